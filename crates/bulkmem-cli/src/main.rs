@@ -1,0 +1,3 @@
+//! The `bulkmem` command.
+
+fn main() {}

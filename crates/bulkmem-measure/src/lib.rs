@@ -1,0 +1,1 @@
+//! Clocks, samples, statistics, workloads, and fitting a profile.

@@ -1,0 +1,74 @@
+//! The instructions that this processor has and this operating system lets us use.
+
+use std::sync::OnceLock;
+
+bitflags::bitflags! {
+    /// A set of instruction-set extensions.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Features: u32 {
+        /// MOVNTI, MOVNTDQ, SFENCE, CLFLUSH; always there on x86-64.
+        const SSE2 = 1 << 0;
+        /// MOVNTDQA of 16 bytes.
+        const SSE4_1 = 1 << 1;
+        /// 32-byte registers; needs the operating system's YMM state.
+        const AVX = 1 << 2;
+        /// MOVNTDQA of 32 bytes.
+        const AVX2 = 1 << 3;
+        /// 64-byte registers; needs the operating system's ZMM and mask state.
+        const AVX512F = 1 << 4;
+        /// CLFLUSHOPT.
+        const CLFLUSHOPT = 1 << 5;
+        /// CLWB.
+        const CLWB = 1 << 6;
+        /// CLZERO (AMD).
+        const CLZERO = 1 << 7;
+        /// MOVDIR64B.
+        const MOVDIR64B = 1 << 8;
+        /// PREFETCHW.
+        const PREFETCHW = 1 << 9;
+        /// Enhanced REP MOVSB and STOSB.
+        const ERMS = 1 << 10;
+        /// Fast short REP MOVSB.
+        const FSRM = 1 << 11;
+    }
+}
+
+/// What this machine can run, found once.
+pub fn features() -> Features {
+    static FEATURES: OnceLock<Features> = OnceLock::new();
+    *FEATURES.get_or_init(detect)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detect() -> Features {
+    Features::empty()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect() -> Features {
+    let cpuid = raw_cpuid::CpuId::new();
+    let mut features = Features::SSE2;
+    if let Some(leaf) = cpuid.get_feature_info() {
+        features.set(Features::SSE4_1, leaf.has_sse41());
+    }
+    // The standard library asks XGETBV as well as CPUID for these three.
+    features.set(Features::AVX, std::arch::is_x86_feature_detected!("avx"));
+    features.set(Features::AVX2, std::arch::is_x86_feature_detected!("avx2"));
+    features.set(Features::AVX512F, std::arch::is_x86_feature_detected!("avx512f"));
+    if let Some(leaf) = cpuid.get_extended_feature_info() {
+        features.set(Features::CLFLUSHOPT, leaf.has_clflushopt());
+        features.set(Features::CLWB, leaf.has_clwb());
+        features.set(Features::ERMS, leaf.has_rep_movsb_stosb());
+        // raw-cpuid has no names for these two yet.
+        let leaf = std::arch::x86_64::__cpuid_count(7, 0);
+        features.set(Features::MOVDIR64B, leaf.ecx & (1 << 28) != 0);
+        features.set(Features::FSRM, leaf.edx & (1 << 4) != 0);
+    }
+    if let Some(leaf) = cpuid.get_processor_capacity_feature_info() {
+        features.set(Features::CLZERO, leaf.has_cl_zero());
+    }
+    if let Some(leaf) = cpuid.get_extended_processor_and_feature_identifiers() {
+        features.set(Features::PREFETCHW, leaf.has_prefetchw());
+    }
+    features
+}

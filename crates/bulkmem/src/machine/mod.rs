@@ -1,0 +1,5 @@
+//! What this machine has: instructions, caches, processors, page sizes.
+
+mod features;
+
+pub use features::{Features, features};

@@ -1,0 +1,84 @@
+//! What can be tuned in a method: values, and the ranges that calibration searches.
+
+use serde::{Deserialize, Serialize};
+
+/// The values of every knob; one that a method does not have stays 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// How far ahead of the loads the source is prefetched, bytes; 0: not at all.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub read_distance: u32,
+    /// 0: prefetch the source into all cache levels (PREFETCHT0); 1: with the non-temporal hint (PREFETCHNTA).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub read_hint: u32,
+    /// How far ahead of the stores the destination is prefetched for writing (PREFETCHW), bytes; 0: not at all.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub write_distance: u32,
+    /// How many pages are worked on side by side.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub streams: u32,
+    /// How many bytes form a block: one REP instruction, or one stretch prefetched as a whole before its first
+    /// store; 0: no blocks.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub block: u32,
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+/// One thing that can be tuned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knob {
+    /// The field of [`Parameters`].
+    pub name: &'static str,
+    /// The smallest and the largest value the method accepts, both included.
+    pub range: (u32, u32),
+    /// Accepted values are multiples of this.
+    pub step: u32,
+    /// What serves where nothing was measured.
+    pub default: u32,
+    /// What calibration tries.
+    pub search: &'static [u32],
+}
+
+impl Parameters {
+    /// The names of all knobs.
+    pub const NAMES: [&'static str; 5] = ["read_distance", "read_hint", "write_distance", "streams", "block"];
+
+    fn field(&mut self, name: &str) -> Option<&mut u32> {
+        Some(match name {
+            "read_distance" => &mut self.read_distance,
+            "read_hint" => &mut self.read_hint,
+            "write_distance" => &mut self.write_distance,
+            "streams" => &mut self.streams,
+            "block" => &mut self.block,
+            _ => return None,
+        })
+    }
+
+    /// The value of a knob, by name; `None` for a name that is no knob's.
+    pub fn get(mut self, name: &str) -> Option<u32> {
+        self.field(name).copied()
+    }
+
+    /// Sets a knob by name; false for a name that is no knob's.
+    pub fn set(&mut self, name: &str, value: u32) -> bool {
+        self.field(name).map(|field| *field = value).is_some()
+    }
+
+    /// Whether a method with these knobs can run with these values: each knob's value is in its range and on its
+    /// step, and every field without a knob is 0.
+    pub fn fit(&self, knobs: &[Knob]) -> bool {
+        Self::NAMES.iter().all(|name| {
+            let value = self.get(name).unwrap_or_default();
+            match knobs.iter().find(|knob| knob.name == *name) {
+                Some(knob) => {
+                    (knob.range.0..=knob.range.1).contains(&value) && value.is_multiple_of(knob.step.max(1))
+                }
+                None => value == 0,
+            }
+        })
+    }
+}

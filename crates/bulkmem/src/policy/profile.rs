@@ -1,0 +1,172 @@
+//! The profile: what calibration measured on one machine and what follows from it, as it stands on disk.
+//!
+//! The file is JSON; `docs/profile-format.md` describes every field. Units: nanoseconds, bytes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::method::Parameters;
+use crate::operation::{Intent, Operation};
+
+/// The value of the file's `format` field.
+pub const FORMAT: &str = "bulkmem-profile";
+/// The version that this library writes and reads.
+pub const VERSION: u32 = 1;
+
+/// A machine's measured answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`] of the writer.
+    pub version: u32,
+    /// Where, when and how it was measured.
+    pub provenance: Provenance,
+    /// What follows: for each operation and intent, rules in rising order of length, the first from 0.
+    pub rules: Vec<Rule>,
+    /// For each operation measured with several threads: from what length on, and how many.
+    pub threads: Vec<Saturation>,
+    /// The measurements that the rules rest on.
+    pub figures: Vec<Figure>,
+}
+
+/// Where, when and how a profile was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provenance {
+    /// The processor; a profile of another one is refused.
+    pub cpu: CpuIdentity,
+    /// Microcode revision, as the kernel prints it; empty where unknown.
+    pub microcode: String,
+    /// Data and unified cache sizes by level (index 0 is L1), bytes; 0 where unknown.
+    pub caches: [u64; 3],
+    /// How many processors the process could run on.
+    pub processors: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// Size of a base page, bytes.
+    pub page_size: usize,
+    /// Whether the measured memory was backed by huge pages, as the kernel reported it: bytes a page.
+    pub backing_page_size: usize,
+    /// When it was written: RFC 3339, UTC.
+    pub date: String,
+    /// Version of bulkmem.
+    pub bulkmem: String,
+    /// The commit bulkmem was built from; "unknown" outside a checkout.
+    pub commit: String,
+    /// How it was asked for.
+    pub mode: Mode,
+    /// How long calibration took, seconds.
+    pub seconds: f64,
+    /// Samples taken in all.
+    pub samples: u64,
+    /// False where calibration was interrupted before every operation was measured.
+    pub complete: bool,
+}
+
+/// What identifies a processor model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuIdentity {
+    /// `GenuineIntel`, `AuthenticAMD`, …; the architecture's name where there is no CPUID.
+    pub vendor: String,
+    /// Display family.
+    pub family: u32,
+    /// Display model.
+    pub model: u32,
+    /// Stepping.
+    pub stepping: u32,
+    /// The brand string, for people; not compared.
+    pub name: String,
+}
+
+/// How much calibration was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// At most 10 seconds.
+    Quick,
+    /// At most 60 seconds.
+    Default,
+    /// As long as it says.
+    Thorough,
+}
+
+/// From `from` bytes on (until the next rule of the same operation and intent), use this method.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The operation.
+    pub operation: Operation,
+    /// The intent.
+    pub intent: Intent,
+    /// Smallest length it holds for, bytes.
+    pub from: u64,
+    /// The method's name.
+    pub method: String,
+    /// Its parameters.
+    pub parameters: Parameters,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// The fewest threads that saturate memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saturation {
+    /// The operation.
+    pub operation: Operation,
+    /// From this length on several threads pay, bytes.
+    pub from: u64,
+    /// How many.
+    pub threads: usize,
+}
+
+/// What a figure is the cost of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cost {
+    /// The operation alone.
+    Throughput,
+    /// The operation, and reading the destination back.
+    Reuse,
+    /// The operation, and what it does to a cache-resident neighbour beyond what the same time without touching
+    /// memory does.
+    Stream,
+}
+
+/// The circumstances of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    /// Whether the ranges start on a cache line.
+    pub aligned: bool,
+    /// Whether the ranges were in the cache before, as far as they fit.
+    pub warm: bool,
+    /// Threads that shared the work.
+    pub threads: usize,
+}
+
+/// One measurement: the median time of one operation of `length` bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// The operation.
+    pub operation: Operation,
+    /// What it is the cost of.
+    pub cost: Cost,
+    /// The method's name.
+    pub method: String,
+    /// Its parameters.
+    pub parameters: Parameters,
+    /// Bytes an operation.
+    pub length: u64,
+    /// The circumstances.
+    pub condition: Condition,
+    /// Median, nanoseconds an operation.
+    pub median_ns: f64,
+    /// First and third quartile, nanoseconds.
+    pub quartiles_ns: [f64; 2],
+    /// How many samples.
+    pub samples: u32,
+}

@@ -1,0 +1,1 @@
+//! What tests share: an oracle, guard pages, a walk over every method.
