@@ -1,0 +1,26 @@
+# Everything a person does with bulkmem in a checkout. `make` alone lists it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench install
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Build, calibrate this machine (a minute), show the result, write bulkmem-report.html
+	@scripts/run.sh
+
+test: ## Run every test; say what was skipped and why
+	@scripts/test.sh
+
+lint: ## Check format, lints, documentation, scripts and conventions
+	@scripts/lint.sh
+
+bench: ## Judge this machine's choices against every method and peer, as ratios within one run
+	@scripts/bench.sh
+
+install: ## Install the command, its manual pages and completions under PREFIX (default /usr/local)
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Installs the release build under DESTDIR/PREFIX.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+PREFIX=${PREFIX:-/usr/local}
+root=${DESTDIR:-}$PREFIX
+
+need_tools
+cargo build --release --locked -p bulkmem-cli
+bulkmem=$TARGET_DIR/release/bulkmem
+
+pages=$(mktemp -d)
+trap 'rm -rf "$pages"' EXIT
+"$bulkmem" man "$pages"
+for shell in bash zsh fish; do
+    "$bulkmem" completions "$shell" >"$pages/bulkmem.$shell"
+done
+
+install -D -m 755 "$bulkmem" "$root/bin/bulkmem"
+install -D -m 644 -t "$root/share/man/man1" "$pages"/*.1
+install -D -m 644 "$pages/bulkmem.bash" "$root/share/bash-completion/completions/bulkmem"
+install -D -m 644 "$pages/bulkmem.zsh" "$root/share/zsh/site-functions/_bulkmem"
+install -D -m 644 "$pages/bulkmem.fish" "$root/share/fish/vendor_completions.d/bulkmem.fish"
+echo "installed bulkmem, its manual pages and completions under $root"

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Everything that judges the source without running it.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+need_tools
+status=0
+problem() {
+    printf '%s\n' "$*" >&2
+    status=1
+}
+
+heading "format"
+cargo fmt --all -- --check || status=1
+if [[ -f fuzz/Cargo.toml ]]; then
+    cargo fmt --manifest-path fuzz/Cargo.toml -- --check || status=1
+fi
+
+heading "clippy"
+cargo clippy --workspace --all-targets --locked -- -D warnings || status=1
+
+heading "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked || status=1
+
+heading "scripts"
+if command -v shellcheck >/dev/null; then
+    shellcheck --external-sources .ci/run scripts/*.sh || status=1
+else
+    missing "shellcheck; the scripts were not checked (Debian: apt-get install shellcheck)"
+fi
+
+heading "conventions"
+# A long file says why on a line of its own near the top: `// Longer than 600 lines: because …`.
+while IFS= read -r file; do
+    if (($(wc -l <"$file") > 600)) && ! head -n 30 "$file" | grep -q 'Longer than 600 lines:'; then
+        problem "$file: more than 600 lines, and no \`// Longer than 600 lines: …\` near its top says why"
+    fi
+done < <(git ls-files -- '*.rs')
+
+# A test that judges a duration passes on one machine and fails on the next.
+if git grep -nE 'assert[a-z_]*!\(.*(elapsed\(\)|as_(nanos|micros|millis|secs)[a-z0-9_]*\(\))' -- '*.rs' >&2; then
+    problem "the assertions above judge a duration; compare within one run in \`bulkmem bench\` instead"
+fi
+
+# Links between the pages lead somewhere.
+while IFS=: read -r file link; do
+    path=${link%%#*}
+    if [[ -n $path && ! -e $(dirname "$file")/$path ]]; then
+        problem "$file: broken link to $link"
+    fi
+done < <(git ls-files -- '*.md' | xargs grep -oHP '\]\(\K(?!https?:|mailto:)[^) ]+')
+
+((status == 0)) || fail "lint found problems: see above"
+printf '\nlint: no problems\n'

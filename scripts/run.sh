@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# From a fresh checkout to a calibrated machine and a report.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+echo "make run: builds bulkmem, shows what this machine has, calibrates it (at most a minute; leave the machine
+quiet meanwhile), and writes a report. It writes to $TARGET_DIR, to your profile (bulkmem info says where), and
+bulkmem-report.html."
+
+need_tools
+if ! ldconfig -p 2>/dev/null | grep -q 'libpmem\.so\.1'; then
+    missing "libpmem, a peer to compare with; bulkmem works without it (Debian: apt-get install libpmem1)"
+fi
+
+heading "build"
+cargo build --release --locked -p bulkmem-cli
+bulkmem=$TARGET_DIR/release/bulkmem
+
+heading "this machine"
+"$bulkmem" info
+
+heading "calibrate"
+"$bulkmem" calibrate
+
+heading "report"
+"$bulkmem" report

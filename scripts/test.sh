@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Runs every test; ends with what was skipped and why, and one line of sums.
+# A test that cannot do its work on this machine prints a line `skipped: WHAT: WHY`, which is collected here.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+FUZZ_SECONDS=${BULKMEM_FUZZ_SECONDS:-15}
+
+echo "make test: runs every test of bulkmem: unit, property, oracle, compile-fail, command-line and documentation
+tests; Miri and the fuzz targets where a nightly toolchain has them. It writes to $TARGET_DIR only, and installs
+the Debian packages that tests need where they are missing and that is possible."
+
+need_tools
+if ! ldconfig -p 2>/dev/null | grep -q 'libpmem\.so\.1' && ! install_packages libpmem1; then
+    missing "libpmem, one of the peers (Debian: apt-get install libpmem1)"
+fi
+
+logs=$TARGET_DIR/test-logs
+mkdir -p "$logs"
+rm -f "$logs"/*
+
+passed=0
+failed=0
+ignored=0
+skips=()
+
+# tests NAME COMMAND…: runs a command that prints cargo's test results, and adds them up.
+tests() {
+    local name=$1 log=$logs/$1.log status=0 sums
+    shift
+    heading "$name: $*"
+    # What passing tests print goes to the log only.
+    "$@" 2>&1 | tee "$log" |
+        awk '/^successes:$/ { quiet = 1 } /^(failures:|test result:)/ { quiet = 0 } !quiet { print; fflush() }' ||
+        status=$?
+    read -r -a sums < <(awk -f scripts/tally.awk "$log")
+    passed=$((passed + sums[0]))
+    failed=$((failed + sums[1]))
+    ignored=$((ignored + sums[2]))
+    if ((status != 0 && sums[1] == 0)); then
+        echo "error: $name ended with status $status and no failed test: see above" >&2
+        failed=$((failed + 1))
+    elif ((sums[0] + sums[1] == 0)); then
+        echo "error: $name ran no test" >&2
+        failed=$((failed + 1))
+    fi
+}
+
+# step NAME COMMAND…: a command that counts as one test.
+step() {
+    local name=$1
+    shift
+    heading "$name: $*"
+    if "$@" 2>&1 | tee "$logs/$name.log"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+    fi
+}
+
+tests tally scripts/check-tally.sh
+tests cargo cargo test --workspace --locked --no-fail-fast -- --show-output
+
+nightly_remedy="rustup toolchain install nightly"
+if cargo +nightly --version >/dev/null 2>&1; then
+    if cargo +nightly miri --version >/dev/null 2>&1; then
+        # The safe parts: what neither runs assembly nor asks the operating system.
+        MIRIFLAGS=-Zmiri-disable-isolation tests miri cargo +nightly miri test --locked -p bulkmem --lib -- policy
+    else
+        skips+=("Miri on the safe parts: not installed; remedy: rustup component add --toolchain nightly miri")
+    fi
+    if cargo +nightly fuzz --version >/dev/null 2>&1; then
+        for target in $(cargo +nightly fuzz list); do
+            step "fuzz-$target" cargo +nightly fuzz run "$target" -- -max_total_time="$FUZZ_SECONDS"
+        done
+    else
+        skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
+    fi
+else
+    skips+=("Miri on the safe parts: no nightly toolchain; remedy: $nightly_remedy --component miri")
+    skips+=("fuzz targets: no nightly toolchain; remedy: $nightly_remedy && cargo install --locked cargo-fuzz")
+fi
+
+while IFS= read -r line; do
+    skips+=("$line")
+done < <(sed -n 's/^skipped: //p; s/^test \(.*\) \.\.\. ignored,\{0,1\} *\(.*\)$/\1: ignored: \2/p' "$logs"/*.log | sort -u)
+
+heading "skipped"
+if ((${#skips[@]} == 0)); then
+    echo "nothing"
+else
+    printf -- '- %s\n' "${skips[@]}"
+fi
+
+printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "${#skips[@]}"
+((failed == 0))
