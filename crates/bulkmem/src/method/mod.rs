@@ -59,7 +59,7 @@ pub type CopyFn = unsafe fn(dst: *mut u8, src: *const u8, len: usize, parameters
 pub type FlushFn = unsafe fn(start: *const u8, len: usize, parameters: &Parameters);
 
 /// A method's code for one operation.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Entry<F: 'static> {
     /// Without a fence at its end: on a weakly ordered method the caller owes one.
     pub unfenced: F,
@@ -86,7 +86,7 @@ pub struct Method {
 }
 
 /// A method's code, by operation.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Code {
     /// Clear: the byte given is always 0.
     pub clear: Option<Entry<FillFn>>,

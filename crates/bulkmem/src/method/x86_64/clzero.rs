@@ -1,0 +1,39 @@
+//! CLZERO (AMD): zeroes a whole cache line without reading it, past the cache.
+//!
+//! Why: the fastest clear of large ranges on Zen, and no line is read. Not when: the zeros are read soon. It is
+//! weakly ordered like a non-temporal store. (Ankur Arora, "huge page clearing optimizations" v3, 2022.)
+
+use std::arch::asm;
+
+use super::entry::{fill_kernel, weak};
+use super::line::FillLine;
+use super::walk;
+use crate::machine::Features;
+use crate::method::{Code, Effect, Method, Ordering};
+
+struct Clzero;
+
+impl FillLine for Clzero {
+    type Value = ();
+
+    #[inline(always)]
+    unsafe fn value(_: u8) {}
+
+    #[inline(always)]
+    unsafe fn write(line: *mut u8, (): &()) {
+        // SAFETY: the caller vouches for the line and the instruction; CLZERO zeroes the aligned line that RAX
+        // points into and nothing else.
+        unsafe { asm!("clzero", in("rax") line, options(nostack, preserves_flags)) }
+    }
+}
+
+fill_kernel!(clear = walk::fill::<Clzero>, |dst, len, byte, p| dst, len, byte);
+
+pub(super) static METHODS: &[Method] = &[Method {
+    name: "clzero",
+    summary: "CLZERO of each line",
+    effect: Effect::Bypasses,
+    ordering: Ordering::Weak,
+    requires: Features::CLZERO,
+    code: Code { clear: weak!(FillFn, clear, &[]), ..Code::NONE },
+}];

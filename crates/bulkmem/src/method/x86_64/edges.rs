@@ -1,0 +1,157 @@
+//! What lies before the first and behind the last whole cache line of a range: fewer than 64 bytes each, written
+//! by ordinary stores that overlap one another rather than loop.
+
+use std::arch::asm;
+
+use super::line::{CopyLine, FillLine, LINE};
+
+/// The whole lines of a range.
+pub(super) struct Lines {
+    /// Where the first one starts; a multiple of 64.
+    pub(super) start: *mut u8,
+    /// How many bytes of the range come before it.
+    pub(super) skipped: usize,
+    /// How many there are.
+    pub(super) count: usize,
+}
+
+/// Splits a range into a part of a line, whole lines, and a part of a line.
+#[inline(always)]
+fn split(dst: *mut u8, len: usize) -> (usize, usize, usize) {
+    let head = (dst.addr().wrapping_neg() % LINE).min(len);
+    let lines = (len - head) / LINE;
+    (head, lines, len - head - lines * LINE)
+}
+
+/// Fills the partial lines at both ends and tells what is left.
+///
+/// # Safety
+/// `dst..dst+len` is valid for writes, and `L`'s instructions are enabled.
+#[inline(always)]
+pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) -> Lines {
+    let (head, lines, tail) = split(dst, len);
+    // SAFETY: head and tail are within the range, which the caller vouches for.
+    unsafe {
+        if head > 0 {
+            fill_part(dst, head, byte);
+            L::part_written(dst);
+        }
+        if tail > 0 {
+            fill_part(dst.add(len - tail), tail, byte);
+            L::part_written(dst.add(len - tail));
+        }
+        Lines { start: dst.add(head), skipped: head, count: lines }
+    }
+}
+
+/// Copies the partial lines at both ends and tells what is left.
+///
+/// # Safety
+/// `dst..dst+len` is valid for writes, `src..src+len` for reads, they do not overlap, and `L`'s instructions are
+/// enabled.
+#[inline(always)]
+pub(super) unsafe fn copy<L: CopyLine>(dst: *mut u8, src: *const u8, len: usize) -> Lines {
+    let (head, lines, tail) = split(dst, len);
+    // SAFETY: head and tail are within both ranges, which the caller vouches for.
+    unsafe {
+        if head > 0 {
+            copy_part(dst, src, head);
+            L::part_written(dst);
+        }
+        if tail > 0 {
+            copy_part(dst.add(len - tail), src.add(len - tail), tail);
+            L::part_written(dst.add(len - tail));
+        }
+        Lines { start: dst.add(head), skipped: head, count: lines }
+    }
+}
+
+/// Stores the register `{v}` at the start and at the end of `$len` bytes.
+macro_rules! both_ends {
+    ($dst:expr, $len:expr, $op:literal, $v:literal, $size:literal, $($value:tt)+) => {
+        asm!(
+            concat!($op, " [{d}], ", $v),
+            concat!($op, " [{d} + {n} - ", $size, "], ", $v),
+            d = in(reg) $dst, n = in(reg) $len, v = $($value)+,
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
+/// Fills fewer than 64 bytes.
+///
+/// # Safety
+/// `dst..dst+len` is valid for writes and `len < 64`.
+#[inline]
+pub(super) unsafe fn fill_part(dst: *mut u8, len: usize, byte: u8) {
+    debug_assert!(len < LINE);
+    let word = u64::from_ne_bytes([byte; 8]);
+    // SAFETY: the caller vouches for the range. Each arm's stores start at its start or end at its end and are no
+    // longer than it; the last pair, for 33 bytes or more, covers 16..32 and len-32..len-16.
+    unsafe {
+        match len {
+            0 => {}
+            1 => asm!("mov byte ptr [{d}], {v}", d = in(reg) dst, v = in(reg_byte) byte,
+                      options(nostack, preserves_flags)),
+            2..4 => both_ends!(dst, len, "mov word ptr", "{v:x}", "2", in(reg) word),
+            4..8 => both_ends!(dst, len, "mov dword ptr", "{v:e}", "4", in(reg) word),
+            8..16 => both_ends!(dst, len, "mov qword ptr", "{v}", "8", in(reg) word),
+            _ => {
+                let wide = std::arch::x86_64::_mm_set1_epi8(byte.cast_signed());
+                both_ends!(dst, len, "movdqu", "{v}", "16", in(xmm_reg) wide);
+                if len > 32 {
+                    both_ends!(dst.add(16), len - 32, "movdqu", "{v}", "16", in(xmm_reg) wide);
+                }
+            }
+        }
+    }
+}
+
+/// Loads the first and the last piece of `$len` bytes, then stores both.
+macro_rules! both_ends_copied {
+    ($dst:expr, $src:expr, $len:expr, $load:literal, $store:literal, $modifier:literal, $size:literal, $class:ident) => {
+        asm!(
+            concat!($load, " {a", $modifier, "}, [{s}]"),
+            concat!($load, " {b", $modifier, "}, [{s} + {n} - ", $size, "]"),
+            concat!($store, " [{d}], {a", $modifier, "}"),
+            concat!($store, " [{d} + {n} - ", $size, "], {b", $modifier, "}"),
+            d = in(reg) $dst, s = in(reg) $src, n = in(reg) $len, a = out($class) _, b = out($class) _,
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
+/// Copies fewer than 64 bytes.
+///
+/// # Safety
+/// `dst..dst+len` is valid for writes, `src..src+len` for reads, they do not overlap, and `len < 64`.
+#[inline]
+pub(super) unsafe fn copy_part(dst: *mut u8, src: *const u8, len: usize) {
+    debug_assert!(len < LINE);
+    // SAFETY: the caller vouches for both ranges. The accesses of each arm are placed as in `fill_part`.
+    unsafe {
+        match len {
+            0 => {}
+            1 => asm!("mov {t}, byte ptr [{s}]", "mov byte ptr [{d}], {t}", d = in(reg) dst, s = in(reg) src,
+                      t = out(reg_byte) _, options(nostack, preserves_flags)),
+            2..4 => both_ends_copied!(dst, src, len, "mov", "mov", ":x", "2", reg),
+            4..8 => both_ends_copied!(dst, src, len, "mov", "mov", ":e", "4", reg),
+            8..16 => both_ends_copied!(dst, src, len, "mov", "mov", "", "8", reg),
+            _ => {
+                both_ends_copied!(dst, src, len, "movdqu", "movdqu", "", "16", xmm_reg);
+                if len > 32 {
+                    both_ends_copied!(
+                        dst.add(16),
+                        src.add(16),
+                        len - 32,
+                        "movdqu",
+                        "movdqu",
+                        "",
+                        "16",
+                        xmm_reg
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Entries of rows: a kernel as it is, and the same with the fence that it owes.
+
+/// An entry of a weakly ordered method: `weak!(FillFn, kernel::path, KNOBS)`.
+macro_rules! weak {
+    (FillFn, $kernel:path, $knobs:expr) => {{
+        /// # Safety
+        /// See [`FillFn`](crate::method::FillFn).
+        unsafe fn fenced(dst: *mut u8, len: usize, byte: u8, parameters: &crate::method::Parameters) {
+            // SAFETY: passed on from the caller.
+            unsafe { $kernel(dst, len, byte, parameters) }
+            crate::method::x86_64::sfence();
+        }
+        Some(crate::method::Entry::<crate::method::FillFn> { unfenced: $kernel, fenced, knobs: $knobs })
+    }};
+    (CopyFn, $kernel:path, $knobs:expr) => {{
+        /// # Safety
+        /// See [`CopyFn`](crate::method::CopyFn).
+        unsafe fn fenced(dst: *mut u8, src: *const u8, len: usize, parameters: &crate::method::Parameters) {
+            // SAFETY: passed on from the caller.
+            unsafe { $kernel(dst, src, len, parameters) }
+            crate::method::x86_64::sfence();
+        }
+        Some(crate::method::Entry::<crate::method::CopyFn> { unfenced: $kernel, fenced, knobs: $knobs })
+    }};
+    (FlushFn, $kernel:path, $knobs:expr) => {{
+        /// # Safety
+        /// See [`FlushFn`](crate::method::FlushFn).
+        unsafe fn fenced(start: *const u8, len: usize, parameters: &crate::method::Parameters) {
+            // SAFETY: passed on from the caller.
+            unsafe { $kernel(start, len, parameters) }
+            crate::method::x86_64::sfence();
+        }
+        Some(crate::method::Entry::<crate::method::FlushFn> { unfenced: $kernel, fenced, knobs: $knobs })
+    }};
+}
+
+/// An entry of a method whose stores are ordered: no fence either way.
+macro_rules! ordered {
+    ($type:ident, $kernel:path, $knobs:expr) => {
+        Some(crate::method::Entry::<crate::method::$type> {
+            unfenced: $kernel,
+            fenced: $kernel,
+            knobs: $knobs,
+        })
+    };
+}
+
+/// A fill kernel: a function of [`FillFn`](crate::method::FillFn)'s type, with a target feature if one is given,
+/// around a call of a generic order. The last identifiers are bound to the function's arguments.
+macro_rules! fill_kernel {
+    ($(#[$feature:meta])? $name:ident = $order:path, |$dst:ident, $len:ident, $byte:ident, $parameters:ident| $($argument:expr),+) => {
+        /// # Safety
+        /// See [`FillFn`](crate::method::FillFn).
+        $(#[$feature])?
+        pub(super) unsafe fn $name($dst: *mut u8, $len: usize, $byte: u8, $parameters: &crate::method::Parameters) {
+            let _ = $parameters;
+            // SAFETY: passed on from the caller.
+            unsafe { $order($($argument),+) }
+        }
+    };
+}
+
+/// As `fill_kernel`, for [`CopyFn`](crate::method::CopyFn).
+macro_rules! copy_kernel {
+    ($(#[$feature:meta])? $name:ident = $order:path, |$dst:ident, $src:ident, $len:ident, $parameters:ident| $($argument:expr),+) => {
+        /// # Safety
+        /// See [`CopyFn`](crate::method::CopyFn).
+        $(#[$feature])?
+        pub(super) unsafe fn $name($dst: *mut u8, $src: *const u8, $len: usize, $parameters: &crate::method::Parameters) {
+            // SAFETY: passed on from the caller.
+            unsafe { $order($($argument),+) }
+        }
+    };
+}
+
+pub(super) use {copy_kernel, fill_kernel, ordered, weak};

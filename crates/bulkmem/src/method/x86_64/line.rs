@@ -1,0 +1,328 @@
+//! One cache line at a time: the stores and copies that every loop is made of, in assembly.
+//!
+//! Assembly rather than intrinsics, for three reasons: the compiler may not turn a loop of it into a call of
+//! memset; non-temporal intrinsics break the compiler's memory model (rust-lang/rust#114582); and memory that
+//! others write meanwhile may be given.
+//!
+//! The functions that name wide registers carry the target feature; the traits' methods are `inline(always)` so
+//! that, inside a kernel that carries the feature too, nothing remains of the calls.
+
+use std::arch::asm;
+use std::arch::x86_64::{__m128i, __m256i, __m512i};
+
+/// Bytes in a cache line.
+pub(super) const LINE: usize = 64;
+
+/// A way to write one value to a whole cache line.
+pub(super) trait FillLine {
+    /// The byte, spread over a register.
+    type Value;
+
+    /// Spreads a byte.
+    ///
+    /// # Safety
+    /// The instructions of this implementation are enabled.
+    unsafe fn value(byte: u8) -> Self::Value;
+
+    /// Writes one line.
+    ///
+    /// # Safety
+    /// `line..line+64` is valid for writes, `line` is a multiple of 64, and the instructions are enabled.
+    unsafe fn write(line: *mut u8, value: &Self::Value);
+
+    /// What is done to a line of which only a part belongs to the range, after that part was written.
+    ///
+    /// # Safety
+    /// `at` is valid for reads, and the instructions are enabled.
+    #[inline(always)]
+    unsafe fn part_written(_at: *mut u8) {}
+}
+
+/// A way to copy one whole cache line.
+pub(super) trait CopyLine {
+    /// The alignment that sources must have, bytes.
+    const SOURCE_ALIGNMENT: usize = 1;
+
+    /// Copies one line.
+    ///
+    /// # Safety
+    /// `dst..dst+64` is valid for writes and `dst` a multiple of 64; `src..src+64` is valid for reads and a multiple
+    /// of [`Self::SOURCE_ALIGNMENT`]; the instructions are enabled.
+    unsafe fn copy(dst: *mut u8, src: *const u8);
+
+    /// As [`FillLine::part_written`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn part_written(_at: *mut u8) {}
+}
+
+/// The byte in each of eight places.
+#[inline(always)]
+fn spread(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// Assembly over a whole line: the pieces in order, nothing on the stack, flags kept.
+macro_rules! line_asm {
+    ($($piece:expr),+ ; $($operand:tt)+) => {
+        // SAFETY: the caller vouches for the line (and, on copies, the source), for its alignment and for the
+        // instructions; every access is within 64 bytes of the pointers given.
+        unsafe { asm!($($piece),+, $($operand)+, options(nostack, preserves_flags)) }
+    };
+}
+
+/// A fill line: its name, feature, register value, and the assembly that writes `{v}` to `{p}`.
+macro_rules! fill_line {
+    ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $spread:expr, [$($piece:expr),+ $(,)?]) => {
+        impl FillLine for $name {
+            type Value = $value;
+
+            #[inline(always)]
+            unsafe fn value(byte: u8) -> $value {
+                $(#[$feature])?
+                #[inline]
+                unsafe fn value(byte: u8) -> $value {
+                    $spread(byte)
+                }
+                // SAFETY: the caller vouches for the instructions.
+                unsafe { value(byte) }
+            }
+
+            #[inline(always)]
+            unsafe fn write(line: *mut u8, value: &$value) {
+                $(#[$feature])?
+                #[inline]
+                unsafe fn write(line: *mut u8, value: $value) {
+                    line_asm!($($piece),+; p = in(reg) line, v = in($class) value);
+                }
+                // SAFETY: passed on from the caller.
+                unsafe { write(line, *value) }
+            }
+        }
+    };
+}
+
+/// A copy line: its name, feature, and the assembly that copies from `{s}` to `{d}` through `{t0}`..`{t3}`.
+macro_rules! copy_line {
+    ($name:ident, $class:ident, $(#[$feature:meta])?, $alignment:expr, [$($piece:expr),+ $(,)?]) => {
+        impl CopyLine for $name {
+            const SOURCE_ALIGNMENT: usize = $alignment;
+
+            #[inline(always)]
+            unsafe fn copy(dst: *mut u8, src: *const u8) {
+                $(#[$feature])?
+                #[inline]
+                unsafe fn copy(dst: *mut u8, src: *const u8) {
+                    line_asm!(
+                        $($piece),+,
+                        // Every register is named, so that lines which need fewer may leave the others out.
+                        "/* {t0} {t1} {t2} {t3} */";
+                        d = in(reg) dst, s = in(reg) src,
+                        t0 = out($class) _, t1 = out($class) _, t2 = out($class) _, t3 = out($class) _
+                    );
+                }
+                // SAFETY: passed on from the caller.
+                unsafe { copy(dst, src) }
+            }
+        }
+    };
+}
+
+/// Cached stores of 8 bytes.
+pub(super) struct Store8;
+/// Cached stores of 16 bytes.
+pub(super) struct StoreSse2;
+/// Cached stores of 32 bytes.
+pub(super) struct StoreAvx;
+/// Cached stores of 64 bytes.
+pub(super) struct StoreAvx512;
+/// Non-temporal stores of 4 bytes.
+pub(super) struct Nontemporal4;
+/// Non-temporal stores of 8 bytes.
+pub(super) struct Nontemporal8;
+/// Non-temporal stores of 16 bytes.
+pub(super) struct NontemporalSse2;
+/// Non-temporal stores of 32 bytes.
+pub(super) struct NontemporalAvx;
+/// Non-temporal stores of 64 bytes.
+pub(super) struct NontemporalAvx512;
+/// Non-temporal loads and stores of 16 bytes.
+pub(super) struct LoadNontemporalSse41;
+/// Non-temporal loads and stores of 32 bytes.
+pub(super) struct LoadNontemporalAvx2;
+/// Non-temporal loads and stores of 64 bytes.
+pub(super) struct LoadNontemporalAvx512;
+
+fn spread_16(byte: u8) -> __m128i {
+    // SAFETY: SSE2 is part of every x86-64.
+    unsafe { std::arch::x86_64::_mm_set1_epi8(byte.cast_signed()) }
+}
+
+#[target_feature(enable = "avx")]
+#[inline]
+fn spread_32(byte: u8) -> __m256i {
+    std::arch::x86_64::_mm256_set1_epi64x(spread(byte).cast_signed())
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn spread_64(byte: u8) -> __m512i {
+    std::arch::x86_64::_mm512_set1_epi64(spread(byte).cast_signed())
+}
+
+/// Expands `fill_line!` with an instruction at a row of offsets.
+macro_rules! fill_at {
+    ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $spread:expr, $op:literal, $v:literal,
+     $($offset:literal)+) => {
+        fill_line!($name, $value, $class, $(#[$feature])?, $spread,
+                   [$(concat!($op, " [{p} + ", $offset, "], ", $v)),+]);
+    };
+}
+
+fill_at!(Store8, u64, reg, , spread, "mov qword ptr", "{v}", 0 8 16 24 32 40 48 56);
+fill_at!(StoreSse2, __m128i, xmm_reg, , spread_16, "movdqa", "{v}", 0 16 32 48);
+fill_at!(StoreAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], spread_32, "vmovdqa", "{v}", 0 32);
+fill_at!(StoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], spread_64, "vmovdqa64", "{v}", 0);
+fill_at!(Nontemporal4, u64, reg, , spread, "movnti dword ptr", "{v:e}", 0 4 8 12 16 20 24 28 32 36 40 44 48 52 56 60);
+fill_at!(Nontemporal8, u64, reg, , spread, "movnti qword ptr", "{v}", 0 8 16 24 32 40 48 56);
+fill_at!(NontemporalSse2, __m128i, xmm_reg, , spread_16, "movntdq", "{v}", 0 16 32 48);
+fill_at!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], spread_32, "vmovntdq", "{v}", 0 32);
+fill_at!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], spread_64, "vmovntdq", "{v}", 0);
+
+/// Expands `copy_line!` with a load and a store instruction: for each register in turn, loads first.
+macro_rules! copy_with {
+    ($name:ident, $class:ident, $(#[$feature:meta])?, $alignment:expr, $load:literal, $store:literal, $modifier:literal,
+     $([$($t:literal $offset:literal)+])+) => {
+        copy_line!($name, $class, $(#[$feature])?, $alignment, [
+            $(
+                $(concat!($load, " {t", $t, $modifier, "}, [{s} + ", $offset, "]"),)+
+                $(concat!($store, " [{d} + ", $offset, "], {t", $t, $modifier, "}")),+
+            ),+
+        ]);
+    };
+}
+
+copy_with!(Store8, reg, , 1, "mov", "mov", "", [0 0 1 8 2 16 3 24] [0 32 1 40 2 48 3 56]);
+copy_with!(StoreSse2, xmm_reg, , 1, "movdqu", "movdqa", "", [0 0 1 16 2 32 3 48]);
+copy_with!(StoreAvx, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovdqa", "", [0 0 1 32]);
+copy_with!(StoreAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovdqa64", "", [0 0]);
+copy_with!(Nontemporal4, reg, , 1, "mov", "movnti", ":e",
+    [0 0 1 4 2 8 3 12] [0 16 1 20 2 24 3 28] [0 32 1 36 2 40 3 44] [0 48 1 52 2 56 3 60]);
+copy_with!(Nontemporal8, reg, , 1, "mov", "movnti", "", [0 0 1 8 2 16 3 24] [0 32 1 40 2 48 3 56]);
+copy_with!(NontemporalSse2, xmm_reg, , 1, "movdqu", "movntdq", "", [0 0 1 16 2 32 3 48]);
+copy_with!(NontemporalAvx, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovntdq", "", [0 0 1 32]);
+copy_with!(NontemporalAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovntdq", "", [0 0]);
+copy_with!(LoadNontemporalSse41, xmm_reg, , 16, "movntdqa", "movntdq", "", [0 0 1 16 2 32 3 48]);
+copy_with!(LoadNontemporalAvx2, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovntdq", "", [0 0 1 32]);
+copy_with!(LoadNontemporalAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovntdq", "", [0 0]);
+
+/// A way to write a cache line back to memory.
+pub(super) trait FlushLine {
+    /// Writes back the line that holds `at`.
+    ///
+    /// # Safety
+    /// `at` is valid for reads and the instruction is enabled.
+    unsafe fn flush(at: *const u8);
+}
+
+/// CLFLUSH: writes back and evicts; ordered after earlier stores to the line and other CLFLUSH.
+pub(super) struct Clflush;
+/// CLFLUSHOPT: writes back and evicts; weakly ordered.
+pub(super) struct Clflushopt;
+/// CLWB: writes back and may keep the line; weakly ordered.
+pub(super) struct Clwb;
+
+macro_rules! flush_line {
+    ($name:ident, $op:literal) => {
+        impl FlushLine for $name {
+            #[inline(always)]
+            unsafe fn flush(at: *const u8) {
+                // SAFETY: the caller vouches for the address and the instruction.
+                unsafe { asm!(concat!($op, " [{}]"), in(reg) at, options(nostack, preserves_flags)) }
+            }
+        }
+    };
+}
+
+flush_line!(Clflush, "clflush");
+flush_line!(Clflushopt, "clflushopt");
+flush_line!(Clwb, "clwb");
+
+/// Each line written (or copied) by `L`, then written back by `F`.
+pub(super) struct Flushed<L, F>(std::marker::PhantomData<(L, F)>);
+
+impl<L: FillLine, F: FlushLine> FillLine for Flushed<L, F> {
+    type Value = L::Value;
+
+    #[inline(always)]
+    unsafe fn value(byte: u8) -> L::Value {
+        // SAFETY: passed on from the caller.
+        unsafe { L::value(byte) }
+    }
+
+    #[inline(always)]
+    unsafe fn write(line: *mut u8, value: &L::Value) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            L::write(line, value);
+            F::flush(line);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn part_written(at: *mut u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { F::flush(at) }
+    }
+}
+
+impl<L: CopyLine, F: FlushLine> CopyLine for Flushed<L, F> {
+    const SOURCE_ALIGNMENT: usize = L::SOURCE_ALIGNMENT;
+
+    #[inline(always)]
+    unsafe fn copy(dst: *mut u8, src: *const u8) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            L::copy(dst, src);
+            F::flush(dst);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn part_written(at: *mut u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { F::flush(at) }
+    }
+}
+
+/// Lines that bypass the cache, copied by `L`; lines of which only a part is written go through the cache and are
+/// written back by the best instruction there is.
+pub(super) struct Durable<L>(std::marker::PhantomData<L>);
+
+impl<L: CopyLine> CopyLine for Durable<L> {
+    const SOURCE_ALIGNMENT: usize = L::SOURCE_ALIGNMENT;
+
+    #[inline(always)]
+    unsafe fn copy(dst: *mut u8, src: *const u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { L::copy(dst, src) }
+    }
+
+    #[inline(always)]
+    unsafe fn part_written(at: *mut u8) {
+        use crate::machine::{Features, features};
+        // SAFETY: the caller vouches for the address; each instruction runs only where it is enabled (CLFLUSH is
+        // part of every x86-64).
+        unsafe {
+            if features().contains(Features::CLWB) {
+                Clwb::flush(at);
+            } else if features().contains(Features::CLFLUSHOPT) {
+                Clflushopt::flush(at);
+            } else {
+                Clflush::flush(at);
+            }
+        }
+    }
+}

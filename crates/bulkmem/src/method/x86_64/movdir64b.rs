@@ -1,0 +1,66 @@
+//! MOVDIR64B: a whole line from memory to memory as one direct store, past the cache and never torn.
+//!
+//! Why: a full line reaches memory in one write even under pressure, which write-combining buffers cannot
+//! promise. Not when: the result is read soon. Weakly ordered.
+
+use std::arch::asm;
+
+use super::entry::{copy_kernel, fill_kernel, weak};
+use super::line::{CopyLine, Durable, FillLine, LINE};
+use super::{knobs, walk};
+use crate::machine::Features;
+use crate::method::{Code, Effect, Method, Ordering};
+
+struct Movdir64b;
+
+/// A line's worth of one byte, to store from.
+#[repr(align(64))]
+struct Pattern([u8; LINE]);
+
+impl FillLine for Movdir64b {
+    type Value = Pattern;
+
+    #[inline(always)]
+    unsafe fn value(byte: u8) -> Pattern {
+        Pattern([byte; LINE])
+    }
+
+    #[inline(always)]
+    unsafe fn write(line: *mut u8, value: &Pattern) {
+        // SAFETY: the pattern is 64 readable bytes; the rest is passed on from the caller.
+        unsafe { <Movdir64b as CopyLine>::copy(line, value.0.as_ptr()) }
+    }
+}
+
+impl CopyLine for Movdir64b {
+    #[inline(always)]
+    unsafe fn copy(dst: *mut u8, src: *const u8) {
+        // SAFETY: the caller vouches for both lines, for the destination's alignment and for the instruction.
+        unsafe { asm!("movdir64b {}, [{}]", in(reg) dst, in(reg) src, options(nostack, preserves_flags)) }
+    }
+}
+
+fill_kernel!(fill = walk::fill::<Movdir64b>, |dst, len, byte, p| dst, len, byte);
+copy_kernel!(copy = walk::copy_nontemporal::<Movdir64b, Movdir64b>, |dst, src, len, p| dst, src, len, p);
+copy_kernel!(
+    persist = walk::copy_nontemporal::<Durable<Movdir64b>, Durable<Movdir64b>>,
+    |dst, src, len, p| dst,
+    src,
+    len,
+    p
+);
+
+pub(super) static METHODS: &[Method] = &[Method {
+    name: "movdir64b",
+    summary: "MOVDIR64B of each line",
+    effect: Effect::Bypasses,
+    ordering: Ordering::Weak,
+    requires: Features::MOVDIR64B,
+    code: Code {
+        clear: weak!(FillFn, fill, &[]),
+        fill: weak!(FillFn, fill, &[]),
+        copy: weak!(CopyFn, copy, knobs::NONTEMPORAL_COPY),
+        persist: weak!(CopyFn, persist, knobs::NONTEMPORAL_COPY),
+        ..Code::NONE
+    },
+}];

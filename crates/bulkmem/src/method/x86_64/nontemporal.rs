@@ -1,0 +1,102 @@
+//! Non-temporal stores: the line is assembled in a write-combining buffer and written past the cache.
+//!
+//! Why: no line is read before it is overwritten, and the cache is left to others. Not when: the result is read
+//! soon; on Skylake-X and Cascade Lake, where one thread is held to what its few buffers carry.
+//! (Ankur Arora, "x86/asm: add clear_page_nt()", 2020; Mikulas Patocka, "memcpy_flushcache: use cache flushing
+//! for larger lengths", 2020.)
+
+use super::entry::{copy_kernel, fill_kernel, weak};
+use super::line::{self, Durable};
+use super::{knobs, walk};
+use crate::machine::Features;
+use crate::method::{Code, Effect, Method, Ordering};
+
+macro_rules! nontemporal {
+    ($module:ident, $name:literal, $summary:literal, $line:ident, $requires:expr $(, #[$feature:meta])?) => {
+        mod $module {
+            use super::*;
+            use line::$line as Line;
+
+            fill_kernel!($(#[$feature])? fill = walk::fill::<Line>, |dst, len, byte, p| dst, len, byte);
+            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal::<Line, Line>,
+                         |dst, src, len, p| dst, src, len, p);
+            copy_kernel!($(#[$feature])? persist = walk::copy_nontemporal::<Durable<Line>, Durable<Line>>,
+                         |dst, src, len, p| dst, src, len, p);
+
+            pub(super) const METHOD: Method = Method {
+                name: $name,
+                summary: $summary,
+                effect: Effect::Bypasses,
+                ordering: Ordering::Weak,
+                requires: $requires,
+                code: Code {
+                    clear: weak!(FillFn, fill, &[]),
+                    fill: weak!(FillFn, fill, &[]),
+                    copy: weak!(CopyFn, copy, knobs::NONTEMPORAL_COPY),
+                    persist: weak!(CopyFn, persist, knobs::NONTEMPORAL_COPY),
+                    ..Code::NONE
+                },
+            };
+        }
+    };
+}
+
+nontemporal!(movnti_4, "movnti_4", "non-temporal stores of 4 bytes (MOVNTI)", Nontemporal4, Features::SSE2);
+nontemporal!(movnti, "movnti", "non-temporal stores of 8 bytes (MOVNTI)", Nontemporal8, Features::SSE2);
+nontemporal!(
+    sse2,
+    "nontemporal_sse2",
+    "non-temporal stores of 16 bytes (MOVNTDQ)",
+    NontemporalSse2,
+    Features::SSE2
+);
+nontemporal!(avx, "nontemporal_avx", "non-temporal stores of 32 bytes (VMOVNTDQ)", NontemporalAvx, Features::AVX,
+             #[target_feature(enable = "avx")]);
+nontemporal!(avx512, "nontemporal_avx512", "non-temporal stores of 64 bytes (VMOVNTDQ)", NontemporalAvx512,
+             Features::AVX512F, #[target_feature(enable = "avx512f")]);
+
+/// Non-temporal loads beside non-temporal stores. On write-back memory most processors treat the load as an
+/// ordinary one; it is for write-combining memory, and for those that do not.
+macro_rules! movntdqa {
+    ($module:ident, $name:literal, $summary:literal, $line:ident, $unaligned:ident, $requires:expr $(, #[$feature:meta])?) => {
+        mod $module {
+            use super::*;
+
+            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal::<line::$line, line::$unaligned>,
+                         |dst, src, len, p| dst, src, len, p);
+
+            pub(super) const METHOD: Method = Method {
+                name: $name,
+                summary: $summary,
+                effect: Effect::Bypasses,
+                ordering: Ordering::Weak,
+                requires: $requires,
+                code: Code { copy: weak!(CopyFn, copy, knobs::NONTEMPORAL_COPY), ..Code::NONE },
+            };
+        }
+    };
+}
+
+movntdqa!(
+    movntdqa_sse41,
+    "movntdqa_sse41",
+    "non-temporal loads (MOVNTDQA) and stores of 16 bytes",
+    LoadNontemporalSse41,
+    NontemporalSse2,
+    Features::SSE4_1
+);
+movntdqa!(movntdqa_avx2, "movntdqa_avx2", "non-temporal loads (VMOVNTDQA) and stores of 32 bytes",
+          LoadNontemporalAvx2, NontemporalAvx, Features::AVX.union(Features::AVX2), #[target_feature(enable = "avx,avx2")]);
+movntdqa!(movntdqa_avx512, "movntdqa_avx512", "non-temporal loads (VMOVNTDQA) and stores of 64 bytes",
+          LoadNontemporalAvx512, NontemporalAvx512, Features::AVX512F, #[target_feature(enable = "avx512f")]);
+
+pub(super) static METHODS: &[Method] = &[
+    movnti_4::METHOD,
+    movnti::METHOD,
+    sse2::METHOD,
+    avx::METHOD,
+    avx512::METHOD,
+    movntdqa_sse41::METHOD,
+    movntdqa_avx2::METHOD,
+    movntdqa_avx512::METHOD,
+];

@@ -1,0 +1,68 @@
+//! Cached stores, straight and with write prefetches ahead.
+//!
+//! Why: where the result is read soon, and, with PREFETCHW some KiB ahead, where the processor's own ownership
+//! requests run too few at a time to saturate memory (Skylake-X, Cascade Lake). Not when: the result is large and
+//! not read soon, on processors that write past the cache faster.
+
+use super::entry::{copy_kernel, fill_kernel, ordered};
+use super::{knobs, line, walk};
+use crate::machine::Features;
+use crate::method::{Code, Effect, Method, Ordering};
+
+/// The two rows of one width: plain, and with write prefetch.
+macro_rules! store {
+    ($module:ident, $name:literal, $prefetch_name:literal, $width:literal, $line:ident, $requires:expr
+     $(, #[$feature:meta])?) => {
+        mod $module {
+            use super::*;
+
+            fill_kernel!($(#[$feature])? fill = walk::fill::<line::$line>, |dst, len, byte, p| dst, len, byte);
+            fill_kernel!($(#[$feature])? fill_prefetched = walk::fill_prefetched::<line::$line>,
+                         |dst, len, byte, p| dst, len, byte, p);
+            copy_kernel!($(#[$feature])? copy = walk::copy_cached::<line::$line>, |dst, src, len, p| dst, src, len, p);
+
+            pub(super) const PLAIN: Method = Method {
+                name: $name,
+                summary: concat!("cached stores of ", $width, " bytes"),
+                effect: Effect::Allocates,
+                ordering: Ordering::Ordered,
+                requires: $requires,
+                code: Code {
+                    clear: ordered!(FillFn, fill, &[]),
+                    fill: ordered!(FillFn, fill, &[]),
+                    copy: ordered!(CopyFn, copy, knobs::CACHED_COPY),
+                    ..Code::NONE
+                },
+            };
+
+            pub(super) const PREFETCHED: Method = Method {
+                name: $prefetch_name,
+                summary: concat!("cached stores of ", $width, " bytes, PREFETCHW ahead"),
+                requires: $requires.union(Features::PREFETCHW),
+                code: Code {
+                    clear: ordered!(FillFn, fill_prefetched, knobs::PREFETCHED_FILL),
+                    fill: ordered!(FillFn, fill_prefetched, knobs::PREFETCHED_FILL),
+                    ..Code::NONE
+                },
+                ..PLAIN
+            };
+        }
+    };
+}
+
+store!(store_8, "store_8", "write_prefetch_8", "8", Store8, Features::SSE2);
+store!(store_sse2, "store_sse2", "write_prefetch_sse2", "16", StoreSse2, Features::SSE2);
+store!(store_avx, "store_avx", "write_prefetch_avx", "32", StoreAvx, Features::AVX, #[target_feature(enable = "avx")]);
+store!(store_avx512, "store_avx512", "write_prefetch_avx512", "64", StoreAvx512, Features::AVX512F,
+       #[target_feature(enable = "avx512f")]);
+
+pub(super) static METHODS: &[Method] = &[
+    store_8::PLAIN,
+    store_sse2::PLAIN,
+    store_avx::PLAIN,
+    store_avx512::PLAIN,
+    store_8::PREFETCHED,
+    store_sse2::PREFETCHED,
+    store_avx::PREFETCHED,
+    store_avx512::PREFETCHED,
+];

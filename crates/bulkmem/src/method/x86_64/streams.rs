@@ -1,0 +1,103 @@
+//! Several pages worked on side by side, a line of each in turn.
+//!
+//! Why: hardware prefetchers and memory banks follow a page each, so more of them are at work. Hybrids let one
+//! stream bypass the cache beside cached and prefetched ones: the two kinds of store wait in different buffers.
+//! Not when: the range is only a few pages long (then these methods work through it straight).
+
+use super::entry::{copy_kernel, fill_kernel, ordered, weak};
+use super::{knobs, line, walk};
+use crate::machine::Features;
+use crate::method::{Code, Effect, Method, Ordering};
+
+/// The three rows of one width: cached, non-temporal, and a hybrid of both.
+macro_rules! streams {
+    ($module:ident, $cached:literal, $nontemporal:literal, $hybrid:literal, $width:literal,
+     $store:ident, $nt:ident, $requires:expr $(, #[$feature:meta])?) => {
+        mod $module {
+            use super::*;
+            use line::{$nt as Nt, $store as Store};
+
+            fill_kernel!($(#[$feature])? fill = walk::fill_streams::<Store, Store>,
+                         |dst, len, byte, p| dst, len, byte, p, true);
+            fill_kernel!($(#[$feature])? fill_nontemporal = walk::fill_streams::<Nt, Nt>,
+                         |dst, len, byte, p| dst, len, byte, p, false);
+            fill_kernel!($(#[$feature])? fill_hybrid = walk::fill_streams::<Nt, Store>,
+                         |dst, len, byte, p| dst, len, byte, p, false);
+            copy_kernel!($(#[$feature])? copy = walk::copy_streams::<Store, Store>,
+                         |dst, src, len, p| dst, src, len, p, true);
+            copy_kernel!($(#[$feature])? copy_nontemporal = walk::copy_streams::<Nt, Nt>,
+                         |dst, src, len, p| dst, src, len, p, false);
+            copy_kernel!($(#[$feature])? copy_hybrid = walk::copy_streams::<Nt, Store>,
+                         |dst, src, len, p| dst, src, len, p, false);
+
+            pub(super) const CACHED: Method = Method {
+                name: $cached,
+                summary: concat!("page streams side by side, cached stores of ", $width, " bytes"),
+                effect: Effect::Allocates,
+                ordering: Ordering::Ordered,
+                requires: $requires.union(Features::PREFETCHW),
+                code: Code {
+                    clear: ordered!(FillFn, fill, knobs::STREAM_FILL),
+                    fill: ordered!(FillFn, fill, knobs::STREAM_FILL),
+                    copy: ordered!(CopyFn, copy, knobs::STREAM_COPY),
+                    ..Code::NONE
+                },
+            };
+
+            pub(super) const NONTEMPORAL: Method = Method {
+                name: $nontemporal,
+                summary: concat!("page streams side by side, non-temporal stores of ", $width, " bytes"),
+                effect: Effect::Bypasses,
+                ordering: Ordering::Weak,
+                requires: $requires,
+                code: Code {
+                    clear: weak!(FillFn, fill_nontemporal, knobs::NONTEMPORAL_STREAM_FILL),
+                    fill: weak!(FillFn, fill_nontemporal, knobs::NONTEMPORAL_STREAM_FILL),
+                    copy: weak!(CopyFn, copy_nontemporal, knobs::NONTEMPORAL_STREAM_COPY),
+                    ..Code::NONE
+                },
+            };
+
+            pub(super) const HYBRID: Method = Method {
+                name: $hybrid,
+                summary: concat!("cached page streams beside a non-temporal one, stores of ", $width, " bytes"),
+                effect: Effect::Mixed,
+                ordering: Ordering::Weak,
+                requires: $requires.union(Features::PREFETCHW),
+                code: Code {
+                    clear: weak!(FillFn, fill_hybrid, knobs::STREAM_FILL),
+                    fill: weak!(FillFn, fill_hybrid, knobs::STREAM_FILL),
+                    copy: weak!(CopyFn, copy_hybrid, knobs::STREAM_COPY),
+                    ..Code::NONE
+                },
+            };
+        }
+    };
+}
+
+streams!(
+    sse2,
+    "streams_sse2",
+    "nontemporal_streams_sse2",
+    "hybrid_sse2",
+    "16",
+    StoreSse2,
+    NontemporalSse2,
+    Features::SSE2
+);
+streams!(avx, "streams_avx", "nontemporal_streams_avx", "hybrid_avx", "32", StoreAvx, NontemporalAvx,
+         Features::AVX, #[target_feature(enable = "avx")]);
+streams!(avx512, "streams_avx512", "nontemporal_streams_avx512", "hybrid_avx512", "64", StoreAvx512,
+         NontemporalAvx512, Features::AVX512F, #[target_feature(enable = "avx512f")]);
+
+pub(super) static METHODS: &[Method] = &[
+    sse2::CACHED,
+    avx::CACHED,
+    avx512::CACHED,
+    sse2::NONTEMPORAL,
+    avx::NONTEMPORAL,
+    avx512::NONTEMPORAL,
+    sse2::HYBRID,
+    avx::HYBRID,
+    avx512::HYBRID,
+];

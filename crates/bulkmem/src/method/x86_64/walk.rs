@@ -1,0 +1,421 @@
+//! The orders in which whole lines are worked through: straight, with prefetching, and as page streams side by
+//! side. Every order is generic over the line, so that an order is written once.
+//!
+//! All functions here are `inline(always)`: they become part of a kernel that carries the line's target feature.
+
+use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_NTA, _MM_HINT_T0, _mm_prefetch};
+
+use super::edges::{self, Lines};
+use super::line::{CopyLine, FillLine, LINE};
+use crate::method::Parameters;
+
+/// Bytes in a page stream's page.
+const PAGE: usize = 4096;
+
+/// Asks for the line at `at` in order to write it. No address is wrong: a prefetch does not fault.
+#[inline(always)]
+pub(super) fn prefetch_for_write(at: *const u8) {
+    // SAFETY: a prefetch accesses nothing architecturally. On a processor without PREFETCHW its encoding is a
+    // no-op (AMD64 and Intel 64 both define it so).
+    unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) }
+}
+
+/// The prefetch of sources, as a type so that loops are compiled for each.
+pub(super) trait ReadPrefetch {
+    fn prefetch(at: *const u8);
+}
+/// None.
+pub(super) struct NoRead;
+/// Into all levels.
+pub(super) struct ReadT0;
+/// With the non-temporal hint.
+pub(super) struct ReadNta;
+
+impl ReadPrefetch for NoRead {
+    #[inline(always)]
+    fn prefetch(_: *const u8) {}
+}
+impl ReadPrefetch for ReadT0 {
+    #[inline(always)]
+    fn prefetch(at: *const u8) {
+        // SAFETY: a prefetch accesses nothing architecturally.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+}
+impl ReadPrefetch for ReadNta {
+    #[inline(always)]
+    fn prefetch(at: *const u8) {
+        // SAFETY: a prefetch accesses nothing architecturally.
+        unsafe { _mm_prefetch::<_MM_HINT_NTA>(at.cast()) }
+    }
+}
+
+/// How many of `lines` lines have the line `distance` bytes ahead of them within the range.
+#[inline(always)]
+fn with_line_ahead(lines: usize, distance: u32) -> usize {
+    lines.saturating_sub(distance as usize / LINE)
+}
+
+/// Fills whole lines, one after another.
+///
+/// # Safety
+/// `count` lines from `line` are valid for writes, and `L`'s instructions are enabled.
+#[inline(always)]
+unsafe fn fill_lines<L: FillLine>(mut line: *mut u8, count: usize, value: &L::Value) {
+    for _ in 0..count {
+        // SAFETY: the caller vouches for `count` lines; the pointer is advanced at most to their end.
+        unsafe {
+            L::write(line, value);
+            line = line.add(LINE);
+        }
+    }
+}
+
+/// Fills whole lines with write prefetches ahead of the stores.
+///
+/// # Safety
+/// As [`fill_lines`].
+#[inline(always)]
+unsafe fn fill_lines_prefetched<L: FillLine>(line: *mut u8, count: usize, value: &L::Value, distance: u32) {
+    let prefetched = with_line_ahead(count, distance);
+    // SAFETY: as in `fill_lines`.
+    unsafe {
+        let mut at = line;
+        for _ in 0..prefetched {
+            prefetch_for_write(at.wrapping_add(distance as usize));
+            L::write(at, value);
+            at = at.add(LINE);
+        }
+        fill_lines::<L>(at, count - prefetched, value);
+    }
+}
+
+/// Fill, straight.
+///
+/// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+#[inline(always)]
+pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
+        fill_lines::<L>(start, count, &L::value(byte));
+    }
+}
+
+/// Fill with write prefetches ahead. Knobs: `write_distance`.
+///
+/// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+#[inline(always)]
+pub(super) unsafe fn fill_prefetched<L: FillLine>(
+    dst: *mut u8,
+    len: usize,
+    byte: u8,
+    parameters: &Parameters,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
+        fill_lines_prefetched::<L>(start, count, &L::value(byte), parameters.write_distance);
+    }
+}
+
+/// Fill with each line written back. Knobs: `write_distance`, 0 for none.
+///
+/// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+#[inline(always)]
+pub(super) unsafe fn fill_flushed<L: FillLine>(dst: *mut u8, len: usize, byte: u8, parameters: &Parameters) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match parameters.write_distance {
+            0 => fill::<L>(dst, len, byte),
+            _ => fill_prefetched::<L>(dst, len, byte, parameters),
+        }
+    }
+}
+
+/// How a stretch of whole lines is split into groups of pages that are worked on side by side.
+struct Groups {
+    /// Lines before the first page.
+    before: usize,
+    /// Groups of `streams` pages.
+    count: usize,
+    /// Bytes in a group.
+    bytes: usize,
+    /// Lines behind the last group.
+    after: usize,
+}
+
+impl Groups {
+    #[inline(always)]
+    fn new(start: *mut u8, lines: usize, streams: usize) -> Groups {
+        let before = (start.addr().wrapping_neg() % PAGE / LINE).min(lines);
+        let bytes = streams * PAGE;
+        let count = (lines - before) * LINE / bytes;
+        Groups { before, count, bytes, after: lines - before - count * bytes / LINE }
+    }
+
+    /// Where, from the start of group `group`, the line stands that is `distance` bytes further along the first
+    /// stream than `offset`; `None` behind the last group.
+    #[inline(always)]
+    fn ahead(&self, group: usize, offset: usize, distance: u32) -> Option<usize> {
+        let along = offset + distance as usize;
+        let groups = along / PAGE;
+        (group + groups < self.count).then(|| groups * self.bytes + along % PAGE)
+    }
+}
+
+/// Fills page streams side by side: a line of the first page of a group (by `First`), then the same line of each
+/// other page (by `L`), then the next line. `First` is the non-temporal stream of a hybrid; elsewhere it is `L`.
+/// Cached streams are prefetched for writing if `write_distance` is not 0. Knobs: `streams`, `write_distance`.
+///
+/// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+#[inline(always)]
+pub(super) unsafe fn fill_streams<First, L>(
+    dst: *mut u8,
+    len: usize,
+    byte: u8,
+    parameters: &Parameters,
+    first_cached: bool,
+) where
+    First: FillLine<Value = L::Value>,
+    L: FillLine,
+{
+    let streams = parameters.streams.max(1) as usize;
+    let distance = parameters.write_distance;
+    // SAFETY: passed on from the caller; every line written is one of the `count` lines that `edges` left: group
+    // starts are page starts within them, and stream and offset stay within a group.
+    unsafe {
+        let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
+        let value = L::value(byte);
+        let groups = Groups::new(start, count, streams);
+        fill_lines::<L>(start, groups.before, &value);
+        let mut base = start.add(groups.before * LINE);
+        for group in 0..groups.count {
+            for offset in (0..PAGE).step_by(LINE) {
+                let ahead = if distance > 0 { groups.ahead(group, offset, distance) } else { None };
+                if let Some(ahead) = ahead {
+                    for stream in usize::from(!first_cached)..streams {
+                        prefetch_for_write(base.wrapping_add(ahead + stream * PAGE));
+                    }
+                }
+                First::write(base.add(offset), &value);
+                for stream in 1..streams {
+                    L::write(base.add(stream * PAGE + offset), &value);
+                }
+            }
+            base = base.add(groups.bytes);
+        }
+        fill_lines::<L>(base, groups.after, &value);
+    }
+}
+
+/// Copies whole lines, one after another.
+///
+/// # Safety
+/// `count` lines from `dst` are valid for writes, as many bytes from `src` for reads, `L`'s instructions are enabled
+/// and its source alignment is kept.
+#[inline(always)]
+unsafe fn copy_lines<L: CopyLine>(mut dst: *mut u8, mut src: *const u8, count: usize) {
+    for _ in 0..count {
+        // SAFETY: the caller vouches for `count` lines; the pointers are advanced at most to their end.
+        unsafe {
+            L::copy(dst, src);
+            dst = dst.add(LINE);
+            src = src.add(LINE);
+        }
+    }
+}
+
+/// Copies whole lines with prefetches ahead, of the source by `R` and of the destination if `WRITE`.
+///
+/// # Safety
+/// As [`copy_lines`].
+#[inline(always)]
+unsafe fn copy_lines_prefetched<L: CopyLine, R: ReadPrefetch, const WRITE: bool>(
+    mut dst: *mut u8,
+    mut src: *const u8,
+    count: usize,
+    read_distance: u32,
+    write_distance: u32,
+) {
+    let prefetched = with_line_ahead(count, read_distance.max(if WRITE { write_distance } else { 0 }));
+    // SAFETY: as in `copy_lines`.
+    unsafe {
+        for _ in 0..prefetched {
+            R::prefetch(src.wrapping_add(read_distance as usize));
+            if WRITE {
+                prefetch_for_write(dst.wrapping_add(write_distance as usize));
+            }
+            L::copy(dst, src);
+            dst = dst.add(LINE);
+            src = src.add(LINE);
+        }
+        copy_lines::<L>(dst, src, count - prefetched);
+    }
+}
+
+/// Copy through the cache. Knobs: `read_distance`, `write_distance`.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_cached<L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    let (read, write) = (parameters.read_distance, parameters.write_distance);
+    // SAFETY: passed on from the caller; the lines are those that `edges` left.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let src = src.add(skipped);
+        match (read > 0, write > 0) {
+            (false, false) => copy_lines::<L>(start, src, count),
+            (true, false) => copy_lines_prefetched::<L, ReadT0, false>(start, src, count, read, write),
+            (false, true) => copy_lines_prefetched::<L, NoRead, true>(start, src, count, read, write),
+            (true, true) => copy_lines_prefetched::<L, ReadT0, true>(start, src, count, read, write),
+        }
+    }
+}
+
+/// Copy past the cache. Knobs: `read_distance`, `read_hint`. Where the source is not aligned as `L` needs it, the
+/// lines are copied by `U`.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    // SAFETY: passed on from the caller; the lines are those that `edges` left, and the alignment is looked at.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let src = src.add(skipped);
+        if src.addr().is_multiple_of(L::SOURCE_ALIGNMENT) {
+            copy_lines_hinted::<L>(start, src, count, parameters);
+        } else {
+            copy_lines_hinted::<U>(start, src, count, parameters);
+        }
+    }
+}
+
+/// Copies whole lines with the read prefetch that the parameters ask for.
+///
+/// # Safety
+/// As [`copy_lines`].
+#[inline(always)]
+unsafe fn copy_lines_hinted<L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    count: usize,
+    parameters: &Parameters,
+) {
+    let read = parameters.read_distance;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match (read, parameters.read_hint) {
+            (0, _) => copy_lines::<L>(dst, src, count),
+            (_, 0) => copy_lines_prefetched::<L, ReadT0, false>(dst, src, count, read, 0),
+            _ => copy_lines_prefetched::<L, ReadNta, false>(dst, src, count, read, 0),
+        }
+    }
+}
+
+/// Copies page streams side by side, as [`fill_streams`] fills them; sources are prefetched `read_distance` ahead
+/// along their stream. Knobs: `streams`, `read_distance`, `write_distance`.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+    first_cached: bool,
+) {
+    let streams = parameters.streams.max(1) as usize;
+    let (read, write) = (parameters.read_distance, parameters.write_distance);
+    // SAFETY: passed on from the caller; every line copied is one of those that `edges` left, as in
+    // `fill_streams`, and the source is walked at the same offsets.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let groups = Groups::new(start, count, streams);
+        let mut from = src.add(skipped);
+        copy_lines::<L>(start, from, groups.before);
+        let mut to = start.add(groups.before * LINE);
+        from = from.add(groups.before * LINE);
+        for group in 0..groups.count {
+            for offset in (0..PAGE).step_by(LINE) {
+                if read > 0
+                    && let Some(ahead) = groups.ahead(group, offset, read)
+                {
+                    for stream in 0..streams {
+                        ReadT0::prefetch(from.wrapping_add(ahead + stream * PAGE));
+                    }
+                }
+                if write > 0
+                    && let Some(ahead) = groups.ahead(group, offset, write)
+                {
+                    for stream in usize::from(!first_cached)..streams {
+                        prefetch_for_write(to.wrapping_add(ahead + stream * PAGE));
+                    }
+                }
+                First::copy(to.add(offset), from.add(offset));
+                for stream in 1..streams {
+                    let at = stream * PAGE + offset;
+                    L::copy(to.add(at), from.add(at));
+                }
+            }
+            to = to.add(groups.bytes);
+            from = from.add(groups.bytes);
+        }
+        copy_lines::<L>(to, from, groups.after);
+    }
+}
+
+/// Copies and writes back line by line. Knobs: `write_distance`, or `block`: the destination's lines of a whole block
+/// are prefetched for writing before the first of them is stored.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_flushed<L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    // SAFETY: passed on from the caller; the lines are those that `edges` left, and blocks are cut from them.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let (mut to, mut from) = (start, src.add(skipped));
+        if parameters.block == 0 {
+            let write = parameters.write_distance;
+            if write == 0 {
+                return copy_lines::<L>(to, from, count);
+            }
+            return copy_lines_prefetched::<L, NoRead, true>(to, from, count, 0, write);
+        }
+        let mut left = count;
+        while left > 0 {
+            let lines = left.min(parameters.block as usize / LINE);
+            for line in 0..lines {
+                prefetch_for_write(to.add(line * LINE));
+            }
+            copy_lines::<L>(to, from, lines);
+            to = to.add(lines * LINE);
+            from = from.add(lines * LINE);
+            left -= lines;
+        }
+    }
+}
