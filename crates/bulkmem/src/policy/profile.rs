@@ -169,4 +169,7 @@ pub struct Figure {
     pub quartiles_ns: [f64; 2],
     /// How many samples.
     pub samples: u32,
+    /// Of the cost [`Cost::Stream`]: the part of the median that is the neighbour's slow-down, nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbance_ns: Option<f64>,
 }

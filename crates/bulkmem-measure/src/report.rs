@@ -1,0 +1,150 @@
+//! What a bench found, ready to be shown or stored.
+
+use bulkmem::method::Parameters;
+use bulkmem::policy::{Condition, Cost, CpuIdentity};
+use bulkmem::{Intent, Operation};
+use serde::{Deserialize, Serialize};
+
+/// Where, when and with what something was measured: goes with every result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The processor.
+    pub cpu: CpuIdentity,
+    /// Microcode revision, as the kernel prints it; empty where unknown.
+    pub microcode: String,
+    /// Data and unified cache sizes by level (index 0 is L1), bytes; 0 where unknown.
+    pub caches: [u64; 3],
+    /// How many processors the process could run on.
+    pub processors: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// Size of a base page, bytes.
+    pub page_size: usize,
+    /// Size of the pages behind the measured memory, as the kernel reported it, bytes.
+    pub backing_page_size: usize,
+    /// When the measuring ended: RFC 3339, UTC.
+    pub date: String,
+    /// Version of bulkmem.
+    pub bulkmem: String,
+    /// The commit bulkmem was built from; "unknown" outside a checkout.
+    pub commit: String,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Samples taken in all.
+    pub samples: u64,
+}
+
+/// What a row of a report is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The policy's choice, called through the public interface, so that the cost of choosing is in it.
+    Policy,
+    /// A method called directly.
+    Method,
+    /// Another library.
+    Peer,
+    /// Reading the same memory: what the memory itself can deliver.
+    Read,
+}
+
+/// Who was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Contestant {
+    /// What it is.
+    pub kind: Kind,
+    /// The method's or the peer's name; for the policy, the method it chose.
+    pub name: String,
+    /// The method's parameters; all zero for others.
+    pub parameters: Parameters,
+    /// Whether it is one of those that "the best peer" means: the C library, libpmem, and the plain methods that
+    /// the sources compare with.
+    pub baseline: bool,
+}
+
+/// One contestant in one place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BenchRow {
+    /// Bytes an operation.
+    pub length: u64,
+    /// What was to happen to the bytes next.
+    pub intent: Intent,
+    /// What the times are the cost of; follows from the intent.
+    pub cost: Cost,
+    /// The circumstances.
+    pub condition: Condition,
+    /// Who.
+    pub contestant: Contestant,
+    /// Median, nanoseconds an operation. For the cost `stream` the disturbance is included.
+    pub median_ns: f64,
+    /// First and third quartile, nanoseconds.
+    pub quartiles_ns: [f64; 2],
+    /// How many samples.
+    pub samples: u32,
+    /// Gigabytes (10⁹ bytes) a second, by the median.
+    pub gb_per_s: f64,
+    /// For the cost `stream`: how much longer a cache-resident neighbour took afterwards than after the same time
+    /// without touching memory, nanoseconds; medians' difference. Negative: not distinguishable from nothing.
+    pub disturbance_ns: Option<f64>,
+    /// The best peer's median divided by this one: above 1 is faster than every peer. None without a peer.
+    pub ratio_to_best_peer: Option<f64>,
+    /// For the policy's row: its median divided by the best method's in hindsight, minus 1; 0 where it is the best.
+    pub regret: Option<f64>,
+    /// Cycles, instructions and last-level cache misses an operation, where the kernel gives them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<crate::Counts>,
+}
+
+/// The regret of a whole report.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegretSummary {
+    /// Geometric mean of choice ÷ best, minus 1.
+    pub geometric_mean: f64,
+    /// The largest regret of a row.
+    pub worst: f64,
+    /// The length of that row.
+    pub worst_length: u64,
+    /// How many rows.
+    pub rows: usize,
+}
+
+/// What it costs to let the policy choose, at a fixed length that is in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChoosingCost {
+    /// Bytes an operation.
+    pub length: u64,
+    /// The chosen method called directly, median nanoseconds.
+    pub direct_ns: f64,
+    /// The public interface, median nanoseconds.
+    pub chosen_ns: f64,
+    /// `Policy::choose` alone, median nanoseconds.
+    pub choose_ns: f64,
+}
+
+impl ChoosingCost {
+    /// What choosing adds, nanoseconds.
+    pub fn overhead_ns(&self) -> f64 {
+        self.chosen_ns - self.direct_ns
+    }
+}
+
+/// What a bench found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BenchReport {
+    /// Where, when and with what.
+    pub evidence: Evidence,
+    /// The operation.
+    pub operation: Operation,
+    /// Where the policy came from, for people.
+    pub policy: String,
+    /// The rows: by length, intent and condition; in each place sorted, the fastest first.
+    pub rows: Vec<BenchRow>,
+    /// The policy's regret over all places; None where no place had both the choice and a method.
+    pub regret: Option<RegretSummary>,
+    /// What choosing costs; None where it was not measured.
+    pub choosing: Option<ChoosingCost>,
+    /// What was left out and why: peers not installed, counters not available, lengths that memory does not hold.
+    pub notes: Vec<String>,
+    /// False where it was stopped, or the time ran out, before every place was measured.
+    pub complete: bool,
+}
