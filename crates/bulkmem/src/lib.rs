@@ -7,9 +7,15 @@
 //! machine (features, caches, pages) ──▶ measure ──▶ profile
 //! ```
 
+mod error;
 pub mod machine;
 pub mod method;
 mod operation;
 pub mod policy;
+#[cfg(target_os = "linux")]
+mod region;
 
+pub use error::Error;
 pub use operation::{Intent, Operation, UnknownName};
+#[cfg(target_os = "linux")]
+pub use region::{Pages, Region, RegionError};

@@ -1,0 +1,95 @@
+//! What can go wrong, each with its cause and the remedy.
+
+use std::ops::Range;
+
+use crate::machine::Features;
+use crate::method::Parameters;
+use crate::operation::Operation;
+
+/// Why an operation was not carried out. Nothing was written when one of these is returned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The two ranges of a copy differ in length.
+    #[error(
+        "the destination has {destination} bytes and the source {given}: slice both to the same length first",
+        given = .source_length
+    )]
+    LengthMismatch {
+        /// Length of the destination, bytes.
+        destination: usize,
+        /// Length of the source, bytes.
+        source_length: usize,
+    },
+    /// The two ranges of a persist share bytes.
+    #[error(
+        "destination {destination:#x} and source {source_address:#x} overlap within {length} bytes, and a copy that \
+         overlaps cannot be made durable in one pass: copy_raw and then flush_raw do it in two"
+    )]
+    Overlap {
+        /// Address of the destination.
+        destination: usize,
+        /// Address of the source.
+        source_address: usize,
+        /// Length of both, bytes.
+        length: usize,
+    },
+    /// Nothing here can write a cache line back to memory.
+    #[error(
+        "nothing on this machine can write cache lines back, so {operation} cannot make bytes durable: where power \
+         failure spares the caches (eADR), say so with BULKMEM_EADR=1 or Durability::CachesIncluded; elsewhere map \
+         the file and use msync"
+    )]
+    NotDurable {
+        /// Persist or flush.
+        operation: Operation,
+    },
+    /// A forced method is not a row of [`crate::method::all`].
+    #[error(
+        "`{method}` is not a row of the table of methods: take one from method::all() or method::by_name()"
+    )]
+    NotInTable {
+        /// The name it gave itself.
+        method: &'static str,
+    },
+    /// A forced method cannot do the operation.
+    #[error("the method `{method}` cannot {operation}: `bulkmem methods` lists those that can")]
+    WrongOperation {
+        /// The method.
+        method: &'static str,
+        /// What it was forced for.
+        operation: Operation,
+    },
+    /// A forced method needs instructions that are not enabled.
+    #[error(
+        "the method `{method}` needs {missing:?}, which this processor lacks or this operating system has not \
+         enabled: choose one that `bulkmem methods` shows as available"
+    )]
+    Unavailable {
+        /// The method.
+        method: &'static str,
+        /// What is not there.
+        missing: Features,
+    },
+    /// A forced method does not take these parameters.
+    #[error(
+        "the method `{method}` does not take {parameters:?} for {operation}: keep to the ranges and steps of its \
+         knobs, or start from Method::default_parameters"
+    )]
+    Unfit {
+        /// The method.
+        method: &'static str,
+        /// The operation.
+        operation: Operation,
+        /// The parameters.
+        parameters: Parameters,
+    },
+    /// The hot part is not within the extent.
+    #[error("the hot part {hot:?} is not a range within the {length} bytes to clear: clip it first")]
+    HotOutOfBounds {
+        /// The hot part, as given.
+        hot: Range<usize>,
+        /// Length of the whole, bytes.
+        length: usize,
+    },
+}
