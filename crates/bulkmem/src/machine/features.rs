@@ -35,8 +35,17 @@ bitflags::bitflags! {
 
 /// What this machine can run, found once.
 pub fn features() -> Features {
-    static FEATURES: OnceLock<Features> = OnceLock::new();
     *FEATURES.get_or_init(detect)
+}
+
+static FEATURES: OnceLock<Features> = OnceLock::new();
+
+/// What is known of this machine without looking: all of [`features`] once anybody asked for it, the architecture's
+/// baseline before. For kernels, which may not call out.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn features_known_so_far() -> Features {
+    FEATURES.get().copied().unwrap_or(Features::SSE2)
 }
 
 #[cfg(not(target_arch = "x86_64"))]

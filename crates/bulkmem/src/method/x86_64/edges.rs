@@ -82,7 +82,7 @@ macro_rules! both_ends {
 ///
 /// # Safety
 /// `dst..dst+len` is valid for writes and `len < 64`.
-#[inline]
+#[inline(never)]
 pub(super) unsafe fn fill_part(dst: *mut u8, len: usize, byte: u8) {
     debug_assert!(len < LINE);
     let word = u64::from_ne_bytes([byte; 8]);
@@ -125,7 +125,7 @@ macro_rules! both_ends_copied {
 ///
 /// # Safety
 /// `dst..dst+len` is valid for writes, `src..src+len` for reads, they do not overlap, and `len < 64`.
-#[inline]
+#[inline(never)]
 pub(super) unsafe fn copy_part(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(len < LINE);
     // SAFETY: the caller vouches for both ranges. The accesses of each arm are placed as in `fill_part`.

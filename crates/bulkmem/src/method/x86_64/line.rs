@@ -10,6 +10,8 @@
 use std::arch::asm;
 use std::arch::x86_64::{__m128i, __m256i, __m512i};
 
+use crate::machine::{Features, features_known_so_far};
+
 /// Bytes in a cache line.
 pub(super) const LINE: usize = 64;
 
@@ -312,17 +314,28 @@ impl<L: CopyLine> CopyLine for Durable<L> {
 
     #[inline(always)]
     unsafe fn part_written(at: *mut u8) {
-        use crate::machine::{Features, features};
-        // SAFETY: the caller vouches for the address; each instruction runs only where it is enabled (CLFLUSH is
-        // part of every x86-64).
-        unsafe {
-            if features().contains(Features::CLWB) {
-                Clwb::flush(at);
-            } else if features().contains(Features::CLFLUSHOPT) {
-                Clflushopt::flush(at);
-            } else {
-                Clflush::flush(at);
-            }
+        // SAFETY: passed on from the caller.
+        unsafe { write_back(at) }
+    }
+}
+
+/// Writes back the line that holds `at` by the best instruction that this processor is known to have. Out of line:
+/// most ranges start and end on a line.
+///
+/// # Safety
+/// `at` is valid for reads.
+#[inline(never)]
+unsafe fn write_back(at: *const u8) {
+    let features = features_known_so_far();
+    // SAFETY: the caller vouches for the address; each instruction runs only where it is enabled, and CLFLUSH is
+    // part of every x86-64.
+    unsafe {
+        if features.contains(Features::CLWB) {
+            Clwb::flush(at);
+        } else if features.contains(Features::CLFLUSHOPT) {
+            Clflushopt::flush(at);
+        } else {
+            Clflush::flush(at);
         }
     }
 }
