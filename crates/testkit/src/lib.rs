@@ -1,1 +1,13 @@
-//! What tests share: an oracle, guard pages, a walk over every method.
+//! What tests share: guard pages, an oracle, a walk over every method, and (x86-64) an emulator for instructions
+//! that this processor lacks, a tracer, and a reader of compiled code.
+//!
+//! Everything walks [`bulkmem::method::all`]: a new row of the table is a new test.
+
+pub mod case;
+pub mod guard;
+pub mod harness;
+pub mod oracle;
+pub mod walk;
+
+#[cfg(target_arch = "x86_64")]
+pub mod x86_64;

@@ -1,0 +1,183 @@
+//! Every row of the table against the oracle: every length of 0 to 4 lines at every offset into a line, against
+//! guard pages on either side; and about every page, stream, block and prefetch distance of its parameters.
+
+use std::process::ExitCode;
+
+use bulkmem::Operation;
+use bulkmem::method::Method;
+use libtest_mimic::Failed;
+use testkit::case::Case;
+use testkit::guard::{LINE, Place};
+use testkit::harness::Suite;
+use testkit::oracle::{self, Oracle};
+use testkit::walk;
+
+/// What a fill writes: no bits, all bits, some.
+const BYTES: [u8; 3] = [0x00, 0xff, 0xa5];
+const PLACES: [Place; 2] = [Place::Start, Place::End];
+/// Every length of 0 to 4 lines.
+const SHORT: usize = 4 * LINE;
+/// No single case beyond the short ones is longer.
+const LONGEST: usize = 4 << 20;
+/// What the cases beyond the short ones of one row may write in all: bounds the time of rows with many parameters.
+const BUDGET: usize = 96 << 20;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    for row in walk::rows() {
+        suite.row("oracle", row, every_length_and_offset);
+        suite.row("parameters", row, every_parameter_set);
+        suite.row("units", row, about_every_unit);
+        suite.row("zero_length", row, nothing_at_all);
+        if matches!(row.1, Operation::Copy | Operation::Persist) {
+            suite.row("source_offsets", row, every_source_offset);
+        }
+    }
+    suite.run()
+}
+
+/// What an operation can be asked to write.
+fn bytes(operation: Operation) -> &'static [u8] {
+    if operation == Operation::Fill { &BYTES } else { &BYTES[..1] }
+}
+
+/// An offset into a line that differs from case to case: 37 has no factor in common with 64, so that all come.
+fn wander(count: usize) -> usize {
+    count * 37 % LINE
+}
+
+fn every_length_and_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+    let mut oracle = Oracle::new(SHORT);
+    let mut case = Case::new(method, operation);
+    ran(method, || {
+        for length in 0..=SHORT {
+            for offset in 0..LINE {
+                for place in PLACES {
+                    for fenced in [true, false] {
+                        for byte in bytes(operation) {
+                            let source_offset = wander(length + case.source_offset);
+                            case = Case { length, offset, source_offset, place, fenced, byte: *byte, ..case };
+                            oracle.check(&case)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn every_source_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+    let mut oracle = Oracle::new(SHORT);
+    let mut case = Case::new(method, operation);
+    ran(method, || {
+        for length in
+            [1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256]
+        {
+            for source_offset in 0..LINE {
+                for offset in 0..LINE {
+                    let place = PLACES[(offset + source_offset) % 2];
+                    case = Case { length, offset, source_offset, place, fenced: !case.fenced, ..case };
+                    oracle.check(&case)?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn every_parameter_set(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+    let mut oracle = Oracle::new(SHORT);
+    let mut case = Case::new(method, operation);
+    let mut count = 0;
+    ran(method, || {
+        for parameters in walk::parameter_sets(method.knobs(operation).unwrap_or_default()) {
+            for length in 0..=SHORT {
+                // A quarter of the offsets for each length, another one for the next.
+                for offset in (length % 4..LINE).step_by(4) {
+                    count += 1;
+                    let source_offset = wander(count);
+                    let (place, fenced) = (PLACES[count / LINE % 2], count / 2 % 2 == 0);
+                    let byte = bytes(operation)[count % bytes(operation).len()];
+                    case = Case { parameters, length, offset, source_offset, place, fenced, byte, ..case };
+                    oracle.check(&case)?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+    let sets = walk::parameter_sets(method.knobs(operation).unwrap_or_default());
+    let longest = sets.iter().flat_map(|set| walk::unit_lengths(set, LONGEST)).max().unwrap_or(0);
+    let mut oracle = Oracle::new(longest);
+    let mut case = Case::new(method, operation);
+    let mut count = 0;
+    ran(method, || {
+        for parameters in &sets {
+            let lengths = walk::unit_lengths(parameters, LONGEST);
+            let once: usize = lengths.iter().sum();
+            let times = (BUDGET / sets.len() / once.max(1)).clamp(1, LINE);
+            for time in 0..times {
+                for length in &lengths {
+                    count += 1;
+                    case = Case {
+                        parameters: *parameters,
+                        length: *length,
+                        // On a line first, as large memory mostly is.
+                        offset: wander(time),
+                        source_offset: if time % 2 == 0 { wander(time) } else { wander(count) },
+                        place: PLACES[count % 2],
+                        fenced: count / 2 % 2 == 0,
+                        byte: bytes(operation)[count % bytes(operation).len()],
+                        ..case
+                    };
+                    oracle.check(&case)?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Of no bytes no address may be touched, not even read or flushed: null, dangling, and one past a guard.
+fn nothing_at_all(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+    let guarded = testkit::guard::Guarded::new(1);
+    let mut case = Case::new(method, operation);
+    for parameters in walk::parameter_sets(method.knobs(operation).unwrap_or_default()) {
+        for fenced in [true, false] {
+            for address in [0, 1, 63, 64, usize::MAX, guarded.addresses().start - 1, guarded.addresses().end]
+            {
+                case = Case { parameters, fenced, ..case };
+                testkit::case::running(&case, address..address, 0..0, || {
+                    // SAFETY: any address is valid for 0 bytes; the suite runs only rows that this machine can.
+                    unsafe { oracle::call(&case, address as *mut u8, address as *const u8) }
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs the cases with what this processor lacks emulated, and asserts that the emulator was indeed called.
+#[cfg(target_arch = "x86_64")]
+fn ran(method: &Method, cases: impl FnOnce() -> Result<(), oracle::Mismatch>) -> Result<(), Failed> {
+    use testkit::x86_64::emulate;
+    let lacking = emulate::lacking(method.requires);
+    let counts = || lacking.iter().map(emulate::count).collect::<Vec<_>>();
+    let before = counts();
+    cases()?;
+    for ((name, _), (before, after)) in lacking.iter_names().zip(before.into_iter().zip(counts())) {
+        if after == before {
+            return Err(format!("{}: {name} was never executed", method.name).into());
+        }
+    }
+    Ok(())
+}
+
+/// Runs the cases.
+#[cfg(not(target_arch = "x86_64"))]
+fn ran(_: &Method, cases: impl FnOnce() -> Result<(), oracle::Mismatch>) -> Result<(), Failed> {
+    Ok(cases()?)
+}

@@ -1,0 +1,206 @@
+//! One call of one method, in words: what a failing test prints, and what the fault handler prints when a method
+//! runs into a guard page.
+
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+use std::sync::Once;
+
+use bulkmem::Operation;
+use bulkmem::method::{Method, Parameters};
+
+use crate::guard::Place;
+
+/// One call of one method.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Case {
+    /// The row.
+    pub method: &'static Method,
+    /// What it is asked to do.
+    pub operation: Operation,
+    /// Which of its two entries is called.
+    pub fenced: bool,
+    /// Its parameters.
+    pub parameters: Parameters,
+    /// How many bytes.
+    pub length: usize,
+    /// How far into a line the destination starts (for a flush: the range flushed).
+    pub offset: usize,
+    /// How far into a line the source starts; of no concern to clear, fill and flush.
+    pub source_offset: usize,
+    /// Which guard the ranges lie against.
+    pub place: Place,
+    /// What a fill writes; of no concern to the others.
+    pub byte: u8,
+}
+
+impl Case {
+    /// A call with the default parameters of 0 bytes, fenced, at the start of a line before the guard.
+    pub fn new(method: &'static Method, operation: Operation) -> Case {
+        Case {
+            method,
+            operation,
+            fenced: true,
+            parameters: method.default_parameters(operation),
+            length: 0,
+            offset: 0,
+            source_offset: 0,
+            place: Place::End,
+            byte: 0,
+        }
+    }
+
+    /// Whether the operation reads a source.
+    pub fn has_source(&self) -> bool {
+        matches!(self.operation, Operation::Copy | Operation::Persist)
+    }
+}
+
+/// Parameters as `BULKMEM_METHOD` takes them: `[name=value,…]`, nothing where all are 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'p>(pub &'p Parameters);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = '[';
+        for name in Parameters::NAMES {
+            if let Some(value) = self.0.get(name).filter(|value| *value != 0) {
+                write!(f, "{separator}{name}={value}")?;
+                separator = ',';
+            }
+        }
+        if separator == ',' { f.write_char(']') } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { method, operation, length, offset, .. } = self;
+        let entry = if self.fenced { "fenced" } else { "unfenced" };
+        let place = match self.place {
+            Place::Start => "after the guard",
+            Place::End => "before the guard",
+        };
+        write!(f, "{operation}:{}{} ({entry})", method.name, Shown(&self.parameters))?;
+        write!(f, " of {length} bytes at offset {offset} {place}")?;
+        if self.has_source() {
+            write!(f, " from offset {}", self.source_offset)?;
+        }
+        if *operation == Operation::Fill {
+            write!(f, " with {:#04x}", self.byte)?;
+        }
+        Ok(())
+    }
+}
+
+/// A case that runs now, and the addresses it may touch.
+#[derive(Clone)]
+struct Running {
+    case: Case,
+    destination: Range<usize>,
+    source: Range<usize>,
+}
+
+thread_local! {
+    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
+}
+
+/// Runs `call`; should it fault meanwhile, the process says in which case, and how far from the ranges, before
+/// it dies.
+pub fn running(case: &Case, destination: Range<usize>, source: Range<usize>, call: impl FnOnce()) {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        for signal in [libc::SIGSEGV, libc::SIGBUS] {
+            install(signal, on_fault);
+        }
+    });
+    RUNNING.set(Some(Running { case: *case, destination, source }));
+    call();
+    RUNNING.set(None);
+}
+
+/// What the running case is, for handlers that give up on it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn describe_running(out: &mut Line) {
+    if let Some(running) = RUNNING.take() {
+        let _ = write!(out, " in {}", running.case);
+    }
+}
+
+/// The kind of signal handler that [`install`] takes.
+pub(crate) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Installs a handler for a signal that instructions of this process raise.
+pub(crate) fn install(signal: libc::c_int, handler: Handler) {
+    // SAFETY: an all-zero sigaction is valid: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: `action` is initialized, and the handlers of this crate only call what is safe in a handler.
+    let result = unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+    assert!(result == 0, "sigaction({signal}): {}", std::io::Error::last_os_error());
+}
+
+/// Lets the next signal of this kind end the process.
+pub(crate) fn give_up(signal: libc::c_int) {
+    // SAFETY: resetting a signal to its default has no precondition.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+    }
+}
+
+/// A line of text on the stack: handlers may not allocate.
+pub(crate) struct Line {
+    text: [u8; 512],
+    used: usize,
+}
+
+impl Line {
+    pub(crate) fn new() -> Line {
+        Line { text: [0; 512], used: 0 }
+    }
+
+    /// Writes the line to standard error.
+    pub(crate) fn print(mut self) {
+        self.used = self.used.min(self.text.len() - 1);
+        self.text[self.used] = b'\n';
+        // SAFETY: the text is initialized up to `used`; write(2) may be called in handlers.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, self.text.as_ptr().cast(), self.used + 1);
+        }
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let free = &mut self.text[self.used..];
+        let fits = text.len().min(free.len());
+        free[..fits].copy_from_slice(&text.as_bytes()[..fits]);
+        self.used += fits;
+        Ok(())
+    }
+}
+
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel hands a valid siginfo to handlers installed with SA_SIGINFO.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let mut line = Line::new();
+    let _ = write!(line, "\nfault at {address:#x}");
+    if let Some(Running { case, destination, source }) = RUNNING.take() {
+        for (name, range) in [("destination", destination), ("source", source)] {
+            let before = range.start.wrapping_sub(address);
+            let after = address.wrapping_sub(range.end);
+            if before.min(after) < 1 << 20 {
+                let (distance, side) = if before < after {
+                    (before, "before the start of")
+                } else {
+                    (after + 1, "past the end of")
+                };
+                let _ = write!(line, ", {distance} bytes {side} the {name}");
+            }
+        }
+        let _ = write!(line, " in {case}");
+    }
+    line.print();
+    give_up(signal);
+}

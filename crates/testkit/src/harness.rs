@@ -1,0 +1,63 @@
+//! One test a row and operation, and no silent skip: a row that cannot run here shows as ignored, with the reason,
+//! and is listed again at the end.
+
+use std::process::ExitCode;
+
+use bulkmem::Operation;
+use bulkmem::method::Method;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::walk;
+
+/// The tests of one file.
+#[derive(Debug, Default)]
+pub struct Suite {
+    trials: Vec<Trial>,
+    skipped: Vec<(String, String)>,
+}
+
+impl Suite {
+    /// Adds a test.
+    pub fn test(&mut self, name: &str, run: impl FnOnce() -> Result<(), Failed> + Send + 'static) {
+        self.trials.push(Trial::test(name, run));
+    }
+
+    /// Adds a test that cannot run here, and says why; run all the same (`--ignored`), it fails for that reason.
+    pub fn skip(&mut self, name: &str, why: &str) {
+        let reason = why.to_owned();
+        let trial = Trial::test(name, move || Err(Failed::from(reason)));
+        self.trials.push(trial.with_ignored_flag(true).with_kind(format!("skipped: {why}")));
+        self.skipped.push((name.to_owned(), why.to_owned()));
+    }
+
+    /// Adds `PREFIX::OPERATION::METHOD`, skipped where this machine can neither run nor emulate the method.
+    pub fn row(
+        &mut self,
+        prefix: &str,
+        (method, operation): (&'static Method, Operation),
+        run: impl FnOnce(&'static Method, Operation) -> Result<(), Failed> + Send + 'static,
+    ) {
+        let name = format!("{prefix}::{operation}::{}", method.name);
+        let missing = walk::missing(method);
+        if missing.is_empty() {
+            self.test(&name, move || run(method, operation));
+        } else {
+            let names: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
+            self.skip(&name, &format!("needs {}", names.join(" and ")));
+        }
+    }
+
+    /// Runs what the command line asks for (as `cargo test` passes it on) and lists what was skipped.
+    pub fn run(self) -> ExitCode {
+        let arguments = Arguments::from_args();
+        let listing = arguments.list;
+        assert!(!self.trials.is_empty(), "a test file without a test");
+        let conclusion = libtest_mimic::run(&arguments, self.trials);
+        if !listing {
+            for (name, why) in &self.skipped {
+                println!("skipped: {name}: {why}");
+            }
+        }
+        conclusion.exit_code()
+    }
+}

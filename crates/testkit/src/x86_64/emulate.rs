@@ -1,0 +1,299 @@
+//! Instructions that this processor lacks, carried out by hand: the processor raises SIGILL, the handler decodes
+//! what it stumbled over, does the same to memory, and steps over it.
+//!
+//! So CLZERO is tested on Intel and MOVDIR64B on AMD. Every execution is counted, by instruction and thread, for
+//! tests to assert that the instruction ran at all. Vector instructions cannot be had this way: their rows are
+//! skipped, by name.
+
+use std::arch::asm;
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::sync::Once;
+
+use bulkmem::machine::{Features, features};
+use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, Register};
+
+use crate::case::{Line, describe_running, give_up, install};
+
+/// What can be emulated. CLWB and CLFLUSHOPT become CLFLUSH, which does at least as much.
+pub const EMULATED: Features =
+    Features::CLZERO.union(Features::MOVDIR64B).union(Features::CLWB).union(Features::CLFLUSHOPT);
+
+/// How many general-purpose registers there are.
+const GENERAL: usize = 16;
+
+/// Where the kernel keeps each general-purpose register, in the processor's numbering.
+const PLACES: [libc::c_int; GENERAL] = [
+    libc::REG_RAX,
+    libc::REG_RCX,
+    libc::REG_RDX,
+    libc::REG_RBX,
+    libc::REG_RSP,
+    libc::REG_RBP,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
+/// The registers that addresses are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// The general-purpose ones, in the processor's numbering: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8–R15.
+    pub general: [u64; GENERAL],
+    /// Where the instruction starts.
+    pub rip: u64,
+}
+
+impl Registers {
+    /// As the kernel saved them for a handler.
+    pub(super) fn saved(context: &libc::ucontext_t) -> Registers {
+        let saved = &context.uc_mcontext.gregs;
+        Registers {
+            general: PLACES.map(|place| saved[place as usize] as u64),
+            rip: saved[libc::REG_RIP as usize] as u64,
+        }
+    }
+
+    /// A register's value; `None` for one that is not general-purpose.
+    pub fn get(&self, register: Register) -> Option<u64> {
+        if register == Register::RIP {
+            return Some(self.rip);
+        }
+        if !register.is_gpr() {
+            return None;
+        }
+        let full = self.general[register.full_register().number()];
+        match register.size() {
+            8 => Some(full),
+            4 => Some(full & 0xffff_ffff),
+            _ => None,
+        }
+    }
+
+    /// The address of a memory operand; `None` where it is relative to FS or GS, whose base nobody knows here.
+    pub fn address(&self, instruction: &Instruction, operand: u32) -> Option<u64> {
+        instruction.virtual_address(operand, 0, |register, _, _| match register {
+            // Their base is 0 in 64-bit mode.
+            Register::CS | Register::DS | Register::ES | Register::SS => Some(0),
+            register => self.get(register),
+        })
+    }
+}
+
+/// The instruction at an address.
+///
+/// # Safety
+/// There is an instruction at that address: all its bytes are readable.
+pub unsafe fn decode_at(address: u64) -> Instruction {
+    const LONGEST: usize = 15;
+    const SMALLEST_PAGE: usize = 4096;
+    let start = address as usize;
+    // Bytes on the next page are only looked at when the instruction reaches there.
+    let near = LONGEST.min(SMALLEST_PAGE - start % SMALLEST_PAGE);
+    let mut instruction = Instruction::default();
+    for length in [near, LONGEST] {
+        // SAFETY: up to the end of the page all is readable if the first byte is; beyond it, the instruction goes on.
+        let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, length) };
+        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+        decoder.decode_out(&mut instruction);
+        if decoder.last_error() != DecoderError::NoMoreBytes {
+            break;
+        }
+    }
+    instruction
+}
+
+/// What an instruction does that can be emulated, with its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The 64 bytes from here become zero.
+    Clear {
+        /// Where; on a line.
+        line: u64,
+    },
+    /// 64 bytes move at once.
+    Move {
+        /// Where to; on a line.
+        to: u64,
+        /// Where from.
+        from: u64,
+    },
+    /// The line that holds this address is written back.
+    WriteBack {
+        /// Anywhere in the line.
+        address: u64,
+        /// Which of the instructions: [`Features::CLWB`] or [`Features::CLFLUSHOPT`].
+        by: Features,
+    },
+}
+
+/// Why an instruction is not emulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is none of those that can be.
+    Unknown,
+    /// MOVDIR64B to an address that is not on a line: the processor would raise #GP.
+    Misaligned,
+    /// Its address is relative to FS or GS.
+    Segment,
+}
+
+impl Effect {
+    /// What the instruction does, given the registers.
+    ///
+    /// # Errors
+    /// Where it is none that can be emulated, or would fault.
+    pub fn of(instruction: &Instruction, registers: &Registers) -> Result<Effect, Refusal> {
+        const LINE: u64 = 64;
+        match instruction.code() {
+            // The address size is that of the register: EAX under an address-size prefix.
+            Code::Clzeroq | Code::Clzerod => {
+                let register =
+                    if instruction.code() == Code::Clzeroq { Register::RAX } else { Register::EAX };
+                let address = registers.get(register).ok_or(Refusal::Unknown)?;
+                Ok(Effect::Clear { line: address / LINE * LINE })
+            }
+            Code::Movdir64b_r64_m512 | Code::Movdir64b_r32_m512 => {
+                let to = registers.get(instruction.op0_register()).ok_or(Refusal::Unknown)?;
+                let from = registers.address(instruction, 1).ok_or(Refusal::Segment)?;
+                if to % LINE != 0 {
+                    return Err(Refusal::Misaligned);
+                }
+                Ok(Effect::Move { to, from })
+            }
+            Code::Clwb_m8 | Code::Clflushopt_m8 => {
+                let by =
+                    if instruction.code() == Code::Clwb_m8 { Features::CLWB } else { Features::CLFLUSHOPT };
+                let address = registers.address(instruction, 0).ok_or(Refusal::Segment)?;
+                Ok(Effect::WriteBack { address, by })
+            }
+            _ => Err(Refusal::Unknown),
+        }
+    }
+
+    /// The instruction that has this effect.
+    pub fn feature(&self) -> Features {
+        match self {
+            Effect::Clear { .. } => Features::CLZERO,
+            Effect::Move { .. } => Features::MOVDIR64B,
+            Effect::WriteBack { by, .. } => *by,
+        }
+    }
+
+    /// Does it.
+    ///
+    /// # Safety
+    /// The addresses are valid for what the instruction does to them.
+    pub unsafe fn apply(&self) {
+        // SAFETY: the caller vouches for the addresses. Volatile, since other accesses to this memory come from
+        // code that the compiler does not connect with this.
+        unsafe {
+            match *self {
+                Effect::Clear { line } => (line as *mut [u64; 8]).write_volatile([0; 8]),
+                Effect::Move { to, from } => {
+                    let bytes = (from as *const [u8; 64]).read_volatile();
+                    (to as *mut [u8; 64]).write_volatile(bytes);
+                }
+                Effect::WriteBack { address, .. } => std::arch::x86_64::_mm_clflush(address as *const u8),
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// One count for each bit of [`Features`].
+    static COUNTS: Cell<[u64; 32]> = const { Cell::new([0; 32]) };
+}
+
+/// How many times this thread had an instruction emulated.
+pub fn count(instruction: Features) -> u64 {
+    COUNTS.get()[instruction.bits().trailing_zeros() as usize % 32]
+}
+
+/// Emulates the instruction that the registers point at, counts it, and says how long it is.
+///
+/// # Safety
+/// There is an instruction at `registers.rip`, and its addresses are valid for what it does.
+pub(super) unsafe fn emulate(registers: &Registers) -> Result<usize, Refusal> {
+    // SAFETY: the caller vouches for the instruction.
+    let instruction = unsafe { decode_at(registers.rip) };
+    let effect = Effect::of(&instruction, registers)?;
+    // SAFETY: the caller vouches for its addresses.
+    unsafe { effect.apply() };
+    let mut counts = COUNTS.get();
+    counts[effect.feature().bits().trailing_zeros() as usize] += 1;
+    COUNTS.set(counts);
+    Ok(instruction.len())
+}
+
+/// Installs the handler and says which of these instructions it will be called for: those that this processor
+/// lacks. What is hidden rather than lacking (a virtual machine may deny CLWB and yet run it, an old processor runs
+/// CLFLUSHOPT as CLFLUSH) raises nothing and is not among them.
+pub fn lacking(instructions: Features) -> Features {
+    install_handler();
+    let probed = instructions.difference(features()).intersection(EMULATED);
+    probed.iter().filter(|instruction| raises(*instruction)).collect()
+}
+
+/// From now on illegal instructions that can be emulated are. Does nothing when called again.
+pub fn install_handler() {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        // The decoder builds tables on its first use, which allocates: not in a handler.
+        let _ = Decoder::new(64, &[0x90], DecoderOptions::NONE).decode();
+        install(libc::SIGILL, on_illegal_instruction);
+    });
+}
+
+/// Whether an instruction of [`EMULATED`] raises SIGILL here; found by trying.
+fn raises(instruction: Features) -> bool {
+    #[repr(align(64))]
+    struct Line([u8; 64]);
+    let mut to = Line([1; 64]);
+    let from = Line([2; 64]);
+    let (to, from) = (to.0.as_mut_ptr(), from.0.as_ptr());
+    let before = count(instruction);
+    // SAFETY: each instruction touches only the two lines, which are ours; where the processor lacks it, the
+    // handler, which the caller installed, does the same to them.
+    unsafe {
+        match instruction {
+            Features::CLZERO => asm!("clzero", in("rax") to, options(nostack, preserves_flags)),
+            Features::MOVDIR64B => {
+                asm!("movdir64b {}, [{}]", in(reg) to, in(reg) from, options(nostack, preserves_flags))
+            }
+            Features::CLWB => asm!("clwb [{}]", in(reg) to, options(nostack, preserves_flags)),
+            Features::CLFLUSHOPT => asm!("clflushopt [{}]", in(reg) to, options(nostack, preserves_flags)),
+            _ => unreachable!("{instruction:?} is not emulated"),
+        }
+    }
+    count(instruction) > before
+}
+
+extern "C" fn on_illegal_instruction(
+    signal: libc::c_int,
+    _: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel hands a valid context to handlers installed with SA_SIGINFO, ours alone until we return.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let registers = Registers::saved(context);
+    // SAFETY: the processor stumbled over an instruction there; where its addresses are bad, the fault is the
+    // tested method's, and the fault handler says so.
+    match unsafe { emulate(&registers) } {
+        Ok(length) => context.uc_mcontext.gregs[libc::REG_RIP as usize] += length as i64,
+        Err(refusal) => {
+            let mut line = Line::new();
+            let _ = write!(line, "\nillegal instruction at {:#x}, not emulated ({refusal:?})", registers.rip);
+            describe_running(&mut line);
+            line.print();
+            give_up(signal);
+        }
+    }
+}

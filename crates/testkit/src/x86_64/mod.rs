@@ -1,0 +1,3 @@
+//! What only x86-64 needs: an emulator, a tracer, and a reader of compiled code.
+
+pub mod emulate;
