@@ -1,6 +1,9 @@
 //! The instructions that this processor has and this operating system lets us use.
 
+use std::fmt;
 use std::sync::OnceLock;
+
+use serde::{Serialize, Serializer};
 
 bitflags::bitflags! {
     /// A set of instruction-set extensions.
@@ -24,12 +27,29 @@ bitflags::bitflags! {
         const CLZERO = 1 << 7;
         /// MOVDIR64B.
         const MOVDIR64B = 1 << 8;
-        /// PREFETCHW.
+        /// PREFETCHW. Intel processors before Broadwell lack it: there the instruction does nothing.
         const PREFETCHW = 1 << 9;
         /// Enhanced REP MOVSB and STOSB.
         const ERMS = 1 << 10;
         /// Fast short REP MOVSB.
         const FSRM = 1 << 11;
+    }
+}
+
+impl fmt::Display for Features {
+    /// The names, with commas between.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (name, _)) in self.iter_names().enumerate() {
+            write!(f, "{}{name}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Features {
+    /// A list of names.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter_names().map(|(name, _)| name))
     }
 }
 

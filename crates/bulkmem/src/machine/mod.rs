@@ -1,7 +1,104 @@
 //! What this machine has: instructions, caches, processors, page sizes.
 
+mod caches;
 mod features;
+mod identity;
+mod kernel;
 
+use std::path::Path;
+use std::sync::OnceLock;
+
+use serde::Serialize;
+
+pub use caches::Caches;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use features::features_known_so_far;
 pub use features::{Features, features};
+pub use identity::CpuIdentity;
+
+/// What this machine has. What could not be found out is 0, empty or `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// The processor.
+    pub cpu: CpuIdentity,
+    /// Microcode revision, as the kernel prints it; empty where unknown.
+    pub microcode: String,
+    /// The instructions that the processor has and the operating system lets us use.
+    pub features: Features,
+    /// Data and unified caches, bytes.
+    pub caches: Caches,
+    /// How many processors this process may run on.
+    pub processors: usize,
+    /// NUMA nodes.
+    pub nodes: usize,
+    /// Memory, bytes.
+    pub memory: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Size of a base page, bytes.
+    pub page_size: usize,
+    /// Sizes of the explicit huge pages that the kernel knows, bytes, rising.
+    pub huge_page_sizes: Vec<u64>,
+    /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`.
+    pub transparent_huge_pages: Option<String>,
+}
+
+impl Machine {
+    /// This machine, found out once.
+    pub fn current() -> &'static Machine {
+        static CURRENT: OnceLock<Machine> = OnceLock::new();
+        CURRENT.get_or_init(|| Machine::read(Path::new("/")))
+    }
+
+    /// This machine, with the files of `/proc` and `/sys` taken from below `root`.
+    fn read(root: &Path) -> Machine {
+        let (processors, first) = kernel::processors();
+        Machine {
+            cpu: identity::identify(),
+            microcode: kernel::microcode(root),
+            features: features(),
+            caches: Caches::read(root, first),
+            processors,
+            nodes: kernel::nodes(root),
+            memory: kernel::memory(root),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            page_size: rustix::param::page_size(),
+            huge_page_sizes: kernel::huge_page_sizes(root),
+            transparent_huge_pages: kernel::transparent_huge_pages(root),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_current_machine_is_described() {
+        let machine = Machine::current();
+        assert!(!machine.cpu.vendor.is_empty());
+        assert!(machine.processors >= 1);
+        assert!(machine.page_size.is_power_of_two());
+        assert!(!machine.kernel.is_empty());
+        assert_eq!(machine.features, features());
+        assert!(machine.memory > 0);
+    }
+
+    #[test]
+    fn an_empty_tree_is_a_machine_that_tells_little() {
+        let nowhere = tempfile::tempdir().unwrap();
+        let machine = Machine::read(nowhere.path());
+        assert_eq!(machine.microcode, "");
+        assert_eq!((machine.nodes, machine.memory), (0, 0));
+        assert!(machine.huge_page_sizes.is_empty());
+        assert_eq!(machine.transparent_huge_pages, None);
+        assert!(machine.processors >= 1);
+    }
+
+    #[test]
+    fn it_serializes_with_features_by_name() {
+        let json = serde_json::to_value(Machine::current()).unwrap();
+        let named = json["features"].as_array().unwrap().len();
+        assert_eq!(named, features().iter_names().count());
+    }
+}

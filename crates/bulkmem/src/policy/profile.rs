@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::CpuIdentity;
 use crate::method::Parameters;
 use crate::operation::{Intent, Operation};
 
@@ -62,22 +63,6 @@ pub struct Provenance {
     pub samples: u64,
     /// False where calibration was interrupted before every operation was measured.
     pub complete: bool,
-}
-
-/// What identifies a processor model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CpuIdentity {
-    /// `GenuineIntel`, `AuthenticAMD`, …; the architecture's name where there is no CPUID.
-    pub vendor: String,
-    /// Display family.
-    pub family: u32,
-    /// Display model.
-    pub model: u32,
-    /// Stepping.
-    pub stepping: u32,
-    /// The brand string, for people; not compared.
-    pub name: String,
 }
 
 /// How much calibration was asked for.

@@ -1,0 +1,90 @@
+//! Which processor this is.
+
+use serde::{Deserialize, Serialize};
+
+/// What identifies a processor model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuIdentity {
+    /// `GenuineIntel`, `AuthenticAMD`, …; the architecture's name where there is no CPUID.
+    pub vendor: String,
+    /// Display family.
+    pub family: u32,
+    /// Display model.
+    pub model: u32,
+    /// Stepping.
+    pub stepping: u32,
+    /// The brand string, for people; not compared.
+    pub name: String,
+}
+
+impl CpuIdentity {
+    /// Whether both are the same model and stepping; the brand string does not count.
+    pub fn same_model(&self, other: &CpuIdentity) -> bool {
+        let key = |cpu: &CpuIdentity| (cpu.family, cpu.model, cpu.stepping);
+        self.vendor == other.vendor && key(self) == key(other)
+    }
+
+    /// Vendor, family, model and stepping in one word: `GenuineIntel 6:85:7`.
+    pub fn key(&self) -> String {
+        format!("{} {}:{}:{}", self.vendor, self.family, self.model, self.stepping)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) fn identify() -> CpuIdentity {
+    let cpuid = raw_cpuid::CpuId::new();
+    let version = cpuid.get_feature_info();
+    let number = |pick: fn(&raw_cpuid::FeatureInfo) -> u8| version.as_ref().map_or(0, pick).into();
+    CpuIdentity {
+        vendor: cpuid.get_vendor_info().map_or_else(String::new, |vendor| vendor.as_str().to_owned()),
+        family: number(raw_cpuid::FeatureInfo::family_id),
+        model: number(raw_cpuid::FeatureInfo::model_id),
+        stepping: number(raw_cpuid::FeatureInfo::stepping_id),
+        name: cpuid
+            .get_processor_brand_string()
+            .map_or_else(String::new, |brand| brand.as_str().trim().to_owned()),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn identify() -> CpuIdentity {
+    CpuIdentity {
+        vendor: std::env::consts::ARCH.to_owned(),
+        family: 0,
+        model: 0,
+        stepping: 0,
+        name: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel prints display family and model too: both must read CPUID alike.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn it_agrees_with_the_kernel() {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let field = |name: &str| {
+            let line = text.lines().find(|line| line.split(':').next().unwrap().trim() == name).unwrap();
+            line.split(':').nth(1).unwrap().trim().to_owned()
+        };
+        let cpu = identify();
+        assert_eq!(cpu.vendor, field("vendor_id"));
+        assert_eq!(cpu.family.to_string(), field("cpu family"));
+        assert_eq!(cpu.model.to_string(), field("model"));
+        assert_eq!(cpu.stepping.to_string(), field("stepping"));
+    }
+
+    #[test]
+    fn the_brand_does_not_count() {
+        let cpu = identify();
+        let renamed = CpuIdentity { name: "another".to_owned(), ..cpu.clone() };
+        assert!(cpu.same_model(&renamed));
+        let other = CpuIdentity { stepping: cpu.stepping + 1, ..cpu.clone() };
+        assert!(!cpu.same_model(&other));
+        assert!(other.key().ends_with(&format!(":{}", cpu.stepping + 1)));
+    }
+}

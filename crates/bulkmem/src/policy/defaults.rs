@@ -1,0 +1,222 @@
+//! The answers without a profile: from instructions, caches and what is published of the microarchitecture.
+
+use super::known::{self, From, Microarchitecture, PAST_LAST_LEVEL, Step, Want, plain};
+use super::ladder::{Ladder, Rung};
+use super::{Basis, Choice, Origin, Policy};
+use crate::machine::{Caches, Machine};
+use crate::method::{self, Effect};
+use crate::operation::{Intent, Operation};
+
+/// Nothing beyond the C library's own choice begins below a page.
+const LEAST: u64 = 4096;
+
+const C_LIBRARY: &[Want] = &[plain("c_library")];
+const C_LIBRARY_REASON: &str = "short: the C library is made for that";
+
+/// Copies that bypass the cache. All widths write at one speed (Patocka 2020), the wider do it in fewer instructions;
+/// 64-byte registers cost clock on some processors.
+const BYPASS_COPY: &[Want] = &[plain("nontemporal_avx"), plain("nontemporal_sse2"), plain("movnti")];
+/// Copies that stay in the cache, also where the C library would begin to bypass it.
+const CACHED_COPY: &[Want] =
+    &[plain("store_avx"), plain("store_sse2"), plain("rep_movsb"), plain("rep_movsq")];
+/// Cached stores, each line written back at once. 8 and 16 bytes at a time were the fastest of Patocka's table, CLWB and
+/// CLFLUSHOPT alike.
+const WRITE_BACK: &[Want] = &[
+    plain("store_sse2_clwb"),
+    plain("store_8_clwb"),
+    plain("store_sse2_clflushopt"),
+    plain("store_8_clflushopt"),
+];
+/// The same, with CLFLUSH as the last resort: it waits for each line.
+const WRITE_BACK_CACHED: &[Want] = &[
+    plain("store_sse2_clwb"),
+    plain("store_8_clwb"),
+    plain("store_sse2_clflushopt"),
+    plain("store_8_clflushopt"),
+    plain("store_sse2_clflush"),
+    plain("store_8_clflush"),
+];
+/// The length from which writing back beats non-temporal stores on persistent memory.
+const WRITE_BACK_FROM: From = From::Bytes(768);
+
+/// The lengths at which rules may begin, on one machine.
+struct Sizes {
+    level2: u64,
+    last_level: u64,
+}
+
+impl Sizes {
+    fn of(machine: &Machine, row: &Microarchitecture) -> Sizes {
+        let caches = machine.caches.sane_or(Caches { l3: row.last_level, ..Caches::FALLBACK });
+        Sizes { level2: caches.l2, last_level: caches.l3.max(caches.l2) }
+    }
+
+    fn start(&self, from: From) -> usize {
+        let bytes = match from {
+            From::Bytes(bytes) => bytes,
+            From::Level2 => self.level2.max(LEAST),
+            From::LastLevelQuarters(quarters) => (self.last_level / 4).saturating_mul(quarters).max(LEAST),
+        };
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// See [`Policy::defaults`].
+pub(super) fn policy(machine: &Machine) -> Policy {
+    let row = known::of(&machine.cpu);
+    let sizes = Sizes::of(machine, row);
+    let build = Builder { machine, sizes };
+    let ladders =
+        Operation::ALL.map(|operation| Intent::ALL.map(|intent| build.ladder(row, operation, intent)));
+    let known = !std::ptr::eq(row, &known::UNKNOWN);
+    let microarchitecture =
+        if known { row.name.to_owned() } else { format!("{} ({})", row.name, machine.cpu.key()) };
+    let basis =
+        Basis::Defaults { microarchitecture, why: row.known.to_owned(), source: row.source.to_owned() };
+    Policy {
+        ladders,
+        threads: Default::default(),
+        features: machine.features,
+        origin: Origin { basis, forced: Vec::new(), refused: Vec::new() },
+    }
+}
+
+struct Builder<'m> {
+    machine: &'m Machine,
+    sizes: Sizes,
+}
+
+impl Builder<'_> {
+    fn ladder(&self, row: &Microarchitecture, operation: Operation, intent: Intent) -> Ladder {
+        match (operation, intent) {
+            (Operation::Clear | Operation::Fill, Intent::Stream) => self.climb(
+                operation,
+                intent,
+                (C_LIBRARY, C_LIBRARY_REASON),
+                &[Step {
+                    from: From::Bytes(LEAST),
+                    methods: row.bypass,
+                    reason: "leaves the cache to others",
+                }],
+            ),
+            (Operation::Clear | Operation::Fill, _) => {
+                self.climb(operation, intent, (C_LIBRARY, C_LIBRARY_REASON), row.clear)
+            }
+            (Operation::Copy, _) => self.copy(row, intent),
+            (Operation::Persist, _) => self.persist(row, intent),
+            (Operation::Flush, Intent::Stream) => self.climb(
+                operation,
+                intent,
+                (
+                    &[plain("clflushopt"), plain("clwb"), plain("clflush")],
+                    "CLFLUSHOPT writes back and leaves the cache to others",
+                ),
+                &[],
+            ),
+            (Operation::Flush, _) => self.climb(
+                operation,
+                intent,
+                (
+                    &[plain("clwb"), plain("clflushopt"), plain("clflush")],
+                    "CLWB writes back and may keep the line; CLFLUSH waits for each",
+                ),
+                &[],
+            ),
+        }
+    }
+
+    fn copy(&self, row: &Microarchitecture, intent: Intent) -> Ladder {
+        let small = (C_LIBRARY, C_LIBRARY_REASON);
+        let step = match intent {
+            Intent::Throughput => Step {
+                // Source and destination together are one and a half times the cache.
+                from: From::LastLevelQuarters(3),
+                methods: if row.bypass_pays { BYPASS_COPY } else { C_LIBRARY },
+                reason: "both ranges are more than the cache holds: bypassing it spares a read of the destination",
+            },
+            Intent::Reuse => Step {
+                from: From::Level2,
+                methods: CACHED_COPY,
+                reason: "stays in the cache, which the C library bypasses for lengths of its own choosing",
+            },
+            Intent::Stream => {
+                Step { from: From::Bytes(LEAST), methods: BYPASS_COPY, reason: "leaves the cache to others" }
+            }
+        };
+        self.climb(Operation::Copy, intent, small, &[step])
+    }
+
+    fn persist(&self, row: &Microarchitecture, intent: Intent) -> Ladder {
+        let short = "short: non-temporal stores write 512-byte blocks to persistent memory 1.3 times as fast as cached \
+                     stores with CLFLUSHOPT (Patocka, dm-writecache, 2020)";
+        let long = "cached stores with a write-back for each line are 1.25 times as fast as non-temporal ones (Patocka, \
+                    memcpy_flushcache, 2020), from 768 bytes on (dm-writecache)";
+        let past = "more than the cache holds: non-temporal stores spare a read of the destination (Arora 2020, 2022)";
+        match intent {
+            Intent::Throughput => {
+                let mut steps = vec![Step { from: WRITE_BACK_FROM, methods: WRITE_BACK, reason: long }];
+                if row.bypass_pays {
+                    steps.push(Step { from: PAST_LAST_LEVEL, methods: BYPASS_COPY, reason: past });
+                }
+                self.climb(Operation::Persist, intent, (BYPASS_COPY, short), &steps)
+            }
+            Intent::Reuse => self.climb(
+                Operation::Persist,
+                intent,
+                (WRITE_BACK_CACHED, "passes through the cache; CLWB may keep the line"),
+                &[],
+            ),
+            Intent::Stream => self.climb(
+                Operation::Persist,
+                intent,
+                (
+                    BYPASS_COPY,
+                    "non-temporal stores disturb the cache least (Patocka, memcpy_flushcache, 2020)",
+                ),
+                &[],
+            ),
+        }
+    }
+
+    /// The first of `small` that is there, then each step's; a step of which none is there is left out. The C library
+    /// ends the chain.
+    fn climb(
+        &self,
+        operation: Operation,
+        intent: Intent,
+        small: (&[Want], &'static str),
+        steps: &[Step],
+    ) -> Ladder {
+        let first = self.pick(operation, intent, small.0);
+        let first = first.unwrap_or_else(|| Choice::of(method::c_library(), operation));
+        let first = Rung { from: 0, choice: first, reason: small.1.to_owned() };
+        let mut reached = 0;
+        let mut more = Vec::new();
+        for step in steps {
+            if let Some(choice) = self.pick(operation, intent, step.methods) {
+                // On a machine with odd caches a step may begin below the one before it, and then replaces it.
+                reached = self.sizes.start(step.from).max(reached);
+                more.push(Rung { from: reached, choice, reason: step.reason.to_owned() });
+            }
+        }
+        Ladder::new(first, more)
+    }
+
+    /// The first of the wanted methods that does the operation, that the machine can run, and that does not bypass the
+    /// cache where the bytes are wanted there.
+    fn pick(&self, operation: Operation, intent: Intent, wanted: &[Want]) -> Option<Choice> {
+        wanted.iter().find_map(|want| {
+            let method = method::by_name(want.name)?;
+            let knobs = method.knobs(operation)?;
+            let kept = intent != Intent::Reuse || method.effect != Effect::Bypasses;
+            if !kept || !self.machine.features.contains(method.requires) {
+                return None;
+            }
+            let mut choice = Choice::of(method, operation);
+            for (knob, value) in want.set {
+                choice.parameters.set(knob, *value);
+            }
+            choice.parameters.fit(knobs).then_some(choice)
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! Profiles on disk: read, checked, written.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::choice;
+use super::{FORMAT, Profile, ProfileError, VERSION};
+use crate::machine::Machine;
+use crate::method::Parameters;
+use crate::operation::Operation;
+
+/// A thorough calibration writes some hundred KiB.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Most threads that a profile may name.
+const MOST_THREADS: usize = 1 << 16;
+
+/// What every version of the format has.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+}
+
+impl Profile {
+    /// From the bytes of a file.
+    ///
+    /// # Errors
+    /// Where they are too many, no JSON, of another format or version, or where a field is missing, unknown or of the
+    /// wrong type. Whether the values serve on a machine, [`Profile::check`] tells.
+    pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError> {
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(ProfileError::TooLarge { bytes: bytes.len() as u64, most: MOST_BYTES });
+        }
+        // The head first: a newer version may have fields that this one does not know.
+        let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
+        if head.format != FORMAT {
+            let found = head.format.chars().take(64).collect();
+            return Err(ProfileError::Format { found });
+        }
+        if head.version != VERSION {
+            return Err(ProfileError::Version { found: head.version });
+        }
+        serde_json::from_slice(bytes).map_err(damaged)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Where there is none, it cannot be read, is no regular file or larger than 16 MiB; and as [`Profile::parse`].
+    pub fn load(path: &Path) -> Result<Profile, ProfileError> {
+        let unreadable = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProfileError::Missing,
+            _ => ProfileError::Unreadable(error),
+        };
+        // Asked before opening: a pipe would wait for a writer.
+        let about = fs::metadata(path).map_err(unreadable)?;
+        if !about.is_file() {
+            return Err(ProfileError::NotAFile);
+        }
+        if about.len() > MOST_BYTES {
+            return Err(ProfileError::TooLarge { bytes: about.len(), most: MOST_BYTES });
+        }
+        let mut bytes = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+            .map_err(unreadable)?;
+        Profile::parse(&bytes)
+    }
+
+    /// Writes a file: aside in the same folder, which is made where it is missing, then renamed. Whoever reads sees
+    /// the old file or the new one, whole; a failure leaves the old one, and nothing beside it. A symbolic link is
+    /// followed.
+    ///
+    /// # Errors
+    /// [`ProfileError::Value`] where the profile holds what [`Profile::check`] refuses on every machine;
+    /// [`ProfileError::Unwritable`] where the file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
+        self.sound()?;
+        let unwritable = |source| ProfileError::Unwritable { path: path.to_owned(), source };
+        let text = serde_json::to_vec_pretty(self).map_err(|error| unwritable(error.into()))?;
+        write_aside(path, &text).map_err(unwritable)
+    }
+
+    /// Whether the profile serves on a machine: measured on the same processor model, rules in order, every method
+    /// known and available, every parameter within its knob's range.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self, machine: &Machine) -> Result<(), ProfileError> {
+        if self.format != FORMAT {
+            return Err(ProfileError::Format { found: self.format.clone() });
+        }
+        if self.version != VERSION {
+            return Err(ProfileError::Version { found: self.version });
+        }
+        if !self.provenance.cpu.same_model(&machine.cpu) {
+            let described = |cpu: &crate::machine::CpuIdentity| format!("{} ({})", cpu.key(), cpu.name);
+            return Err(ProfileError::ForeignCpu {
+                profile: described(&self.provenance.cpu),
+                machine: described(&machine.cpu),
+            });
+        }
+        self.sound()?;
+        for (at, rule) in self.rules.iter().enumerate() {
+            let place = format!("rule {}", at + 1);
+            check_method(machine, place, rule.operation, &rule.method, &rule.parameters)?;
+        }
+        for (at, figure) in self.figures.iter().enumerate() {
+            let place = format!("figure {}", at + 1);
+            check_method(machine, place, figure.operation, &figure.method, &figure.parameters)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the values can be, whatever the machine.
+    fn sound(&self) -> Result<(), ProfileError> {
+        let wrong = |place: String, what: String| Err(ProfileError::Value { place, what });
+        let seconds = self.provenance.seconds;
+        if !seconds.is_finite() || seconds < 0.0 {
+            return wrong("the provenance".to_owned(), format!("says it took {seconds} seconds"));
+        }
+        let mut last: Vec<((Operation, crate::Intent), u64)> = Vec::new();
+        for (at, rule) in self.rules.iter().enumerate() {
+            let key = (rule.operation, rule.intent);
+            let place = format!("rule {} ({}, {})", at + 1, rule.operation, rule.intent);
+            match last.iter_mut().find(|(other, _)| *other == key) {
+                None if rule.from != 0 => {
+                    return wrong(
+                        place,
+                        format!("is the first of its kind and starts at {}, not 0", rule.from),
+                    );
+                }
+                None => last.push((key, 0)),
+                Some((_, from)) if rule.from <= *from => {
+                    return wrong(place, format!("starts at {}, not after {from}", rule.from));
+                }
+                Some((_, from)) => *from = rule.from,
+            }
+        }
+        let mut last: Vec<(Operation, u64)> = Vec::new();
+        for (at, one) in self.threads.iter().enumerate() {
+            let place = format!("number of threads {} ({})", at + 1, one.operation);
+            if !(1..=MOST_THREADS).contains(&one.threads) {
+                return wrong(place, format!("is {}, not 1 to {MOST_THREADS}", one.threads));
+            }
+            match last.iter_mut().find(|(operation, _)| *operation == one.operation) {
+                None => last.push((one.operation, one.from)),
+                Some((_, from)) if one.from <= *from => {
+                    return wrong(place, format!("starts at {}, not after {from}", one.from));
+                }
+                Some((_, from)) => *from = one.from,
+            }
+        }
+        for (at, figure) in self.figures.iter().enumerate() {
+            let place = format!("figure {}", at + 1);
+            let [low, high] = figure.quartiles_ns;
+            let times = [low, figure.median_ns, high];
+            if times.iter().any(|time| !time.is_finite() || *time < 0.0) || low > high {
+                return wrong(place, format!("has the impossible times {times:?}"));
+            }
+            if !(1..=MOST_THREADS).contains(&figure.condition.threads) {
+                return wrong(place, format!("was measured with {} threads", figure.condition.threads));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn damaged(source: serde_json::Error) -> ProfileError {
+    ProfileError::Damaged { line: source.line(), column: source.column(), source }
+}
+
+fn check_method(
+    machine: &Machine,
+    place: String,
+    operation: Operation,
+    name: &str,
+    parameters: &Parameters,
+) -> Result<(), ProfileError> {
+    let method = match choice::find(name, operation, machine.features) {
+        Ok(method) => method,
+        Err(source) => return Err(ProfileError::Method { place, source: Box::new(source) }),
+    };
+    let knobs = method.knobs(operation).unwrap_or_default();
+    if parameters.fit(knobs) {
+        return Ok(());
+    }
+    let given = choice::Choice { method, parameters: *parameters };
+    let ranges = knobs.iter().map(|knob| {
+        format!("{} from {} to {} in steps of {}", knob.name, knob.range.0, knob.range.1, knob.step.max(1))
+    });
+    let ranges: Vec<String> = ranges.collect();
+    let takes = if ranges.is_empty() { "no parameters".to_owned() } else { ranges.join(", ") };
+    Err(ProfileError::Value { place, what: format!("says {given}, but {name} takes {takes}") })
+}
+
+fn write_aside(path: &Path, text: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if target.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let folder = match target.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(folder)?;
+    // Dropped before it is renamed, the file beside is removed. Others may read it: /etc holds everybody's profile.
+    let mut aside = tempfile::Builder::new()
+        .prefix(".bulkmem-profile-")
+        .permissions(fs::Permissions::from_mode(0o644))
+        .tempfile_in(folder)?;
+    aside.write_all(text)?;
+    aside.write_all(b"\n")?;
+    aside.as_file().sync_all()?;
+    aside.persist(&target).map_err(|error| error.error)?;
+    // The name, too, must outlast a power cut; a file system that cannot sync folders has renamed all the same.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The rules of one operation and intent, as a short list that is scanned from the small lengths up.
+
+use super::Choice;
+use crate::machine::Features;
+
+/// Methods whose speed hangs on how long one call is: the C library changes its own method by it, and a processor
+/// sees of REP no more than its count. An extent that arrives in short calls gets nothing of what they do with long
+/// ones.
+const JUDGE_BY_CALL: [&str; 5] = ["c_library", "rep_stosb", "rep_stosq", "rep_movsb", "rep_movsq"];
+
+/// One rule: from this length on, this choice.
+#[derive(Clone, Debug)]
+pub(super) struct Rung {
+    pub(super) from: usize,
+    pub(super) choice: Choice,
+    pub(super) reason: String,
+}
+
+/// The rules of one operation and intent.
+#[derive(Clone, Debug)]
+pub(super) struct Ladder {
+    /// All but the last, rising.
+    steps: Box<[Step]>,
+    last: Choice,
+    /// What people read: one a rule. `choose` never touches it.
+    rungs: Box<[Rung]>,
+}
+
+/// For lengths below `below`.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    below: usize,
+    choice: Choice,
+}
+
+impl Ladder {
+    /// From rules of any order; the one with the smallest length also serves all smaller ones. Of several from the
+    /// same length the last holds, and a rule that says what the one before it says is left out.
+    pub(super) fn new(first: Rung, more: impl IntoIterator<Item = Rung>) -> Ladder {
+        let mut rungs = vec![Rung { from: 0, ..first }];
+        rungs.extend(more);
+        rungs.sort_by_key(|rung| rung.from);
+        rungs.dedup_by(|later, kept| {
+            let same = later.from == kept.from;
+            if same {
+                *kept = later.clone();
+            }
+            same
+        });
+        rungs.dedup_by(|later, kept| later.choice == kept.choice);
+        let steps = rungs.windows(2).map(|pair| Step { below: pair[1].from, choice: pair[0].choice });
+        Ladder { steps: steps.collect(), last: rungs[rungs.len() - 1].choice, rungs: rungs.into() }
+    }
+
+    #[inline(always)]
+    pub(super) fn choose(&self, length: usize) -> Choice {
+        for step in &self.steps {
+            if length < step.below {
+                return step.choice;
+            }
+        }
+        self.last
+    }
+
+    /// The choice for one call of `length` bytes that is part of an extent: the extent's, unless that method judges
+    /// by the call and the call is too short for its rule.
+    pub(super) fn choose_part(&self, length: usize, extent: usize) -> Choice {
+        let reached = self.rungs.iter().rev().skip_while(|rung| rung.from > extent.max(length));
+        for rung in reached {
+            if rung.from <= length || !JUDGE_BY_CALL.contains(&rung.choice.method.name) {
+                return rung.choice;
+            }
+        }
+        self.rungs[0].choice
+    }
+
+    pub(super) fn rungs(&self) -> &[Rung] {
+        &self.rungs
+    }
+
+    /// All the instructions that its methods need.
+    pub(super) fn requires(&self) -> Features {
+        self.rungs.iter().fold(Features::empty(), |all, rung| all | rung.choice.method.requires)
+    }
+}
