@@ -188,6 +188,8 @@ impl Builder<'_> {
         steps: &[Step],
     ) -> Ladder {
         let first = self.pick(operation, intent, small.0);
+        // Durable by a store that bypasses the cache is better than not durable, whatever the intent.
+        let first = first.or_else(|| self.pick(operation, Intent::Throughput, BYPASS_COPY));
         let first = first.unwrap_or_else(|| Choice::of(method::c_library(), operation));
         let first = Rung { from: 0, choice: first, reason: small.1.to_owned() };
         let mut reached = 0;
