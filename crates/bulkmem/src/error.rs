@@ -44,6 +44,12 @@ pub enum Error {
         /// Persist or flush.
         operation: Operation,
     },
+    /// A policy's methods cannot all run here.
+    #[error(
+        "the policy was made for a machine with instructions that this one lacks: make one of Machine::current(), or \
+         of a profile that was measured here"
+    )]
+    ForeignPolicy,
     /// A forced method is not a row of [`crate::method::all`].
     #[error(
         "`{method}` is not a row of the table of methods: take one from method::all() or method::by_name()"

@@ -49,7 +49,7 @@ impl fmt::Display for Pages {
 ///
 /// let mut region = Region::new(3 << 20, Pages::Transparent)?;
 /// region.prefault()?;
-/// region.fill(0xA5);
+/// bulkmem::fill(&mut region, 0xA5);
 /// assert!(region.iter().all(|&byte| byte == 0xA5));
 /// # Ok::<(), bulkmem::RegionError>(())
 /// ```

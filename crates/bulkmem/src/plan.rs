@@ -1,0 +1,239 @@
+//! What a call comes down to: a kernel, its parameters, how many threads, and who fences.
+
+use std::hint::black_box;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::error::Error;
+use crate::method::{self, CopyFn, Entry, FillFn, FlushFn, Ordering, Parameters};
+use crate::operation::{Intent, Operation};
+use crate::policy::{Choice, Policy};
+use crate::threads;
+
+/// The memory that a call works on.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    /// Written to, or, by a flush, written back.
+    dst: *mut u8,
+    /// Read; null where the operation has no source.
+    src: *const u8,
+    /// Bytes of each.
+    length: usize,
+    /// What is written where there is no source.
+    byte: u8,
+}
+
+impl Memory {
+    /// The memory of a fill.
+    #[inline(always)]
+    pub(crate) fn filled(dst: *mut u8, length: usize, byte: u8) -> Memory {
+        Memory { dst, src: std::ptr::null(), length, byte }
+    }
+
+    /// The memory of a copy; valid for one, and without overlap.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`].
+    #[inline(always)]
+    pub(crate) fn pair(dst: &mut [u8], src: &[u8]) -> Result<Memory, Error> {
+        if dst.len() != src.len() {
+            return Err(Error::LengthMismatch { destination: dst.len(), source_length: src.len() });
+        }
+        Ok(Memory::copied(dst.as_mut_ptr(), src.as_ptr(), dst.len()))
+    }
+
+    /// The memory of a copy, as it is given.
+    #[inline(always)]
+    pub(crate) fn copied(dst: *mut u8, src: *const u8, length: usize) -> Memory {
+        Memory { dst, src, length, byte: 0 }
+    }
+
+    /// The memory of a flush.
+    #[inline(always)]
+    pub(crate) fn flushed(start: *const u8, length: usize) -> Memory {
+        Memory { dst: start.cast_mut(), src: std::ptr::null(), length, byte: 0 }
+    }
+
+    /// Whether the ranges of a copy share any byte.
+    #[inline(always)]
+    pub(crate) fn overlaps(&self) -> bool {
+        self.dst.addr().abs_diff(self.src.addr()) < self.length
+    }
+}
+
+// SAFETY: only addresses. What they may be used for, and that pieces of them may be used by several threads, is
+// vouched for where a plan is carried out.
+unsafe impl Sync for Memory {}
+
+/// The three types of kernels, called alike.
+pub(crate) trait Kernel: Copy + Sync + 'static {
+    /// Works on one piece of the memory.
+    ///
+    /// # Safety
+    /// As the kernel's type says, of the piece.
+    unsafe fn call(self, memory: &Memory, piece: Range<usize>, parameters: &Parameters);
+}
+
+impl Kernel for FillFn {
+    #[inline(always)]
+    unsafe fn call(self, memory: &Memory, piece: Range<usize>, parameters: &Parameters) {
+        // SAFETY: passed on from the caller.
+        unsafe { self(memory.dst.wrapping_add(piece.start), piece.len(), memory.byte, parameters) }
+    }
+}
+
+impl Kernel for CopyFn {
+    #[inline(always)]
+    unsafe fn call(self, memory: &Memory, piece: Range<usize>, parameters: &Parameters) {
+        let (dst, src) = (memory.dst.wrapping_add(piece.start), memory.src.wrapping_add(piece.start));
+        // SAFETY: passed on from the caller.
+        unsafe { self(dst, src, piece.len(), parameters) }
+    }
+}
+
+impl Kernel for FlushFn {
+    #[inline(always)]
+    unsafe fn call(self, memory: &Memory, piece: Range<usize>, parameters: &Parameters) {
+        // SAFETY: passed on from the caller.
+        unsafe { self(memory.dst.wrapping_add(piece.start), piece.len(), parameters) }
+    }
+}
+
+/// How one call is carried out. Its method is available on this machine and takes its parameters.
+pub(crate) struct Plan<K: 'static> {
+    entry: Entry<K>,
+    parameters: Parameters,
+    /// Whether the unfenced kernel owes a fence.
+    weak: bool,
+    /// Whether a fence is due even after ordered stores: durability waits for every store to have left the processor.
+    always: bool,
+    workers: usize,
+}
+
+impl<K: Kernel> Plan<K> {
+    /// A plan of an entry of the choice's method.
+    #[inline(always)]
+    pub(crate) fn new(entry: Entry<K>, choice: &Choice, workers: usize) -> Plan<K> {
+        let weak = choice.method.ordering == Ordering::Weak;
+        Plan { entry, parameters: choice.parameters, weak, always: false, workers }
+    }
+
+    /// The same, ended by a fence whatever the method.
+    #[inline(always)]
+    pub(crate) fn always_fenced(self) -> Plan<K> {
+        Plan { weak: true, always: true, ..self }
+    }
+
+    /// Carries it out; each thread has fenced when it returns.
+    ///
+    /// # Safety
+    /// As the kernel's type says, of the whole memory, but for what [`Plan`] promises.
+    #[inline(always)]
+    pub(crate) unsafe fn fenced(&self, memory: Memory) {
+        let kernel = if self.always { self.entry.unfenced } else { self.entry.fenced };
+        if self.workers <= 1 {
+            // SAFETY: passed on from the caller.
+            unsafe { self.piece(kernel, &memory, 0..memory.length) }
+        } else {
+            // SAFETY: as above; pieces do not overlap.
+            let work = |piece| unsafe { self.piece(kernel, &memory, piece) };
+            threads::run(memory.dst.addr(), memory.length, self.workers, work);
+        }
+    }
+
+    /// # Safety
+    /// As [`Plan::fenced`], of the piece.
+    #[inline(always)]
+    unsafe fn piece(&self, kernel: K, memory: &Memory, piece: Range<usize>) {
+        // SAFETY: passed on from the caller.
+        unsafe { kernel.call(memory, piece, &self.parameters) }
+        if self.always {
+            method::fence();
+        }
+    }
+
+    /// Carries it out; true where the calling thread owes a fence.
+    ///
+    /// # Safety
+    /// As [`Plan::fenced`].
+    #[inline(always)]
+    #[must_use]
+    pub(crate) unsafe fn unfenced(&self, memory: Memory) -> bool {
+        if self.workers > 1 {
+            // No other thread's stores can be fenced from here.
+            // SAFETY: passed on from the caller.
+            unsafe { self.fenced(memory) }
+            return false;
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { self.entry.unfenced.call(&memory, 0..memory.length, &self.parameters) }
+        self.weak
+    }
+}
+
+/// By operation: below this length the process's policy has the C library serve; 0 while that is not known.
+static DIRECT: [AtomicUsize; Operation::ALL.len()] = [const { AtomicUsize::new(0) }; Operation::ALL.len()];
+
+/// Whether the process's policy has the C library serve a call of that length, so that a caller who asks for nothing
+/// else may have it called at once: where calls are short, looking up the choice would cost as much as the call.
+#[inline(always)]
+pub(crate) fn is_direct(operation: Operation, length: usize) -> bool {
+    // Every thread finds the same, so it does not matter who writes it or when it is seen.
+    let below = DIRECT[operation as usize].load(Relaxed);
+    length < below || (below == 0 && learn(operation, length))
+}
+
+#[cold]
+fn learn(operation: Operation, length: usize) -> bool {
+    let rules = Policy::global().rules(operation, Intent::Throughput);
+    let other = rules.iter().find(|(_, choice, _)| choice.method != method::c_library());
+    // At least 1: a call of no bytes is any method's.
+    let below = other.map_or(usize::MAX, |&(from, ..)| from).max(1);
+    DIRECT[operation as usize].store(below, Relaxed);
+    length < below
+}
+
+/// Copies between ranges that may overlap, as memmove.
+///
+/// # Safety
+/// The source is valid for reads and the destination for writes.
+pub(crate) unsafe fn move_bytes(memory: Memory) {
+    // The compiler must neither leave the call out nor guess what it copies: others may look at both ranges.
+    let (dst, src) = (black_box(memory.dst), black_box(memory.src));
+    // SAFETY: passed on from the caller.
+    unsafe { std::ptr::copy(src, dst, memory.length) }
+    black_box(dst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_overlap_where_they_share_a_byte() {
+        let overlap = |dst: usize, src: usize, length| {
+            Memory::copied(std::ptr::without_provenance_mut(dst), std::ptr::without_provenance(src), length)
+                .overlaps()
+        };
+        assert!(overlap(100, 100, 1));
+        assert!(overlap(100, 109, 10));
+        assert!(overlap(109, 100, 10));
+        assert!(!overlap(100, 110, 10));
+        assert!(!overlap(110, 100, 10));
+        assert!(!overlap(100, 100, 0));
+        assert!(!overlap(usize::MAX, 0, 10), "no range wraps around");
+    }
+
+    #[test]
+    fn what_is_direct_is_what_the_policy_gives_to_the_c_library() {
+        let policy = Policy::global();
+        for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
+            for length in (0..64).map(|power| 1_usize << power).flat_map(|at| [at - 1, at, at + 1]) {
+                let choice = policy.choose(operation, length, Intent::Throughput);
+                if is_direct(operation, length) && length > 0 {
+                    assert_eq!(choice.method.name, "c_library", "{operation} {length}");
+                }
+            }
+        }
+    }
+}

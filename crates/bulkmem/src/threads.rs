@@ -1,0 +1,150 @@
+//! How many threads an operation may use, and how it is split among them.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::thread;
+
+/// How many threads one operation may use. None is ever made unless this asks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Threads {
+    /// The calling thread alone.
+    #[default]
+    One,
+    /// The fewest that saturate memory at this call's length, as the profile has it; one where nothing was measured.
+    /// The extent is not asked here: threads are made for each call, so each call must be worth them.
+    Auto,
+    /// So many, the calling thread included, as far as there are whole pages for them.
+    Exactly(NonZeroUsize),
+}
+
+/// Large splits end on multiples of this, so that no two threads share a huge page.
+const HUGE: usize = 2 << 20;
+/// Huge pages a thread must get before splits are made at theirs: with fewer, rounding leaves threads idle.
+const HUGE_PAGES_EACH: usize = 8;
+
+/// Splits `length` bytes from `address` into at most `workers` pieces, in order and without gaps. Every piece holds
+/// whole pages of `page` bytes, besides the partial ones at both ends. Offsets count from `address`.
+fn split(address: usize, length: usize, workers: usize, page: usize) -> impl Iterator<Item = Range<usize>> {
+    let whole = |unit: usize| {
+        let head = (address.wrapping_neg() & (unit - 1)).min(length);
+        (head, (length - head) / unit)
+    };
+    let (head, pages, unit) = match (whole(HUGE), whole(page)) {
+        ((head, pages), _) if HUGE > page && pages / HUGE_PAGES_EACH >= workers => (head, pages, HUGE),
+        (_, (head, pages)) => (head, pages, page),
+    };
+    let pieces = workers.min(pages).max(1);
+    // The boundary before piece `at`; shares differ by one page at most.
+    let boundary = move |at: usize| {
+        let share = at * (pages / pieces) + at.min(pages % pieces);
+        if at == 0 {
+            0
+        } else if at == pieces {
+            length
+        } else {
+            head + share * unit
+        }
+    };
+    (0..pieces).map(move |at| boundary(at)..boundary(at + 1))
+}
+
+/// Calls `work` with pieces that make up `length` bytes from `address`: the first on the calling thread, the others
+/// each on a thread of its own, at most `workers` in all. Returns when every piece is done; passes a panic on. Where
+/// the system gives no more threads, the calling thread does their pieces.
+pub(crate) fn run(address: usize, length: usize, workers: usize, work: impl Fn(Range<usize>) + Sync) {
+    let mut pieces = split(address, length, workers, rustix::param::page_size());
+    let first = pieces.next();
+    let work = &work;
+    thread::scope(|scope| {
+        for piece in pieces {
+            let spare = piece.clone();
+            let spawned =
+                thread::Builder::new().name("bulkmem".to_owned()).spawn_scoped(scope, move || work(piece));
+            if spawned.is_err() {
+                work(spare);
+            }
+        }
+        first.into_iter().for_each(work);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn pieces_cover_everything_once_in_whole_pages() {
+        for address in [0, 1, 63, 4095, 4096, 4097, HUGE - 1, HUGE, HUGE + 4096] {
+            for length in
+                [0, 1, 4095, 4096, 4097, 8191, 8192, 12_345, 3 * PAGE + 1, HUGE, 5 * HUGE + 7, 70 * HUGE + 1]
+            {
+                for workers in 1..=8 {
+                    let pieces: Vec<_> = split(address, length, workers, PAGE).collect();
+                    let case = format!("{address} {length} {workers}: {pieces:?}");
+                    assert!(!pieces.is_empty() && pieces.len() <= workers, "{case}");
+                    assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (0, length), "{case}");
+                    for pair in pieces.windows(2) {
+                        assert_eq!(pair[0].end, pair[1].start, "{case}");
+                        assert!((address + pair[0].end).is_multiple_of(PAGE), "{case}");
+                    }
+                    if pieces.len() > 1 {
+                        assert!(pieces.iter().all(|piece| piece.len() >= PAGE), "{case}");
+                    }
+                    let head = address.next_multiple_of(PAGE) - address;
+                    let whole = length.saturating_sub(head) / PAGE;
+                    assert_eq!(pieces.len(), workers.min(whole).max(1), "{case}");
+                    if length >= 70 * HUGE {
+                        let inner =
+                            pieces.windows(2).all(|pair| (address + pair[0].end).is_multiple_of(HUGE));
+                        assert!(inner, "{case}");
+                    }
+                    let (least, most) = pieces.iter().fold((usize::MAX, 0), |(least, most), piece| {
+                        (least.min(piece.len()), most.max(piece.len()))
+                    });
+                    assert!(most - least <= 3 * HUGE, "{case}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn absurd_worker_counts_get_a_page_each() {
+        assert_eq!(split(0, 10 * PAGE, usize::MAX, PAGE).count(), 10);
+        assert_eq!(split(usize::MAX - PAGE, PAGE, usize::MAX, PAGE).count(), 1);
+    }
+
+    #[test]
+    fn one_worker_is_the_calling_thread() {
+        let ran = Mutex::new(Vec::new());
+        run(0, 10 * PAGE, 1, |piece| ran.lock().unwrap().push((thread::current().id(), piece)));
+        assert_eq!(ran.into_inner().unwrap(), [(thread::current().id(), 0..10 * PAGE)]);
+    }
+
+    #[test]
+    fn several_workers_run_on_as_many_threads() {
+        let ran = Mutex::new(Vec::new());
+        run(0, 10 * PAGE, 3, |piece| ran.lock().unwrap().push((thread::current().id(), piece.len())));
+        let mut ran = ran.into_inner().unwrap();
+        assert_eq!(ran.iter().map(|(_, length)| length).sum::<usize>(), 10 * PAGE);
+        assert!(ran.iter().any(|(id, _)| *id == thread::current().id()));
+        ran.dedup_by_key(|(id, _)| *id);
+        assert_eq!(ran.len(), 3);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_after_all_pieces_ended() {
+        let done = Mutex::new(0);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run(0, 10 * PAGE, 5, |piece| {
+                *done.lock().unwrap() += 1;
+                assert!(piece.start == 0 || piece.end < 10 * PAGE, "the last piece");
+            });
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(done.into_inner().unwrap(), 5);
+    }
+}
