@@ -147,3 +147,97 @@ fn split(spec: &str) -> impl Iterator<Item = &str> {
     })
     .map(str::trim)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::operation::Intent;
+
+    fn grant(wishes: &Wishes) -> (Policy, Vec<String>) {
+        let (policy, errors) = wishes.grant(Machine::current());
+        let texts = errors.iter().map(|error| whole(error)).collect();
+        (policy, texts)
+    }
+
+    fn is_default(policy: &Policy) -> bool {
+        matches!(policy.origin.basis, Basis::Defaults { .. })
+    }
+
+    /// A profile that says nothing, which serves on this machine.
+    fn write(path: &Path) {
+        let machine = Machine::current();
+        let text = serde_json::json!({
+            "format": super::super::FORMAT, "version": super::super::VERSION,
+            "provenance": {
+                "cpu": machine.cpu, "microcode": "", "caches": [0, 0, 0], "processors": 1, "kernel": "",
+                "page_size": 4096, "backing_page_size": 4096, "date": "", "bulkmem": "", "commit": "",
+                "mode": "quick", "seconds": 0.0, "samples": 0, "complete": false
+            },
+            "rules": [], "threads": [], "figures": []
+        });
+        fs::write(path, text.to_string()).unwrap();
+    }
+
+    #[test]
+    fn without_wishes_or_files_the_defaults_serve() {
+        let nowhere = vec![PathBuf::from("/nonexistent/profile.json")];
+        let (policy, errors) = grant(&Wishes { usual: nowhere, ..Wishes::default() });
+        assert!(errors.is_empty() && policy.origin.refused.is_empty());
+        assert!(is_default(&policy));
+    }
+
+    #[test]
+    fn the_first_usual_file_that_can_be_used_holds_and_refused_ones_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let [bad, good, later] = ["bad", "good", "later"].map(|name| folder.path().join(name));
+        fs::write(&bad, "{").unwrap();
+        write(&good);
+        write(&later);
+        let usual = vec![folder.path().join("missing"), bad.clone(), good.clone(), later];
+        let (policy, errors) = grant(&Wishes { usual, ..Wishes::default() });
+        assert!(errors.is_empty());
+        let [refused] = &policy.origin.refused[..] else { panic!("{:?}", policy.origin) };
+        assert_eq!(refused.path, bad);
+        assert!(refused.reason.contains("damaged at line 1"), "{}", refused.reason);
+        assert!(matches!(&policy.origin.basis, Basis::Profile { path: Some(path), .. } if *path == good));
+    }
+
+    #[test]
+    fn a_named_profile_is_the_only_one_and_the_defaults_serve_where_it_cannot() {
+        let folder = tempfile::tempdir().unwrap();
+        let [named, usual] = ["named", "usual"].map(|name| folder.path().join(name));
+        write(&usual);
+        let wishes = Wishes { profile: Some(named.clone()), usual: vec![usual], method: None };
+        let (policy, errors) = grant(&wishes);
+        assert!(is_default(&policy));
+        let [error] = &errors[..] else { panic!("{errors:?}") };
+        assert!(error.contains(named.to_str().unwrap()) && error.contains("there is no profile"), "{error}");
+        assert_eq!(policy.origin.refused.len(), 1);
+        write(&named);
+        let (policy, errors) = grant(&wishes);
+        assert!(errors.is_empty());
+        assert!(matches!(&policy.origin.basis, Basis::Profile { path: Some(path), .. } if *path == named));
+    }
+
+    #[test]
+    fn forced_methods_hold_over_a_profile_and_a_bad_one_leaves_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile");
+        write(&path);
+        let wish = |method: &str| Wishes {
+            profile: Some(path.clone()),
+            method: Some(method.to_owned()),
+            usual: Vec::new(),
+        };
+        let (policy, errors) = grant(&wish("clear:portable"));
+        assert!(errors.is_empty() && !is_default(&policy));
+        assert_eq!(policy.choose(Operation::Clear, 1 << 30, Intent::Stream).method.name, "portable");
+        let (policy, errors) = grant(&wish("clear:magic"));
+        let [error] = &errors[..] else { panic!("{errors:?}") };
+        assert!(error.starts_with("BULKMEM_METHOD is `clear:magic`: unknown method `magic`"), "{error}");
+        assert!(policy.origin.forced.is_empty() && !is_default(&policy));
+    }
+}

@@ -162,6 +162,9 @@ impl Profile {
             if times.iter().any(|time| !time.is_finite() || *time < 0.0) || low > high {
                 return wrong(place, format!("has the impossible times {times:?}"));
             }
+            if figure.disturbance_ns.is_some_and(|time| !time.is_finite()) {
+                return wrong(place, "has an impossible disturbance".to_owned());
+            }
             if !(1..=MOST_THREADS).contains(&figure.condition.threads) {
                 return wrong(place, format!("was measured with {} threads", figure.condition.threads));
             }
@@ -215,9 +218,10 @@ fn write_aside(path: &Path, text: &[u8]) -> io::Result<()> {
         .prefix(".bulkmem-profile-")
         .permissions(fs::Permissions::from_mode(0o644))
         .tempfile_in(folder)?;
-    aside.write_all(text)?;
-    aside.write_all(b"\n")?;
-    aside.as_file().sync_all()?;
+    let file = aside.as_file_mut();
+    file.write_all(text)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
     aside.persist(&target).map_err(|error| error.error)?;
     // The name, too, must outlast a power cut; a file system that cannot sync folders has renamed all the same.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());

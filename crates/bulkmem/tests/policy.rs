@@ -1,0 +1,301 @@
+//! The policy answers sanely on any machine, and follows what the user forces.
+
+use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
+use bulkmem::method::{self, Effect};
+use bulkmem::policy::{Basis, Choice, Policy, PolicyError};
+use bulkmem::{Intent, Operation};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Processors of every row of the table of known ones, and of none.
+fn cpus() -> impl Strategy<Value = CpuIdentity> {
+    let known = [
+        ("GenuineIntel", 6, 79),
+        ("AuthenticAMD", 23, 49),
+        ("GenuineIntel", 6, 85),
+        ("GenuineIntel", 6, 106),
+        ("AuthenticAMD", 25, 1),
+    ];
+    let known = select(known.to_vec()).prop_map(|(vendor, family, model)| (vendor.to_owned(), family, model));
+    let any = (".{0,12}", any::<u32>(), any::<u32>());
+    prop_oneof![known, any].prop_map(|(vendor, family, model)| CpuIdentity {
+        vendor,
+        family,
+        model,
+        stepping: 1,
+        name: String::new(),
+    })
+}
+
+fn cache_size() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(u64::MAX),
+        Just(1 << 60),
+        any::<u64>(),
+        0..(1u64 << 26),
+        (10u32..40).prop_map(|bit| 1 << bit)
+    ]
+}
+
+/// Any machine: also such as cannot be.
+fn machines() -> impl Strategy<Value = Machine> {
+    (cpus(), [cache_size(), cache_size(), cache_size()], any::<u32>(), 1usize..1024).prop_map(
+        |(cpu, caches, features, processors)| Machine {
+            cpu,
+            microcode: String::new(),
+            features: Features::from_bits_truncate(features) | baseline(),
+            caches: Caches::from(caches),
+            processors,
+            nodes: 0,
+            memory: 0,
+            kernel: String::new(),
+            page_size: 4096,
+            huge_page_sizes: Vec::new(),
+            transparent_huge_pages: None,
+        },
+    )
+}
+
+/// What the architecture guarantees.
+fn baseline() -> Features {
+    if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() }
+}
+
+fn lengths() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        0usize..8192,
+        any::<usize>(),
+        (0u32..63, -2isize..3).prop_map(|(bit, off)| (1usize << bit).saturating_add_signed(off))
+    ]
+}
+
+fn serves(machine: &Machine, operation: Operation, choice: Choice) -> Result<(), TestCaseError> {
+    prop_assert!(machine.features.contains(choice.method.requires), "{choice} is not available");
+    let knobs = choice.method.knobs(operation);
+    if let Some(knobs) = knobs {
+        prop_assert!(choice.parameters.fit(knobs), "{choice} does not fit");
+    } else {
+        let able =
+            method::all().any(|method| method.does(operation) && machine.features.contains(method.requires));
+        prop_assert!(!able, "{choice} cannot {operation}, others can");
+        prop_assert_eq!(choice.method, method::c_library());
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_machine_and_length_gets_a_method_that_can(machine in machines(), length in lengths(), extent in lengths()) {
+        let policy = Policy::defaults(&machine);
+        for operation in Operation::ALL {
+            for intent in Intent::ALL {
+                serves(&machine, operation, policy.choose(operation, length, intent))?;
+                serves(&machine, operation, policy.choose_part(operation, length, extent, intent))?;
+            }
+            prop_assert_eq!(policy.threads(operation, length), 1);
+        }
+    }
+
+    #[test]
+    fn rules_rise_from_0_and_are_what_choose_follows(machine in machines()) {
+        let policy = Policy::defaults(&machine);
+        for operation in Operation::ALL {
+            for intent in Intent::ALL {
+                let rules = policy.rules(operation, intent);
+                prop_assert_eq!(rules[0].0, 0);
+                prop_assert!(rules.len() <= 8, "choosing is a short scan");
+                for (at, (from, choice, reason)) in rules.iter().enumerate() {
+                    prop_assert!(!reason.is_empty());
+                    prop_assert_eq!(policy.choose(operation, *from, intent), *choice);
+                    if let Some((next, other, _)) = rules.get(at + 1) {
+                        prop_assert!(from < next);
+                        prop_assert_ne!(choice, other, "a rule that changes nothing");
+                        prop_assert_eq!(policy.choose(operation, next - 1, intent), *choice);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn intents_are_kept(machine in machines(), length in lengths()) {
+        let policy = Policy::defaults(&machine);
+        for operation in Operation::ALL {
+            let reuse = policy.choose(operation, length, Intent::Reuse).method;
+            let cached = method::all().any(|method| {
+                method.does(operation) && method.effect != Effect::Bypasses && machine.features.contains(method.requires)
+            });
+            prop_assert!(reuse.effect != Effect::Bypasses || !cached, "{operation}: {}", reuse.name);
+            let stream = policy.choose(operation, length, Intent::Stream).method;
+            if cfg!(target_arch = "x86_64") && length >= 4096 && operation != Operation::Flush {
+                prop_assert_eq!(stream.effect, Effect::Bypasses, "{}: {}", operation, stream.name);
+            }
+        }
+    }
+
+    #[test]
+    fn short_lengths_go_to_the_c_library(machine in machines(), length in 0usize..4096) {
+        let policy = Policy::defaults(&machine);
+        for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
+            for intent in Intent::ALL {
+                prop_assert_eq!(policy.choose(operation, length, intent).method, method::c_library());
+            }
+        }
+    }
+
+    /// A call as long as its extent, and one in a shorter extent, are calls by themselves.
+    #[test]
+    fn an_extent_no_longer_than_the_call_changes_nothing(machine in machines(), length in lengths(), less in lengths()) {
+        let policy = Policy::defaults(&machine);
+        for operation in Operation::ALL {
+            for intent in Intent::ALL {
+                let part = policy.choose_part(operation, length, length.min(less), intent);
+                prop_assert_eq!(part, policy.choose(operation, length, intent));
+            }
+        }
+    }
+
+    #[test]
+    fn no_forced_text_panics(text in "[a-z0-9_:,=\\[\\] ]{0,40}|.{0,40}") {
+        let mut policy = here();
+        if policy.force(&text).is_err() {
+            prop_assert!(policy.origin().forced.is_empty());
+        }
+    }
+}
+
+fn here() -> Policy {
+    Policy::defaults(Machine::current())
+}
+
+#[test]
+fn the_policy_of_this_machine_runs_here() {
+    assert!(here().runs_here());
+    assert!(Policy::global().runs_here());
+    let origin = serde_json::to_value(here().origin()).unwrap();
+    assert!(origin["basis"]["defaults"]["source"].as_str().unwrap().contains("Arora"));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_described_machines_policy_does_not_run_where_its_instructions_lack() {
+    let mut all = Machine::current().clone();
+    all.features = Features::all();
+    let mut policy = Policy::defaults(&all);
+    policy.force("copy:movdir64b").unwrap();
+    assert_eq!(policy.runs_here(), bulkmem::machine::features().contains(Features::all()));
+}
+
+#[test]
+fn the_same_processor_with_other_caches_keeps_its_row() {
+    let mut machine = Machine::current().clone();
+    machine.cpu = CpuIdentity {
+        vendor: "GenuineIntel".to_owned(),
+        family: 6,
+        model: 85,
+        stepping: 7,
+        name: String::new(),
+    };
+    for l3 in [0, 1, 36 << 20, u64::MAX] {
+        machine.caches.l3 = l3;
+        match &Policy::defaults(&machine).origin().basis {
+            Basis::Defaults { microarchitecture, .. } => assert!(microarchitecture.contains("Cascade Lake")),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_forced_method_holds_for_every_length_and_intent_of_its_operation_only() {
+    let mut policy = here();
+    policy.force("clear:portable, copy : portable").unwrap();
+    for intent in Intent::ALL {
+        for length in [0, 1, 4095, 1 << 20, usize::MAX] {
+            for operation in [Operation::Clear, Operation::Copy] {
+                let choice = policy.choose(operation, length, intent);
+                assert_eq!(choice.method.name, "portable");
+                assert_eq!(policy.choose_part(operation, 1, length, intent), choice);
+            }
+            assert_eq!(
+                policy.choose(Operation::Fill, length, intent),
+                here().choose(Operation::Fill, length, intent)
+            );
+        }
+    }
+    policy.force("clear:c_library").unwrap();
+    let forced: Vec<_> = policy.origin().forced.iter().map(|(operation, _)| *operation).collect();
+    assert_eq!(forced, [Operation::Copy, Operation::Clear], "the later one holds, once");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn forced_parameters_hold_and_others_are_the_defaults() {
+    let mut policy = here();
+    policy.force("copy:movnti[read_distance=1024,read_hint=1],clear:rep_stosb[]").unwrap();
+    let choice = policy.choose(Operation::Copy, 1, Intent::Reuse);
+    assert_eq!(choice.to_string(), "movnti[read_distance=1024,read_hint=1]");
+    let again = Choice::parse(&choice.to_string(), Operation::Copy, bulkmem::machine::features()).unwrap();
+    assert_eq!(again, choice);
+    let json = serde_json::to_value(choice).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({"method": "movnti", "parameters": {"read_distance": 1024, "read_hint": 1}})
+    );
+}
+
+/// The text of the error; nothing has changed.
+fn refused(features: Features, spec: &str) -> (PolicyError, String) {
+    let mut machine = Machine::current().clone();
+    machine.features = features;
+    let mut policy = Policy::defaults(&machine);
+    let before = format!("{policy:?}");
+    let error = policy.force(spec).expect_err(spec);
+    assert_eq!(format!("{policy:?}"), before, "{spec}: a refused text changes nothing");
+    let text = error.to_string();
+    (error, text)
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn what_cannot_be_forced_is_refused_with_the_reason_and_what_could() {
+    let sse2 = Features::SSE2;
+    for spec in [
+        "",
+        "clear",
+        "clear:",
+        ",",
+        "clear:movnti,",
+        "clear:movnti[",
+        "copy:movnti[read_distance]",
+        "clear:[x=1]",
+    ] {
+        let (error, text) = refused(sse2, spec);
+        assert!(matches!(error, PolicyError::Grammar { .. }), "{spec}: {text}");
+    }
+    let (_, text) = refused(sse2, "erase:movnti");
+    assert!(text.contains("`erase`") && text.contains("clear, fill, copy, persist, flush"), "{text}");
+    let (_, text) = refused(sse2, "clear:movnti,copy:movntii");
+    assert!(
+        text.contains("`movntii`") && text.contains("rep_movsb") && !text.contains("rep_stosb"),
+        "{text}"
+    );
+    let (_, text) = refused(sse2, "copy:rep_stosb");
+    assert!(text.contains("cannot copy") && text.contains("clear, fill"), "{text}");
+    let (error, text) = refused(sse2, "clear:write_prefetch_avx512");
+    assert!(
+        matches!(error, PolicyError::Unavailable { missing, .. } if missing == Features::AVX512F | Features::PREFETCHW)
+    );
+    assert!(text.contains("AVX512F, PREFETCHW"), "{text}");
+    let (_, text) = refused(sse2, "copy:movnti[distance=5]");
+    assert!(text.contains("`distance`") && text.contains("read_distance, read_hint"), "{text}");
+    let (_, text) = refused(sse2, "clear:movnti[read_distance=64]");
+    assert!(text.contains("it has: none"), "{text}");
+    for value in ["65600", "-64", "x", "", "63", "99999999999"] {
+        let (error, text) = refused(sse2, &format!("copy:movnti[read_distance={value}]"));
+        assert!(matches!(error, PolicyError::OutOfRange { .. }), "{text}");
+        assert!(text.contains("0 to 65536 in steps of 64"), "{text}");
+    }
+    let (_, text) = refused(sse2, "clear:movnti,clear:rep_stosb");
+    assert!(text.contains("clear is given twice"), "{text}");
+}
