@@ -1,0 +1,168 @@
+//! The arguments, and the help that goes with them.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use bulkmem::{Intent, Operation};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::sizes::size;
+
+const AFTER: &str = "\
+Sizes:
+  4096, 4K, 4KiB, 256M and 1.5G are sizes; units are binary. Where several may be
+  given, a range 4K-1M means 4K and its doubles up to 1M.
+
+Environment:
+  BULKMEM_METHOD   forces methods: clear:movnti,copy:rep_movsb; with parameters:
+                   clear:write_prefetch_avx512[write_distance=4096]
+  BULKMEM_PROFILE  the profile to use in place of the user's and the system's;
+                   calibrate writes it
+  BULKMEM_EADR     1: the caches are in the persistence domain, persist and
+                   flush need only a fence
+  NO_COLOR         any value turns colours off
+
+Exit codes:
+  0    done
+  1    failed; stderr says why, and what can be done about it
+  2    the arguments, or the variables above, make no sense
+  130  interrupted; what was finished by then has been kept";
+
+/// Clears, fills, copies and persists large memory at the limit of the machine, by measuring it
+#[derive(Debug, Parser)]
+#[command(name = "bulkmem", version, max_term_width = 100, after_help = AFTER)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what this machine has, and which profile or defaults serve
+    Info(InfoArgs),
+    /// Show which method serves a length, why, and what the alternatives measured
+    Explain(ExplainArgs),
+    /// Show every method this library knows, and which of them can run here
+    Methods(MethodsArgs),
+    /// Write the profile as a report with plots
+    Report(ReportArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands to a directory
+    Man(ManArgs),
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `bulkmem` (version), `machine`, `instructions` (each with `name`, `available`, `methods`: those that need it), `counters` \
+(`available`, `reason`), `policy` (`basis`: `profile` with `path` and `provenance`, or `defaults` with `microarchitecture`, `why` \
+and `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`).")]
+pub(crate) struct InfoArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `operation`, `length`, `intent`, `method`, `parameters`, `from`, `reason`, `threads`, `origin`, `evidence` (null \
+without a profile that measured this; else `cost`, `condition`, `length` and `figures`: each with `method`, `parameters`, \
+`median_ns`, `quartiles_ns`, `samples`, `gb_per_s`, `times_c_library`, `chosen`).")]
+pub(crate) struct ExplainArgs {
+    /// The operation
+    #[arg(long, value_name = "OPERATION", value_parser = operation())]
+    pub(crate) op: Operation,
+    /// The length of the whole extent
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) size: u64,
+    /// What happens to the bytes next
+    #[arg(long, value_name = "INTENT", value_parser = intent(), default_value = "throughput")]
+    pub(crate) intent: Intent,
+    /// Threads that share the work: a number, or `auto`: as many as saturate memory
+    #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
+    pub(crate) threads: Threads,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How many threads share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    Auto,
+    Exactly(NonZeroUsize),
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: a list; each row with `name`, `summary`, `operations`, `effect` (allocates, bypasses, evicts, mixed), `ordering` \
+(ordered, weak), `requires`, `available`, `missing`, `knobs` (each with `name`, `operations`, `smallest`, `largest`, `step`, \
+`default`, `search`).")]
+pub(crate) struct MethodsArgs {
+    /// Only methods that can do this operation
+    #[arg(long, value_name = "OPERATION", value_parser = operation())]
+    pub(crate) op: Option<Operation>,
+    /// Only methods that can run on this machine
+    #[arg(long)]
+    pub(crate) available: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// Write the report to this file; - is stdout [default: bulkmem-report.html, or .md]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// html: one file with plots that needs nothing else; markdown: tables only
+    #[arg(long, value_enum, default_value = "html")]
+    pub(crate) format: Format,
+}
+
+/// The format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Html,
+    Markdown,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Write a page for each command to this directory, which is made if need be
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+fn operation() -> impl TypedValueParser<Value = Operation> {
+    PossibleValuesParser::new(Operation::ALL.map(Operation::name)).try_map(|name| name.parse::<Operation>())
+}
+
+fn intent() -> impl TypedValueParser<Value = Intent> {
+    PossibleValuesParser::new(Intent::ALL.map(Intent::name)).try_map(|name| name.parse::<Intent>())
+}
+
+fn threads(text: &str) -> Result<Threads, &'static str> {
+    match text {
+        "auto" => Ok(Threads::Auto),
+        _ => text.parse().map(Threads::Exactly).map_err(|_| "write a number of at least 1, or `auto`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_holds_together() {
+        super::Cli::command().debug_assert();
+    }
+}

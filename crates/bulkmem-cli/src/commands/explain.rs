@@ -1,0 +1,191 @@
+//! `bulkmem explain`.
+
+use std::fmt::Write as _;
+
+use bulkmem::method::Parameters;
+use bulkmem::policy::{Choice, Condition, Cost};
+use bulkmem::{Intent, Operation};
+use serde::Serialize;
+
+use super::Outcome;
+use crate::args::{ExplainArgs, Threads};
+use crate::failure::{Exit, Failure};
+use crate::figures::{self, cost_of, describe_condition, describe_cost, describe_parameters};
+use crate::output::{self, Column, FAINT, GOOD, HEADING, Table, exact_size, rate, ratio, styled, wrapped};
+use crate::served::Served;
+
+pub(super) fn run(args: &ExplainArgs) -> Outcome {
+    let answer = Answer::find(args, &Served::load()?)?;
+    if args.json {
+        output::print_json(&answer)?;
+    } else {
+        output::print(&answer.text(output::width()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The answer, as `--json` prints it.
+#[derive(Serialize)]
+struct Answer {
+    operation: Operation,
+    length: u64,
+    intent: Intent,
+    method: &'static str,
+    parameters: Parameters,
+    from: usize,
+    reason: String,
+    threads: usize,
+    origin: String,
+    evidence: Option<Evidence>,
+}
+
+#[derive(Serialize)]
+struct Evidence {
+    cost: Cost,
+    condition: Condition,
+    length: u64,
+    figures: Vec<Measured>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    method: String,
+    parameters: Parameters,
+    median_ns: f64,
+    quartiles_ns: [f64; 2],
+    samples: u32,
+    gb_per_s: f64,
+    times_c_library: Option<f64>,
+    chosen: bool,
+}
+
+impl Answer {
+    fn find(args: &ExplainArgs, served: &Served) -> Result<Answer, Failure> {
+        let (operation, intent) = (args.op, args.intent);
+        let length = usize::try_from(args.size)
+            .map_err(|_| Failure::usage("--size: no address space of this machine holds that much"))?;
+        let choice = served.policy.choose(operation, length, intent);
+        let rules = served.policy.rules(operation, intent);
+        let rule = rules.into_iter().rev().find(|(from, ..)| *from <= length);
+        let (from, reason) = rule.map_or((0, String::new()), |(from, _, reason)| (from, reason));
+        Ok(Answer {
+            operation,
+            length: args.size,
+            intent,
+            method: choice.method.name,
+            parameters: choice.parameters,
+            from,
+            reason,
+            threads: match args.threads {
+                Threads::Auto => served.policy.threads(operation, length),
+                Threads::Exactly(threads) => threads.get(),
+            },
+            origin: served.describe_origin(),
+            evidence: evidence(args, served, choice),
+        })
+    }
+
+    fn text(&self, width: usize) -> String {
+        let Answer { operation, intent, length, threads, .. } = self;
+        let mut text = format!(
+            "{}\n\n",
+            styled(HEADING, format!("{operation} of {}, intent {intent}", exact_size(*length)))
+        );
+        let parameters = match describe_parameters(&self.parameters).as_str() {
+            "" => "none".to_owned(),
+            parameters => parameters.to_owned(),
+        };
+        text += &output::pairs(
+            &[
+                ("method", styled(GOOD, self.method)),
+                ("parameters", parameters),
+                ("holds from", exact_size(self.from as u64)),
+                ("threads", threads.to_string()),
+                ("because", self.reason.clone()),
+                ("policy", self.origin.clone()),
+            ],
+            width,
+        );
+        let Some(evidence) = &self.evidence else {
+            let remedy = "Nothing of this was measured on this machine: `bulkmem calibrate` does.";
+            return text + &format!("\n{}\n", wrapped(remedy, "", width));
+        };
+        _ = write!(
+            text,
+            "\nMeasured at {} ({}):\n{}\n\n",
+            exact_size(evidence.length),
+            describe_condition(evidence.condition),
+            styled(
+                FAINT,
+                wrapped(&format!("The time is that of {}.", describe_cost(evidence.cost)), "", width)
+            ),
+        );
+        text + &evidence.table().render(width)
+    }
+}
+
+impl Evidence {
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            Column::left(""),
+            Column::left("method"),
+            Column::left("parameters").prose().optional(3),
+            Column::right("GB/s"),
+            Column::right("× C library"),
+            Column::right("median, ns").optional(2),
+            Column::right("quartiles, ns").optional(1),
+            Column::right("samples").optional(0),
+        ]);
+        for it in &self.figures {
+            table.row([
+                if it.chosen { styled(GOOD, "→") } else { String::new() },
+                it.method.clone(),
+                describe_parameters(&it.parameters),
+                rate(self.length, it.median_ns),
+                ratio(it.times_c_library.unwrap_or(f64::NAN)),
+                format!("{:.0}", it.median_ns),
+                format!("{:.0}–{:.0}", it.quartiles_ns[0], it.quartiles_ns[1]),
+                it.samples.to_string(),
+            ]);
+        }
+        table
+    }
+}
+
+/// What the profile measured nearest to what is asked.
+fn evidence(args: &ExplainArgs, served: &Served, choice: Choice) -> Option<Evidence> {
+    let (_, profile) = served.profile.as_ref()?;
+    let threads = match args.threads {
+        Threads::Exactly(threads) => threads.get(),
+        Threads::Auto => served.policy.threads(args.op, usize::try_from(args.size).unwrap_or(usize::MAX)),
+    };
+    let cost = cost_of(args.intent);
+    let all = figures::all(profile);
+    let of_kind = || all.iter().filter(|series| series.operation == args.op && series.cost == cost);
+    // Series come with the plainest condition first.
+    let series = of_kind().find(|series| series.condition.threads == threads).or_else(|| of_kind().next())?;
+    let length = series.nearest(args.size)?;
+    let mut figures = series.ranking(length);
+    // The choice's own parameters count, even where others did better at this one length.
+    if let Some(own) = series.of(length, choice.method.name, &choice.parameters) {
+        figures.retain(|figure| figure.method != own.method);
+        figures.push(own);
+        figures.sort_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
+    }
+    let measured = |figure: &&bulkmem::policy::Figure| Measured {
+        method: figure.method.clone(),
+        parameters: figure.parameters,
+        median_ns: figure.median_ns,
+        quartiles_ns: figure.quartiles_ns,
+        samples: figure.samples,
+        gb_per_s: figure.length as f64 / figure.median_ns,
+        times_c_library: Some(series.times_c_library(figure)).filter(|times| times.is_finite()),
+        chosen: figure.method == choice.method.name && figure.parameters == choice.parameters,
+    };
+    Some(Evidence {
+        cost,
+        condition: series.condition,
+        length,
+        figures: figures.iter().map(measured).collect(),
+    })
+}

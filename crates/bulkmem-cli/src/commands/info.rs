@@ -1,0 +1,131 @@
+//! `bulkmem info`.
+
+use bulkmem::machine::{Features, Machine};
+use bulkmem::method;
+use bulkmem::policy::{Basis, Origin};
+use serde::Serialize;
+
+use super::{Outcome, methods::feature_names};
+use crate::args::InfoArgs;
+use crate::failure::Exit;
+use crate::output::{self, BAD, Column, GOOD, HEADING, Table, exact_size, pairs, size, styled};
+use crate::provenance::{self, known};
+use crate::served::Served;
+
+pub(super) fn run(args: &InfoArgs) -> Outcome {
+    let served = Served::load()?;
+    let info = Info::of(&served);
+    if args.json {
+        output::print_json(&info)?;
+    } else {
+        output::print(&info.text(output::width()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Info<'s> {
+    bulkmem: &'static str,
+    machine: &'static Machine,
+    instructions: Vec<InstructionSet>,
+    policy: &'s Origin,
+}
+
+#[derive(Serialize)]
+struct InstructionSet {
+    name: String,
+    available: bool,
+    /// The methods that need it.
+    methods: Vec<&'static str>,
+}
+
+impl Info<'_> {
+    fn of(served: &Served) -> Info<'_> {
+        let instruction_set = |set: Features| InstructionSet {
+            name: feature_names(set).concat(),
+            available: served.machine.features.contains(set),
+            methods: method::all().filter(|it| it.requires.contains(set)).map(|it| it.name).collect(),
+        };
+        Info {
+            bulkmem: env!("CARGO_PKG_VERSION"),
+            machine: served.machine,
+            instructions: Features::all().iter().map(instruction_set).collect(),
+            policy: served.policy.origin(),
+        }
+    }
+
+    fn text(&self, width: usize) -> String {
+        let heading = |text: &str| format!("{}\n", styled(HEADING, text));
+        let mut text = heading("Machine") + &pairs(&self.machine_rows(), width);
+        text += &format!("\n{}{}", heading("Instruction sets"), self.instruction_table().render(width));
+        text += &format!("\n{}{}", heading("Policy"), pairs(&self.policy_rows(), width));
+        text
+    }
+
+    fn machine_rows(&self) -> Vec<(&'static str, String)> {
+        let machine = self.machine;
+        let some = |bytes: u64| if bytes == 0 { "unknown".to_owned() } else { size(bytes) };
+        let caches = machine.caches;
+        let huge: Vec<String> = machine.huge_page_sizes.iter().copied().map(exact_size).collect();
+        vec![
+            ("processor", provenance::cpu(&machine.cpu)),
+            ("microcode", known(&machine.microcode)),
+            ("processors", format!("{} that this process may use", machine.processors)),
+            ("nodes", if machine.nodes == 0 { "unknown".to_owned() } else { machine.nodes.to_string() }),
+            ("caches", provenance::caches([caches.l1d, caches.l2, caches.l3])),
+            ("memory", some(machine.memory)),
+            ("kernel", known(&machine.kernel)),
+            ("page size", exact_size(machine.page_size as u64)),
+            ("huge pages", if huge.is_empty() { "none".to_owned() } else { huge.join(", ") }),
+            ("transparent", machine.transparent_huge_pages.clone().unwrap_or("unknown".to_owned())),
+            ("bulkmem", self.bulkmem.to_owned()),
+        ]
+    }
+
+    fn instruction_table(&self) -> Table {
+        let mut table =
+            Table::new([Column::left("set"), Column::left("here"), Column::left("what that means").prose()]);
+        for set in &self.instructions {
+            let methods = match set.methods.len() {
+                1 => "1 method".to_owned(),
+                count => format!("{count} methods"),
+            };
+            table.row([
+                set.name.clone(),
+                if set.available { styled(GOOD, "yes") } else { styled(BAD, "no") },
+                match (set.available, set.methods.is_empty()) {
+                    (_, true) => "no method needs it".to_owned(),
+                    (true, false) => format!("{methods} can use it"),
+                    (false, false) => format!("{methods} cannot run: {}", set.methods.join(" ")),
+                },
+            ]);
+        }
+        table
+    }
+
+    fn policy_rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = Vec::new();
+        match &self.policy.basis {
+            Basis::Profile { path, provenance } => {
+                let path = path.as_ref().map_or("memory".to_owned(), |path| path.display().to_string());
+                rows.push(("profile", path));
+                rows.extend(provenance::rows(provenance));
+            }
+            Basis::Defaults { microarchitecture, why, source } => {
+                rows.push(("profile", "none: `bulkmem calibrate` makes one".to_owned()));
+                rows.push(("defaults for", microarchitecture.clone()));
+                rows.push(("because", why.clone()));
+                rows.push(("source", source.clone()));
+            }
+            _ => rows.push(("basis", "unknown to this command".to_owned())),
+        }
+        for (operation, choice) in &self.policy.forced {
+            rows.push(("forced", format!("{operation}: {choice}")));
+        }
+        for refused in &self.policy.refused {
+            rows.push(("refused", format!("{}: {}", refused.path.display(), refused.reason)));
+        }
+        rows
+    }
+}

@@ -1,0 +1,191 @@
+//! `bulkmem methods`: the table of methods.
+
+use bulkmem::Operation;
+use bulkmem::machine::Features;
+use bulkmem::method::{self, Effect, Knob, Method, Ordering};
+use serde::Serialize;
+
+use super::Outcome;
+use crate::args::MethodsArgs;
+use crate::failure::Exit;
+use crate::output::{self, BAD, Column, FAINT, GOOD, Table, exact_size, styled};
+
+pub(super) fn run(args: &MethodsArgs) -> Outcome {
+    let rows: Vec<Row> = method::all()
+        .filter(|method| args.op.is_none_or(|operation| method.does(operation)))
+        .filter(|method| !args.available || method.available())
+        .map(Row::of)
+        .collect();
+    if args.json {
+        output::print_json(&rows)?;
+    } else {
+        output::print(&text(&rows, output::width()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// A row of the table, as `--json` prints it.
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    summary: &'static str,
+    operations: Vec<Operation>,
+    effect: &'static str,
+    ordering: &'static str,
+    requires: Vec<String>,
+    available: bool,
+    missing: Vec<String>,
+    knobs: Vec<KnobRow>,
+}
+
+#[derive(Serialize)]
+struct KnobRow {
+    name: &'static str,
+    operations: Vec<Operation>,
+    smallest: u32,
+    largest: u32,
+    step: u32,
+    default: u32,
+    search: &'static [u32],
+}
+
+impl Row {
+    fn of(method: &'static Method) -> Row {
+        Row {
+            name: method.name,
+            summary: method.summary,
+            operations: Operation::ALL.into_iter().filter(|operation| method.does(*operation)).collect(),
+            effect: effect(method.effect),
+            ordering: ordering(method.ordering),
+            requires: feature_names(method.requires),
+            available: method.available(),
+            missing: feature_names(method.requires - bulkmem::machine::features()),
+            knobs: knobs(method),
+        }
+    }
+}
+
+/// The knobs of a method over all its operations; those that are the same for several stand once.
+fn knobs(method: &Method) -> Vec<KnobRow> {
+    let mut rows: Vec<(Knob, KnobRow)> = Vec::new();
+    for operation in Operation::ALL {
+        for knob in method.knobs(operation).unwrap_or_default() {
+            match rows.iter_mut().find(|(known, _)| known == knob) {
+                Some((_, row)) => row.operations.push(operation),
+                None => rows.push((
+                    *knob,
+                    KnobRow {
+                        name: knob.name,
+                        operations: vec![operation],
+                        smallest: knob.range.0,
+                        largest: knob.range.1,
+                        step: knob.step,
+                        default: knob.default,
+                        search: knob.search,
+                    },
+                )),
+            }
+        }
+    }
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn text(rows: &[Row], width: usize) -> String {
+    let mut table = Table::new([
+        Column::left("method"),
+        Column::left("operations").prose().optional(5),
+        Column::left("cache").optional(4),
+        Column::left("fence").optional(3),
+        Column::left("instructions").optional(1),
+        Column::left("here"),
+        Column::left("what it does").prose().optional(2),
+    ]);
+    for row in rows {
+        table.row([
+            row.name.to_owned(),
+            join(&row.operations),
+            row.effect.to_owned(),
+            if row.ordering == ordering(Ordering::Weak) { "needed" } else { "none" }.to_owned(),
+            row.requires.join(" "),
+            if row.available {
+                styled(GOOD, "yes")
+            } else {
+                styled(BAD, format!("no {}", row.missing.join(" ")))
+            },
+            row.summary.to_owned(),
+        ]);
+    }
+    let mut text = table.render(width);
+    if rows.iter().any(|row| !row.knobs.is_empty()) {
+        text += &format!("\n{}\n{}", styled(output::HEADING, "Knobs"), knob_table(rows).render(width));
+    }
+    let here = rows.iter().filter(|row| row.available).count();
+    text + &format!(
+        "\n{}\n",
+        styled(FAINT, format!("{here} of {} methods can run on this machine.", rows.len()))
+    )
+}
+
+/// The knobs, those that are alike in one row.
+fn knob_table(rows: &[Row]) -> Table {
+    let mut alike: Vec<([String; 6], Vec<&str>)> = Vec::new();
+    for row in rows {
+        for knob in &row.knobs {
+            let value =
+                |value: u32| if knob.largest >= 64 { exact_size(value.into()) } else { value.to_string() };
+            let cells = [
+                knob.name.to_owned(),
+                value(knob.smallest),
+                value(knob.largest),
+                value(knob.step),
+                value(knob.default),
+                join(&knob.operations),
+            ];
+            match alike.iter_mut().find(|(known, _)| *known == cells) {
+                Some((_, methods)) => methods.push(row.name),
+                None => alike.push((cells, vec![row.name])),
+            }
+        }
+    }
+    alike.sort();
+    let mut table = Table::new([
+        Column::left("knob"),
+        Column::right("from"),
+        Column::right("to"),
+        Column::right("steps of").optional(2),
+        Column::right("default"),
+        Column::left("of").prose().optional(1),
+        Column::left("methods").prose(),
+    ]);
+    for (cells, methods) in alike {
+        table.row(cells.into_iter().chain([methods.join(" ")]));
+    }
+    table
+}
+
+fn join(operations: &[Operation]) -> String {
+    operations.iter().map(|operation| operation.name()).collect::<Vec<_>>().join(" ")
+}
+
+/// What a method leaves in the cache, in a word.
+fn effect(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Allocates => "allocates",
+        Effect::Bypasses => "bypasses",
+        Effect::Evicts => "evicts",
+        Effect::Mixed => "mixed",
+    }
+}
+
+/// Whether a method needs a fence, in a word.
+fn ordering(ordering: Ordering) -> &'static str {
+    match ordering {
+        Ordering::Ordered => "ordered",
+        Ordering::Weak => "weak",
+    }
+}
+
+/// The names of the instruction sets, in lower case as in /proc/cpuinfo.
+pub(super) fn feature_names(features: Features) -> Vec<String> {
+    features.iter_names().map(|(name, _)| name.to_lowercase()).collect()
+}

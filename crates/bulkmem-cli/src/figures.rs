@@ -1,0 +1,144 @@
+//! Questions to the measurements of a profile.
+
+use bulkmem::method::{Parameters, c_library};
+use bulkmem::policy::{Condition, Cost, Figure, Profile, Rule};
+use bulkmem::{Intent, Operation};
+
+/// The measurements of one operation, of one cost, under one condition.
+#[derive(Clone, Debug)]
+pub(crate) struct Series<'p> {
+    pub(crate) operation: Operation,
+    pub(crate) cost: Cost,
+    pub(crate) condition: Condition,
+    figures: Vec<&'p Figure>,
+}
+
+/// The cost that an intent asks to be small.
+pub(crate) fn cost_of(intent: Intent) -> Cost {
+    match intent {
+        Intent::Throughput => Cost::Throughput,
+        Intent::Reuse => Cost::Reuse,
+        Intent::Stream => Cost::Stream,
+    }
+}
+
+/// What a cost is the cost of, in words.
+pub(crate) fn describe_cost(cost: Cost) -> &'static str {
+    match cost {
+        Cost::Throughput => "the operation alone",
+        Cost::Reuse => "the operation, and reading the result back",
+        Cost::Stream => "the operation, and what it does to a neighbour in the cache",
+    }
+}
+
+/// A condition in words.
+pub(crate) fn describe_condition(condition: Condition) -> String {
+    let Condition { aligned, warm, threads } = condition;
+    format!(
+        "{}, {}, {threads} thread{}",
+        if aligned { "aligned" } else { "unaligned" },
+        if warm { "warm" } else { "cold" },
+        if threads == 1 { "" } else { "s" },
+    )
+}
+
+/// Every series of a profile: by operation, then cost, then condition, the plainest condition first (one thread,
+/// aligned, cold).
+pub(crate) fn all(profile: &Profile) -> Vec<Series<'_>> {
+    let key = |figure: &Figure| {
+        let Condition { aligned, warm, threads } = figure.condition;
+        (figure.operation, figure.cost, threads, !aligned, warm)
+    };
+    let mut figures: Vec<&Figure> = profile.figures.iter().collect();
+    figures.sort_by_key(|figure| (key(figure), figure.length));
+    figures
+        .chunk_by(|a, b| key(a) == key(b))
+        .map(|chunk| Series {
+            operation: chunk[0].operation,
+            cost: chunk[0].cost,
+            condition: chunk[0].condition,
+            figures: chunk.to_vec(),
+        })
+        .collect()
+}
+
+/// The series that shows best what serves an operation and intent: of the plainest condition. `None` where
+/// nothing of the kind was measured.
+pub(crate) fn plainest(profile: &Profile, operation: Operation, cost: Cost) -> Option<Series<'_>> {
+    all(profile).into_iter().find(|series| series.operation == operation && series.cost == cost)
+}
+
+impl<'p> Series<'p> {
+    /// The lengths measured, rising.
+    pub(crate) fn lengths(&self) -> Vec<u64> {
+        let mut lengths: Vec<u64> = self.figures.iter().map(|figure| figure.length).collect();
+        lengths.dedup();
+        lengths
+    }
+
+    /// The length measured that is nearest, as a ratio.
+    pub(crate) fn nearest(&self, length: u64) -> Option<u64> {
+        let distance = |at: &u64| (*at as f64 / length.max(1) as f64).ln().abs();
+        self.lengths().into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
+    }
+
+    /// What was measured at a length: each method with its best parameters, the fastest first.
+    pub(crate) fn ranking(&self, length: u64) -> Vec<&'p Figure> {
+        let mut figures: Vec<&Figure> =
+            self.figures.iter().copied().filter(|it| it.length == length).collect();
+        figures.sort_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
+        let mut seen = Vec::new();
+        figures.retain(|figure| {
+            let new = !seen.contains(&figure.method.as_str());
+            seen.push(&figure.method);
+            new
+        });
+        figures
+    }
+
+    /// What a method measured at a length with exactly these parameters.
+    pub(crate) fn of(&self, length: u64, method: &str, parameters: &Parameters) -> Option<&'p Figure> {
+        self.figures.iter().copied().find(|figure| {
+            figure.length == length && figure.method == method && figure.parameters == *parameters
+        })
+    }
+
+    /// What the C library measured at a length.
+    pub(crate) fn baseline(&self, length: u64) -> Option<&'p Figure> {
+        self.of(length, c_library().name, &Parameters::default())
+    }
+
+    /// How many times as fast as the C library a figure is; NaN where that was not measured.
+    pub(crate) fn times_c_library(&self, figure: &Figure) -> f64 {
+        self.baseline(figure.length).map_or(f64::NAN, |baseline| baseline.median_ns / figure.median_ns)
+    }
+
+    /// The figure that stands for a rule: the smallest length measured from where the rule holds on.
+    pub(crate) fn behind(&self, rule: &Rule) -> Option<&'p Figure> {
+        self.figures.iter().copied().find(|figure| {
+            figure.length >= rule.from && figure.method == rule.method && figure.parameters == rule.parameters
+        })
+    }
+}
+
+/// The rule that holds at a length.
+pub(crate) fn rule_at(profile: &Profile, operation: Operation, intent: Intent, length: u64) -> Option<&Rule> {
+    let mut of_kind =
+        profile.rules.iter().filter(|rule| rule.operation == operation && rule.intent == intent);
+    of_kind.rfind(|rule| rule.from <= length)
+}
+
+/// A method with its parameters: `write_prefetch_avx512[write_distance=4096]`, as `BULKMEM_METHOD` takes it.
+pub(crate) fn name_with(method: &str, parameters: &Parameters) -> String {
+    let set = describe_parameters(parameters).replace(' ', ",");
+    if set.is_empty() { method.to_owned() } else { format!("{method}[{set}]") }
+}
+
+/// Parameters that are not 0: `write_distance=4096 streams=4`.
+pub(crate) fn describe_parameters(parameters: &Parameters) -> String {
+    let set = Parameters::NAMES.iter().filter_map(|name| {
+        let value = parameters.get(name).filter(|value| *value != 0)?;
+        Some(format!("{name}={value}"))
+    });
+    set.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,185 @@
+//! Tables that fit the terminal: prose wraps, and what matters least is left out, rather than words being cut.
+
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
+
+use super::{FAINT, styled, wrapped};
+
+/// Blank columns between two columns.
+const GAP: usize = 2;
+/// Prose narrower than this is not worth reading.
+const NARROWEST_PROSE: usize = 22;
+
+/// A column of a [`Table`].
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    title: String,
+    alignment: CellAlignment,
+    prose: bool,
+    rank: Option<u8>,
+}
+
+impl Column {
+    /// A column of words, at the left edge.
+    pub(crate) fn left(title: impl Into<String>) -> Column {
+        Column { title: title.into(), alignment: CellAlignment::Left, prose: false, rank: None }
+    }
+
+    /// A column of numbers, at the right edge.
+    pub(crate) fn right(title: impl Into<String>) -> Column {
+        Column { alignment: CellAlignment::Right, ..Column::left(title) }
+    }
+
+    /// Text that may wrap between words.
+    pub(crate) fn prose(mut self) -> Column {
+        self.prose = true;
+        self
+    }
+
+    /// May be left out where the terminal is narrow; lower ranks go first.
+    pub(crate) fn optional(mut self, rank: u8) -> Column {
+        self.rank = Some(rank);
+        self
+    }
+}
+
+/// Rows under headings.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: impl IntoIterator<Item = Column>) -> Table {
+        Table { columns: columns.into_iter().collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row: one text a column; a text may be styled.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().collect();
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    /// The table in lines of at most `width` columns, with a last line that names the columns left out.
+    pub(crate) fn render(&self, width: usize) -> String {
+        let shown = self.shown(width);
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width as u16)
+            .enforce_styling()
+            .style_text_only();
+        let cell = |at: &usize, text: &str| Cell::new(text).set_alignment(self.columns[*at].alignment);
+        table.set_header(
+            shown.iter().map(|at| cell(at, &self.columns[*at].title).add_attribute(Attribute::Bold)),
+        );
+        for row in &self.rows {
+            table.add_row(shown.iter().map(|at| cell(at, &row[*at])));
+        }
+        for (place, at) in shown.iter().enumerate() {
+            let gap = if place + 1 == shown.len() { 0 } else { GAP };
+            let fixed = Width::Fixed((self.narrowest(*at) + gap) as u16);
+            let constraint = if self.columns[*at].prose {
+                ColumnConstraint::LowerBoundary(fixed)
+            } else {
+                ColumnConstraint::Absolute(fixed)
+            };
+            let column = table.column_mut(place).expect("every column has a heading");
+            column.set_padding((0, gap as u16)).set_constraint(constraint);
+        }
+        let mut text = table.trim_fmt() + "\n";
+        let left_out = (0..self.columns.len()).filter(|at| !shown.contains(at));
+        let left_out: Vec<&str> = left_out.map(|at| self.columns[at].title.as_str()).collect();
+        if !left_out.is_empty() {
+            let note = wrapped(&format!("(too narrow to show: {})", left_out.join(", ")), "", width);
+            text += &format!("{}\n", styled(FAINT, note));
+        }
+        text
+    }
+
+    /// Which columns are shown.
+    fn shown(&self, width: usize) -> Vec<usize> {
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        let needed = |shown: &[usize]| {
+            shown.iter().map(|at| self.narrowest(*at)).sum::<usize>() + GAP * shown.len().saturating_sub(1)
+        };
+        while needed(&shown) > width {
+            let optional = shown.iter().copied().filter(|at| self.columns[*at].rank.is_some());
+            let Some(least) = optional.min_by_key(|at| self.columns[*at].rank) else { break };
+            shown.retain(|at| *at != least);
+        }
+        shown
+    }
+
+    /// The narrowest a column can be without cutting words.
+    fn narrowest(&self, at: usize) -> usize {
+        let cells = || self.rows.iter().map(|row| row[at].as_str()).chain([self.columns[at].title.as_str()]);
+        let whole = cells().map(display_width).max().unwrap_or_default();
+        if !self.columns[at].prose {
+            return whole;
+        }
+        let word = cells().flat_map(str::split_whitespace).map(display_width).max().unwrap_or_default();
+        word.max(whole.min(NARROWEST_PROSE))
+    }
+}
+
+/// How many columns a text takes; its styles take none.
+fn display_width(text: &str) -> usize {
+    textwrap::core::display_width(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Table {
+        let mut table = Table::new([
+            Column::left("method"),
+            Column::right("GB/s"),
+            Column::right("samples").optional(1),
+            Column::left("instructions").optional(2),
+            Column::left("reason").prose(),
+        ]);
+        let reason = "fastest of nine, by more than the noise, at every length from here on";
+        table.row(["write_prefetch_avx512", "12.5", "31", "avx512f prefetchw", reason].map(String::from));
+        table.row(["movnti", "8.00", "7", "sse2", "short"].map(String::from));
+        table
+    }
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[test]
+    fn no_line_is_wider_than_asked_and_no_word_is_cut() {
+        for width in 55..200 {
+            let text = plain(&sample().render(width));
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            for word in ["write_prefetch_avx512", "12.5", "movnti", "fastest", "length"] {
+                assert!(text.contains(word), "{width}: {word}\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_matters_least_goes_first_and_is_named() {
+        let text = plain(&sample().render(72));
+        assert!(text.contains("(too narrow to show: samples)") && text.contains("prefetchw"), "{text}");
+        let text = plain(&sample().render(55));
+        assert!(text.contains("(too narrow to show: samples, instructions)"), "{text}");
+        assert!(!plain(&sample().render(180)).contains("too narrow"));
+    }
+
+    #[test]
+    fn numbers_stand_at_the_right() {
+        let text = plain(&sample().render(180));
+        let ends: Vec<usize> = text
+            .lines()
+            .zip(["GB/s", "12.5", "8.00"])
+            .map(|(line, cell)| line.find(cell).unwrap() + 4)
+            .collect();
+        assert!(ends.windows(2).all(|pair| pair[0] == pair[1]), "{text}");
+    }
+}

@@ -1,0 +1,159 @@
+//! A home directory of its own for each test, so that nothing of the user's is read or touched.
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use bulkmem::machine::Machine;
+use bulkmem::method::Parameters;
+use bulkmem::policy::{
+    Condition, Cost, FORMAT, Figure, Mode, Profile, Provenance, Rule, Saturation, VERSION,
+};
+use bulkmem::{Intent, Operation};
+use serde_json::Value;
+
+/// An empty home.
+pub(crate) struct Home(tempfile::TempDir);
+
+impl Home {
+    pub(crate) fn new() -> Home {
+        Home(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Where the user's profile is.
+    pub(crate) fn profile(&self) -> PathBuf {
+        self.path().join("config/bulkmem/profile.json")
+    }
+
+    /// Writes a text where the user's profile is.
+    pub(crate) fn write_profile(&self, text: &str) {
+        std::fs::create_dir_all(self.profile().parent().expect("it has a folder")).unwrap();
+        std::fs::write(self.profile(), text).unwrap();
+    }
+
+    /// A home with a profile of this machine.
+    pub(crate) fn with_profile() -> Home {
+        let home = Home::new();
+        home.write_profile(&serde_json::to_string(&profile()).unwrap());
+        home
+    }
+
+    /// The command, in this home and with nothing of the user's environment.
+    pub(crate) fn bulkmem(&self) -> Command {
+        let mut command = Command::cargo_bin("bulkmem").expect("the command is built");
+        for (name, value) in self.environment() {
+            command.env(name, value);
+        }
+        for name in UNSET {
+            command.env_remove(name);
+        }
+        command.current_dir(self.path());
+        command
+    }
+
+    /// The same, for tests that talk to the running command.
+    pub(crate) fn spawnable(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bulkmem"));
+        command.envs(self.environment()).current_dir(self.path());
+        for name in UNSET {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn environment(&self) -> [(&'static str, PathBuf); 3] {
+        [
+            ("HOME", self.path().into()),
+            ("XDG_CONFIG_HOME", self.path().join("config")),
+            ("COLUMNS", "80".into()),
+        ]
+    }
+
+    /// Runs the command and reads what it prints as JSON.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.bulkmem().args(arguments).assert().success().get_output().stdout.clone();
+        serde_json::from_slice(&output).expect("JSON")
+    }
+
+    /// Runs the command and gives what it prints.
+    pub(crate) fn text(&self, arguments: &[&str], columns: u32) -> String {
+        let mut command = self.bulkmem();
+        command.args(arguments).env("COLUMNS", columns.to_string());
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("UTF-8")
+    }
+}
+
+const UNSET: [&str; 5] = ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "NO_COLOR", "CLICOLOR_FORCE"];
+
+/// The keys of an object, sorted.
+pub(crate) fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().expect("an object").keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// No line is wider than the terminal.
+pub(crate) fn assert_fits(text: &str, columns: usize) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= columns, "wider than {columns}: {line}\n{text}");
+    }
+}
+
+/// A profile of this machine: `portable` clears from 1 MiB on, twice as fast as the C library.
+pub(crate) fn profile() -> Profile {
+    let machine = Machine::current();
+    let rule = |from, method: &str, reason: &str| Rule {
+        operation: Operation::Clear,
+        intent: Intent::Throughput,
+        from,
+        method: method.into(),
+        parameters: Parameters::default(),
+        reason: reason.into(),
+    };
+    let figure = |length: u64, method: &str, median_ns: f64| Figure {
+        operation: Operation::Clear,
+        cost: Cost::Throughput,
+        method: method.into(),
+        parameters: Parameters::default(),
+        length,
+        condition: Condition { aligned: true, warm: false, threads: 1 },
+        median_ns,
+        quartiles_ns: [median_ns * 0.9, median_ns * 1.1],
+        samples: 21,
+        disturbance_ns: None,
+    };
+    Profile {
+        format: FORMAT.into(),
+        version: VERSION,
+        provenance: Provenance {
+            cpu: machine.cpu.clone(),
+            microcode: machine.microcode.clone(),
+            caches: [machine.caches.l1d, machine.caches.l2, machine.caches.l3],
+            processors: machine.processors,
+            kernel: machine.kernel.clone(),
+            page_size: machine.page_size,
+            backing_page_size: machine.page_size,
+            date: "2025-11-21T05:06:07Z".into(),
+            bulkmem: "0.1.0".into(),
+            commit: "0123456789abcdef".into(),
+            mode: Mode::Quick,
+            seconds: 7.5,
+            samples: 84,
+            complete: true,
+        },
+        rules: vec![
+            rule(0, "c_library", "it is short"),
+            rule(1 << 20, "portable", "it measured <twice> as fast"),
+        ],
+        threads: vec![Saturation { operation: Operation::Clear, from: 4 << 20, threads: 2 }],
+        figures: vec![
+            figure(4096, "c_library", 100.0),
+            figure(4096, "portable", 200.0),
+            figure(1 << 20, "c_library", 100_000.0),
+            figure(1 << 20, "portable", 50_000.0),
+        ],
+    }
+}

@@ -1,0 +1,101 @@
+//! `bulkmem info`.
+
+use predicates::prelude::*;
+use predicates::str::contains;
+
+use crate::home::{Home, assert_fits, keys, profile};
+
+#[test]
+fn it_describes_the_machine_at_every_width() {
+    for columns in [80, 200] {
+        let text = Home::with_profile().text(&["info"], columns);
+        assert_fits(&text, columns as usize);
+        for word in
+            ["Machine", "kernel", "L1d", "Instruction sets", "Policy", "profile.json", "0123456789abcdef"]
+        {
+            assert!(text.contains(word), "{word} at {columns}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn json_has_the_documented_keys() {
+    let info = Home::with_profile().json(&["info", "--json"]);
+    assert_eq!(keys(&info), ["bulkmem", "instructions", "machine", "policy"]);
+    assert_eq!(keys(&info["instructions"][0]), ["available", "methods", "name"]);
+    assert_eq!(keys(&info["policy"]), ["basis", "forced", "refused"]);
+    assert_eq!(info["policy"]["basis"]["profile"]["provenance"]["date"], "2025-11-21T05:06:07Z");
+}
+
+#[test]
+fn an_incomplete_profile_is_said_to_be_one() {
+    let home = Home::new();
+    let mut profile = profile();
+    profile.provenance.complete = false;
+    home.write_profile(&serde_json::to_string(&profile).unwrap());
+    home.bulkmem().arg("info").assert().success().stdout(contains("no: calibration was interrupted"));
+}
+
+#[test]
+fn what_is_forced_is_shown() {
+    let home = Home::with_profile();
+    let assert = home.bulkmem().arg("info").env("BULKMEM_METHOD", "clear:portable").assert().success();
+    assert.stdout(contains("forced").and(contains("clear: portable")));
+}
+
+/// Profiles that cannot be used, and why.
+fn useless() -> Vec<(String, &'static str)> {
+    let json = |change: fn(&mut bulkmem::policy::Profile)| {
+        let mut profile = profile();
+        change(&mut profile);
+        serde_json::to_string(&profile).unwrap()
+    };
+    vec![
+        (String::new(), "damaged"),
+        ("{\"format\":".to_owned(), "damaged"),
+        (json(|it| it.format = "other".into()), "format is `other`"),
+        (json(|it| it.version += 1), "update bulkmem"),
+        (json(|it| it.provenance.cpu.family += 1), "measured on"),
+        (json(|it| it.rules[1].method = "nosuch".into()), "nosuch"),
+        (json(|it| it.rules[1].parameters.streams = 3), "rule 2"),
+        (json(|it| it.rules.reverse()), "rule"),
+    ]
+}
+
+#[test]
+fn a_profile_that_cannot_be_used_is_refused_with_the_reason_and_the_defaults_serve() {
+    for (text, reason) in useless() {
+        let home = Home::new();
+        home.write_profile(&text);
+        let assert = home.bulkmem().arg("info").assert().success();
+        assert
+            .stdout(contains("refused").and(contains("defaults for").or(contains("/etc/bulkmem"))))
+            .stderr(contains("warning: ").and(contains("profile.json is not used: ")).and(contains(reason)));
+        let info = home.json(&["info", "--json"]);
+        let refused = &info["policy"]["refused"][0];
+        assert_eq!(keys(refused), ["path", "reason"]);
+        assert!(refused["reason"].as_str().unwrap().contains(reason), "{refused}");
+        // What the library does without it is what is explained.
+        let answer = home.json(&["explain", "--op", "clear", "--size", "1G", "--json"]);
+        assert!(!answer["origin"].as_str().unwrap().contains("config/bulkmem"), "{answer}");
+    }
+}
+
+#[test]
+fn the_same_by_variable() {
+    for (text, reason) in useless() {
+        let home = Home::new();
+        let path = home.path().join("named.json");
+        std::fs::write(&path, text).unwrap();
+        let assert = home.bulkmem().arg("info").env("BULKMEM_PROFILE", &path).assert().success();
+        assert.stdout(contains("defaults for")).stderr(contains("named.json").and(contains(reason)));
+    }
+    let home = Home::new();
+    let assert = home.bulkmem().arg("info").env("BULKMEM_PROFILE", "nowhere.json").assert().success();
+    assert
+        .stdout(contains("defaults for"))
+        .stderr(contains("nowhere.json").and(contains("bulkmem calibrate")));
+    let both =
+        home.bulkmem().arg("info").env("BULKMEM_PROFILE", "nowhere.json").env("BULKMEM_METHOD", "x").assert();
+    both.code(2).stderr(contains("`x` is not of the form"));
+}

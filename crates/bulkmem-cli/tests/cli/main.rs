@@ -1,0 +1,9 @@
+//! The command from outside: what it takes, prints, writes and exits with.
+
+mod explain;
+mod home;
+mod info;
+mod methods;
+mod pages;
+mod report;
+mod usage;

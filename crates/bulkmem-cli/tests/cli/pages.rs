@@ -1,0 +1,49 @@
+//! `bulkmem completions` and `bulkmem man`.
+
+use predicates::str::contains;
+
+use crate::home::Home;
+
+const COMMANDS: [&str; 6] = ["info", "explain", "methods", "report", "completions", "man"];
+
+#[test]
+fn every_shell_gets_a_script_that_knows_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = Home::new().text(&["completions", shell], 80);
+        for command in COMMANDS {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+}
+
+#[test]
+fn bash_accepts_its_script() {
+    let script = Home::new().text(&["completions", "bash"], 80);
+    let checked = std::process::Command::new("bash").args(["-n", "-c", &script]).status();
+    match checked {
+        Ok(status) => assert!(status.success()),
+        Err(error) => eprintln!("skipped: bash cannot be run here: {error}"),
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_for_every_command() {
+    let home = Home::new();
+    home.bulkmem().args(["man", "--output", "pages/deep"]).assert().success();
+    for command in COMMANDS {
+        let page =
+            std::fs::read_to_string(home.path().join(format!("pages/deep/bulkmem-{command}.1"))).unwrap();
+        assert!(page.contains(".TH"), "{command}");
+    }
+    let page = home.text(&["man"], 80);
+    for word in ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "130"] {
+        assert!(page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_written_are_an_error() {
+    let home = Home::new();
+    std::fs::write(home.path().join("file"), "").unwrap();
+    home.bulkmem().args(["man", "--output", "file/pages"]).assert().code(1).stderr(contains("help: "));
+}

@@ -1,0 +1,110 @@
+//! Arguments, exit codes, streams that go away.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::process::Stdio;
+
+use predicates::prelude::*;
+use predicates::str::contains;
+
+use crate::home::{Home, assert_fits};
+
+#[test]
+fn help_names_every_command_the_variables_and_the_exit_codes() {
+    let text = Home::new().text(&["help"], 80);
+    for word in ["info", "explain", "methods", "report", "completions", "man"] {
+        assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
+    }
+    for word in ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "NO_COLOR", "130  interrupted"] {
+        assert!(text.contains(word), "{word}\n{text}");
+    }
+    assert_fits(&text, 80);
+}
+
+#[test]
+fn bad_arguments_exit_with_2_and_say_what_would_do() {
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "Usage: bulkmem"),
+        (&["inof"], "similar subcommand exists"),
+        (&["explain", "--op", "clear"], "--size"),
+        (&["explain", "--op", "wipe", "--size", "4K"], "clear, fill, copy, persist, flush"),
+        (&["explain", "--op", "clear", "--size", "4X"], "write 4096, 4K, 256M or 1.5G"),
+        (&["explain", "--op", "clear", "--size", "0"], "at least 1 byte"),
+        (&["explain", "--op", "clear", "--size", "1G", "--threads", "0"], "or `auto`"),
+        (&["explain", "--op", "clear", "--size", "1G", "--intent", "soon"], "throughput, reuse, stream"),
+        (&["methods", "--op", "wipe"], "clear, fill, copy, persist, flush"),
+        (&["completions", "cobol"], "bash"),
+        (&["report", "--format", "pdf"], "markdown"),
+    ];
+    let home = Home::new();
+    for (arguments, says) in cases {
+        home.bulkmem().args(*arguments).assert().code(2).stdout("").stderr(contains(*says));
+    }
+    assert!(!home.profile().exists());
+}
+
+#[test]
+fn a_bad_forced_method_is_refused_with_its_cause_and_a_remedy() {
+    let cases = [
+        ("clear:nosuch", "unknown method `nosuch`"),
+        ("wipe:movnti", "unknown operation `wipe`"),
+        ("movnti", "not of the form"),
+        ("clear:c_library,clear:portable", "twice"),
+        ("flush:c_library", "cannot flush"),
+    ];
+    for (value, says) in cases {
+        for command in [&["info"][..], &["explain", "--op", "clear", "--size", "4K"]] {
+            let home = Home::new();
+            let assert = home.bulkmem().args(command).env("BULKMEM_METHOD", value).assert();
+            let says = contains("error: BULKMEM_METHOD is").and(contains(says)).and(contains("\nhelp: "));
+            assert.code(2).stdout("").stderr(says);
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    for arguments in
+        [&["methods"][..], &["methods", "--json"], &["info"], &["help"], &["completions", "bash"], &["man"]]
+    {
+        let home = Home::new();
+        let mut child = home
+            .spawnable()
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        drop(child.stdout.take());
+        let mut complaints = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+        assert_eq!((child.wait().unwrap().code(), complaints.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_behind_stdout_is_a_failure() {
+    let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else {
+        eprintln!("skipped: there is no /dev/full here");
+        return;
+    };
+    let home = Home::new();
+    let full = || Stdio::from(File::try_clone(&full).unwrap());
+    for arguments in [&["methods"][..], &["info", "--json"], &["completions", "zsh"], &["man"]] {
+        let output = home.spawnable().args(arguments).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        assert!(complaints.contains("error: cannot write the output: No space left"), "{complaints}");
+    }
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let home = Home::new();
+    home.bulkmem().arg("methods").assert().success().stdout(contains('\u{1b}').not());
+    let forced = home.bulkmem().arg("methods").env("CLICOLOR_FORCE", "1").assert().success();
+    forced.stdout(contains('\u{1b}'));
+    let neither =
+        home.bulkmem().arg("methods").env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1").assert().success();
+    neither.stdout(contains('\u{1b}').not());
+}
