@@ -38,6 +38,10 @@ as_root() {
 # install_packages PACKAGE…: Debian packages, from the network; the output only where it fails.
 install_packages() {
     command -v apt-get >/dev/null || return 1
+    if ! as_root true; then
+        missing "the right to install $* (neither root nor sudo)"
+        return 1
+    fi
     local log
     log=$(mktemp)
     printf 'installing: %s\n' "$*"
