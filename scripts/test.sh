@@ -71,7 +71,8 @@ if cargo +nightly --version >/dev/null 2>&1; then
         skips+=("Miri on the safe parts: not installed; remedy: rustup component add --toolchain nightly miri")
     fi
     if cargo +nightly fuzz --version >/dev/null 2>&1; then
-        for target in $(cargo +nightly fuzz list); do
+        targets=$(cargo +nightly fuzz list)
+        for target in $targets; do
             step "fuzz-$target" cargo +nightly fuzz run "$target" -- -max_total_time="$FUZZ_SECONDS"
         done
     else

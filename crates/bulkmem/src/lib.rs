@@ -7,6 +7,8 @@
 //! machine (features, caches, pages) ──▶ measure ──▶ profile
 //! ```
 
+#[cfg(doctest)]
+mod book;
 mod bulk;
 mod durability;
 mod error;

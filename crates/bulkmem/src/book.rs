@@ -1,0 +1,16 @@
+//! The pages of the book that show code, compiled and run as documentation tests.
+
+macro_rules! pages {
+    ($($name:ident: $path:literal),+ $(,)?) => {$(
+        #[doc = include_str!(concat!("../../../", $path))]
+        struct $name;
+    )+};
+}
+
+pages! {
+    Readme: "README.md",
+    Choosing: "docs/choosing.md",
+    Persist: "docs/persist.md",
+    GuestMemory: "docs/guest-memory.md",
+    Fences: "docs/fences.md",
+}
