@@ -32,7 +32,7 @@ pub enum MeasureError {
         bytes: u64,
         /// What it said.
         #[source]
-        source: std::io::Error,
+        source: bulkmem::RegionError,
     },
     /// A method that this machine lacks, or that does not exist, was asked for.
     #[error("{name}: {reason}; `bulkmem methods` lists what this machine has")]

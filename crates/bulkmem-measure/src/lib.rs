@@ -7,13 +7,29 @@
 //!
 //! Times are nanoseconds, lengths bytes, everywhere. Nothing here prints: progress goes to a callback.
 
+mod arena;
+mod calibrate;
+mod cell;
+mod clock;
 mod counters;
 mod error;
+mod evidence;
+#[cfg(test)]
+mod fake;
+mod fit;
+mod meter;
+mod neighbour;
 mod options;
+mod plan;
+mod positions;
 mod report;
+mod search;
 pub mod stats;
+mod workload;
 
+pub use calibrate::calibrate;
 pub use counters::Counts;
 pub use error::MeasureError;
+pub use fit::{cost_of, fit};
 pub use options::{Alignment, BenchOptions, CalibrateOptions, Methods, Progress, Temperature};
 pub use report::{BenchReport, BenchRow, ChoosingCost, Contestant, Evidence, Kind, RegretSummary};

@@ -32,11 +32,8 @@ impl Summary {
     }
 
     /// Half the width of the median's 95 % interval: 1.57 × interquartile range ÷ √n (the notches of McGill, Tukey
-    /// and Larsen, 1978). Infinite below 5 samples.
+    /// and Larsen, 1978). Too small to be trusted below 5 samples.
     pub fn half_width(&self) -> f64 {
-        if self.samples < ENOUGH {
-            return f64::INFINITY;
-        }
         1.57 * (self.quartiles[1] - self.quartiles[0]) / f64::from(self.samples).sqrt()
     }
 
@@ -45,9 +42,15 @@ impl Summary {
         (self.quartiles[1] - self.quartiles[0]) / self.median
     }
 
-    /// Whether the two medians differ by more than the noise of both.
+    /// Whether the two medians differ by more than the noise of both; false below 5 samples.
     pub fn separated(&self, other: &Summary) -> bool {
-        (self.median - other.median).abs() > self.half_width().hypot(other.half_width())
+        self.separated_by(other, 1.0)
+    }
+
+    /// Whether the two medians differ by more than so many times the noise of both; false below 5 samples.
+    pub fn separated_by(&self, other: &Summary, times: f64) -> bool {
+        self.samples.min(other.samples) >= ENOUGH
+            && (self.median - other.median).abs() > times * self.half_width().hypot(other.half_width())
     }
 }
 

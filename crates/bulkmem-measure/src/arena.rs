@@ -1,0 +1,139 @@
+//! The memory to measure in: one stretch of huge pages where the kernel gives them, every page touched before
+//! anything is timed.
+
+use std::fs;
+use std::time::Duration;
+
+use bulkmem::machine::Machine;
+use bulkmem::{Pages, Region};
+
+use crate::MeasureError;
+use crate::clock::Clock;
+
+const HUGE: usize = 2 << 20;
+/// Pages are touched in pieces of this size, so that a slow host can be noticed in time.
+const PIECE: usize = 64 << 20;
+/// Less than this is no use.
+const LEAST: usize = 16 << 20;
+/// The share of the available memory that is used at most: 1 part in this many.
+const PART: u64 = 4;
+
+/// A stretch of the arena.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) start: *mut u8,
+    pub(crate) length: usize,
+}
+
+/// The memory to measure in.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    region: Region,
+    neighbour: usize,
+    side: usize,
+}
+
+impl Arena {
+    /// Takes memory for a destination and a source of `side` bytes each, and for a neighbour of `neighbour` bytes.
+    /// Both sides are smaller where less memory is available, or where touching all of it would take longer than
+    /// `patience`.
+    pub(crate) fn new(
+        side: u64,
+        neighbour: u64,
+        clock: &Clock,
+        patience: Duration,
+    ) -> Result<Arena, MeasureError> {
+        let available = available_memory();
+        let usable = usize::try_from(available / PART).unwrap_or(usize::MAX / 4);
+        let neighbour = usize::try_from(neighbour).unwrap_or(LEAST).clamp(4096, LEAST).next_multiple_of(HUGE);
+        let wanted = usize::try_from(side).unwrap_or(usize::MAX / 8).saturating_add(HUGE).max(LEAST);
+        let side = wanted.min(usable.saturating_sub(neighbour) / 2) / HUGE * HUGE;
+        if side < LEAST {
+            return Err(MeasureError::Memory { needed: (2 * LEAST + neighbour) as u64, available });
+        }
+        let bytes = neighbour + 2 * side;
+        let mut region = Region::new(bytes, Pages::Transparent)
+            .or_else(|_| Region::new(bytes, Pages::Base))
+            .map_err(|source| MeasureError::Mapping { bytes: bytes as u64, source })?;
+        let ready = touch(&mut region, neighbour + 2 * LEAST, clock, clock.elapsed() + patience);
+        let side = (ready - neighbour) / 2 / HUGE * HUGE;
+        Ok(Arena { region, neighbour, side })
+    }
+
+    /// The longest operation that fits at any alignment.
+    pub(crate) fn longest(&self) -> u64 {
+        (self.side - HUGE) as u64
+    }
+
+    pub(crate) fn neighbour(&mut self) -> Stretch {
+        Stretch { start: self.region.as_mut_ptr(), length: self.neighbour }
+    }
+
+    pub(crate) fn destination(&mut self) -> Stretch {
+        Stretch { start: self.region.as_mut_ptr().wrapping_add(self.neighbour), length: self.side }
+    }
+
+    pub(crate) fn source(&mut self) -> Stretch {
+        let start = self.region.as_mut_ptr().wrapping_add(self.neighbour + self.side);
+        Stretch { start, length: self.side }
+    }
+
+    /// The size of the pages behind it, as the kernel reports it; of a base page where it does not.
+    pub(crate) fn backing_page_size(&self) -> usize {
+        self.region.backing_page_size().unwrap_or(Machine::current().page_size)
+    }
+}
+
+/// Writes to every page, with all processors, at least the first `least` bytes, then until the deadline. Returns
+/// how many bytes are ready.
+fn touch(region: &mut Region, least: usize, clock: &Clock, deadline: Duration) -> usize {
+    let machine = Machine::current();
+    let mut ready = 0;
+    for piece in region.chunks_mut(PIECE) {
+        if ready >= least && clock.elapsed() >= deadline {
+            break;
+        }
+        ready += piece.len();
+        let share = (piece.len() / machine.processors.clamp(1, 16)).next_multiple_of(HUGE);
+        std::thread::scope(|scope| {
+            for part in piece.chunks_mut(share) {
+                scope.spawn(move || {
+                    part.iter_mut().step_by(machine.page_size).for_each(|byte| *byte = 1);
+                });
+            }
+        });
+    }
+    ready
+}
+
+/// Memory that can be had without anybody suffering, bytes; half of all where the kernel does not tell.
+fn available_memory() -> u64 {
+    let kibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    kibibytes.map_or(Machine::current().memory / 2, |kibibytes| kibibytes.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_lie_apart_and_are_ready() {
+        let clock = Clock::new();
+        let mut arena = Arena::new(32 << 20, 1 << 20, &clock, Duration::from_secs(60)).unwrap();
+        assert!(arena.longest() >= 32 << 20);
+        let (neighbour, destination, source) = (arena.neighbour(), arena.destination(), arena.source());
+        let end = |stretch: Stretch| stretch.start.wrapping_add(stretch.length);
+        assert!(end(neighbour) <= destination.start && end(destination) <= source.start);
+        assert!(arena.region.iter().step_by(4096).all(|byte| *byte == 1), "every page was written");
+        assert!(arena.backing_page_size().is_power_of_two());
+    }
+
+    #[test]
+    fn impatience_makes_it_smaller_but_never_useless() {
+        let arena = Arena::new(256 << 20, 1 << 20, &Clock::new(), Duration::ZERO).unwrap();
+        assert!(arena.side >= LEAST && arena.side < 128 << 20, "{}", arena.side);
+    }
+}

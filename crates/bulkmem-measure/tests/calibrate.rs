@@ -1,0 +1,91 @@
+//! Calibration for real, in little time: what comes out is a profile that this machine accepts, whatever the figures.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use bulkmem::machine::Machine;
+use bulkmem::policy::{Cost, Mode, Policy, Profile};
+use bulkmem::{Intent, Operation};
+use bulkmem_measure::{CalibrateOptions, MeasureError, calibrate};
+
+/// Small and short: every operation, up to 256 KiB, in 3 s.
+fn options() -> CalibrateOptions {
+    CalibrateOptions {
+        budget: Duration::from_secs(3),
+        max_length: 256 << 10,
+        ..CalibrateOptions::new(Mode::Quick)
+    }
+}
+
+#[test]
+fn the_profile_is_accepted_and_serves_everything() {
+    let start = Instant::now();
+    let mut progress = Vec::new();
+    let mut saved: Vec<Profile> = Vec::new();
+    let profile = calibrate(
+        &options(),
+        &mut |step| progress.push(step.clone()),
+        &AtomicBool::new(false),
+        &mut |profile| saved.push(profile.clone()),
+    )
+    .unwrap();
+    // Generous: other tests may have the processors. That the time is kept is tested with a planted clock.
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+
+    let machine = Machine::current();
+    profile.check(machine).unwrap();
+    assert!(profile.provenance.complete && profile.provenance.samples > 100);
+    assert_eq!(profile.provenance.cpu, machine.cpu);
+    let policy = Policy::from_profile(&profile, machine).unwrap();
+    for operation in Operation::ALL {
+        let measured = |cost| profile.figures.iter().any(|f| f.operation == operation && f.cost == cost);
+        assert_eq!(
+            measured(Cost::Throughput),
+            bulkmem::method::all().any(|m| m.does(operation) && m.available())
+        );
+        for intent in Intent::ALL {
+            for length in [0, 1, 64, 5000, 1 << 18, 1 << 34] {
+                let choice = policy.choose(operation, length, intent);
+                if measured(Cost::Throughput) {
+                    assert!(choice.method.does(operation) && choice.method.available());
+                }
+            }
+        }
+    }
+    assert!(
+        profile.figures.iter().any(|figure| figure.cost == Cost::Stream && figure.disturbance_ns.is_some())
+    );
+    assert!(profile.figures.iter().any(|figure| figure.cost == Cost::Reuse));
+
+    assert_eq!(saved.len(), Operation::ALL.len(), "saved after each operation");
+    assert!(saved[..4].iter().all(|profile| !profile.provenance.complete));
+    assert!(saved[4].provenance.complete);
+    assert!(progress.iter().all(|step| (0.0..=1.0).contains(&step.done)));
+    assert!(progress.windows(2).all(|pair| pair[0].elapsed <= pair[1].elapsed));
+}
+
+#[test]
+fn stopping_at_once_is_an_error_and_stopping_later_keeps_what_is_known() {
+    let stopped = calibrate(&options(), &mut |_| {}, &AtomicBool::new(true), &mut |_| {});
+    assert!(matches!(stopped, Err(MeasureError::Interrupted)), "{stopped:?}");
+
+    let stop = AtomicBool::new(false);
+    let mut saves = 0;
+    let profile = calibrate(&options(), &mut |_| {}, &stop, &mut |_| {
+        saves += 1;
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    })
+    .unwrap();
+    assert_eq!(saves, 1);
+    assert!(!profile.provenance.complete);
+    assert!(profile.figures.iter().all(|figure| figure.operation == Operation::Clear));
+    profile.check(Machine::current()).unwrap();
+}
+
+#[test]
+fn bad_options_are_refused_before_anything_is_measured() {
+    let bad = CalibrateOptions { operations: Vec::new(), ..options() };
+    let refused =
+        calibrate(&bad, &mut |_| panic!("nothing is measured"), &AtomicBool::new(false), &mut |_| {});
+    assert!(matches!(refused, Err(MeasureError::Option { option: "operations", .. })));
+}
