@@ -21,6 +21,11 @@ pub(super) fn microcode(root: &Path) -> String {
     field(&text, "microcode").unwrap_or_default().to_owned()
 }
 
+/// The kernel's release; empty where unknown.
+pub(super) fn release(root: &Path) -> String {
+    read(root, "proc/sys/kernel/osrelease").trim().to_owned()
+}
+
 /// Memory in bytes; 0 where unknown.
 pub(super) fn memory(root: &Path) -> u64 {
     let text = read(root, "proc/meminfo");
@@ -94,6 +99,7 @@ mod tests {
         let root = tree(&[
             ("proc/cpuinfo", "processor\t: 0\nmicrocode\t: 0x5002f01\nflags\t\t: fpu\n"),
             ("proc/meminfo", "MemTotal:       24689852 kB\nMemFree: 1 kB\n"),
+            ("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n"),
             ("sys/devices/system/node/node0/cpulist", "0"),
             ("sys/devices/system/node/node1/cpulist", "1"),
             ("sys/devices/system/node/nodes/x", ""),
@@ -103,6 +109,7 @@ mod tests {
         ]);
         assert_eq!(microcode(root.path()), "0x5002f01");
         assert_eq!(memory(root.path()), 24_689_852 * 1024);
+        assert_eq!(release(root.path()), "6.1.0-18-amd64");
         assert_eq!(nodes(root.path()), 2);
         assert_eq!(huge_page_sizes(root.path()), [2 << 20, 1 << 30]);
         assert_eq!(transparent_huge_pages(root.path()).as_deref(), Some("madvise"));

@@ -61,7 +61,7 @@ impl Machine {
             processors,
             nodes: kernel::nodes(root),
             memory: kernel::memory(root),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            kernel: kernel::release(root),
             page_size: rustix::param::page_size(),
             huge_page_sizes: kernel::huge_page_sizes(root),
             transparent_huge_pages: kernel::transparent_huge_pages(root),
@@ -89,6 +89,7 @@ mod tests {
         let nowhere = tempfile::tempdir().unwrap();
         let machine = Machine::read(nowhere.path());
         assert_eq!(machine.microcode, "");
+        assert_eq!(machine.kernel, "");
         assert_eq!((machine.nodes, machine.memory), (0, 0));
         assert!(machine.huge_page_sizes.is_empty());
         assert_eq!(machine.transparent_huge_pages, None);
