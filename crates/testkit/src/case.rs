@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Once;
 
 use bulkmem::Operation;
-use bulkmem::method::{Method, Parameters};
+use bulkmem::method::{CopyFn, FillFn, FlushFn, Method, Parameters};
 
 use crate::guard::Place;
 
@@ -50,9 +50,79 @@ impl Case {
         }
     }
 
+    /// The function that the case calls.
+    ///
+    /// # Panics
+    /// Where the method lacks the operation or the parameters do not fit its knobs.
+    pub fn function(&self) -> Function {
+        let knobs = self.method.knobs(self.operation);
+        assert!(
+            knobs.is_some_and(|knobs| self.parameters.fit(knobs)),
+            "{self}: ill-fitting parameters or operation"
+        );
+        let code = &self.method.code;
+        /// One of an entry's two functions.
+        macro_rules! entry {
+            ($kind:ident, $operation:ident) => {
+                code.$operation.map(|it| Function::$kind(if self.fenced { it.fenced } else { it.unfenced }))
+            };
+        }
+        let function = match self.operation {
+            Operation::Clear => entry!(Fill, clear),
+            Operation::Fill => entry!(Fill, fill),
+            Operation::Copy => entry!(Copy, copy),
+            Operation::Persist => entry!(Copy, persist),
+            Operation::Flush => entry!(Flush, flush),
+        };
+        function.expect("there are knobs, so there is an entry")
+    }
+
     /// Whether the operation reads a source.
     pub fn has_source(&self) -> bool {
         matches!(self.operation, Operation::Copy | Operation::Persist)
+    }
+}
+
+/// One of the functions of a row.
+#[derive(Clone, Copy, Debug)]
+pub enum Function {
+    /// Of a clear or fill.
+    Fill(FillFn),
+    /// Of a copy or persist.
+    Copy(CopyFn),
+    /// Of a flush.
+    Flush(FlushFn),
+}
+
+impl Function {
+    /// Where its code starts.
+    pub fn address(self) -> *const () {
+        match self {
+            Function::Fill(function) => function as *const (),
+            Function::Copy(function) => function as *const (),
+            Function::Flush(function) => function as *const (),
+        }
+    }
+
+    /// Calls it with a case's length, byte and parameters. After an unfenced one a fence is the caller's to add.
+    ///
+    /// # Safety
+    /// The function is the case's; its length is valid for writes at `to` (for a flush: for reads) and, where the
+    /// operation has a source, for reads at `from`, without overlap; the machine has, or emulates, what the method
+    /// requires.
+    #[inline(always)]
+    pub unsafe fn call(self, case: &Case, to: *mut u8, from: *const u8) {
+        let Case { length, parameters, .. } = case;
+        // A clear is only ever given 0.
+        let byte = if case.operation == Operation::Fill { case.byte } else { 0 };
+        // SAFETY: the caller vouches for the ranges and the machine; `Case::function` checked the parameters.
+        unsafe {
+            match self {
+                Function::Fill(function) => function(to, *length, byte, parameters),
+                Function::Copy(function) => function(to, from, *length, parameters),
+                Function::Flush(function) => function(to, *length, parameters),
+            }
+        }
     }
 }
 

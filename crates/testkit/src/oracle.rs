@@ -80,6 +80,17 @@ impl Oracle {
     /// Where the case does not fit this oracle, the method lacks the operation or the parameters do not fit its
     /// knobs. The caller sees to it that this machine can run the method ([`crate::walk::missing`]).
     pub fn check(&mut self, case: &Case) -> Result<(), Mismatch> {
+        self.check_by(case, |call| call())
+    }
+
+    /// The same, with the call made by `by`, which is to make it once.
+    ///
+    /// # Errors
+    /// As [`Oracle::check`].
+    ///
+    /// # Panics
+    /// As [`Oracle::check`].
+    pub fn check_by(&mut self, case: &Case, by: impl FnOnce(&mut dyn FnMut())) -> Result<(), Mismatch> {
         let to = self.destination.place(case.place, case.offset, case.length);
         let from = self.source.place(case.place, case.source_offset, case.length);
         let new = &mut self.expected[to.clone()];
@@ -95,7 +106,7 @@ impl Oracle {
             old.iter_mut().zip(&self.expected[to.clone()]).for_each(|(old, new)| *old = !new);
         }
 
-        self.call(case, &to, &from);
+        self.call(case, &to, &from, by);
 
         let result = compare(case, "destination", self.destination.bytes(), &self.expected, to.start)
             .and(compare(case, "source", self.source.bytes(), &self.source_bytes, from.start));
@@ -110,57 +121,28 @@ impl Oracle {
         result
     }
 
-    fn call(&mut self, case: &Case, to: &Range<usize>, from: &Range<usize>) {
+    fn call(
+        &mut self,
+        case: &Case,
+        to: &Range<usize>,
+        from: &Range<usize>,
+        by: impl FnOnce(&mut dyn FnMut()),
+    ) {
         let destination = self.destination.addresses().start + to.start;
         let source = self.source.addresses().start + from.start;
         let reads = if case.has_source() { source..source + case.length } else { 0..0 };
         let (to, from) =
             (self.destination.as_ptr().wrapping_add(to.start), self.source.as_ptr().wrapping_add(from.start));
-        case::running(case, destination..destination + case.length, reads, || {
+        let function = case.function();
+        let mut call = || {
             // SAFETY: `place` answered ranges within the two mappings, which are ours, distinct and initialized;
             // `&mut self` keeps other accesses out. The rest the caller of `check` sees to.
-            unsafe { call(case, to, from) }
-        });
-    }
-}
-
-/// Calls the case's entry on these addresses, and fences where that entry does not.
-///
-/// # Safety
-/// As for the entry: `case.length` bytes are valid for writes at `to` (for a flush: for reads) and, where the
-/// operation has a source, for reads at `from`, without overlap; the machine has, or emulates, what the method
-/// requires.
-///
-/// # Panics
-/// Where the method lacks the operation or the parameters do not fit its knobs.
-pub unsafe fn call(case: &Case, to: *mut u8, from: *const u8) {
-    let Case { method, operation, parameters, length, fenced, byte, .. } = case;
-    let knobs = method.knobs(*operation);
-    assert!(
-        knobs.is_some_and(|knobs| parameters.fit(knobs)),
-        "{case}: no such operation, or ill-fitting parameters"
-    );
-    let code = &method.code;
-    /// One of an entry's two functions.
-    macro_rules! entry {
-        ($operation:ident) => {
-            code.$operation
-                .map(|entry| if *fenced { entry.fenced } else { entry.unfenced })
-                .expect("checked above")
+            unsafe { function.call(case, to, from) }
+            if !case.fenced {
+                method::fence();
+            }
         };
-    }
-    // SAFETY: the caller vouches for the ranges and the machine; the parameters were checked above.
-    unsafe {
-        match operation {
-            Operation::Clear => entry!(clear)(to, *length, 0, parameters),
-            Operation::Fill => entry!(fill)(to, *length, *byte, parameters),
-            Operation::Copy => entry!(copy)(to, from, *length, parameters),
-            Operation::Persist => entry!(persist)(to, from, *length, parameters),
-            Operation::Flush => entry!(flush)(to, *length, parameters),
-        }
-    }
-    if !fenced {
-        method::fence();
+        case::running(case, destination..destination + case.length, reads, || by(&mut call));
     }
 }
 

@@ -1,0 +1,256 @@
+//! What the compiled code of every row says of itself, against what the row declares: that no path through a fenced
+//! entry returns with a weak store unfenced, that nothing is executed which detection does not ask for, and that
+//! the effect on the cache is the declared one.
+//!
+//! Nothing is executed here: these tests hold for rows that this machine cannot run.
+
+use std::process::ExitCode;
+
+use testkit::harness::Suite;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    #[cfg(target_arch = "x86_64")]
+    x86_64::add(&mut suite);
+    #[cfg(not(target_arch = "x86_64"))]
+    suite.skip("fences", "reading compiled code is only written for x86-64");
+    suite.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use bulkmem::Operation;
+    use bulkmem::machine::Features;
+    use bulkmem::method::{Effect, Method, Ordering};
+    use libtest_mimic::Failed;
+    use testkit::case::Case;
+    use testkit::harness::Suite;
+    use testkit::walk;
+    use testkit::x86_64::flow::{Flow, Rules};
+    use testkit::x86_64::image::Image;
+    use testkit::x86_64::instruction::{bypasses, implied, needs, text, writes_back};
+
+    pub(super) fn add(suite: &mut Suite) {
+        for (method, operation) in walk::rows() {
+            let mut test = |prefix: &str, run: fn(&'static Method, Operation) -> Result<(), Failed>| {
+                suite
+                    .test(&format!("{prefix}::{operation}::{}", method.name), move || run(method, operation));
+            };
+            test("fences", every_path_is_fenced);
+            test("requires", nothing_undeclared_is_used);
+            test("effect", the_cache_is_used_as_declared);
+        }
+        for (name, run) in checker::TESTS {
+            suite.test(name, run);
+        }
+    }
+
+    /// The flows of a row's unfenced and fenced functions.
+    fn flows(method: &'static Method, operation: Operation) -> Result<[Flow; 2], Failed> {
+        let flush_is_weak = method.ordering == Ordering::Weak;
+        let [unfenced, fenced] = [false, true].map(|fenced| {
+            let function = Case { fenced, ..Case::new(method, operation) }.function();
+            Flow::from(function.address(), Rules { flush_is_weak, indirect_calls_store: false })
+        });
+        let flows = [unfenced?, fenced?];
+        if flows.iter().any(|flow| !flow.returns) {
+            return Err("no path returns: the walk went wrong".into());
+        }
+        Ok(flows)
+    }
+
+    fn every_path_is_fenced(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        let [unfenced, fenced] = flows(method, operation)?;
+        if fenced.returns_pending {
+            let weak: Vec<_> = fenced.weak.iter().map(text).collect();
+            return Err(
+                format!("the fenced entry can return unfenced after one of:\n{}", weak.join("\n")).into()
+            );
+        }
+        match method.ordering {
+            // The unfenced entry proves that the test sees a fence that is missing.
+            Ordering::Weak if !unfenced.returns_pending => {
+                Err("declared weak, but no path ends unfenced".into())
+            }
+            Ordering::Weak if fenced.weak.is_empty() => {
+                Err("declared weak, but stores nothing weakly".into())
+            }
+            Ordering::Ordered if !unfenced.weak.is_empty() => {
+                Err(format!("declared ordered, but has {}", text(&unfenced.weak[0])).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A processor without PREFETCHW takes it for a no-op: rows whose parameters can do without need not declare it.
+    const UNHARMFUL: Features = Features::PREFETCHW;
+
+    /// Functions that ask themselves what the processor has before they use it.
+    const CHECKED_WHEN_CALLED: [(&str, Features); 2] = [
+        ("bulkmem::method::x86_64::line::write_back", Features::CLWB),
+        ("bulkmem::method::x86_64::line::write_back", Features::CLFLUSHOPT),
+    ];
+
+    fn nothing_undeclared_is_used(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        for instruction in flows(method, operation)?.iter().flat_map(|flow| flow.instructions.values()) {
+            let undeclared = match needs(instruction) {
+                Ok(needed) => needed.difference(implied(method.requires)).difference(UNHARMFUL),
+                Err(name) => return Err(format!("{} needs {name}", text(instruction)).into()),
+            };
+            let function = Image::current()?.function(instruction.ip());
+            if !undeclared.is_empty() && !CHECKED_WHEN_CALLED.contains(&(function.as_str(), undeclared)) {
+                return Err(format!("{} needs {undeclared:?}, in {function}", text(instruction)).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn the_cache_is_used_as_declared(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        let [flow, _] = flows(method, operation)?;
+        let past = flow.instructions.values().find(|it| bypasses(it));
+        let back = flow.instructions.values().find(|it| writes_back(it));
+        let (may_bypass, may_write_back) = match method.effect {
+            Effect::Allocates => (false, false),
+            Effect::Bypasses => (true, true),
+            Effect::Evicts => (false, true),
+            Effect::Mixed => (true, false),
+        };
+        for (found, may) in [(past, may_bypass), (back, may_write_back)] {
+            if let Some(found) = found.filter(|_| !may) {
+                return Err(format!("declared {:?}, but has {}", method.effect, text(found)).into());
+            }
+        }
+        match method.effect {
+            Effect::Bypasses | Effect::Mixed if past.is_none() => {
+                Err(format!("declared {:?}, but no store bypasses the cache", method.effect).into())
+            }
+            Effect::Evicts if back.is_none() => Err("declared Evicts, but writes nothing back".into()),
+            _ => Ok(()),
+        }
+    }
+
+    type Test = fn() -> Result<(), Failed>;
+
+    /// The walk itself, on code whose flaws are known.
+    mod checker {
+        use std::arch::{asm, naked_asm};
+
+        use super::*;
+
+        pub(super) const TESTS: [(&str, Test); 7] = [
+            ("checker::one_branch_without_a_fence", one_branch_without_a_fence),
+            ("checker::a_fence_before_the_loop_is_none", a_fence_before_the_loop_is_none),
+            (
+                "checker::fences_in_callees_and_behind_tail_calls_count",
+                fences_in_callees_and_behind_tail_calls_count,
+            ),
+            ("checker::a_locked_instruction_is_a_fence", a_locked_instruction_is_a_fence),
+            ("checker::a_computed_jump_is_refused", a_computed_jump_is_refused),
+            (
+                "checker::a_call_through_a_register_is_refused_or_weak",
+                a_call_through_a_register_is_refused_or_weak,
+            ),
+            ("checker::flushes_are_weak_when_the_row_says_so", flushes_are_weak_when_the_row_says_so),
+        ];
+
+        const STRICT: Rules = Rules { flush_is_weak: false, indirect_calls_store: false };
+
+        fn pending(function: unsafe extern "C" fn(), rules: Rules) -> Result<bool, String> {
+            Flow::from(function as *const (), rules).map(|flow| flow.returns_pending)
+        }
+
+        fn expect(found: Result<bool, String>, expected: bool) -> Result<(), Failed> {
+            if found? == expected { Ok(()) } else { Err(format!("expected {expected}").into()) }
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn forgetful_branch() {
+            naked_asm!("movnti [rdi], rax", "test rsi, rsi", "jz 2f", "sfence", "2: ret")
+        }
+
+        fn one_branch_without_a_fence() -> Result<(), Failed> {
+            expect(pending(forgetful_branch, STRICT), true)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn fence_first() {
+            naked_asm!("2: sfence", "clzero", "dec rsi", "jnz 2b", "ret")
+        }
+
+        fn a_fence_before_the_loop_is_none() -> Result<(), Failed> {
+            expect(pending(fence_first, STRICT), true)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn just_a_fence() {
+            naked_asm!("sfence", "ret")
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn fence_by_call() {
+            naked_asm!("movnti [rdi], rax", "call {}", "ret", sym just_a_fence)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn fence_by_tail_call() {
+            naked_asm!("movnti [rdi], rax", "jmp {}", sym just_a_fence)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn store_by_call() {
+            naked_asm!("call {}", "call {}", "ret", sym just_a_fence, sym forgetful_branch)
+        }
+
+        fn fences_in_callees_and_behind_tail_calls_count() -> Result<(), Failed> {
+            expect(pending(fence_by_call, STRICT), false)?;
+            expect(pending(fence_by_tail_call, STRICT), false)?;
+            expect(pending(store_by_call, STRICT), true)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn locked() {
+            naked_asm!("movnti [rdi], rax", "lock add qword ptr [rsp - 8], 0", "ret")
+        }
+
+        fn a_locked_instruction_is_a_fence() -> Result<(), Failed> {
+            expect(pending(locked, STRICT), false)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn computed_jump() {
+            naked_asm!("jmp rax")
+        }
+
+        fn a_computed_jump_is_refused() -> Result<(), Failed> {
+            match pending(computed_jump, STRICT) {
+                Err(error) if error.contains("computed address") => Ok(()),
+                other => Err(format!("{other:?}").into()),
+            }
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn through_a_register() {
+            naked_asm!("call rax", "ret")
+        }
+
+        fn a_call_through_a_register_is_refused_or_weak() -> Result<(), Failed> {
+            let weak = Rules { indirect_calls_store: true, ..STRICT };
+            expect(pending(through_a_register, weak), true)?;
+            match pending(through_a_register, STRICT) {
+                Err(error) if error.contains("register") => Ok(()),
+                other => Err(format!("{other:?}").into()),
+            }
+        }
+
+        #[inline(never)]
+        unsafe extern "C" fn flush_only() {
+            // SAFETY: the function is only read, never called; the stack would be valid to flush.
+            unsafe { asm!("clflush [rsp]", options(nostack, preserves_flags)) }
+        }
+
+        fn flushes_are_weak_when_the_row_says_so() -> Result<(), Failed> {
+            expect(pending(flush_only, STRICT), false)?;
+            expect(pending(flush_only, Rules { flush_is_weak: true, ..STRICT }), true)
+        }
+    }
+}

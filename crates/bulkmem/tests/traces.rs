@@ -1,0 +1,210 @@
+//! What the processor does when a row is called, seen instruction by instruction: that a row's own instructions are
+//! executed at all, that what is pending is fenced, that every persisted byte is written back, and that the emulator
+//! does to memory what the instruction does.
+
+use std::process::ExitCode;
+
+use testkit::harness::Suite;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    #[cfg(target_arch = "x86_64")]
+    x86_64::add(&mut suite);
+    #[cfg(not(target_arch = "x86_64"))]
+    suite.skip("traces", "single-stepping is only written for x86-64");
+    suite.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use bulkmem::Operation;
+    use bulkmem::machine::Features;
+    use bulkmem::method::{self, Method, Ordering};
+    use libtest_mimic::Failed;
+    use testkit::case::{self, Case};
+    use testkit::guard::{Guarded, LINE, Place};
+    use testkit::harness::Suite;
+    use testkit::oracle::Oracle;
+    use testkit::walk;
+    use testkit::x86_64::emulate;
+    use testkit::x86_64::instruction::needs;
+    use testkit::x86_64::memory::{State, Watched};
+    use testkit::x86_64::trace::Trace;
+
+    /// No traced call executes more instructions: 64 KiB a byte at a time.
+    const LIMIT: usize = 1 << 18;
+    /// Lengths about words, vectors and lines, and a few lines long.
+    const LENGTHS: [usize; 22] =
+        [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 191, 256, 1000];
+    const OFFSETS: [usize; 5] = [0, 1, 8, 31, 63];
+
+    pub(super) fn add(suite: &mut Suite) {
+        for row in walk::rows() {
+            suite.row("executes", row, what_is_required_is_executed);
+            suite.row("fenced", row, nothing_is_pending_at_the_end);
+            if matches!(row.1, Operation::Persist | Operation::Flush) {
+                suite.row("durable", row, every_byte_is_durable_at_the_end);
+            }
+            if row.0.requires.intersects(emulate::EMULATED) {
+                suite.row("emulated", row, emulation_gives_the_same_bytes);
+            }
+        }
+        suite.test("checker::a_plain_copy_is_not_durable", a_plain_copy_is_not_durable);
+        suite.test("checker::a_flush_of_half_the_bytes_is_seen", a_flush_of_half_the_bytes_is_seen);
+        suite.test("checker::a_trace_that_is_too_long_is_an_error", a_trace_that_is_too_long_is_an_error);
+    }
+
+    /// A case's call, traced, and the range it was to write.
+    fn traced(case: &Case, memory: &Memory) -> Result<(Trace, std::ops::Range<usize>), String> {
+        let to = memory.to.place(case.place, case.offset, case.length);
+        let from = memory.from.place(case.place, case.source_offset, case.length);
+        let (start, source) =
+            (memory.to.addresses().start + to.start, memory.from.addresses().start + from.start);
+        let range = start..start + case.length;
+        let function = case.function();
+        let mut trace = None;
+        case::running(case, range.clone(), source..source + case.length, || {
+            trace = Some(Trace::record(LIMIT, Features::empty(), || {
+                // SAFETY: both ranges are within mappings of ours that nothing else looks at; the suite runs only
+                // rows whose instructions this machine has or `record` emulates.
+                unsafe { function.call(case, start as *mut u8, source as *const u8) }
+            }));
+        });
+        Ok((trace.expect("it was called")?, range))
+    }
+
+    struct Memory {
+        to: Guarded,
+        from: Guarded,
+    }
+
+    impl Memory {
+        fn new(most: usize) -> Memory {
+            Memory { to: Guarded::new(most + LINE), from: Guarded::new(most + LINE) }
+        }
+    }
+
+    /// With some parameters, at some length, each instruction set that the row requires is used: neither is a test
+    /// of it empty, nor is the row refused to machines that could run it.
+    fn what_is_required_is_executed(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        // These two change how fast string instructions are, not which instructions there are.
+        let speed = Features::ERMS | Features::FSRM;
+        let mut unseen = method.requires.difference(speed | Features::SSE2);
+        let memory = Memory::new(1 << 16);
+        for parameters in walk::parameter_sets(method.knobs(operation).unwrap_or_default()) {
+            if unseen.is_empty() {
+                return Ok(());
+            }
+            let streams = parameters.streams.max(1) as usize;
+            let length = (2 * 4096 * streams).min(1 << 16);
+            let case = Case { parameters, length, place: Place::Start, ..Case::new(method, operation) };
+            for (instruction, _) in traced(&case, &memory)?.0.steps() {
+                unseen.remove(needs(&instruction).unwrap_or(Features::empty()));
+            }
+        }
+        if unseen.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{unseen:?} is required, but never executed").into())
+        }
+    }
+
+    /// After the fenced entry nothing is pending; after the unfenced one of a weak row, at times, something is.
+    fn nothing_is_pending_at_the_end(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        let base = Case::new(method, operation);
+        // The last is long enough for every page stream to be at work.
+        let streamed = 2 * 4096 * base.parameters.streams as usize;
+        let memory = Memory::new(streamed.max(1 << 12));
+        let mut unfenced_pending = false;
+        for (count, length) in LENGTHS.into_iter().chain([streamed]).enumerate() {
+            let offset = OFFSETS[count % OFFSETS.len()];
+            let case = Case { length, offset, source_offset: offset, ..base };
+            let (trace, range) = traced(&case, &memory)?;
+            let fenced = Watched::follow(&trace, range, State::Untouched)?;
+            if fenced.weak_pending > 0 {
+                return Err(format!("{case}: {} weak stores are pending", fenced.weak_pending).into());
+            }
+            let (trace, range) = traced(&Case { fenced: false, ..case }, &memory)?;
+            unfenced_pending |= Watched::follow(&trace, range, State::Untouched)?.weak_pending > 0;
+        }
+        if unfenced_pending == (method.ordering == Ordering::Weak) {
+            return Ok(());
+        }
+        Err(format!("declared {:?}, but something was pending: {unfenced_pending}", method.ordering).into())
+    }
+
+    /// Every byte of the range has left the cache, and a fence came after (for CLFLUSH none is needed).
+    fn every_byte_is_durable_at_the_end(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        let memory = Memory::new(1 << 14);
+        let before = if operation == Operation::Flush { State::Cached } else { State::Untouched };
+        for parameters in walk::parameter_sets(method.knobs(operation).unwrap_or_default()) {
+            let defaults = parameters == method.default_parameters(operation);
+            let lengths: &[usize] = if defaults { &LENGTHS } else { &[1500] };
+            for (count, length) in lengths.iter().copied().enumerate() {
+                let offset = OFFSETS[count % OFFSETS.len()];
+                let source_offset = OFFSETS[count / 2 % OFFSETS.len()];
+                for fenced in [true, false] {
+                    let base = Case::new(method, operation);
+                    let case = Case { parameters, length, offset, source_offset, fenced, ..base };
+                    let (trace, range) = traced(&case, &memory)?;
+                    let worst = Watched::follow(&trace, range, before)?.worst();
+                    let least = if fenced { State::Durable } else { State::Pending };
+                    if let Some((at, state)) = worst.filter(|(_, state)| *state < least) {
+                        return Err(format!("{case}: byte {at} is {state:?} at the end").into());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The row's special instructions, emulated even where the processor has them, give the right bytes.
+    fn emulation_gives_the_same_bytes(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        let emulated = method.requires & emulate::EMULATED;
+        let mut oracle = Oracle::new(1 << 10);
+        for length in LENGTHS {
+            for offset in OFFSETS {
+                let source_offset = (offset + length) % LINE;
+                let case = Case { length, offset, source_offset, byte: 0xa5, ..Case::new(method, operation) };
+                let mut trace = Err("it was not called".to_owned());
+                oracle.check_by(&case, |call| trace = Trace::record(LIMIT, emulated, call))?;
+                trace?;
+            }
+        }
+        match emulated.iter_names().find(|(_, instruction)| emulate::count(*instruction) == 0) {
+            Some((name, _)) => Err(format!("{name} was never emulated").into()),
+            None => Ok(()),
+        }
+    }
+
+    fn a_plain_copy_is_not_durable() -> Result<(), Failed> {
+        let memory = Memory::new(LINE);
+        let case =
+            Case { length: 40, ..Case::new(bulkmem::method::by_name("portable").unwrap(), Operation::Copy) };
+        let (trace, range) = traced(&case, &memory)?;
+        let worst = Watched::follow(&trace, range, State::Untouched)?.worst();
+        assert_eq!(worst, Some((0, State::Cached)));
+        Ok(())
+    }
+
+    fn a_flush_of_half_the_bytes_is_seen() -> Result<(), Failed> {
+        let memory = Guarded::new(2 * LINE);
+        let range = memory.addresses().start..memory.addresses().start + 2 * LINE;
+        let flush = |offset: usize| {
+            // SAFETY: the line is ours.
+            unsafe { std::arch::x86_64::_mm_clflush(memory.as_ptr().wrapping_add(offset)) }
+        };
+        let trace = Trace::record(LIMIT, Features::empty(), || flush(LINE))?;
+        assert_eq!(Watched::follow(&trace, range.clone(), State::Cached)?.worst(), Some((0, State::Cached)));
+        let trace = Trace::record(LIMIT, Features::empty(), || [0, LINE].into_iter().for_each(flush))?;
+        assert_eq!(Watched::follow(&trace, range, State::Cached)?.worst(), Some((0, State::Durable)));
+        Ok(())
+    }
+
+    fn a_trace_that_is_too_long_is_an_error() -> Result<(), Failed> {
+        match Trace::record(3, Features::empty(), || (0..4).for_each(|_| method::fence())) {
+            Err(error) if error.contains("more than 3 instructions") => Ok(()),
+            other => Err(format!("{other:?}").into()),
+        }
+    }
+}

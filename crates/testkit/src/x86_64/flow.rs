@@ -1,0 +1,234 @@
+//! Every path through a function's compiled code, and whether one ends with a weak store that no fence follows.
+//!
+//! The walk starts at a function pointer and follows jumps, calls and tail calls to a fixpoint. At each instruction
+//! it keeps what may be true there: nothing is pending, or a weak store is. What it cannot follow (a computed jump, a
+//! call through a register, an unknown function of another library) is an error, never a guess.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
+
+use super::emulate::decode_at;
+use super::image::Image;
+use super::instruction::{Order, order, text};
+
+/// No kernel is longer: a walk that gets here has strayed.
+const MOST_INSTRUCTIONS: usize = 50_000;
+
+/// Functions of the C library that may be called: they fence themselves where they store weakly.
+const LIBRARY: [&str; 4] = ["memset", "memcpy", "memmove", "bcmp"];
+
+/// What the walk is told about code that says nothing itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// CLFLUSH counts as weak: for rows that are declared so.
+    pub flush_is_weak: bool,
+    /// A call through a register is a method's unfenced entry: afterwards weak stores are pending. Otherwise an error.
+    pub indirect_calls_store: bool,
+}
+
+/// Whether weak stores may be pending: one bit for "none is", one for "some is".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct States(u8);
+
+impl States {
+    const CLEAN: u8 = 1;
+    const PENDING: u8 = 2;
+
+    fn each(self) -> impl Iterator<Item = u8> {
+        [States::CLEAN, States::PENDING].into_iter().filter(move |state| self.0 & state != 0)
+    }
+}
+
+/// What a walk found.
+#[derive(Debug)]
+pub struct Flow {
+    /// Every instruction that can be reached, by address.
+    pub instructions: BTreeMap<u64, Instruction>,
+    /// Those of them that store weakly.
+    pub weak: Vec<Instruction>,
+    /// Whether some path returns with a weak store pending.
+    pub returns_pending: bool,
+    /// Whether there is a path that returns at all.
+    pub returns: bool,
+    /// Functions of other libraries that are called.
+    pub imports: Vec<String>,
+}
+
+struct Walker<'i> {
+    image: &'i Image,
+    rules: Rules,
+    instructions: BTreeMap<u64, Instruction>,
+    imports: Vec<String>,
+    /// With what states a function returns, by its start and the state it is called in; `None` while it is walked.
+    summaries: HashMap<(u64, u8), Option<States>>,
+}
+
+/// Where a call or jump goes.
+enum Target {
+    Code(u64),
+    Import(String),
+}
+
+impl Flow {
+    /// Walks all paths from a function.
+    ///
+    /// # Errors
+    /// What could not be followed, and where.
+    pub fn from(function: *const (), rules: Rules) -> Result<Flow, String> {
+        let image = Image::current()?;
+        let mut walker = Walker {
+            image,
+            rules,
+            instructions: BTreeMap::new(),
+            imports: Vec::new(),
+            summaries: HashMap::new(),
+        };
+        let start = function as u64;
+        if !image.is_code(start) {
+            return Err(format!("{start:#x} is not code of this executable"));
+        }
+        let States(states) = walker.walk(start, States::CLEAN)?;
+        let Walker { instructions, imports, .. } = walker;
+        let weak = instructions.values().filter(|it| is_weak(it, rules)).copied().collect();
+        Ok(Flow {
+            weak,
+            instructions,
+            returns_pending: states & States::PENDING != 0,
+            returns: states != 0,
+            imports,
+        })
+    }
+}
+
+fn is_weak(instruction: &Instruction, rules: Rules) -> bool {
+    match order(instruction) {
+        Order::Weak => true,
+        Order::Flush => rules.flush_is_weak,
+        Order::Plain | Order::Fence => false,
+    }
+}
+
+impl Walker<'_> {
+    /// The states in which the function at `start` returns when called in `state`.
+    fn walk(&mut self, start: u64, state: u8) -> Result<States, String> {
+        match self.summaries.get(&(start, state)) {
+            Some(Some(states)) => return Ok(*states),
+            Some(None) => return Err(format!("{} calls itself", self.image.function(start))),
+            None => self.summaries.insert((start, state), None),
+        };
+        let mut out = States::default();
+        let mut seen = HashSet::new();
+        let mut ahead = vec![(start, state)];
+        while let Some((ip, state)) = ahead.pop() {
+            if !seen.insert((ip, state)) {
+                continue;
+            }
+            let instruction = self.decode(ip)?;
+            let next = instruction.next_ip();
+            match instruction.flow_control() {
+                FlowControl::Next => {
+                    let state = match order(&instruction) {
+                        Order::Fence => States::CLEAN,
+                        _ if is_weak(&instruction, self.rules) => States::PENDING,
+                        _ => state,
+                    };
+                    ahead.push((next, state));
+                }
+                FlowControl::UnconditionalBranch => ahead.push((instruction.near_branch_target(), state)),
+                FlowControl::ConditionalBranch => {
+                    ahead.extend([(next, state), (instruction.near_branch_target(), state)]);
+                }
+                FlowControl::Return => out.0 |= state,
+                FlowControl::Call => {
+                    let after = self.call(Target::Code(instruction.near_branch_target()), state)?;
+                    ahead.extend(after.each().map(|state| (next, state)));
+                }
+                FlowControl::IndirectCall => {
+                    let after = match self.slot(&instruction) {
+                        Some(target) => self.call(target, state)?,
+                        None if self.rules.indirect_calls_store => States(States::PENDING),
+                        None => return Err(self.lost("calls through a register", &instruction)),
+                    };
+                    ahead.extend(after.each().map(|state| (next, state)));
+                }
+                // A tail call of another library's function returns to our caller.
+                FlowControl::IndirectBranch => match self.slot(&instruction) {
+                    Some(target) => out.0 |= self.call(target, state)?.0,
+                    None => return Err(self.lost("jumps to a computed address", &instruction)),
+                },
+                // UD2 and INT3 end the path: nothing returns from there.
+                FlowControl::Exception => {}
+                FlowControl::Interrupt if instruction.code() == Code::Int3 => {}
+                FlowControl::Interrupt | FlowControl::XbeginXabortXend => {
+                    return Err(self.lost("leaves the process", &instruction));
+                }
+            }
+        }
+        self.summaries.insert((start, state), Some(out));
+        Ok(out)
+    }
+
+    fn decode(&mut self, ip: u64) -> Result<Instruction, String> {
+        if let Some(instruction) = self.instructions.get(&ip) {
+            return Ok(*instruction);
+        }
+        if !self.image.is_code(ip) {
+            return Err(format!("a path leaves this executable's code for {ip:#x}"));
+        }
+        if self.instructions.len() == MOST_INSTRUCTIONS {
+            return Err(format!(
+                "more than {MOST_INSTRUCTIONS} instructions; now in {}",
+                self.image.function(ip)
+            ));
+        }
+        // SAFETY: it lies within the executable's mapped code.
+        let instruction = unsafe { decode_at(ip) };
+        if instruction.is_invalid() {
+            return Err(self.lost("holds no instruction", &instruction));
+        }
+        self.instructions.insert(ip, instruction);
+        Ok(instruction)
+    }
+
+    /// What a call leaves behind: nothing where it never returns.
+    fn call(&mut self, target: Target, state: u8) -> Result<States, String> {
+        match target {
+            Target::Code(start) if never_returns(&self.image.function(start)) => Ok(States::default()),
+            Target::Code(start) => self.walk(start, state),
+            Target::Import(name) if LIBRARY.contains(&name.as_str()) => {
+                self.imports.push(name);
+                Ok(States(state))
+            }
+            Target::Import(name) => {
+                Err(format!("`{name}` of another library is called, which is not known to fence"))
+            }
+        }
+    }
+
+    /// Where a call or jump through a fixed slot of this executable leads.
+    fn slot(&self, instruction: &Instruction) -> Option<Target> {
+        if instruction.op0_kind() != OpKind::Memory || instruction.memory_base() != Register::RIP {
+            return None;
+        }
+        let slot = instruction.ip_rel_memory_address();
+        if let Some(name) = self.image.import(slot) {
+            return Some(Target::Import(name.to_owned()));
+        }
+        // SAFETY: a call through it stands in code that is reached, so that it holds a function's address.
+        let target = unsafe { (slot as *const u64).read() };
+        self.image.is_code(target).then_some(Target::Code(target))
+    }
+
+    fn lost(&self, what: &str, instruction: &Instruction) -> String {
+        format!("{} {what}: {}", self.image.function(instruction.ip()), text(instruction))
+    }
+}
+
+/// Whether a function of the standard library is one that panics.
+fn never_returns(function: &str) -> bool {
+    let diverging =
+        ["core::panicking::", "core::slice::index::", "core::option::", "core::result::", "core::str::"];
+    diverging.iter().any(|module| function.starts_with(module))
+        && ["panic", "_fail", "_failed"].iter().any(|name| function.contains(name))
+}

@@ -1,0 +1,111 @@
+//! What an instruction means to ordering, and what a processor must have to run it.
+
+use bulkmem::machine::Features;
+use iced_x86::{CpuidFeature, FastFormatter, Instruction, Mnemonic, OpAccess, OpKind};
+
+/// What an instruction means to the order in which others see stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing.
+    Plain,
+    /// A store, or a write-back, that others may see after later stores.
+    Weak,
+    /// CLFLUSH: ordered among stores and other CLFLUSHes, not among weak ones.
+    Flush,
+    /// Everything before it is seen before everything after it.
+    Fence,
+}
+
+/// What an instruction means to ordering.
+pub fn order(instruction: &Instruction) -> Order {
+    use Mnemonic::*;
+    match instruction.mnemonic() {
+        Movnti | Movntdq | Vmovntdq | Movntps | Vmovntps | Movntpd | Vmovntpd | Movntq | Movntss
+        | Movntsd | Maskmovq | Maskmovdqu | Vmaskmovdqu | Clzero | Movdiri | Movdir64b | Clflushopt
+        | Clwb => Order::Weak,
+        Clflush => Order::Flush,
+        Sfence | Mfence => Order::Fence,
+        // XCHG with memory locks without a prefix.
+        Xchg if has_memory_operand(instruction) => Order::Fence,
+        _ if instruction.has_lock_prefix() => Order::Fence,
+        _ => Order::Plain,
+    }
+}
+
+/// Whether an instruction stores past the cache.
+pub fn bypasses(instruction: &Instruction) -> bool {
+    order(instruction) == Order::Weak && !writes_back(instruction)
+}
+
+/// Whether an instruction writes a cache line back.
+pub fn writes_back(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush)
+}
+
+fn has_memory_operand(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+}
+
+/// What an instruction needs beyond what every x86-64 processor has.
+///
+/// # Errors
+/// The name of a feature that [`Features`] has no bit for: no row can ask for it, so no row may use it.
+pub fn needs(instruction: &Instruction) -> Result<Features, String> {
+    // LLVM emits TZCNT as REP BSF where the operand is known not to be 0: an older processor runs it as BSF, with
+    // the same result.
+    if instruction.mnemonic() == Mnemonic::Tzcnt {
+        return Ok(Features::empty());
+    }
+    instruction.cpuid_features().iter().try_fold(Features::empty(), |all, feature| {
+        Ok(all.union(match feature {
+            CpuidFeature::INTEL8086
+            | CpuidFeature::INTEL186
+            | CpuidFeature::INTEL286
+            | CpuidFeature::INTEL386
+            | CpuidFeature::INTEL486
+            | CpuidFeature::X64
+            | CpuidFeature::CMOV
+            | CpuidFeature::CPUID
+            | CpuidFeature::CX8
+            | CpuidFeature::SYSCALL
+            | CpuidFeature::SSE
+            | CpuidFeature::SSE2
+            | CpuidFeature::CLFSH
+            | CpuidFeature::MULTIBYTENOP
+            | CpuidFeature::PAUSE
+            // ENDBR64: a no-op elsewhere.
+            | CpuidFeature::CET_IBT => Features::empty(),
+            CpuidFeature::SSE4_1 => Features::SSE4_1,
+            CpuidFeature::AVX => Features::AVX,
+            CpuidFeature::AVX2 => Features::AVX2,
+            CpuidFeature::AVX512F => Features::AVX512F,
+            CpuidFeature::CLFLUSHOPT => Features::CLFLUSHOPT,
+            CpuidFeature::CLWB => Features::CLWB,
+            CpuidFeature::CLZERO => Features::CLZERO,
+            CpuidFeature::MOVDIR64B => Features::MOVDIR64B,
+            CpuidFeature::PREFETCHW => Features::PREFETCHW,
+            other => return Err(format!("{other:?}")),
+        }))
+    })
+}
+
+/// All that a processor has that has these: an operating system cannot enable AVX-512's registers without AVX's, and
+/// each of these sets came with all earlier ones.
+pub fn implied(features: Features) -> Features {
+    let chain = [Features::SSE4_1, Features::AVX, Features::AVX2, Features::AVX512F];
+    let last = chain.iter().rposition(|set| features.contains(*set));
+    last.map_or(features, |last| chain[..last].iter().fold(features, |all, set| all | *set))
+}
+
+/// The instruction in words, with its address.
+pub fn text(instruction: &Instruction) -> String {
+    let mut text = format!("{:#x} ", instruction.ip());
+    FastFormatter::new().format(instruction, &mut text);
+    text
+}
+
+/// Whether an access may write.
+pub(super) fn writes(access: OpAccess) -> bool {
+    use OpAccess::*;
+    matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite)
+}
