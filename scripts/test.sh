@@ -75,7 +75,9 @@ if cargo +nightly --version >/dev/null 2>&1; then
     if cargo +nightly fuzz --version >/dev/null 2>&1; then
         targets=$(cargo +nightly fuzz list)
         for target in $targets; do
-            step "fuzz-$target" cargo +nightly fuzz run "$target" -- -max_total_time="$FUZZ_SECONDS"
+            mkdir -p "fuzz/corpus/$target"
+            step "fuzz-$target" cargo +nightly fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
+                -max_total_time="$FUZZ_SECONDS"
         done
     else
         skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")

@@ -88,7 +88,7 @@ mod tests {
     fn an_empty_tree_is_a_machine_that_tells_little() {
         let nowhere = tempfile::tempdir().unwrap();
         let machine = Machine::read(nowhere.path());
-        assert_eq!(machine.microcode, "");
+        assert_eq!((machine.microcode.as_str(), machine.kernel.as_str()), ("", ""));
         assert_eq!(machine.kernel, "");
         assert_eq!((machine.nodes, machine.memory), (0, 0));
         assert!(machine.huge_page_sizes.is_empty());
