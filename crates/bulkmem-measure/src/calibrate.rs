@@ -165,7 +165,7 @@ fn measure<M: Meter<Choice>>(
     let until = |share: f64| now + end.saturating_sub(now).mul_f64(share);
     let lengths = setting.lengths();
     let mut ranked: Vec<Ranked> = Vec::new();
-    let mut candidates = candidates(operation, ledger);
+    let mut candidates = search::every_method(operation);
     for (index, &length) in lengths.iter().enumerate() {
         if session.over(end) {
             break;
@@ -185,22 +185,6 @@ fn measure<M: Meter<Choice>>(
     let changes = until(LENGTHS_SHARE + (1.0 - LENGTHS_SHARE) * CHANGES_SHARE);
     refine(session, setting, operation, ledger, changes);
     threads(session, setting, operation, ledger, end);
-}
-
-/// Whom an operation's search begins with: fill with the methods that did well for clear, where that is known.
-fn candidates(operation: Operation, ledger: &Ledger) -> Vec<Choice> {
-    let mut all = search::every_method(operation);
-    let cleared = |choice: &Choice| {
-        choice.method == method::c_library()
-            || ledger
-                .figures
-                .iter()
-                .any(|figure| figure.operation == Operation::Clear && figure.method == choice.method.name)
-    };
-    if operation == Operation::Fill && all.iter().filter(|choice| cleared(choice)).count() > 2 {
-        all.retain(cleared);
-    }
-    all
 }
 
 /// Measures the best of a search with care, by every cost.
