@@ -409,3 +409,35 @@ proptest! {
         }
     }
 }
+
+/// The example in the book is a profile, and the book names every field.
+#[test]
+fn the_book_describes_the_format() {
+    let book = include_str!("../../../docs/profile-format.md");
+    let (_, rest) = book.split_once("```json\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let profile = Profile::parse(example.as_bytes()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    profile.save(&folder.path().join("profile.json")).unwrap();
+    let mut all = sample();
+    all.figures[0].disturbance_ns = Some(1.0);
+    let mut names = Vec::from(Parameters::NAMES.map(str::to_owned));
+    fields(&serde_json::to_value(all).unwrap(), &mut names);
+    assert!(names.len() > 30);
+    for name in names {
+        assert!(book.contains(&format!("`{name}`")), "{name} is not described");
+    }
+}
+
+fn fields(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                names.push(name.clone());
+                fields(value, names);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| fields(value, names)),
+        _ => {}
+    }
+}
