@@ -1,7 +1,7 @@
 //! Calibration for real, in little time: what comes out is a profile that this machine accepts, whatever the figures.
 
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::{Cost, Mode, Policy, Profile};
@@ -19,7 +19,6 @@ fn options() -> CalibrateOptions {
 
 #[test]
 fn the_profile_is_accepted_and_serves_everything() {
-    let start = Instant::now();
     let mut progress = Vec::new();
     let mut saved: Vec<Profile> = Vec::new();
     let profile = calibrate(
@@ -29,8 +28,6 @@ fn the_profile_is_accepted_and_serves_everything() {
         &mut |profile| saved.push(profile.clone()),
     )
     .unwrap();
-    // Generous: other tests may have the processors. That the time is kept is tested with a planted clock.
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 
     let machine = Machine::current();
     profile.check(machine).unwrap();
