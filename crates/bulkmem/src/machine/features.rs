@@ -83,7 +83,11 @@ fn detect() -> Features {
     // The standard library asks XGETBV as well as CPUID for these three.
     features.set(Features::AVX, std::arch::is_x86_feature_detected!("avx"));
     features.set(Features::AVX2, std::arch::is_x86_feature_detected!("avx2"));
-    features.set(Features::AVX512F, std::arch::is_x86_feature_detected!("avx512f"));
+    // Code for AVX-512F may use these too: the compiler takes them as part of it.
+    let implied = features.contains(Features::AVX2)
+        && std::arch::is_x86_feature_detected!("fma")
+        && std::arch::is_x86_feature_detected!("f16c");
+    features.set(Features::AVX512F, implied && std::arch::is_x86_feature_detected!("avx512f"));
     if let Some(leaf) = cpuid.get_extended_feature_info() {
         features.set(Features::CLFLUSHOPT, leaf.has_clflushopt());
         features.set(Features::CLWB, leaf.has_clwb());

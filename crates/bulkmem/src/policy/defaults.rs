@@ -36,6 +36,8 @@ const WRITE_BACK_CACHED: &[Want] = &[
     plain("store_sse2_clflush"),
     plain("store_8_clflush"),
 ];
+const FLUSH: &[Want] = &[plain("clwb"), plain("clflushopt"), plain("clflush")];
+const FLUSH_AWAY: &[Want] = &[plain("clflushopt"), plain("clwb"), plain("clflush")];
 /// The length from which writing back beats non-temporal stores on persistent memory.
 const WRITE_BACK_FROM: From = From::Bytes(768);
 
@@ -107,19 +109,13 @@ impl Builder<'_> {
             (Operation::Flush, Intent::Stream) => self.climb(
                 operation,
                 intent,
-                (
-                    &[plain("clflushopt"), plain("clwb"), plain("clflush")],
-                    "CLFLUSHOPT writes back and leaves the cache to others",
-                ),
+                (FLUSH_AWAY, "CLFLUSHOPT writes back and leaves the cache to others"),
                 &[],
             ),
             (Operation::Flush, _) => self.climb(
                 operation,
                 intent,
-                (
-                    &[plain("clwb"), plain("clflushopt"), plain("clflush")],
-                    "CLWB writes back and may keep the line; CLFLUSH waits for each",
-                ),
+                (FLUSH, "CLWB writes back and may keep the line; CLFLUSH waits for each"),
                 &[],
             ),
         }
@@ -220,5 +216,25 @@ impl Builder<'_> {
             }
             choice.parameters.fit(knobs).then_some(choice)
         })
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod tests {
+    use super::*;
+
+    /// A misspelt name would never be chosen, and nothing would say so.
+    #[test]
+    fn every_wanted_method_is_in_the_table() {
+        for (operation, lists) in [
+            (Operation::Copy, &[C_LIBRARY, BYPASS_COPY, CACHED_COPY][..]),
+            (Operation::Persist, &[BYPASS_COPY, WRITE_BACK, WRITE_BACK_CACHED]),
+            (Operation::Flush, &[FLUSH, FLUSH_AWAY]),
+        ] {
+            for want in lists.iter().copied().flatten() {
+                known::tests::check(want, operation);
+            }
+        }
     }
 }

@@ -73,7 +73,7 @@ const REP_STOSB: &[Want] = &[plain("rep_stosb"), plain("rep_stosq")];
 const REP_STOSQ: &[Want] = &[plain("rep_stosq"), plain("rep_stosb")];
 const CLZERO: &[Want] = &[plain("clzero"), plain("movnti"), plain("nontemporal_sse2")];
 
-const TABLE: &[Microarchitecture] = &[
+static TABLE: &[Microarchitecture] = &[
     Microarchitecture {
         name: "Broadwell-X",
         vendor: "GenuineIntel",
@@ -213,4 +213,51 @@ pub(super) fn of(cpu: &CpuIdentity) -> &'static Microarchitecture {
         row.vendor == cpu.vendor && row.family == cpu.family && row.models.contains(&cpu.model)
     };
     TABLE.iter().find(its).unwrap_or(&UNKNOWN)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::method;
+    use crate::operation::Operation;
+
+    #[test]
+    fn every_row_is_found_and_tells_its_source() {
+        for row in TABLE {
+            assert!(!row.known.is_empty() && row.source.contains("20"), "{}", row.name);
+            for &model in row.models {
+                let cpu = CpuIdentity {
+                    vendor: row.vendor.to_owned(),
+                    family: row.family,
+                    model,
+                    stepping: 0,
+                    name: String::new(),
+                };
+                assert!(std::ptr::eq(of(&cpu), row), "{}: model {model}", row.name);
+                assert!(std::ptr::eq(of(&CpuIdentity { vendor: "Other".to_owned(), ..cpu }), &UNKNOWN));
+            }
+        }
+    }
+
+    /// A misspelt name would never be chosen, and nothing would say so.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn every_wanted_method_is_in_the_table_and_takes_its_parameters() {
+        for row in TABLE.iter().chain([&UNKNOWN]) {
+            let steps = row.clear.iter().flat_map(|step| step.methods);
+            for want in steps.chain(row.bypass) {
+                check(want, Operation::Clear);
+            }
+        }
+    }
+
+    /// Also for the lists that hold for every processor.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::policy) fn check(want: &Want, operation: Operation) {
+        let method = method::by_name(want.name).unwrap_or_else(|| panic!("no method {}", want.name));
+        let knobs = method.knobs(operation).unwrap_or_else(|| panic!("{} cannot {operation}", want.name));
+        let mut parameters = method.default_parameters(operation);
+        assert!(want.set.iter().all(|(knob, value)| parameters.set(knob, *value)), "{want:?}");
+        assert!(parameters.fit(knobs), "{want:?}");
+    }
 }

@@ -83,3 +83,49 @@ impl Ladder {
         self.rungs.iter().fold(Features::empty(), |all, rung| all | rung.choice.method.requires)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method;
+    use crate::operation::Operation;
+
+    fn rung(from: usize, method: &str) -> Rung {
+        let method = method::by_name(method).unwrap();
+        Rung { from, choice: Choice::of(method, Operation::Clear), reason: String::new() }
+    }
+
+    fn shape(ladder: &Ladder) -> Vec<(usize, &str)> {
+        ladder.rungs().iter().map(|rung| (rung.from, rung.choice.method.name)).collect()
+    }
+
+    #[test]
+    fn rules_are_ordered_and_say_something_new() {
+        let ladder = Ladder::new(rung(7, "c_library"), [rung(30, "portable"), rung(20, "c_library")]);
+        assert_eq!(shape(&ladder), [(0, "c_library"), (30, "portable")]);
+        let ladder = Ladder::new(rung(0, "c_library"), [rung(30, "portable"), rung(30, "c_library")]);
+        assert_eq!(shape(&ladder), [(0, "c_library")], "the last of one length holds");
+        for length in [0, 1, usize::MAX] {
+            assert_eq!(ladder.choose(length).method.name, "c_library");
+        }
+    }
+
+    #[test]
+    fn a_part_gets_the_extents_answer_unless_that_judges_by_the_call() {
+        let ladder = Ladder::new(rung(0, "c_library"), [rung(100, "portable"), rung(1000, "c_library")]);
+        let part = |length, extent| ladder.choose_part(length, extent).method.name;
+        assert_eq!(part(10, 500), "portable", "the extent counts");
+        assert_eq!(part(10, 5000), "portable", "the C library's long answer is not for short calls");
+        assert_eq!(part(1000, 5000), "c_library", "but for long ones");
+        assert_eq!(part(10, 99), "c_library");
+        assert_eq!(part(5000, 10), "c_library", "a call is an extent");
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn those_that_judge_by_the_call_are_in_the_table() {
+        for name in JUDGE_BY_CALL {
+            assert!(method::by_name(name).is_some(), "{name}");
+        }
+    }
+}
