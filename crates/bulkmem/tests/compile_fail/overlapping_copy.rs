@@ -1,0 +1,7 @@
+//! Source and destination cannot overlap.
+
+fn main() {
+    let mut bytes = vec![1; 4096];
+    bulkmem::copy(&mut bytes[..100], &bytes[50..150]).unwrap();
+    bulkmem::persist(&mut bytes[..100], &bytes[50..150]).unwrap();
+}

@@ -1,0 +1,9 @@
+//! Bytes whose guard was forgotten stay lent until the scope ends.
+
+fn main() {
+    let mut bytes = vec![1; 4096];
+    bulkmem::fence_scope(|scope| {
+        std::mem::forget(scope.clear(&mut bytes));
+        assert_eq!(bytes[0], 0);
+    });
+}
