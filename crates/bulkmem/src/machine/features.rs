@@ -62,18 +62,18 @@ static FEATURES: OnceLock<Features> = OnceLock::new();
 
 /// What is known of this machine without looking: all of [`features`] once anybody asked for it, the architecture's
 /// baseline before. For kernels, which may not call out.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub(crate) fn features_known_so_far() -> Features {
     FEATURES.get().copied().unwrap_or(Features::SSE2)
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 fn detect() -> Features {
     Features::empty()
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 fn detect() -> Features {
     let cpuid = raw_cpuid::CpuId::new();
     let mut features = Features::SSE2;

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 pub use caches::Caches;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use features::features_known_so_far;
 pub use features::{Features, features};
 pub use identity::CpuIdentity;

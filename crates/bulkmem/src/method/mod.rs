@@ -3,12 +3,13 @@
 //! The dispatcher, the calibration, the tests, the benchmarks and the command line all walk this table.
 //! A method knows nothing of policy: it is told where, how much, and with which parameters.
 
+// Miri runs no assembly, which is all that these two are made of: under it only `portable` is there.
+#[cfg(not(miri))]
+mod c_library;
 mod parameters;
 mod portable;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;
-
-mod c_library;
 
 use std::fmt;
 
@@ -152,10 +153,13 @@ impl Eq for Method {}
 
 /// Every method of this architecture, whether this machine can run it or not.
 pub fn all() -> impl Iterator<Item = &'static Method> {
+    #[cfg(not(miri))]
     let common = [&c_library::METHOD, &portable::METHOD].into_iter();
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(miri)]
+    let common = [&portable::METHOD].into_iter();
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     return common.chain(x86_64::methods());
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     common
 }
 
@@ -166,7 +170,10 @@ pub fn by_name(name: &str) -> Option<&'static Method> {
 
 /// The C library's memset and memcpy: what everything is compared with.
 pub fn c_library() -> &'static Method {
-    &c_library::METHOD
+    #[cfg(not(miri))]
+    return &c_library::METHOD;
+    #[cfg(miri)]
+    &portable::METHOD
 }
 
 /// Waits until every earlier store and write-back of this thread is visible to others (and, for
@@ -175,8 +182,8 @@ pub fn c_library() -> &'static Method {
 /// x86-64: SFENCE. Elsewhere a sequentially consistent fence.
 #[inline(always)]
 pub fn fence() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     x86_64::sfence();
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
