@@ -271,7 +271,7 @@ fn note<M: Meter<Choice>>(
 ) {
     let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
     let (least, most) = if long { (3, 15) } else { (9, 31) };
-    let measured = interleave(session, trials, Rounds { least, most, deadline });
+    let measured = interleave(session, trials, Rounds { least, most, everybody: true, deadline });
     for ((cell, choice), measured) in trials.iter().zip(measured) {
         let Some(measured) = measured else { continue };
         ledger.add(Figure {

@@ -13,7 +13,9 @@ pub(crate) struct Rounds {
     pub(crate) least: u32,
     /// At most so many: then what is inside the noise stays there.
     pub(crate) most: u32,
-    /// When to stop all the same; one round is always taken.
+    /// Whether everybody gets a first sample even after the deadline.
+    pub(crate) everybody: bool,
+    /// When to stop all the same.
     pub(crate) deadline: Duration,
 }
 
@@ -37,8 +39,7 @@ pub(crate) fn interleave<T, M: Meter<T>>(
     for round in 0..rounds.most {
         for step in 0..trials.len() {
             let index = if round % 2 == 0 { step } else { trials.len() - 1 - step };
-            // A first sample for everybody; after that the deadline holds between samples, too.
-            if round > 0 && session.over(rounds.deadline) {
+            if (round > 0 || !rounds.everybody) && session.over(rounds.deadline) {
                 break;
             }
             if let Some(sample) = session.sample(&trials[index].0, &trials[index].1) {
@@ -90,7 +91,7 @@ mod tests {
         (result, session.samples())
     }
 
-    const AMPLE: Rounds = Rounds { least: 6, most: 40, deadline: Duration::from_secs(1) };
+    const AMPLE: Rounds = Rounds { least: 6, most: 40, everybody: true, deadline: Duration::from_secs(1) };
 
     #[test]
     fn stops_early_when_clear_and_goes_on_when_not() {
@@ -106,6 +107,13 @@ mod tests {
         let (results, samples) = run(&[1e9, 2e9, 3e9], 0.0, AMPLE);
         assert_eq!(samples, 3);
         assert!(results.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn without_everybody_the_deadline_holds_from_the_start() {
+        let (results, samples) = run(&[6e8, 6e8, 6e8], 0.0, Rounds { everybody: false, ..AMPLE });
+        assert_eq!(samples, 2, "the second began in time");
+        assert!(results[2].is_none());
     }
 
     #[test]

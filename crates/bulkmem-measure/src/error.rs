@@ -42,6 +42,9 @@ pub enum MeasureError {
         /// Why it cannot be measured.
         reason: String,
     },
+    /// The policy's methods cannot run here.
+    #[error("the policy was made for a machine with instructions that this one lacks; calibrate here")]
+    Policy,
     /// It was stopped before a first figure was complete.
     #[error("interrupted before anything was measured")]
     Interrupted,

@@ -8,8 +8,10 @@
 //! Times are nanoseconds, lengths bytes, everywhere. Nothing here prints: progress goes to a callback.
 
 mod arena;
+mod bench;
 mod calibrate;
 mod cell;
+mod choosing;
 mod clock;
 mod counters;
 mod error;
@@ -20,16 +22,20 @@ mod fit;
 mod meter;
 mod neighbour;
 mod options;
+mod peers;
 mod plan;
 mod positions;
 mod report;
 mod search;
 pub mod stats;
+mod verdict;
 mod workload;
 
+pub use bench::{bench, regret};
 pub use calibrate::calibrate;
 pub use counters::Counts;
 pub use error::MeasureError;
 pub use fit::{cost_of, fit};
 pub use options::{Alignment, BenchOptions, CalibrateOptions, Methods, Progress, Temperature};
 pub use report::{BenchReport, BenchRow, ChoosingCost, Contestant, Evidence, Kind, RegretSummary};
+pub use verdict::unmeasured_lengths;

@@ -76,6 +76,10 @@ impl<'a, M> Session<'a, M> {
         &self.meter
     }
 
+    pub(crate) fn meter_mut(&mut self) -> &mut M {
+        &mut self.meter
+    }
+
     pub(crate) fn elapsed<T>(&self) -> Duration
     where
         M: Meter<T>,

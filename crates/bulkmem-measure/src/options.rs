@@ -185,6 +185,9 @@ impl BenchOptions {
                 return Err(bad(option, "none is given; name at least one"));
             }
         }
+        if !bulkmem::method::all().any(|method| method.does(self.operation) && method.available()) {
+            return Err(bad("operation", format!("no method on this architecture can {}", self.operation)));
+        }
         if let Methods::Named(names) = &self.methods {
             for name in names {
                 check_method(name, self.operation)?;

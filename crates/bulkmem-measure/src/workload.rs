@@ -12,6 +12,7 @@ use bulkmem::{Bulk, Operation, Threads};
 
 use crate::arena::{Arena, Stretch};
 use crate::clock::Clock;
+use crate::counters::{Counters, Counts};
 use crate::meter::{Cell, Meter, Sample};
 use crate::neighbour::Neighbour;
 use crate::positions::Wander;
@@ -65,7 +66,6 @@ struct Range {
 }
 
 /// The meter that measures.
-#[derive(Debug)]
 pub(crate) struct Workloads {
     clock: Clock,
     arena: Arena,
@@ -77,6 +77,9 @@ pub(crate) struct Workloads {
     /// How many operations make a sample, by cell and contestant.
     batches: HashMap<(Cell, &'static str, Parameters), usize>,
     ranges: Vec<Range>,
+    counters: Option<Counters>,
+    counting: bool,
+    counted: Option<Counts>,
 }
 
 impl Workloads {
@@ -94,7 +97,27 @@ impl Workloads {
             random: fastrand::Rng::with_seed(3),
             batches: HashMap::new(),
             ranges: Vec::new(),
+            counters: None,
+            counting: false,
+            counted: None,
         }
+    }
+
+    /// Uses these counters from now on.
+    pub(crate) fn count_with(&mut self, counters: Counters) {
+        self.counters = Some(counters);
+    }
+
+    /// Has the samples to come counted; false where there are no counters.
+    pub(crate) fn start_counting(&mut self) -> bool {
+        self.counting = self.counters.is_some();
+        self.counting
+    }
+
+    /// Ends the counting, and returns what the last sample showed, an operation.
+    pub(crate) fn stop_counting(&mut self) -> Option<Counts> {
+        self.counting = false;
+        self.counted.take()
     }
 
     /// The bytes that the neighbour takes: what it is well to leave room for.
@@ -168,7 +191,13 @@ impl Workloads {
             self.ranges.iter().for_each(|range| dirty(range.dst, length));
         }
         let ranges = &self.ranges;
-        self.clock.time(|| ranges.iter().for_each(whole))
+        let all = || ranges.iter().for_each(whole);
+        match &mut self.counters {
+            Some(counters) if self.counting => self.clock.time(|| {
+                self.counted = counters.count(all).map(|counts| counts.per(ranges.len()));
+            }),
+            _ => self.clock.time(all),
+        }
     }
 
     /// Chooses the places of a batch.
@@ -315,6 +344,36 @@ impl Meter<Choice> for Workloads {
         self.clock.elapsed()
     }
 }
+
+/// Gives each of so many threads, the calling one included, a part of the ranges, in whole pages.
+pub(crate) fn split(
+    threads: usize,
+    dst: *mut u8,
+    src: *const u8,
+    length: usize,
+    work: impl Fn(*mut u8, *const u8, usize) + Sync,
+) {
+    let part = length.div_ceil(threads.max(1)).next_multiple_of(Machine::current().page_size);
+    if threads < 2 || part >= length {
+        return work(dst, src, length);
+    }
+    let ends = (Sendable(dst), Sendable(src.cast_mut()));
+    let (work, ends) = (&work, &ends);
+    std::thread::scope(|scope| {
+        for from in (part..length).step_by(part) {
+            scope.spawn(move || {
+                work(ends.0.0.wrapping_add(from), ends.1.0.wrapping_add(from), part.min(length - from));
+            });
+        }
+        work(dst, src, part);
+    });
+}
+
+/// An address that another thread is given to work on.
+struct Sendable(*mut u8);
+
+// SAFETY: an address alone does nothing; what is done with it is the affair of whoever dereferences it.
+unsafe impl Sync for Sendable {}
 
 /// Reads a range of the arena once, as fast as plain code reads.
 pub(crate) fn read(start: *const u8, length: usize) {
