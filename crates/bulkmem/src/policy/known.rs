@@ -218,8 +218,8 @@ pub(super) fn of(cpu: &CpuIdentity) -> &'static Microarchitecture {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::method;
-    use crate::operation::Operation;
+    #[cfg(target_arch = "x86_64")]
+    use crate::{method, operation::Operation};
 
     #[test]
     fn every_row_is_found_and_tells_its_source() {

@@ -182,8 +182,8 @@ impl Policy {
 
     /// The fewest threads that saturate memory with an operation of that length; 1 where that is unknown.
     pub fn threads(&self, operation: Operation, length: usize) -> usize {
-        let steps = self.threads[operation as usize].iter().rev();
-        steps.clone().find(|(from, _)| *from <= length).map_or(1, |&(_, threads)| threads)
+        let mut falling = self.threads[operation as usize].iter().rev();
+        falling.find(|(from, _)| *from <= length).map_or(1, |&(_, threads)| threads)
     }
 
     /// The rules of an operation and intent, rising: from which length on, the choice, and why.
