@@ -21,8 +21,6 @@ use crate::positions::Wander;
 const SAMPLE_NS: f64 = 20_000.0;
 /// And at most so many operations.
 const MOST: usize = 4096;
-/// A first run longer than this is a sample in its own right.
-const LONG_NS: f64 = 1e6;
 /// From so many operations on, a batch warms its own ranges.
 const SELF_WARMING: usize = 8;
 /// The neighbour's size, and the second-level cache's, where the machine does not tell.
@@ -150,46 +148,34 @@ impl Workloads {
             }
         };
         let key = (*cell, name, parameters);
-        let batch = match self.batches.get(&key) {
-            Some(&batch) => batch,
-            None => {
-                let (batch, first_ns) = self.size_batch(cell, length, &whole);
-                self.batches.insert(key, batch);
-                if batch == 1 && first_ns > LONG_NS && !cell.condition.warm {
-                    return Sample { ns: first_ns, disturbance_ns: None };
-                }
-                batch
-            }
-        };
-        self.place(cell, length, batch);
-        if cell.condition.warm && batch < SELF_WARMING && cell.operation != Operation::Flush {
-            self.ranges[..1].iter().for_each(&whole);
-        }
-        Sample { ns: self.time(cell, length, &whole) / batch as f64, disturbance_ns: None }
-    }
-
-    /// How many operations span a sample, and how long the last run took an operation.
-    fn size_batch(&mut self, cell: &Cell, length: usize, whole: &impl Fn(&Range)) -> (usize, f64) {
-        // What is flushed must be in the cache before, all of it.
-        let most = if cell.operation == Operation::Flush { self.l2 / 2 / length.max(1) } else { MOST };
-        let most = most.clamp(1, MOST);
-        let mut batch = 1;
+        let most = self.largest_batch(cell, length);
+        let mut batch = self.batches.get(&key).copied().unwrap_or(1).min(most);
         loop {
             self.place(cell, length, batch);
-            let ns = self.time(cell, length, whole);
-            if ns >= SAMPLE_NS || batch == most {
-                let needed = (batch as f64 * SAMPLE_NS / ns.max(1.0)).ceil() as usize;
-                return (needed.clamp(1, most), ns / batch as f64);
+            if cell.condition.warm && batch < SELF_WARMING && cell.operation != Operation::Flush {
+                self.ranges[..1].iter().for_each(&whole);
             }
-            batch = (batch * 4).min(most);
+            let ns = self.time(cell, length, &whole);
+            if ns >= SAMPLE_NS / 2.0 || batch == most {
+                self.batches.insert(key, batch);
+                return Sample { ns: ns / batch as f64, disturbance_ns: None };
+            }
+            // Too short, be it because this is the first, or because the processor was away during the one that the
+            // size came from.
+            let needed = (batch as f64 * SAMPLE_NS / ns.max(1.0)).ceil() as usize;
+            batch = needed.max(batch + 1).min(most);
         }
+    }
+
+    /// The most operations in a sample. What is flushed must be in the cache before, all of it.
+    fn largest_batch(&self, cell: &Cell, length: usize) -> usize {
+        let most = if cell.operation == Operation::Flush { self.l2 / 2 / length.max(1) } else { MOST };
+        most.clamp(1, MOST)
     }
 
     /// Times the operations at the places chosen before.
     fn time(&mut self, cell: &Cell, length: usize, whole: &impl Fn(&Range)) -> f64 {
-        if cell.operation == Operation::Flush {
-            self.ranges.iter().for_each(|range| dirty(range.dst, length));
-        }
+        self.dirty_what_is_flushed(cell, length);
         let ranges = &self.ranges;
         let all = || ranges.iter().for_each(whole);
         match &mut self.counters {
@@ -197,6 +183,13 @@ impl Workloads {
                 self.counted = counters.count(all).map(|counts| counts.per(ranges.len()));
             }),
             _ => self.clock.time(all),
+        }
+    }
+
+    /// Writes, outside the timed part, to every line that is to be flushed.
+    fn dirty_what_is_flushed(&self, cell: &Cell, length: usize) {
+        if cell.operation == Operation::Flush {
+            self.ranges.iter().for_each(|range| dirty(range.dst, length));
         }
     }
 
@@ -238,6 +231,7 @@ impl Workloads {
         // Enough operations to show: half the cache that the neighbour lives in.
         let batch = (self.l2 / 2 / length.max(1)).clamp(1, MOST);
         self.place(cell, length, batch);
+        self.dirty_what_is_flushed(cell, length);
         let settle = || {
             self.neighbour.walk();
             self.neighbour.walk();
@@ -404,3 +398,6 @@ fn dirty(start: *mut u8, length: usize) {
         unsafe { start.add(last).write_volatile(1) }
     }
 }
+
+#[cfg(test)]
+mod tests;
