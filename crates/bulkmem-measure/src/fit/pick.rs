@@ -62,11 +62,14 @@ fn least_noise(a: &Figures, b: &Figures, places: &[Place]) -> f64 {
     }
 }
 
-/// Whether a candidate is slower than the C library in any condition that both were measured in.
+/// Whether a candidate is slower than the C library, beyond the noise, in any condition that both were measured in.
 fn slower_than_c_library(figures: &Figures, c_library: Option<&Figures>) -> bool {
     let Some(c_library) = c_library else { return false };
     figures.0.iter().any(|(place, line)| {
-        c_library.0.get(place).is_some_and(|other| line.ns() > other.ns() * (1.0 + NOISE))
+        c_library.0.get(place).is_some_and(|other| {
+            let threshold = noise(figures, c_library, &[*place]);
+            line.ns() > other.ns() * (1.0 + threshold)
+        })
     })
 }
 

@@ -228,7 +228,7 @@ prop_compose! {
             for method in &methods {
                 for &(aligned, warm, threads) in &conditions {
                     let condition = Condition { aligned, warm, threads };
-                    figures.push(Figure { condition, ..at(method, length, 1.0 + 40.0 * random.f64(), 0.02 * random.f64()) });
+                    figures.push(Figure { condition, ..at(method, length, 1.0 + 40.0 * random.f64(), 0.005 * random.f64()) });
                 }
             }
         }

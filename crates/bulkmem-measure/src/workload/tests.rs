@@ -71,9 +71,9 @@ fn warm_stays_cold_wanders_and_persist_reads_what_is_cached() {
     let (dst, src, all) = places(Operation::Copy, true);
     assert!(dst == 1 && src == 1 && all > 5);
     let (dst, src, all) = places(Operation::Copy, false);
-    assert!(dst > all / 4 && src > all / 4, "{dst} {src} of {all}");
+    assert!(dst > 100.min(all / 4) && src > 100.min(all / 4), "{dst} {src} of {all}");
     let (dst, src, all) = places(Operation::Persist, false);
-    assert!(dst > all / 4 && src == 1, "{dst} {src} of {all}");
+    assert!(dst > 100.min(all / 4) && src == 1, "{dst} {src} of {all}");
     let (dst, _, _) = places(Operation::Flush, true);
     assert!(dst > 1, "a line flushed already has nothing to write back");
 }
