@@ -26,7 +26,7 @@ mod x86_64 {
     use testkit::case::Case;
     use testkit::harness::Suite;
     use testkit::walk;
-    use testkit::x86_64::flow::{Flow, Rules};
+    use testkit::x86_64::flow::Flow;
     use testkit::x86_64::image::Image;
     use testkit::x86_64::instruction::{bypasses, implied, needs, text, writes_back};
 
@@ -50,7 +50,7 @@ mod x86_64 {
         let flush_is_weak = method.ordering == Ordering::Weak;
         let [unfenced, fenced] = [false, true].map(|fenced| {
             let function = Case { fenced, ..Case::new(method, operation) }.function();
-            Flow::from(function.address(), Rules { flush_is_weak, indirect_calls_store: false })
+            Flow::from(function.address(), flush_is_weak)
         });
         let flows = [unfenced?, fenced?];
         if flows.iter().any(|flow| !flow.returns) {
@@ -146,17 +146,12 @@ mod x86_64 {
             ),
             ("checker::a_locked_instruction_is_a_fence", a_locked_instruction_is_a_fence),
             ("checker::a_computed_jump_is_refused", a_computed_jump_is_refused),
-            (
-                "checker::a_call_through_a_register_is_refused_or_weak",
-                a_call_through_a_register_is_refused_or_weak,
-            ),
+            ("checker::a_call_through_a_register_is_refused", a_call_through_a_register_is_refused),
             ("checker::flushes_are_weak_when_the_row_says_so", flushes_are_weak_when_the_row_says_so),
         ];
 
-        const STRICT: Rules = Rules { flush_is_weak: false, indirect_calls_store: false };
-
-        fn pending(function: unsafe extern "C" fn(), rules: Rules) -> Result<bool, String> {
-            Flow::from(function as *const (), rules).map(|flow| flow.returns_pending)
+        fn pending(function: unsafe extern "C" fn(), flush_is_weak: bool) -> Result<bool, String> {
+            Flow::from(function as *const (), flush_is_weak).map(|flow| flow.returns_pending)
         }
 
         fn expect(found: Result<bool, String>, expected: bool) -> Result<(), Failed> {
@@ -169,7 +164,7 @@ mod x86_64 {
         }
 
         fn one_branch_without_a_fence() -> Result<(), Failed> {
-            expect(pending(forgetful_branch, STRICT), true)
+            expect(pending(forgetful_branch, false), true)
         }
 
         #[unsafe(naked)]
@@ -178,7 +173,7 @@ mod x86_64 {
         }
 
         fn a_fence_before_the_loop_is_none() -> Result<(), Failed> {
-            expect(pending(fence_first, STRICT), true)
+            expect(pending(fence_first, false), true)
         }
 
         #[unsafe(naked)]
@@ -202,9 +197,9 @@ mod x86_64 {
         }
 
         fn fences_in_callees_and_behind_tail_calls_count() -> Result<(), Failed> {
-            expect(pending(fence_by_call, STRICT), false)?;
-            expect(pending(fence_by_tail_call, STRICT), false)?;
-            expect(pending(store_by_call, STRICT), true)
+            expect(pending(fence_by_call, false), false)?;
+            expect(pending(fence_by_tail_call, false), false)?;
+            expect(pending(store_by_call, false), true)
         }
 
         #[unsafe(naked)]
@@ -213,7 +208,7 @@ mod x86_64 {
         }
 
         fn a_locked_instruction_is_a_fence() -> Result<(), Failed> {
-            expect(pending(locked, STRICT), false)
+            expect(pending(locked, false), false)
         }
 
         #[unsafe(naked)]
@@ -222,7 +217,7 @@ mod x86_64 {
         }
 
         fn a_computed_jump_is_refused() -> Result<(), Failed> {
-            match pending(computed_jump, STRICT) {
+            match pending(computed_jump, false) {
                 Err(error) if error.contains("computed address") => Ok(()),
                 other => Err(format!("{other:?}").into()),
             }
@@ -233,10 +228,8 @@ mod x86_64 {
             naked_asm!("call rax", "ret")
         }
 
-        fn a_call_through_a_register_is_refused_or_weak() -> Result<(), Failed> {
-            let weak = Rules { indirect_calls_store: true, ..STRICT };
-            expect(pending(through_a_register, weak), true)?;
-            match pending(through_a_register, STRICT) {
+        fn a_call_through_a_register_is_refused() -> Result<(), Failed> {
+            match pending(through_a_register, false) {
                 Err(error) if error.contains("register") => Ok(()),
                 other => Err(format!("{other:?}").into()),
             }
@@ -249,8 +242,8 @@ mod x86_64 {
         }
 
         fn flushes_are_weak_when_the_row_says_so() -> Result<(), Failed> {
-            expect(pending(flush_only, STRICT), false)?;
-            expect(pending(flush_only, Rules { flush_is_weak: true, ..STRICT }), true)
+            expect(pending(flush_only, false), false)?;
+            expect(pending(flush_only, true), true)
         }
     }
 }

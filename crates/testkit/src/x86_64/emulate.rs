@@ -297,3 +297,217 @@ extern "C" fn on_illegal_instruction(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Encoder, MemoryOperand};
+
+    use super::*;
+    use crate::guard::{Guarded, LINE};
+
+    /// Bytes that differ from place to place.
+    fn numbered(memory: &mut Guarded) {
+        memory.bytes_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8 + 1);
+    }
+
+    /// Encodes the instruction as if at `rip`, puts it into `code`, and emulates it with these registers.
+    fn run(
+        code: &mut Guarded,
+        instruction: &Instruction,
+        mut registers: Registers,
+    ) -> Result<usize, Refusal> {
+        // At the very end of the page: decoding must not reach beyond the instruction.
+        let mut encoder = Encoder::new(64);
+        let length = encoder.encode(instruction, code.addresses().start as u64).expect("it can be encoded");
+        let start = code.addresses().end - length;
+        let mut encoder = Encoder::new(64);
+        encoder.encode(instruction, start as u64).expect("it can be encoded");
+        let at = code.len() - length;
+        code.bytes_mut()[at..].copy_from_slice(&encoder.take_buffer());
+        registers.rip = start as u64;
+        // SAFETY: the instruction was just put there; the tests give addresses within mappings of theirs.
+        unsafe { emulate(&registers) }
+    }
+
+    fn with(values: &[(Register, usize)]) -> Registers {
+        let mut registers = Registers { general: [0xdead_beef_dead_beef; GENERAL], rip: 0 };
+        for (register, value) in values {
+            registers.general[register.full_register().number()] = *value as u64;
+        }
+        registers
+    }
+
+    #[test]
+    fn clzero_clears_the_whole_line_that_holds_rax_and_no_other() {
+        let mut code = Guarded::new(1);
+        for offset in [0, 1, 37, 63] {
+            let mut memory = Guarded::new(1);
+            numbered(&mut memory);
+            let mut expected = memory.bytes().to_vec();
+            expected[2 * LINE..3 * LINE].fill(0);
+            let rax = memory.addresses().start + 2 * LINE + offset;
+            let before = count(Features::CLZERO);
+            let length = run(&mut code, &Instruction::with(Code::Clzeroq), with(&[(Register::RAX, rax)]));
+            assert_eq!(length, Ok(3));
+            assert_eq!(count(Features::CLZERO), before + 1);
+            assert_eq!(memory.bytes(), expected);
+        }
+    }
+
+    /// One addressing form of MOVDIR64B: the operand, and the registers that make it point at `from`.
+    fn movdir64b(
+        code: Code,
+        to: Register,
+        operand: MemoryOperand,
+        from: usize,
+        registers: &[(Register, usize)],
+    ) {
+        let mut text = Guarded::low(1);
+        let mut memory = Guarded::low(1);
+        numbered(&mut memory);
+        let base = memory.addresses().start;
+        let destination = 5 * LINE;
+        let mut expected = memory.bytes().to_vec();
+        expected.copy_within(from..from + LINE, destination);
+        let mut values = vec![(to, base + destination)];
+        values.extend(registers.iter().map(|(register, offset)| (*register, base.wrapping_add(*offset))));
+        let instruction = Instruction::with2(code, to, operand).expect("it is a form of MOVDIR64B");
+        let before = count(Features::MOVDIR64B);
+        let result = run(&mut text, &instruction, with(&values));
+        assert!(result.is_ok_and(|length| length >= 5), "{operand:?}: {result:?}");
+        assert_eq!(count(Features::MOVDIR64B), before + 1, "{operand:?}");
+        assert_eq!(memory.bytes(), expected, "{operand:?}");
+    }
+
+    #[test]
+    fn movdir64b_moves_a_line_by_every_base_register() {
+        use Register::*;
+        let all = [RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15];
+        for base in all {
+            for to in all.into_iter().filter(|to| *to != base) {
+                for (displacement, from) in [(0, 700), (24, 676), (-100, 800), (1000, -300i64), (-2000, 2700)]
+                {
+                    let operand = if displacement == 0 {
+                        MemoryOperand::with_base(base)
+                    } else {
+                        MemoryOperand::with_base_displ(base, displacement)
+                    };
+                    movdir64b(Code::Movdir64b_r64_m512, to, operand, 700, &[(base, from as usize)]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn movdir64b_moves_a_line_by_index_and_scale() {
+        use Register::*;
+        for index in [RAX, RCX, RDX, RBX, RBP, RSI, R8, R12, R13, R15] {
+            for scale in [1, 2, 4, 8] {
+                for displacement in [0, 16, 1000, -1000] {
+                    // The index is small; the base makes up for it.
+                    let operand = MemoryOperand::new(R14, index, scale, displacement, 1, false, None);
+                    let mut text = Guarded::new(1);
+                    let mut memory = Guarded::new(1);
+                    numbered(&mut memory);
+                    let start = memory.addresses().start;
+                    let from = 1500;
+                    let base =
+                        (start + from).wrapping_sub(9 * scale as usize).wrapping_sub(displacement as usize);
+                    let mut expected = memory.bytes().to_vec();
+                    expected.copy_within(from..from + LINE, LINE);
+                    let values = [(RDI, start + LINE), (R14, base), (index, 9)];
+                    let instruction = Instruction::with2(Code::Movdir64b_r64_m512, RDI, operand).unwrap();
+                    assert!(run(&mut text, &instruction, with(&values)).is_ok());
+                    assert_eq!(memory.bytes(), expected, "{operand:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn movdir64b_moves_a_line_relative_to_rip_and_from_a_fixed_address() {
+        let mut memory = Guarded::low(1);
+        let mut text = Guarded::low(1);
+        let source = (memory.addresses().start + 333) as i64;
+        let relative = MemoryOperand::with_base_displ(Register::RIP, source);
+        let absolute = MemoryOperand::with_displ(source as u64, 8);
+        for operand in [relative, absolute] {
+            numbered(&mut memory);
+            let mut expected = memory.bytes().to_vec();
+            expected.copy_within(333..333 + LINE, 0);
+            let to = memory.addresses().start;
+            let instruction = Instruction::with2(Code::Movdir64b_r64_m512, Register::R9, operand)
+                .expect("a form of MOVDIR64B");
+            assert!(run(&mut text, &instruction, with(&[(Register::R9, to)])).is_ok(), "{operand:?}");
+            assert_eq!(memory.bytes(), expected, "{operand:?}");
+        }
+    }
+
+    #[test]
+    fn movdir64b_takes_addresses_of_32_bits() {
+        use Register::*;
+        // The registers' upper halves do not count, and sums wrap at 32 bits.
+        let upper = 0x1234_5678_0000_0000;
+        for base in [EAX, ECX, ESP, EBP, R8D, R13D] {
+            let operand = MemoryOperand::with_base_displ(base, -64);
+            movdir64b(Code::Movdir64b_r32_m512, EDI, operand, 640, &[(base, 704 + upper)]);
+        }
+        movdir64b(Code::Movdir64b_r32_m512, R15D, MemoryOperand::with_base(ESI), 640, &[(ESI, 640 + upper)]);
+    }
+
+    #[test]
+    fn movdir64b_to_no_line_is_refused_and_writes_nothing() {
+        let mut memory = Guarded::new(1);
+        numbered(&mut memory);
+        let expected = memory.bytes().to_vec();
+        let start = memory.addresses().start;
+        let operand = MemoryOperand::with_base(Register::RSI);
+        let instruction = Instruction::with2(Code::Movdir64b_r64_m512, Register::RDI, operand).unwrap();
+        let registers = with(&[(Register::RDI, start + 8), (Register::RSI, start + 64)]);
+        assert_eq!(run(&mut Guarded::new(1), &instruction, registers), Err(Refusal::Misaligned));
+        assert_eq!(memory.bytes(), expected);
+    }
+
+    #[test]
+    fn what_is_relative_to_fs_or_unknown_is_refused() {
+        let operand = MemoryOperand::with_base(Register::RSI);
+        let mut instruction = Instruction::with2(Code::Movdir64b_r64_m512, Register::RDI, operand).unwrap();
+        instruction.set_segment_prefix(Register::FS);
+        let registers = with(&[(Register::RDI, 64), (Register::RSI, 64)]);
+        assert_eq!(run(&mut Guarded::new(1), &instruction, registers), Err(Refusal::Segment));
+        let nop = Instruction::with(Code::Nopd);
+        assert_eq!(run(&mut Guarded::new(1), &nop, registers), Err(Refusal::Unknown));
+    }
+
+    #[test]
+    fn write_backs_change_nothing_and_are_counted() {
+        let mut memory = Guarded::new(1);
+        numbered(&mut memory);
+        let expected = memory.bytes().to_vec();
+        for (code, feature) in [(Code::Clwb_m8, Features::CLWB), (Code::Clflushopt_m8, Features::CLFLUSHOPT)]
+        {
+            let operand = MemoryOperand::with_base_displ(Register::RBX, 5);
+            let instruction = Instruction::with1(code, operand).unwrap();
+            let before = count(feature);
+            let registers = with(&[(Register::RBX, memory.addresses().start)]);
+            assert!(run(&mut Guarded::new(1), &instruction, registers).is_ok());
+            assert_eq!(count(feature), before + 1);
+            assert_eq!(memory.bytes(), expected);
+        }
+    }
+
+    /// The handler itself: the processor raises SIGILL at an instruction that it lacks, and goes on behind it.
+    #[test]
+    fn what_the_processor_lacks_is_trapped_and_emulated() {
+        let lacking = lacking(EMULATED);
+        for (name, instruction) in EMULATED.difference(lacking).iter_names() {
+            // Said, not passed over: tests/traces.rs has these emulated one by one all the same.
+            println!("skipped: trapping {name}: this processor has it ({instruction:?})");
+        }
+        for instruction in lacking.iter() {
+            let before = count(instruction);
+            assert!(raises(instruction));
+            assert_eq!(count(instruction), before + 1);
+        }
+    }
+}

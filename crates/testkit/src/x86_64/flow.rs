@@ -18,15 +18,6 @@ const MOST_INSTRUCTIONS: usize = 50_000;
 /// Functions of the C library that may be called: they fence themselves where they store weakly.
 const LIBRARY: [&str; 4] = ["memset", "memcpy", "memmove", "bcmp"];
 
-/// What the walk is told about code that says nothing itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    /// CLFLUSH counts as weak: for rows that are declared so.
-    pub flush_is_weak: bool,
-    /// A call through a register is a method's unfenced entry: afterwards weak stores are pending. Otherwise an error.
-    pub indirect_calls_store: bool,
-}
-
 /// Whether weak stores may be pending: one bit for "none is", one for "some is".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct States(u8);
@@ -57,7 +48,7 @@ pub struct Flow {
 
 struct Walker<'i> {
     image: &'i Image,
-    rules: Rules,
+    flush_is_weak: bool,
     instructions: BTreeMap<u64, Instruction>,
     imports: Vec<String>,
     /// With what states a function returns, by its start and the state it is called in; `None` while it is walked.
@@ -71,15 +62,15 @@ enum Target {
 }
 
 impl Flow {
-    /// Walks all paths from a function.
+    /// Walks all paths from a function. CLFLUSH counts as weak if `flush_is_weak`: for rows that are declared so.
     ///
     /// # Errors
     /// What could not be followed, and where.
-    pub fn from(function: *const (), rules: Rules) -> Result<Flow, String> {
+    pub fn from(function: *const (), flush_is_weak: bool) -> Result<Flow, String> {
         let image = Image::current()?;
         let mut walker = Walker {
             image,
-            rules,
+            flush_is_weak,
             instructions: BTreeMap::new(),
             imports: Vec::new(),
             summaries: HashMap::new(),
@@ -90,7 +81,7 @@ impl Flow {
         }
         let States(states) = walker.walk(start, States::CLEAN)?;
         let Walker { instructions, imports, .. } = walker;
-        let weak = instructions.values().filter(|it| is_weak(it, rules)).copied().collect();
+        let weak = instructions.values().filter(|it| is_weak(it, flush_is_weak)).copied().collect();
         Ok(Flow {
             weak,
             instructions,
@@ -101,10 +92,10 @@ impl Flow {
     }
 }
 
-fn is_weak(instruction: &Instruction, rules: Rules) -> bool {
+fn is_weak(instruction: &Instruction, flush_is_weak: bool) -> bool {
     match order(instruction) {
         Order::Weak => true,
-        Order::Flush => rules.flush_is_weak,
+        Order::Flush => flush_is_weak,
         Order::Plain | Order::Fence => false,
     }
 }
@@ -130,7 +121,7 @@ impl Walker<'_> {
                 FlowControl::Next => {
                     let state = match order(&instruction) {
                         Order::Fence => States::CLEAN,
-                        _ if is_weak(&instruction, self.rules) => States::PENDING,
+                        _ if is_weak(&instruction, self.flush_is_weak) => States::PENDING,
                         _ => state,
                     };
                     ahead.push((next, state));
@@ -147,7 +138,6 @@ impl Walker<'_> {
                 FlowControl::IndirectCall => {
                     let after = match self.slot(&instruction) {
                         Some(target) => self.call(target, state)?,
-                        None if self.rules.indirect_calls_store => States(States::PENDING),
                         None => return Err(self.lost("calls through a register", &instruction)),
                     };
                     ahead.extend(after.each().map(|state| (next, state)));

@@ -1,0 +1,160 @@
+//! Every subset of the instruction sets: what the policy chooses there is available there, and gives the right bytes.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
+use bulkmem::method::{self, Method, Parameters};
+use bulkmem::policy::{Choice, Policy};
+use bulkmem::{Intent, Operation};
+use libtest_mimic::Failed;
+use testkit::case::Case;
+use testkit::guard::{LINE, Place};
+use testkit::harness::Suite;
+use testkit::oracle::Oracle;
+use testkit::walk;
+
+/// Processors of which the policy knows something, and one of which it knows nothing.
+const PROCESSORS: [(&str, u32, u32); 6] = [
+    ("GenuineIntel", 6, 79),
+    ("GenuineIntel", 6, 85),
+    ("GenuineIntel", 6, 106),
+    ("AuthenticAMD", 23, 49),
+    ("AuthenticAMD", 25, 1),
+    ("", 0, 0),
+];
+
+/// Every choice made anywhere, by operation and method: with which parameters.
+type Chosen = BTreeMap<(Operation, &'static str), Vec<Parameters>>;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    let mut chosen = Chosen::new();
+    for (vendor, family, model) in PROCESSORS {
+        let name = if vendor.is_empty() { "unknown" } else { vendor };
+        // Looked at once, before the tests: what is chosen somewhere is a test each below.
+        let result = every_subset(&machine(vendor, family, model), &mut chosen);
+        suite.test(&format!("available::{name}_{family}_{model}"), move || result.map_err(Failed::from));
+    }
+    for ((operation, name), sets) in chosen {
+        let method = method::by_name(name).expect("the policy chooses rows of the table");
+        if method.does(operation) {
+            suite.row("chosen", (method, operation), move |method, operation| {
+                gives_the_right_bytes(method, operation, &sets)
+            });
+        }
+    }
+    suite.test("forced_methods_are_refused_where_unavailable", forced_methods_are_refused_where_unavailable);
+    suite.run()
+}
+
+fn machine(vendor: &str, family: u32, model: u32) -> Machine {
+    let cpu = CpuIdentity { vendor: vendor.to_owned(), family, model, stepping: 0, name: String::new() };
+    Machine { cpu, ..Machine::current().clone() }
+}
+
+/// Every set of features: what the architecture guarantees, with and without each other.
+fn subsets() -> impl Iterator<Item = Features> {
+    let guaranteed = if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() };
+    (0..=Features::all().bits()).map(move |bits| Features::from_bits_truncate(bits) | guaranteed).filter({
+        let mut seen = std::collections::HashSet::new();
+        move |features| seen.insert(*features)
+    })
+}
+
+fn every_subset(machine: &Machine, chosen: &mut Chosen) -> Result<(), String> {
+    let mut count = 0;
+    for features in subsets() {
+        count += 1;
+        for caches in [machine.caches, Caches::from([0; 3])] {
+            let policy = Policy::defaults(&Machine { features, caches, ..machine.clone() });
+            for operation in Operation::ALL {
+                for intent in Intent::ALL {
+                    for choice in choices(&policy, operation, intent) {
+                        check(choice, operation, features)?;
+                        let sets = chosen.entry((operation, choice.method.name)).or_default();
+                        if !sets.contains(&choice.parameters) {
+                            sets.push(choice.parameters);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let free = Features::all().bits().count_ones() - u32::from(cfg!(target_arch = "x86_64"));
+    if count == 1 << free { Ok(()) } else { Err(format!("{count} subsets of {free} features")) }
+}
+
+/// All that a policy answers: at every rule's start and just before, and of parts of long extents.
+fn choices(policy: &Policy, operation: Operation, intent: Intent) -> Vec<Choice> {
+    let mut choices = Vec::new();
+    for (from, choice, _) in policy.rules(operation, intent) {
+        choices.push(choice);
+        choices.push(policy.choose(operation, from.saturating_sub(1), intent));
+        choices.push(policy.choose(operation, from, intent));
+        choices.push(policy.choose_part(operation, 4096.min(from), from, intent));
+    }
+    choices
+}
+
+fn check(choice: Choice, operation: Operation, features: Features) -> Result<(), String> {
+    let Choice { method, parameters } = choice;
+    let lacking = method.requires.difference(features);
+    if !lacking.is_empty() {
+        return Err(format!(
+            "{operation}: {} is chosen with {features:?}: it lacks {lacking:?}",
+            method.name
+        ));
+    }
+    match method.knobs(operation) {
+        Some(knobs) if parameters.fit(knobs) => Ok(()),
+        Some(_) => Err(format!("{operation}: {} is chosen with ill-fitting {parameters:?}", method.name)),
+        None => match method::all().find(|it| it.does(operation) && features.contains(it.requires)) {
+            Some(other) => Err(format!("{operation}: {} cannot, but {} can", method.name, other.name)),
+            None => Ok(()),
+        },
+    }
+}
+
+fn gives_the_right_bytes(
+    method: &'static Method,
+    operation: Operation,
+    sets: &[Parameters],
+) -> Result<(), Failed> {
+    #[cfg(target_arch = "x86_64")]
+    testkit::x86_64::emulate::install_handler();
+    let mut oracle = Oracle::new(1 << 18);
+    let mut count = 0;
+    for parameters in sets {
+        let units = walk::unit_lengths(parameters, 1 << 18);
+        for length in (0..=2 * LINE).chain(units) {
+            count += 1;
+            let case = Case {
+                parameters: *parameters,
+                length,
+                offset: count * 37 % LINE,
+                source_offset: count * 23 % LINE,
+                place: if count % 2 == 0 { Place::Start } else { Place::End },
+                byte: 0xa5,
+                ..Case::new(method, operation)
+            };
+            oracle.check(&case)?;
+        }
+    }
+    Ok(())
+}
+
+fn forced_methods_are_refused_where_unavailable() -> Result<(), Failed> {
+    for features in subsets() {
+        let base = Policy::defaults(&Machine { features, ..Machine::current().clone() });
+        for (method, operation) in walk::rows() {
+            let forced = base.clone().force(&format!("{operation}:{}", method.name));
+            if forced.is_ok() != features.contains(method.requires) {
+                return Err(
+                    format!("{operation}:{} forced with {features:?}: {forced:?}", method.name).into()
+                );
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Every row of the table against the oracle in random cases: lengths of up to some MiB, parameters anywhere in their
+//! ranges, any alignment of both sides.
+//!
+//! A failure prints the smallest case found and the seed. `PROPTEST_RNG_SEED` runs that seed again, `PROPTEST_CASES`
+//! more cases a row; the other `PROPTEST_` variables hold as well.
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use bulkmem::Operation;
+use bulkmem::method::{Method, Parameters};
+use libtest_mimic::Failed;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+use testkit::case::Case;
+use testkit::guard::{LINE, Place};
+use testkit::harness::Suite;
+use testkit::oracle::Oracle;
+use testkit::walk;
+
+/// The longest case: 4 MiB, as a power of two.
+const LONGEST: u32 = 22;
+/// Cases a row and operation where `PROPTEST_CASES` says nothing.
+const CASES: u32 = 64;
+
+fn main() -> ExitCode {
+    let seed = match Config::default().rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
+        }
+    };
+    let mut suite = Suite::default();
+    for row in walk::rows() {
+        suite.row("properties", row, move |method, operation| random_cases(method, operation, seed));
+    }
+    suite.run()
+}
+
+/// Any parameters that fit.
+fn parameters(method: &Method, operation: Operation) -> impl Strategy<Value = Parameters> {
+    let knobs = method.knobs(operation).unwrap_or_default();
+    let values: Vec<_> = knobs
+        .iter()
+        .map(|knob| {
+            let step = knob.step.max(1);
+            (knob.range.0.div_ceil(step)..=knob.range.1 / step).prop_map(move |steps| steps * step)
+        })
+        .collect();
+    values.prop_map(move |values| {
+        let mut parameters = Parameters::default();
+        for (knob, value) in knobs.iter().zip(values) {
+            parameters.set(knob.name, value);
+        }
+        parameters
+    })
+}
+
+fn cases(method: &'static Method, operation: Operation) -> impl Strategy<Value = Case> {
+    // As many short ones as long ones, by their logarithm.
+    let length = (0..=LONGEST).prop_flat_map(|bits| 0..=1usize << bits);
+    let place = prop_oneof![Just(Place::Start), Just(Place::End)];
+    (parameters(method, operation), length, 0..LINE, 0..LINE, place, any::<bool>(), any::<u8>()).prop_map(
+        move |(parameters, length, offset, source_offset, place, fenced, byte)| Case {
+            method,
+            operation,
+            fenced,
+            parameters,
+            length,
+            offset,
+            source_offset,
+            place,
+            byte,
+        },
+    )
+}
+
+fn random_cases(method: &'static Method, operation: Operation, seed: u64) -> Result<(), Failed> {
+    #[cfg(target_arch = "x86_64")]
+    testkit::x86_64::emulate::install_handler();
+    let mut config =
+        Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = CASES;
+    }
+    let oracle = RefCell::new(Oracle::new(1 << LONGEST));
+    TestRunner::new(config)
+        .run(&cases(method, operation), |case| {
+            let result = oracle.borrow_mut().check(&case);
+            result.map_err(|mismatch| TestCaseError::fail(mismatch.to_string()))
+        })
+        .map_err(|error| Failed::from(format!("{error}\nagain: PROPTEST_RNG_SEED={seed}")))
+}

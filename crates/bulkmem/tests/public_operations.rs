@@ -1,0 +1,222 @@
+//! What callers call, seen instruction by instruction: whichever weakly ordered row serves, nothing is pending when a
+//! public operation returns, or when a scope ends; and one fence serves all that a scope joined.
+
+use std::process::ExitCode;
+
+use testkit::harness::Suite;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    #[cfg(target_arch = "x86_64")]
+    x86_64::add(&mut suite);
+    #[cfg(not(target_arch = "x86_64"))]
+    suite.skip("public_operations", "single-stepping is only written for x86-64");
+    suite.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use bulkmem::machine::Features;
+    use bulkmem::method::{self, Method, Ordering};
+    use bulkmem::policy::{Choice, Policy};
+    use bulkmem::{Bulk, Durability, Error, Operation};
+    use libtest_mimic::Failed;
+    use testkit::guard::Guarded;
+    use testkit::harness::Suite;
+    use testkit::walk;
+    use testkit::x86_64::memory::{State, Watched};
+    use testkit::x86_64::trace::Trace;
+
+    /// Two pages in each of the fewest streams, from within a line.
+    const LENGTH: usize = 2 * 2 * 4096 + 100;
+    const LIMIT: usize = 1 << 18;
+
+    /// How an operation is called.
+    #[derive(Clone, Copy)]
+    enum Form {
+        Slice,
+        Raw,
+        Scope,
+    }
+
+    pub(super) fn add(suite: &mut Suite) {
+        for (method, operation) in walk::rows().filter(|(method, _)| method.ordering == Ordering::Weak) {
+            for (form, name) in [(Form::Slice, "slice"), (Form::Raw, "raw"), (Form::Scope, "scope")] {
+                let name = format!("fenced_{name}::{operation}::{}", method.name);
+                let missing = method.requires.difference(bulkmem::machine::features());
+                if missing.is_empty() {
+                    suite.test(&name, move || returns_fenced(method, operation, form));
+                } else {
+                    let missing: Vec<_> = missing.iter_names().map(|(name, _)| name).collect();
+                    suite.skip(&name, &format!("needs {}", missing.join(" and ")));
+                }
+            }
+        }
+        add_free_functions(suite);
+        suite.test("one_fence_serves_a_scope", one_fence_serves_a_scope);
+    }
+
+    fn traced(
+        memory: &mut [u8],
+        before: State,
+        call: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<Watched, Failed> {
+        let range = memory.as_ptr_range();
+        let mut result = Ok(());
+        let trace = Trace::record(LIMIT, Features::empty(), || result = call(memory))?;
+        result.map_err(|error| error.to_string())?;
+        Ok(Watched::follow(&trace, range.start as usize..range.end as usize, before)?)
+    }
+
+    /// Weak stores were made, all are fenced, and what is to be durable is.
+    fn check(operation: Operation, watched: &Watched) -> Result<(), Failed> {
+        if watched.weak == 0 {
+            return Err("nothing was stored weakly: some other method ran".into());
+        }
+        if watched.weak_pending > 0 {
+            return Err(format!("{} weak stores are pending", watched.weak_pending).into());
+        }
+        let durable = matches!(operation, Operation::Persist | Operation::Flush);
+        match watched.worst() {
+            Some((at, state)) if durable && state != State::Durable => {
+                Err(format!("byte {at} is {state:?}").into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn before(operation: Operation) -> State {
+        if operation == Operation::Flush { State::Cached } else { State::Untouched }
+    }
+
+    fn returns_fenced(method: &'static Method, operation: Operation, form: Form) -> Result<(), Failed> {
+        let mut choice = Choice::of(method, operation);
+        for knob in method.knobs(operation).unwrap_or_default() {
+            // The fewest streams need the least memory.
+            if knob.name == "streams" {
+                choice.parameters.streams = knob.range.0;
+            }
+        }
+        let bulk = Bulk::new().durability(Durability::FlushToMemory).method(operation, choice)?;
+        let source = vec![0x5a; LENGTH];
+        let mut memory = vec![0xff; LENGTH + 3];
+        let memory = &mut memory[3..];
+        let watched = traced(memory, before(operation), |to| match form {
+            Form::Slice => by_slice(&bulk, operation, to, &source),
+            Form::Raw => by_raw(&bulk, operation, to, &source),
+            Form::Scope => in_scope(&bulk, operation, to, &source),
+        })?;
+        check(operation, &watched)?;
+        let expected = match operation {
+            Operation::Clear => 0,
+            Operation::Fill => 7,
+            Operation::Copy | Operation::Persist => 0x5a,
+            Operation::Flush => 0xff,
+        };
+        if memory.iter().any(|byte| *byte != expected) { Err("wrong bytes".into()) } else { Ok(()) }
+    }
+
+    fn by_slice(bulk: &Bulk, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+        match operation {
+            Operation::Clear => bulk.clear(to),
+            Operation::Fill => bulk.fill(to, 7),
+            Operation::Copy => bulk.copy(to, &source[..to.len()])?,
+            Operation::Persist => bulk.persist(to, &source[..to.len()])?,
+            Operation::Flush => bulk.flush(to)?,
+        }
+        Ok(())
+    }
+
+    fn by_raw(bulk: &Bulk, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+        let (start, length, source) = (to.as_mut_ptr(), to.len(), source[..to.len()].as_ptr());
+        // SAFETY: both slices are valid for `length` bytes, the destination for writes, and they are apart.
+        unsafe {
+            match operation {
+                Operation::Clear => bulk.clear_raw(start, length),
+                Operation::Fill => bulk.fill_raw(start, length, 7),
+                Operation::Copy => bulk.copy_raw(start, source, length),
+                Operation::Persist => bulk.persist_raw(start, source, length)?,
+                Operation::Flush => bulk.flush_raw(start, length)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn in_scope(bulk: &Bulk, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+        let source = &source[..to.len()];
+        bulk.fence_scope(|scope| {
+            match operation {
+                Operation::Clear => scope.clear(to).defer(),
+                Operation::Fill => scope.fill(to, 7).defer(),
+                Operation::Copy => scope.copy(to, source)?.defer(),
+                Operation::Persist => scope.persist(to, source)?.defer(),
+                Operation::Flush => scope.flush(to)?.defer(),
+            }
+            Ok(())
+        })
+    }
+
+    /// The functions without a `Bulk` ask the process's policy, which the environment forces to weak methods: set
+    /// before the tests start, and before anything asks.
+    fn add_free_functions(suite: &mut Suite) {
+        let weak = |operation: Operation| {
+            method::all().find(|it| it.does(operation) && it.ordering == Ordering::Weak && it.available())
+        };
+        let forced: Vec<_> = Operation::ALL.into_iter().filter_map(|it| Some((it, weak(it)?))).collect();
+        let text: Vec<_> =
+            forced.iter().map(|(operation, method)| format!("{operation}:{}", method.name)).collect();
+        // SAFETY: no other thread runs yet: `main` calls this before the harness starts any.
+        unsafe {
+            std::env::set_var("BULKMEM_METHOD", text.join(","));
+            std::env::remove_var("BULKMEM_EADR");
+        }
+        for operation in Operation::ALL {
+            let name = format!("fenced_function::{operation}");
+            match weak(operation) {
+                Some(_) => suite.test(&name, move || function_returns_fenced(operation)),
+                None => suite.skip(&name, "no weakly ordered method of it is available"),
+            }
+        }
+    }
+
+    fn function_returns_fenced(operation: Operation) -> Result<(), Failed> {
+        // Made beforehand: it reads files.
+        let policy = Policy::global();
+        assert_eq!(policy.origin().forced.iter().filter(|(it, _)| *it == operation).count(), 1);
+        let _ = Durability::current();
+        let source = vec![0x5a; LENGTH];
+        let mut memory = vec![0xff; LENGTH];
+        let watched = traced(&mut memory, before(operation), |to| {
+            match operation {
+                Operation::Clear => bulkmem::clear(to),
+                Operation::Fill => bulkmem::fill(to, 7),
+                Operation::Copy => bulkmem::copy(to, &source)?,
+                Operation::Persist => bulkmem::persist(to, &source)?,
+                Operation::Flush => bulkmem::flush(to)?,
+            }
+            Ok(())
+        })?;
+        check(operation, &watched)
+    }
+
+    fn one_fence_serves_a_scope() -> Result<(), Failed> {
+        let movnti = method::by_name("movnti").expect("a row of every x86-64");
+        let bulk = Bulk::new().method(Operation::Clear, Choice::of(movnti, Operation::Clear))?;
+        // On lines, so that every byte is stored by MOVNTI.
+        let mut parts = Guarded::new(3 * 4096);
+        parts.bytes_mut().fill(1);
+        let watched = traced(parts.bytes_mut(), State::Untouched, |memory| {
+            bulk.fence_scope(|scope| {
+                let mut parts = memory.chunks_mut(4096).map(|part| scope.clear(part));
+                let (first, second) = (parts.next().expect("three"), parts.next().expect("three"));
+                first.join(second).defer();
+                parts.next().expect("three").defer();
+            });
+            Ok(())
+        })?;
+        assert_eq!((watched.fences, watched.weak_pending), (1, 0));
+        assert_eq!(watched.weak, 3 * 4096 / 8, "each 8 bytes by a MOVNTI");
+        assert!(parts.bytes().iter().all(|byte| *byte == 0));
+        Ok(())
+    }
+}
