@@ -257,7 +257,8 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     let mut line = Line::new();
     let _ = write!(line, "\nfault at {address:#x}");
     if let Some(Running { case, destination, source }) = RUNNING.take() {
-        for (name, range) in [("destination", destination), ("source", source)] {
+        let source = case.has_source().then_some(("source", source));
+        for (name, range) in [("destination", destination)].into_iter().chain(source) {
             let before = range.start.wrapping_sub(address);
             let after = address.wrapping_sub(range.end);
             if before.min(after) < 1 << 20 {
