@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::direct;
 use crate::durability::Durability;
 use crate::error::Error;
 use crate::machine;
@@ -25,7 +26,7 @@ use crate::threads::Threads;
 /// ```
 #[inline]
 pub fn clear(dst: &mut [u8]) {
-    Bulk::new().clear(dst);
+    if direct::serves(Operation::Clear, dst.len()) { dst.fill(0) } else { direct::not_clear(dst) }
 }
 
 /// Fills `dst` with `byte`.
@@ -37,7 +38,7 @@ pub fn clear(dst: &mut [u8]) {
 /// ```
 #[inline]
 pub fn fill(dst: &mut [u8], byte: u8) {
-    Bulk::new().fill(dst, byte);
+    if direct::serves(Operation::Fill, dst.len()) { dst.fill(byte) } else { direct::not_fill(dst, byte) }
 }
 
 /// Copies `src` to `dst`.
@@ -54,7 +55,14 @@ pub fn fill(dst: &mut [u8], byte: u8) {
 /// [`Error::LengthMismatch`].
 #[inline]
 pub fn copy(dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
-    Bulk::new().copy(dst, src)
+    plan::check_lengths(dst, src)?;
+    if direct::serves(Operation::Copy, dst.len()) {
+        dst.copy_from_slice(src);
+    } else {
+        // SAFETY: the slices are valid for their length, which is the same, and a mutable one overlaps no other.
+        unsafe { direct::not_copy(dst.as_mut_ptr(), src.as_ptr(), dst.len()) }
+    }
+    Ok(())
 }
 
 /// Copies `src` to `dst` and makes `dst` durable, as far as the processor goes: when it returns, every line of the
@@ -110,6 +118,7 @@ pub struct Bulk<'p> {
     durability: Option<Durability>,
 }
 
+// The operations are always inlined: where a `Bulk` is made at the call, all that it does not say folds away.
 impl Bulk<'static> {
     /// Nothing is known: each call is all there is, the process's policy, one thread.
     #[inline]
@@ -196,10 +205,10 @@ impl<'p> Bulk<'p> {
     }
 
     /// Clears `dst`: every byte becomes zero.
-    #[inline]
+    #[inline(always)]
     pub fn clear(&self, dst: &mut [u8]) {
-        if self.is_plain() && plan::is_direct(Operation::Clear, dst.len()) {
-            dst.fill(0);
+        if self.is_plain() {
+            clear(dst);
         } else {
             // SAFETY: a mutable slice is valid for writes.
             unsafe { self.clear_raw(dst.as_mut_ptr(), dst.len()) }
@@ -207,10 +216,10 @@ impl<'p> Bulk<'p> {
     }
 
     /// Fills `dst` with `byte`.
-    #[inline]
+    #[inline(always)]
     pub fn fill(&self, dst: &mut [u8], byte: u8) {
-        if self.is_plain() && plan::is_direct(Operation::Fill, dst.len()) {
-            dst.fill(byte);
+        if self.is_plain() {
+            fill(dst, byte);
         } else {
             // SAFETY: a mutable slice is valid for writes.
             unsafe { self.fill_raw(dst.as_mut_ptr(), dst.len(), byte) }
@@ -221,15 +230,14 @@ impl<'p> Bulk<'p> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`].
-    #[inline]
+    #[inline(always)]
     pub fn copy(&self, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
-        let memory = Memory::pair(dst, src)?;
-        if self.is_plain() && plan::is_direct(Operation::Copy, dst.len()) {
-            dst.copy_from_slice(src);
-        } else {
-            // SAFETY: `pair` vouches for the slices.
-            unsafe { self.plan_copy(dst.len()).fenced(memory) }
+        if self.is_plain() {
+            return copy(dst, src);
         }
+        let memory = Memory::pair(dst, src)?;
+        // SAFETY: `pair` vouches for the slices.
+        unsafe { self.plan_copy(dst.len()).fenced(memory) }
         Ok(())
     }
 
@@ -237,7 +245,7 @@ impl<'p> Bulk<'p> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; [`Error::NotDurable`] on an architecture without instructions for it.
-    #[inline]
+    #[inline(always)]
     pub fn persist(&self, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
         let memory = Memory::pair(dst, src)?;
         // SAFETY: as in `copy`.
@@ -249,7 +257,7 @@ impl<'p> Bulk<'p> {
     ///
     /// # Errors
     /// [`Error::NotDurable`] on an architecture without instructions for it.
-    #[inline]
+    #[inline(always)]
     pub fn flush(&self, bytes: &[u8]) -> Result<(), Error> {
         // SAFETY: a slice is valid for reads.
         unsafe { self.flush_raw(bytes.as_ptr(), bytes.len()) }
@@ -298,7 +306,7 @@ impl<'p> Bulk<'p> {
     /// `dst..dst+length` is valid for writes, in the sense of volatile access: mapped and writable, but not
     /// necessarily unobserved. The range does not wrap around the address space. A `length` of 0 asks nothing of
     /// `dst`.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn clear_raw(&self, dst: *mut u8, length: usize) {
         // SAFETY: passed on from the caller.
         unsafe { self.plan_fill(Operation::Clear, length).fenced(Memory::filled(dst, length, 0)) }
@@ -308,7 +316,7 @@ impl<'p> Bulk<'p> {
     ///
     /// # Safety
     /// As [`Bulk::clear_raw`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn fill_raw(&self, dst: *mut u8, length: usize, byte: u8) {
         // SAFETY: passed on from the caller.
         unsafe { self.plan_fill(Operation::Fill, length).fenced(Memory::filled(dst, length, byte)) }
@@ -322,7 +330,7 @@ impl<'p> Bulk<'p> {
     /// # Safety
     /// `src..src+length` is valid for reads and `dst..dst+length` for writes, in the sense of volatile access. Neither
     /// wraps around the address space. A `length` of 0 asks nothing of either.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn copy_raw(&self, dst: *mut u8, src: *const u8, length: usize) {
         let memory = Memory::copied(dst, src, length);
         if memory.overlaps() {
@@ -343,7 +351,7 @@ impl<'p> Bulk<'p> {
     ///
     /// # Safety
     /// As [`Bulk::copy_raw`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn persist_raw(&self, dst: *mut u8, src: *const u8, length: usize) -> Result<(), Error> {
         let memory = Memory::copied(dst, src, length);
         if memory.overlaps() {
@@ -363,7 +371,7 @@ impl<'p> Bulk<'p> {
     /// # Safety
     /// `start..start+length` is mapped and readable and does not wrap around the address space. A `length` of 0 asks
     /// nothing of `start`.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn flush_raw(&self, start: *const u8, length: usize) -> Result<(), Error> {
         match self.plan_flush(length)? {
             // SAFETY: passed on from the caller.
@@ -384,10 +392,10 @@ impl<'p> Bulk<'p> {
     }
 
     #[inline(always)]
-    fn choose(&self, operation: Operation, length: usize) -> Choice {
-        match self.forced {
-            Some((forced, choice)) if forced == operation => choice,
-            _ => self.asked_policy().choose_part(operation, length, self.extent.max(length), self.intent),
+    fn choose(&self, operation: Operation, length: usize) -> &Choice {
+        match &self.forced {
+            Some((forced, choice)) if *forced == operation => choice,
+            _ => self.asked_policy().chosen(operation, length, self.extent, self.intent),
         }
     }
 
@@ -410,40 +418,41 @@ impl<'p> Bulk<'p> {
 
     /// The plan for [`Operation::Clear`] or [`Operation::Fill`].
     #[inline(always)]
-    pub(crate) fn plan_fill(&self, operation: Operation, length: usize) -> Plan<FillFn> {
+    pub(crate) fn plan_fill(&self, operation: Operation, length: usize) -> Plan<'_, FillFn> {
         let choice = self.choose(operation, length);
         let code = &choice.method.code;
-        let entry = if operation == Operation::Clear { code.clear } else { code.fill };
-        Plan::new(entry.expect(DOES), &choice, self.workers(operation, length))
+        let entry = if operation == Operation::Clear { &code.clear } else { &code.fill };
+        Plan::new(entry.as_ref().expect(DOES), choice, self.workers(operation, length))
     }
 
     #[inline(always)]
-    pub(crate) fn plan_copy(&self, length: usize) -> Plan<CopyFn> {
+    pub(crate) fn plan_copy(&self, length: usize) -> Plan<'_, CopyFn> {
         let choice = self.choose(Operation::Copy, length);
-        Plan::new(choice.method.code.copy.expect(DOES), &choice, self.workers(Operation::Copy, length))
+        let entry = choice.method.code.copy.as_ref().expect(DOES);
+        Plan::new(entry, choice, self.workers(Operation::Copy, length))
     }
 
     #[inline(always)]
-    pub(crate) fn plan_persist(&self, length: usize) -> Result<Plan<CopyFn>, Error> {
+    pub(crate) fn plan_persist(&self, length: usize) -> Result<Plan<'_, CopyFn>, Error> {
         let operation = Operation::Persist;
         if self.caches_survive(operation) {
             return Ok(self.plan_copy(length).always_fenced());
         }
         let choice = self.choose(operation, length);
-        let entry = choice.method.code.persist.ok_or(Error::NotDurable { operation })?;
-        Ok(Plan::new(entry, &choice, self.workers(operation, length)))
+        let entry = choice.method.code.persist.as_ref().ok_or(Error::NotDurable { operation })?;
+        Ok(Plan::new(entry, choice, self.workers(operation, length)))
     }
 
     /// `None`: a fence is all that is needed.
     #[inline(always)]
-    pub(crate) fn plan_flush(&self, length: usize) -> Result<Option<Plan<FlushFn>>, Error> {
+    pub(crate) fn plan_flush(&self, length: usize) -> Result<Option<Plan<'_, FlushFn>>, Error> {
         let operation = Operation::Flush;
         if self.caches_survive(operation) {
             return Ok(None);
         }
         let choice = self.choose(operation, length);
-        let entry = choice.method.code.flush.ok_or(Error::NotDurable { operation })?;
-        Ok(Some(Plan::new(entry, &choice, self.workers(operation, length))))
+        let entry = choice.method.code.flush.as_ref().ok_or(Error::NotDurable { operation })?;
+        Ok(Some(Plan::new(entry, choice, self.workers(operation, length))))
     }
 
     /// Whether the operation need not flush: as was said here, or in the environment; a forced method holds all the

@@ -49,6 +49,7 @@
 //! - Nothing allocates but the first call of a process, which reads the profile, and threads.
 
 mod bulk;
+mod direct;
 mod durability;
 mod error;
 pub mod machine;

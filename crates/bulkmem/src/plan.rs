@@ -2,12 +2,10 @@
 
 use std::hint::black_box;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::error::Error;
 use crate::method::{self, CopyFn, Entry, FillFn, FlushFn, Ordering, Parameters};
-use crate::operation::{Intent, Operation};
-use crate::policy::{Choice, Policy};
+use crate::policy::Choice;
 use crate::threads;
 
 /// The memory that a call works on.
@@ -36,9 +34,7 @@ impl Memory {
     /// [`Error::LengthMismatch`].
     #[inline(always)]
     pub(crate) fn pair(dst: &mut [u8], src: &[u8]) -> Result<Memory, Error> {
-        if dst.len() != src.len() {
-            return Err(Error::LengthMismatch { destination: dst.len(), source_length: src.len() });
-        }
+        check_lengths(dst, src)?;
         Ok(Memory::copied(dst.as_mut_ptr(), src.as_ptr(), dst.len()))
     }
 
@@ -59,6 +55,16 @@ impl Memory {
     pub(crate) fn overlaps(&self) -> bool {
         self.dst.addr().abs_diff(self.src.addr()) < self.length
     }
+}
+
+/// # Errors
+/// [`Error::LengthMismatch`].
+#[inline(always)]
+pub(crate) fn check_lengths(dst: &[u8], src: &[u8]) -> Result<(), Error> {
+    if dst.len() != src.len() {
+        return Err(Error::LengthMismatch { destination: dst.len(), source_length: src.len() });
+    }
+    Ok(())
 }
 
 // SAFETY: only addresses. What they may be used for, and that pieces of them may be used by several threads, is
@@ -100,9 +106,10 @@ impl Kernel for FlushFn {
 }
 
 /// How one call is carried out. Its method is available on this machine and takes its parameters.
-pub(crate) struct Plan<K: 'static> {
-    entry: Entry<K>,
-    parameters: Parameters,
+#[derive(Clone, Copy)]
+pub(crate) struct Plan<'c, K: 'static> {
+    entry: &'c Entry<K>,
+    parameters: &'c Parameters,
     /// Whether the unfenced kernel owes a fence.
     weak: bool,
     /// Whether a fence is due even after ordered stores: durability waits for every store to have left the processor.
@@ -110,17 +117,17 @@ pub(crate) struct Plan<K: 'static> {
     workers: usize,
 }
 
-impl<K: Kernel> Plan<K> {
+impl<'c, K: Kernel> Plan<'c, K> {
     /// A plan of an entry of the choice's method.
     #[inline(always)]
-    pub(crate) fn new(entry: Entry<K>, choice: &Choice, workers: usize) -> Plan<K> {
+    pub(crate) fn new(entry: &'c Entry<K>, choice: &'c Choice, workers: usize) -> Plan<'c, K> {
         let weak = choice.method.ordering == Ordering::Weak;
-        Plan { entry, parameters: choice.parameters, weak, always: false, workers }
+        Plan { entry, parameters: &choice.parameters, weak, always: false, workers }
     }
 
     /// The same, ended by a fence whatever the method.
     #[inline(always)]
-    pub(crate) fn always_fenced(self) -> Plan<K> {
+    pub(crate) fn always_fenced(self) -> Plan<'c, K> {
         Plan { weak: true, always: true, ..self }
     }
 
@@ -129,24 +136,37 @@ impl<K: Kernel> Plan<K> {
     /// # Safety
     /// As the kernel's type says, of the whole memory, but for what [`Plan`] promises.
     #[inline(always)]
-    pub(crate) unsafe fn fenced(&self, memory: Memory) {
-        let kernel = if self.always { self.entry.unfenced } else { self.entry.fenced };
-        if self.workers <= 1 {
-            // SAFETY: passed on from the caller.
-            unsafe { self.piece(kernel, &memory, 0..memory.length) }
-        } else {
-            // SAFETY: as above; pieces do not overlap.
-            let work = |piece| unsafe { self.piece(kernel, &memory, piece) };
-            threads::run(memory.dst.addr(), memory.length, self.workers, work);
+    pub(crate) unsafe fn fenced(self, memory: Memory) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            if self.workers <= 1 {
+                self.piece(&memory, 0..memory.length);
+            } else {
+                self.on_threads(memory);
+            }
         }
+    }
+
+    /// Apart, so that a call on one thread keeps everything in registers.
+    ///
+    /// # Safety
+    /// As [`Plan::fenced`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn on_threads(self, memory: Memory) {
+        let memory = &memory;
+        // SAFETY: passed on from the caller; pieces do not overlap.
+        let work = |piece| unsafe { self.piece(memory, piece) };
+        threads::run(memory.dst.addr(), memory.length, self.workers, work);
     }
 
     /// # Safety
     /// As [`Plan::fenced`], of the piece.
     #[inline(always)]
-    unsafe fn piece(&self, kernel: K, memory: &Memory, piece: Range<usize>) {
+    unsafe fn piece(self, memory: &Memory, piece: Range<usize>) {
+        let kernel = if self.always { self.entry.unfenced } else { self.entry.fenced };
         // SAFETY: passed on from the caller.
-        unsafe { kernel.call(memory, piece, &self.parameters) }
+        unsafe { kernel.call(memory, piece, self.parameters) }
         if self.always {
             method::fence();
         }
@@ -158,39 +178,17 @@ impl<K: Kernel> Plan<K> {
     /// As [`Plan::fenced`].
     #[inline(always)]
     #[must_use]
-    pub(crate) unsafe fn unfenced(&self, memory: Memory) -> bool {
+    pub(crate) unsafe fn unfenced(self, memory: Memory) -> bool {
         if self.workers > 1 {
             // No other thread's stores can be fenced from here.
             // SAFETY: passed on from the caller.
-            unsafe { self.fenced(memory) }
+            unsafe { self.on_threads(memory) }
             return false;
         }
         // SAFETY: passed on from the caller.
-        unsafe { self.entry.unfenced.call(&memory, 0..memory.length, &self.parameters) }
+        unsafe { self.entry.unfenced.call(&memory, 0..memory.length, self.parameters) }
         self.weak
     }
-}
-
-/// By operation: below this length the process's policy has the C library serve; 0 while that is not known.
-static DIRECT: [AtomicUsize; Operation::ALL.len()] = [const { AtomicUsize::new(0) }; Operation::ALL.len()];
-
-/// Whether the process's policy has the C library serve a call of that length, so that a caller who asks for nothing
-/// else may have it called at once: where calls are short, looking up the choice would cost as much as the call.
-#[inline(always)]
-pub(crate) fn is_direct(operation: Operation, length: usize) -> bool {
-    // Every thread finds the same, so it does not matter who writes it or when it is seen.
-    let below = DIRECT[operation as usize].load(Relaxed);
-    length < below || (below == 0 && learn(operation, length))
-}
-
-#[cold]
-fn learn(operation: Operation, length: usize) -> bool {
-    let rules = Policy::global().rules(operation, Intent::Throughput);
-    let other = rules.iter().find(|(_, choice, _)| choice.method != method::c_library());
-    // At least 1: a call of no bytes is any method's.
-    let below = other.map_or(usize::MAX, |&(from, ..)| from).max(1);
-    DIRECT[operation as usize].store(below, Relaxed);
-    length < below
 }
 
 /// Copies between ranges that may overlap, as memmove.
@@ -222,18 +220,5 @@ mod tests {
         assert!(!overlap(110, 100, 10));
         assert!(!overlap(100, 100, 0));
         assert!(!overlap(usize::MAX, 0, 10), "no range wraps around");
-    }
-
-    #[test]
-    fn what_is_direct_is_what_the_policy_gives_to_the_c_library() {
-        let policy = Policy::global();
-        for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
-            for length in (0..64).map(|power| 1_usize << power).flat_map(|at| [at - 1, at, at + 1]) {
-                let choice = policy.choose(operation, length, Intent::Throughput);
-                if is_direct(operation, length) && length > 0 {
-                    assert_eq!(choice.method, method::c_library(), "{operation} {length}");
-                }
-            }
-        }
     }
 }

@@ -19,18 +19,21 @@ pub(super) struct Rung {
 /// The rules of one operation and intent.
 #[derive(Clone, Debug)]
 pub(super) struct Ladder {
-    /// All but the last, rising.
+    /// For the smallest lengths.
+    first: Choice,
+    /// What follows it, rising.
     steps: Box<[Step]>,
-    last: Choice,
-    /// What people read: one a rule. `choose` never touches it.
+    /// What people read: one a rule. A choice never touches it.
     rungs: Box<[Rung]>,
 }
 
-/// For lengths below `below`.
+/// For lengths from `from` on.
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    below: usize,
+    from: usize,
     choice: Choice,
+    /// Whether it is one of [`JUDGE_BY_CALL`].
+    by_call: bool,
 }
 
 impl Ladder {
@@ -48,30 +51,40 @@ impl Ladder {
             same
         });
         rungs.dedup_by(|later, kept| later.choice == kept.choice);
-        let steps = rungs.windows(2).map(|pair| Step { below: pair[1].from, choice: pair[0].choice });
-        Ladder { steps: steps.collect(), last: rungs[rungs.len() - 1].choice, rungs: rungs.into() }
+        let steps = rungs[1..].iter().map(|rung| Step {
+            from: rung.from,
+            choice: rung.choice,
+            by_call: JUDGE_BY_CALL.contains(&rung.choice.method.name),
+        });
+        Ladder { first: rungs[0].choice, steps: steps.collect(), rungs: rungs.into() }
     }
 
     #[inline(always)]
-    pub(super) fn choose(&self, length: usize) -> Choice {
+    pub(super) fn choose(&self, length: usize) -> &Choice {
+        let mut answer = &self.first;
         for step in &self.steps {
-            if length < step.below {
-                return step.choice;
+            if length < step.from {
+                break;
             }
+            answer = &step.choice;
         }
-        self.last
+        answer
     }
 
     /// The choice for one call of `length` bytes that is part of an extent: the extent's, unless that method judges
     /// by the call and the call is too short for its rule.
-    pub(super) fn choose_part(&self, length: usize, extent: usize) -> Choice {
-        let reached = self.rungs.iter().rev().skip_while(|rung| rung.from > extent.max(length));
-        for rung in reached {
-            if rung.from <= length || !JUDGE_BY_CALL.contains(&rung.choice.method.name) {
-                return rung.choice;
+    #[inline]
+    pub(super) fn choose_part(&self, length: usize, extent: usize) -> &Choice {
+        let mut answer = &self.first;
+        for step in &self.steps {
+            if extent.max(length) < step.from {
+                break;
+            }
+            if step.from <= length || !step.by_call {
+                answer = &step.choice;
             }
         }
-        self.rungs[0].choice
+        answer
     }
 
     pub(super) fn rungs(&self) -> &[Rung] {

@@ -166,7 +166,7 @@ impl Policy {
     /// [`does`](crate::method::Method::does) not do them.
     #[inline]
     pub fn choose(&self, operation: Operation, length: usize, intent: Intent) -> Choice {
-        self.ladders[operation as usize][intent as usize].choose(length)
+        *self.ladders[operation as usize][intent as usize].choose(length)
     }
 
     /// The method and parameters for one call of `length` bytes that is part of an extent of `extent` bytes.
@@ -176,6 +176,18 @@ impl Policy {
     /// as long as their rule says, and the rule below them answers otherwise.
     #[inline]
     pub fn choose_part(&self, operation: Operation, length: usize, extent: usize, intent: Intent) -> Choice {
+        *self.chosen(operation, length, extent, intent)
+    }
+
+    /// As [`Policy::choose_part`], where it stands: an operation reads of it what it needs.
+    #[inline(always)]
+    pub(crate) fn chosen(
+        &self,
+        operation: Operation,
+        length: usize,
+        extent: usize,
+        intent: Intent,
+    ) -> &Choice {
         let ladder = &self.ladders[operation as usize][intent as usize];
         if extent <= length { ladder.choose(length) } else { ladder.choose_part(length, extent) }
     }
