@@ -17,6 +17,8 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
+use crate::machine::Machine;
+
 pub use error::RegionError;
 
 /// The pages that a region is made of.
@@ -130,10 +132,10 @@ impl Region {
     }
 
     fn explicit(bytes: usize, size: u64) -> Result<Region, RegionError> {
-        let available = explicit_page_sizes();
+        let available = &Machine::current().huge_page_sizes;
         let page = match usize::try_from(size) {
             Ok(page) if page.is_power_of_two() && available.contains(&size) => page,
-            _ => return Err(RegionError::PageSize { size, available }),
+            _ => return Err(RegionError::PageSize { size, available: available.clone() }),
         };
         let whole = whole_pages(bytes, page)?;
         // The logarithm of the page size stands in the flags from MAP_HUGE_SHIFT on.
@@ -269,24 +271,6 @@ fn refused(doing: &'static str, source: Errno, bytes: usize, pages: Pages) -> Re
     }
 }
 
-const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
-
-/// The sizes of explicit huge pages that this kernel has, rising, bytes.
-fn explicit_page_sizes() -> Vec<u64> {
-    let mut sizes: Vec<u64> = fs::read_dir(HUGE_PAGES)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name();
-            let kilobytes = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?;
-            kilobytes.parse::<u64>().ok()?.checked_mul(1024)
-        })
-        .collect();
-    sizes.sort_unstable();
-    sizes
-}
-
 fn sizes_in_words(sizes: &[u64]) -> String {
     if sizes.is_empty() {
         return "none at all".to_owned();
@@ -303,7 +287,7 @@ fn transparent_page_size() -> usize {
 }
 
 fn not_reserved(size: u64, needed: u64) -> RegionError {
-    let folder = format!("{HUGE_PAGES}/hugepages-{}kB", size / 1024);
+    let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", size / 1024);
     let total = number(&format!("{folder}/nr_hugepages")).unwrap_or(0);
     // What is promised to others is still counted as free.
     let free = number(&format!("{folder}/free_hugepages"))
@@ -390,8 +374,8 @@ mod tests {
 
     #[test]
     fn explicit_pages_are_given_or_the_error_tells_how_to_reserve_them() {
-        let sizes = explicit_page_sizes();
-        for &size in &sizes {
+        let sizes = &Machine::current().huge_page_sizes;
+        for &size in sizes {
             match Region::new(1, Pages::Explicit(size)) {
                 Ok(mut region) => {
                     region.prefault().unwrap();
@@ -410,7 +394,7 @@ mod tests {
         }
         for size in [0, 1, 4096, 3 << 20, u64::MAX, 1 << 63] {
             match Region::new(1, Pages::Explicit(size)) {
-                Err(RegionError::PageSize { available, .. }) => assert_eq!(available, sizes),
+                Err(RegionError::PageSize { available, .. }) => assert_eq!(available, *sizes),
                 other => panic!("{size}: {other:?}"),
             }
         }
