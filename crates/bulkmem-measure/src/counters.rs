@@ -67,6 +67,11 @@ impl Counters {
     }
 }
 
+/// Why this process gets no hardware counters, with what can be done; `None` where it gets them.
+pub fn counters_unavailable() -> Option<String> {
+    Counters::open().err()
+}
+
 impl Counts {
     /// The same, for one of so many operations.
     pub(crate) fn per(self, operations: usize) -> Counts {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! clock ─▶ workload ─▶ cell (interleaved samples) ─▶ search ─▶ calibrate ─▶ fit ─▶ profile
-//!                             └──────────────────────────────▶ bench
+//!                             └──────────────────────────────▶ bench ─▶ targets
 //! ```
 //!
 //! Times are nanoseconds, lengths bytes, everywhere. Nothing here prints: progress goes to a callback.
@@ -28,14 +28,16 @@ mod positions;
 mod report;
 mod search;
 pub mod stats;
+mod targets;
 mod verdict;
 mod workload;
 
 pub use bench::{bench, regret};
 pub use calibrate::calibrate;
-pub use counters::Counts;
+pub use counters::{Counts, counters_unavailable};
 pub use error::MeasureError;
 pub use fit::{cost_of, fit};
 pub use options::{Alignment, BenchOptions, CalibrateOptions, Methods, Progress, Temperature};
 pub use report::{BenchReport, BenchRow, ChoosingCost, Contestant, Evidence, Kind, RegretSummary};
+pub use targets::{Bound, Target, TargetOptions, TargetReport, Unit, targets};
 pub use verdict::unmeasured_lengths;
