@@ -2,13 +2,14 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bulkmem::{Intent, Operation};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::sizes::size;
+use crate::sizes::{size, sizes};
 
 const AFTER: &str = "\
 Sizes:
@@ -40,6 +41,10 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Measure this machine and write its profile, which the library then follows
+    Calibrate(CalibrateArgs),
+    /// Compare the policy's choice with every method and with other libraries
+    Bench(BenchArgs),
     /// Show what this machine has, and which profile or defaults serve
     Info(InfoArgs),
     /// Show which method serves a length, why, and what the alternatives measured
@@ -52,6 +57,117 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page, or write those of all commands to a directory
     Man(ManArgs),
+}
+
+/// Measure this machine and write its profile, which the library then follows
+///
+/// Takes at most a minute (--quick: ten seconds; --thorough: ten minutes). Ctrl-C keeps what is measured by then; a
+/// second Ctrl-C leaves at once and keeps nothing new. For figures worth keeping, let the machine do nothing else.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `path` (where the profile was written, or null), `choices` (each with `operation`, `intent`, `from`, `method`, \
+`parameters`, `gb_per_s` (slowest and fastest), `times_c_library`, `reason`), `profile` (as in the file).")]
+pub(crate) struct CalibrateArgs {
+    /// Take at most 10 seconds
+    #[arg(long, conflicts_with = "thorough")]
+    pub(crate) quick: bool,
+    /// Take ten minutes: more lengths, more parameters, more samples
+    #[arg(long)]
+    pub(crate) thorough: bool,
+    /// Only these operations [default: all]
+    #[arg(long, value_name = "OPERATION", value_delimiter = ',', value_parser = operation())]
+    pub(crate) op: Vec<Operation>,
+    /// The largest length to measure [default: 1G; with --thorough 4G]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_size: Option<u64>,
+    /// Write the profile to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "system")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write the profile for every user of this machine: /etc/bulkmem/profile.json
+    #[arg(long)]
+    pub(crate) system: bool,
+    /// Measure and show what would be chosen, but write nothing
+    #[arg(long, conflicts_with_all = ["output", "system"])]
+    pub(crate) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The time it may take
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, hide = true)]
+    pub(crate) budget: Option<Duration>,
+}
+
+/// What to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Subject {
+    /// Write zeros
+    Clear,
+    /// Write a byte
+    Fill,
+    /// Copy
+    Copy,
+    /// Copy, and make durable
+    Persist,
+    /// Make durable
+    Flush,
+    /// Check every promise of the project against this machine
+    Targets,
+}
+
+/// Compare the policy's choice with every method and with other libraries
+///
+/// Contestants are measured in turns, so that a change of the machine's speed strikes them all; compare the ratios
+/// within one run rather than figures of two runs.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `evidence` (machine, date, commit), `operation`, `policy`, `rows` (each with `length`, `intent`, `cost`, \
+`condition`, `contestant`, `median_ns`, `quartiles_ns`, `samples`, `gb_per_s`, `ratio_to_best_peer`, `regret`), `regret`, \
+`choosing`, `notes`, `complete`.")]
+pub(crate) struct BenchArgs {
+    /// What to compare
+    #[arg(value_enum, required_unless_present = "targets")]
+    pub(crate) subject: Option<Subject>,
+    /// The same as `bench targets`
+    #[arg(long, conflicts_with = "subject")]
+    pub(crate) targets: bool,
+    /// Lengths, or ranges of them [default: 4K,64K,1M,16M,256M]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
+    pub(crate) size: Vec<Vec<u64>>,
+    /// Between the smallest and the largest of the lengths, those that calibration does not measure
+    #[arg(long)]
+    pub(crate) unmeasured: bool,
+    /// What happens to the bytes next
+    #[arg(
+        long, value_name = "INTENT", value_delimiter = ',', value_parser = intent(), default_value = "throughput"
+    )]
+    pub(crate) intent: Vec<Intent>,
+    /// Numbers of threads that share the work
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    pub(crate) threads: Vec<NonZeroUsize>,
+    /// Start ranges off the cache lines
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// Ranges that are not in the cache [default]
+    #[arg(long)]
+    pub(crate) cold: bool,
+    /// Ranges that are in the cache, as far as they fit; with --cold both are measured
+    #[arg(long)]
+    pub(crate) warm: bool,
+    /// Only these methods beside the choice, or `all`
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "all")]
+    pub(crate) method: Vec<String>,
+    /// Leave out libpmem, reading, and the ratios to peers
+    #[arg(long)]
+    pub(crate) no_peers: bool,
+    /// The time it may take [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) budget: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write every row to this file as comma-separated values too; - is stdout
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) csv: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

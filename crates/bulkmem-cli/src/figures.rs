@@ -13,15 +13,6 @@ pub(crate) struct Series<'p> {
     figures: Vec<&'p Figure>,
 }
 
-/// The cost that an intent asks to be small.
-pub(crate) fn cost_of(intent: Intent) -> Cost {
-    match intent {
-        Intent::Throughput => Cost::Throughput,
-        Intent::Reuse => Cost::Reuse,
-        Intent::Stream => Cost::Stream,
-    }
-}
-
 /// What a cost is the cost of, in words.
 pub(crate) fn describe_cost(cost: Cost) -> &'static str {
     match cost {
@@ -62,10 +53,11 @@ pub(crate) fn all(profile: &Profile) -> Vec<Series<'_>> {
         .collect()
 }
 
-/// The series that shows best what serves an operation and intent: of the plainest condition. `None` where
-/// nothing of the kind was measured.
-pub(crate) fn plainest(profile: &Profile, operation: Operation, cost: Cost) -> Option<Series<'_>> {
-    all(profile).into_iter().find(|series| series.operation == operation && series.cost == cost)
+/// The series of one operation and cost, the plainest condition first.
+pub(crate) fn of_kind(profile: &Profile, operation: Operation, cost: Cost) -> Vec<Series<'_>> {
+    let mut series = all(profile);
+    series.retain(|series| series.operation == operation && series.cost == cost);
+    series
 }
 
 impl<'p> Series<'p> {
@@ -76,10 +68,11 @@ impl<'p> Series<'p> {
         lengths
     }
 
-    /// The length measured that is nearest, as a ratio.
-    pub(crate) fn nearest(&self, length: u64) -> Option<u64> {
-        let distance = |at: &u64| (*at as f64 / length.max(1) as f64).ln().abs();
-        self.lengths().into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
+    /// The length measured that is nearest, and how far it is: the logarithm of the ratio.
+    pub(crate) fn nearest(&self, length: u64) -> Option<(u64, f64)> {
+        let distance = |at: u64| (at as f64 / length.max(1) as f64).ln().abs();
+        let lengths = self.lengths().into_iter().map(|at| (at, distance(at)));
+        lengths.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// What was measured at a length: each method with its best parameters, the fastest first.
@@ -113,11 +106,10 @@ impl<'p> Series<'p> {
         self.baseline(figure.length).map_or(f64::NAN, |baseline| baseline.median_ns / figure.median_ns)
     }
 
-    /// The figure that stands for a rule: the smallest length measured from where the rule holds on.
-    pub(crate) fn behind(&self, rule: &Rule) -> Option<&'p Figure> {
-        self.figures.iter().copied().find(|figure| {
-            figure.length >= rule.from && figure.method == rule.method && figure.parameters == rule.parameters
-        })
+    /// What was measured of a method with exactly these parameters, by rising length.
+    pub(crate) fn along(&self, method: &str, parameters: &Parameters) -> impl Iterator<Item = &'p Figure> {
+        let figures = self.figures.iter().copied();
+        figures.filter(move |figure| figure.method == method && figure.parameters == *parameters)
     }
 }
 

@@ -1,11 +1,10 @@
 //! The `bulkmem` command: arguments in; tables, progress and reports out. It measures nothing itself.
 
-#![allow(dead_code)] // Until the commands that measure are here.
-
 mod args;
 mod commands;
 mod failure;
 mod figures;
+mod interrupt;
 mod output;
 mod provenance;
 mod served;

@@ -1,80 +1,104 @@
 //! The table of what a profile chooses and why, which `calibrate` and `report` print.
 
 use bulkmem::method::Parameters;
-use bulkmem::policy::Profile;
+use bulkmem::policy::{Profile, Rule};
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::{cost_of, stats::geometric_mean};
 use serde::Serialize;
 
-use crate::figures::{self, cost_of, describe_parameters};
-use crate::output::{Column, Table, exact_size, rate, ratio};
-
-pub(super) const TITLES: [&str; 8] =
-    ["operation", "intent", "from", "method", "parameters", "GB/s", "× C library", "why"];
-pub(super) const NUMERIC: [bool; 8] = [false, false, true, false, false, true, true, false];
+use crate::figures::{self, name_with};
+use crate::output::{Column, HEADING, Table, rate, ratio, size, styled};
 
 /// A rule, and what was measured of it.
 #[derive(Debug, Serialize)]
 pub(super) struct ChoiceRow {
-    operation: Operation,
-    intent: Intent,
+    pub(super) operation: Operation,
+    pub(super) intent: Intent,
     from: u64,
     method: String,
     parameters: Parameters,
-    /// At the smallest length measured from there on.
-    gb_per_s: Option<f64>,
+    /// The slowest and the fastest of the lengths that it holds for.
+    gb_per_s: Option<[f64; 2]>,
+    /// Geometric mean over those lengths.
     times_c_library: Option<f64>,
-    reason: String,
+    pub(super) reason: String,
+    /// Whether anything was measured of what the intent asks for.
+    #[serde(skip)]
+    measured: bool,
 }
 
 /// The rules of a profile, with their figures.
 pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
-    let row = |rule: &bulkmem::policy::Rule| {
-        let series = figures::plainest(profile, rule.operation, cost_of(rule.intent));
-        let figure = series.as_ref().and_then(|series| series.behind(rule));
-        let times = series.as_ref().zip(figure).map(|(series, figure)| series.times_c_library(figure));
+    let rows = profile.rules.iter().enumerate().map(|(at, rule)| {
+        let same = |next: &&Rule| (next.operation, next.intent) == (rule.operation, rule.intent);
+        let to = profile.rules.get(at + 1).filter(same).map_or(u64::MAX, |next| next.from);
+        let all = figures::of_kind(profile, rule.operation, cost_of(rule.intent));
+        // The plainest condition in which lengths were measured that it holds for.
+        let within = all.iter().find_map(|series| {
+            let figures = series.along(&rule.method, &rule.parameters);
+            let within: Vec<_> = figures.filter(|figure| (rule.from..to).contains(&figure.length)).collect();
+            (!within.is_empty()).then_some((series, within))
+        });
+        let figures =
+            || within.iter().flat_map(|(series, figures)| figures.iter().map(move |it| (series, it)));
+        let speeds: Vec<f64> = figures().map(|(_, it)| it.length as f64 / it.median_ns).collect();
+        let times = figures().map(|(series, it)| series.times_c_library(it));
         ChoiceRow {
             operation: rule.operation,
             intent: rule.intent,
             from: rule.from,
             method: rule.method.clone(),
             parameters: rule.parameters,
-            gb_per_s: figure.map(|figure| figure.length as f64 / figure.median_ns),
-            times_c_library: times.filter(|times| times.is_finite()),
+            gb_per_s: (!speeds.is_empty()).then(|| {
+                [
+                    speeds.iter().copied().fold(f64::INFINITY, f64::min),
+                    speeds.iter().copied().fold(0.0, f64::max),
+                ]
+            }),
+            times_c_library: geometric_mean(times.filter(|times| times.is_finite())),
             reason: rule.reason.clone(),
+            measured: !all.is_empty(),
         }
-    };
-    profile.rules.iter().map(row).collect()
+    });
+    rows.collect()
 }
 
 impl ChoiceRow {
-    /// Under [`TITLES`].
-    pub(super) fn cells(&self) -> [String; 8] {
-        let speed = self.gb_per_s.map_or(f64::NAN, |speed| 1.0 / speed);
+    /// Smallest length, method with its parameters, GB/s, times the C library.
+    pub(super) fn cells(&self) -> [String; 4] {
+        let speed = |speed: f64| rate(1, 1.0 / speed);
         [
-            self.operation.to_string(),
-            self.intent.to_string(),
-            exact_size(self.from),
-            self.method.clone(),
-            describe_parameters(&self.parameters),
-            rate(1, speed),
+            size(self.from),
+            name_with(&self.method, &self.parameters),
+            match self.gb_per_s.map(|range| range.map(speed)) {
+                None => "–".to_owned(),
+                Some([slowest, fastest]) if slowest == fastest => slowest,
+                Some([slowest, fastest]) => format!("{slowest}–{fastest}"),
+            },
             ratio(self.times_c_library.unwrap_or(f64::NAN)),
-            self.reason.clone(),
         ]
     }
 }
 
-/// The rows as a table.
-pub(super) fn table(rows: &[ChoiceRow]) -> Table {
-    let mut table = Table::new(TITLES.iter().zip(NUMERIC).map(|(title, number)| {
-        let column = if number { Column::right(*title) } else { Column::left(*title) };
-        match *title {
-            "why" => column.prose().optional(2),
-            "parameters" => column.prose().optional(1),
-            _ => column,
+/// The rows as tables, one for each operation and intent that was measured.
+pub(super) fn text(rows: &[ChoiceRow], width: usize) -> String {
+    let groups = rows.chunk_by(|a, b| (a.operation, a.intent) == (b.operation, b.intent));
+    let group = |rows: &[ChoiceRow]| {
+        let heading = styled(HEADING, format!("{}, intent {}", rows[0].operation, rows[0].intent));
+        if !rows[0].measured {
+            return format!("{heading}\nas for throughput: this was not measured by itself\n\n");
         }
-    }));
-    for row in rows {
-        table.row(row.cells());
-    }
-    table
+        let mut table = Table::new([
+            Column::right("from"),
+            Column::left("method"),
+            Column::right("GB/s"),
+            Column::right("× C library"),
+        ]);
+        for row in rows {
+            table.row(row.cells());
+            table.remark(&row.reason);
+        }
+        format!("{heading}\n{}\n", table.render(width))
+    };
+    groups.map(group).collect()
 }

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Choice, Condition, Cost};
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::cost_of;
 use serde::Serialize;
 
 use super::Outcome;
 use crate::args::{ExplainArgs, Threads};
 use crate::failure::{Exit, Failure};
-use crate::figures::{self, cost_of, describe_condition, describe_cost, describe_parameters};
+use crate::figures::{self, describe_condition, describe_cost, describe_parameters};
 use crate::output::{self, Column, FAINT, GOOD, HEADING, Table, exact_size, rate, ratio, styled, wrapped};
 use crate::served::Served;
 
@@ -159,12 +160,15 @@ fn evidence(args: &ExplainArgs, served: &Served, choice: Choice) -> Option<Evide
         Threads::Exactly(threads) => threads.get(),
         Threads::Auto => served.policy.threads(args.op, usize::try_from(args.size).unwrap_or(usize::MAX)),
     };
-    let cost = cost_of(args.intent);
-    let all = figures::all(profile);
-    let of_kind = || all.iter().filter(|series| series.operation == args.op && series.cost == cost);
-    // Series come with the plainest condition first.
-    let series = of_kind().find(|series| series.condition.threads == threads).or_else(|| of_kind().next())?;
-    let length = series.nearest(args.size)?;
+    let of = |cost| figures::of_kind(profile, args.op, cost);
+    // Where what the intent asks for was not measured by itself, throughput decided.
+    let all =
+        Some(of(cost_of(args.intent))).filter(|all| !all.is_empty()).unwrap_or_else(|| of(Cost::Throughput));
+    let as_asked = all.iter().any(|series| series.condition.threads == threads);
+    let candidates = all.iter().filter(|series| !as_asked || series.condition.threads == threads);
+    // The nearest length, and there the plainest condition, which comes first.
+    let nearest = candidates.filter_map(|series| series.nearest(args.size).map(|nearest| (series, nearest)));
+    let (series, (length, _)) = nearest.min_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
     let mut figures = series.ranking(length);
     // The choice's own parameters count, even where others did better at this one length.
     if let Some(own) = series.of(length, choice.method.name, &choice.parameters) {
@@ -183,7 +187,7 @@ fn evidence(args: &ExplainArgs, served: &Served, choice: Choice) -> Option<Evide
         chosen: figure.method == choice.method.name && figure.parameters == choice.parameters,
     };
     Some(Evidence {
-        cost,
+        cost: series.cost,
         condition: series.condition,
         length,
         figures: figures.iter().map(measured).collect(),

@@ -30,6 +30,7 @@ struct Info<'s> {
     machine: &'static Machine,
     instructions: Vec<InstructionSet>,
     policy: &'s Origin,
+    counters: Counters,
 }
 
 #[derive(Serialize)]
@@ -40,6 +41,12 @@ struct InstructionSet {
     methods: Vec<&'static str>,
 }
 
+#[derive(Serialize)]
+struct Counters {
+    available: bool,
+    reason: Option<String>,
+}
+
 impl Info<'_> {
     fn of(served: &Served) -> Info<'_> {
         let instruction_set = |set: Features| InstructionSet {
@@ -47,11 +54,13 @@ impl Info<'_> {
             available: served.machine.features.contains(set),
             methods: method::all().filter(|it| it.requires.contains(set)).map(|it| it.name).collect(),
         };
+        let reason = bulkmem_measure::counters_unavailable();
         Info {
             bulkmem: env!("CARGO_PKG_VERSION"),
             machine: served.machine,
             instructions: Features::all().iter().map(instruction_set).collect(),
             policy: served.policy.origin(),
+            counters: Counters { available: reason.is_none(), reason },
         }
     }
 
@@ -79,6 +88,7 @@ impl Info<'_> {
             ("page size", exact_size(machine.page_size as u64)),
             ("huge pages", if huge.is_empty() { "none".to_owned() } else { huge.join(", ") }),
             ("transparent", machine.transparent_huge_pages.clone().unwrap_or("unknown".to_owned())),
+            ("counters", self.counters.reason.clone().unwrap_or("available".to_owned())),
             ("bulkmem", self.bulkmem.to_owned()),
         ]
     }

@@ -1,5 +1,7 @@
 //! One file a command.
 
+mod bench;
+mod calibrate;
 mod choices;
 mod completions;
 mod explain;
@@ -7,6 +9,9 @@ mod info;
 mod man;
 mod methods;
 mod report;
+mod targets;
+
+use bulkmem_measure::MeasureError;
 
 use crate::args::{Cli, Command};
 use crate::failure::{Exit, Failure};
@@ -17,11 +22,21 @@ type Outcome = Result<Exit, Failure>;
 /// Runs what the arguments ask for.
 pub(crate) fn run(cli: Cli) -> Outcome {
     match cli.command {
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Methods(args) => methods::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+    }
+}
+
+/// A measurement that could not be made: bad options are bad usage.
+fn measure_failure(error: MeasureError) -> Failure {
+    match error {
+        MeasureError::Option { .. } | MeasureError::Method { .. } => Failure::usage(error),
+        _ => Failure::new(error),
     }
 }

@@ -1,5 +1,6 @@
 //! What the commands print with: the two streams, styles, units and tables.
 
+mod progress;
 mod table;
 mod units;
 
@@ -9,8 +10,9 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use terminal_size::{Width, terminal_size};
 
+pub(crate) use progress::Progress;
 pub(crate) use table::{Column, Table};
-pub(crate) use units::{exact_size, rate, ratio, size};
+pub(crate) use units::{duration, exact_size, rate, ratio, size};
 
 /// Headings.
 pub(crate) const HEADING: Style = Style::new().bold().underline();

@@ -47,11 +47,16 @@ impl Column {
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
+    /// A remark under the row of the same number.
+    remarks: Vec<(usize, String)>,
 }
+
+/// What a remark is indented by.
+const INDENT: &str = "    ";
 
 impl Table {
     pub(crate) fn new(columns: impl IntoIterator<Item = Column>) -> Table {
-        Table { columns: columns.into_iter().collect(), rows: Vec::new() }
+        Table { columns: columns.into_iter().collect(), rows: Vec::new(), remarks: Vec::new() }
     }
 
     /// Adds a row: one text a column; a text may be styled.
@@ -59,6 +64,13 @@ impl Table {
         let cells: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
+    }
+
+    /// Says something about the last row, below it and over the whole width. The table has no prose then: each row is
+    /// one line.
+    pub(crate) fn remark(&mut self, text: &str) {
+        debug_assert!(self.columns.iter().all(|column| !column.prose));
+        self.remarks.push((self.rows.len(), text.to_owned()));
     }
 
     /// The table in lines of at most `width` columns, with a last line that names the columns left out.
@@ -89,7 +101,13 @@ impl Table {
             let column = table.column_mut(place).expect("every column has a heading");
             column.set_padding((0, gap as u16)).set_constraint(constraint);
         }
-        let mut text = table.trim_fmt() + "\n";
+        let mut text = String::new();
+        for (number, line) in table.trim_fmt().lines().enumerate() {
+            text += &format!("{line}\n");
+            for (_, remark) in self.remarks.iter().filter(|(row, _)| *row == number) {
+                text += &format!("{}\n", styled(FAINT, wrapped(remark, INDENT, width)));
+            }
+        }
         let left_out = (0..self.columns.len()).filter(|at| !shown.contains(at));
         let left_out: Vec<&str> = left_out.map(|at| self.columns[at].title.as_str()).collect();
         if !left_out.is_empty() {
@@ -170,6 +188,20 @@ mod tests {
         let text = plain(&sample().render(55));
         assert!(text.contains("(too narrow to show: samples, instructions)"), "{text}");
         assert!(!plain(&sample().render(180)).contains("too narrow"));
+    }
+
+    #[test]
+    fn remarks_stand_below_their_rows() {
+        let mut table = Table::new([Column::left("method"), Column::right("GB/s")]);
+        for method in ["movnti", "clzero"] {
+            table.row([method.to_owned(), "1.00".to_owned()]);
+            table.remark(&format!("why {method} is the best of those that were tried here"));
+        }
+        let text = plain(&table.render(30));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("movnti") && lines[2].starts_with("    why movnti"), "{text}");
+        assert!(lines[3].starts_with("    ") && lines[4].starts_with("clzero"), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 30), "{text}");
     }
 
     #[test]

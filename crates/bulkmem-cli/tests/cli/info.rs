@@ -10,9 +10,16 @@ fn it_describes_the_machine_at_every_width() {
     for columns in [80, 200] {
         let text = Home::with_profile().text(&["info"], columns);
         assert_fits(&text, columns as usize);
-        for word in
-            ["Machine", "kernel", "L1d", "Instruction sets", "Policy", "profile.json", "0123456789abcdef"]
-        {
+        for word in [
+            "Machine",
+            "kernel",
+            "L1d",
+            "counters",
+            "Instruction sets",
+            "Policy",
+            "profile.json",
+            "0123456789abcdef",
+        ] {
             assert!(text.contains(word), "{word} at {columns}\n{text}");
         }
     }
@@ -21,7 +28,8 @@ fn it_describes_the_machine_at_every_width() {
 #[test]
 fn json_has_the_documented_keys() {
     let info = Home::with_profile().json(&["info", "--json"]);
-    assert_eq!(keys(&info), ["bulkmem", "instructions", "machine", "policy"]);
+    assert_eq!(keys(&info), ["bulkmem", "counters", "instructions", "machine", "policy"]);
+    assert_eq!(keys(&info["counters"]), ["available", "reason"]);
     assert_eq!(keys(&info["instructions"][0]), ["available", "methods", "name"]);
     assert_eq!(keys(&info["policy"]), ["basis", "forced", "refused"]);
     assert_eq!(info["policy"]["basis"]["profile"]["provenance"]["date"], "2025-11-21T05:06:07Z");

@@ -1,5 +1,7 @@
 //! The command from outside: what it takes, prints, writes and exits with.
 
+mod bench;
+mod calibrate;
 mod explain;
 mod home;
 mod info;

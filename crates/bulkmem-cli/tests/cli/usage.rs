@@ -12,7 +12,7 @@ use crate::home::{Home, assert_fits};
 #[test]
 fn help_names_every_command_the_variables_and_the_exit_codes() {
     let text = Home::new().text(&["help"], 80);
-    for word in ["info", "explain", "methods", "report", "completions", "man"] {
+    for word in ["calibrate", "bench", "info", "explain", "methods", "report", "completions", "man"] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
     for word in ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "NO_COLOR", "130  interrupted"] {
@@ -25,7 +25,7 @@ fn help_names_every_command_the_variables_and_the_exit_codes() {
 fn bad_arguments_exit_with_2_and_say_what_would_do() {
     let cases: &[(&[&str], &str)] = &[
         (&[], "Usage: bulkmem"),
-        (&["inof"], "similar subcommand exists"),
+        (&["calibarte"], "similar subcommand exists: 'calibrate'"),
         (&["explain", "--op", "clear"], "--size"),
         (&["explain", "--op", "wipe", "--size", "4K"], "clear, fill, copy, persist, flush"),
         (&["explain", "--op", "clear", "--size", "4X"], "write 4096, 4K, 256M or 1.5G"),
@@ -35,6 +35,18 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["methods", "--op", "wipe"], "clear, fill, copy, persist, flush"),
         (&["completions", "cobol"], "bash"),
         (&["report", "--format", "pdf"], "markdown"),
+        (&["calibrate", "--quick", "--thorough"], "cannot be used with"),
+        (&["calibrate", "--output", "x", "--system"], "cannot be used with"),
+        (&["calibrate", "--budget", "soon"], "--budget"),
+        (&["calibrate", "--budget", "1ms"], "budget"),
+        (&["calibrate", "--op", "clear,clear"], "twice"),
+        (&["bench"], "required"),
+        (&["bench", "wipe"], "clear"),
+        (&["bench", "clear", "--size", "1M-4K"], "empty range"),
+        (&["bench", "clear", "--threads", "0"], "--threads"),
+        (&["bench", "clear", "--method", "nosuch"], "nosuch: there is no such method"),
+        (&["bench", "flush", "--method", "c_library"], "c_library: it cannot flush"),
+        (&["bench", "targets", "--csv", "x"], "--json"),
     ];
     let home = Home::new();
     for (arguments, says) in cases {
@@ -53,7 +65,7 @@ fn a_bad_forced_method_is_refused_with_its_cause_and_a_remedy() {
         ("flush:c_library", "cannot flush"),
     ];
     for (value, says) in cases {
-        for command in [&["info"][..], &["explain", "--op", "clear", "--size", "4K"]] {
+        for command in [&["info"][..], &["explain", "--op", "clear", "--size", "4K"], &["bench", "clear"]] {
             let home = Home::new();
             let assert = home.bulkmem().args(command).env("BULKMEM_METHOD", value).assert();
             let says = contains("error: BULKMEM_METHOD is").and(contains(says)).and(contains("\nhelp: "));

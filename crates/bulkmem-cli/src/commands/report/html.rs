@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::model::{Grid, Report, Section};
+use super::model::{Grid, Holds, Report, Section};
 use super::plot;
 use crate::failure::Failure;
 
@@ -69,16 +69,26 @@ fn section(section: &Section) -> Result<Markup, Failure> {
 }
 
 fn grid(grid: &Grid) -> Markup {
-    let class = |column: usize| grid.numeric[column].then_some("number");
+    // A table with prose in it is too wide for a phone: there each row becomes a card.
+    let cards = grid.columns.iter().any(|(_, holds)| *holds == Holds::Prose).then_some("cards");
+    let class = |holds: Holds| match holds {
+        Holds::Words => None,
+        Holds::Numbers => Some("number"),
+        Holds::Prose => Some("prose"),
+    };
     html! {
         div.scroll {
-            table {
+            table class=[cards] {
                 thead {
-                    tr { @for (at, title) in grid.titles.iter().enumerate() { th class=[class(at)] { (title) } } }
+                    tr { @for (title, holds) in &grid.columns { th class=[class(*holds)] { (title) } } }
                 }
                 tbody {
                     @for row in &grid.rows {
-                        tr { @for (at, cell) in row.iter().enumerate() { td class=[class(at)] { (cell) } } }
+                        tr {
+                            @for ((title, holds), cell) in grid.columns.iter().zip(row) {
+                                td class=[class(*holds)] data-title=(title) { (cell) }
+                            }
+                        }
                     }
                 }
             }
@@ -114,9 +124,12 @@ vertical-align:middle}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem}
 th,td{text-align:left;padding:.25rem .9rem .25rem 0;border-bottom:1px solid var(--grid);vertical-align:top}
 th{color:var(--faint);font-weight:600}.number{text-align:right;white-space:nowrap;
-font-variant-numeric:tabular-nums}
+font-variant-numeric:tabular-nums}.prose{min-width:16rem}
 details{margin:.8rem 0}summary{cursor:pointer;color:var(--faint)}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;background:var(--panel);padding:1rem;
 border-radius:.5rem;margin:0}dt{color:var(--faint)}dd{margin:0;overflow-wrap:anywhere}
-@media (max-width:30rem){dl{grid-template-columns:1fr}dd{margin-bottom:.4rem}}
+@media (max-width:46rem){dl{grid-template-columns:1fr}dd{margin-bottom:.4rem}
+.cards thead{display:none}.cards tr{display:block;padding:.6rem 0;border-bottom:1px solid var(--grid)}
+.cards td{display:grid;grid-template-columns:7rem 1fr;border:0;padding:.1rem 0;text-align:left;white-space:normal;
+overflow-wrap:anywhere}.cards td:before{content:attr(data-title);color:var(--faint)}.cards .prose{min-width:0}}
 ";

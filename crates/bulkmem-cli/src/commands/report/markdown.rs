@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::model::{Grid, Report};
+use super::model::{Grid, Holds, Report};
 
 pub(super) fn render(report: &Report) -> String {
     let mut text = format!("# {}\n\n{}\n\n", report.title, report.summary);
@@ -19,9 +19,9 @@ pub(super) fn render(report: &Report) -> String {
 
 fn grid(grid: &Grid) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let mut text = line(grid.titles.clone());
-    text +=
-        &line(grid.numeric.iter().map(|&number| if number { "---:" } else { "---" }.to_owned()).collect());
+    let rule = |holds: Holds| if holds == Holds::Numbers { "---:" } else { "---" };
+    let mut text = line(grid.columns.iter().map(|(title, _)| (*title).to_owned()).collect());
+    text += &line(grid.columns.iter().map(|(_, holds)| rule(*holds).to_owned()).collect());
     for row in &grid.rows {
         text += &line(row.iter().map(|cell| escape(cell)).collect());
     }

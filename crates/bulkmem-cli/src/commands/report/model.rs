@@ -34,10 +34,16 @@ pub(super) struct Section {
 /// A table.
 #[derive(Debug)]
 pub(super) struct Grid {
-    pub(super) titles: Vec<String>,
-    /// Whether a column holds numbers.
-    pub(super) numeric: Vec<bool>,
+    pub(super) columns: Vec<(&'static str, Holds)>,
     pub(super) rows: Vec<Vec<String>>,
+}
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    Words,
+    Numbers,
+    Prose,
 }
 
 impl Report {
@@ -64,11 +70,21 @@ impl Report {
 }
 
 fn choice_grid(profile: &Profile) -> Grid {
-    let rows = choices::of(profile);
+    let rows = choices::of(profile).into_iter().map(|row| {
+        let place = [row.operation.to_string(), row.intent.to_string()];
+        place.into_iter().chain(row.cells()).chain([row.reason]).collect()
+    });
     Grid {
-        titles: choices::TITLES.map(str::to_owned).to_vec(),
-        numeric: choices::NUMERIC.to_vec(),
-        rows: rows.iter().map(|row| row.cells().to_vec()).collect(),
+        columns: vec![
+            ("operation", Holds::Words),
+            ("intent", Holds::Words),
+            ("from", Holds::Numbers),
+            ("method", Holds::Words),
+            ("GB/s", Holds::Numbers),
+            ("× C library", Holds::Numbers),
+            ("why", Holds::Prose),
+        ],
+        rows: rows.collect(),
     }
 }
 
@@ -151,10 +167,14 @@ fn figure_grid(series: &Series<'_>) -> Grid {
         })
     });
     Grid {
-        titles: ["length", "method", "GB/s", "× C library", "quartiles, ns", "samples"]
-            .map(str::to_owned)
-            .to_vec(),
-        numeric: vec![true, false, true, true, true, true],
+        columns: vec![
+            ("length", Holds::Numbers),
+            ("method", Holds::Words),
+            ("GB/s", Holds::Numbers),
+            ("× C library", Holds::Numbers),
+            ("quartiles, ns", Holds::Numbers),
+            ("samples", Holds::Numbers),
+        ],
         rows: rows.collect(),
     }
 }

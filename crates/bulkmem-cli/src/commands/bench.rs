@@ -1,0 +1,154 @@
+//! `bulkmem bench`.
+
+mod table;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use bulkmem::Operation;
+use bulkmem_measure::{Alignment, BenchOptions, BenchReport, Methods, Temperature, bench, regret};
+
+use super::{Outcome, measure_failure};
+use crate::args::{BenchArgs, Subject};
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::output::{self, Progress};
+use crate::served::Served;
+
+pub(super) fn run(args: &BenchArgs) -> Outcome {
+    let operation = match args.subject {
+        Some(Subject::Clear) => Operation::Clear,
+        Some(Subject::Fill) => Operation::Fill,
+        Some(Subject::Copy) => Operation::Copy,
+        Some(Subject::Persist) => Operation::Persist,
+        Some(Subject::Flush) => Operation::Flush,
+        Some(Subject::Targets) | None => return super::targets::run(args),
+    };
+    let options = options(args, operation);
+    options.validate().map_err(measure_failure)?;
+    // A file that can't be made is found out before measuring.
+    let csv = args.csv.as_deref().map(open_csv).transpose()?;
+    let served = Served::load()?;
+    let stop = interrupt::flag()?;
+    let mut progress = Progress::new("bench");
+    let run = if args.unmeasured { regret } else { bench };
+    let report = run(&options, &served.policy, &mut |it| progress.update(it.done, it.left, &it.what), &stop);
+    drop(progress);
+    let report = match report {
+        Ok(report) => report,
+        Err(bulkmem_measure::MeasureError::Interrupted) => {
+            output::note("interrupted before anything was measured")?;
+            return Ok(Exit::Interrupted);
+        }
+        Err(error) => return Err(measure_failure(error)),
+    };
+    if let Some(csv) = csv {
+        write_csv(&report, csv).map_err(|error| match args.csv.as_deref() {
+            Some(path) if path.as_os_str() != "-" => cannot_write(path, &error),
+            _ => Failure::from(error),
+        })?;
+    }
+    if args.json {
+        output::print_json(&report)?;
+    } else if args.csv.as_deref() != Some(Path::new("-")) {
+        output::print(&table::text(&report, output::width()))?;
+    }
+    if stop.load(Ordering::Relaxed) {
+        output::note("interrupted: only what was measured by then is shown")?;
+        return Ok(Exit::Interrupted);
+    }
+    Ok(Exit::Done)
+}
+
+fn options(args: &BenchArgs, operation: Operation) -> BenchOptions {
+    let mut options = BenchOptions::new(operation);
+    if !args.size.is_empty() {
+        options.lengths = args.size.concat();
+        options.lengths.sort_unstable();
+        options.lengths.dedup();
+    }
+    options.intents.clone_from(&args.intent);
+    options.threads = args.threads.iter().map(|threads| threads.get()).collect();
+    options.alignment = if args.unaligned { Alignment::Unaligned } else { Alignment::Aligned };
+    options.temperature = match (args.cold, args.warm) {
+        (true, true) => Temperature::Both,
+        (false, true) => Temperature::Warm,
+        (_, false) => Temperature::Cold,
+    };
+    if !args.method.iter().any(|method| method == "all") {
+        options.methods = Methods::Named(args.method.clone());
+    }
+    options.peers = !args.no_peers;
+    options.budget = args.budget.unwrap_or(options.budget);
+    options
+}
+
+fn open_csv(path: &Path) -> Result<Box<dyn Write>, Failure> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(io::stdout()));
+    }
+    match File::create(path) {
+        Ok(file) => Ok(Box::new(file)),
+        Err(error) => Err(cannot_write(path, &error)),
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("cannot write {}: {error}", path.display()))
+        .help("name a file you may write: --csv FILE, or --csv - for stdout")
+}
+
+fn write_csv(report: &BenchReport, sink: Box<dyn Write>) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(sink);
+    csv.write_record([
+        "operation",
+        "length",
+        "intent",
+        "cost",
+        "aligned",
+        "warm",
+        "threads",
+        "kind",
+        "name",
+        "parameters",
+        "median_ns",
+        "first_quartile_ns",
+        "third_quartile_ns",
+        "samples",
+        "gb_per_s",
+        "disturbance_ns",
+        "ratio_to_best_peer",
+        "regret",
+    ])?;
+    let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    for row in &report.rows {
+        csv.write_record([
+            report.operation.to_string(),
+            row.length.to_string(),
+            row.intent.to_string(),
+            word(&row.cost)?,
+            row.condition.aligned.to_string(),
+            row.condition.warm.to_string(),
+            row.condition.threads.to_string(),
+            word(&row.contestant.kind)?,
+            row.contestant.name.clone(),
+            crate::figures::describe_parameters(&row.contestant.parameters),
+            row.median_ns.to_string(),
+            row.quartiles_ns[0].to_string(),
+            row.quartiles_ns[1].to_string(),
+            row.samples.to_string(),
+            row.gb_per_s.to_string(),
+            optional(row.disturbance_ns),
+            optional(row.ratio_to_best_peer),
+            optional(row.regret),
+        ])?;
+    }
+    csv.flush()
+}
+
+/// The word that a value has in JSON.
+fn word(value: &impl serde::Serialize) -> io::Result<String> {
+    Ok(serde_json::to_value(value)?.as_str().unwrap_or_default().to_owned())
+}

@@ -1,0 +1,94 @@
+//! `bulkmem bench targets`.
+
+use std::sync::atomic::Ordering;
+
+use bulkmem_measure::{Bound, MeasureError, Target, TargetOptions, TargetReport, Unit, targets};
+
+use super::{Outcome, measure_failure};
+use crate::args::BenchArgs;
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::output::{self, BAD, Column, FAINT, GOOD, Progress, Table, styled, wrapped};
+use crate::served::Served;
+
+pub(super) fn run(args: &BenchArgs) -> Outcome {
+    let mut options = TargetOptions::default();
+    options.budget = args.budget.unwrap_or(options.budget);
+    options.max_length = args.size.iter().flatten().copied().max().unwrap_or(options.max_length);
+    if args.csv.is_some() {
+        return Err(Failure::usage("--csv does not go with targets").help("use --json"));
+    }
+    let served = Served::load()?;
+    let stop = interrupt::flag()?;
+    let mut progress = Progress::new("bench targets");
+    let report =
+        targets(&options, &served.policy, &mut |it| progress.update(it.done, it.left, &it.what), &stop);
+    drop(progress);
+    let report = match report {
+        Ok(report) => report,
+        Err(MeasureError::Interrupted) => {
+            output::note("interrupted before anything was measured")?;
+            return Ok(Exit::Interrupted);
+        }
+        Err(error) => return Err(measure_failure(error)),
+    };
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&text(&report, output::width()))?;
+    }
+    if stop.load(Ordering::Relaxed) {
+        output::note("interrupted: only what was measured by then is shown")?;
+        return Ok(Exit::Interrupted);
+    }
+    Ok(Exit::Done)
+}
+
+fn text(report: &TargetReport, width: usize) -> String {
+    let mut table = Table::new([
+        Column::left("promise").prose(),
+        Column::right("bound"),
+        Column::right("measured"),
+        Column::left("met"),
+        Column::left("worst at").prose().optional(1),
+    ]);
+    for target in &report.targets {
+        table.row([
+            target.what.clone(),
+            match target.bound {
+                Bound::AtLeast(bound) => format!("≥ {}", value(bound, target.unit)),
+                Bound::AtMost(bound) => format!("≤ {}", value(bound, target.unit)),
+            },
+            target.measured.map_or("–".to_owned(), |measured| value(measured, target.unit)),
+            match target.met {
+                Some(true) => styled(GOOD, "yes"),
+                Some(false) => styled(BAD, "no"),
+                None => styled(FAINT, "?"),
+            },
+            target.note.clone(),
+        ]);
+    }
+    let count =
+        |met: Option<bool>| report.targets.iter().filter(|target: &&Target| target.met == met).count();
+    let mut text = table.render(width);
+    text += &format!(
+        "\n{} met, {} not met, {} not measured.\n",
+        count(Some(true)),
+        count(Some(false)),
+        count(None),
+    );
+    text += &format!("{}\n", wrapped(&format!("Policy: {}", report.policy), "", width));
+    for note in &report.notes {
+        text += &format!("{}\n", wrapped(&format!("Note: {note}"), "", width));
+    }
+    text
+}
+
+/// A value with its unit.
+fn value(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Ratio => format!("{value:.2}"),
+        Unit::Share => format!("{:.1} %", value * 100.0),
+        Unit::Nanoseconds => format!("{value:.1} ns"),
+    }
+}

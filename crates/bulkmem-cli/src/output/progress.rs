@@ -1,0 +1,67 @@
+//! How far a long command is: a bar on a terminal, a line every few seconds elsewhere. Always on stderr.
+
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{duration, note};
+
+/// How often a line is written where there is no terminal.
+const EVERY: Duration = Duration::from_secs(3);
+/// The bar's length in its own units.
+const STEPS: u64 = 1000;
+
+/// The progress of one command.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    name: &'static str,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Bar(ProgressBar),
+    Lines { last: Option<Instant> },
+}
+
+impl Progress {
+    /// Progress of the command `name`, which is what plain lines start with.
+    pub(crate) fn new(name: &'static str) -> Progress {
+        if !stderr().is_terminal() {
+            return Progress { name, kind: Kind::Lines { last: None } };
+        }
+        let bar = ProgressBar::new(STEPS);
+        let style = ProgressStyle::with_template("{bar:24.cyan} {percent:>3} %  {wide_msg}");
+        bar.set_style(style.expect("the template is well-formed").progress_chars("━╸─"));
+        Progress { name, kind: Kind::Bar(bar) }
+    }
+
+    /// `done` is a share of 1; `what` is being measured.
+    pub(crate) fn update(&mut self, done: f64, left: Duration, what: &str) {
+        let done = done.clamp(0.0, 1.0);
+        match &mut self.kind {
+            Kind::Bar(bar) => {
+                bar.set_position((done * STEPS as f64) as u64);
+                bar.set_message(format!("{} left  {what}", duration(left)));
+            }
+            Kind::Lines { last } => {
+                if last.is_some_and(|last| last.elapsed() < EVERY) {
+                    return;
+                }
+                *last = Some(Instant::now());
+                let line = format!("{}: {:.0} %, {} left, {what}", self.name, done * 100.0, duration(left));
+                // Progress is a courtesy: a stderr that takes no line does not stop the measurement.
+                _ = note(&line);
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Kind::Bar(bar) = &self.kind {
+            bar.finish_and_clear();
+        }
+    }
+}

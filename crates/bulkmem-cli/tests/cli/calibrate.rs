@@ -1,0 +1,224 @@
+//! `bulkmem calibrate`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bulkmem::machine::Machine;
+use bulkmem::policy::Profile;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+use crate::home::{Home, assert_fits, keys};
+
+/// Enough to choose something, in little time.
+const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "1s"];
+/// More than a test waits for.
+const LONG: [&str; 7] = ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s"];
+
+/// A profile that the library takes.
+fn load(path: &Path) -> Profile {
+    let profile = Profile::load(path).expect("a profile");
+    profile.check(Machine::current()).expect("one of this machine");
+    profile
+}
+
+#[test]
+fn it_writes_a_profile_that_serves_and_says_what_it_chose() {
+    let home = Home::new();
+    let assert = home.bulkmem().args(SHORT).assert().success();
+    let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(output.contains(&format!("Wrote {}", home.profile().display())), "{output}");
+    assert!(output.contains("clear, intent throughput") && output.contains("× C library"), "{output}");
+    assert.stderr(predicates::str::starts_with("calibrate: ").and(contains(" left, ")));
+    let profile = load(&home.profile());
+    assert!(profile.provenance.complete && !profile.figures.is_empty());
+    assert!(profile.figures.iter().all(|figure| figure.length <= 256 << 10));
+    let info = home.json(&["info", "--json"]);
+    assert_eq!(info["policy"]["basis"]["profile"]["provenance"]["date"], profile.provenance.date.as_str());
+    let answer = home.json(&["explain", "--op", "clear", "--size", "16K", "--json"]);
+    assert!(
+        answer["evidence"]["figures"].as_array().unwrap().iter().any(|figure| figure["chosen"] == true),
+        "{answer}"
+    );
+    home.bulkmem().arg("report").assert().success();
+}
+
+#[test]
+fn the_tables_fit() {
+    for columns in [80, 200] {
+        let arguments = [&SHORT[..], &["--dry-run"]].concat();
+        assert_fits(&Home::new().text(&arguments, columns), columns as usize);
+    }
+}
+
+#[test]
+fn json_has_the_documented_keys_and_a_dry_run_writes_nothing() {
+    let home = Home::new();
+    let document = home.json(&[&SHORT[..], &["--json", "--dry-run"]].concat());
+    assert_eq!(keys(&document), ["choices", "path", "profile"]);
+    assert!(document["path"].is_null());
+    let expected =
+        ["from", "gb_per_s", "intent", "method", "operation", "parameters", "reason", "times_c_library"];
+    assert_eq!(keys(&document["choices"][0]), expected);
+    Profile::parse(document["profile"].to_string().as_bytes()).expect("the profile is one");
+    assert!(!home.profile().exists());
+}
+
+#[test]
+fn it_writes_where_it_is_told_to() {
+    let home = Home::new();
+    home.bulkmem().args(SHORT).args(["--output", "new/folder/p.json"]).assert().success();
+    load(&home.path().join("new/folder/p.json"));
+    home.bulkmem().args(SHORT).env("BULKMEM_PROFILE", home.path().join("named.json")).assert().success();
+    load(&home.path().join("named.json"));
+    assert!(!home.profile().exists());
+}
+
+/// Starts a calibration and waits until it measures.
+fn start(home: &Home) -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut command = home.spawnable();
+    let mut child =
+        command.args(LONG).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut complaints = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    // At a second length; of the first one there are figures then.
+    while !line.starts_with("calibrate: ") || line.contains("memory") || line.ends_with(", 64 B\n") {
+        line.clear();
+        assert_ne!(complaints.read_line(&mut line).unwrap(), 0, "it ended by itself: {:?}", child.wait());
+    }
+    (child, complaints)
+}
+
+fn interrupt(child: &Child) {
+    // SAFETY: `kill` has no precondition; the process is our child and not yet waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+}
+
+#[test]
+fn interrupted_it_keeps_what_it_measured() {
+    let home = Home::new();
+    let (child, mut complaints) = start(&home);
+    let start = Instant::now();
+    interrupt(&child);
+    let mut rest = String::new();
+    complaints.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{rest}");
+    assert!(start.elapsed() < Duration::from_secs(20), "it goes on measuring");
+    assert!(rest.contains("interrupted"), "{rest}");
+    let profile = load(&home.profile());
+    assert!(!profile.provenance.complete && !profile.figures.is_empty());
+    assert!(String::from_utf8(output.stdout).unwrap().contains("Wrote "));
+    home.bulkmem().arg("info").assert().success().stdout(contains("no: calibration was interrupted"));
+}
+
+#[test]
+fn a_second_interrupt_leaves_at_once_and_no_rubbish() {
+    let home = Home::new();
+    let (mut child, _complaints) = start(&home);
+    interrupt(&child);
+    // Where the first was enough by now, there is nobody left to hear the second.
+    std::thread::sleep(Duration::from_millis(1));
+    interrupt(&child);
+    let start = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(start.elapsed() < Duration::from_secs(5));
+    if home.profile().exists() {
+        load(&home.profile());
+    }
+}
+
+/// Runs the command and expects it to fail before it measures.
+fn assert_refused_at_once(command: &mut Command, reason: &str) {
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{complaints}");
+    assert!(
+        complaints.contains("error: cannot write the profile") && complaints.contains(reason),
+        "{complaints}"
+    );
+    assert!(complaints.contains("\nhelp: ") && complaints.contains("--output FILE"), "{complaints}");
+    assert!(!complaints.contains("calibrate: "), "it measured first: {complaints}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_target_that_cannot_be_written_is_refused_before_measuring() {
+    let home = Home::new();
+    fs::write(home.path().join("file"), "").unwrap();
+    // /proc takes no files, not even root's.
+    for (target, reason) in [
+        ("file/p.json", "file is not a folder"),
+        ("/proc/bulkmem/p.json", "No such file"),
+        (".", "not an ordinary file"),
+        ("/dev/null", "not an ordinary file"),
+    ] {
+        assert_refused_at_once(home.spawnable().args(LONG).args(["--output", target]), reason);
+    }
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "nothing is left behind");
+}
+
+#[test]
+fn a_limit_on_file_sizes_is_found_out_before_measuring() {
+    let home = Home::new();
+    let mut command = home.spawnable();
+    command.args(LONG);
+    let limit = || {
+        let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
+        // SAFETY: `limit` is a valid rlimit; both calls are async-signal-safe, as is needed between fork and exec.
+        let done = unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit)
+        };
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure only makes async-signal-safe calls and allocates nothing.
+    unsafe { command.pre_exec(limit) };
+    assert_refused_at_once(&mut command, "File too large");
+    assert!(!home.profile().exists());
+}
+
+#[test]
+fn a_full_disk_is_found_out_before_measuring_and_left_as_it_was() {
+    let home = Home::new();
+    let disk = home.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    // The mount is seen by this shell and its children only, and goes with them.
+    let script = r#"mount -t tmpfs -o size=64k tmpfs "$1" || exit 77
+        "$2" calibrate --output "$1/p.json"; code=$?; ls -A "$1"; exit $code"#;
+    let mut command = Command::new("unshare");
+    let bulkmem = env!("CARGO_BIN_EXE_bulkmem");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&disk).arg(bulkmem);
+    match command.output() {
+        Ok(tried) if tried.status.code() == Some(1) && !tried.stderr.starts_with(b"unshare") => {}
+        tried => {
+            eprintln!("skipped: no file system can be mounted here: {tried:?}");
+            return;
+        }
+    }
+    assert_refused_at_once(&mut command, "No space left");
+}
+
+#[test]
+fn what_was_measured_is_shown_even_if_it_cannot_be_kept() {
+    let home = Home::new();
+    let mut command = home.spawnable();
+    command.args(SHORT).args(["--output", "folder/p.json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut complaints = BufReader::new(child.stderr.take().unwrap());
+    let mut text = String::new();
+    complaints.read_line(&mut text).unwrap();
+    // The folder was there when it was tried out.
+    fs::remove_dir_all(home.path().join("folder")).unwrap();
+    fs::write(home.path().join("folder"), "in the way").unwrap();
+    complaints.read_to_string(&mut text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("error: cannot write the profile") && text.contains("help: "), "{text}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("clear, intent throughput") && shown.contains("Wrote nothing."), "{shown}");
+}
