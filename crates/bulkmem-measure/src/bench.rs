@@ -181,7 +181,7 @@ pub fn bench(
 
 /// The bench at lengths that calibration does not measure: what the choice would have lost against the best in
 /// hindsight. Of the options' lengths only the smallest and the largest count: between them lie the lengths that
-/// are measured ([`unmeasured_lengths`](crate::unmeasured_lengths)).
+/// are measured ([`unmeasured_lengths`](crate::unmeasured_lengths)), warm and cold, as calibration weighs both.
 ///
 /// # Errors
 /// As [`bench`]; also where there is no such length in the range.
@@ -195,7 +195,12 @@ pub fn regret(
     let least = options.lengths.iter().copied().min().unwrap_or_default();
     let most = options.lengths.iter().copied().max().unwrap_or_default();
     let lengths = verdict::unmeasured_lengths(least, most);
-    bench(&BenchOptions { lengths, ..options.clone() }, policy, progress, stop)
+    bench(
+        &BenchOptions { lengths, temperature: Temperature::Both, ..options.clone() },
+        policy,
+        progress,
+        stop,
+    )
 }
 
 /// A place, for people.

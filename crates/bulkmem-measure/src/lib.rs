@@ -38,6 +38,6 @@ pub use counters::{Counts, counters_unavailable};
 pub use error::MeasureError;
 pub use fit::{cost_of, fit};
 pub use options::{Alignment, BenchOptions, CalibrateOptions, Methods, Progress, Temperature};
-pub use report::{BenchReport, BenchRow, ChoosingCost, Contestant, Evidence, Kind, RegretSummary};
+pub use report::{BenchReport, BenchRow, ChoosingCost, Contestant, Evidence, Kind, Overall, RegretSummary};
 pub use targets::{Bound, Target, TargetOptions, TargetReport, Unit, targets};
 pub use verdict::unmeasured_lengths;

@@ -88,23 +88,47 @@ pub struct BenchRow {
     pub disturbance_ns: Option<f64>,
     /// The best peer's median divided by this one: above 1 is faster than every peer. None without a peer.
     pub ratio_to_best_peer: Option<f64>,
-    /// For the policy's row: its median divided by the best method's in hindsight, minus 1; 0 where it is the best.
+    /// For the policy's row: its median divided by the best method's in hindsight, in this condition alone, minus 1; 0
+    /// where it is the best. A choice that does not know the condition is judged by [`BenchReport::overall`].
     pub regret: Option<f64>,
     /// Cycles, instructions and last-level cache misses an operation, where the kernel gives them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<crate::Counts>,
 }
 
+/// One length, intent and number of threads on the whole, over the conditions (aligned or not, warm or cold) that
+/// were measured. Times are compared by their geometric mean over these.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overall {
+    /// Bytes an operation.
+    pub length: u64,
+    /// What was to happen to the bytes next.
+    pub intent: Intent,
+    /// Threads that shared the work.
+    pub threads: usize,
+    /// How many conditions.
+    pub conditions: usize,
+    /// The best peer's time divided by the choice's: above 1 is faster than every peer. None without a peer.
+    pub ratio_to_best_peer: Option<f64>,
+    /// That peer.
+    pub best_peer: Option<String>,
+    /// The choice's time divided by that of the best method in hindsight, minus 1. Only methods that are in none of the
+    /// conditions slower than the C library (by more than 3 %) could have been chosen.
+    pub regret: Option<f64>,
+    /// That method.
+    pub best_method: Option<String>,
+}
+
 /// The regret of a whole report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegretSummary {
-    /// Geometric mean of choice ÷ best, minus 1.
+    /// Geometric mean of choice ÷ best over all places ([`Overall::regret`]), minus 1.
     pub geometric_mean: f64,
-    /// The largest regret of a row.
+    /// The largest regret of a place.
     pub worst: f64,
-    /// The length of that row.
+    /// The length of that place.
     pub worst_length: u64,
-    /// How many rows.
+    /// How many places.
     pub rows: usize,
 }
 
@@ -147,4 +171,11 @@ pub struct BenchReport {
     pub notes: Vec<String>,
     /// False where it was stopped, or the time ran out, before every place was measured.
     pub complete: bool,
+}
+
+impl BenchReport {
+    /// The rows on the whole: a choice cannot know whether its ranges are aligned or in the cache.
+    pub fn overall(&self) -> Vec<Overall> {
+        crate::verdict::overall(&self.rows)
+    }
 }

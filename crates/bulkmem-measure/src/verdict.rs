@@ -1,8 +1,11 @@
 //! What rows of a bench say about each other: who is the best peer, and what the policy's choice lost.
 
-use bulkmem::Operation;
+use std::collections::BTreeMap;
 
-use crate::report::{BenchRow, Kind, RegretSummary};
+use bulkmem::{Intent, Operation};
+
+use crate::fit::NOISE as SLOWER;
+use crate::report::{BenchRow, Contestant, Kind, Overall, RegretSummary};
 use crate::stats::geometric_mean;
 
 /// The methods of our own table that the sources compare with, for an operation. With libpmem they are the peers.
@@ -35,9 +38,72 @@ pub(crate) fn judge(rows: &mut [BenchRow]) {
     }
 }
 
+/// What a bench says of each length, intent and number of threads on the whole: a choice cannot know whether its
+/// ranges are aligned or in the cache, so it is judged over all of these conditions that were measured.
+pub(crate) fn overall(rows: &[BenchRow]) -> Vec<Overall> {
+    let mut places: BTreeMap<(u64, Intent, usize), Place<'_>> = BTreeMap::new();
+    for row in rows {
+        let place = places.entry((row.length, row.intent, row.condition.threads)).or_default();
+        let contestant = &row.contestant;
+        let name = (contestant.kind, contestant.name.as_str(), format!("{:?}", contestant.parameters));
+        let times = place.entry(name).or_insert_with(|| (contestant, BTreeMap::new()));
+        times.1.insert((row.condition.aligned, row.condition.warm), row.median_ns);
+    }
+    places
+        .into_iter()
+        .filter_map(|((length, intent, threads), place)| weigh(length, intent, threads, &place))
+        .collect()
+}
+
+/// The contestants of a place, each with its times by condition (aligned, warm).
+type Place<'a> = BTreeMap<(Kind, &'a str, String), (&'a Contestant, Times)>;
+type Times = BTreeMap<(bool, bool), f64>;
+
+fn weigh(length: u64, intent: Intent, threads: usize, place: &Place<'_>) -> Option<Overall> {
+    let (_, chosen) = place.values().find(|(contestant, _)| contestant.kind == Kind::Policy)?;
+    // The mean time of those that were measured in every condition that the choice was measured in.
+    let mean =
+        |times: &Times| geometric_mean(chosen.keys().map(|key| times.get(key).copied().unwrap_or(f64::NAN)));
+    let least = |counts: &dyn Fn(&Contestant, &Times) -> bool| -> Option<(String, f64)> {
+        place
+            .values()
+            .filter(|(contestant, times)| counts(contestant, times))
+            .filter_map(|(contestant, times)| Some((contestant.name.clone(), mean(times)?)))
+            .filter(|(_, mean)| mean.is_finite())
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let plain = place.values().find(|(contestant, _)| is_c_library(contestant)).map(|(_, times)| times);
+    let keeps_promise = |times: &Times| {
+        plain.is_none_or(|plain| {
+            times.iter().all(|(key, ns)| plain.get(key).is_none_or(|plain| *ns <= plain * (1.0 + SLOWER)))
+        })
+    };
+    let own = mean(chosen)?;
+    let peer = least(&|contestant, _| contestant.baseline);
+    let best = least(&|contestant, times| {
+        is_c_library(contestant) || (contestant.kind == Kind::Method && keeps_promise(times))
+    });
+    Some(Overall {
+        length,
+        intent,
+        threads,
+        conditions: chosen.len(),
+        ratio_to_best_peer: peer.as_ref().map(|(_, peer)| peer / own),
+        best_peer: peer.map(|(name, _)| name),
+        regret: best.as_ref().map(|(_, best)| (own / best - 1.0).max(0.0)),
+        best_method: best.map(|(name, _)| name),
+    })
+}
+
+fn is_c_library(contestant: &Contestant) -> bool {
+    contestant.kind == Kind::Peer && contestant.name == bulkmem::method::c_library().name
+}
+
 /// The regret over all places.
 pub(crate) fn summary(rows: &[BenchRow]) -> Option<RegretSummary> {
-    let regrets: Vec<(f64, u64)> = rows.iter().filter_map(|row| Some((row.regret?, row.length))).collect();
+    let overall = overall(rows);
+    let regrets: Vec<(f64, u64)> =
+        overall.iter().filter_map(|place| Some((place.regret?, place.length))).collect();
     let (worst, worst_length) = regrets.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(RegretSummary {
         geometric_mean: geometric_mean(regrets.iter().map(|(regret, _)| 1.0 + regret))? - 1.0,
@@ -71,12 +137,10 @@ fn is_prime(number: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bulkmem::Intent;
     use bulkmem::method::Parameters;
     use bulkmem::policy::{Condition, Cost};
 
     use super::*;
-    use crate::report::Contestant;
 
     fn row(kind: Kind, name: &str, baseline: bool, median_ns: f64) -> BenchRow {
         let contestant =
@@ -129,6 +193,31 @@ mod tests {
         judge(&mut alone);
         assert_eq!((alone[0].regret, alone[0].ratio_to_best_peer), (None, None));
         assert_eq!(summary(&alone), None);
+    }
+
+    #[test]
+    fn a_choice_is_judged_over_all_conditions() {
+        let warm = |row: BenchRow| BenchRow { condition: Condition { warm: true, ..row.condition }, ..row };
+        let rows = [
+            row(Kind::Policy, "c_library", false, 100.0),
+            warm(row(Kind::Policy, "c_library", false, 20.0)),
+            row(Kind::Peer, "c_library", true, 100.0),
+            warm(row(Kind::Peer, "c_library", true, 20.0)),
+            // Twice as fast cold, but a good deal slower warm: no better choice, as nobody knows beforehand.
+            row(Kind::Method, "movnti", true, 50.0),
+            warm(row(Kind::Method, "movnti", true, 60.0)),
+            row(Kind::Method, "store_avx", false, 80.0),
+            warm(row(Kind::Method, "store_avx", false, 20.0)),
+            // Measured in one condition only: not comparable.
+            row(Kind::Method, "clzero", false, 1.0),
+        ];
+        let overall = overall(&rows);
+        let [place] = overall.as_slice() else { panic!("{overall:?}") };
+        assert_eq!((place.length, place.threads, place.conditions), (4096, 1, 2));
+        assert_eq!(place.best_method.as_deref(), Some("store_avx"));
+        assert!((place.regret.unwrap() - ((100.0f64 / 80.0).sqrt() - 1.0)).abs() < 1e-9);
+        assert_eq!(place.best_peer.as_deref(), Some("c_library"));
+        assert!((place.ratio_to_best_peer.unwrap() - 1.0).abs() < 1e-9);
     }
 
     #[test]

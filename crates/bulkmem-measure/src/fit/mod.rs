@@ -16,6 +16,7 @@ use bulkmem::policy::{Cost, Figure, Rule, Saturation};
 use bulkmem::{Intent, Operation};
 
 use ladder::Step;
+pub(crate) use pick::NOISE;
 use pick::Pick;
 use table::{Key, Row};
 

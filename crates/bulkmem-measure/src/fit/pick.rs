@@ -7,7 +7,7 @@ use bulkmem::method::{self, Effect};
 use super::table::{Figures, Key, Line, Place, Row, shared_places};
 
 /// A gain smaller than this changes nothing, whatever the samples say.
-pub(super) const NOISE: f64 = 0.03;
+pub(crate) const NOISE: f64 = 0.03;
 /// However noisy the samples: a gain larger than this is one.
 const MOST_NOISE: f64 = 0.25;
 /// A neighbouring length's choice stays when it is as near to the best as this share of the least noise.
