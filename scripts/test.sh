@@ -89,7 +89,7 @@ fi
 
 while IFS= read -r line; do
     skips+=("$line")
-done < <(sed -n 's/^skipped: //p; s/^test \(.*\) \.\.\. ignored,\{0,1\} *\(.*\)$/\1: ignored: \2/p' "$logs"/*.log | sort -u)
+done < <(sed -n 's/^skipped: //p; s/^test \([^[].*\) \.\.\. ignored,\{0,1\} *\(.*\)$/\1: ignored: \2/p' "$logs"/*.log | sort -u)
 
 heading "skipped"
 if ((${#skips[@]} == 0)); then
