@@ -17,13 +17,14 @@ pub fn rows() -> impl Iterator<Item = (&'static Method, Operation)> {
 
 /// What a row needs that this machine neither has nor can have emulated; empty where it can run.
 pub fn missing(method: &Method) -> Features {
-    method.requires.difference(features()).difference(emulated())
+    method.requires.difference(features()).difference(dispensable())
 }
 
-/// The instructions that [`crate::x86_64::emulate`] stands in for where the processor lacks them.
-fn emulated() -> Features {
+/// What a row runs without where the processor lacks it: what [`crate::x86_64::emulate`] stands in for; PREFETCHW,
+/// which such a processor takes for a no-op; and what only tells how fast a string instruction is.
+fn dispensable() -> Features {
     #[cfg(target_arch = "x86_64")]
-    return crate::x86_64::emulate::EMULATED;
+    return crate::x86_64::emulate::EMULATED | Features::PREFETCHW | Features::ERMS | Features::FSRM;
     #[cfg(not(target_arch = "x86_64"))]
     Features::empty()
 }
