@@ -28,7 +28,7 @@ const PROCESSORS: [(&str, u32, u32); 6] = [
 type Chosen = BTreeMap<(Operation, &'static str), Vec<Parameters>>;
 
 fn main() -> ExitCode {
-    let mut suite = Suite::default();
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
     let mut chosen = Chosen::new();
     for (vendor, family, model) in PROCESSORS {
         let name = if vendor.is_empty() { "unknown" } else { vendor };

@@ -23,7 +23,7 @@ const LONGEST: usize = 4 << 20;
 const BUDGET: usize = 96 << 20;
 
 fn main() -> ExitCode {
-    let mut suite = Suite::default();
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
     for row in walk::rows() {
         suite.row("oracle", row, every_length_and_offset);
         suite.row("parameters", row, every_parameter_set);

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
         }
     };
-    let mut suite = Suite::default();
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
     for row in walk::rows() {
         suite.row("properties", row, move |method, operation| random_cases(method, operation, seed));
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use testkit::harness::Suite;
 
 fn main() -> ExitCode {
-    let mut suite = Suite::default();
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
     #[cfg(target_arch = "x86_64")]
     x86_64::add(&mut suite);
     #[cfg(not(target_arch = "x86_64"))]
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use bulkmem::machine::Features;
+    use bulkmem::machine::{Features, features};
     use bulkmem::method::{self, Method, Ordering};
     use bulkmem::policy::{Choice, Policy};
     use bulkmem::{Bulk, Durability, Error, Operation};
@@ -41,15 +41,15 @@ mod x86_64 {
 
     pub(super) fn add(suite: &mut Suite) {
         for (method, operation) in walk::rows().filter(|(method, _)| method.ordering == Ordering::Weak) {
+            // A `Bulk` takes no method that would have to be emulated.
+            let missing = method.requires.difference(features());
             for (form, name) in [(Form::Slice, "slice"), (Form::Raw, "raw"), (Form::Scope, "scope")] {
-                let name = format!("fenced_{name}::{operation}::{}", method.name);
-                let missing = method.requires.difference(bulkmem::machine::features());
-                if missing.is_empty() {
-                    suite.test(&name, move || returns_fenced(method, operation, form));
-                } else {
-                    let missing: Vec<_> = missing.iter_names().map(|(name, _)| name).collect();
-                    suite.skip(&name, &format!("needs {}", missing.join(" and ")));
-                }
+                suite.row_needing(
+                    missing,
+                    &format!("fenced_{name}"),
+                    (method, operation),
+                    move |method, operation| returns_fenced(method, operation, form),
+                );
             }
         }
         add_free_functions(suite);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use testkit::harness::Suite;
 
 fn main() -> ExitCode {
-    let mut suite = Suite::default();
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
     #[cfg(target_arch = "x86_64")]
     x86_64::add(&mut suite);
     #[cfg(not(target_arch = "x86_64"))]

@@ -4,19 +4,27 @@
 use std::process::ExitCode;
 
 use bulkmem::Operation;
+use bulkmem::machine::Features;
 use bulkmem::method::Method;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::walk;
 
 /// The tests of one file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Suite {
+    name: &'static str,
     trials: Vec<Trial>,
+    /// What cannot run here, and why: each once.
     skipped: Vec<(String, String)>,
 }
 
 impl Suite {
+    /// No tests yet; the name, the file's, stands before what is skipped.
+    pub fn new(name: &'static str) -> Suite {
+        Suite { name, trials: Vec::new(), skipped: Vec::new() }
+    }
+
     /// Adds a test.
     pub fn test(&mut self, name: &str, run: impl FnOnce() -> Result<(), Failed> + Send + 'static) {
         self.trials.push(Trial::test(name, run));
@@ -24,26 +32,44 @@ impl Suite {
 
     /// Adds a test that cannot run here, and says why; run all the same (`--ignored`), it fails for that reason.
     pub fn skip(&mut self, name: &str, why: &str) {
+        self.skip_one_of(name, name, why);
+    }
+
+    /// The same, of several tests that are listed as one.
+    fn skip_one_of(&mut self, all: &str, name: &str, why: &str) {
         let reason = why.to_owned();
         let trial = Trial::test(name, move || Err(Failed::from(reason)));
         self.trials.push(trial.with_ignored_flag(true).with_kind(format!("skipped: {why}")));
-        self.skipped.push((name.to_owned(), why.to_owned()));
+        let skipped = (all.to_owned(), why.to_owned());
+        if !self.skipped.contains(&skipped) {
+            self.skipped.push(skipped);
+        }
     }
 
     /// Adds `PREFIX::OPERATION::METHOD`, skipped where this machine can neither run nor emulate the method.
     pub fn row(
         &mut self,
         prefix: &str,
+        row: (&'static Method, Operation),
+        run: impl FnOnce(&'static Method, Operation) -> Result<(), Failed> + Send + 'static,
+    ) {
+        self.row_needing(walk::missing(row.0), prefix, row, run);
+    }
+
+    /// The same, skipped where `missing` is not empty.
+    pub fn row_needing(
+        &mut self,
+        missing: Features,
+        prefix: &str,
         (method, operation): (&'static Method, Operation),
         run: impl FnOnce(&'static Method, Operation) -> Result<(), Failed> + Send + 'static,
     ) {
         let name = format!("{prefix}::{operation}::{}", method.name);
-        let missing = walk::missing(method);
         if missing.is_empty() {
             self.test(&name, move || run(method, operation));
         } else {
             let names: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
-            self.skip(&name, &format!("needs {}", names.join(" and ")));
+            self.skip_one_of(method.name, &name, &format!("needs {}", names.join(" and ")));
         }
     }
 
@@ -54,8 +80,8 @@ impl Suite {
         assert!(!self.trials.is_empty(), "a test file without a test");
         let conclusion = libtest_mimic::run(&arguments, self.trials);
         if !listing {
-            for (name, why) in &self.skipped {
-                println!("skipped: {name}: {why}");
+            for (what, why) in &self.skipped {
+                println!("skipped: {} tests of {what}: {why}", self.name);
             }
         }
         conclusion.exit_code()
