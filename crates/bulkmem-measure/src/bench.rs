@@ -184,7 +184,7 @@ pub fn bench(
 /// are measured ([`unmeasured_lengths`](crate::unmeasured_lengths)), warm and cold, as calibration weighs both.
 ///
 /// # Errors
-/// As [`bench`]; also where there is no such length in the range.
+/// As [`bench()`]; also where there is no such length in the range.
 pub fn regret(
     options: &BenchOptions,
     policy: &Policy,

@@ -88,7 +88,7 @@ pub struct TargetReport {
     pub complete: bool,
 }
 
-/// [`bench`] or [`regret`].
+/// [`bench()`] or [`regret`].
 type Run =
     fn(&BenchOptions, &Policy, &mut dyn FnMut(&Progress), &AtomicBool) -> Result<BenchReport, MeasureError>;
 
@@ -108,7 +108,7 @@ const GIB: u64 = 1 << 30;
 /// Checks every promise. `progress` hears how far it is; raising `stop` ends it early with what is known by then.
 ///
 /// # Errors
-/// As [`bench`]; where it is stopped before anything is known, [`MeasureError::Interrupted`].
+/// As [`bench()`]; where it is stopped before anything is known, [`MeasureError::Interrupted`].
 pub fn targets(
     options: &TargetOptions,
     policy: &Policy,
