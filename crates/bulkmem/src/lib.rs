@@ -48,6 +48,8 @@
 //!   cannot make it otherwise.
 //! - Nothing allocates but the first call of a process, which reads the profile, and threads.
 
+#[cfg(doctest)]
+mod book;
 mod bulk;
 mod direct;
 mod durability;
