@@ -185,7 +185,7 @@ pub(crate) struct InfoArgs {
 #[command(after_long_help = "\
 JSON: `operation`, `length`, `intent`, `method`, `parameters`, `from`, `reason`, `threads`, `origin`, `evidence` (null \
 without a profile that measured this; else `cost`, `condition`, `length` and `figures`: each with `method`, `parameters`, \
-`median_ns`, `quartiles_ns`, `samples`, `gb_per_s`, `times_c_library`, `chosen`).")]
+`median_ns`, `quartiles_ns`, `samples`, `disturbance_ns`, `gb_per_s`, `times_c_library`, `chosen`).")]
 pub(crate) struct ExplainArgs {
     /// The operation
     #[arg(long, value_name = "OPERATION", value_parser = operation())]

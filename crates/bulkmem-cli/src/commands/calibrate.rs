@@ -144,7 +144,7 @@ fn show(args: &CalibrateArgs, profile: &Profile, path: Option<&Path>) -> Result<
             "{} is fastest with {} threads from {} on.\n",
             saturation.operation,
             saturation.threads,
-            output::exact_size(saturation.from)
+            output::size(saturation.from)
         );
     }
     let took = duration(std::time::Duration::from_secs_f64(provenance.seconds.max(0.0)));

@@ -6,7 +6,7 @@ use bulkmem::{Intent, Operation};
 use bulkmem_measure::{cost_of, stats::geometric_mean};
 use serde::Serialize;
 
-use crate::figures::{self, name_with};
+use crate::figures::{self, describe_parameters};
 use crate::output::{Column, HEADING, Table, rate, ratio, size, styled};
 
 /// A rule, and what was measured of it.
@@ -21,7 +21,7 @@ pub(super) struct ChoiceRow {
     gb_per_s: Option<[f64; 2]>,
     /// Geometric mean over those lengths.
     times_c_library: Option<f64>,
-    pub(super) reason: String,
+    reason: String,
     /// Whether anything was measured of what the intent asks for.
     #[serde(skip)]
     measured: bool,
@@ -64,12 +64,12 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
 }
 
 impl ChoiceRow {
-    /// Smallest length, method with its parameters, GB/s, times the C library.
+    /// Smallest length, method, GB/s, times the C library.
     pub(super) fn cells(&self) -> [String; 4] {
         let speed = |speed: f64| rate(1, 1.0 / speed);
         [
             size(self.from),
-            name_with(&self.method, &self.parameters),
+            self.method.clone(),
             match self.gb_per_s.map(|range| range.map(speed)) {
                 None => "–".to_owned(),
                 Some([slowest, fastest]) if slowest == fastest => slowest,
@@ -77,6 +77,14 @@ impl ChoiceRow {
             },
             ratio(self.times_c_library.unwrap_or(f64::NAN)),
         ]
+    }
+
+    /// With which parameters, and why.
+    pub(super) fn why(&self) -> String {
+        match describe_parameters(&self.parameters) {
+            none if none.is_empty() => self.reason.clone(),
+            parameters => format!("with {parameters}: {}", self.reason),
+        }
     }
 }
 
@@ -96,7 +104,7 @@ pub(super) fn text(rows: &[ChoiceRow], width: usize) -> String {
         ]);
         for row in rows {
             table.row(row.cells());
-            table.remark(&row.reason);
+            table.remark(&row.why());
         }
         format!("{heading}\n{}\n", table.render(width))
     };

@@ -12,7 +12,9 @@ use super::Outcome;
 use crate::args::{ExplainArgs, Threads};
 use crate::failure::{Exit, Failure};
 use crate::figures::{self, describe_condition, describe_cost, describe_parameters};
-use crate::output::{self, Column, FAINT, GOOD, HEADING, Table, exact_size, rate, ratio, styled, wrapped};
+use crate::output::{
+    self, Column, FAINT, GOOD, HEADING, Table, exact_size, rate, ratio, size, styled, wrapped,
+};
 use crate::served::Served;
 
 pub(super) fn run(args: &ExplainArgs) -> Outcome {
@@ -55,6 +57,8 @@ struct Measured {
     median_ns: f64,
     quartiles_ns: [f64; 2],
     samples: u32,
+    /// Of the cost `stream`: the part of the median that is the neighbour's slow-down.
+    disturbance_ns: Option<f64>,
     gb_per_s: f64,
     times_c_library: Option<f64>,
     chosen: bool,
@@ -100,7 +104,7 @@ impl Answer {
             &[
                 ("method", styled(GOOD, self.method)),
                 ("parameters", parameters),
-                ("holds from", exact_size(self.from as u64)),
+                ("holds from", size(self.from as u64)),
                 ("threads", threads.to_string()),
                 ("because", self.reason.clone()),
                 ("policy", self.origin.clone()),
@@ -127,27 +131,36 @@ impl Answer {
 
 impl Evidence {
     fn table(&self) -> Table {
-        let mut table = Table::new([
+        let disturbance = (self.cost == Cost::Stream).then(|| Column::right("disturbance, ns").optional(4));
+        let before = [
             Column::left(""),
             Column::left("method"),
             Column::left("parameters").prose().optional(3),
             Column::right("GB/s"),
             Column::right("× C library"),
+        ];
+        let after = [
             Column::right("median, ns").optional(2),
             Column::right("quartiles, ns").optional(1),
             Column::right("samples").optional(0),
-        ]);
+        ];
+        let mut table = Table::new(before.into_iter().chain(disturbance).chain(after));
         for it in &self.figures {
-            table.row([
+            let disturbance = (self.cost == Cost::Stream)
+                .then(|| it.disturbance_ns.map_or("–".to_owned(), |time| format!("{time:.0}")));
+            let before = [
                 if it.chosen { styled(GOOD, "→") } else { String::new() },
                 it.method.clone(),
                 describe_parameters(&it.parameters),
                 rate(self.length, it.median_ns),
                 ratio(it.times_c_library.unwrap_or(f64::NAN)),
+            ];
+            let after = [
                 format!("{:.0}", it.median_ns),
                 format!("{:.0}–{:.0}", it.quartiles_ns[0], it.quartiles_ns[1]),
                 it.samples.to_string(),
-            ]);
+            ];
+            table.row(before.into_iter().chain(disturbance).chain(after));
         }
         table
     }
@@ -182,6 +195,7 @@ fn evidence(args: &ExplainArgs, served: &Served, choice: Choice) -> Option<Evide
         median_ns: figure.median_ns,
         quartiles_ns: figure.quartiles_ns,
         samples: figure.samples,
+        disturbance_ns: figure.disturbance_ns,
         gb_per_s: figure.length as f64 / figure.median_ns,
         times_c_library: Some(series.times_c_library(figure)).filter(|times| times.is_finite()),
         chosen: figure.method == choice.method.name && figure.parameters == choice.parameters,

@@ -72,7 +72,8 @@ pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
 /// Breaks prose into lines of at most `width` columns, each after `indent`.
 pub(crate) fn wrapped(text: &str, indent: &str, width: usize) -> String {
     // A word that is too long stays whole: a path can still be copied then.
-    let options = textwrap::Options::new(width).break_words(false);
+    let options =
+        textwrap::Options::new(width).break_words(false).word_splitter(textwrap::WordSplitter::NoHyphenation);
     textwrap::fill(text, options.initial_indent(indent).subsequent_indent(indent))
 }
 

@@ -58,6 +58,7 @@ fn the_figures_behind_the_answer_are_those_of_the_profile() {
     let best = &evidence["figures"][0];
     let expected = [
         "chosen",
+        "disturbance_ns",
         "gb_per_s",
         "median_ns",
         "method",

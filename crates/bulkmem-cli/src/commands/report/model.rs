@@ -72,7 +72,7 @@ impl Report {
 fn choice_grid(profile: &Profile) -> Grid {
     let rows = choices::of(profile).into_iter().map(|row| {
         let place = [row.operation.to_string(), row.intent.to_string()];
-        place.into_iter().chain(row.cells()).chain([row.reason]).collect()
+        place.into_iter().chain(row.cells()).chain([row.why()]).collect()
     });
     Grid {
         columns: vec![

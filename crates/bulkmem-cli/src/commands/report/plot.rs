@@ -11,7 +11,7 @@ use plotters::style::{Color, IntoFont, RGBColor};
 use crate::output::size;
 
 /// Size of a plot in its own units; the page scales it.
-const SIZE: (u32, u32) = (720, 380);
+const SIZE: (u32, u32) = (720, 400);
 
 /// The colours that plots are drawn with. They only mark what is what: the style sheet replaces them by colours
 /// that suit a light or a dark page.
@@ -39,12 +39,12 @@ pub(super) fn svg(lines: &[Line]) -> Result<String, DrawingAreaErrorKind<std::io
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        let font = || ("sans-serif", 16).into_font().color(&INK);
+        let font = || ("sans-serif", 18).into_font().color(&INK);
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
-            .margin_right(28)
-            .x_label_area_size(34)
-            .y_label_area_size(52)
+            .margin_right(40)
+            .x_label_area_size(38)
+            .y_label_area_size(56)
             .build_cartesian_2d((from..to.max(from * 2.0)).log_scale().base(2.0), 0.0..top)?;
         chart
             .configure_mesh()
