@@ -118,11 +118,15 @@ pub(crate) enum Subject {
 ///
 /// Contestants are measured in turns, so that a change of the machine's speed strikes them all; compare the ratios
 /// within one run rather than figures of two runs.
+///
+/// `bench targets` checks what the project promises, up to the largest --size [default: 4G], within --budget [default:
+/// 5m]. A promise that is not kept is a finding, not a failure: it exits with 0.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `evidence` (machine, date, commit), `operation`, `policy`, `rows` (each with `length`, `intent`, `cost`, \
 `condition`, `contestant`, `median_ns`, `quartiles_ns`, `samples`, `gb_per_s`, `ratio_to_best_peer`, `regret`), `regret`, \
-`choosing`, `notes`, `complete`.")]
+`choosing`, `notes`, `complete`. Of targets: `evidence`, `policy`, `targets` (each with `what`, `bound`, `unit`, `measured`, \
+`met`, `note`), `notes`, `complete`.")]
 pub(crate) struct BenchArgs {
     /// What to compare
     #[arg(value_enum, required_unless_present = "targets")]
@@ -136,13 +140,11 @@ pub(crate) struct BenchArgs {
     /// Between the smallest and the largest of the lengths, those that calibration does not measure
     #[arg(long)]
     pub(crate) unmeasured: bool,
-    /// What happens to the bytes next
-    #[arg(
-        long, value_name = "INTENT", value_delimiter = ',', value_parser = intent(), default_value = "throughput"
-    )]
+    /// What happens to the bytes next [default: throughput]
+    #[arg(long, value_name = "INTENT", value_delimiter = ',', value_parser = intent())]
     pub(crate) intent: Vec<Intent>,
-    /// Numbers of threads that share the work
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    /// Numbers of threads that share the work [default: 1]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) threads: Vec<NonZeroUsize>,
     /// Start ranges off the cache lines
     #[arg(long)]
@@ -153,8 +155,8 @@ pub(crate) struct BenchArgs {
     /// Ranges that are in the cache, as far as they fit; with --cold both are measured
     #[arg(long)]
     pub(crate) warm: bool,
-    /// Only these methods beside the choice, or `all`
-    #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = "all")]
+    /// Only these methods beside the choice, or `all` [default: all]
+    #[arg(long, value_name = "METHODS", value_delimiter = ',')]
     pub(crate) method: Vec<String>,
     /// Leave out libpmem, reading, and the ratios to peers
     #[arg(long)]

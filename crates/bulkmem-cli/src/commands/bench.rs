@@ -69,15 +69,19 @@ fn options(args: &BenchArgs, operation: Operation) -> BenchOptions {
         options.lengths.sort_unstable();
         options.lengths.dedup();
     }
-    options.intents.clone_from(&args.intent);
-    options.threads = args.threads.iter().map(|threads| threads.get()).collect();
+    if !args.intent.is_empty() {
+        options.intents.clone_from(&args.intent);
+    }
+    if !args.threads.is_empty() {
+        options.threads = args.threads.iter().map(|threads| threads.get()).collect();
+    }
     options.alignment = if args.unaligned { Alignment::Unaligned } else { Alignment::Aligned };
     options.temperature = match (args.cold, args.warm) {
         (true, true) => Temperature::Both,
         (false, true) => Temperature::Warm,
         (_, false) => Temperature::Cold,
     };
-    if !args.method.iter().any(|method| method == "all") {
+    if !args.method.is_empty() && !args.method.iter().any(|method| method == "all") {
         options.methods = Methods::Named(args.method.clone());
     }
     options.peers = !args.no_peers;

@@ -15,8 +15,20 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     let mut options = TargetOptions::default();
     options.budget = args.budget.unwrap_or(options.budget);
     options.max_length = args.size.iter().flatten().copied().max().unwrap_or(options.max_length);
-    if args.csv.is_some() {
-        return Err(Failure::usage("--csv does not go with targets").help("use --json"));
+    let given = [
+        ("--unmeasured", args.unmeasured),
+        ("--intent", !args.intent.is_empty()),
+        ("--threads", !args.threads.is_empty()),
+        ("--unaligned", args.unaligned),
+        ("--cold", args.cold),
+        ("--warm", args.warm),
+        ("--method", !args.method.is_empty()),
+        ("--no-peers", args.no_peers),
+        ("--csv", args.csv.is_some()),
+    ];
+    if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+        return Err(Failure::usage(format!("{option} does not go with targets"))
+            .help("the promises say what is measured; only --size, --budget and --json go with them"));
     }
     let served = Served::load()?;
     let stop = interrupt::flag()?;

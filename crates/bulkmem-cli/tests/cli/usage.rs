@@ -46,7 +46,9 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["bench", "clear", "--threads", "0"], "--threads"),
         (&["bench", "clear", "--method", "nosuch"], "nosuch: there is no such method"),
         (&["bench", "flush", "--method", "c_library"], "c_library: it cannot flush"),
-        (&["bench", "targets", "--csv", "x"], "--json"),
+        (&["bench", "targets", "--csv", "x"], "--csv does not go with targets"),
+        (&["bench", "--targets", "--method", "all"], "--method does not go with targets"),
+        (&["bench", "targets", "--size", "64"], "256 bytes"),
     ];
     let home = Home::new();
     for (arguments, says) in cases {
