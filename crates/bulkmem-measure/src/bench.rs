@@ -15,6 +15,7 @@ use crate::choosing;
 use crate::clock::Clock;
 use crate::counters::{Counters, Counts};
 use crate::fit::cost_of;
+use crate::interface;
 use crate::meter::{Cell, Meter, Sample, Session};
 use crate::peers::{self, Peer};
 use crate::plan::{self, LONG};
@@ -46,6 +47,8 @@ enum Trial {
 struct Contest<'p> {
     workloads: Workloads,
     policy: &'p Policy,
+    /// Whether the process's own policy answers alike: then the plain functions are what users call.
+    global: bool,
 }
 
 impl Contest<'_> {
@@ -64,10 +67,13 @@ impl Meter<(Trial, bool)> for Contest<'_> {
         let none = Parameters::default();
         match trial {
             Trial::Direct(choice) => self.workloads.sample(cell, choice),
+            Trial::Policy(_, Intent::Throughput) if self.global && cell.condition.threads == 1 => {
+                interface::plain(&mut self.workloads, cell, "policy")
+            }
             Trial::Policy(_, intent) => {
                 let bulk = Bulk::new().intent(*intent).policy(self.policy);
                 let bulk = bulk.expect("bench checks that the policy runs here");
-                workload::shared(&mut self.workloads, cell, "policy", none, bulk)
+                interface::shared(&mut self.workloads, cell, "policy", none, bulk)
             }
             Trial::Peer(peer) => {
                 let threads = cell.condition.threads;
@@ -131,8 +137,9 @@ pub fn bench(
         Ok(counters) => workloads.count_with(counters),
         Err(reason) => notes.push(reason),
     }
-    let choosing = choosing::cost(&clock, policy, options.operation);
-    let mut session = Session::new(Contest { workloads, policy }, stop, progress, options.budget);
+    let global = answers_alike(policy, Policy::global(), options.operation);
+    let choosing = choosing::cost(&clock, policy, global, options.operation);
+    let mut session = Session::new(Contest { workloads, policy, global }, stop, progress, options.budget);
     let mut rows = Vec::new();
     let mut complete = true;
     for (index, (cell, intent)) in places.iter().enumerate() {
@@ -201,6 +208,15 @@ pub fn regret(
         progress,
         stop,
     )
+}
+
+/// Whether two policies have the same rules for an operation.
+fn answers_alike(one: &Policy, other: &Policy, operation: Operation) -> bool {
+    let rules = |policy: &Policy| -> Vec<(usize, Choice)> {
+        let all = Intent::ALL.into_iter().flat_map(|intent| policy.rules(operation, intent));
+        all.map(|(from, choice, _)| (from, choice)).collect()
+    };
+    rules(one) == rules(other)
 }
 
 /// A place, for people.

@@ -19,6 +19,7 @@ mod evidence;
 #[cfg(test)]
 mod fake;
 mod fit;
+mod interface;
 mod meter;
 mod neighbour;
 mod options;

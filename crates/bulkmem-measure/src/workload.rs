@@ -2,17 +2,18 @@
 //! with reading back, or beside a neighbour.
 
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
+use std::slice::from_raw_parts;
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Choice, Cost};
-use bulkmem::{Bulk, Operation, Threads};
+use bulkmem::{Bulk, Operation};
 
 use crate::arena::{Arena, Stretch};
 use crate::clock::Clock;
 use crate::counters::{Counters, Counts};
+use crate::interface;
 use crate::meter::{Cell, Meter, Sample};
 use crate::neighbour::Neighbour;
 use crate::positions::Wander;
@@ -255,7 +256,7 @@ pub(crate) fn direct(workloads: &mut Workloads, cell: &Cell, choice: &Choice) ->
     let Choice { method, parameters } = *choice;
     if cell.condition.threads > 1 {
         let bulk = Bulk::new().method(cell.operation, *choice).ok()?;
-        return Some(shared(workloads, cell, method.name, parameters, bulk));
+        return Some(interface::shared(workloads, cell, method.name, parameters, bulk));
     }
     // SAFETY (of the four calls below): the ranges lie in the arena, source and destination apart; the caller's
     // choices come from the table, are available here, and their parameters fit.
@@ -292,40 +293,6 @@ pub(crate) fn direct(workloads: &mut Workloads, cell: &Cell, choice: &Choice) ->
         }
     };
     Some(sample)
-}
-
-/// Goes through the public interface, with as many threads as the cell says.
-pub(crate) fn shared(
-    workloads: &mut Workloads,
-    cell: &Cell,
-    name: &'static str,
-    parameters: Parameters,
-    bulk: Bulk<'_>,
-) -> Sample {
-    let bulk = match NonZeroUsize::new(cell.condition.threads) {
-        Some(threads) if threads.get() > 1 => bulk.threads(Threads::Exactly(threads)),
-        _ => bulk,
-    };
-    let operation = cell.operation;
-    workloads.run(cell, name, parameters, move |dst, src, length| {
-        // SAFETY: the ranges lie in the arena, source and destination apart; nobody else uses them meanwhile.
-        let (dst, src) =
-            unsafe { (std::slice::from_raw_parts_mut(dst, length), std::slice::from_raw_parts(src, length)) };
-        let done = match operation {
-            Operation::Clear => {
-                bulk.clear(dst);
-                Ok(())
-            }
-            Operation::Fill => {
-                bulk.fill(dst, FILL_BYTE);
-                Ok(())
-            }
-            Operation::Copy => bulk.copy(dst, src),
-            Operation::Persist => bulk.persist(dst, src),
-            Operation::Flush => bulk.flush(dst),
-        };
-        done.expect("the lengths are equal, and only what this architecture can do is measured");
-    })
 }
 
 impl Meter<Choice> for Workloads {
@@ -372,7 +339,7 @@ unsafe impl Sync for Sendable {}
 /// Reads a range of the arena once, as fast as plain code reads.
 pub(crate) fn read(start: *const u8, length: usize) {
     // SAFETY: the range lies in the arena, which is initialized; nobody writes while it is read.
-    let bytes = unsafe { std::slice::from_raw_parts(start, length) };
+    let bytes = unsafe { from_raw_parts(start, length) };
     let (words, rest) = bytes.as_chunks::<8>();
     // Several sums, so that the additions do not wait for each other.
     let (groups, last) = words.as_chunks::<8>();
