@@ -13,7 +13,7 @@ bulkmem=$TARGET_DIR/release/bulkmem
 
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
-"$bulkmem" man --output "$pages"
+"$bulkmem" man --output "$pages" >/dev/null
 for shell in bash zsh fish; do
     "$bulkmem" completions "$shell" >"$pages/bulkmem.$shell"
 done
