@@ -19,7 +19,7 @@ test: ## Run every test; say what was skipped and why
 lint: ## Check format, lints, documentation, scripts and conventions
 	@scripts/lint.sh
 
-bench: ## Judge this machine's choices against every method and peer, as ratios within one run
+bench: ## Check the promises on this machine (five minutes): ratios to every method and peer within one run
 	@scripts/bench.sh
 
 install: ## Install the command, its manual pages and completions under PREFIX (default /usr/local)
