@@ -41,9 +41,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure this machine and write its profile, which the library then follows
+    // These two say what they are at length, each at its arguments.
     Calibrate(CalibrateArgs),
-    /// Compare the policy's choice with every method and with other libraries
     Bench(BenchArgs),
     /// Show what this machine has, and which profile or defaults serve
     Info(InfoArgs),
@@ -74,7 +73,7 @@ pub(crate) struct CalibrateArgs {
     /// Take ten minutes: more lengths, more parameters, more samples
     #[arg(long)]
     pub(crate) thorough: bool,
-    /// Only these operations [default: all]
+    /// Only these operations [default: all]; the profile says nothing of the others then, and the defaults serve
     #[arg(long, value_name = "OPERATION", value_delimiter = ',', value_parser = operation())]
     pub(crate) op: Vec<Operation>,
     /// The largest length to measure [default: 1G; with --thorough 4G]

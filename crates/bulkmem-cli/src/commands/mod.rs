@@ -36,7 +36,19 @@ pub(crate) fn run(cli: Cli) -> Outcome {
 /// A measurement that could not be made: bad options are bad usage.
 fn measure_failure(error: MeasureError) -> Failure {
     match error {
-        MeasureError::Option { .. } | MeasureError::Method { .. } => Failure::usage(error),
+        MeasureError::Option { option, reason } => {
+            let option = match option {
+                "budget" => "--budget",
+                "operations" => "--op",
+                "intents" => "--intent",
+                "lengths" => "--size",
+                "threads" => "--threads",
+                "max_length" => "the largest size",
+                other => other,
+            };
+            Failure::usage(format!("{option}: {reason}"))
+        }
+        MeasureError::Method { .. } => Failure::usage(error),
         _ => Failure::new(error),
     }
 }
