@@ -95,7 +95,10 @@ pub(super) fn fastest(row: &Row, previous: Option<&Key>) -> Option<Pick> {
     let best = open.first()?;
     if let Some(plain) = c_library {
         let threshold = noise(best.figures, plain.figures, &places);
-        if plain.score <= best.score + threshold.ln_1p() {
+        // Where the neighbouring length's choice holds its lead, to leave it for the C library would be a change that
+        // no gain speaks for.
+        let leads = open.iter().any(|other| Some(other.key) == previous && other.score < plain.score);
+        if plain.score <= best.score + threshold.ln_1p() && !leads {
             return Some(Pick { key: plain.key.clone(), reason: stays(plain, &scored) });
         }
     }
