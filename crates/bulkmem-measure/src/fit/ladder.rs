@@ -86,11 +86,12 @@ fn crossing(rows: &BTreeMap<u64, Row>, lower: (u64, &Key), upper: (u64, &Key)) -
             .sum::<f64>()
             / places.len() as f64;
         let barred = plain.is_some_and(|plain| {
-            places.iter().any(|place| {
-                plain.0.0.contains_key(place)
-                    && plain.1.0.contains_key(place)
-                    && between(new_ends, place, share) > between(plain, place, share) + NOISE.ln_1p()
-            })
+            let compared = places.iter().filter(|place| common(new_ends, plain, place));
+            let gains: Vec<f64> = compared
+                .map(|place| between(plain, place, share) - between(new_ends, place, share))
+                .collect();
+            let allowed = pick::allowed_loss(gains.iter().copied()).max(NOISE.ln_1p());
+            gains.iter().any(|gain| *gain < -allowed)
         });
         gain > 0.0 && !barred
     };

@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn no_choice_is_dominated_and_none_is_slower_than_the_c_library(figures in any_table()) {
+    fn no_choice_is_dominated_and_none_loses_much_to_the_c_library(figures in any_table()) {
         let lengths: std::collections::BTreeSet<u64> = figures.iter().map(|figure| figure.length).collect();
         for length in lengths {
             let choice = throughput(&figures, length);
@@ -275,8 +275,12 @@ proptest! {
                 let better = !other_times.is_empty() && other_times.iter().all(|(place, ns)| ns * 1.26 < own[place]);
                 prop_assert!(!better, "{} everywhere faster than {} at {}", other, choice, length);
             }
-            for (place, ns) in times(&figures, "c_library", length) {
-                prop_assert!(own[&place] <= ns * 1.030_001, "{} slower than c_library at {}", choice, length);
+            // By no more than the noise, or an eighth of the largest gain.
+            let plain = times(&figures, "c_library", length);
+            let most = plain.iter().map(|(place, ns)| (ns / own[place]).ln()).fold(0.0, f64::max);
+            for (place, ns) in plain {
+                let allowed = 1.030_001_f64.max((most / 8.0).exp() * 1.000_001);
+                prop_assert!(own[&place] <= ns * allowed, "{} slower than c_library at {}", choice, length);
             }
         }
     }
