@@ -66,6 +66,11 @@ impl Meter<(Trial, bool)> for Contest<'_> {
     fn sample(&mut self, cell: &Cell, (trial, _): &(Trial, bool)) -> Sample {
         let none = Parameters::default();
         match trial {
+            // A user's call of memset goes through no table.
+            Trial::Direct(choice) if choice.method == method::c_library() && cell.condition.threads == 1 => {
+                let sample = interface::c_library(&mut self.workloads, cell, choice.method.name);
+                sample.unwrap_or_else(|| self.workloads.sample(cell, choice))
+            }
             Trial::Direct(choice) => self.workloads.sample(cell, choice),
             Trial::Policy(_, Intent::Throughput) if self.global && cell.condition.threads == 1 => {
                 interface::plain(&mut self.workloads, cell, "policy")

@@ -29,6 +29,27 @@ pub(crate) fn plain(workloads: &mut Workloads, cell: &Cell, name: &'static str) 
     through(workloads, cell, name, Parameters::default(), &Plain)
 }
 
+/// Calls the C library as users do; `None` for an operation that it does not have.
+pub(crate) fn c_library(workloads: &mut Workloads, cell: &Cell, name: &'static str) -> Option<Sample> {
+    let none = Parameters::default();
+    // SAFETY (of the calls below): the ranges lie in the arena, source and destination apart.
+    Some(match cell.operation {
+        Operation::Clear => workloads.run(cell, name, none, |dst, _, length| {
+            // SAFETY: see above.
+            unsafe { libc::memset(dst.cast(), 0, length) };
+        }),
+        Operation::Fill => workloads.run(cell, name, none, |dst, _, length| {
+            // SAFETY: see above.
+            unsafe { libc::memset(dst.cast(), FILL_BYTE.into(), length) };
+        }),
+        Operation::Copy => workloads.run(cell, name, none, |dst, src, length| {
+            // SAFETY: see above.
+            unsafe { libc::memcpy(dst.cast(), src.cast(), length) };
+        }),
+        Operation::Persist | Operation::Flush => return None,
+    })
+}
+
 /// The operations as safe functions, each compiled into the loop that times it.
 trait Interface {
     fn clear(&self, dst: &mut [u8]);
