@@ -112,8 +112,8 @@ pub struct Overall {
     pub ratio_to_best_peer: Option<f64>,
     /// That peer.
     pub best_peer: Option<String>,
-    /// The choice's time divided by that of the best method in hindsight, minus 1. Only methods that are in none of the
-    /// conditions slower than the C library (by more than 3 %) could have been chosen.
+    /// The choice's time divided by that of the best method in hindsight, minus 1: of those that [`fit`](crate::fit())
+    /// could choose, which lose to the C library in no condition, or little beside what they gain in another.
     pub regret: Option<f64>,
     /// That method.
     pub best_method: Option<String>,

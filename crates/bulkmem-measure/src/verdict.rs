@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bulkmem::{Intent, Operation};
 
-use crate::fit::NOISE as SLOWER;
+use crate::fit::{NOISE, allowed_loss};
 use crate::report::{BenchRow, Contestant, Kind, Overall, RegretSummary};
 use crate::stats::geometric_mean;
 
@@ -73,15 +73,16 @@ fn weigh(length: u64, intent: Intent, threads: usize, place: &Place<'_>) -> Opti
             .min_by(|a, b| a.1.total_cmp(&b.1))
     };
     let plain = place.values().find(|(contestant, _)| is_c_library(contestant)).map(|(_, times)| times);
-    let keeps_promise = |times: &Times| {
-        plain.is_none_or(|plain| {
-            times.iter().all(|(key, ns)| plain.get(key).is_none_or(|plain| *ns <= plain * (1.0 + SLOWER)))
-        })
+    // By the rule that fitting goes by.
+    let could_be_chosen = |times: &Times| {
+        let gain = |(key, ns): (&(bool, bool), &f64)| Some((plain?.get(key)? / ns).ln());
+        let allowed = allowed_loss(times.iter().filter_map(gain)).max(NOISE.ln_1p());
+        times.iter().filter_map(gain).all(|gain| gain >= -allowed)
     };
     let own = mean(chosen)?;
     let peer = least(&|contestant, _| contestant.baseline);
     let best = least(&|contestant, times| {
-        is_c_library(contestant) || (contestant.kind == Kind::Method && keeps_promise(times))
+        is_c_library(contestant) || (contestant.kind == Kind::Method && could_be_chosen(times))
     });
     Some(Overall {
         length,

@@ -2,7 +2,8 @@
 //!
 //! At each measured length the choice has the least geometric mean of its times over the conditions (aligned or
 //! not, warm or cold, threads), among those that are in no condition slower than the C library by more than the
-//! noise, or by more than an eighth of what they gain in another (as logarithms: 2.6 times as fast for 0.9 times). A gain inside the noise changes nothing: the C library stays, then the neighbouring length's choice.
+//! noise, or by more than an eighth of what they gain in another (as logarithms: 2.6 times as fast for 0.9 times).
+//! A gain inside the noise changes nothing: the C library stays, then the neighbouring length's choice.
 
 mod ladder;
 mod pick;
@@ -16,8 +17,8 @@ use bulkmem::policy::{Cost, Figure, Rule, Saturation};
 use bulkmem::{Intent, Operation};
 
 use ladder::Step;
-pub(crate) use pick::NOISE;
 use pick::Pick;
+pub(crate) use pick::{NOISE, allowed_loss};
 use table::{Key, Row};
 
 /// The cost by which an intent is judged.

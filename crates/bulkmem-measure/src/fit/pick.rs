@@ -68,7 +68,7 @@ fn least_noise(a: &Figures, b: &Figures, places: &[Place]) -> f64 {
 
 /// What a method that gains so much over the C library, in one condition after the other, may lose in another. All
 /// are logarithms.
-pub(super) fn allowed_loss(gains: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn allowed_loss(gains: impl Iterator<Item = f64>) -> f64 {
     LOSS_PER_GAIN * gains.fold(0.0, f64::max)
 }
 
