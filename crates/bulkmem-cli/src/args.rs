@@ -124,7 +124,8 @@ pub(crate) enum Subject {
 #[command(after_long_help = "\
 JSON: `evidence` (machine, date, commit), `operation`, `policy`, `rows` (each with `length`, `intent`, `cost`, \
 `condition`, `contestant`, `median_ns`, `quartiles_ns`, `samples`, `gb_per_s`, `ratio_to_best_peer`, `regret`), `regret`, \
-`choosing`, `notes`, `complete`. Of targets: `evidence`, `policy`, `targets` (each with `what`, `bound`, `unit`, `measured`, \
+`overall` (each length over the conditions: `length`, `intent`, `threads`, `conditions`, `ratio_to_best_peer`, `best_peer`, \
+`regret`, `best_method`), `choosing`, `notes`, `complete`. Of targets: `evidence`, `policy`, `targets` (each with `what`, `bound`, `unit`, `measured`, \
 `met`, `note`), `notes`, `complete`.")]
 pub(crate) struct BenchArgs {
     /// What to compare

@@ -8,9 +8,12 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use bulkmem::Operation;
-use bulkmem_measure::{Alignment, BenchOptions, BenchReport, Methods, Temperature, bench, regret};
+use bulkmem_measure::{
+    Alignment, BenchOptions, BenchReport, MeasureError, Methods, Overall, Temperature, bench, regret,
+};
+use serde::Serialize;
 
-use super::{Outcome, measure_failure};
+use super::{Outcome, measure_failure, nothing_measured};
 use crate::args::{BenchArgs, Subject};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
@@ -38,10 +41,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     drop(progress);
     let report = match report {
         Ok(report) => report,
-        Err(bulkmem_measure::MeasureError::Interrupted) => {
-            output::note("interrupted before anything was measured")?;
-            return Ok(Exit::Interrupted);
-        }
+        Err(MeasureError::Interrupted) => return nothing_measured(&stop),
         Err(error) => return Err(measure_failure(error)),
     };
     if let Some(csv) = csv {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         })?;
     }
     if args.json {
-        output::print_json(&report)?;
+        output::print_json(&Document { overall: report.overall(), report: &report })?;
     } else if args.csv.as_deref() != Some(Path::new("-")) {
         output::print(&table::text(&report, output::width()))?;
     }
@@ -60,6 +60,14 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         return Ok(Exit::Interrupted);
     }
     Ok(Exit::Done)
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    report: &'a BenchReport,
+    overall: Vec<Overall>,
 }
 
 fn options(args: &BenchArgs, operation: Operation) -> BenchOptions {

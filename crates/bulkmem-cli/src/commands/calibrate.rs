@@ -10,7 +10,7 @@ use bulkmem_measure::{CalibrateOptions, MeasureError, calibrate};
 use serde::Serialize;
 
 use super::choices::{self, ChoiceRow};
-use super::{Outcome, measure_failure};
+use super::{Outcome, measure_failure, nothing_measured};
 use crate::args::CalibrateArgs;
 use crate::failure::{Exit, Failure, chain};
 use crate::output::{self, FAINT, Progress, duration, styled};
@@ -41,10 +41,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     drop(progress);
     let profile = match measured {
         Ok(profile) => profile,
-        Err(MeasureError::Interrupted) => {
-            output::note("interrupted before anything was measured; nothing was written")?;
-            return Ok(Exit::Interrupted);
-        }
+        Err(MeasureError::Interrupted) => return nothing_measured(&stop),
         Err(error) => return Err(measure_failure(error)),
     };
     let saved = target.as_deref().map(|target| save_to(target, &profile)).transpose();

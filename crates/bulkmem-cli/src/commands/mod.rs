@@ -11,10 +11,13 @@ mod methods;
 mod report;
 mod targets;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bulkmem_measure::MeasureError;
 
 use crate::args::{Cli, Command};
 use crate::failure::{Exit, Failure};
+use crate::output;
 
 /// How a command ends.
 type Outcome = Result<Exit, Failure>;
@@ -31,6 +34,15 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
+}
+
+/// A measurement that ended before anything was measured: because the user said so, or because the time was up.
+fn nothing_measured(stop: &AtomicBool) -> Outcome {
+    if stop.load(Ordering::Relaxed) {
+        output::note("interrupted before anything was measured")?;
+        return Ok(Exit::Interrupted);
+    }
+    Err(Failure::new("the time was up before anything was measured").help("give more: --budget TIME"))
 }
 
 /// A measurement that could not be made: bad options are bad usage.

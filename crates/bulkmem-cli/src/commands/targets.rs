@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bulkmem_measure::{Bound, MeasureError, Target, TargetOptions, TargetReport, Unit, targets};
 
-use super::{Outcome, measure_failure};
+use super::{Outcome, measure_failure, nothing_measured};
 use crate::args::BenchArgs;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
@@ -38,10 +38,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     drop(progress);
     let report = match report {
         Ok(report) => report,
-        Err(MeasureError::Interrupted) => {
-            output::note("interrupted before anything was measured")?;
-            return Ok(Exit::Interrupted);
-        }
+        Err(MeasureError::Interrupted) => return nothing_measured(&stop),
         Err(error) => return Err(measure_failure(error)),
     };
     if args.json {

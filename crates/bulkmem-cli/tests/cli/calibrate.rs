@@ -15,7 +15,7 @@ use predicates::str::contains;
 use crate::home::{Home, assert_fits, keys};
 
 /// Enough to choose something, in little time.
-const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "1s"];
+const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
 /// More than a test waits for.
 const LONG: [&str; 7] = ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s"];
 

@@ -61,7 +61,7 @@ pub(super) fn never_below(reports: &[BenchReport]) -> Vec<Target> {
     // No choice knows whether its ranges are in the cache, and what is best warm may be worst cold.
     let together = overall(reports).filter_map(|(report, whole)| {
         let peer = whole.best_peer?;
-        let note = format!("{} of {} bytes, against {peer}", report.operation, whole.length);
+        let note = format!("{} of {}, against {peer}", report.operation, bytes(whole.length));
         Some((whole.ratio_to_best_peer?, note))
     });
     vec![
@@ -74,7 +74,7 @@ pub(super) fn regret(reports: &[BenchReport]) -> Vec<Target> {
     let places: Vec<Place> = overall(reports)
         .filter_map(|(report, whole)| {
             let best = whole.best_method?;
-            let note = format!("{} of {} bytes, where {best} was best", report.operation, whole.length);
+            let note = format!("{} of {}, where {best} was best", report.operation, bytes(whole.length));
             Some((whole.regret?, note))
         })
         .collect();

@@ -220,8 +220,11 @@ fn parts(max_length: u64) -> Vec<Part> {
         methods: Methods::Named(Vec::new()),
         ..BenchOptions::new(operation)
     };
+    // No choice knows its condition, so it is judged over all of them.
     let between = |operation| BenchOptions {
-        lengths: up_to(&[64, GIB.min(max_length)]),
+        lengths: vec![64, max_length.min(256 * MIB)],
+        alignment: Alignment::Both,
+        temperature: Temperature::Both,
         ..BenchOptions::new(operation)
     };
     let stream = |operation| BenchOptions {
@@ -246,7 +249,7 @@ fn parts(max_length: u64) -> Vec<Part> {
             run: regret,
             benches: [Operation::Clear, Operation::Copy, Operation::Persist].map(between).to_vec(),
             judge: judge::regret,
-            weight: 3.0,
+            weight: 4.0,
         },
         Part {
             run: bench,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bulkmem::Intent;
 use bulkmem::policy::Condition;
-use bulkmem_measure::{BenchReport, BenchRow, Kind};
+use bulkmem_measure::{BenchReport, BenchRow, Kind, Overall};
 
 use crate::figures::{describe_condition, describe_cost, describe_parameters};
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, exact_size, rate, ratio, styled, wrapped};
@@ -30,6 +30,19 @@ pub(super) fn text(report: &BenchReport, width: usize) -> String {
             text.push('\n');
         }
         text += &verdicts(&rows).render(width);
+        text.push('\n');
+    }
+    let overall = report.overall();
+    if overall.iter().any(|place| place.conditions > 1) {
+        let why = "A choice knows neither where its ranges start nor whether they are in the cache. So it is judged over \
+                   all the conditions above, by the geometric mean of the times.";
+        _ = writeln!(
+            text,
+            "{}\n{}\n",
+            styled(HEADING, "Taken together"),
+            styled(FAINT, wrapped(why, "", width))
+        );
+        text += &together(&overall).render(width);
         text.push('\n');
     }
     if report.rows.iter().any(|row| row.contestant.baseline) {
@@ -145,6 +158,33 @@ fn verdicts(rows: &[&BenchRow]) -> Table {
             rate(row.length, row.median_ns),
             ratio(row.ratio_to_best_peer.unwrap_or(f64::NAN)),
             row.regret.map_or("–".to_owned(), percent),
+        ]);
+    }
+    table
+}
+
+/// A line for each length: how the choice did over all conditions.
+fn together(overall: &[Overall]) -> Table {
+    let mut table = Table::new([
+        Column::right("length"),
+        Column::left("intent"),
+        Column::right("threads"),
+        Column::right("conditions").optional(1),
+        Column::right("× best peer"),
+        Column::left("which is").optional(2),
+        Column::right("regret"),
+        Column::left("where best was").optional(3),
+    ]);
+    for place in overall {
+        table.row([
+            exact_size(place.length),
+            place.intent.to_string(),
+            place.threads.to_string(),
+            place.conditions.to_string(),
+            ratio(place.ratio_to_best_peer.unwrap_or(f64::NAN)),
+            place.best_peer.clone().unwrap_or_default(),
+            place.regret.map_or("–".to_owned(), percent),
+            place.best_method.clone().unwrap_or_default(),
         ]);
     }
     table
