@@ -45,7 +45,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         Err(error) => return Err(measure_failure(error)),
     };
     let saved = target.as_deref().map(|target| save_to(target, &profile)).transpose();
-    show(args, &profile, target.as_deref().filter(|_| saved.is_ok()))?;
+    let shown = show(args, &profile, target.as_deref().filter(|_| saved.is_ok()));
+    // That it could not be kept matters more than that it could not be shown.
     saved?;
     if stop.load(Ordering::Relaxed) && !profile.provenance.complete {
         output::note(
@@ -53,7 +54,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         )?;
         return Ok(Exit::Interrupted);
     }
-    Ok(Exit::Done)
+    shown.map(|()| Exit::Done)
 }
 
 fn options(args: &CalibrateArgs) -> CalibrateOptions {
