@@ -180,7 +180,7 @@ fn measure<M: Meter<Choice>>(
             ranked = search::explore(session, &field, &candidates, searched);
         }
         finals(session, setting, operation, length, &ranked, ledger, deadline);
-        candidates = search::seeds(&ranked, lengths.get(index + 1).copied().unwrap_or(length));
+        candidates = search::seeds(&ranked, lengths.get(index + 1).copied().unwrap_or(length), operation);
     }
     let changes = until(LENGTHS_SHARE + (1.0 - LENGTHS_SHARE) * CHANGES_SHARE);
     refine(session, setting, operation, ledger, changes);

@@ -66,10 +66,11 @@ impl Setting {
         self.single(operation, length).into_iter().filter(|condition| condition.aligned).collect()
     }
 
-    /// The conditions that finalists are measured in.
+    /// The conditions that finalists are measured in. Several threads only where starting them, which may take the
+    /// kernel until its next tick, does not drown the difference between methods.
     pub(crate) fn final_conditions(&self, operation: Operation, length: u64) -> Vec<Condition> {
         let mut conditions = self.single(operation, length);
-        if self.threads > 1 && length >= SHORTEST_THREADED {
+        if self.threads > 1 && length >= LONG {
             conditions.push(self.threaded(operation, length, self.threads));
         }
         conditions

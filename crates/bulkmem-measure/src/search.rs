@@ -201,12 +201,12 @@ fn with(mut choice: Choice, knob: &str, value: u32) -> Choice {
     choice
 }
 
-/// The candidates to start the next length with: the best of each method in the order of this length's ranking.
-/// Where samples take long, only those that are not far behind.
-pub(crate) fn seeds(ranked: &[Ranked], next_length: u64) -> Vec<Choice> {
+/// The candidates to start the next length with: the best of each method in the order of this length's ranking, then
+/// all other methods, for what is hopeless in the cache may be the best past it. Where samples take long the order
+/// stays as it is, and only those that are not far behind go on.
+pub(crate) fn seeds(ranked: &[Ranked], next_length: u64, operation: Operation) -> Vec<Choice> {
     let Some(best) = ranked.first().map(Ranked::score) else { return Vec::new() };
-    // Just past the caches the order may turn; further up it stays.
-    let behind = if next_length >= LONG { HOPELESS } else { 4.0 };
+    let few = next_length >= LONG;
     let mut seeds: Vec<Choice> = Vec::new();
     let mut sparing = 0;
     for entry in ranked {
@@ -214,9 +214,17 @@ pub(crate) fn seeds(ranked: &[Ranked], next_length: u64) -> Vec<Choice> {
             continue;
         }
         let spares = spares_cache(&entry.choice) && sparing < SPARING;
-        if entry.score() <= best + behind.ln() || spares || entry.choice.method == method::c_library() {
+        let near = entry.score() <= best + HOPELESS.ln();
+        if !few || near || spares || entry.choice.method == method::c_library() {
             sparing += usize::from(spares);
             seeds.push(entry.choice);
+        }
+    }
+    if !few {
+        for choice in every_method(operation) {
+            if seeds.iter().all(|seed| seed.method != choice.method) {
+                seeds.push(choice);
+            }
         }
     }
     seeds

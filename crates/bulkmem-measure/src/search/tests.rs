@@ -104,8 +104,17 @@ fn the_c_library_and_the_best_by_condition_reach_the_finals() {
 fn what_leaves_the_cache_alone_is_kept_for_stream() {
     let slow = |choice: &Choice| spares_cache(choice);
     let (ranked, _) = explored(|_, choice| if slow(choice) { 1000.0 } else { 100.0 }, AMPLE);
-    let seeds = seeds(&ranked, 8192);
+    let seeds = seeds(&ranked, 2 * LONG, Operation::Clear);
     let sparing = seeds.iter().filter(|choice| slow(choice)).count();
     let available = every_method(Operation::Clear).iter().filter(|choice| slow(choice)).count();
     assert_eq!(sparing, available.min(SPARING));
+}
+
+#[test]
+fn what_is_hopeless_at_one_length_is_tried_again_at_the_next() {
+    let answer = |_: &Cell, choice: &Choice| if choice.method == method::c_library() { 1.0 } else { 100.0 };
+    let (ranked, _) = explored(answer, AMPLE);
+    let all = every_method(Operation::Clear).len();
+    assert_eq!(seeds(&ranked, LONG / 4, Operation::Clear).len(), all);
+    assert!(seeds(&ranked, LONG, Operation::Clear).len() < all, "where samples take long the order stays");
 }

@@ -229,7 +229,7 @@ pub(super) trait FlushLine {
     unsafe fn flush(at: *const u8);
 }
 
-/// CLFLUSH: writes back and evicts; ordered after earlier stores to the line and other CLFLUSH.
+/// CLFLUSH: writes back and evicts; ordered on Intel, by a fence on AMD.
 pub(super) struct Clflush;
 /// CLFLUSHOPT: writes back and evicts; weakly ordered.
 pub(super) struct Clflushopt;
