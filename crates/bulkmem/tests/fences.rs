@@ -47,10 +47,9 @@ mod x86_64 {
 
     /// The flows of a row's unfenced and fenced functions.
     fn flows(method: &'static Method, operation: Operation) -> Result<[Flow; 2], Failed> {
-        let flush_is_weak = method.ordering == Ordering::Weak;
         let [unfenced, fenced] = [false, true].map(|fenced| {
             let function = Case { fenced, ..Case::new(method, operation) }.function();
-            Flow::from(function.address(), flush_is_weak)
+            Flow::from(function.address())
         });
         let flows = [unfenced?, fenced?];
         if flows.iter().any(|flow| !flow.returns) {
@@ -147,11 +146,11 @@ mod x86_64 {
             ("checker::a_locked_instruction_is_a_fence", a_locked_instruction_is_a_fence),
             ("checker::a_computed_jump_is_refused", a_computed_jump_is_refused),
             ("checker::a_call_through_a_register_is_refused", a_call_through_a_register_is_refused),
-            ("checker::flushes_are_weak_when_the_row_says_so", flushes_are_weak_when_the_row_says_so),
+            ("checker::flushes_are_weak", flushes_are_weak),
         ];
 
-        fn pending(function: unsafe extern "C" fn(), flush_is_weak: bool) -> Result<bool, String> {
-            Flow::from(function as *const (), flush_is_weak).map(|flow| flow.returns_pending)
+        fn pending(function: unsafe extern "C" fn()) -> Result<bool, String> {
+            Flow::from(function as *const ()).map(|flow| flow.returns_pending)
         }
 
         fn expect(found: Result<bool, String>, expected: bool) -> Result<(), Failed> {
@@ -164,7 +163,7 @@ mod x86_64 {
         }
 
         fn one_branch_without_a_fence() -> Result<(), Failed> {
-            expect(pending(forgetful_branch, false), true)
+            expect(pending(forgetful_branch), true)
         }
 
         #[unsafe(naked)]
@@ -173,7 +172,7 @@ mod x86_64 {
         }
 
         fn a_fence_before_the_loop_is_none() -> Result<(), Failed> {
-            expect(pending(fence_first, false), true)
+            expect(pending(fence_first), true)
         }
 
         #[unsafe(naked)]
@@ -197,9 +196,9 @@ mod x86_64 {
         }
 
         fn fences_in_callees_and_behind_tail_calls_count() -> Result<(), Failed> {
-            expect(pending(fence_by_call, false), false)?;
-            expect(pending(fence_by_tail_call, false), false)?;
-            expect(pending(store_by_call, false), true)
+            expect(pending(fence_by_call), false)?;
+            expect(pending(fence_by_tail_call), false)?;
+            expect(pending(store_by_call), true)
         }
 
         #[unsafe(naked)]
@@ -208,7 +207,7 @@ mod x86_64 {
         }
 
         fn a_locked_instruction_is_a_fence() -> Result<(), Failed> {
-            expect(pending(locked, false), false)
+            expect(pending(locked), false)
         }
 
         #[unsafe(naked)]
@@ -217,7 +216,7 @@ mod x86_64 {
         }
 
         fn a_computed_jump_is_refused() -> Result<(), Failed> {
-            match pending(computed_jump, false) {
+            match pending(computed_jump) {
                 Err(error) if error.contains("computed address") => Ok(()),
                 other => Err(format!("{other:?}").into()),
             }
@@ -229,7 +228,7 @@ mod x86_64 {
         }
 
         fn a_call_through_a_register_is_refused() -> Result<(), Failed> {
-            match pending(through_a_register, false) {
+            match pending(through_a_register) {
                 Err(error) if error.contains("register") => Ok(()),
                 other => Err(format!("{other:?}").into()),
             }
@@ -241,9 +240,8 @@ mod x86_64 {
             unsafe { asm!("clflush [rsp]", options(nostack, preserves_flags)) }
         }
 
-        fn flushes_are_weak_when_the_row_says_so() -> Result<(), Failed> {
-            expect(pending(flush_only, false), false)?;
-            expect(pending(flush_only, true), true)
+        fn flushes_are_weak() -> Result<(), Failed> {
+            expect(pending(flush_only), true)
         }
     }
 }

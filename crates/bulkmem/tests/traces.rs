@@ -141,7 +141,7 @@ mod x86_64 {
         Err(format!("declared {:?}, but something was pending: {unfenced_pending}", method.ordering).into())
     }
 
-    /// Every byte of the range has left the cache, and a fence came after (for CLFLUSH none is needed).
+    /// Every byte of the range has left the cache, and a fence came after.
     fn every_byte_is_durable_at_the_end(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let memory = Memory::new(1 << 14);
         let before = if operation == Operation::Flush { State::Cached } else { State::Untouched };
@@ -204,7 +204,13 @@ mod x86_64 {
         };
         let trace = Trace::record(LIMIT, Features::empty(), || flush(LINE))?;
         assert_eq!(Watched::follow(&trace, range.clone(), State::Cached)?.worst(), Some((0, State::Cached)));
-        let trace = Trace::record(LIMIT, Features::empty(), || [0, LINE].into_iter().for_each(flush))?;
+        let both = || [0, LINE].into_iter().for_each(flush);
+        let trace = Trace::record(LIMIT, Features::empty(), both)?;
+        assert_eq!(Watched::follow(&trace, range.clone(), State::Cached)?.worst(), Some((0, State::Pending)));
+        let trace = Trace::record(LIMIT, Features::empty(), || {
+            both();
+            method::fence();
+        })?;
         assert_eq!(Watched::follow(&trace, range, State::Cached)?.worst(), Some((0, State::Durable)));
         Ok(())
     }

@@ -48,7 +48,6 @@ pub struct Flow {
 
 struct Walker<'i> {
     image: &'i Image,
-    flush_is_weak: bool,
     instructions: BTreeMap<u64, Instruction>,
     imports: Vec<String>,
     /// With what states a function returns, by its start and the state it is called in; `None` while it is walked.
@@ -62,26 +61,21 @@ enum Target {
 }
 
 impl Flow {
-    /// Walks all paths from a function. CLFLUSH counts as weak if `flush_is_weak`: for rows that are declared so.
+    /// Walks all paths from a function.
     ///
     /// # Errors
     /// What could not be followed, and where.
-    pub fn from(function: *const (), flush_is_weak: bool) -> Result<Flow, String> {
+    pub fn from(function: *const ()) -> Result<Flow, String> {
         let image = Image::current()?;
-        let mut walker = Walker {
-            image,
-            flush_is_weak,
-            instructions: BTreeMap::new(),
-            imports: Vec::new(),
-            summaries: HashMap::new(),
-        };
+        let mut walker =
+            Walker { image, instructions: BTreeMap::new(), imports: Vec::new(), summaries: HashMap::new() };
         let start = function as u64;
         if !image.is_code(start) {
             return Err(format!("{start:#x} is not code of this executable"));
         }
         let States(states) = walker.walk(start, States::CLEAN)?;
         let Walker { instructions, imports, .. } = walker;
-        let weak = instructions.values().filter(|it| is_weak(it, flush_is_weak)).copied().collect();
+        let weak = instructions.values().filter(|it| order(it) == Order::Weak).copied().collect();
         Ok(Flow {
             weak,
             instructions,
@@ -89,14 +83,6 @@ impl Flow {
             returns: states != 0,
             imports,
         })
-    }
-}
-
-fn is_weak(instruction: &Instruction, flush_is_weak: bool) -> bool {
-    match order(instruction) {
-        Order::Weak => true,
-        Order::Flush => flush_is_weak,
-        Order::Plain | Order::Fence => false,
     }
 }
 
@@ -121,7 +107,7 @@ impl Walker<'_> {
                 FlowControl::Next => {
                     let state = match order(&instruction) {
                         Order::Fence => States::CLEAN,
-                        _ if is_weak(&instruction, self.flush_is_weak) => States::PENDING,
+                        _ if order(&instruction) == Order::Weak => States::PENDING,
                         _ => state,
                     };
                     ahead.push((next, state));

@@ -8,10 +8,8 @@ use iced_x86::{CpuidFeature, FastFormatter, Instruction, Mnemonic, OpAccess, OpK
 pub enum Order {
     /// Nothing.
     Plain,
-    /// A store, or a write-back, that others may see after later stores.
+    /// A store, or a write-back, that others may see after later stores. CLFLUSH counts too: only Intel orders it.
     Weak,
-    /// CLFLUSH: ordered among stores and other CLFLUSHes, not among weak ones.
-    Flush,
     /// Everything before it is seen before everything after it.
     Fence,
 }
@@ -21,9 +19,8 @@ pub fn order(instruction: &Instruction) -> Order {
     use Mnemonic::*;
     match instruction.mnemonic() {
         Movnti | Movntdq | Vmovntdq | Movntps | Vmovntps | Movntpd | Vmovntpd | Movntq | Movntss
-        | Movntsd | Maskmovq | Maskmovdqu | Vmaskmovdqu | Clzero | Movdiri | Movdir64b | Clflushopt
-        | Clwb => Order::Weak,
-        Clflush => Order::Flush,
+        | Movntsd | Maskmovq | Maskmovdqu | Vmaskmovdqu | Clzero | Movdiri | Movdir64b | Clflush
+        | Clflushopt | Clwb => Order::Weak,
         Sfence | Mfence => Order::Fence,
         // XCHG with memory locks without a prefix.
         Xchg if has_memory_operand(instruction) => Order::Fence,

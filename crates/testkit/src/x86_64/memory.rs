@@ -80,16 +80,16 @@ impl Watched {
                 self.weak += 1;
                 self.weak_pending += 1;
             }
-            Order::Plain | Order::Flush => {}
+            Order::Plain => {}
         }
         match Effect::of(instruction, registers) {
             Ok(Effect::Clear { line }) => self.store(line..line + LINE, State::Pending),
             Ok(Effect::Move { to, .. }) => self.store(to..to + LINE, State::Pending),
             Ok(Effect::WriteBack { address, .. }) => self.write_back(address, State::Pending),
-            Err(_) if order == Order::Flush => {
+            // Never emulated, as every processor has it.
+            Err(_) if instruction.mnemonic() == Mnemonic::Clflush => {
                 let address = registers.address(instruction, 0).ok_or_else(|| unknown(instruction))?;
-                // It is ordered as stores are, and needs no fence.
-                self.write_back(address, State::Durable);
+                self.write_back(address, State::Pending);
             }
             Err(_) => {
                 let state = if order == Order::Weak { State::Pending } else { State::Cached };
