@@ -176,7 +176,8 @@ pub(crate) struct BenchArgs {
 #[command(after_long_help = "\
 JSON: `bulkmem` (version), `machine`, `instructions` (each with `name`, `available`, `methods`: those that need it), `counters` \
 (`available`, `reason`), `policy` (`basis`: `profile` with `path` and `provenance`, or `defaults` with `microarchitecture`, `why` \
-and `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`).")]
+and `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`), `rules` (each with \
+`operation`, `intent`, `from`, `choice`, `reason`).")]
 pub(crate) struct InfoArgs {
     /// Print JSON
     #[arg(long)]

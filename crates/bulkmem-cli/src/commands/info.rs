@@ -2,7 +2,8 @@
 
 use bulkmem::machine::{Features, Machine};
 use bulkmem::method;
-use bulkmem::policy::{Basis, Origin};
+use bulkmem::policy::{Basis, Choice, Origin, Policy};
+use bulkmem::{Intent, Operation};
 use serde::Serialize;
 
 use super::{Outcome, methods::feature_names};
@@ -23,6 +24,18 @@ pub(super) fn run(args: &InfoArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
+/// All rules, by operation and intent, in rising order of length.
+fn rules(policy: &Policy) -> Vec<InForce> {
+    let ladders =
+        Operation::ALL.into_iter().flat_map(|operation| Intent::ALL.map(|intent| (operation, intent)));
+    ladders
+        .flat_map(|(operation, intent)| {
+            let rules = policy.rules(operation, intent).into_iter();
+            rules.map(move |(from, choice, reason)| InForce { operation, intent, from, choice, reason })
+        })
+        .collect()
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Info<'s> {
@@ -30,7 +43,19 @@ struct Info<'s> {
     machine: &'static Machine,
     instructions: Vec<InstructionSet>,
     policy: &'s Origin,
+    rules: Vec<InForce>,
     counters: Counters,
+}
+
+/// A rule of the policy.
+#[derive(Serialize)]
+struct InForce {
+    operation: Operation,
+    intent: Intent,
+    /// Smallest length it holds for, bytes.
+    from: usize,
+    choice: Choice,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -60,6 +85,7 @@ impl Info<'_> {
             machine: served.machine,
             instructions: Features::all().iter().map(instruction_set).collect(),
             policy: served.policy.origin(),
+            rules: rules(&served.policy),
             counters: Counters { available: reason.is_none(), reason },
         }
     }
@@ -69,7 +95,26 @@ impl Info<'_> {
         let mut text = heading("Machine") + &pairs(&self.machine_rows(), width);
         text += &format!("\n{}{}", heading("Instruction sets"), self.instruction_table().render(width));
         text += &format!("\n{}{}", heading("Policy"), pairs(&self.policy_rows(), width));
-        text
+        text += &format!("\n{}{}", heading("Rules"), self.rule_table().render(width));
+        text + "\n`bulkmem explain` tells the figures behind a rule.\n"
+    }
+
+    fn rule_table(&self) -> Table {
+        let mut table = Table::new([
+            Column::left("operation"),
+            Column::left("intent"),
+            Column::right("from"),
+            Column::left("method").prose(),
+        ]);
+        for rule in &self.rules {
+            table.row([
+                rule.operation.to_string(),
+                rule.intent.to_string(),
+                size(rule.from as u64),
+                rule.choice.to_string(),
+            ]);
+        }
+        table
     }
 
     fn machine_rows(&self) -> Vec<(&'static str, String)> {

@@ -28,7 +28,8 @@ fn it_describes_the_machine_at_every_width() {
 #[test]
 fn json_has_the_documented_keys() {
     let info = Home::with_profile().json(&["info", "--json"]);
-    assert_eq!(keys(&info), ["bulkmem", "counters", "instructions", "machine", "policy"]);
+    assert_eq!(keys(&info), ["bulkmem", "counters", "instructions", "machine", "policy", "rules"]);
+    assert_eq!(keys(&info["rules"][0]), ["choice", "from", "intent", "operation", "reason"]);
     assert_eq!(keys(&info["counters"]), ["available", "reason"]);
     assert_eq!(keys(&info["instructions"][0]), ["available", "methods", "name"]);
     assert_eq!(keys(&info["policy"]), ["basis", "forced", "refused"]);

@@ -4,16 +4,17 @@
 //! again soon (CLWB may keep the line). Not when: nothing has to be durable.
 //! (Mikulas Patocka, "memcpy_flushcache: use cache flushing for larger lengths", 2020.)
 
-use super::entry::{copy_kernel, fill_kernel, weak};
+use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, FlushLine, Flushed, LINE};
 use super::{knobs, walk};
 use crate::machine::Features;
 use crate::method::{Code, Effect, Method, Ordering, Parameters};
 
-/// One row: a width of store and a way to write back. CLFLUSH is ordered on Intel, but AMD's manual promises it only
-/// with a fence behind; so every row here owes one.
+/// One row: a width of store and a way to write back. CLFLUSH brings its own fences (`ordered`), the others owe one
+/// (`weak`).
 macro_rules! flushed {
-    ($module:ident, $name:literal, $width:literal, $store:ident, $flush:ident, $flush_name:literal, $requires:expr $(, #[$feature:meta])?) => {
+    ($module:ident, $name:literal, $width:literal, $store:ident, $flush:ident, $flush_name:literal, $entry:ident,
+     $ordering:ident, $requires:expr $(, #[$feature:meta])?) => {
         mod $module {
             use super::*;
             type Line = Flushed<line::$store, line::$flush>;
@@ -25,12 +26,12 @@ macro_rules! flushed {
                 name: $name,
                 summary: concat!("cached stores of ", $width, " bytes, each line followed by ", $flush_name),
                 effect: Effect::Evicts,
-                ordering: Ordering::Weak,
+                ordering: Ordering::$ordering,
                 requires: $requires,
                 code: Code {
-                    clear: weak!(FillFn, fill, knobs::FLUSHED_FILL),
-                    fill: weak!(FillFn, fill, knobs::FLUSHED_FILL),
-                    persist: weak!(CopyFn, persist, knobs::FLUSHED_COPY),
+                    clear: $entry!(FillFn, fill, knobs::FLUSHED_FILL),
+                    fill: $entry!(FillFn, fill, knobs::FLUSHED_FILL),
+                    persist: $entry!(CopyFn, persist, knobs::FLUSHED_COPY),
                     ..Code::NONE
                 },
             };
@@ -42,11 +43,11 @@ macro_rules! flushed {
 macro_rules! flushed_by_each {
     ($clwb:ident, $clwb_name:literal, $opt:ident, $opt_name:literal, $flush:ident, $flush_name:literal,
      $width:literal, $store:ident, $requires:expr $(, #[$feature:meta])?) => {
-        flushed!($clwb, $clwb_name, $width, $store, Clwb, "CLWB",
+        flushed!($clwb, $clwb_name, $width, $store, Clwb, "CLWB", weak, Weak,
                  $requires.union(Features::CLWB).union(Features::PREFETCHW) $(, #[$feature])?);
-        flushed!($opt, $opt_name, $width, $store, Clflushopt, "CLFLUSHOPT",
+        flushed!($opt, $opt_name, $width, $store, Clflushopt, "CLFLUSHOPT", weak, Weak,
                  $requires.union(Features::CLFLUSHOPT).union(Features::PREFETCHW) $(, #[$feature])?);
-        flushed!($flush, $flush_name, $width, $store, Clflush, "CLFLUSH",
+        flushed!($flush, $flush_name, $width, $store, Clflush, "CLFLUSH", ordered, Ordered,
                  $requires.union(Features::PREFETCHW) $(, #[$feature])?);
     };
 }
@@ -112,9 +113,10 @@ const CLFLUSHOPT: Method = Method {
 };
 const CLFLUSH: Method = Method {
     name: "clflush",
-    summary: "CLFLUSH of each line: written back and evicted, one after another",
+    summary: "CLFLUSH of each line between fences: written back and evicted, one after another",
+    ordering: Ordering::Ordered,
     requires: Features::SSE2,
-    code: Code { flush: weak!(FlushFn, flush::<line::Clflush>, &[]), ..Code::NONE },
+    code: Code { flush: ordered!(FlushFn, flush::<line::Clflush>, &[]), ..Code::NONE },
     ..CLWB
 };
 

@@ -229,7 +229,9 @@ pub(super) trait FlushLine {
     unsafe fn flush(at: *const u8);
 }
 
-/// CLFLUSH: writes back and evicts; ordered on Intel, by a fence on AMD.
+/// CLFLUSH: writes back and evicts, between two MFENCEs. Intel orders CLFLUSH by itself; AMD's manual lets it pass
+/// earlier stores that are still on their way, and later accesses, unless an MFENCE stands on each side. It is the last
+/// resort of processors without CLFLUSHOPT and CLWB, so it may be slow; it may not be wrong.
 pub(super) struct Clflush;
 /// CLFLUSHOPT: writes back and evicts; weakly ordered.
 pub(super) struct Clflushopt;
@@ -237,20 +239,20 @@ pub(super) struct Clflushopt;
 pub(super) struct Clwb;
 
 macro_rules! flush_line {
-    ($name:ident, $op:literal) => {
+    ($name:ident, $($piece:literal),+) => {
         impl FlushLine for $name {
             #[inline(always)]
             unsafe fn flush(at: *const u8) {
                 // SAFETY: the caller vouches for the address and the instruction.
-                unsafe { asm!(concat!($op, " [{}]"), in(reg) at, options(nostack, preserves_flags)) }
+                unsafe { asm!($($piece),+, at = in(reg) at, options(nostack, preserves_flags)) }
             }
         }
     };
 }
 
-flush_line!(Clflush, "clflush");
-flush_line!(Clflushopt, "clflushopt");
-flush_line!(Clwb, "clwb");
+flush_line!(Clflush, "mfence", "clflush [{at}]", "mfence");
+flush_line!(Clflushopt, "clflushopt [{at}]");
+flush_line!(Clwb, "clwb [{at}]");
 
 /// Each line written (or copied) by `L`, then written back by `F`.
 pub(super) struct Flushed<L, F>(std::marker::PhantomData<(L, F)>);
