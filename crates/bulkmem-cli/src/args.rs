@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::commands::BenchCommand;
 use crate::sizes::{size, sizes};
 
 const AFTER: &str = "\
@@ -41,7 +42,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    // These two say what they are at length, each at its arguments.
+    // These two say what they are at their arguments.
     Calibrate(CalibrateArgs),
     Bench(BenchArgs),
     /// Show what this machine has, and which profile or defaults serve
@@ -96,44 +97,28 @@ pub(crate) struct CalibrateArgs {
     pub(crate) budget: Option<Duration>,
 }
 
-/// What to compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Subject {
-    /// Write zeros
-    Clear,
-    /// Write a byte
-    Fill,
-    /// Copy
-    Copy,
-    /// Copy, and make durable
-    Persist,
-    /// Make durable
-    Flush,
-    /// Check every promise of the project against this machine
-    Targets,
+/// Measure memory: each table of the sources as one measurement, and how well the policy chooses
+#[derive(Args, Debug)]
+#[command(subcommand_value_name = "MEASUREMENT", subcommand_help_heading = "Measurements")]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) measurement: BenchCommand,
 }
 
 /// Compare the policy's choice with every method and with other libraries
 ///
 /// Contestants are measured in turns, so that a change of the machine's speed strikes them all; compare the ratios
 /// within one run rather than figures of two runs.
-///
-/// `bench targets` checks what the project promises, up to the largest --size [default: 4G], within --budget [default:
-/// 5m]. A promise that is not kept is a finding, not a failure: it exits with 0.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `evidence` (machine, date, commit), `operation`, `policy`, `rows` (each with `length`, `intent`, `cost`, \
 `condition`, `contestant`, `median_ns`, `quartiles_ns`, `samples`, `gb_per_s`, `ratio_to_best_peer`, `regret`), `regret`, \
 `overall` (each length over the conditions: `length`, `intent`, `threads`, `conditions`, `ratio_to_best_peer`, `best_peer`, \
-`regret`, `best_method`), `choosing`, `notes`, `complete`. Of targets: `evidence`, `policy`, `targets` (each with `what`, `bound`, `unit`, `measured`, \
-`met`, `note`), `notes`, `complete`.")]
-pub(crate) struct BenchArgs {
+`regret`, `best_method`), `choosing`, `notes`, `complete`.")]
+pub(crate) struct ChoiceArgs {
     /// What to compare
-    #[arg(value_enum, required_unless_present = "targets")]
-    pub(crate) subject: Option<Subject>,
-    /// The same as `bench targets`
-    #[arg(long, conflicts_with = "subject")]
-    pub(crate) targets: bool,
+    #[arg(value_parser = operation())]
+    pub(crate) operation: Operation,
     /// Lengths, or ranges of them [default: 4K,64K,1M,16M,256M]
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
     pub(crate) size: Vec<Vec<u64>>,
@@ -170,6 +155,24 @@ pub(crate) struct BenchArgs {
     /// Write every row to this file as comma-separated values too; - is stdout
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) csv: Option<PathBuf>,
+}
+
+/// Check every promise of the project against this machine
+///
+/// A promise that is not kept is a finding, not a failure: it exits with 0.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `evidence`, `policy`, `targets` (each with `what`, `bound`, `unit`, `measured`, `met`, `note`), `notes`, `complete`.")]
+pub(crate) struct TargetsArgs {
+    /// The largest length [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_size: Option<u64>,
+    /// The time it may take [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) budget: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -7,6 +7,7 @@ mod figures;
 mod interrupt;
 mod output;
 mod provenance;
+mod results;
 mod served;
 mod sizes;
 

@@ -106,14 +106,14 @@ fn touch(region: &mut Region, least: usize, clock: &Clock, deadline: Duration) -
 
 /// Writes bytes of which no line is zero or like the next: some processors move lines of zeros faster than others
 /// (Zen 4 writes them past the cache three times as fast), and a copy of them would measure that.
-fn write_something(part: &mut [u8]) {
+pub(crate) fn write_something(part: &mut [u8]) {
     for (index, word) in part.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *word = (index as u64 | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes();
     }
 }
 
 /// Memory that can be had without anybody suffering, bytes; half of all where the kernel does not tell.
-fn available_memory() -> u64 {
+pub(crate) fn available_memory() -> u64 {
     let kibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()

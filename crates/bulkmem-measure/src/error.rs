@@ -23,6 +23,17 @@ pub enum MeasureError {
         /// Bytes available.
         available: u64,
     },
+    /// More memory was asked for than can be had without anybody suffering.
+    #[error(
+        "this needs {needed} bytes of memory, and only {available} bytes are available, of which three quarters are used \
+         at most; name a smaller size, or free memory"
+    )]
+    TooLarge {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes available.
+        available: u64,
+    },
     /// The operating system refused the memory to measure in.
     #[error(
         "the operating system refused {bytes} bytes to measure in; free memory or raise the limit (ulimit -v)"
@@ -45,6 +56,13 @@ pub enum MeasureError {
     /// The policy's methods cannot run here.
     #[error("the policy was made for a machine with instructions that this one lacks; calibrate here")]
     Policy,
+    /// What was measured could not be saved.
+    #[error("what was measured cannot be saved; check the folder, its permissions and the space left")]
+    Save {
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// It was stopped before a first figure was complete.
     #[error("interrupted before anything was measured")]
     Interrupted,

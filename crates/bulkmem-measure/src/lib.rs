@@ -3,6 +3,7 @@
 //! ```text
 //! clock ─▶ workload ─▶ cell (interleaved samples) ─▶ search ─▶ calibrate ─▶ fit ─▶ profile
 //!                             └──────────────────────────────▶ bench ─▶ targets
+//! suite (one file a measurement) ─▶ results
 //! ```
 //!
 //! Times are nanoseconds, lengths bytes, everywhere. Nothing here prints: progress goes to a callback.
@@ -29,6 +30,7 @@ mod positions;
 mod report;
 mod search;
 pub mod stats;
+pub mod suite;
 mod targets;
 mod verdict;
 mod workload;

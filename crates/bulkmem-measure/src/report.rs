@@ -44,8 +44,12 @@ pub enum Kind {
     Method,
     /// Another library.
     Peer,
+    /// The operating system's kernel.
+    Kernel,
     /// Reading the same memory: what the memory itself can deliver.
     Read,
+    /// The same time or work without what is measured: what the others are compared with.
+    Control,
 }
 
 /// Who was measured.

@@ -9,7 +9,6 @@ mod info;
 mod man;
 mod methods;
 mod report;
-mod targets;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +17,8 @@ use bulkmem_measure::MeasureError;
 use crate::args::{Cli, Command};
 use crate::failure::{Exit, Failure};
 use crate::output;
+
+pub(crate) use bench::BenchCommand;
 
 /// How a command ends.
 type Outcome = Result<Exit, Failure>;
@@ -56,6 +57,8 @@ fn measure_failure(error: MeasureError) -> Failure {
                 "lengths" => "--size",
                 "threads" => "--threads",
                 "max_length" => "the largest size",
+                "page_size" => "--page-size",
+                "sizes" => "--size",
                 other => other,
             };
             Failure::usage(format!("{option}: {reason}"))

@@ -1,7 +1,8 @@
 //! The command from outside: what it takes, prints, writes and exits with.
 
-mod bench;
+mod bench_sizes;
 mod calibrate;
+mod choice;
 mod explain;
 mod home;
 mod info;

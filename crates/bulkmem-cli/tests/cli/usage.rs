@@ -41,16 +41,15 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["calibrate", "--budget", "1ms"], "error: --budget: less than"),
         (&["calibrate", "--op", "clear,clear"], "error: --op: clear is given twice"),
         (&["calibrate", "--max-size", "2T"], "error: the largest size: "),
-        (&["bench", "clear", "--size", "4K,2T"], "error: --size: "),
-        (&["bench"], "required"),
+        (&["bench", "choice", "clear", "--size", "4K,2T"], "error: --size: "),
+        (&["bench"], "Usage"),
         (&["bench", "wipe"], "clear"),
         (&["bench", "clear", "--size", "1M-4K"], "empty range"),
-        (&["bench", "clear", "--threads", "0"], "--threads"),
-        (&["bench", "clear", "--method", "nosuch"], "nosuch: there is no such method"),
-        (&["bench", "flush", "--method", "c_library"], "c_library: it cannot flush"),
-        (&["bench", "targets", "--csv", "x"], "--csv does not go with targets"),
-        (&["bench", "--targets", "--method", "all"], "--method does not go with targets"),
-        (&["bench", "targets", "--size", "64"], "256 bytes"),
+        (&["bench", "choice", "clear", "--threads", "0"], "--threads"),
+        (&["bench", "choice", "clear", "--method", "nosuch"], "nosuch: there is no such method"),
+        (&["bench", "choice", "flush", "--method", "c_library"], "c_library: it cannot flush"),
+        (&["bench", "targets", "--csv", "x"], "--csv"),
+        (&["bench", "targets", "--max-size", "64"], "256 bytes"),
     ];
     let home = Home::new();
     for (arguments, says) in cases {
@@ -69,7 +68,9 @@ fn a_bad_forced_method_is_refused_with_its_cause_and_a_remedy() {
         ("flush:c_library", "cannot flush"),
     ];
     for (value, says) in cases {
-        for command in [&["info"][..], &["explain", "--op", "clear", "--size", "4K"], &["bench", "clear"]] {
+        for command in
+            [&["info"][..], &["explain", "--op", "clear", "--size", "4K"], &["bench", "choice", "clear"]]
+        {
             let home = Home::new();
             let assert = home.bulkmem().args(command).env("BULKMEM_METHOD", value).assert();
             let says = contains("error: BULKMEM_METHOD is").and(contains(says)).and(contains("\nhelp: "));

@@ -97,7 +97,7 @@ fn name(row: &BenchRow) -> String {
         Kind::Policy => "the policy's choice".to_owned(),
         Kind::Read => "(reading the same memory)".to_owned(),
         Kind::Method | Kind::Peer if row.contestant.baseline => format!("{} *", row.contestant.name),
-        Kind::Method | Kind::Peer => row.contestant.name.clone(),
+        _ => row.contestant.name.clone(),
     }
 }
 

@@ -4,32 +4,17 @@ use std::sync::atomic::Ordering;
 
 use bulkmem_measure::{Bound, MeasureError, Target, TargetOptions, TargetReport, Unit, targets};
 
-use super::{Outcome, measure_failure, nothing_measured};
-use crate::args::BenchArgs;
-use crate::failure::{Exit, Failure};
+use crate::args::TargetsArgs;
+use crate::commands::{Outcome, measure_failure, nothing_measured};
+use crate::failure::Exit;
 use crate::interrupt;
 use crate::output::{self, BAD, Column, FAINT, GOOD, Progress, Table, styled, wrapped};
 use crate::served::Served;
 
-pub(super) fn run(args: &BenchArgs) -> Outcome {
+pub(super) fn run(args: &TargetsArgs) -> Outcome {
     let mut options = TargetOptions::default();
     options.budget = args.budget.unwrap_or(options.budget);
-    options.max_length = args.size.iter().flatten().copied().max().unwrap_or(options.max_length);
-    let given = [
-        ("--unmeasured", args.unmeasured),
-        ("--intent", !args.intent.is_empty()),
-        ("--threads", !args.threads.is_empty()),
-        ("--unaligned", args.unaligned),
-        ("--cold", args.cold),
-        ("--warm", args.warm),
-        ("--method", !args.method.is_empty()),
-        ("--no-peers", args.no_peers),
-        ("--csv", args.csv.is_some()),
-    ];
-    if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
-        return Err(Failure::usage(format!("{option} does not go with targets"))
-            .help("the promises say what is measured; only --size, --budget and --json go with them"));
-    }
+    options.max_length = args.max_size.unwrap_or(options.max_length);
     let served = Served::load()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("bench targets");

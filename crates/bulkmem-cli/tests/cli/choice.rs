@@ -1,4 +1,4 @@
-//! `bulkmem bench`.
+//! `bulkmem bench choice` and `bulkmem bench targets`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -8,7 +8,8 @@ use predicates::str::contains;
 
 use crate::home::{Home, assert_fits, keys};
 
-const SHORT: [&str; 8] = ["bench", "clear", "--size", "4K,16K-32K", "--method", "portable", "--budget", "5s"];
+const SHORT: [&str; 9] =
+    ["bench", "choice", "clear", "--size", "4K,16K-32K", "--method", "portable", "--budget", "5s"];
 
 #[test]
 fn the_tables_fit_and_name_choice_methods_and_peers() {
@@ -73,7 +74,8 @@ fn json_has_the_documented_keys() {
 fn every_operation_and_condition_can_be_compared() {
     for operation in ["clear", "fill", "copy", "persist", "flush"] {
         let home = Home::new();
-        let arguments = ["bench", operation, "--size", "4K", "--budget", "5s", "--no-peers", "--json"];
+        let arguments =
+            ["bench", "choice", operation, "--size", "4K", "--budget", "5s", "--no-peers", "--json"];
         let report = home.json(&[&arguments[..], &["--unaligned", "--warm", "--cold"]].concat());
         assert_eq!(report["operation"], operation);
         let rows = report["rows"].as_array().unwrap();
@@ -94,7 +96,7 @@ fn conditions_are_taken_together() {
 
 #[test]
 fn time_that_does_not_suffice_is_a_failure_with_a_remedy() {
-    let arguments = ["bench", "clear", "--size", "256M", "--intent", "reuse", "--budget", "100ms"];
+    let arguments = ["bench", "choice", "clear", "--size", "256M", "--intent", "reuse", "--budget", "100ms"];
     let output = Home::new().bulkmem().args(arguments).output().unwrap();
     let complaints = String::from_utf8(output.stderr).unwrap();
     match output.status.code() {
@@ -127,7 +129,8 @@ fn comma_separated_values_have_a_line_for_each_row() {
 #[test]
 fn a_file_that_cannot_be_written_is_refused_before_measuring() {
     let home = Home::new();
-    let assert = home.bulkmem().args(["bench", "clear", "--csv", "no/such/rows.csv"]).assert().code(1);
+    let assert =
+        home.bulkmem().args(["bench", "choice", "clear", "--csv", "no/such/rows.csv"]).assert().code(1);
     assert.stdout("").stderr(
         contains("error: cannot write no/such").and(contains("help: ")).and(contains("bench: ").not()),
     );
@@ -139,6 +142,7 @@ fn interrupted_it_shows_what_it_measured() {
     let mut command = home.spawnable();
     command.args([
         "bench",
+        "choice",
         "clear",
         "--size",
         "16M-128M",
@@ -150,7 +154,7 @@ fn interrupted_it_shows_what_it_measured() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut complaints = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.starts_with("bench: ") || line.contains("memory") {
+    while !line.starts_with("bench choice: ") || line.contains("memory") {
         line.clear();
         assert_ne!(complaints.read_line(&mut line).unwrap(), 0, "it ended by itself: {:?}", child.wait());
     }
@@ -166,7 +170,7 @@ fn interrupted_it_shows_what_it_measured() {
 #[test]
 fn every_promise_is_checked_or_said_not_to_be() {
     let home = Home::new();
-    let report = home.json(&["bench", "targets", "--size", "1M", "--budget", "8s", "--json"]);
+    let report = home.json(&["bench", "targets", "--max-size", "1M", "--budget", "8s", "--json"]);
     assert_eq!(keys(&report), ["complete", "evidence", "notes", "policy", "targets"]);
     let targets = report["targets"].as_array().unwrap();
     for promise in
@@ -191,7 +195,7 @@ fn every_promise_is_checked_or_said_not_to_be() {
 #[test]
 fn the_table_of_promises_fits() {
     for columns in [80, 200] {
-        let text = Home::new().text(&["bench", "--targets", "--size", "64K", "--budget", "8s"], columns);
+        let text = Home::new().text(&["bench", "targets", "--max-size", "64K", "--budget", "8s"], columns);
         assert_fits(&text, columns as usize);
         assert!(text.contains("promise") && text.contains(" not met, "), "{text}");
     }

@@ -1,4 +1,4 @@
-//! `bulkmem bench`.
+//! `bulkmem bench choice`.
 
 mod table;
 
@@ -7,35 +7,26 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use bulkmem::Operation;
 use bulkmem_measure::{
     Alignment, BenchOptions, BenchReport, MeasureError, Methods, Overall, Temperature, bench, regret,
 };
 use serde::Serialize;
 
-use super::{Outcome, measure_failure, nothing_measured};
-use crate::args::{BenchArgs, Subject};
+use crate::args::ChoiceArgs;
+use crate::commands::{Outcome, measure_failure, nothing_measured};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{self, Progress};
 use crate::served::Served;
 
-pub(super) fn run(args: &BenchArgs) -> Outcome {
-    let operation = match args.subject {
-        Some(Subject::Clear) => Operation::Clear,
-        Some(Subject::Fill) => Operation::Fill,
-        Some(Subject::Copy) => Operation::Copy,
-        Some(Subject::Persist) => Operation::Persist,
-        Some(Subject::Flush) => Operation::Flush,
-        Some(Subject::Targets) | None => return super::targets::run(args),
-    };
-    let options = options(args, operation);
+pub(super) fn run(args: &ChoiceArgs) -> Outcome {
+    let options = options(args);
     options.validate().map_err(measure_failure)?;
     // A file that can't be made is found out before measuring.
     let csv = args.csv.as_deref().map(open_csv).transpose()?;
     let served = Served::load()?;
     let stop = interrupt::flag()?;
-    let mut progress = Progress::new("bench");
+    let mut progress = Progress::new("bench choice");
     let run = if args.unmeasured { regret } else { bench };
     let report = run(&options, &served.policy, &mut |it| progress.update(it.done, it.left, &it.what), &stop);
     drop(progress);
@@ -70,8 +61,8 @@ struct Document<'a> {
     overall: Vec<Overall>,
 }
 
-fn options(args: &BenchArgs, operation: Operation) -> BenchOptions {
-    let mut options = BenchOptions::new(operation);
+fn options(args: &ChoiceArgs) -> BenchOptions {
+    let mut options = BenchOptions::new(args.operation);
     if !args.size.is_empty() {
         options.lengths = args.size.concat();
         options.lengths.sort_unstable();

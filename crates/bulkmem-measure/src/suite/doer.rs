@@ -1,0 +1,155 @@
+//! Whoever can do an operation on memory: methods, the policy, the C library, other libraries, the kernel, and reading.
+
+use bulkmem::method::{self, Method};
+use bulkmem::policy::{Choice, Policy};
+use bulkmem::{Bulk, Intent, Operation};
+
+use super::Subject;
+use crate::peers::{self, Peer};
+use crate::workload;
+use crate::{Kind, MeasureError};
+
+/// Somebody who does an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doer<'p> {
+    /// A method, called directly.
+    Method(Choice),
+    /// The policy's choice for an extent of so many bytes, through the public interface.
+    Policy(&'p Policy, Intent, usize),
+    /// Another library.
+    Peer(Peer),
+    /// Reads the memory: what it can deliver.
+    Read,
+}
+
+/// Which methods take part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those that the sources compare, and the best of the policy.
+    #[default]
+    Usual,
+    /// All that this machine has.
+    All,
+    /// These, by name, with parameters in brackets: `write_prefetch_avx512[write_distance=4096]`.
+    Named(Vec<String>),
+}
+
+impl<'p> Doer<'p> {
+    pub(crate) fn subject(&self) -> Subject {
+        match self {
+            Doer::Method(choice) => Subject::method(choice),
+            Doer::Policy(..) => Subject::named(Kind::Policy, "policy"),
+            Doer::Peer(peer) => Subject::named(Kind::Peer, peer.name),
+            Doer::Read => Subject::named(Kind::Read, "read"),
+        }
+    }
+
+    /// Does the operation, its fence included.
+    ///
+    /// # Safety
+    /// `dst..dst+length` is valid for reads and writes, `src..src+length` for reads; they lie apart, and nobody else
+    /// uses them meanwhile. The doer can do the operation.
+    pub(crate) unsafe fn run(
+        &self,
+        operation: Operation,
+        dst: *mut u8,
+        src: *const u8,
+        length: usize,
+        byte: u8,
+    ) {
+        match self {
+            // SAFETY: passed on from the caller; choices are checked against this machine where they are made.
+            Doer::Method(choice) => unsafe { by_method(choice, operation, dst, src, length, byte) },
+            Doer::Policy(policy, intent, extent) => {
+                let bulk = Bulk::of(*extent).intent(*intent).policy(policy);
+                let bulk = bulk.expect("a run checks that the policy runs here");
+                let done = "the lengths are equal, and only what this architecture can do is measured";
+                // SAFETY: passed on from the caller.
+                unsafe {
+                    match operation {
+                        Operation::Clear => bulk.clear_raw(dst, length),
+                        Operation::Fill => bulk.fill_raw(dst, length, byte),
+                        Operation::Copy => bulk.copy_raw(dst, src, length),
+                        Operation::Persist => bulk.persist_raw(dst, src, length).expect(done),
+                        Operation::Flush => bulk.flush_raw(dst, length).expect(done),
+                    }
+                }
+            }
+            // SAFETY: passed on from the caller.
+            Doer::Peer(peer) => unsafe { peer.run(dst, src, length) },
+            Doer::Read => workload::read(dst, length),
+        }
+    }
+}
+
+/// Calls a method's fenced code.
+///
+/// # Safety
+/// As [`Doer::run`]; the method is available here, and the parameters fit it.
+unsafe fn by_method(
+    choice: &Choice,
+    operation: Operation,
+    dst: *mut u8,
+    src: *const u8,
+    length: usize,
+    byte: u8,
+) {
+    let Choice { method, parameters } = choice;
+    let able = "who cannot do the operation is not asked to";
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match operation {
+            // A user's call of memset goes through no table.
+            Operation::Clear | Operation::Fill if *method == method::c_library() => {
+                libc::memset(dst.cast(), if operation == Operation::Clear { 0 } else { byte.into() }, length);
+            }
+            Operation::Copy if *method == method::c_library() => {
+                libc::memcpy(dst.cast(), src.cast(), length);
+            }
+            Operation::Clear => (method.code.clear.expect(able).fenced)(dst, length, 0, parameters),
+            Operation::Fill => (method.code.fill.expect(able).fenced)(dst, length, byte, parameters),
+            Operation::Copy => (method.code.copy.expect(able).fenced)(dst, src, length, parameters),
+            Operation::Persist => (method.code.persist.expect(able).fenced)(dst, src, length, parameters),
+            Operation::Flush => (method.code.flush.expect(able).fenced)(dst, length, parameters),
+        }
+    }
+}
+
+/// The methods that the sources compare, and their successors, for an operation: by name, where this machine has them.
+const USUAL: &[&str] = &[
+    "c_library",
+    "rep_stosb",
+    "rep_movsb",
+    "movnti",
+    "clzero",
+    "nontemporal_avx512",
+    "movdir64b",
+    "write_prefetch_avx512",
+    "write_prefetch_avx2",
+];
+
+/// The methods that are wanted for an operation, with their parameters.
+///
+/// # Errors
+/// [`MeasureError::Method`] for a name that cannot be used here.
+pub(crate) fn methods(wanted: &Wanted, operation: Operation) -> Result<Vec<Choice>, MeasureError> {
+    let able = |method: &&'static Method| method.does(operation) && method.available();
+    let usual = |method: &'static Method| Choice::of(method, operation);
+    match wanted {
+        Wanted::All => Ok(method::all().filter(able).map(usual).collect()),
+        Wanted::Usual => {
+            Ok(USUAL.iter().filter_map(|name| method::by_name(name)).filter(able).map(usual).collect())
+        }
+        Wanted::Named(names) => names.iter().map(|name| named(name, operation)).collect(),
+    }
+}
+
+fn named(name: &str, operation: Operation) -> Result<Choice, MeasureError> {
+    Choice::parse(name, operation, bulkmem::machine::features())
+        .map_err(|error| MeasureError::Method { name: name.to_owned(), reason: error.to_string() })
+}
+
+/// Other libraries that can do an operation, or why there is none.
+pub(crate) fn libraries(operation: Operation) -> Result<Vec<Doer<'static>>, &'static str> {
+    Ok(peers::peers(operation)?.into_iter().map(Doer::Peer).collect())
+}

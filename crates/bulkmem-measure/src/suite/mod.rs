@@ -1,0 +1,27 @@
+//! The measuring suite: each table of the sources as one measurement, on any machine, with statistics, controls and
+//! peers.
+//!
+//! A measurement is a struct of options that implements [`Measure`]. It builds contenders and hands them, group by
+//! group, to [`Run::take_turns`], which samples them in turns, computes the statistics, looks for noise, and saves
+//! what there is by then. All that is found ends up as rows of one kind ([`Row`]), so that tables, reports,
+//! comparisons and files need to know only that kind.
+//!
+//! ```text
+//! options ─▶ contenders ─▶ turns ─▶ rows ─▶ results (saved as measured)
+//! ```
+
+mod buffer;
+mod doer;
+mod page_size;
+mod place;
+mod quality;
+mod results;
+mod run;
+mod sizes;
+
+pub use doer::Wanted;
+pub use page_size::{BadPageSize, PageSize};
+pub use place::{Direction, Key, Memory, Pattern, Place};
+pub use results::{Finding, Measurement, Metric, Results, Row, Subject};
+pub use run::{Measure, Run, Watch, measure};
+pub use sizes::{Peers, SizesOptions};

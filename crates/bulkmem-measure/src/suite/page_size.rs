@@ -1,0 +1,142 @@
+//! Page sizes by the names that people give them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bulkmem::Pages;
+use bulkmem::machine::Machine;
+use serde::{Deserialize, Serialize};
+
+use crate::MeasureError;
+
+/// The pages behind measured memory: `4K` (the machine's base pages), `thp` (transparent huge ones, where the kernel
+/// finds them), `2M` or `1G` (reserved huge pages).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PageSize(pub Pages);
+
+impl PageSize {
+    /// Transparent huge pages: what most programs can have without an administrator's help.
+    pub const TRANSPARENT: PageSize = PageSize(Pages::Transparent);
+
+    /// Bytes of one page; of a base page for transparent huge ones, of which the kernel promises nothing.
+    pub fn bytes(self) -> u64 {
+        match self.0 {
+            Pages::Explicit(bytes) => bytes,
+            Pages::Base | Pages::Transparent => Machine::current().page_size as u64,
+        }
+    }
+
+    /// Whether this machine has such pages at all.
+    ///
+    /// # Errors
+    /// [`MeasureError::Option`] names those that it has.
+    pub fn check(self) -> Result<(), MeasureError> {
+        let machine = Machine::current();
+        let missing = match self.0 {
+            Pages::Base => return Ok(()),
+            Pages::Transparent => {
+                machine.transparent_huge_pages.as_deref().is_none_or(|mode| mode == "never")
+            }
+            Pages::Explicit(bytes) => !machine.huge_page_sizes.contains(&bytes),
+        };
+        if !missing {
+            return Ok(());
+        }
+        let mut has = vec![PageSize(Pages::Base).to_string()];
+        if machine.transparent_huge_pages.as_deref().is_some_and(|mode| mode != "never") {
+            has.push(PageSize::TRANSPARENT.to_string());
+        }
+        has.extend(machine.huge_page_sizes.iter().map(|bytes| PageSize(Pages::Explicit(*bytes)).to_string()));
+        Err(MeasureError::Option {
+            option: "page_size",
+            reason: format!("this machine has no pages of {self}; it has {}", has.join(", ")),
+        })
+    }
+}
+
+impl fmt::Display for PageSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Pages::Transparent => f.write_str("thp"),
+            _ => {
+                let bytes = self.bytes();
+                match bytes.trailing_zeros() {
+                    30.. => write!(f, "{}G", bytes >> 30),
+                    20..30 => write!(f, "{}M", bytes >> 20),
+                    _ => write!(f, "{}K", bytes >> 10),
+                }
+            }
+        }
+    }
+}
+
+/// Why a text is no page size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no page size; write 4K, thp, 2M or 1G")]
+pub struct BadPageSize(String);
+
+impl FromStr for PageSize {
+    type Err = BadPageSize;
+
+    fn from_str(text: &str) -> Result<PageSize, BadPageSize> {
+        let bad = || BadPageSize(text.to_owned());
+        if text.eq_ignore_ascii_case("thp") {
+            return Ok(PageSize::TRANSPARENT);
+        }
+        let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+            "K" | "KB" | "KIB" => 10,
+            "M" | "MB" | "MIB" => 20,
+            "G" | "GB" | "GIB" => 30,
+            _ => return Err(bad()),
+        };
+        let number: u64 = digits.parse().map_err(|_| bad())?;
+        let bytes = number.checked_mul(1 << shift).filter(|bytes| bytes.is_power_of_two()).ok_or_else(bad)?;
+        Ok(PageSize(match bytes == Machine::current().page_size as u64 {
+            true => Pages::Base,
+            false => Pages::Explicit(bytes),
+        }))
+    }
+}
+
+impl TryFrom<String> for PageSize {
+    type Error = BadPageSize;
+
+    fn try_from(text: String) -> Result<PageSize, BadPageSize> {
+        text.parse()
+    }
+}
+
+impl From<PageSize> for String {
+    fn from(size: PageSize) -> String {
+        size.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back() {
+        for name in ["4K", "thp", "2M", "1G", "64K", "512M"] {
+            assert_eq!(name.parse::<PageSize>().unwrap().to_string(), name);
+        }
+        assert_eq!("2mib".parse::<PageSize>().unwrap().to_string(), "2M");
+        assert_eq!("4K".parse::<PageSize>().unwrap().0, Pages::Base);
+        for text in ["", "K", "3M", "0K", "2X", "-2M", "99999999999999999999G", "2Mx"] {
+            assert!(
+                text.parse::<PageSize>().unwrap_err().to_string().contains("4K, thp, 2M or 1G"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn pages_that_the_machine_lacks_are_refused_with_those_it_has() {
+        let refused = PageSize(Pages::Explicit(1 << 40)).check().unwrap_err().to_string();
+        assert!(refused.starts_with("page_size: ") && refused.contains("it has 4K"), "{refused}");
+        PageSize(Pages::Base).check().unwrap();
+    }
+}

@@ -1,0 +1,316 @@
+//! One run: the measurements asked for, one after the other, their contenders sampled in turns, all of it saved as
+//! it is measured.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bulkmem::policy::Policy;
+
+use super::quality::{self, Host};
+use super::{Finding, Measurement, Metric, Place, Results, Row, Subject};
+use crate::counters::{Counters, Counts};
+use crate::stats::{Stats, median};
+use crate::{Evidence, MeasureError, Progress};
+
+/// A measurement with its options.
+pub trait Measure {
+    /// Which one it is.
+    fn measurement(&self) -> Measurement;
+
+    /// Whether it can start: everything that can be found out before the first sample.
+    ///
+    /// # Errors
+    /// The first thing that is in the way, with the remedy.
+    fn validate(&self) -> Result<(), MeasureError>;
+
+    /// Roughly how long it takes on a usual machine, seconds: what progress is reckoned by.
+    fn seconds(&self) -> f64;
+
+    /// Measures, into the run.
+    ///
+    /// # Errors
+    /// Where something needed was refused halfway. What was measured by then stays in the run.
+    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError>;
+}
+
+/// Those who follow a run.
+#[allow(missing_debug_implementations, reason = "two callbacks and a flag")]
+pub struct Watch<'a> {
+    /// Is told how far it is.
+    pub progress: &'a mut dyn FnMut(&Progress),
+    /// Is given what there is, whenever a group of rows is complete; where it fails, the run ends.
+    pub save: &'a mut dyn FnMut(&Results) -> io::Result<()>,
+    /// Once set, no further sample is taken.
+    pub stop: &'a AtomicBool,
+}
+
+/// Runs measurements one after the other. `command` is what the results say they were asked for with.
+///
+/// When `stop` is set the run ends early, and `complete` is false in the results.
+///
+/// # Errors
+/// What one of them cannot do without; before the first sample, if it can be known then. What was measured has been
+/// given to `watch.save` before.
+pub fn measure<'a>(
+    measurements: &[&dyn Measure],
+    policy: &'a Policy,
+    command: Vec<String>,
+    watch: Watch<'a>,
+) -> Result<Results, MeasureError> {
+    if !policy.runs_here() {
+        return Err(MeasureError::Policy);
+    }
+    for measurement in measurements {
+        measurement.validate()?;
+    }
+    let mut run = Run::new(policy, command, watch, measurements.iter().map(|it| it.seconds()).sum());
+    for measurement in measurements {
+        if run.stopped() {
+            break;
+        }
+        run.begin(measurement.measurement(), measurement.seconds());
+        measurement.measure(&mut run)?;
+        run.end(measurement.seconds());
+    }
+    run.finish()
+}
+
+/// What one sample showed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    /// In the unit of the metric.
+    pub(crate) value: f64,
+    /// What else was seen, by name.
+    pub(crate) also: Vec<(&'static str, f64)>,
+}
+
+impl From<f64> for Sample {
+    fn from(value: f64) -> Sample {
+        Sample { value, also: Vec::new() }
+    }
+}
+
+/// Somebody who takes part in a group.
+pub(crate) struct Contender<'c> {
+    pub(crate) subject: Subject,
+    pub(crate) place: Place,
+    /// Takes one sample.
+    pub(crate) sample: Box<dyn FnMut() -> Result<Sample, MeasureError> + 'c>,
+    /// Whether the work happens in this thread, so that its hardware counters see it.
+    pub(crate) counted: bool,
+}
+
+/// A run in progress.
+#[allow(missing_debug_implementations, reason = "it holds callbacks")]
+pub struct Run<'a> {
+    policy: &'a Policy,
+    watch: Watch<'a>,
+    results: Results,
+    started: Instant,
+    samples: u64,
+    counters: Option<Counters>,
+    measurement: Measurement,
+    /// The seconds of all measurements, of those done, and of the one that runs, by their own reckoning.
+    expected: [f64; 3],
+    /// Of the one that runs: how many groups it has, and how many are done.
+    groups: (usize, usize),
+}
+
+impl<'a> Run<'a> {
+    fn new(policy: &'a Policy, command: Vec<String>, watch: Watch<'a>, seconds: f64) -> Run<'a> {
+        let mut notes = Vec::new();
+        let counters = Counters::open().map_err(|reason| notes.push(reason)).ok();
+        let results = Results {
+            format: Results::FORMAT.to_owned(),
+            version: Results::VERSION,
+            evidence: Evidence::collect(bulkmem::machine::Machine::current().page_size, 0.0, 0),
+            command,
+            rows: Vec::new(),
+            findings: Vec::new(),
+            notes,
+            complete: false,
+        };
+        Run {
+            policy,
+            watch,
+            results,
+            started: Instant::now(),
+            samples: 0,
+            counters,
+            measurement: Measurement::Clear,
+            expected: [seconds.max(1e-3), 0.0, 0.0],
+            groups: (1, 0),
+        }
+    }
+
+    fn begin(&mut self, measurement: Measurement, seconds: f64) {
+        self.measurement = measurement;
+        self.expected[2] = seconds;
+        self.groups = (1, 0);
+    }
+
+    fn end(&mut self, seconds: f64) {
+        self.expected[1] += seconds;
+        self.expected[2] = 0.0;
+        self.groups = (1, 0);
+    }
+
+    fn finish(mut self) -> Result<Results, MeasureError> {
+        if self.results.rows.is_empty() && self.stopped() {
+            return Err(MeasureError::Interrupted);
+        }
+        self.results.complete = !self.stopped();
+        self.save()?;
+        Ok(self.results)
+    }
+
+    /// The policy that serves.
+    pub(crate) fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// Whether somebody asked to stop.
+    pub(crate) fn stopped(&self) -> bool {
+        self.watch.stop.load(Ordering::Relaxed)
+    }
+
+    /// Says how many groups the measurement has: what its progress is reckoned by.
+    pub(crate) fn expect_groups(&mut self, groups: usize) {
+        self.groups = (groups.max(1), 0);
+    }
+
+    /// Says what is left out and why, or what makes rows doubtful; once, however often it is said.
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.results.notes.contains(&note) {
+            self.results.notes.push(note);
+        }
+    }
+
+    /// Says what follows from the rows.
+    pub(crate) fn find(&mut self, text: impl Into<String>) {
+        self.results.findings.push(Finding { measurement: self.measurement, text: text.into() });
+    }
+
+    /// The rows of the measurement that runs.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.results.of(self.measurement)
+    }
+
+    /// Says what pages the kernel really put behind the memory.
+    pub(crate) fn backed_by(&mut self, page_size: Option<usize>) {
+        if let Some(bytes) = page_size {
+            self.results.evidence.backing_page_size = bytes;
+        }
+    }
+
+    /// Shows what is being done; `share` of the group is done.
+    pub(crate) fn say(&mut self, what: &str, share: f64) {
+        let (groups, done) = self.groups;
+        let part = ((done as f64 + share) / groups as f64).min(1.0);
+        let [all, past, current] = self.expected;
+        let done = ((past + current * part) / all).clamp(0.0, 1.0);
+        let elapsed = self.started.elapsed();
+        // What is left is as fast as what was; in the beginning, as fast as reckoned.
+        let reckoned = all * (1.0 - done);
+        let observed = elapsed.as_secs_f64() * (1.0 - done) / done.max(1e-3);
+        let trust = (done * 10.0).min(1.0);
+        let left = Duration::from_secs_f64(reckoned * (1.0 - trust) + observed * trust);
+        (self.watch.progress)(&Progress {
+            done,
+            elapsed,
+            left,
+            what: format!("{} {what}", self.measurement),
+        });
+    }
+
+    /// Samples a group in turns: everybody once to warm up, which is not counted, then A B C, C B A, and so on, `runs`
+    /// times. Then the rows are added and saved, and looked at for noise. `what` names the group for people.
+    ///
+    /// # Errors
+    /// The first error of a sample, and where saving fails; rows of before stay.
+    pub(crate) fn take_turns(
+        &mut self,
+        what: &str,
+        metric: Metric,
+        runs: usize,
+        contenders: &mut [Contender<'_>],
+    ) -> Result<(), MeasureError> {
+        let mut samples: Vec<Vec<Sample>> = contenders.iter().map(|_| Vec::new()).collect();
+        let host = Host::now();
+        let steps = (runs + 1) * contenders.len();
+        for round in 0..=runs {
+            for step in 0..contenders.len() {
+                if self.stopped() {
+                    break;
+                }
+                let index = if round % 2 == 0 { step } else { contenders.len() - 1 - step };
+                let taken = round * contenders.len() + step;
+                let doing = format!("{what}: {}", contenders[index].subject.name);
+                self.say(&doing, taken as f64 / steps as f64);
+                let sample = (contenders[index].sample)()?;
+                self.samples += 1;
+                if round > 0 {
+                    samples[index].push(sample);
+                }
+            }
+        }
+        let mut rows = Vec::new();
+        for (contender, samples) in contenders.iter_mut().zip(samples) {
+            let counts = self.count(contender)?;
+            let Contender { subject, place, .. } = contender;
+            rows.extend(row(self.measurement, subject.clone(), place.clone(), metric, samples, counts));
+        }
+        for doubt in quality::doubts(what, &rows).into_iter().chain(host.disturbances()) {
+            self.note(doubt);
+        }
+        self.results.rows.extend(rows);
+        self.groups.1 += 1;
+        self.save()
+    }
+
+    /// One more sample, with the hardware counters running.
+    fn count(&mut self, contender: &mut Contender<'_>) -> Result<Option<Counts>, MeasureError> {
+        if !contender.counted || self.stopped() {
+            return Ok(None);
+        }
+        let Some(counters) = &mut self.counters else { return Ok(None) };
+        let mut outcome = Ok(());
+        let counts = counters.count(|| outcome = (contender.sample)().map(drop));
+        outcome.map(|()| counts)
+    }
+
+    /// Saves what there is.
+    fn save(&mut self) -> Result<(), MeasureError> {
+        let pages = self.results.evidence.backing_page_size;
+        self.results.evidence = Evidence::collect(pages, self.started.elapsed().as_secs_f64(), self.samples);
+        (self.watch.save)(&self.results).map_err(|source| MeasureError::Save { source })
+    }
+}
+
+fn row(
+    measurement: Measurement,
+    subject: Subject,
+    place: Place,
+    metric: Metric,
+    samples: Vec<Sample>,
+    counters: Option<Counts>,
+) -> Option<Row> {
+    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+    let mut seen: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+    for (name, value) in samples.iter().flat_map(|sample| &sample.also) {
+        seen.entry(name).or_default().push(*value);
+    }
+    Some(Row {
+        measurement,
+        subject,
+        place,
+        metric,
+        stats: Stats::of(&values)?,
+        samples: values,
+        also: seen.into_iter().map(|(name, values)| (name.to_owned(), median(&values))).collect(),
+        counters,
+    })
+}
