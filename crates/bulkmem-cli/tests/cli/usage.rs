@@ -43,7 +43,7 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["calibrate", "--max-size", "2T"], "error: the largest size: "),
         (&["bench", "choice", "clear", "--size", "4K,2T"], "error: --size: "),
         (&["bench"], "Usage"),
-        (&["bench", "wipe"], "clear"),
+        (&["bench", "wipe"], "unrecognized subcommand"),
         (&["bench", "clear", "--size", "1M-4K"], "empty range"),
         (&["bench", "choice", "clear", "--threads", "0"], "--threads"),
         (&["bench", "choice", "clear", "--method", "nosuch"], "nosuch: there is no such method"),

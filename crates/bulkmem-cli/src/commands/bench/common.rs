@@ -8,7 +8,7 @@ use bulkmem_measure::suite::{Measure, Peers, Results, Wanted, Watch, measure};
 use clap::Args;
 
 use crate::commands::{Outcome, measure_failure, nothing_measured};
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::output::{self, Progress};
 use crate::served::Served;
 use crate::{interrupt, results};
