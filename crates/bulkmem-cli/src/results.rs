@@ -1,12 +1,82 @@
 //! Results as files: JSON and comma-separated values, written aside and moved into place.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use bulkmem_measure::suite::{Key, Results};
+use serde::Deserialize;
 
 use crate::failure::Failure;
+
+/// A long run of everything writes some megabytes.
+const MOST_BYTES: u64 = 1 << 28;
+
+/// What every version of the format has.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u64,
+}
+
+/// Reads results from a file, which may also be a pipe.
+///
+/// # Errors
+/// Where it cannot be read or is larger than 256 MiB, is damaged (with line and column), holds something else, or
+/// was written in a version of the format that this one does not know. All name the file and the remedy.
+#[allow(dead_code, reason = "reports and comparisons, which read results, come next")]
+pub(crate) fn load(path: &Path) -> Result<Results, Failure> {
+    let name = path.display();
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| Failure::new(format!("cannot read {name}: {error}")).help(REMEDY))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let most = crate::output::size(MOST_BYTES);
+        return Err(Failure::new(format!("{name} is larger than {most}: results are not")).help(REMEDY));
+    }
+    parse(&bytes).map_err(|(reason, remedy)| Failure::new(format!("{name} {reason}")).help(remedy))
+}
+
+const REMEDY: &str = "name a file that `bulkmem bench … --output FILE` wrote";
+const AGAIN: &str =
+    "measure again: `bulkmem bench … --output FILE` leaves a whole file even when interrupted";
+
+/// Results from the bytes of a file, or what is wrong with it and the remedy.
+fn parse(bytes: &[u8]) -> Result<Results, (String, &'static str)> {
+    let damaged = |error: serde_json::Error| (format!("is damaged: {error}"), AGAIN);
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(damaged)?;
+    let Ok(Head { format, version }) = Head::deserialize(&value) else {
+        return Err(("is JSON, but no results of bulkmem".to_owned(), REMEDY));
+    };
+    if format == bulkmem::policy::FORMAT {
+        return Err(("is a profile, not results".to_owned(), REMEDY));
+    }
+    if format != Results::FORMAT {
+        let format: String = format.escape_debug().take(64).collect();
+        return Err((format!("is of the format `{format}`, not `{}`", Results::FORMAT), REMEDY));
+    }
+    if version > u64::from(Results::VERSION) {
+        let known = Results::VERSION;
+        let reason = format!(
+            "was written by a newer bulkmem: version {version} of the format, and this one reads {known}"
+        );
+        return Err((reason, "install a newer bulkmem"));
+    }
+    if version != u64::from(Results::VERSION) {
+        let known = Results::VERSION;
+        return Err((
+            format!("is of version {version} of the format, and this bulkmem reads {known}"),
+            AGAIN,
+        ));
+    }
+    // From the bytes again: what is wrong then has a line and a column.
+    let found: Results = serde_json::from_slice(bytes).map_err(damaged)?;
+    match found.rows.iter().position(|row| row.samples.is_empty()) {
+        Some(at) => Err((format!("is damaged: row {} has no samples", at + 1), AGAIN)),
+        None => Ok(found),
+    }
+}
 
 /// Where results go: a file that is always whole.
 #[derive(Debug)]
@@ -97,4 +167,35 @@ pub(crate) fn csv(found: &Results) -> io::Result<String> {
 /// The word that a value has in files.
 pub(crate) fn word(value: &impl serde::Serialize) -> io::Result<String> {
     Ok(serde_json::to_value(value)?.as_str().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> (String, &'static str) {
+        parse(text.as_bytes()).expect_err(text)
+    }
+
+    #[test]
+    fn what_is_no_results_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("", "is damaged: EOF while parsing a value at line 1 column 0"),
+            ("{\n  \"format\": \"bulkmem-res", "is damaged: EOF while parsing a string at line 2 column 24"),
+            ("[1, 2]", "is JSON, but no results"),
+            ("{}", "is JSON, but no results"),
+            (r#"{"format": 7, "version": 1}"#, "is JSON, but no results"),
+            (r#"{"format": "bulkmem-profile", "version": 1}"#, "is a profile, not results"),
+            (r#"{"format": "fio", "version": 1}"#, "is of the format `fio`, not `bulkmem-results`"),
+            (r#"{"format": "bulkmem-results", "version": 99}"#, "written by a newer bulkmem: version 99"),
+            (r#"{"format": "bulkmem-results", "version": 0}"#, "is of version 0"),
+            (
+                r#"{"format": "bulkmem-results", "version": 1}"#,
+                "is damaged: missing field `evidence` at line 1",
+            ),
+        ] {
+            let (said, remedy) = refused(text);
+            assert!(said.contains(reason) && !remedy.is_empty(), "{text}: {said}");
+        }
+    }
 }
