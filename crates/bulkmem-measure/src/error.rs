@@ -45,6 +45,27 @@ pub enum MeasureError {
         #[source]
         source: bulkmem::RegionError,
     },
+    /// Huge pages are not there, and could not be reserved.
+    #[error("{needed} huge pages of {size} are needed and {free} are free: {reason}")]
+    HugePages {
+        /// Pages needed.
+        needed: u64,
+        /// Bytes a page, as people write it.
+        size: String,
+        /// Pages free.
+        free: u64,
+        /// Why no more can be had, and what can be done about it.
+        reason: String,
+    },
+    /// The operating system refused something that the measurement cannot do without.
+    #[error("cannot {doing}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What it said.
+        #[source]
+        source: std::io::Error,
+    },
     /// A method that this machine lacks, or that does not exist, was asked for.
     #[error("{name}: {reason}; `bulkmem methods` lists what this machine has")]
     Method {

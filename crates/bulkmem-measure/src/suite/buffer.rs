@@ -3,6 +3,7 @@
 use bulkmem::Region;
 
 use super::PageSize;
+use super::reservation::Reservation;
 use crate::MeasureError;
 use crate::arena::{Stretch, available_memory, write_something};
 
@@ -10,6 +11,8 @@ use crate::arena::{Stretch, available_memory, write_something};
 #[derive(Debug)]
 pub(crate) struct Buffer {
     region: Region,
+    /// Huge pages that were reserved for it.
+    _reservation: Option<Reservation>,
 }
 
 /// What memory holds before it is measured in.
@@ -23,14 +26,15 @@ pub(crate) enum Content {
 }
 
 impl Buffer {
-    /// Takes and touches `bytes`.
+    /// Takes and touches `bytes`. Huge pages that are missing are reserved, and given back when it is dropped.
     ///
     /// # Errors
     /// Where that is more than three quarters of the available memory, the machine lacks such pages, or the
     /// kernel refuses them.
     pub(crate) fn new(bytes: u64, pages: PageSize, content: Content) -> Result<Buffer, MeasureError> {
         pages.check()?;
-        fits(bytes)?;
+        Reservation::check(bytes, pages)?;
+        let reservation = Reservation::of(bytes, pages)?;
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut region =
             Region::new(length, pages.0).map_err(|source| MeasureError::Mapping { bytes, source })?;
@@ -43,7 +47,7 @@ impl Buffer {
                 });
             }
         });
-        Ok(Buffer { region })
+        Ok(Buffer { region, _reservation: reservation })
     }
 
     /// Where it is. Valid as long as the buffer lives; nobody forms references to it meanwhile.

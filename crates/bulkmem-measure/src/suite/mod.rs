@@ -15,6 +15,7 @@ mod doer;
 mod page_size;
 mod place;
 mod quality;
+mod reservation;
 mod results;
 mod run;
 mod sizes;

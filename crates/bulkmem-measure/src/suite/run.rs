@@ -176,6 +176,13 @@ impl<'a> Run<'a> {
         self.watch.stop.load(Ordering::Relaxed)
     }
 
+    /// What [`Run::stopped`] looks at: long samples look at it too, between pieces of a second at most, and then give
+    /// up with [`MeasureError::Interrupted`].
+    #[expect(dead_code, reason = "the measurements that take long come next")]
+    pub(crate) fn stop_flag(&self) -> &'a AtomicBool {
+        self.watch.stop
+    }
+
     /// Says how many groups the measurement has: what its progress is reckoned by.
     pub(crate) fn expect_groups(&mut self, groups: usize) {
         self.groups = (groups.max(1), 0);
@@ -250,7 +257,11 @@ impl<'a> Run<'a> {
                 let taken = round * contenders.len() + step;
                 let doing = format!("{what}: {}", contenders[index].subject.name);
                 self.say(&doing, taken as f64 / steps as f64);
-                let sample = (contenders[index].sample)()?;
+                let sample = match (contenders[index].sample)() {
+                    // Given up halfway, as asked: it shows nothing, the samples before it do.
+                    Err(MeasureError::Interrupted) => break,
+                    sample => sample?,
+                };
                 self.samples += 1;
                 if round > 0 {
                     samples[index].push(sample);
@@ -279,7 +290,10 @@ impl<'a> Run<'a> {
         let Some(counters) = &mut self.counters else { return Ok(None) };
         let mut outcome = Ok(());
         let counts = counters.count(|| outcome = (contender.sample)().map(drop));
-        outcome.map(|()| counts)
+        match outcome {
+            Err(MeasureError::Interrupted) => Ok(None),
+            outcome => outcome.map(|()| counts),
+        }
     }
 
     /// Saves what there is.
