@@ -28,6 +28,7 @@ mod peers;
 mod plan;
 mod positions;
 mod report;
+pub mod reproduce;
 mod search;
 pub mod stats;
 pub mod suite;

@@ -1,5 +1,5 @@
 //! On the machines that published measurements describe, the defaults choose what those show to be the fastest.
-//! The facts are in `data/published.json`.
+//! The facts are in `bulkmem-measure/data/published.json`.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
@@ -128,7 +128,7 @@ struct ZeroRow {
 }
 
 fn text() -> &'static str {
-    include_str!("data/published.json")
+    include_str!("../../bulkmem-measure/data/published.json")
 }
 
 fn published() -> Published {

@@ -28,7 +28,7 @@ fn at(method: &str, length: u64, gb_per_s: f64, spread: f64) -> Figure {
 }
 
 fn published() -> serde_json::Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../bulkmem/tests/data/published.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/published.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

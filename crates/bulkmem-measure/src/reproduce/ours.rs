@@ -1,0 +1,97 @@
+//! Questions to this machine's own results.
+
+use bulkmem::Operation;
+use bulkmem::method::{self, Effect};
+
+use crate::suite::{Direction, Measurement, Pattern, Place, Results, Row};
+
+/// What was measured here.
+pub(super) struct Ours<'r>(pub(super) &'r Results);
+
+impl Ours<'_> {
+    /// The median of the first row of a measurement and a subject whose place is as asked.
+    pub(super) fn median(
+        &self,
+        measurement: Measurement,
+        name: &str,
+        at: impl Fn(&Place) -> bool,
+    ) -> Option<f64> {
+        self.row(measurement, name, at).map(|row| row.stats.median)
+    }
+
+    /// That row.
+    pub(super) fn row(
+        &self,
+        measurement: Measurement,
+        name: &str,
+        at: impl Fn(&Place) -> bool,
+    ) -> Option<&Row> {
+        self.0.of(measurement).find(|row| row.subject.name == name && at(&row.place))
+    }
+
+    /// GB/s of clearing by size, in one piece.
+    pub(super) fn clear(&self, name: &str, size: u64) -> Option<f64> {
+        self.median(Measurement::Clear, name, |place| {
+            place.size == Some(size) && place.threads.unwrap_or(1) == 1
+        })
+    }
+
+    /// The string instruction that the kernel would clear pages with: STOSB, or STOSQ where only that was measured.
+    pub(super) fn string(&self, size: u64) -> Option<f64> {
+        self.clear("rep_stosb", size).or_else(|| self.clear("rep_stosq", size))
+    }
+
+    /// GB/s of clearing an extent by chunk, in base pages if those were measured.
+    pub(super) fn chunk(&self, name: &str, chunk: u64) -> Option<f64> {
+        self.median(Measurement::Chunks, name, |place| place.chunk == Some(chunk))
+    }
+
+    /// GB/s of sequential persistent writes to memory.
+    pub(super) fn persist(&self, name: &str) -> Option<f64> {
+        self.median(Measurement::Persist, name, |place| {
+            place.pattern == Some(Pattern::Sequential)
+                && place.target.as_deref().is_none_or(|target| target == "ram")
+        })
+    }
+
+    /// Random operations a second on memory, one thread, by direction and method.
+    pub(super) fn iops(&self, name: &str, direction: Direction) -> Option<f64> {
+        self.median(Measurement::Iops, name, |place| {
+            place.direction == Some(direction)
+                && place.threads.unwrap_or(1) == 1
+                && place.target.as_deref().is_none_or(|target| target == "ram")
+        })
+    }
+
+    /// How many times as long a walk over the smallest list takes after persisting as before.
+    pub(super) fn growth(&self, name: &str) -> Option<f64> {
+        let rows = || {
+            self.0.of(Measurement::Pollution).filter(|row| row.place.operation == Some(Operation::Persist))
+        };
+        let least = rows().filter_map(|row| row.place.list).min();
+        let row = rows().find(|row| row.subject.name == name && row.place.list == least)?;
+        Some(row.also.get("after_ns")? / row.also.get("before_ns")?)
+    }
+
+    /// Time of an operation and reading all of it back: the best caching method's, and the best bypassing one's.
+    pub(super) fn read_back(&self, operation: Operation, size: u64) -> (Option<f64>, Option<f64>) {
+        let best = |wanted: Effect| {
+            let rows = self.0.of(Measurement::Reuse).filter(|row| {
+                row.place.operation == Some(operation)
+                    && row.place.size == Some(size)
+                    && row.place.read_back == Some(100.0)
+                    && method::by_name(&row.subject.name).is_some_and(|method| method.effect == wanted)
+            });
+            rows.map(|row| row.stats.median).min_by(f64::total_cmp)
+        };
+        (best(Effect::Allocates), best(Effect::Bypasses))
+    }
+
+    /// Nanoseconds for a fork whose child writes a buffer of that size.
+    pub(super) fn fork(&self, size: u64) -> Option<f64> {
+        let rows = self.0.of(Measurement::Fork).filter(|row| row.place.size == Some(size));
+        rows.filter(|row| row.also.get("pages_copied").is_some_and(|pages| *pages > 0.0))
+            .map(|row| row.stats.median)
+            .next()
+    }
+}

@@ -1,0 +1,132 @@
+use bulkmem::policy::CpuIdentity;
+
+use super::*;
+use crate::stats::Stats;
+use crate::suite::{Measurement, Metric, Place, Row, Subject};
+use crate::{Evidence, Kind};
+
+fn row(measurement: Measurement, name: &str, place: Place, median: f64) -> Row {
+    Row {
+        measurement,
+        subject: Subject::named(Kind::Method, name),
+        place,
+        metric: Metric::Bandwidth,
+        samples: vec![median],
+        stats: Stats::of(&[median]).unwrap(),
+        also: Default::default(),
+        counters: None,
+    }
+}
+
+fn results(rows: Vec<Row>) -> Results {
+    Results {
+        format: Results::FORMAT.into(),
+        version: Results::VERSION,
+        evidence: Evidence::collect(4096, 1.0, 1),
+        command: Vec::new(),
+        rows,
+        findings: Vec::new(),
+        notes: Vec::new(),
+        complete: true,
+    }
+}
+
+/// The published machine's own figures, as if they had been measured here.
+fn as_published(uarch: &str) -> Results {
+    let facts = published::published();
+    let mut rows = Vec::new();
+    for machine in facts.memset_by_size.machines.iter().filter(|machine| machine.uarch == uarch) {
+        for (name, series) in &machine.methods {
+            for (mib, mean) in facts.memset_by_size.sizes_mib.iter().zip(&series.mean) {
+                let place = Place { size: Some(mib << 20), ..Place::default() };
+                rows.push(row(Measurement::Clear, name, place, *mean));
+            }
+        }
+    }
+    for machine in facts.clear_by_chunk.machines.iter().filter(|machine| machine.uarch == uarch) {
+        for (name, speeds) in &machine.methods {
+            for (chunk, speed) in facts.clear_by_chunk.chunks.iter().zip(speeds) {
+                let place = Place { chunk: Some(*chunk), ..Place::default() };
+                rows.push(row(Measurement::Chunks, name, place, speed / 1e3));
+            }
+        }
+    }
+    results(rows)
+}
+
+#[test]
+fn a_published_machine_recognizes_itself() {
+    for uarch in ["Broadwell-X", "Rome", "Skylake-X", "Ice Lake-X", "Milan"] {
+        let found = Reproduction::of(&as_published(uarch));
+        assert_eq!(found.alike[0].machine, uarch, "{:?}", found.alike);
+        assert!(found.alike[0].distance.unwrap() < 1e-9);
+        let own: Vec<_> = found
+            .figures
+            .iter()
+            .filter(|figure| figure.machine == uarch && figure.table.starts_with("clearing"))
+            .collect();
+        assert!(!own.is_empty());
+        for figure in own {
+            assert!((figure.here.unwrap() / figure.published - 1.0).abs() < 1e-9, "{figure:?}");
+            assert_eq!(figure.here_ratio.is_some(), figure.published_ratio.is_some());
+        }
+    }
+}
+
+#[test]
+fn the_same_model_comes_first_whatever_it_measured() {
+    let mut results = as_published("Broadwell-X");
+    results.evidence.cpu =
+        CpuIdentity { vendor: "GenuineIntel".into(), family: 6, model: 85, stepping: 7, name: String::new() };
+    let found = Reproduction::of(&results);
+    assert_eq!(found.alike[0].machine, "Skylake-X");
+    assert!(
+        found.alike[0].same_model && found.alike[0].reasons[0].contains("stepping"),
+        "{:?}",
+        found.alike[0]
+    );
+    assert!(found.alike[0].distance.unwrap() > 0.1);
+}
+
+#[test]
+fn conclusions_hold_on_the_machines_they_come_from() {
+    let verdicts = |uarch: &str| -> Vec<(String, Verdict)> {
+        let found = Reproduction::of(&as_published(uarch));
+        found.conclusions.into_iter().map(|it| (it.claim, it.verdict)).collect()
+    };
+    let of = |uarch: &str, start: &str| {
+        verdicts(uarch).into_iter().find(|(claim, _)| claim.starts_with(start)).expect(start).1
+    };
+    for (uarch, claim, verdict) in [
+        ("Broadwell-X", "Within the last-level cache", Verdict::Holds),
+        ("Broadwell-X", "Beyond the last-level cache", Verdict::Holds),
+        ("Rome", "Beyond the last-level cache", Verdict::Holds),
+        ("Skylake-X", "Beyond the last-level cache", Verdict::Fails),
+        ("Skylake-X", "On Skylake-X, MOVNTI gains nothing", Verdict::Holds),
+        ("Broadwell-X", "On Skylake-X, MOVNTI gains nothing", Verdict::Fails),
+        ("Rome", "The string instruction loses", Verdict::Holds),
+        ("Ice Lake-X", "Larger extents alone", Verdict::Holds),
+        ("Milan", "Larger extents alone", Verdict::Holds),
+        ("Milan", "From chunks as large as the cache", Verdict::Holds),
+        ("Ice Lake-X", "From chunks as large as the cache", Verdict::Fails),
+        ("Ice Lake-X", "The chunk makes no difference to MOVNTI", Verdict::Holds),
+        ("Milan", "Large extents in 2 MB steps are cleared fastest by CLZERO", Verdict::Holds),
+        ("Ice Lake-X", "Large extents in 2 MB steps are cleared fastest by CLZERO", Verdict::NotMeasured),
+        ("Milan", "The chunk makes little difference to CLZERO", Verdict::Holds),
+    ] {
+        assert_eq!(of(uarch, claim), verdict, "{uarch}: {claim}");
+    }
+}
+
+#[test]
+fn nothing_measured_is_said_everywhere() {
+    let found = Reproduction::of(&results(Vec::new()));
+    let [holds, fails, open] = found.tally();
+    assert_eq!((holds, fails, open), (0, 0, found.conclusions.len()));
+    assert!(found.conclusions.iter().all(|it| it.here.starts_with("not measured here: ")));
+    assert!(found.figures.iter().all(|figure| figure.here.is_none() && figure.published.is_finite()));
+    assert!(found.alike.iter().all(|it| it.distance.is_none()));
+    let json = serde_json::to_string(&found).unwrap();
+    let back: Reproduction = serde_json::from_str(&json).unwrap();
+    assert!(back.conclusions == found.conclusions && back.alike == found.alike);
+}
