@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bulkmem::method::Parameters;
-use bulkmem::policy::Choice;
+use bulkmem::policy::{Choice, Policy, Rule};
+use bulkmem::{Intent, Operation};
 use serde::{Deserialize, Serialize};
 
 use super::Place;
@@ -183,6 +184,10 @@ pub struct Results {
     pub evidence: Evidence,
     /// The arguments that the run was started with.
     pub command: Vec<String>,
+    /// The rules of the policy that served: what stands behind the rows of `policy`. By operation and intent, in rising
+    /// order of length.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
     /// What was measured, in the order in which it was.
     pub rows: Vec<Row>,
     /// What follows from the rows.
@@ -204,8 +209,30 @@ impl Results {
         self.rows.iter().filter(move |row| row.measurement == measurement)
     }
 
+    /// The rule that the policy followed for an extent of so many bytes; `None` where the rules are not known.
+    pub fn rule(&self, operation: Operation, intent: Intent, length: u64) -> Option<&Rule> {
+        let mut rules = self.rules.iter().filter(|rule| (rule.operation, rule.intent) == (operation, intent));
+        rules.rfind(|rule| rule.from <= length)
+    }
+
     /// The measurements that have rows, in their usual order.
     pub fn measurements(&self) -> Vec<Measurement> {
         Measurement::ALL.into_iter().filter(|measurement| self.of(*measurement).next().is_some()).collect()
     }
+}
+
+/// All rules of a policy.
+pub(super) fn rules(policy: &Policy) -> Vec<Rule> {
+    let kinds = Operation::ALL.into_iter().flat_map(|it| Intent::ALL.map(|intent| (it, intent)));
+    let rules = kinds.flat_map(|(operation, intent)| {
+        policy.rules(operation, intent).into_iter().map(move |(from, choice, reason)| Rule {
+            operation,
+            intent,
+            from: from as u64,
+            method: choice.method.name.to_owned(),
+            parameters: choice.parameters,
+            reason,
+        })
+    });
+    rules.collect()
 }

@@ -127,6 +127,7 @@ impl<'a> Run<'a> {
             version: Results::VERSION,
             evidence: Evidence::collect(bulkmem::machine::Machine::current().page_size, 0.0, 0),
             command,
+            rules: super::results::rules(policy),
             rows: Vec::new(),
             findings: Vec::new(),
             notes,

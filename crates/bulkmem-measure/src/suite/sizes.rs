@@ -258,6 +258,10 @@ mod tests {
             let (results, saves) = run(&small(operation), false);
             let results = results.unwrap();
             assert!(results.complete && saves == 3, "after each size and at the end");
+            let rule =
+                results.rule(operation, Intent::Throughput, 1 << 20).expect("the policy's rules are saved");
+            let chosen = Policy::defaults(Machine::current()).choose(operation, 1 << 20, Intent::Throughput);
+            assert_eq!(rule.method, chosen.method.name);
             for size in [1 << 16, 1 << 20] {
                 let names: Vec<&str> = results
                     .rows
