@@ -1,10 +1,11 @@
-//! Medians and quartiles of samples, and whether two of them differ by more than their noise.
+//! Medians, quartiles, intervals and trends of samples, and whether two of them differ by more than their noise.
 
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use statrs::statistics::{Data, OrderStatistics, Statistics};
 
 /// Fewer samples than this say nothing about their own noise.
-const ENOUGH: u32 = 5;
+pub(crate) const ENOUGH: u32 = 5;
 
 /// Samples in brief.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,20 +73,20 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The statistics of some samples; `None` of none.
+    /// The statistics of some samples, whose order does not matter; `None` of none, and where one is no finite number.
     pub fn of(samples: &[f64]) -> Option<Stats> {
-        let mut data = Data::new(samples.to_vec());
-        if samples.is_empty() {
+        if samples.is_empty() || !samples.iter().all(|sample| sample.is_finite()) {
             return None;
         }
-        let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+        let mut sorted = samples.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
         Some(Stats {
-            median: data.median(),
-            mean,
-            pstdev: samples.population_std_dev(),
-            min: samples.iter().copied().fold(f64::INFINITY, f64::min),
-            max: samples.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            interval: bootstrap(&[samples], |resampled| median(&resampled[0])),
+            median: median(&sorted),
+            mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
+            pstdev: sorted.as_slice().population_std_dev(),
+            min: sorted[0],
+            max: sorted[sorted.len() - 1],
+            interval: bootstrap(&[&sorted], |drawn| middle(&mut drawn[0])),
         })
     }
 
@@ -97,25 +98,118 @@ impl Stats {
 
 /// The median; NaN of nothing.
 pub fn median(samples: &[f64]) -> f64 {
-    Data::new(samples.to_vec()).median()
+    middle(&mut samples.to_vec())
+}
+
+/// The median of samples whose order may be changed; NaN of nothing.
+fn middle(samples: &mut [f64]) -> f64 {
+    let half = samples.len() / 2;
+    if samples.is_empty() {
+        return f64::NAN;
+    }
+    let (below, &mut upper, _) = samples.select_nth_unstable_by(half, f64::total_cmp);
+    match below.iter().copied().max_by(f64::total_cmp) {
+        Some(lower) if samples.len().is_multiple_of(2) => lower.midpoint(upper),
+        _ => upper,
+    }
 }
 
 /// How often [`bootstrap`] draws.
 const DRAWS: usize = 1000;
 
 /// The 95 % interval of a statistic of one or several groups of samples: percentiles of the statistic over groups
-/// drawn anew, with replacement, from each group (Efron, 1979). The same samples always give the same interval.
-pub fn bootstrap(groups: &[&[f64]], statistic: impl Fn(&[Vec<f64>]) -> f64) -> [f64; 2] {
+/// drawn anew, with replacement, from each group (Efron, 1979). The same samples in the same order always give the same
+/// interval. The statistic may change the order of what was drawn. No group may be empty.
+pub fn bootstrap(groups: &[&[f64]], statistic: impl Fn(&mut [Vec<f64>]) -> f64) -> [f64; 2] {
     let mut random = fastrand::Rng::with_seed(0x6275_6c6b);
     let mut drawn: Vec<Vec<f64>> = groups.iter().map(|group| group.to_vec()).collect();
     let mut draw = || {
         for (group, drawn) in groups.iter().zip(&mut drawn) {
             drawn.fill_with(|| group[random.usize(..group.len())]);
         }
-        statistic(&drawn)
+        statistic(&mut drawn)
     };
     let mut statistics = Data::new((0..DRAWS).map(|_| draw()).collect::<Vec<f64>>());
     [statistics.quantile(0.025), statistics.quantile(0.975)]
+}
+
+/// The 95 % interval of the ratio of two medians, `numerator` over `denominator`, by [`bootstrap`]ping.
+pub fn ratio_interval(numerator: &[f64], denominator: &[f64]) -> [f64; 2] {
+    bootstrap(&[numerator, denominator], |drawn| {
+        let [numerator, denominator] = drawn else { return f64::NAN };
+        middle(numerator) / middle(denominator)
+    })
+}
+
+/// How probable it is that the means of two groups differ as much as they do, or more, where there is no difference:
+/// Welch's t-test (1947), two-sided. 1 where a group has fewer than two samples.
+pub fn welch(a: &[f64], b: &[f64]) -> f64 {
+    if a.len().min(b.len()) < 2 {
+        return 1.0;
+    }
+    let error = |samples: &[f64]| samples.variance() / samples.len() as f64;
+    let (mean_a, mean_b, error_a, error_b) = (a.mean(), b.mean(), error(a), error(b));
+    let error = error_a + error_b;
+    if error == 0.0 {
+        return if mean_a == mean_b { 1.0 } else { 0.0 };
+    }
+    let part = |error: f64, samples: &[f64]| error * error / (samples.len() - 1) as f64;
+    let freedom = error * error / (part(error_a, a) + part(error_b, b));
+    let t = (mean_a - mean_b).abs() / error.sqrt();
+    StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |distribution| 2.0 * distribution.sf(t))
+}
+
+/// Probabilities of many tests at once, corrected so that of those below a limit at most that share is there by chance
+/// (Benjamini and Hochberg, 1995). In the order given.
+pub fn corrected(probabilities: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]));
+    let mut corrected = vec![1.0; probabilities.len()];
+    let mut least = 1.0f64;
+    for (rank, &at) in order.iter().enumerate().rev() {
+        least = least.min(probabilities[at] * probabilities.len() as f64 / (rank + 1) as f64);
+        corrected[at] = least;
+    }
+    corrected
+}
+
+/// A tendency of values that come one after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trend {
+    /// How much the values change from the first to the last, outliers ignored: the median slope between two of them
+    /// (Theil, 1950; Sen, 1968), times their number less one.
+    pub change: f64,
+    /// How probable it is that values without a trend look as much like one: the Mann–Kendall test, two-sided.
+    pub probability: f64,
+}
+
+/// More values than this are put together by their medians, neighbours with neighbours.
+const MOST_POINTS: usize = 400;
+/// Fewer values than this show no trend.
+const FEWEST_POINTS: usize = 8;
+
+impl Trend {
+    /// The trend of some values; `None` of fewer than 8.
+    pub fn of(values: &[f64]) -> Option<Trend> {
+        if values.len() < FEWEST_POINTS {
+            return None;
+        }
+        let values: Vec<f64> = values.chunks(values.len().div_ceil(MOST_POINTS)).map(median).collect();
+        let (mut sum, mut slopes) = (0i64, Vec::with_capacity(values.len() * values.len() / 2));
+        for (at, value) in values.iter().enumerate() {
+            for (after, later) in values.iter().enumerate().skip(at + 1) {
+                sum += i64::from(later > value) - i64::from(later < value);
+                slopes.push((later - value) / (after - at) as f64);
+            }
+        }
+        let n = values.len() as f64;
+        let deviation = (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
+        let z = (sum.unsigned_abs() as f64 - 1.0).max(0.0) / deviation;
+        Some(Trend {
+            change: middle(&mut slopes) * (n - 1.0),
+            probability: (2.0 * Normal::standard().sf(z)).min(1.0),
+        })
+    }
 }
 
 /// The geometric mean; `None` of nothing. All values must be above 0.
@@ -126,71 +220,4 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn median_and_quartiles() {
-        let summary = Summary::of(&[5.0, 1.0, 4.0, 2.0, 3.0]).unwrap();
-        assert_eq!(summary.median, 3.0);
-        assert!(summary.quartiles[0] >= 1.0 && summary.quartiles[0] <= 2.0);
-        assert!(summary.quartiles[1] >= 4.0 && summary.quartiles[1] <= 5.0);
-        assert_eq!(summary.samples, 5);
-        assert_eq!(Summary::of(&[]), None);
-        assert_eq!(Summary::of(&[7.0]).unwrap().median, 7.0);
-    }
-
-    #[test]
-    fn separation_needs_samples_and_distance() {
-        let samples = |center: f64, n: usize| -> Vec<f64> {
-            (0..n).map(|i| center + (i as f64 / n as f64 - 0.5) * 10.0).collect()
-        };
-        let far =
-            |n| Summary::of(&samples(100.0, n)).unwrap().separated(&Summary::of(&samples(110.0, n)).unwrap());
-        assert!(!far(4), "four samples prove nothing");
-        assert!(far(40));
-        let a = Summary::of(&samples(100.0, 40)).unwrap();
-        let b = Summary::of(&samples(100.5, 40)).unwrap();
-        assert!(!a.separated(&b), "half a nanosecond is inside the noise");
-    }
-
-    #[test]
-    fn statistics_of_known_samples() {
-        let stats = Stats::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
-        assert_eq!((stats.mean, stats.pstdev, stats.median), (5.0, 2.0, 4.5));
-        assert_eq!((stats.min, stats.max), (2.0, 9.0));
-        assert!(stats.interval[0] >= 4.0 && stats.interval[1] <= 7.0, "{stats:?}");
-        assert!(stats.interval[0] < stats.median && stats.median < stats.interval[1], "{stats:?}");
-        assert_eq!(stats.pstdev_percent(), 40.0);
-        let one = Stats::of(&[3.0]).unwrap();
-        assert_eq!((one.pstdev, one.interval), (0.0, [3.0, 3.0]));
-        assert_eq!(Stats::of(&[]), None);
-    }
-
-    /// Of many samples around known medians the interval holds the truth about as often as it says.
-    #[test]
-    fn intervals_cover_what_they_should() {
-        let mut random = fastrand::Rng::with_seed(7);
-        let mut sample = || (0..25).map(|_| 100.0 + random.f64() + random.f64()).collect::<Vec<f64>>();
-        let covered = (0..200).filter(|_| {
-            let [low, high] = Stats::of(&sample()).unwrap().interval;
-            (low..=high).contains(&101.0)
-        });
-        let covered = covered.count();
-        assert!((175..=200).contains(&covered), "{covered} of 200");
-    }
-
-    #[test]
-    fn ratios_of_two_groups_have_an_interval() {
-        let (old, new) = ([10.0, 11.0, 10.5, 10.2, 10.8], [20.0, 21.0, 20.4, 20.9, 20.7]);
-        let ratio = |groups: &[Vec<f64>]| median(&groups[1]) / median(&groups[0]);
-        let [low, high] = bootstrap(&[&old, &new], ratio);
-        assert!(low > 1.7 && high < 2.2 && low < high, "{low} {high}");
-    }
-
-    #[test]
-    fn geometric_mean_of_ratios() {
-        assert!((geometric_mean([2.0, 0.5]).unwrap() - 1.0).abs() < 1e-12);
-        assert_eq!(geometric_mean([]), None);
-    }
-}
+mod tests;
