@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::commands::BenchCommand;
+use crate::names::names;
 use crate::sizes::{size, sizes};
 
 const AFTER: &str = "\
@@ -141,8 +142,8 @@ pub(crate) struct ChoiceArgs {
     #[arg(long)]
     pub(crate) warm: bool,
     /// Only these methods beside the choice, or `all` [default: all]
-    #[arg(long, value_name = "METHODS", value_delimiter = ',')]
-    pub(crate) method: Vec<String>,
+    #[arg(long, value_name = "METHODS", value_parser = names)]
+    pub(crate) method: Vec<Vec<String>>,
     /// Leave out libpmem, reading, and the ratios to peers
     #[arg(long)]
     pub(crate) no_peers: bool,

@@ -5,6 +5,7 @@ mod commands;
 mod failure;
 mod figures;
 mod interrupt;
+mod names;
 mod output;
 mod provenance;
 mod results;

@@ -13,6 +13,7 @@ fn row(measurement: Measurement, name: &str, place: Place, median: f64) -> Row {
         metric: Metric::Bandwidth,
         samples: vec![median],
         stats: Stats::of(&[median]).unwrap(),
+        chosen: None,
         also: Default::default(),
         counters: None,
     }

@@ -156,6 +156,9 @@ pub struct Row {
     pub samples: Vec<f64>,
     /// The samples in brief.
     pub stats: Stats,
+    /// For the policy: the method that it chose here, with parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
     /// Medians of what else was seen, by name; names end in their unit: `p99_ns`, `before_ns`, `pages_cleared`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<String, f64>,

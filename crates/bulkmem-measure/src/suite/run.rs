@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bulkmem::policy::Policy;
+use bulkmem::policy::{Choice, Policy};
 
 use super::quality::{self, Host};
 use super::{Finding, Measurement, Metric, Place, Results, Row, Subject};
@@ -111,6 +111,8 @@ pub struct Run<'a> {
     started: Instant,
     samples: u64,
     counters: Option<Counters>,
+    /// What the policy chooses in the places of the group to come.
+    choices: Vec<(Subject, Place, Choice)>,
     measurement: Measurement,
     /// The seconds of all measurements, of those done, and of the one that runs, by their own reckoning.
     expected: [f64; 3],
@@ -140,6 +142,7 @@ impl<'a> Run<'a> {
             started: Instant::now(),
             samples: 0,
             counters,
+            choices: Vec::new(),
             measurement: Measurement::Clear,
             expected: [seconds.max(1e-3), 0.0, 0.0],
             groups: (1, 0),
@@ -195,6 +198,11 @@ impl<'a> Run<'a> {
         if !self.results.notes.contains(&note) {
             self.results.notes.push(note);
         }
+    }
+
+    /// Says which method the policy's subject of the next group stands for in a place: its row says so then.
+    pub(crate) fn chooses(&mut self, subject: &Subject, place: &Place, choice: Choice) {
+        self.choices.push((subject.clone(), place.clone(), choice));
     }
 
     /// Says what follows from the rows.
@@ -273,8 +281,11 @@ impl<'a> Run<'a> {
         for (contender, samples) in contenders.iter_mut().zip(samples) {
             let counts = self.count(contender)?;
             let Contender { subject, place, .. } = contender;
-            rows.extend(row(self.measurement, subject.clone(), place.clone(), metric, samples, counts));
+            let row = row(self.measurement, subject.clone(), place.clone(), metric, samples, counts);
+            let chosen = self.choices.iter().find(|(who, at, _)| who == subject && at == place);
+            rows.extend(row.map(|row| Row { chosen: chosen.map(|(.., choice)| choice.to_string()), ..row }));
         }
+        self.choices.clear();
         for doubt in quality::doubts(what, &rows).into_iter().chain(host.disturbances()) {
             self.note(doubt);
         }
@@ -325,6 +336,7 @@ fn row(
         metric,
         stats: Stats::of(&values)?,
         samples: values,
+        chosen: None,
         also: seen.into_iter().map(|(name, values)| (name.to_owned(), median(&values))).collect(),
         counters,
     })

@@ -172,6 +172,9 @@ impl SizesOptions {
             content: self.zeros.then(|| "zeros".to_owned()),
             ..Place::default()
         };
+        let part = self.chunk.map_or(length, |chunk| usize::try_from(chunk).unwrap_or(length)).min(length);
+        let choice = run.policy().choose_part(self.operation, part, length, Intent::Throughput);
+        run.chooses(&doers[0].subject(), &place, choice);
         let contenders = doers.into_iter().map(|doer| Contender {
             subject: doer.subject(),
             place: place.clone(),

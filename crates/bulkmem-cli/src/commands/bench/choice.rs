@@ -80,8 +80,9 @@ fn options(args: &ChoiceArgs) -> BenchOptions {
         (false, true) => Temperature::Warm,
         (_, false) => Temperature::Cold,
     };
-    if !args.method.is_empty() && !args.method.iter().any(|method| method == "all") {
-        options.methods = Methods::Named(args.method.clone());
+    let methods = args.method.concat();
+    if !methods.is_empty() && !methods.iter().any(|method| method == "all") {
+        options.methods = Methods::Named(methods);
     }
     options.peers = !args.no_peers;
     options.budget = args.budget.unwrap_or(options.budget);

@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::commands::{Outcome, measure_failure, nothing_measured};
 use crate::failure::Exit;
+use crate::names::names;
 use crate::output::{self, Progress};
 use crate::served::Served;
 use crate::{interrupt, results};
@@ -47,8 +48,8 @@ pub(crate) enum PeersArg {
 pub(crate) struct MethodArgs {
     /// Only these methods, or `all`; with parameters: write_prefetch_avx512[write_distance=4096] [default: those that the
     /// sources compare]
-    #[arg(long, short = 'f', visible_alias = "function", value_name = "METHODS", value_delimiter = ';')]
-    pub(crate) method: Vec<String>,
+    #[arg(long, short = 'f', visible_alias = "function", value_name = "METHODS", value_parser = names)]
+    pub(crate) method: Vec<Vec<String>>,
 }
 
 impl Common {
@@ -119,10 +120,10 @@ impl Common {
 impl MethodArgs {
     /// Which methods these are.
     pub(crate) fn wanted(&self) -> Wanted {
-        match self.method.as_slice() {
-            [] => Wanted::Usual,
+        match self.method.concat() {
+            none if none.is_empty() => Wanted::Usual,
             some if some.iter().any(|name| name == "all") => Wanted::All,
-            some => Wanted::Named(some.to_vec()),
+            some => Wanted::Named(some),
         }
     }
 }

@@ -75,6 +75,5 @@ pub(super) fn run(args: &SizesArgs, operation: Operation, byte: Option<u8>) -> O
 
 fn text(found: &Results, baseline: &str, width: usize) -> String {
     let rows: Vec<_> = found.rows.iter().collect();
-    let pivot = Pivot { across: Key::Size, baseline: Some(baseline) };
-    pivot.text(&rows, width) + &remarks(found, width)
+    Pivot::across(Key::Size).baseline(baseline).text(&rows, width) + &remarks(found, width)
 }

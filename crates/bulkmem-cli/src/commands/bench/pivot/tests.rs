@@ -1,0 +1,155 @@
+use bulkmem::Operation;
+use bulkmem::method::Parameters;
+use bulkmem_measure::stats::Stats;
+use bulkmem_measure::suite::{Measurement, Metric, Place, Subject};
+
+use super::*;
+
+const SIZES: [u64; 3] = [16 << 20, 128 << 20, 1 << 30];
+
+fn row(kind: Kind, name: &str, size: u64, median: f64) -> Row {
+    let samples = vec![median * 0.99, median, median * 1.01];
+    Row {
+        measurement: Measurement::Clear,
+        subject: Subject::named(kind, name),
+        place: Place { operation: Some(Operation::Clear), size: Some(size), ..Place::default() },
+        metric: Metric::Bandwidth,
+        stats: Stats::of(&samples).unwrap(),
+        samples,
+        chosen: (kind == Kind::Policy)
+            .then(|| if size > 64 << 20 { "clzero" } else { "c_library" }.to_owned()),
+        also: Default::default(),
+        counters: None,
+    }
+}
+
+fn rows(sizes: &[u64]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (at, size) in sizes.iter().enumerate() {
+        let at = at as f64;
+        rows.push(row(Kind::Policy, "policy", *size, 30.0 + at));
+        rows.push(row(Kind::Peer, "c_library", *size, 20.0 - at));
+        let mut long = row(Kind::Method, "write_prefetch_avx512", *size, 10.0);
+        long.subject.parameters = Parameters { write_distance: 4096, ..Parameters::default() };
+        rows.push(long);
+        rows.push(row(Kind::Read, "read", *size, 100.0));
+    }
+    rows
+}
+
+fn text(pivot: Pivot<'_>, rows: &[Row], width: usize) -> String {
+    let rows: Vec<&Row> = rows.iter().collect();
+    let text = anstream::adapter::strip_str(&pivot.text(&rows, width)).to_string();
+    for line in text.lines() {
+        assert!(line.chars().count() <= width, "wider than {width}: {line}\n{text}");
+    }
+    text
+}
+
+fn line<'t>(text: &'t str, start: &str) -> &'t str {
+    text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}\n{text}"))
+}
+
+#[test]
+fn subjects_stand_down_and_the_best_of_a_column_is_marked() {
+    let rows = rows(&SIZES);
+    let text = text(Pivot::across(Key::Size).baseline("c_library"), &rows, 80);
+    assert!(text.starts_with("clear: GB/s, mean ± standard deviation of 3 runs\n"), "{text}");
+    let policy = line(&text, "the policy's choice");
+    assert_eq!(policy.matches('*').count(), 3, "{text}");
+    assert!(policy.contains("30.0 ±0.8%*") && policy.contains("32.0 ±0.8%*"), "{text}");
+    let heading = text.lines().nth(1).unwrap();
+    assert!(heading.contains("16 MiB") && heading.contains("1 GiB"), "{text}");
+    // Reading does not compete.
+    assert!(!line(&text, "(reading)").contains('*'), "{text}");
+    let speed_ups = text.split("speed-up").nth(1).unwrap();
+    assert!(line(speed_ups, "the policy's choice").contains("+50.0%"), "{text}");
+    assert!(line(speed_ups, "write_prefetch").contains("-50.0%"), "{text}");
+    assert!(
+        text.contains("The policy's choice: c_library at 16 MiB; clzero from 128 MiB to 1 GiB."),
+        "{text}"
+    );
+    assert!(text.contains("With parameters: write_prefetch_avx512[write_distance=4096]."), "{text}");
+    assert!(text.contains("* the best of a column, by median. Speed-ups are by medians, against c_library."));
+}
+
+#[test]
+fn subjects_stand_across_and_the_best_of_a_line_is_marked() {
+    let rows = rows(&SIZES);
+    let text = text(Pivot::down(Key::Size), &rows, 80);
+    let heading = text.lines().nth(1).unwrap();
+    assert!(heading.starts_with("size ") && heading.contains("c_library"), "{text}");
+    assert!(line(&text, "16 MiB").contains("30.0 ±0.8%*"), "{text}");
+    assert!(text.contains("* the best of a line"), "{text}");
+}
+
+#[test]
+fn one_column_has_bars_and_its_speed_up_beside_it() {
+    let rows = rows(&SIZES[..1]);
+    let pivot = Pivot::across(Key::Size).baseline("c_library");
+    let wide = text(pivot, &rows, 80);
+    let bars = |of: &str| line(&wide, of).matches('█').count();
+    assert_eq!(bars("(reading)"), 30, "{wide}");
+    assert_eq!((bars("the policy"), bars("c_library"), bars("write")), (9, 6, 3), "{wide}");
+    assert!(line(&wide, "the policy").contains("+50.0%"), "{wide}");
+    let narrow = text(pivot, &rows, 52);
+    assert!(!narrow.contains('█') && narrow.contains("+50.0%"), "{narrow}");
+}
+
+#[test]
+fn what_does_not_fit_continues_below() {
+    let sizes: Vec<u64> = (12..28).map(|shift| 1 << shift).collect();
+    let rows = rows(&sizes);
+    for pivot in [Pivot::across(Key::Size), Pivot::down(Key::Size)] {
+        for width in [46, 60, 80, 120, 250] {
+            let text = text(pivot, &rows, width);
+            for size in &sizes {
+                assert!(text.contains(&exact_size(*size)), "{width}\n{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_keys_and_metrics_make_tables_of_their_own_and_cells_may_say_anything() {
+    let mut some = rows(&SIZES[..2]);
+    for row in &mut some {
+        row.place.page_size = Some("4K".parse().unwrap());
+    }
+    let mut others = some.clone();
+    for row in &mut others {
+        row.place.page_size = Some("2M".parse().unwrap());
+        row.metric = Metric::Seconds;
+    }
+    some.extend(others);
+    let cell = |row: &Row| format!("<{:.0}>", row.stats.median);
+    let text = text(Pivot::across(Key::Size).cell(&cell), &some, 80);
+    assert!(
+        text.contains("clear, page size 4K: GB/s\n") && text.contains("clear, page size 2M: s\n"),
+        "{text}"
+    );
+    let tables: Vec<&str> = text.split("clear, page size ").collect();
+    assert!(line(tables[1], "the policy's").contains("<30>*"), "{text}");
+    // Of seconds, fewer are better.
+    assert!(line(tables[2], "write_prefetch").contains("<10>*"), "{text}");
+}
+
+#[test]
+fn nothing_and_one_alone_are_shown_too() {
+    assert_eq!(Pivot::across(Key::Size).text(&[], 80), "");
+    let alone = [row(Kind::Method, "clzero", 4096, 3.0)];
+    let text = text(Pivot::across(Key::Size).baseline("c_library"), &alone, 80);
+    assert!(text.contains("3.00") && !text.contains('*') && !text.contains("speed-up"), "{text}");
+}
+
+#[test]
+fn subjects_of_one_name_keep_their_parameters() {
+    let mut rows = rows(&SIZES[..1]);
+    let mut other = rows[2].clone();
+    other.subject.parameters.write_distance = 8192;
+    rows.push(other);
+    let text = text(Pivot::across(Key::Size), &rows, 80);
+    assert!(text.contains("write_prefetch_avx512[write_distance=4096]"), "{text}");
+    assert!(text.contains("write_prefetch_avx512[write_distance=8192]"), "{text}");
+    assert!(!text.contains("With parameters"), "{text}");
+}
