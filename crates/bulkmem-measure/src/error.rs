@@ -84,6 +84,17 @@ pub enum MeasureError {
         #[source]
         source: std::io::Error,
     },
+    /// A command that others are measured beside did not end well.
+    #[error(
+        "`{command}` ended with {status}; it has to end with 0 every time: run it by itself until it does, or see what it \
+         says with --show-output"
+    )]
+    Command {
+        /// The program and its arguments.
+        command: String,
+        /// How it ended.
+        status: String,
+    },
     /// It was stopped before a first figure was complete.
     #[error("interrupted before anything was measured")]
     Interrupted,

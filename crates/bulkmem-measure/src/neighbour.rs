@@ -2,7 +2,8 @@
 
 use crate::arena::Stretch;
 
-const LINE: usize = 64;
+/// Bytes of an element.
+pub(crate) const LINE: usize = 64;
 
 /// The list.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Whoever can do an operation on memory: methods, the policy, the C library, other libraries, the kernel, and reading.
 
-use bulkmem::method::{self, Method};
+use bulkmem::method::{self, Effect, Method};
 use bulkmem::policy::{Choice, Policy};
 use bulkmem::{Bulk, Intent, Operation};
 
@@ -38,9 +38,20 @@ impl<'p> Doer<'p> {
     pub(crate) fn subject(&self) -> Subject {
         match self {
             Doer::Method(choice) => Subject::method(choice),
-            Doer::Policy(..) => Subject::named(Kind::Policy, "policy"),
+            Doer::Policy(_, Intent::Throughput, _) => Subject::named(Kind::Policy, "policy"),
+            Doer::Policy(_, intent, _) => Subject::named(Kind::Policy, format!("policy, {intent}")),
             Doer::Peer(peer) => Subject::named(Kind::Peer, peer.name),
             Doer::Read => Subject::named(Kind::Read, "read"),
+        }
+    }
+
+    /// What the policy chooses for a call of `part` bytes; `None` for everybody else.
+    pub(crate) fn chosen(&self, operation: Operation, part: usize) -> Option<Choice> {
+        match self {
+            Doer::Policy(policy, intent, extent) => {
+                Some(policy.choose_part(operation, part, *extent, *intent))
+            }
+            _ => None,
         }
     }
 
@@ -126,6 +137,8 @@ const USUAL: &[&str] = &[
     "movdir64b",
     "write_prefetch_avx512",
     "write_prefetch_avx2",
+    "store_8_clwb",
+    "store_8_clflushopt",
 ];
 
 /// The methods that are wanted for an operation, with their parameters.
@@ -135,10 +148,14 @@ const USUAL: &[&str] = &[
 pub(crate) fn methods(wanted: &Wanted, operation: Operation) -> Result<Vec<Choice>, MeasureError> {
     let able = |method: &&'static Method| method.does(operation) && method.available();
     let usual = |method: &'static Method| Choice::of(method, operation);
+    // Who writes lines back is compared where they are to be durable; elsewhere nobody would.
+    let durable = matches!(operation, Operation::Persist | Operation::Flush);
+    let sensible = |method: &&'static Method| durable || method.effect != Effect::Evicts;
     match wanted {
         Wanted::All => Ok(method::all().filter(able).map(usual).collect()),
         Wanted::Usual => {
-            Ok(USUAL.iter().filter_map(|name| method::by_name(name)).filter(able).map(usual).collect())
+            let named = USUAL.iter().filter_map(|name| method::by_name(name));
+            Ok(named.filter(able).filter(sensible).map(usual).collect())
         }
         Wanted::Named(names) => names.iter().map(|name| named(name, operation)).collect(),
     }

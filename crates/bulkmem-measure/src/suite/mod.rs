@@ -11,18 +11,29 @@
 //! ```
 
 mod buffer;
+mod contrast;
+mod corun;
 mod doer;
 mod page_size;
 mod place;
+mod pollution;
 mod quality;
 mod reservation;
 mod results;
+mod reuse;
 mod run;
 mod sizes;
+#[cfg(test)]
+mod testing;
+mod units;
 
+pub use contrast::{Contrast, control_of};
+pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
 pub use doer::Wanted;
 pub use page_size::{BadPageSize, PageSize};
 pub use place::{Direction, Key, Memory, Pattern, Place};
+pub use pollution::{NOTHING, PollutionOptions, SAME_TIME, home_of};
 pub use results::{Finding, Measurement, Metric, Results, Row, Subject};
+pub use reuse::{Payoff, Pays, ReuseOptions, payoffs};
 pub use run::{Measure, Run, Watch, measure};
 pub use sizes::{Peers, SizesOptions};

@@ -7,7 +7,8 @@ const NOISY_PERCENT: f64 = 5.0;
 
 /// What is doubtful about the rows of a group, each with a remedy.
 pub(super) fn doubts(what: &str, rows: &[Row]) -> Vec<String> {
-    let noisy = rows.iter().filter(|row| row.stats.pstdev_percent() > NOISY_PERCENT).count();
+    let spread = rows.iter().filter(|row| !row.metric.is_difference());
+    let noisy = spread.filter(|row| row.stats.pstdev_percent() > NOISY_PERCENT).count();
     if noisy == 0 {
         return Vec::new();
     }

@@ -92,6 +92,9 @@ pub enum Metric {
     Nanoseconds,
     /// Operations a second. Higher is better.
     Iops,
+    /// How much longer something took than its control, nanoseconds. Around 0, below it too, where there was nothing:
+    /// two of these have a difference but no ratio. Lower is better.
+    Growth,
 }
 
 impl Metric {
@@ -100,7 +103,7 @@ impl Metric {
         match self {
             Metric::Bandwidth => "GB/s",
             Metric::Seconds => "s",
-            Metric::Nanoseconds => "ns",
+            Metric::Nanoseconds | Metric::Growth => "ns",
             Metric::Iops => "IOPS",
         }
     }
@@ -110,8 +113,16 @@ impl Metric {
         matches!(self, Metric::Bandwidth | Metric::Iops)
     }
 
-    /// How many times as good `new` is as `old`: above 1 is better, whatever the metric.
+    /// Whether the figures are differences, which lie around 0: they have neither ratios nor a relative spread.
+    pub fn is_difference(self) -> bool {
+        self == Metric::Growth
+    }
+
+    /// How many times as good `new` is as `old`: above 1 is better, whatever the metric. NaN for differences.
     pub fn times_as_good(self, new: f64, old: f64) -> f64 {
+        if self.is_difference() {
+            return f64::NAN;
+        }
         if self.higher_is_better() { new / old } else { old / new }
     }
 }

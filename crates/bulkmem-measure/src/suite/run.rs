@@ -92,12 +92,24 @@ impl From<f64> for Sample {
     }
 }
 
+/// How a sample is taken.
+pub(crate) type Taking<'c> = dyn FnMut() -> Result<Sample, MeasureError> + 'c;
+/// How a sample is taken that lasts seconds: it calls what it is given every second or so, with what is to be said
+/// beside the subject's name.
+pub(crate) type LongTaking<'c> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Sample, MeasureError> + 'c;
+
 /// Somebody who takes part in a group.
-pub(crate) struct Contender<'c> {
+pub(crate) type Contender<'c> = Entrant<Taking<'c>>;
+/// Somebody whose samples last seconds.
+pub(crate) type LongContender<'c> = Entrant<LongTaking<'c>>;
+
+/// Somebody who takes part in a group, and how samples are taken.
+pub(crate) struct Entrant<S: ?Sized> {
     pub(crate) subject: Subject,
     pub(crate) place: Place,
-    /// Takes one sample.
-    pub(crate) sample: Box<dyn FnMut() -> Result<Sample, MeasureError> + 'c>,
+    /// Takes one sample. One that returns [`MeasureError::Interrupted`] because somebody asked to stop ends the group,
+    /// and what was sampled before is kept.
+    pub(crate) sample: Box<S>,
     /// Whether the work happens in this thread, so that its hardware counters see it.
     pub(crate) counted: bool,
 }
@@ -182,7 +194,6 @@ impl<'a> Run<'a> {
 
     /// What [`Run::stopped`] looks at: long samples look at it too, between pieces of a second at most, and then give
     /// up with [`MeasureError::Interrupted`].
-    #[expect(dead_code, reason = "the measurements that take long come next")]
     pub(crate) fn stop_flag(&self) -> &'a AtomicBool {
         self.watch.stop
     }
@@ -246,7 +257,7 @@ impl<'a> Run<'a> {
     /// times. Then the rows are added and saved, and looked at for noise. `what` names the group for people.
     ///
     /// # Errors
-    /// The first error of a sample, and where saving fails; rows of before stay.
+    /// The first error of a sample, and where saving fails; what was sampled before stays.
     pub(crate) fn take_turns(
         &mut self,
         what: &str,
@@ -254,22 +265,54 @@ impl<'a> Run<'a> {
         runs: usize,
         contenders: &mut [Contender<'_>],
     ) -> Result<(), MeasureError> {
+        self.turns(what, metric, runs, contenders, |sample, _| sample())
+    }
+
+    /// The same for samples that last seconds.
+    ///
+    /// # Errors
+    /// As [`Run::take_turns`].
+    pub(crate) fn take_long_turns(
+        &mut self,
+        what: &str,
+        metric: Metric,
+        runs: usize,
+        contenders: &mut [LongContender<'_>],
+    ) -> Result<(), MeasureError> {
+        self.turns(what, metric, runs, contenders, |sample, say| sample(say))
+    }
+
+    fn turns<S: ?Sized>(
+        &mut self,
+        what: &str,
+        metric: Metric,
+        runs: usize,
+        contenders: &mut [Entrant<S>],
+        mut take: impl FnMut(&mut S, &mut dyn FnMut(&str)) -> Result<Sample, MeasureError>,
+    ) -> Result<(), MeasureError> {
         let mut samples: Vec<Vec<Sample>> = contenders.iter().map(|_| Vec::new()).collect();
         let host = Host::now();
         let steps = (runs + 1) * contenders.len();
-        for round in 0..=runs {
+        let mut outcome = Ok(());
+        'turns: for round in 0..=runs {
             for step in 0..contenders.len() {
                 if self.stopped() {
-                    break;
+                    break 'turns;
                 }
                 let index = if round % 2 == 0 { step } else { contenders.len() - 1 - step };
                 let taken = round * contenders.len() + step;
                 let doing = format!("{what}: {}", contenders[index].subject.name);
-                self.say(&doing, taken as f64 / steps as f64);
-                let sample = match (contenders[index].sample)() {
+                let share = taken as f64 / steps as f64;
+                self.say(&doing, share);
+                let mut say = |more: &str| self.say(&format!("{doing}{more}"), share);
+                let sample = match take(&mut contenders[index].sample, &mut say) {
+                    Ok(sample) => sample,
                     // Given up halfway, as asked: it shows nothing, the samples before it do.
-                    Err(MeasureError::Interrupted) => break,
-                    sample => sample?,
+                    Err(MeasureError::Interrupted) => break 'turns,
+                    Err(error) => {
+                        outcome = Err(error);
+                        break 'turns;
+                    }
                 };
                 self.samples += 1;
                 if round > 0 {
@@ -279,8 +322,8 @@ impl<'a> Run<'a> {
         }
         let mut rows = Vec::new();
         for (contender, samples) in contenders.iter_mut().zip(samples) {
-            let counts = self.count(contender)?;
-            let Contender { subject, place, .. } = contender;
+            let counts = if outcome.is_ok() { self.count(contender, &mut take)? } else { None };
+            let Entrant { subject, place, .. } = contender;
             let row = row(self.measurement, subject.clone(), place.clone(), metric, samples, counts);
             let chosen = self.choices.iter().find(|(who, at, _)| who == subject && at == place);
             rows.extend(row.map(|row| Row { chosen: chosen.map(|(.., choice)| choice.to_string()), ..row }));
@@ -291,17 +334,22 @@ impl<'a> Run<'a> {
         }
         self.results.rows.extend(rows);
         self.groups.1 += 1;
-        self.save()
+        self.save()?;
+        outcome
     }
 
     /// One more sample, with the hardware counters running.
-    fn count(&mut self, contender: &mut Contender<'_>) -> Result<Option<Counts>, MeasureError> {
+    fn count<S: ?Sized>(
+        &mut self,
+        contender: &mut Entrant<S>,
+        take: &mut impl FnMut(&mut S, &mut dyn FnMut(&str)) -> Result<Sample, MeasureError>,
+    ) -> Result<Option<Counts>, MeasureError> {
         if !contender.counted || self.stopped() {
             return Ok(None);
         }
         let Some(counters) = &mut self.counters else { return Ok(None) };
         let mut outcome = Ok(());
-        let counts = counters.count(|| outcome = (contender.sample)().map(drop));
+        let counts = counters.count(|| outcome = take(&mut contender.sample, &mut |_| {}).map(drop));
         match outcome {
             Err(MeasureError::Interrupted) => Ok(None),
             outcome => outcome.map(|()| counts),

@@ -223,25 +223,11 @@ impl SizesOptions {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use bulkmem::machine::Machine;
     use bulkmem::policy::Policy;
 
-    use super::super::{Results, Watch, measure};
+    use super::super::testing::run;
     use super::*;
-
-    fn run(options: &SizesOptions, stop: bool) -> (Result<Results, MeasureError>, usize) {
-        let (stop, mut saves) = (AtomicBool::new(stop), 0);
-        let mut save = |_: &Results| {
-            saves += 1;
-            Ok(())
-        };
-        let watch = Watch { progress: &mut |_| {}, save: &mut save, stop: &stop };
-        let policy = Policy::defaults(Machine::current());
-        let results = measure(&[options], &policy, vec!["bench".into()], watch);
-        (results, saves)
-    }
 
     fn small(operation: Operation) -> SizesOptions {
         let methods = Wanted::Named(vec!["portable".into(), "c_library".into()]);

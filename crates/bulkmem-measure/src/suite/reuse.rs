@@ -1,0 +1,595 @@
+//! When caching pays for who reads the result: an operation, and a share of its result read back.
+
+use std::time::Instant;
+
+use bulkmem::machine::Machine;
+use bulkmem::method::{self, Effect};
+use bulkmem::{Intent, Operation};
+
+use super::buffer::{Buffer, Content, fits};
+use super::doer::{self, Doer, Wanted};
+use super::run::{Contender, Measure, Run};
+use super::units::bytes;
+use super::{Measurement, Metric, PageSize, Peers, Place, Row};
+use crate::arena::Stretch;
+use crate::stats::{bootstrap, median};
+use crate::workload::{self, FILL_BYTE};
+use crate::{Kind, MeasureError};
+
+/// A sample spans at least this long.
+const SAMPLE_NS: f64 = 2e6;
+const LINE: usize = 64;
+
+/// How to measure when caching pays for who reads the result.
+#[derive(Clone, Debug)]
+pub struct ReuseOptions {
+    /// Clear, fill or copy; several are measured one after the other.
+    pub operations: Vec<Operation>,
+    /// Bytes.
+    pub sizes: Vec<u64>,
+    /// The shares of the result that are read back, percent, rising.
+    pub shares: Vec<f64>,
+    /// The memory that destinations wander over, bytes, and sources over as much; where not given, twice the last-level
+    /// cache, and room for two operations at least. As much as the size: the same memory again and again.
+    pub footprint: Option<u64>,
+    /// The pages behind the memory.
+    pub page_size: PageSize,
+    /// Which methods.
+    pub methods: Wanted,
+    /// Who else.
+    pub peers: Peers,
+    /// Samples of each.
+    pub runs: usize,
+}
+
+impl Default for ReuseOptions {
+    /// Clear and copy of 32 KiB to 64 MiB, of which between nothing and everything is read back; transparent huge pages,
+    /// 5 samples.
+    fn default() -> ReuseOptions {
+        ReuseOptions {
+            operations: vec![Operation::Clear, Operation::Copy],
+            sizes: vec![32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20],
+            shares: vec![0.0, 6.25, 12.5, 25.0, 50.0, 75.0, 100.0],
+            footprint: None,
+            page_size: PageSize::TRANSPARENT,
+            methods: Wanted::Usual,
+            peers: Peers::All,
+            runs: 5,
+        }
+    }
+}
+
+impl ReuseOptions {
+    /// Bytes that destinations of a size wander over: whole places.
+    fn stretch(&self, size: u64) -> u64 {
+        let usual = || (Machine::current().caches.sane().l3 * 2).max(size.saturating_mul(2));
+        self.footprint.unwrap_or_else(usual).div_ceil(size).max(1).saturating_mul(size)
+    }
+
+    fn needed(&self, operation: Operation, size: u64) -> u64 {
+        let sides = if operation == Operation::Copy { 2 } else { 1 };
+        self.stretch(size).saturating_mul(sides)
+    }
+}
+
+impl Measure for ReuseOptions {
+    fn measurement(&self) -> Measurement {
+        Measurement::Reuse
+    }
+
+    fn validate(&self) -> Result<(), MeasureError> {
+        let bad = |option, reason: String| Err(MeasureError::Option { option, reason });
+        for &operation in &self.operations {
+            if !matches!(operation, Operation::Clear | Operation::Fill | Operation::Copy) {
+                return bad(
+                    "operations",
+                    format!("the result of {operation} is not read back here; name clear, fill or copy"),
+                );
+            }
+            doer::methods(&self.methods, operation)?;
+            for &size in &self.sizes {
+                if size < LINE as u64 {
+                    return bad(
+                        "sizes",
+                        format!("{size} bytes are less than a line; name 64 bytes at least"),
+                    );
+                }
+                fits(self.needed(operation, size))?;
+            }
+        }
+        if let Some(share) = self.shares.iter().find(|share| !(0.0..=100.0).contains(*share)) {
+            return bad("shares", format!("{share} is no share; name percents from 0 to 100"));
+        }
+        if self.shares.is_empty() || self.shares.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return bad("shares", "they are to rise, and be at least one: 0,25,100".to_owned());
+        }
+        self.page_size.check()
+    }
+
+    fn seconds(&self) -> f64 {
+        let sample = |size: u64| (size as f64 / 5.0).max(SAMPLE_NS * 1.5) / 1e9;
+        let sizes: f64 = self.sizes.iter().map(|size| sample(*size)).sum();
+        let groups = (self.operations.len() * self.shares.len()) as f64;
+        groups * sizes * (self.runs + 1) as f64 * 12.0
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+        run.expect_groups(self.operations.len() * self.sizes.len() * self.shares.len());
+        for &operation in &self.operations {
+            for &size in &self.sizes {
+                if run.stopped() {
+                    break;
+                }
+                run.say("getting memory ready", 0.0);
+                let needed = self.needed(operation, size);
+                let mut memory = Buffer::new(needed, self.page_size, Content::Mixed)?;
+                run.backed_by(memory.backing_page_size());
+                for &share in &self.shares {
+                    if run.stopped() {
+                        break;
+                    }
+                    let whole = memory.stretch();
+                    let mut contenders = self.contenders(run, operation, size, share, whole)?;
+                    let what = format!("{operation} of {}, {share} % read", bytes(size));
+                    run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                }
+            }
+        }
+        for operation in &self.operations {
+            let of = |row: &&Row| row.place.operation == Some(*operation);
+            let payoffs = payoffs(&run.rows().filter(of).collect::<Vec<_>>());
+            if let Some(text) = conclusion(*operation, &payoffs) {
+                run.find(text);
+            } else {
+                run.note(format!(
+                    "{operation}: whether caching pays needs a method that leaves the result in the cache and one that \
+                     passes it by; `bulkmem methods` says which do"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ReuseOptions {
+    fn contenders<'c>(
+        &self,
+        run: &mut Run<'c>,
+        operation: Operation,
+        size: u64,
+        share: f64,
+        whole: Stretch,
+    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+        let length = usize::try_from(size).unwrap_or(usize::MAX);
+        let mut doers: Vec<Doer<'c>> =
+            Intent::ALL.map(|intent| Doer::Policy(run.policy(), intent, length)).into();
+        doers.extend(doer::methods(&self.methods, operation)?.into_iter().map(Doer::Method));
+        if self.peers == Peers::All {
+            match doer::libraries(operation) {
+                Ok(libraries) => doers.extend(libraries),
+                Err(reason) => run.note(reason),
+            }
+        } else {
+            doers.retain(|doer| doer.subject().kind != Kind::Peer);
+        }
+        let place = Place {
+            operation: Some(operation),
+            size: Some(size),
+            read_back: Some(share),
+            page_size: Some(self.page_size),
+            ..Place::default()
+        };
+        for doer in &doers {
+            let choice = doer.chosen(operation, length);
+            choice.into_iter().for_each(|choice| run.chooses(&doer.subject(), &place, choice));
+        }
+        let side = usize::try_from(self.stretch(size)).unwrap_or(usize::MAX);
+        let contenders = doers.into_iter().map(|doer| {
+            let mut reuse = Reuse { doer, operation, whole, side, length, share, place: 0, repeats: None };
+            let sample = Box::new(move || Ok(reuse.sample().into()));
+            Contender { subject: doer.subject(), place: place.clone(), sample, counted: true }
+        });
+        Ok(contenders.collect())
+    }
+}
+
+/// One who does an operation and reads a share of the result.
+struct Reuse<'p> {
+    doer: Doer<'p>,
+    operation: Operation,
+    /// Destinations, and behind them the sources of a copy.
+    whole: Stretch,
+    /// How many bytes are destinations.
+    side: usize,
+    length: usize,
+    /// Percent.
+    share: f64,
+    place: usize,
+    repeats: Option<usize>,
+}
+
+impl Reuse<'_> {
+    fn once(&mut self) {
+        self.place = (self.place + 1) % (self.side / self.length);
+        let dst = self.whole.start.wrapping_add(self.place * self.length);
+        let src = if self.operation == Operation::Copy { dst.wrapping_add(self.side) } else { dst };
+        // SAFETY: the stretch holds whole places of destinations, and behind them as many sources of a copy; the
+        // measurement keeps it while contenders live, and nobody else uses it.
+        unsafe { self.doer.run(self.operation, dst, src, self.length, FILL_BYTE) }
+        read_share(dst, self.length, self.share);
+    }
+
+    /// GB/s of the operation and the reading together.
+    fn sample(&mut self) -> f64 {
+        let repeats = match self.repeats {
+            Some(repeats) => repeats,
+            None => {
+                let start = Instant::now();
+                self.once();
+                (SAMPLE_NS / start.elapsed().as_nanos().max(1) as f64).ceil() as usize
+            }
+        };
+        self.repeats = Some(repeats);
+        let start = Instant::now();
+        for _ in 0..repeats {
+            self.once();
+        }
+        (repeats * self.length) as f64 / (start.elapsed().as_secs_f64() * 1e9)
+    }
+}
+
+/// Reads a share of the lines of a range, percent, spread evenly over it.
+///
+/// Evenly, and not the first or the last part: who is handed a page touches some of it here and there, and the last
+/// part alone would be in the cache after any method that caches, however large the whole.
+fn read_share(start: *const u8, length: usize, percent: f64) {
+    let lines = length / LINE;
+    let wanted = (lines as f64 * percent / 100.0).round() as usize;
+    if wanted == lines {
+        return workload::read(start, length);
+    }
+    // Fixed-point: no division a line.
+    let step = ((lines as u64) << 16) / wanted.max(1) as u64;
+    let mut at = 0;
+    for _ in 0..wanted {
+        workload::read(start.wrapping_add((at >> 16) as usize * LINE), LINE);
+        at += step;
+    }
+}
+
+/// From which share of the result on, percent, caching is faster than passing the cache by.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Pays {
+    /// Even where nothing is read back.
+    Always,
+    /// From this share on.
+    From(f64),
+    /// Not even where everything is read back.
+    Never,
+}
+
+impl Pays {
+    /// A number that orders as the variants do: what can be resampled.
+    fn number(self) -> f64 {
+        match self {
+            Pays::Always => -100.0,
+            Pays::From(share) => share,
+            Pays::Never => 200.0,
+        }
+    }
+
+    /// Back from the number, or from one between two of them.
+    fn from_number(number: f64) -> Pays {
+        match number {
+            _ if number < 0.0 => Pays::Always,
+            _ if number > 100.0 => Pays::Never,
+            share => Pays::From(share),
+        }
+    }
+}
+
+impl std::fmt::Display for Pays {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Pays::Always => f.write_str("always"),
+            Pays::From(share) => write!(f, "{share:.0} %"),
+            Pays::Never => f.write_str("never"),
+        }
+    }
+}
+
+/// When caching starts to pay for an operation of a size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Payoff {
+    /// The operation.
+    pub operation: Operation,
+    /// Bytes.
+    pub size: u64,
+    /// When, by the medians of the best method on each side.
+    pub pays: Pays,
+    /// The 95 % interval, bootstrapped.
+    pub interval: [Pays; 2],
+    /// How many times as fast as the best that passes the cache by the best caching method is, where the largest share
+    /// is read back.
+    pub at_most: f64,
+    /// The best caching method there, and the best of those that pass the cache by.
+    pub best: [String; 2],
+}
+
+/// The times of one side at each share: method by method, the samples.
+type Side<'r> = Vec<Vec<&'r [f64]>>;
+
+/// When caching starts to pay, for each operation and size that the rows of a [`ReuseOptions`] measurement have both
+/// sides of.
+///
+/// The caching side are the methods whose lines end up in the cache, the other side those that pass it by
+/// ([`Effect`]); the C library and the policy choose between the two by themselves and stand on neither.
+pub fn payoffs(rows: &[&Row]) -> Vec<Payoff> {
+    let mut places: Vec<(Operation, u64)> = Vec::new();
+    for row in rows.iter().filter(|row| row.measurement == Measurement::Reuse) {
+        if let (Some(operation), Some(size)) = (row.place.operation, row.place.size)
+            && !places.contains(&(operation, size))
+        {
+            places.push((operation, size));
+        }
+    }
+    places.into_iter().filter_map(|(operation, size)| payoff(rows, operation, size)).collect()
+}
+
+fn payoff(rows: &[&Row], operation: Operation, size: u64) -> Option<Payoff> {
+    let here = |row: &&&Row| row.place.operation == Some(operation) && row.place.size == Some(size);
+    let here: Vec<&Row> = rows.iter().filter(here).copied().collect();
+    let side_of = |effect: Effect, share: f64| -> Vec<&Row> {
+        let method =
+            |row: &Row| (row.subject.kind == Kind::Method).then(|| method::by_name(&row.subject.name))?;
+        let of = |row: &&Row| {
+            row.place.read_back == Some(share) && method(row).is_some_and(|method| method.effect == effect)
+        };
+        here.iter().copied().filter(of).collect()
+    };
+    let both = |share: f64| [Effect::Allocates, Effect::Bypasses].map(|effect| side_of(effect, share));
+    let mut shares: Vec<f64> = here.iter().filter_map(|row| row.place.read_back).collect();
+    shares.sort_by(f64::total_cmp);
+    shares.dedup();
+    shares.retain(|share| both(*share).iter().all(|side| !side.is_empty()));
+    let last = both(*shares.last()?);
+    let best = last.each_ref().map(|side| {
+        let best = side.iter().max_by(|a, b| a.stats.median.total_cmp(&b.stats.median));
+        best.map_or((String::new(), f64::NAN), |row| (row.subject.name.clone(), row.stats.median))
+    });
+    let samples = |effect| -> Side<'_> {
+        let at = |share: &f64| side_of(effect, *share).iter().map(|row| row.samples.as_slice()).collect();
+        shares.iter().map(at).collect()
+    };
+    let (pays, interval) = crossing(&shares, &samples(Effect::Allocates), &samples(Effect::Bypasses));
+    let at_most = best[0].1 / best[1].1;
+    Some(Payoff { operation, size, pays, interval, at_most, best: best.map(|(name, _)| name) })
+}
+
+/// From which share on the best of the caching side is faster, and the interval of that. Samples are bandwidths.
+fn crossing(shares: &[f64], caching: &Side<'_>, bypassing: &Side<'_>) -> (Pays, [Pays; 2]) {
+    let groups: Vec<&[f64]> = caching.iter().chain(bypassing).flatten().copied().collect();
+    let counts: Vec<usize> = caching.iter().chain(bypassing).map(Vec::len).collect();
+    let statistic = |drawn: &[Vec<f64>]| {
+        // Of each side at each share, the best time of a byte.
+        let mut rest = drawn;
+        let times: Vec<f64> = counts
+            .iter()
+            .map(|count| {
+                let (these, others) = rest.split_at(*count);
+                rest = others;
+                these.iter().map(|samples| 1.0 / median(samples)).fold(f64::INFINITY, f64::min)
+            })
+            .collect();
+        let (caching, bypassing) = times.split_at(shares.len());
+        let lead: Vec<f64> = caching.iter().zip(bypassing).map(|(with, without)| with - without).collect();
+        pays_from(shares, &lead).number()
+    };
+    let found: Vec<Vec<f64>> = groups.iter().map(|group| group.to_vec()).collect();
+    let pays = Pays::from_number(statistic(&found));
+    (pays, bootstrap(&groups, |drawn| statistic(drawn)).map(Pays::from_number))
+}
+
+/// The share from which on to the largest caching is faster, between two shares where its time less the other's
+/// changes sign; times grow in proportion to the share between two of them.
+fn pays_from(shares: &[f64], lead: &[f64]) -> Pays {
+    let Some(last) = lead.iter().rposition(|lead| *lead >= 0.0) else { return Pays::Always };
+    if last + 1 == lead.len() {
+        return Pays::Never;
+    }
+    let part = lead[last] / (lead[last] - lead[last + 1]);
+    Pays::From(shares[last] + part * (shares[last + 1] - shares[last]))
+}
+
+/// What an operation's payoffs say, in words; `None` where there are none.
+fn conclusion(operation: Operation, payoffs: &[Payoff]) -> Option<String> {
+    if payoffs.is_empty() {
+        return None;
+    }
+    let found: Vec<String> = payoffs
+        .iter()
+        .map(|payoff| {
+            let [low, high] = payoff.interval;
+            let interval = if low == high { String::new() } else { format!(" ({low} to {high})") };
+            match payoff.pays {
+                Pays::From(_) => format!("{} from {}{interval}", bytes(payoff.size), payoff.pays),
+                _ => format!("{} {}{interval}", bytes(payoff.size), payoff.pays),
+            }
+        })
+        .collect();
+    let mut text = format!(
+        "{operation}: the share read back from which on caching pays, by size: {}.",
+        found.join(", ")
+    );
+    let gain = |payoff: &&Payoff| payoff.pays != Pays::Never && payoff.interval[1] != Pays::Never;
+    let best = payoffs.iter().filter(gain).max_by(|a, b| a.at_most.total_cmp(&b.at_most));
+    text += &match best {
+        Some(Payoff { size, at_most, best: [caching, bypassing], .. }) => format!(
+            " So there is work that is faster with stores that leave a {operation}'s result in the cache: at {}, read \
+             back as far as was tried, {caching} with the reading is {at_most:.2} times as fast as {bypassing}.",
+            bytes(*size)
+        ),
+        None => format!(
+            " No work was found that is faster, beyond doubt, with stores that leave a {operation}'s result in the cache, \
+             however much of it is read back."
+        ),
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    fn small() -> ReuseOptions {
+        ReuseOptions {
+            sizes: vec![4096, 10_000],
+            shares: vec![0.0, 50.0, 100.0],
+            footprint: Some(1 << 16),
+            page_size: "4K".parse().unwrap(),
+            runs: 2,
+            ..ReuseOptions::default()
+        }
+    }
+
+    #[test]
+    fn each_size_and_share_has_a_row_of_everybody() {
+        let options = small();
+        let (results, saves) = testing::run(&options, false);
+        let results = results.unwrap();
+        assert_eq!((results.complete, saves), (true, 2 * 2 * 3 + 1));
+        for operation in &options.operations {
+            for (size, share) in
+                options.sizes.iter().flat_map(|size| options.shares.iter().map(move |it| (size, it)))
+            {
+                let here = |row: &&Row| {
+                    row.place.operation == Some(*operation)
+                        && row.place.size == Some(*size)
+                        && row.place.read_back == Some(*share)
+                };
+                let names: Vec<&str> =
+                    results.rows.iter().filter(here).map(|row| row.subject.name.as_str()).collect();
+                for name in ["policy", "policy, reuse", "policy, stream", "c_library"] {
+                    assert!(names.contains(&name), "{operation} {size} {share}: {names:?}");
+                }
+            }
+            let said = results.findings.iter().map(|finding| &finding.text).chain(&results.notes);
+            assert!(said.filter(|text| text.starts_with(&format!("{operation}: "))).count() == 1);
+        }
+        assert!(results.rows.iter().all(|row| row.samples.len() == 2 && row.stats.median > 0.0));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_before() {
+        let refused = |change: &dyn Fn(&mut ReuseOptions)| {
+            let mut options = small();
+            change(&mut options);
+            options.validate().unwrap_err().to_string()
+        };
+        assert!(refused(&|it| it.operations = vec![Operation::Flush]).contains("name clear, fill or copy"));
+        assert!(refused(&|it| it.shares = vec![101.0]).contains("from 0 to 100"));
+        assert!(refused(&|it| it.shares = vec![f64::NAN]).contains("from 0 to 100"));
+        assert!(refused(&|it| it.shares = vec![50.0, 25.0]).contains("rise"));
+        assert!(refused(&|it| it.shares = vec![]).contains("at least one"));
+        assert!(refused(&|it| it.sizes = vec![63]).contains("64 bytes at least"));
+        assert!(refused(&|it| it.sizes = vec![1 << 46]).contains("bytes of memory"));
+        assert!(refused(&|it| it.footprint = Some(u64::MAX)).contains("bytes of memory"));
+    }
+
+    #[test]
+    fn destinations_are_whole_places() {
+        let options = small();
+        assert_eq!(options.stretch(10_000), 70_000);
+        assert_eq!(
+            ReuseOptions { footprint: Some(1), ..small() }.stretch(4096),
+            4096,
+            "the same again and again"
+        );
+        let usual = ReuseOptions { footprint: None, ..small() };
+        assert!(usual.stretch(4096) >= 2 * Machine::current().caches.sane().l3);
+        assert_eq!(usual.stretch(1 << 40), 2 << 40);
+        assert_eq!(usual.needed(Operation::Copy, 1 << 40), 4 << 40);
+    }
+
+    /// Every line that is read lies in the range; as many as asked for, spread over it.
+    #[test]
+    fn any_share_of_any_length_can_be_read() {
+        let memory = vec![1u8; 100 * LINE + 17];
+        for length in [0, 1, 63, 64, 65, 640, memory.len()] {
+            for share in [0.0, 0.1, 6.25, 33.0, 50.0, 99.0, 100.0] {
+                read_share(memory.as_ptr(), length, share);
+            }
+        }
+    }
+
+    #[test]
+    fn the_share_lies_where_the_lead_changes() {
+        let shares = [0.0, 50.0, 100.0];
+        assert_eq!(pays_from(&shares, &[1.0, 0.5, -0.5]), Pays::From(75.0));
+        assert_eq!(pays_from(&shares, &[1.0, -1.0, -3.0]), Pays::From(25.0));
+        assert_eq!(pays_from(&shares, &[1.0, -1.0, 1.0]), Pays::Never, "not even where everything is read");
+        assert_eq!(pays_from(&shares, &[-1.0, 1.0, -1.0]), Pays::From(75.0), "from the last change on");
+        assert_eq!(pays_from(&shares, &[-1.0, -1.0, -1.0]), Pays::Always);
+        assert_eq!(pays_from(&shares, &[1.0, 1.0, 0.0]), Pays::Never, "even is no gain");
+        for pays in [Pays::Always, Pays::From(0.0), Pays::From(37.5), Pays::From(100.0), Pays::Never] {
+            assert_eq!(Pays::from_number(pays.number()), pays);
+        }
+        assert!(Pays::Always < Pays::From(0.0) && Pays::From(100.0) < Pays::Never);
+    }
+
+    /// A row of a method at a share, with a planted time a byte, ±1 %.
+    fn row(name: &str, size: u64, share: f64, time: f64) -> Row {
+        let kind = if name == "policy" { Kind::Policy } else { Kind::Method };
+        let samples: Vec<f64> = [0.99, 1.0, 1.01, 0.995, 1.005].iter().map(|noise| noise / time).collect();
+        let place = Place {
+            operation: Some(Operation::Clear),
+            size: Some(size),
+            read_back: Some(share),
+            ..Place::default()
+        };
+        testing::row(Measurement::Reuse, (kind, name), place, (Metric::Bandwidth, &samples), &[])
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn planted_costs_are_found() {
+        let mut rows = Vec::new();
+        for share in [0.0, 25.0, 50.0, 100.0] {
+            // Caching writes cost 2, reading then nothing; others cost 1, and what is read as much as it is.
+            rows.push(row("rep_stosb", 1 << 20, share, 2.0));
+            rows.push(row("portable", 1 << 20, share, 9.0));
+            rows.push(row("movnti", 1 << 20, share, 1.0 + share / 100.0 * 2.5));
+            rows.push(row("policy", 1 << 20, share, 0.1));
+            rows.push(row("rep_stosb", 1 << 30, share, 5.0));
+            rows.push(row("movnti", 1 << 30, share, 1.0 + share / 100.0));
+            rows.push(row("rep_stosb", 4096, share, 0.5));
+            rows.push(row("movnti", 4096, share, 1.0));
+            // One side alone says nothing.
+            rows.push(row("rep_stosb", 1 << 12 | 1, share, 0.5));
+        }
+        let found = payoffs(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(found.iter().map(|it| it.size).collect::<Vec<_>>(), [1 << 20, 1 << 30, 4096]);
+        let Pays::From(share) = found[0].pays else { panic!("{found:?}") };
+        assert!((share - 40.0).abs() < 0.5, "{share}");
+        let [Pays::From(low), Pays::From(high)] = found[0].interval else { panic!("{found:?}") };
+        assert!(low > 38.0 && low < share && share < high && high < 42.0, "{low} {high}");
+        assert!((found[0].at_most - 3.5 / 2.0).abs() < 0.05);
+        assert_eq!(found[0].best, ["rep_stosb", "movnti"]);
+        assert_eq!((found[1].pays, found[1].interval), (Pays::Never, [Pays::Never; 2]));
+        assert_eq!((found[2].pays, found[2].interval), (Pays::Always, [Pays::Always; 2]));
+
+        let text = conclusion(Operation::Clear, &found).unwrap();
+        for part in [
+            "1 MiB from 40 % (",
+            "1 GiB never,",
+            "4 KiB always.",
+            "rep_stosb with the reading is 2.00 times as fast as movnti",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        let text = conclusion(Operation::Clear, &found[1..2]).unwrap();
+        assert!(text.contains("No work was found"), "{text}");
+        assert_eq!(conclusion(Operation::Clear, &[]), None);
+    }
+}
