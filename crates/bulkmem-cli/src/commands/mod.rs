@@ -5,6 +5,7 @@ mod calibrate;
 mod choices;
 mod completions;
 mod explain;
+mod follow;
 mod info;
 mod man;
 mod methods;

@@ -1,18 +1,14 @@
 //! What all measurements of the suite have in common: arguments, progress, saving as measured, and printing.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::path::PathBuf;
 
-use bulkmem_measure::MeasureError;
-use bulkmem_measure::suite::{Measure, Peers, Results, Wanted, Watch, measure};
+use bulkmem_measure::suite::{Measure, Peers, Results, Wanted};
 use clap::Args;
 
-use crate::commands::{Outcome, measure_failure, nothing_measured};
-use crate::failure::Exit;
+use crate::commands::Outcome;
+use crate::commands::follow::{follow, is_stdout};
 use crate::names::names;
-use crate::output::{self, Progress};
-use crate::served::Served;
-use crate::{interrupt, results};
+use crate::{output, results};
 
 /// Arguments of every measurement.
 #[derive(Args, Clone, Debug)]
@@ -71,49 +67,17 @@ impl Common {
         measurements: &[&dyn Measure],
         view: impl Fn(&Results, usize) -> String,
     ) -> Outcome {
-        for measurement in measurements {
-            measurement.validate().map_err(measure_failure)?;
-        }
-        // A file that can't be written is found out before measuring.
-        let output = self.output.as_deref().map(results::Sink::create).transpose()?;
-        let csv =
-            self.csv.as_deref().filter(|path| !is_stdout(path)).map(results::Sink::create).transpose()?;
-        let served = Served::load()?;
-        let stop = interrupt::flag()?;
-        let mut progress = Progress::new("bench");
-        let mut save = |found: &Results| {
-            if let Some(sink) = &output {
-                sink.write(results::json(found)?.as_bytes())?;
-            }
-            if let Some(sink) = &csv {
-                sink.write(results::csv(found)?.as_bytes())?;
+        let csv = self.csv.as_deref();
+        follow("bench", measurements, self.output.as_deref(), csv, |found| {
+            if self.json {
+                output::print_raw(results::json(found)?.as_bytes())?;
+            } else if csv.is_some_and(is_stdout) {
+                output::print_raw(results::csv(found)?.as_bytes())?;
+            } else {
+                output::print(&view(found, output::width()))?;
             }
             Ok(())
-        };
-        let watch = Watch {
-            progress: &mut |it| progress.update(it.done, it.left, &it.what),
-            save: &mut save,
-            stop: &stop,
-        };
-        let found = measure(measurements, &served.policy, std::env::args().skip(1).collect(), watch);
-        drop(progress);
-        let found = match found {
-            Ok(found) => found,
-            Err(MeasureError::Interrupted) => return nothing_measured(&stop),
-            Err(error) => return Err(measure_failure(error)),
-        };
-        if self.json {
-            output::print_raw(results::json(&found)?.as_bytes())?;
-        } else if self.csv.as_deref().is_some_and(is_stdout) {
-            output::print_raw(results::csv(&found)?.as_bytes())?;
-        } else {
-            output::print(&view(&found, output::width()))?;
-        }
-        if stop.load(Ordering::Relaxed) {
-            output::note("interrupted: only what was measured by then is shown")?;
-            return Ok(Exit::Interrupted);
-        }
-        Ok(Exit::Done)
+        })
     }
 }
 
@@ -126,10 +90,6 @@ impl MethodArgs {
             some => Wanted::Named(some),
         }
     }
-}
-
-fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
 }
 
 /// What stands below every table: findings and notes.
