@@ -3,10 +3,11 @@
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Condition, Cost, CpuIdentity};
 use bulkmem::{Intent, Operation};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where, when and with what something was measured: goes with every result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
     /// The processor.
     pub cpu: CpuIdentity,
@@ -32,10 +33,39 @@ pub struct Evidence {
     pub seconds: f64,
     /// Samples taken in all.
     pub samples: u64,
+    /// The hypervisor that this machine runs under; null where there is none, or where it hides.
+    #[serde(default)]
+    pub hypervisor: Option<String>,
+    /// Memory of the machine, bytes; 0 where unknown.
+    #[serde(default)]
+    pub memory: u64,
+    /// NUMA nodes; 0 where unknown.
+    #[serde(default)]
+    pub nodes: usize,
+    /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`; null where it has none.
+    #[serde(default)]
+    pub transparent_huge_pages: Option<String>,
+    /// What governs the clock, as the kernel calls it (`performance`, `powersave`, `schedutil`); several, with commas,
+    /// where processors differ; null where the kernel does not govern it.
+    #[serde(default)]
+    pub governor: Option<String>,
+    /// Whether clocks may rise above the nominal one (turbo, boost); null where unknown.
+    #[serde(default)]
+    pub turbo: Option<bool>,
+    /// Whether threads share cores; null where unknown.
+    #[serde(default)]
+    pub smt: Option<bool>,
+    /// The kernel's clock: `tsc` is read fast and finely, others are not.
+    #[serde(default)]
+    pub clock_source: Option<String>,
+    /// How many processes wanted to run, on average over the minute before the measuring began and before it ended; null
+    /// where unknown.
+    #[serde(default)]
+    pub load: [Option<f64>; 2],
 }
 
 /// What a row of a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The policy's choice, called through the public interface, so that the cost of choosing is in it.

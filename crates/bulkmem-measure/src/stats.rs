@@ -1,5 +1,6 @@
 //! Medians, quartiles, intervals and trends of samples, and whether two of them differ by more than their noise.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use statrs::statistics::{Data, OrderStatistics, Statistics};
@@ -56,7 +57,7 @@ impl Summary {
 }
 
 /// Samples in full: what tables and files show.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stats {
     /// Median.
     pub median: f64,

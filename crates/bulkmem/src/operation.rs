@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is done to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
     /// Every byte becomes zero.
@@ -23,6 +24,7 @@ pub enum Operation {
 
 /// What the caller will do next with the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Intent {
     /// Nothing is known: finish soonest.

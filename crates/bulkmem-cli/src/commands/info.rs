@@ -129,6 +129,7 @@ impl Info<'_> {
             ("nodes", if machine.nodes == 0 { "unknown".to_owned() } else { machine.nodes.to_string() }),
             ("caches", provenance::caches([caches.l1d, caches.l2, caches.l3])),
             ("memory", some(machine.memory)),
+            ("hypervisor", machine.hypervisor.clone().unwrap_or("none that shows itself".to_owned())),
             ("kernel", known(&machine.kernel)),
             ("page size", exact_size(machine.page_size as u64)),
             ("huge pages", if huge.is_empty() { "none".to_owned() } else { huge.join(", ") }),

@@ -16,6 +16,7 @@ fn row(measurement: Measurement, name: &str, place: Place, median: f64) -> Row {
         chosen: None,
         also: Default::default(),
         counters: None,
+        doubts: Vec::new(),
     }
 }
 

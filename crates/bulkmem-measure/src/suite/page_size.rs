@@ -5,13 +5,14 @@ use std::str::FromStr;
 
 use bulkmem::Pages;
 use bulkmem::machine::Machine;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::MeasureError;
 
 /// The pages behind measured memory: `4K` (the machine's base pages), `thp` (transparent huge ones, where the kernel
 /// finds them), `2M` or `1G` (reserved huge pages).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct PageSize(pub Pages);
 

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use bulkmem::Operation;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PageSize;
 
 /// Whether memory had been touched before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Memory {
     /// Never touched since it was mapped: the kernel clears it at the first touch.
@@ -18,7 +19,7 @@ pub enum Memory {
 }
 
 /// The order in which places in memory come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// One after the other.
@@ -28,7 +29,7 @@ pub enum Pattern {
 }
 
 /// Which way input and output goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// From the target.
@@ -41,7 +42,7 @@ pub enum Direction {
 
 /// What tells one row from another of the same subject. Only what a measurement varies, or what must be known to
 /// repeat it, is set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Place {
     /// The operation.

@@ -6,14 +6,15 @@ use std::fmt;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Choice, Policy, Rule};
 use bulkmem::{Intent, Operation};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Place;
+use super::{Doubt, Place};
 use crate::stats::Stats;
 use crate::{Counts, Evidence, Kind};
 
 /// The measurements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Measurement {
     /// Clearing by size and method.
@@ -81,7 +82,7 @@ impl fmt::Display for Measurement {
 }
 
 /// What the samples of a row are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Bytes worked on a second, in GB/s (10⁹ bytes a second). Higher is better.
@@ -128,7 +129,7 @@ impl Metric {
 }
 
 /// Who was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
     /// What it is.
     pub kind: Kind,
@@ -153,7 +154,7 @@ impl Subject {
 }
 
 /// One subject in one place.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The measurement that it belongs to.
     pub measurement: Measurement,
@@ -173,13 +174,17 @@ pub struct Row {
     /// Medians of what else was seen, by name; names end in their unit: `p99_ns`, `before_ns`, `pages_cleared`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<String, f64>,
-    /// What the hardware counted during one more sample, where the machine has counters.
+    /// What the hardware counted during further samples, an operation, where that was asked for and the machine has
+    /// counters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counts>,
+    /// What makes the row doubtful.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<Doubt>,
 }
 
 /// Something that the rows say, in words.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The measurement that shows it.
     pub measurement: Measurement,
@@ -188,7 +193,7 @@ pub struct Finding {
 }
 
 /// What a run found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
     /// [`Results::FORMAT`].
     pub format: String,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bulkmem::policy::{Choice, Policy};
 
-use super::quality::{self, Host};
+use super::quality::Quality;
 use super::{Finding, Measurement, Metric, Place, Results, Row, Subject};
 use crate::counters::{Counters, Counts};
 use crate::stats::{Stats, median};
@@ -59,6 +59,30 @@ pub fn measure<'a>(
     command: Vec<String>,
     watch: Watch<'a>,
 ) -> Result<Results, MeasureError> {
+    run_all(measurements, policy, command, watch, false)
+}
+
+/// As [`measure`], and counts what the hardware sees, in further samples of each. Where the machine has no counters the
+/// results say why.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_counting<'a>(
+    measurements: &[&dyn Measure],
+    policy: &'a Policy,
+    command: Vec<String>,
+    watch: Watch<'a>,
+) -> Result<Results, MeasureError> {
+    run_all(measurements, policy, command, watch, true)
+}
+
+fn run_all<'a>(
+    measurements: &[&dyn Measure],
+    policy: &'a Policy,
+    command: Vec<String>,
+    watch: Watch<'a>,
+    counting: bool,
+) -> Result<Results, MeasureError> {
     if !policy.runs_here() {
         return Err(MeasureError::Policy);
     }
@@ -66,6 +90,9 @@ pub fn measure<'a>(
         measurement.validate()?;
     }
     let mut run = Run::new(policy, command, watch, measurements.iter().map(|it| it.seconds()).sum());
+    if counting {
+        run.open_counters();
+    }
     for measurement in measurements {
         if run.stopped() {
             break;
@@ -84,6 +111,15 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
     /// What else was seen, by name.
     pub(crate) also: Vec<(&'static str, f64)>,
+}
+
+/// The name by which a sample says beside its value how many operations it spans, where that is not one.
+pub(crate) const OPERATIONS: &str = "operations";
+
+impl Sample {
+    fn operations(&self) -> f64 {
+        self.also.iter().find(|(name, _)| *name == OPERATIONS).map_or(1.0, |(_, count)| *count)
+    }
 }
 
 impl From<f64> for Sample {
@@ -123,6 +159,9 @@ pub struct Run<'a> {
     started: Instant,
     samples: u64,
     counters: Option<Counters>,
+    /// What was said by [`Run::note`].
+    said: Vec<String>,
+    quality: Quality,
     /// What the policy chooses in the places of the group to come.
     choices: Vec<(Subject, Place, Choice)>,
     measurement: Measurement,
@@ -134,17 +173,17 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(policy: &'a Policy, command: Vec<String>, watch: Watch<'a>, seconds: f64) -> Run<'a> {
-        let mut notes = Vec::new();
-        let counters = Counters::open().map_err(|reason| notes.push(reason)).ok();
+        let mut evidence = Evidence::collect(bulkmem::machine::Machine::current().page_size, 0.0, 0);
+        evidence.load.swap(0, 1);
         let results = Results {
             format: Results::FORMAT.to_owned(),
             version: Results::VERSION,
-            evidence: Evidence::collect(bulkmem::machine::Machine::current().page_size, 0.0, 0),
+            evidence,
             command,
             rules: super::results::rules(policy),
             rows: Vec::new(),
             findings: Vec::new(),
-            notes,
+            notes: Vec::new(),
             complete: false,
         };
         Run {
@@ -153,11 +192,25 @@ impl<'a> Run<'a> {
             results,
             started: Instant::now(),
             samples: 0,
-            counters,
+            counters: None,
+            said: Vec::new(),
+            quality: Quality::default(),
             choices: Vec::new(),
             measurement: Measurement::Clear,
             expected: [seconds.max(1e-3), 0.0, 0.0],
             groups: (1, 0),
+        }
+    }
+
+    fn open_counters(&mut self) {
+        match Counters::open() {
+            Ok(counters) => {
+                if let Some(missing) = counters.incomplete() {
+                    self.note(missing);
+                }
+                self.counters = Some(counters);
+            }
+            Err(reason) => self.note(reason),
         }
     }
 
@@ -206,8 +259,8 @@ impl<'a> Run<'a> {
     /// Says what is left out and why, or what makes rows doubtful; once, however often it is said.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
-        if !self.results.notes.contains(&note) {
-            self.results.notes.push(note);
+        if !self.said.contains(&note) {
+            self.said.push(note);
         }
     }
 
@@ -291,7 +344,7 @@ impl<'a> Run<'a> {
         mut take: impl FnMut(&mut S, &mut dyn FnMut(&str)) -> Result<Sample, MeasureError>,
     ) -> Result<(), MeasureError> {
         let mut samples: Vec<Vec<Sample>> = contenders.iter().map(|_| Vec::new()).collect();
-        let host = Host::now();
+        self.quality.begin(self.results.rows.len());
         let steps = (runs + 1) * contenders.len();
         let mut outcome = Ok(());
         'turns: for round in 0..=runs {
@@ -329,16 +382,14 @@ impl<'a> Run<'a> {
             rows.extend(row.map(|row| Row { chosen: chosen.map(|(.., choice)| choice.to_string()), ..row }));
         }
         self.choices.clear();
-        for doubt in quality::doubts(what, &rows).into_iter().chain(host.disturbances()) {
-            self.note(doubt);
-        }
         self.results.rows.extend(rows);
+        self.quality.end(&format!("{}: {what}", self.measurement), &mut self.results.rows);
         self.groups.1 += 1;
         self.save()?;
         outcome
     }
 
-    /// One more sample, with the hardware counters running.
+    /// One more sample for each group of hardware counters, with these running.
     fn count<S: ?Sized>(
         &mut self,
         contender: &mut Entrant<S>,
@@ -348,18 +399,27 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         let Some(counters) = &mut self.counters else { return Ok(None) };
-        let mut outcome = Ok(());
-        let counts = counters.count(|| outcome = take(&mut contender.sample, &mut |_| {}).map(drop));
-        match outcome {
-            Err(MeasureError::Interrupted) => Ok(None),
-            outcome => outcome.map(|()| counts),
+        let mut counts = Counts::default();
+        for group in 0..counters.groups() {
+            let mut sample = Ok(Sample::default());
+            let reading = counters.during(group, || sample = take(&mut contender.sample, &mut |_| {}));
+            match (sample, reading) {
+                (Err(MeasureError::Interrupted), _) => return Ok(None),
+                (Err(error), _) => return Err(error),
+                (Ok(sample), Some(reading)) => counts.add(&reading, sample.operations()),
+                (Ok(_), None) => {}
+            }
         }
+        Ok(counts.any())
     }
 
     /// Saves what there is.
     fn save(&mut self) -> Result<(), MeasureError> {
-        let pages = self.results.evidence.backing_page_size;
-        self.results.evidence = Evidence::collect(pages, self.started.elapsed().as_secs_f64(), self.samples);
+        let Evidence { backing_page_size, load: [before, _], .. } = self.results.evidence;
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.results.evidence = Evidence::collect(backing_page_size, seconds, self.samples);
+        self.results.evidence.load[0] = before;
+        self.results.notes = [&self.said[..], &self.quality.notes()].concat();
         (self.watch.save)(&self.results).map_err(|source| MeasureError::Save { source })
     }
 }
@@ -387,5 +447,6 @@ fn row(
         chosen: None,
         also: seen.into_iter().map(|(name, values)| (name.to_owned(), median(&values))).collect(),
         counters,
+        doubts: Vec::new(),
     })
 }

@@ -6,7 +6,7 @@ use bulkmem::{Intent, Operation};
 
 use super::buffer::{Buffer, Content};
 use super::doer::{self, Doer, Wanted};
-use super::run::{Contender, Measure, Run};
+use super::run::{Contender, Measure, OPERATIONS, Run, Sample};
 use super::{Measurement, Metric, PageSize, Place};
 use crate::arena::Stretch;
 use crate::{Kind, MeasureError};
@@ -190,7 +190,7 @@ impl SizesOptions {
         doer: Doer<'c>,
         whole: Stretch,
         length: usize,
-    ) -> Box<dyn FnMut() -> Result<super::run::Sample, MeasureError> + 'c> {
+    ) -> Box<dyn FnMut() -> Result<Sample, MeasureError> + 'c> {
         let (operation, byte, mut loops) = (self.operation, self.byte, self.loops);
         let chunk =
             self.chunk.map_or(length, |chunk| usize::try_from(chunk).unwrap_or(length)).clamp(1, length);
@@ -216,7 +216,8 @@ impl SizesOptions {
                 once();
             }
             let ns = start.elapsed().as_secs_f64() * 1e9;
-            Ok((length as f64 * f64::from(loops) / ns).into())
+            let loops = f64::from(loops);
+            Ok(Sample { value: length as f64 * loops / ns, also: vec![(OPERATIONS, loops)] })
         })
     }
 }

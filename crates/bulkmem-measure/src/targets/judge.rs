@@ -229,20 +229,7 @@ mod tests {
     fn report(operation: Operation, rows: Vec<BenchRow>) -> BenchReport {
         let cpu = bulkmem::machine::Machine::current().cpu.clone();
         BenchReport {
-            evidence: Evidence {
-                cpu,
-                microcode: String::new(),
-                caches: [0; 3],
-                processors: 1,
-                kernel: String::new(),
-                page_size: 4096,
-                backing_page_size: 4096,
-                date: String::new(),
-                bulkmem: String::new(),
-                commit: String::new(),
-                seconds: 1.0,
-                samples: 9,
-            },
+            evidence: Evidence { cpu, seconds: 1.0, samples: 9, ..Evidence::default() },
             operation,
             policy: String::new(),
             rows,

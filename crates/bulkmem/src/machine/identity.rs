@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// What identifies a processor model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CpuIdentity {
     /// `GenuineIntel`, `AuthenticAMD`, …; the architecture's name where there is no CPUID.
@@ -47,6 +48,34 @@ pub(super) fn identify() -> CpuIdentity {
     }
 }
 
+/// The hypervisor that the processor names; `None` where it names none.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn hypervisor() -> Option<String> {
+    use raw_cpuid::Hypervisor;
+    let name = match raw_cpuid::CpuId::new().get_hypervisor_info()?.identify() {
+        Hypervisor::Xen => "Xen",
+        Hypervisor::VMware => "VMware",
+        Hypervisor::HyperV => "Hyper-V",
+        Hypervisor::KVM => "KVM",
+        Hypervisor::QEMU => "QEMU",
+        Hypervisor::Bhyve => "bhyve",
+        Hypervisor::QNX => "QNX",
+        Hypervisor::ACRN => "ACRN",
+        Hypervisor::Unknown(first, second, third) => {
+            let bytes = [first, second, third].map(u32::to_le_bytes).concat();
+            let name: String =
+                bytes.iter().map(|it| char::from(*it)).filter(char::is_ascii_graphic).collect();
+            return Some(if name.is_empty() { "unknown".to_owned() } else { name });
+        }
+    };
+    Some(name.to_owned())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn hypervisor() -> Option<String> {
+    None
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn identify() -> CpuIdentity {
     CpuIdentity {
@@ -76,6 +105,16 @@ mod tests {
         assert_eq!(cpu.family.to_string(), field("cpu family"));
         assert_eq!(cpu.model.to_string(), field("model"));
         assert_eq!(cpu.stepping.to_string(), field("stepping"));
+    }
+
+    /// The kernel sees the same bit of CPUID.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_hypervisor_is_named_where_the_kernel_sees_one() {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let flags = text.lines().find(|line| line.starts_with("flags")).unwrap();
+        let seen = flags.split_whitespace().any(|flag| flag == "hypervisor");
+        assert_eq!(hypervisor().is_some_and(|name| !name.is_empty()), seen);
     }
 
     #[test]

@@ -58,6 +58,12 @@ pub(super) fn transparent_huge_pages(root: &Path) -> Option<String> {
     Some(word.to_owned())
 }
 
+/// The hypervisor that the kernel names (Xen alone does so).
+pub(super) fn hypervisor(root: &Path) -> Option<String> {
+    let name = read(root, "sys/hypervisor/type").trim().to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
 /// The file's text; empty where it cannot be read.
 fn read(root: &Path, path: &str) -> String {
     fs::read(root.join(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
@@ -106,6 +112,7 @@ mod tests {
             ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr", "0"),
             ("sys/kernel/mm/hugepages/hugepages-2048kB/nr", "0"),
             ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ("sys/hypervisor/type", "xen\n"),
         ]);
         assert_eq!(microcode(root.path()), "0x5002f01");
         assert_eq!(memory(root.path()), 24_689_852 * 1024);
@@ -113,6 +120,7 @@ mod tests {
         assert_eq!(nodes(root.path()), 2);
         assert_eq!(huge_page_sizes(root.path()), [2 << 20, 1 << 30]);
         assert_eq!(transparent_huge_pages(root.path()).as_deref(), Some("madvise"));
+        assert_eq!(hypervisor(root.path()).as_deref(), Some("xen"));
     }
 
     #[test]
@@ -131,6 +139,7 @@ mod tests {
         assert_eq!(nodes(root.path()), 0);
         assert!(huge_page_sizes(root.path()).is_empty());
         assert_eq!(transparent_huge_pages(root.path()), None);
+        assert_eq!(hypervisor(root.path()), None);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Machine {
     pub huge_page_sizes: Vec<u64>,
     /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_huge_pages: Option<String>,
+    /// The hypervisor that this machine runs under; `None` where there is none, or where it hides.
+    pub hypervisor: Option<String>,
 }
 
 impl Machine {
@@ -65,6 +67,7 @@ impl Machine {
             page_size: rustix::param::page_size(),
             huge_page_sizes: kernel::huge_page_sizes(root),
             transparent_huge_pages: kernel::transparent_huge_pages(root),
+            hypervisor: identity::hypervisor().or_else(|| kernel::hypervisor(root)),
         }
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The values of every knob; one that a method does not have stays 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
     /// How far ahead of the loads the source is prefetched, bytes; 0: not at all.

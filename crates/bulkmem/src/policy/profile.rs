@@ -15,6 +15,7 @@ pub const VERSION: u32 = 1;
 
 /// A machine's measured answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Always [`FORMAT`].
@@ -33,6 +34,7 @@ pub struct Profile {
 
 /// Where, when and how a profile was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
     /// The processor; a profile of another one is refused.
@@ -67,6 +69,7 @@ pub struct Provenance {
 
 /// How much calibration was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// At most 10 seconds.
@@ -79,6 +82,7 @@ pub enum Mode {
 
 /// From `from` bytes on (until the next rule of the same operation and intent), use this method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// The operation.
@@ -97,6 +101,7 @@ pub struct Rule {
 
 /// The fewest threads that saturate memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Saturation {
     /// The operation.
@@ -109,6 +114,7 @@ pub struct Saturation {
 
 /// What a figure is the cost of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Cost {
     /// The operation alone.
@@ -122,6 +128,7 @@ pub enum Cost {
 
 /// The circumstances of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
     /// Whether the ranges start on a cache line.
@@ -134,6 +141,7 @@ pub struct Condition {
 
 /// One measurement: the median time of one operation of `length` bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
     /// The operation.

@@ -20,6 +20,7 @@ fn row(kind: Kind, name: &str, size: u64, median: f64) -> Row {
             .then(|| if size > 64 << 20 { "clzero" } else { "c_library" }.to_owned()),
         also: Default::default(),
         counters: None,
+        doubts: Vec::new(),
     }
 }
 
