@@ -26,6 +26,7 @@ mod sizes;
 #[cfg(test)]
 mod testing;
 mod units;
+mod vm;
 
 pub use contrast::{Contrast, control_of};
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
@@ -38,3 +39,4 @@ pub use results::{Finding, Measurement, Metric, Results, Row, Subject};
 pub use reuse::{Payoff, Pays, ReuseOptions, payoffs};
 pub use run::{Measure, Run, Watch, measure, measure_counting};
 pub use sizes::{Peers, SizesOptions};
+pub use vm::VmOptions;
