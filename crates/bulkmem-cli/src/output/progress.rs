@@ -32,8 +32,10 @@ impl Progress {
             return Progress { name, kind: Kind::Lines { last: None } };
         }
         let bar = ProgressBar::new(STEPS);
-        let style = ProgressStyle::with_template("{bar:24.cyan} {percent:>3} %  {wide_msg}");
+        let style = ProgressStyle::with_template("{spinner} {bar:24.cyan} {percent:>3} %  {wide_msg}");
         bar.set_style(style.expect("the template is well-formed").progress_chars("━╸─"));
+        // A sample may take seconds: something moves meanwhile.
+        bar.enable_steady_tick(Duration::from_secs(1));
         Progress { name, kind: Kind::Bar(bar) }
     }
 

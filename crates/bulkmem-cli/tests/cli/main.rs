@@ -1,6 +1,7 @@
 //! The command from outside: what it takes, prints, writes and exits with.
 
 mod bench_sizes;
+mod bench_vm;
 mod calibrate;
 mod choice;
 mod explain;

@@ -5,6 +5,7 @@ mod common;
 mod pivot;
 mod sizes;
 mod targets;
+mod vm;
 
 use bulkmem::Operation;
 use clap::Subcommand;
@@ -21,6 +22,7 @@ pub(crate) enum BenchCommand {
     Fill(sizes::FillArgs),
     /// Copy by size and method
     Copy(sizes::CopyArgs),
+    Vm(vm::VmArgs),
     Choice(ChoiceArgs),
     Targets(TargetsArgs),
 }
@@ -30,6 +32,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         BenchCommand::Clear(args) => sizes::run(&args.sizes, Operation::Clear, None),
         BenchCommand::Fill(args) => sizes::run(&args.sizes, Operation::Fill, Some(args.byte)),
         BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None),
+        BenchCommand::Vm(args) => vm::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => targets::run(args),
     }

@@ -169,7 +169,7 @@ impl VmOptions {
             })
         };
         let says = |row: &Row| {
-            let rate = row.also.get("bytes_per_ns").copied().unwrap_or_default();
+            let rate = self.size as f64 / 1e9 / row.stats.median;
             format!("{} ({rate:.1} bytes/ns)", seconds(row.stats.median))
         };
         let what = format!("{} in {pages} pages", gibibytes(self.size));
@@ -226,7 +226,7 @@ fn under_hypervisor() -> bool {
 }
 
 fn seconds(seconds: f64) -> String {
-    if seconds < 0.1 { format!("{:.2} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+    if seconds < 1.0 { format!("{:.2} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
 }
 
 fn gibibytes(bytes: u64) -> String {
