@@ -19,7 +19,7 @@ use bulkmem::machine::Machine;
 use super::doer::{self, Wanted};
 use super::reservation::Reservation;
 use super::run::{Contender, Measure, Run, Sample};
-use super::{Measurement, Memory, Metric, PageSize, Peers, Place, Row, Subject};
+use super::{Measurement, Memory, Metric, PageSize, Peers, Place, Row, Subject, units};
 use crate::arena::available_memory;
 use crate::{Kind, MeasureError};
 
@@ -170,9 +170,9 @@ impl VmOptions {
         };
         let says = |row: &Row| {
             let rate = self.size as f64 / 1e9 / row.stats.median;
-            format!("{} ({rate:.1} bytes/ns)", seconds(row.stats.median))
+            format!("{} ({rate:.1} bytes/ns)", units::nanoseconds(row.stats.median * 1e9))
         };
-        let what = format!("{} in {pages} pages", gibibytes(self.size));
+        let what = format!("{} in {pages} pages", units::bytes(self.size));
         let Some(kernel) = of(PREFAULT, Memory::Fresh, one) else { return };
         let mut text = format!("{what}: fresh memory is ready for a guest after {}", says(kernel));
         if let Some(row) = of(PREFAULT, Memory::Fresh, all).filter(|_| one != all) {
@@ -213,7 +213,7 @@ fn first_round(run: &mut Run<'_>, what: &str, row: &Row) {
     run.note(format!(
         "{what}: the untimed first round took {}, {times:.1} times as long as the timed ones: {why}. The first guest after \
          a boot pays that, too",
-        seconds(first)
+        units::nanoseconds(first * 1e9)
     ));
 }
 
@@ -223,18 +223,6 @@ fn under_hypervisor() -> bool {
     text.lines()
         .find(|line| line.starts_with("flags"))
         .is_some_and(|line| line.split_whitespace().any(|flag| flag == "hypervisor"))
-}
-
-fn seconds(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.2} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
-}
-
-fn gibibytes(bytes: u64) -> String {
-    if bytes >= 1 << 30 {
-        format!("{:.4} GiB", bytes as f64 / f64::from(1 << 30)).replace(".0000", "")
-    } else {
-        format!("{:.4} MiB", bytes as f64 / f64::from(1 << 20)).replace(".0000", "")
-    }
 }
 
 /// A contender of the kernel's.

@@ -2,7 +2,7 @@ use std::sync::atomic::AtomicBool;
 
 use bulkmem::policy::Policy;
 
-use super::super::{Results, Watch, measure};
+use super::super::{Results, Watch, measure, testing};
 use super::*;
 
 fn small() -> VmOptions {
@@ -17,9 +17,7 @@ fn small() -> VmOptions {
 }
 
 fn run(options: &VmOptions) -> Result<Results, MeasureError> {
-    let stop = AtomicBool::new(false);
-    let watch = Watch { progress: &mut |_| {}, save: &mut |_| Ok(()), stop: &stop };
-    measure(&[options], &Policy::defaults(Machine::current()), vec!["bench".into(), "vm".into()], watch)
+    testing::run(options, false).0
 }
 
 /// Says why there are no virtual machines here; true where there are.
