@@ -11,6 +11,7 @@
 //! ```
 
 mod buffer;
+mod compare;
 mod contrast;
 mod corun;
 mod doer;
@@ -28,6 +29,7 @@ mod testing;
 mod units;
 mod vm;
 
+pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Identity, Side, Verdict};
 pub use contrast::{Contrast, control_of};
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
 pub use doer::Wanted;
