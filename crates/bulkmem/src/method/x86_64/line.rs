@@ -156,6 +156,12 @@ pub(super) struct LoadNontemporalSse41;
 pub(super) struct LoadNontemporalAvx2;
 /// Non-temporal loads and stores of 64 bytes.
 pub(super) struct LoadNontemporalAvx512;
+/// Non-temporal loads and cached stores of 16 bytes.
+pub(super) struct LoadNontemporalStoreSse41;
+/// Non-temporal loads and cached stores of 32 bytes.
+pub(super) struct LoadNontemporalStoreAvx2;
+/// Non-temporal loads and cached stores of 64 bytes.
+pub(super) struct LoadNontemporalStoreAvx512;
 
 fn spread_16(byte: u8) -> __m128i {
     // SAFETY: SSE2 is part of every x86-64.
@@ -219,6 +225,9 @@ copy_with!(NontemporalAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 1,
 copy_with!(LoadNontemporalSse41, xmm_reg, , 16, "movntdqa", "movntdq", "", [0 0 1 16 2 32 3 48]);
 copy_with!(LoadNontemporalAvx2, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovntdq", "", [0 0 1 32]);
 copy_with!(LoadNontemporalAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovntdq", "", [0 0]);
+copy_with!(LoadNontemporalStoreSse41, xmm_reg, , 16, "movntdqa", "movdqa", "", [0 0 1 16 2 32 3 48]);
+copy_with!(LoadNontemporalStoreAvx2, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovdqa", "", [0 0 1 32]);
+copy_with!(LoadNontemporalStoreAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovdqa64", "", [0 0]);
 
 /// A way to write a cache line back to memory.
 pub(super) trait FlushLine {

@@ -5,7 +5,7 @@
 //! (Ankur Arora, "x86/asm: add clear_page_nt()", 2020; Mikulas Patocka, "memcpy_flushcache: use cache flushing
 //! for larger lengths", 2020.)
 
-use super::entry::{copy_kernel, fill_kernel, weak};
+use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, Durable};
 use super::{knobs, walk};
 use crate::machine::Features;
@@ -55,23 +55,36 @@ nontemporal!(avx, "nontemporal_avx", "non-temporal stores of 32 bytes (VMOVNTDQ)
 nontemporal!(avx512, "nontemporal_avx512", "non-temporal stores of 64 bytes (VMOVNTDQ)", NontemporalAvx512,
              Features::AVX512F, #[target_feature(enable = "avx512f")]);
 
-/// Non-temporal loads beside non-temporal stores. On write-back memory most processors treat the load as an
-/// ordinary one; it is for write-combining memory, and for those that do not.
+/// Non-temporal loads: beside non-temporal stores, and beside cached ones, for data that is fetched to be used. On
+/// write-back memory most processors treat the load as an ordinary one; it is for write-combining memory, and for
+/// those that do not.
 macro_rules! movntdqa {
-    ($module:ident, $name:literal, $summary:literal, $line:ident, $unaligned:ident, $requires:expr $(, #[$feature:meta])?) => {
+    ($module:ident, $name:literal, $cached_name:literal, $width:literal, $line:ident, $unaligned:ident,
+     $cached:ident, $cached_unaligned:ident, $requires:expr $(, #[$feature:meta])?) => {
         mod $module {
             use super::*;
 
-            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal::<line::$line, line::$unaligned>,
+            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal<line::$line, line::$unaligned>,
+                         |dst, src, len, p| dst, src, len, p);
+            copy_kernel!($(#[$feature])? copy_cached = walk::copy_nontemporal<line::$cached, line::$cached_unaligned>,
                          |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {
                 name: $name,
-                summary: $summary,
+                summary: concat!("non-temporal loads (MOVNTDQA) and stores of ", $width, " bytes"),
                 effect: Effect::Bypasses,
                 ordering: Ordering::Weak,
                 requires: $requires,
                 code: Code { copy: weak!(CopyFn, copy, knobs::NONTEMPORAL_COPY), ..Code::NONE },
+            };
+
+            pub(super) const CACHED: Method = Method {
+                name: $cached_name,
+                summary: concat!("non-temporal loads (MOVNTDQA), cached stores of ", $width, " bytes"),
+                effect: Effect::Allocates,
+                ordering: Ordering::Ordered,
+                code: Code { copy: ordered!(CopyFn, copy_cached, knobs::NONTEMPORAL_COPY), ..Code::NONE },
+                ..METHOD
             };
         }
     };
@@ -80,15 +93,19 @@ macro_rules! movntdqa {
 movntdqa!(
     movntdqa_sse41,
     "movntdqa_sse41",
-    "non-temporal loads (MOVNTDQA) and stores of 16 bytes",
+    "movntdqa_store_sse41",
+    "16",
     LoadNontemporalSse41,
     NontemporalSse2,
+    LoadNontemporalStoreSse41,
+    StoreSse2,
     Features::SSE4_1
 );
-movntdqa!(movntdqa_avx2, "movntdqa_avx2", "non-temporal loads (VMOVNTDQA) and stores of 32 bytes",
-          LoadNontemporalAvx2, NontemporalAvx, Features::AVX.union(Features::AVX2), #[target_feature(enable = "avx,avx2")]);
-movntdqa!(movntdqa_avx512, "movntdqa_avx512", "non-temporal loads (VMOVNTDQA) and stores of 64 bytes",
-          LoadNontemporalAvx512, NontemporalAvx512, Features::AVX512F, #[target_feature(enable = "avx512f")]);
+movntdqa!(movntdqa_avx2, "movntdqa_avx2", "movntdqa_store_avx2", "32", LoadNontemporalAvx2, NontemporalAvx,
+          LoadNontemporalStoreAvx2, StoreAvx, Features::AVX.union(Features::AVX2), #[target_feature(enable = "avx,avx2")]);
+movntdqa!(movntdqa_avx512, "movntdqa_avx512", "movntdqa_store_avx512", "64", LoadNontemporalAvx512,
+          NontemporalAvx512, LoadNontemporalStoreAvx512, StoreAvx512, Features::AVX512F,
+          #[target_feature(enable = "avx512f")]);
 
 pub(super) static METHODS: &[Method] = &[
     movnti_4::METHOD,
@@ -99,4 +116,7 @@ pub(super) static METHODS: &[Method] = &[
     movntdqa_sse41::METHOD,
     movntdqa_avx2::METHOD,
     movntdqa_avx512::METHOD,
+    movntdqa_sse41::CACHED,
+    movntdqa_avx2::CACHED,
+    movntdqa_avx512::CACHED,
 ];

@@ -284,7 +284,7 @@ pub(super) unsafe fn copy_cached<L: CopyLine>(
     }
 }
 
-/// Copy past the cache. Knobs: `read_distance`, `read_hint`. Where the source is not aligned as `L` needs it, the
+/// Copy past the cache, on either side or both. Knobs: `read_distance`, `read_hint`. Where the source is not aligned as `L` needs it, the
 /// lines are copied by `U`.
 ///
 /// # Safety
