@@ -66,6 +66,16 @@ pub enum MeasureError {
         #[source]
         source: std::io::Error,
     },
+    /// What was to be read from or written to cannot be. Nothing was changed.
+    #[error("{target}: {cause}; {remedy}")]
+    Target {
+        /// Its name, as it was given.
+        target: String,
+        /// Why.
+        cause: String,
+        /// What can be done.
+        remedy: &'static str,
+    },
     /// A method that this machine lacks, or that does not exist, was asked for.
     #[error("{name}: {reason}; `bulkmem methods` lists what this machine has")]
     Method {

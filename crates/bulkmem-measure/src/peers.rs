@@ -12,6 +12,8 @@ const NOT_INSTALLED: &str = "libpmem is not installed: apt-get install libpmem1"
 const NONTEMPORAL: c_uint = 1 << 1;
 /// libpmem's flag for ordinary stores, whatever the length.
 const TEMPORAL: c_uint = 1 << 2;
+/// libpmem's flag that leaves the fence to the caller.
+const NO_DRAIN: c_uint = 1;
 /// libpmem's flag that leaves out flushing and draining: an ordinary memset or memcpy of libpmem's own.
 const NO_FLUSH: c_uint = 1 << 5;
 
@@ -115,6 +117,20 @@ impl Peer {
             }
         }
     }
+
+    /// Does the operation and leaves the fence to the caller, where libpmem does.
+    ///
+    /// # Safety
+    /// As [`Peer::run`].
+    pub(crate) unsafe fn run_unfenced(&self, dst: *mut u8, src: *const u8, length: usize) {
+        let call = match self.call {
+            Call::Memset(memset, byte, flags) => Call::Memset(memset, byte, flags | NO_DRAIN),
+            Call::Memcpy(memcpy, flags) => Call::Memcpy(memcpy, flags | NO_DRAIN),
+            fenced @ Call::Persist(_) => fenced,
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { Peer { call, ..*self }.run(dst, src, length) }
+    }
 }
 
 #[cfg(test)]
@@ -135,8 +151,14 @@ mod tests {
             };
             for peer in peers {
                 let (mut dst, src) = (vec![1u8; 5000], vec![2u8; 5000]);
-                // SAFETY: two vectors of that length.
-                unsafe { peer.run(dst.as_mut_ptr(), src.as_ptr(), 5000) }
+                let (mut unfenced, length) = (dst.clone(), dst.len());
+                // SAFETY: vectors of that length.
+                unsafe {
+                    peer.run(dst.as_mut_ptr(), src.as_ptr(), length);
+                    peer.run_unfenced(unfenced.as_mut_ptr(), src.as_ptr(), length);
+                }
+                bulkmem::method::fence();
+                assert_eq!(dst, unfenced, "{operation} by {}", peer.name);
                 let expected = match operation {
                     Operation::Clear => 0,
                     Operation::Fill => crate::workload::FILL_BYTE,

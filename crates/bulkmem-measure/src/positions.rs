@@ -16,7 +16,7 @@ impl Wander {
     }
 
     /// The next of `slots` slots.
-    fn next(&mut self, slots: u64) -> u64 {
+    pub(crate) fn next(&mut self, slots: u64) -> u64 {
         // A linear congruential generator with a power of two as modulus, a - 1 divisible by 4 and an odd increment
         // runs through all residues; those that are no slots are skipped. The high bits differ most, and they are
         // the ones that make addresses differ most.

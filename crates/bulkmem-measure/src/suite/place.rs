@@ -81,6 +81,9 @@ pub struct Place {
     /// Reading or writing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
+    /// The share of reads among reads and writes, percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mix: Option<u8>,
     /// What is read from or written to: `ram`, or a path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -108,6 +111,7 @@ pub enum Key {
     Memory,
     Pattern,
     Direction,
+    Mix,
     Target,
     Attribute,
     Content,
@@ -115,7 +119,7 @@ pub enum Key {
 
 impl Key {
     /// All keys, in the order in which they are shown.
-    pub const ALL: [Key; 15] = [
+    pub const ALL: [Key; 16] = [
         Key::Operation,
         Key::Size,
         Key::Chunk,
@@ -128,6 +132,7 @@ impl Key {
         Key::Memory,
         Key::Pattern,
         Key::Direction,
+        Key::Mix,
         Key::Target,
         Key::Attribute,
         Key::Content,
@@ -148,6 +153,7 @@ impl Key {
             Key::Memory => "memory",
             Key::Pattern => "pattern",
             Key::Direction => "direction",
+            Key::Mix => "mix",
             Key::Target => "target",
             Key::Attribute => "attribute",
             Key::Content => "content",
@@ -179,6 +185,7 @@ impl Place {
             Key::Memory => self.memory.map(|memory| word(&memory)),
             Key::Pattern => self.pattern.map(|pattern| word(&pattern)),
             Key::Direction => self.direction.map(|direction| word(&direction)),
+            Key::Mix => text(&self.mix),
             Key::Target => text(&self.target),
             Key::Attribute => text(&self.attribute),
             Key::Content => text(&self.content),
@@ -211,6 +218,7 @@ mod tests {
             memory: Some(Memory::Fresh),
             pattern: Some(Pattern::Random),
             direction: Some(Direction::Mixed),
+            mix: Some(70),
             target: Some("ram".into()),
             attribute: Some("wb".into()),
             content: Some("zeros".into()),

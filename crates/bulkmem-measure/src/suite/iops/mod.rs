@@ -1,0 +1,234 @@
+//! Random input and output of blocks: the sources' `fio` table, by method.
+
+mod access;
+mod workers;
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bulkmem::machine::Machine;
+
+use self::access::{Access, accesses};
+use self::workers::{Job, Team};
+use super::doer::Wanted;
+use super::run::{Contender, Measure, Run, Sample};
+use super::target::{Opened, TargetOptions, Want};
+use super::{Direction, Measurement, Metric, Peers, Place, Row, units};
+use crate::MeasureError;
+use crate::workload::last_level;
+
+/// Bytes of ordinary memory that are worked on, at least, where nobody says how many.
+const USUAL: u64 = 1 << 30;
+/// A sample lasts no longer: nothing could be shown meanwhile, and nobody could stop it.
+const LONGEST: Duration = Duration::from_secs(2);
+/// A sample lasts no shorter.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// The most threads.
+const MOST_THREADS: usize = 4096;
+
+/// How to measure random input and output.
+#[derive(Clone, Debug)]
+pub struct IopsOptions {
+    /// What is read from and written to; its size is the working set.
+    pub target: TargetOptions,
+    /// Bytes of a block.
+    pub blocks: Vec<u64>,
+    /// Reading, writing, or both.
+    pub directions: Vec<Direction>,
+    /// The share of reads where it is both, percent.
+    pub mix: u8,
+    /// Numbers of threads, each of which works on a part of its own.
+    pub threads: Vec<usize>,
+    /// How long a sample takes: half of it counts operations, half times each of them.
+    pub time: Duration,
+    /// Which methods.
+    pub methods: Wanted,
+    /// Who else.
+    pub peers: Peers,
+    /// Samples of each.
+    pub runs: usize,
+}
+
+impl IopsOptions {
+    /// The source's: blocks of 4 KiB in ordinary memory, and mixed besides; by one thread and by all processors.
+    pub fn new() -> IopsOptions {
+        let mut threads = vec![1, Machine::current().processors.clamp(1, MOST_THREADS)];
+        threads.dedup();
+        IopsOptions {
+            target: TargetOptions::ram(),
+            blocks: vec![4096],
+            directions: vec![Direction::Read, Direction::Write, Direction::Mixed],
+            mix: 70,
+            threads,
+            time: Duration::from_millis(500),
+            methods: Wanted::Usual,
+            peers: Peers::All,
+            runs: 5,
+        }
+    }
+
+    fn want(&self) -> Want {
+        let writes = self.directions.iter().any(|direction| *direction != Direction::Read);
+        let threads = self.threads.iter().copied().max().unwrap_or(1) as u64;
+        let least = self.blocks.iter().copied().max().unwrap_or(1).saturating_mul(threads);
+        let usual = last_level(Machine::current()).saturating_mul(8).max(USUAL);
+        // Where that is more than can be had without anybody suffering, less must do.
+        let usual = usual.min(crate::arena::available_memory() / 4).max(least);
+        Want { writes, least, usual }
+    }
+}
+
+impl Default for IopsOptions {
+    fn default() -> IopsOptions {
+        IopsOptions::new()
+    }
+}
+
+impl Measure for IopsOptions {
+    fn measurement(&self) -> Measurement {
+        Measurement::Iops
+    }
+
+    fn validate(&self) -> Result<(), MeasureError> {
+        let refuse = |option, reason: String| Err(MeasureError::Option { option, reason });
+        if let Some(block) = self.blocks.iter().find(|block| **block == 0 || **block % 64 != 0) {
+            return refuse(
+                "block",
+                format!("{block} bytes are not whole cache lines; give a multiple of 64"),
+            );
+        }
+        if let Some(threads) = self.threads.iter().find(|threads| !(1..=MOST_THREADS).contains(*threads)) {
+            return refuse("threads", format!("{threads} threads; give 1 to {MOST_THREADS}"));
+        }
+        if self.mix > 100 {
+            return refuse("mix", format!("{} % are more than all; give 0 to 100", self.mix));
+        }
+        if !(SHORTEST..=LONGEST).contains(&self.time) {
+            let reason =
+                format!("{:?} for a sample; give {SHORTEST:?} to {LONGEST:?}, and more --runs", self.time);
+            return refuse("time", reason);
+        }
+        for direction in &self.directions {
+            if access::methods(&self.methods, *direction)?.is_empty() {
+                return refuse(
+                    "method",
+                    format!("no method of those given can {}", access::verb(*direction)),
+                );
+            }
+        }
+        self.target.check(self.want())
+    }
+
+    fn seconds(&self) -> f64 {
+        let groups = self.directions.len() * self.blocks.len() * self.threads.len();
+        // The policy, the usual methods, and the peers.
+        let contenders = 9;
+        groups as f64 * contenders as f64 * (self.runs + 1) as f64 * self.time.as_secs_f64()
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+        run.expect_groups(self.directions.len() * self.blocks.len() * self.threads.len());
+        let mut target = self.target.open(self.want(), &mut |share| match run.stopped() {
+            true => Err(MeasureError::Interrupted),
+            false => {
+                run.say("getting the target ready", share.min(0.01));
+                Ok(())
+            }
+        })?;
+        run.backed_by(target.backing_page_size());
+        target.note().into_iter().for_each(|note| run.note(note));
+        let clock = workers::clock_ns();
+        run.note(format!(
+            "operations are counted in one half of each sample and timed one by one in the other; {clock} ns for reading \
+             the clock are taken off each latency"
+        ));
+        for &direction in &self.directions {
+            for &block in &self.blocks {
+                for &threads in &self.threads {
+                    if run.stopped() {
+                        return Ok(());
+                    }
+                    let job = Job { direction, mix: self.mix, block: block as usize, time: self.time, clock };
+                    let mut contenders = self.contenders(run, &mut target, job, threads)?;
+                    let plural = if threads == 1 { "" } else { "s" };
+                    let verb = access::verb(direction);
+                    let what = format!("{verb} of {}, {threads} thread{plural}", units::bytes(block));
+                    run.take_turns(&what, Metric::Iops, self.runs, &mut contenders)?;
+                    conclude(run, &what, direction, block, threads);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl IopsOptions {
+    fn contenders<'c>(
+        &self,
+        run: &mut Run<'c>,
+        target: &mut Opened,
+        job: Job,
+        threads: usize,
+    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+        let mixed = job.direction == Direction::Mixed;
+        let place = Place {
+            chunk: Some(job.block as u64),
+            direction: Some(job.direction),
+            mix: mixed.then_some(self.mix),
+            threads: Some(threads),
+            ..target.place()
+        };
+        let stretch = target.stretch();
+        let stop: &'c AtomicBool = run.stop_flag();
+        let (accesses, note) = accesses(run.policy(), &self.methods, self.peers, job, stretch.length)?;
+        note.into_iter().for_each(|note| run.note(note));
+        for Access { subject, ways } in &accesses {
+            let chosen = match job.direction {
+                Direction::Read => ways.read.0.chosen(ways.read.1, job.block),
+                Direction::Write => ways.write.0.chosen(ways.write.1, job.block),
+                // Two choices, which need not be the same.
+                Direction::Mixed => None,
+            };
+            chosen.into_iter().for_each(|choice| run.chooses(subject, &place, choice));
+        }
+        let contender = |Access { subject, ways }| {
+            let mut team = Team::new(stretch, threads, job.block)?;
+            let sample = move || -> Result<Sample, MeasureError> { team.sample(job, &ways, stop) };
+            Ok(Contender { subject, place: place.clone(), sample: Box::new(sample), counted: false })
+        };
+        accesses.into_iter().map(contender).collect()
+    }
+}
+
+/// What the source measured by memcpy and by MOVNTI in write-back memory, thousands of operations a second.
+const PUBLISHED: [(Direction, f64, f64); 2] =
+    [(Direction::Read, 3600.0, 2400.0), (Direction::Write, 2500.0, 2600.0)];
+
+/// Who is best, and how MOVNTI does against memcpy beside the source's figures.
+fn conclude(run: &mut Run<'_>, what: &str, direction: Direction, block: u64, threads: usize) {
+    let here = |row: &&Row| {
+        row.place.direction == Some(direction)
+            && row.place.chunk == Some(block)
+            && row.place.threads == Some(threads)
+            && matches!(row.subject.kind, crate::Kind::Method | crate::Kind::Peer)
+    };
+    let best = run.rows().filter(here).max_by(|a, b| a.stats.median.total_cmp(&b.stats.median));
+    let Some((name, most)) = best.map(|row| (row.subject.name.clone(), row.stats.median)) else { return };
+    let of =
+        |name: &str| run.rows().filter(here).find(|row| row.subject.name == name).map(|row| row.stats.median);
+    let plain = of(bulkmem::method::c_library().name);
+    let against = plain.map_or_else(String::new, |plain| format!(", {:.2} times memcpy", most / plain));
+    let mut text = format!("{what}: {name} is the best{against}.");
+    let published = PUBLISHED.iter().find(|published| published.0 == direction && block == 4096);
+    if let (Some((_, copied, streamed)), Some(plain), Some(streaming)) = (published, plain, of("movnti")) {
+        text += &format!(
+            " movnti runs at {:.2} times memcpy; published (Elliott 2015, write-back): {:.2}.",
+            streaming / plain,
+            streamed / copied
+        );
+    }
+    run.find(text);
+}
+
+#[cfg(test)]
+mod tests;
