@@ -2,9 +2,15 @@
 
 use parse_size::Config;
 
-/// Why a text is no size.
+/// Why a text is no size, or no other number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadSize(String);
+
+impl BadSize {
+    pub(crate) fn new(why: impl Into<String>) -> BadSize {
+        BadSize(why.into())
+    }
+}
 
 impl std::fmt::Display for BadSize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

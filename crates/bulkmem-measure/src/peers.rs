@@ -99,6 +99,14 @@ pub(crate) fn peers(operation: Operation) -> Result<Vec<Peer>, &'static str> {
 const FLUSHED: &str = "libpmem, cached and flushed";
 
 impl Peer {
+    /// The same peer, filling with this byte where it fills at all.
+    pub(crate) fn filling(self, byte: u8) -> Peer {
+        match self.call {
+            Call::Memset(memset, _, flags) => Peer { call: Call::Memset(memset, byte.into(), flags), ..self },
+            Call::Memcpy(..) | Call::Persist(_) => self,
+        }
+    }
+
     /// Does the operation.
     ///
     /// # Safety
@@ -165,6 +173,11 @@ mod tests {
                     Operation::Copy | Operation::Persist => 2,
                     Operation::Flush => 1,
                 };
+                assert!(dst.iter().all(|&byte| byte == expected), "{operation} by {}", peer.name);
+                // SAFETY: as above.
+                unsafe { peer.filling(9).run(dst.as_mut_ptr(), src.as_ptr(), 5000) }
+                let expected =
+                    if matches!(operation, Operation::Clear | Operation::Fill) { 9 } else { expected };
                 assert!(dst.iter().all(|&byte| byte == expected), "{operation} by {}", peer.name);
             }
         }

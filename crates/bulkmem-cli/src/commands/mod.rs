@@ -60,6 +60,10 @@ fn measure_failure(error: MeasureError) -> Failure {
                 "max_length" => "the largest size",
                 "page_size" => "--page-size",
                 "sizes" => "--size",
+                "baseline" => "--baseline",
+                "chunk" | "chunks" => "--chunk",
+                "extent" => "--extent",
+                "offset" => "--offset",
                 other => other,
             };
             Failure::usage(format!("{option}: {reason}"))

@@ -56,8 +56,80 @@ fn bad_arguments_name_cause_and_remedy() {
         (&["--method", "nosuch"], "unknown method `nosuch`"),
         (&["--runs", "0"], "--runs"),
         (&["--peers", "some"], "none"),
+        (
+            &["--baseline", "nosuch"],
+            "--baseline: `nosuch` takes no part; name another method, or one of `policy`",
+        ),
+        (&["--chunk", "1G", "--size", "1M"], "--chunk: 1073741824 bytes are more than the smallest size"),
+        (&["--threads", "0"], "--threads"),
+        (&["--threads", "5000"], "--threads: from 1 to 1024"),
+        (&["--offset", "4096"], "--offset"),
+        (&["--method", "movnti,write_prefetch_avx512[a"], "a bracket is not closed"),
     ] {
         let assert = home.bulkmem().args(["bench", "clear"]).args(arguments).assert().failure();
         assert.stderr(contains(message)).stdout("");
     }
+}
+
+#[test]
+fn speed_ups_are_said_against_whom_one_names_and_the_choice_is_named() {
+    let text = Home::new().text(&[&SHORT[..], &["--baseline", "policy"]].concat(), 80);
+    let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
+    let speed_ups = text.split("speed-up").nth(1).expect("speed-ups");
+    let policy = speed_ups.lines().find(|line| line.starts_with("the policy's choice")).unwrap();
+    assert_eq!(policy.matches("+0.0%").count(), 2, "{text}");
+    assert!(text.contains("Speed-ups are by medians, against policy."), "{text}");
+    assert!(line("The policy's choice: ").len() > "The policy's choice: ".len(), "{text}");
+    assert!(text.contains("kernel: first touch") && text.contains("c_library"), "{text}");
+}
+
+#[test]
+fn commas_in_brackets_belong_to_the_method() {
+    let home = Home::new();
+    // What a comma cuts off would be an unknown method; what it does not is a knob that portable lacks.
+    let arguments = ["bench", "fill", "--size", "64K", "--method", "c_library,portable[a=1,b=2]"];
+    home.bulkmem()
+        .args(arguments)
+        .assert()
+        .code(2)
+        .stderr(contains("portable[a=1,b=2]: ").and(contains("knob `a`")));
+}
+
+#[test]
+fn what_was_asked_for_is_in_the_places() {
+    let home = Home::new();
+    let results = home.json(&[
+        "bench",
+        "copy",
+        "-s",
+        "64K",
+        "-k",
+        "4K",
+        "-l",
+        "2",
+        "-p",
+        "4K",
+        "-f",
+        "portable",
+        "--threads",
+        "1,2",
+        "--zeros",
+        "--offset",
+        "16",
+        "--peers",
+        "none",
+        "--runs",
+        "1",
+        "--json",
+    ]);
+    let rows = results["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    for row in rows {
+        let place = &row["place"];
+        assert_eq!((&place["chunk"], &place["offset"]), (&4096.into(), &16.into()));
+        assert_eq!((&place["page_size"], &place["content"]), (&"4K".into(), &"zeros".into()));
+        assert_eq!(row["chosen"].is_string(), row["subject"]["kind"] == "policy");
+    }
+    let bytes = home.bulkmem().args(["bench", "fill", "--byte", "0x1ff"]).assert().code(2);
+    bytes.stderr(contains("0 to 255, or 0x00 to 0xff"));
 }

@@ -1,11 +1,15 @@
 //! Memory to measure in, of a page size, taken once and touched before anything is timed.
 
 use bulkmem::Region;
+use bulkmem::machine::Machine;
 
-use super::PageSize;
 use super::reservation::Reservation;
+use super::{PageSize, Run};
 use crate::MeasureError;
 use crate::arena::{Stretch, available_memory, write_something};
+
+/// Memory is touched in pieces of this size, between which somebody may ask to stop.
+const PIECE: usize = 256 << 20;
 
 /// Memory in pages of one size, every byte written.
 #[derive(Debug)]
@@ -31,23 +35,67 @@ impl Buffer {
     /// # Errors
     /// Where that is more than three quarters of the available memory, the machine lacks such pages, or the
     /// kernel refuses them.
+    #[allow(dead_code, reason = "measurements of memory too small to wait for take it so")]
     pub(crate) fn new(bytes: u64, pages: PageSize, content: Content) -> Result<Buffer, MeasureError> {
         pages.check()?;
         Reservation::check(bytes, pages)?;
         let reservation = Reservation::of(bytes, pages)?;
+        Buffer::touched(bytes, pages, content, reservation, |_| true)
+            .map(|made| made.expect("nobody asks to stop"))
+    }
+
+    /// The same for a run, which is told how far it is. `None` where somebody asked to stop.
+    ///
+    /// # Errors
+    /// As [`Buffer::new`].
+    pub(crate) fn of_run(
+        run: &mut Run<'_>,
+        bytes: u64,
+        pages: PageSize,
+        content: Content,
+    ) -> Result<Option<Buffer>, MeasureError> {
+        pages.check()?;
+        Reservation::check(bytes, pages)?;
+        run.say("getting memory ready", 0.0);
+        let reservation = Reservation::of(bytes, pages)?;
+        let made = Buffer::touched(bytes, pages, content, reservation, |ready| {
+            run.say(&format!("getting memory ready: {:.0} %", ready * 100.0), 0.0);
+            !run.stopped()
+        })?;
+        if let Some(buffer) = &made {
+            run.backed_by(buffer.backing_page_size());
+        }
+        Ok(made)
+    }
+
+    /// Takes memory and writes to all of it, with all processors; gives up where `go_on`, which is told the share that
+    /// is done, says so.
+    fn touched(
+        bytes: u64,
+        pages: PageSize,
+        content: Content,
+        reservation: Option<Reservation>,
+        mut go_on: impl FnMut(f64) -> bool,
+    ) -> Result<Option<Buffer>, MeasureError> {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut region =
             Region::new(length, pages.0).map_err(|source| MeasureError::Mapping { bytes, source })?;
-        let part = length.div_ceil(bulkmem::machine::Machine::current().processors.clamp(1, 16));
-        std::thread::scope(|scope| {
-            for part in region.chunks_mut(part.next_multiple_of(64)) {
-                scope.spawn(move || match content {
-                    Content::Mixed => write_something(part),
-                    Content::Zeros => part.fill(0),
-                });
+        let processors = Machine::current().processors.clamp(1, 16);
+        for (number, piece) in region.chunks_mut(PIECE).enumerate() {
+            if !go_on((number * PIECE) as f64 / length as f64) {
+                return Ok(None);
             }
-        });
-        Ok(Buffer { region, _reservation: reservation })
+            let part = piece.len().div_ceil(processors).next_multiple_of(64);
+            std::thread::scope(|scope| {
+                for part in piece.chunks_mut(part) {
+                    scope.spawn(move || match content {
+                        Content::Mixed => write_something(part),
+                        Content::Zeros => part.fill(0),
+                    });
+                }
+            });
+        }
+        Ok(Some(Buffer { region, _reservation: reservation }))
     }
 
     /// Where it is. Valid as long as the buffer lives; nobody forms references to it meanwhile.

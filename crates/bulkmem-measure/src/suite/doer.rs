@@ -1,12 +1,14 @@
 //! Whoever can do an operation on memory: methods, the policy, the C library, other libraries, the kernel, and reading.
 
+use std::num::NonZeroUsize;
+
 use bulkmem::method::{self, Effect, Method};
 use bulkmem::policy::{Choice, Policy};
-use bulkmem::{Bulk, Intent, Operation};
+use bulkmem::{Bulk, Intent, Operation, Threads};
 
 use super::Subject;
 use crate::peers::{self, Peer};
-use crate::workload;
+use crate::workload::{self, FILL_BYTE};
 use crate::{Kind, MeasureError};
 
 /// Somebody who does an operation.
@@ -74,21 +76,93 @@ impl<'p> Doer<'p> {
             Doer::Policy(policy, intent, extent) => {
                 let bulk = Bulk::of(*extent).intent(*intent).policy(policy);
                 let bulk = bulk.expect("a run checks that the policy runs here");
-                let done = "the lengths are equal, and only what this architecture can do is measured";
                 // SAFETY: passed on from the caller.
-                unsafe {
-                    match operation {
-                        Operation::Clear => bulk.clear_raw(dst, length),
-                        Operation::Fill => bulk.fill_raw(dst, length, byte),
-                        Operation::Copy => bulk.copy_raw(dst, src, length),
-                        Operation::Persist => bulk.persist_raw(dst, src, length).expect(done),
-                        Operation::Flush => bulk.flush_raw(dst, length).expect(done),
-                    }
-                }
+                unsafe { by_bulk(&bulk, operation, dst, src, length, byte) }
             }
             // SAFETY: passed on from the caller.
             Doer::Peer(peer) => unsafe { peer.run(dst, src, length) },
             Doer::Read => workload::read(dst, length),
+        }
+    }
+}
+
+impl Doer<'_> {
+    /// Does the operation, the work shared by so many threads: the policy's by the library itself, others' in parts of
+    /// whole pages.
+    ///
+    /// # Safety
+    /// As [`Doer::run`].
+    pub(crate) unsafe fn run_shared(
+        &self,
+        threads: usize,
+        operation: Operation,
+        dst: *mut u8,
+        src: *const u8,
+        length: usize,
+        byte: u8,
+    ) {
+        match (self, NonZeroUsize::new(threads).filter(|threads| threads.get() > 1)) {
+            (Doer::Policy(policy, intent, extent), Some(threads)) => {
+                let bulk = Bulk::of(*extent).intent(*intent).threads(Threads::Exactly(threads));
+                let bulk = bulk.policy(policy).expect("a run checks that the policy runs here");
+                // SAFETY: passed on from the caller.
+                unsafe { by_bulk(&bulk, operation, dst, src, length, byte) }
+            }
+            (_, Some(threads)) => workload::split(threads.get(), dst, src, length, |dst, src, length| {
+                // SAFETY: the parts lie apart, and each is within what the caller vouches for.
+                unsafe { self.run(operation, dst, src, length, byte) }
+            }),
+            // SAFETY: passed on from the caller.
+            (_, None) => unsafe { self.run(operation, dst, src, length, byte) },
+        }
+    }
+
+    /// Who writes other bytes over what this one cleared, in the same way as far as it can: with the same method, or
+    /// with stores that treat the cache alike. `None` for whoever only reads.
+    pub(crate) fn rewriter(&self, length: usize) -> Option<Doer<'static>> {
+        let by = |choice: &Choice| {
+            let past_the_cache = || method::by_name("movnti").filter(|method| method.available());
+            let method = match choice.method {
+                able if able.does(Operation::Fill) => able,
+                unable if unable.effect == Effect::Bypasses => {
+                    past_the_cache().unwrap_or_else(method::c_library)
+                }
+                _ => method::c_library(),
+            };
+            Doer::Method(Choice::of(method, Operation::Fill))
+        };
+        match self {
+            Doer::Method(choice) => Some(by(choice)),
+            Doer::Policy(policy, intent, extent) => {
+                Some(by(&policy.choose_part(Operation::Clear, length, *extent, *intent)))
+            }
+            Doer::Peer(peer) => Some(Doer::Peer(peer.filling(FILL_BYTE))),
+            Doer::Read => None,
+        }
+    }
+}
+
+/// Does an operation through the public interface.
+///
+/// # Safety
+/// As [`Doer::run`].
+unsafe fn by_bulk(
+    bulk: &Bulk<'_>,
+    operation: Operation,
+    dst: *mut u8,
+    src: *const u8,
+    length: usize,
+    byte: u8,
+) {
+    let done = "the lengths are equal, and only what this architecture can do is measured";
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match operation {
+            Operation::Clear => bulk.clear_raw(dst, length),
+            Operation::Fill => bulk.fill_raw(dst, length, byte),
+            Operation::Copy => bulk.copy_raw(dst, src, length),
+            Operation::Persist => bulk.persist_raw(dst, src, length).expect(done),
+            Operation::Flush => bulk.flush_raw(dst, length).expect(done),
         }
     }
 }

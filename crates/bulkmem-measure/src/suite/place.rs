@@ -93,6 +93,9 @@ pub struct Place {
     /// What the memory holds: `zeros`, or nothing where it is mixed bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// Bytes past the start of a page at which the memory starts; nothing where it starts on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
 }
 
 /// One of the fields of a [`Place`].
@@ -115,11 +118,12 @@ pub enum Key {
     Target,
     Attribute,
     Content,
+    Offset,
 }
 
 impl Key {
     /// All keys, in the order in which they are shown.
-    pub const ALL: [Key; 16] = [
+    pub const ALL: [Key; 17] = [
         Key::Operation,
         Key::Size,
         Key::Chunk,
@@ -136,6 +140,7 @@ impl Key {
         Key::Target,
         Key::Attribute,
         Key::Content,
+        Key::Offset,
     ];
 
     /// The field's name in files.
@@ -157,12 +162,13 @@ impl Key {
             Key::Target => "target",
             Key::Attribute => "attribute",
             Key::Content => "content",
+            Key::Offset => "offset",
         }
     }
 
     /// Whether the values are bytes.
     pub fn is_bytes(self) -> bool {
-        matches!(self, Key::Size | Key::Chunk | Key::Width | Key::List)
+        matches!(self, Key::Size | Key::Chunk | Key::Width | Key::List | Key::Offset)
     }
 }
 
@@ -189,6 +195,7 @@ impl Place {
             Key::Target => text(&self.target),
             Key::Attribute => text(&self.attribute),
             Key::Content => text(&self.content),
+            Key::Offset => text(&self.offset),
         }
     }
 }
@@ -222,6 +229,7 @@ mod tests {
             target: Some("ram".into()),
             attribute: Some("wb".into()),
             content: Some("zeros".into()),
+            offset: Some(16),
         };
         let json = serde_json::to_value(&place).unwrap();
         let fields = json.as_object().unwrap();

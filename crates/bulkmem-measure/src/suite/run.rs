@@ -1,8 +1,10 @@
 //! One run: the measurements asked for, one after the other, their contenders sampled in turns, all of it saved as
 //! it is measured.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -164,6 +166,8 @@ pub struct Run<'a> {
     quality: Quality,
     /// What the policy chooses in the places of the group to come.
     choices: Vec<(Subject, Place, Choice)>,
+    /// Whether the sample that is being taken is counted rather than timed.
+    counting: Rc<Cell<bool>>,
     measurement: Measurement,
     /// The seconds of all measurements, of those done, and of the one that runs, by their own reckoning.
     expected: [f64; 3],
@@ -196,6 +200,7 @@ impl<'a> Run<'a> {
             said: Vec::new(),
             quality: Quality::default(),
             choices: Vec::new(),
+            counting: Rc::default(),
             measurement: Measurement::Clear,
             expected: [seconds.max(1e-3), 0.0, 0.0],
             groups: (1, 0),
@@ -249,6 +254,12 @@ impl<'a> Run<'a> {
     /// up with [`MeasureError::Interrupted`].
     pub(crate) fn stop_flag(&self) -> &'a AtomicBool {
         self.watch.stop
+    }
+
+    /// Whether the sample that is being taken is counted rather than timed: what it does beside the work would be
+    /// counted too.
+    pub(crate) fn counting(&self) -> Rc<Cell<bool>> {
+        self.counting.clone()
     }
 
     /// Says how many groups the measurement has: what its progress is reckoned by.
@@ -402,7 +413,9 @@ impl<'a> Run<'a> {
         let mut counts = Counts::default();
         for group in 0..counters.groups() {
             let mut sample = Ok(Sample::default());
+            self.counting.set(true);
             let reading = counters.during(group, || sample = take(&mut contender.sample, &mut |_| {}));
+            self.counting.set(false);
             match (sample, reading) {
                 (Err(MeasureError::Interrupted), _) => return Ok(None),
                 (Err(error), _) => return Err(error),

@@ -1,18 +1,21 @@
 //! Clear, fill and copy by size and method: the tables of the sources' `perf bench mem`.
 
-use std::time::Instant;
-
+use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
 use super::buffer::{Buffer, Content};
-use super::doer::{self, Doer, Wanted};
-use super::run::{Contender, Measure, OPERATIONS, Run, Sample};
-use super::{Measurement, Metric, PageSize, Place};
+use super::doer::{Doer, Wanted};
+use super::first_touch::FirstTouch;
+use super::lineup::{FIRST_TOUCH, Lineup, kernel};
+use super::reservation::Reservation;
+use super::rounds::Rounds;
+use super::run::{Contender, Measure, Run};
+use super::{Measurement, Metric, PageSize, Place, units};
 use crate::arena::Stretch;
 use crate::{Kind, MeasureError};
 
-/// A sample spans at least this long, where the number of loops is left to the measurement.
-const SAMPLE_NS: f64 = 2e6;
+/// More threads than this are a mistake.
+const MOST_THREADS: usize = 1024;
 
 /// Who else takes part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,15 +40,22 @@ pub struct SizesOptions {
     pub chunk: Option<u64>,
     /// How often a sample works through the memory; enough to be timed well where not given.
     pub loops: Option<u32>,
+    /// Numbers of threads that share the work.
+    pub threads: Vec<usize>,
     /// What to fill with.
     pub byte: u8,
-    /// Whether the memory, and the source of a copy, holds zeros before: as `perf bench mem` has it. Some processors
-    /// move zeros faster than other bytes.
+    /// Whether the memory, and the source of a copy, holds zeros before. Otherwise it holds mixed bytes, and memory to
+    /// clear is written to again before each loop: some processors move zeros faster, and clear zeros faster, than
+    /// other bytes.
     pub zeros: bool,
+    /// Bytes past the start of a page at which the memory starts, and the source of a copy.
+    pub offset: u64,
     /// Which methods.
     pub methods: Wanted,
     /// Who else.
     pub peers: Peers,
+    /// Whom results are compared with; takes part where it is a method.
+    pub baseline: Option<String>,
     /// Samples of each.
     pub runs: usize,
 }
@@ -59,10 +69,13 @@ impl SizesOptions {
             page_sizes: vec![PageSize::TRANSPARENT],
             chunk: None,
             loops: None,
+            threads: vec![1],
             byte: 0xA5,
             zeros: false,
+            offset: 0,
             methods: Wanted::Usual,
             peers: Peers::All,
+            baseline: None,
             runs: 5,
         }
     }
@@ -71,9 +84,43 @@ impl SizesOptions {
         if self.zeros { Content::Zeros } else { Content::Mixed }
     }
 
+    /// From the start of the memory to the start of what is copied.
+    fn distance(&self, size: u64) -> u64 {
+        let page = Machine::current().page_size as u64;
+        if self.operation == Operation::Copy {
+            size.saturating_add(self.offset).next_multiple_of(page)
+        } else {
+            0
+        }
+    }
+
     /// Bytes of memory a size needs.
     fn needed(&self, size: u64) -> u64 {
-        if self.operation == Operation::Copy { size.saturating_mul(2) } else { size }
+        self.distance(size).saturating_add(size).saturating_add(self.offset)
+    }
+
+    fn lineup(&self) -> Result<Lineup, MeasureError> {
+        let mut others = vec!["policy"];
+        if self.peers == Peers::All {
+            others.push("read");
+            if self.operation == Operation::Clear {
+                others.push(FIRST_TOUCH);
+            }
+        }
+        Lineup::new(self.operation, &self.methods, self.peers, self.baseline.as_deref(), &others)
+    }
+
+    fn place(&self, size: u64, pages: PageSize, threads: usize) -> Place {
+        Place {
+            operation: Some(self.operation),
+            size: Some(size),
+            chunk: self.chunk,
+            page_size: Some(pages),
+            threads: (self.threads != [1]).then_some(threads),
+            content: self.zeros.then(|| "zeros".to_owned()),
+            offset: Some(self.offset).filter(|offset| *offset > 0),
+            ..Place::default()
+        }
     }
 }
 
@@ -87,35 +134,66 @@ impl Measure for SizesOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        for size in &self.sizes {
-            super::buffer::fits(self.needed(*size))?;
+        let wrong = |option, reason: String| Err(MeasureError::Option { option, reason });
+        let Some(smallest) = self.sizes.iter().min() else {
+            return wrong("sizes", "name at least one".to_owned());
+        };
+        if let Some(chunk) = self.chunk.filter(|chunk| chunk > smallest || *chunk == 0) {
+            return wrong(
+                "chunk",
+                format!("{chunk} bytes are more than the smallest size, {smallest} bytes"),
+            );
+        }
+        if !self.threads.iter().all(|threads| (1..=MOST_THREADS).contains(threads)) {
+            return wrong("threads", format!("from 1 to {MOST_THREADS} threads can share the work"));
+        }
+        let page = Machine::current().page_size as u64;
+        if self.offset >= page {
+            return wrong(
+                "offset",
+                format!("it counts from the start of a page: name less than {page} bytes"),
+            );
         }
         for pages in &self.page_sizes {
             pages.check()?;
+            for size in &self.sizes {
+                Reservation::check(self.needed(*size), *pages)?;
+            }
         }
-        doer::methods(&self.methods, self.operation).map(drop)
+        self.lineup().map(drop)
     }
 
     fn seconds(&self) -> f64 {
-        let bytes: u64 = self.sizes.iter().sum();
-        let doers = 8.0;
-        doers * (self.runs + 1) as f64 * self.page_sizes.len() as f64 * (bytes as f64 / 8e9 + 0.01)
+        let doers = self.lineup().map_or(8, |lineup| lineup.doers.len() + 3) as f64;
+        let loops = f64::from(self.loops.unwrap_or(1));
+        // Clearing is preceded by rewriting.
+        let passes = if self.operation == Operation::Clear && !self.zeros { 2.0 } else { 1.0 };
+        let a_sample = |size: &u64| loops * passes * *size as f64 / 12e9 + 0.004;
+        let group = doers * (self.runs + 1) as f64;
+        let groups: f64 = self.sizes.iter().map(|size| group * a_sample(size) + *size as f64 / 4e9).sum();
+        groups * (self.page_sizes.len() * self.threads.len()) as f64
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
-        run.expect_groups(self.sizes.len() * self.page_sizes.len());
+        run.expect_groups(self.sizes.len() * self.page_sizes.len() * self.threads.len());
         for &pages in &self.page_sizes {
             for &size in &self.sizes {
                 if run.stopped() {
                     return Ok(());
                 }
-                run.say("getting memory ready", 0.0);
-                let mut memory = Buffer::new(self.needed(size), pages, self.content())?;
-                run.backed_by(memory.backing_page_size());
+                let Some(mut memory) = Buffer::of_run(run, self.needed(size), pages, self.content())? else {
+                    return Ok(());
+                };
                 let whole = memory.stretch();
-                let mut contenders = self.contenders(run, size, pages, whole)?;
-                let what = format!("{size} bytes, {pages} pages");
-                run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                for &threads in &self.threads {
+                    let mut contenders =
+                        self.contenders(run, self.place(size, pages, threads), whole, threads)?;
+                    let mut what = format!("{}, {pages} pages", units::bytes(size));
+                    if self.threads != [1] {
+                        what += &format!(", {threads} {}", if threads == 1 { "thread" } else { "threads" });
+                    }
+                    run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                }
             }
         }
         self.conclude(run);
@@ -124,23 +202,39 @@ impl Measure for SizesOptions {
 }
 
 impl SizesOptions {
-    /// How the policy's choice did against the C library.
+    /// How the policy's choice did against the C library and against the best of all methods.
     fn conclude(&self, run: &mut Run<'_>) {
-        let of = |name: &str| -> Vec<(Place, f64)> {
-            let rows = run.rows().filter(|row| row.subject.name == name);
+        let of = |run: &Run<'_>, wanted: &dyn Fn(&super::Subject) -> bool| -> Vec<(Place, f64)> {
+            let rows =
+                run.rows().filter(|row| row.place.operation == Some(self.operation) && wanted(&row.subject));
             rows.map(|row| (row.place.clone(), row.stats.median)).collect()
         };
-        let plain = of("c_library");
-        let ratios: Vec<f64> = of("policy")
-            .iter()
-            .filter_map(|(place, chosen)| Some(chosen / plain.iter().find(|(other, _)| other == place)?.1))
-            .collect();
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = ratios.iter().copied().fold(0.0, f64::max);
-        if most > 0.0 {
+        let policy = of(run, &|subject| subject.kind == Kind::Policy);
+        let against = |others: &[(Place, f64)]| {
+            let best = |place: &Place| {
+                let there = others.iter().filter(|(other, _)| other == place).map(|(_, speed)| *speed);
+                there.reduce(f64::max)
+            };
+            let ratios = policy.iter().filter_map(|(place, chosen)| Some(chosen / best(place)?));
+            ratios.fold(None, |range: Option<[f64; 2]>, ratio| {
+                let [least, most] = range.unwrap_or([ratio, ratio]);
+                Some([least.min(ratio), most.max(ratio)])
+            })
+        };
+        let c_library = of(run, &|subject| subject.name == "c_library");
+        let methods = of(run, &|subject| subject.kind == Kind::Method || subject.name == "c_library");
+        let times = |[least, most]: [f64; 2]| match (format!("{least:.2}"), format!("{most:.2}")) {
+            (least, most) if least == most => least,
+            (least, most) => format!("{least} to {most}"),
+        };
+        let operation = self.operation;
+        if let Some(range) = against(&c_library) {
+            let best = against(&methods)
+                .map(|range| format!(", and at {} times that of the best method measured", times(range)));
             run.find(format!(
-                "{}: the policy's choice runs at {least:.2} to {most:.2} times the speed of the C library.",
-                self.operation
+                "{operation}: the policy's choice runs at {} times the speed of the C library{}.",
+                times(range),
+                best.unwrap_or_default()
             ));
         }
     }
@@ -148,78 +242,77 @@ impl SizesOptions {
     fn contenders<'c>(
         &self,
         run: &mut Run<'c>,
-        size: u64,
-        pages: PageSize,
+        place: Place,
         whole: Stretch,
+        threads: usize,
     ) -> Result<Vec<Contender<'c>>, MeasureError> {
+        let size = place.size.unwrap_or_default();
         let length = usize::try_from(size).unwrap_or(usize::MAX);
-        let mut doers = vec![Doer::Policy(run.policy(), Intent::Throughput, length)];
-        doers.extend(doer::methods(&self.methods, self.operation)?.into_iter().map(Doer::Method));
-        if self.peers == Peers::All {
-            match doer::libraries(self.operation) {
-                Ok(libraries) => doers.extend(libraries),
-                Err(reason) => run.note(reason),
-            }
-            doers.push(Doer::Read);
-        } else {
-            doers.retain(|doer| doer.subject().kind != Kind::Peer);
+        let chunk = self.chunk.and_then(|chunk| usize::try_from(chunk).ok()).unwrap_or(length).min(length);
+        let lineup = self.lineup()?;
+        if let Some(reason) = lineup.missing {
+            run.note(reason);
         }
-        let place = Place {
-            operation: Some(self.operation),
-            size: Some(size),
-            chunk: self.chunk,
-            page_size: Some(pages),
-            content: self.zeros.then(|| "zeros".to_owned()),
-            ..Place::default()
-        };
-        let part = self.chunk.map_or(length, |chunk| usize::try_from(chunk).unwrap_or(length)).min(length);
-        let choice = run.policy().choose_part(self.operation, part, length, Intent::Throughput);
-        run.chooses(&doers[0].subject(), &place, choice);
-        let contenders = doers.into_iter().map(|doer| Contender {
-            subject: doer.subject(),
-            place: place.clone(),
-            sample: self.sampler(doer, whole, length),
-            counted: true,
+        let mut doers = vec![Doer::Policy(run.policy(), Intent::Throughput, length)];
+        doers.extend(match self.operation {
+            Operation::Fill => lineup.filling(self.byte).doers,
+            _ => lineup.doers,
         });
-        Ok(contenders.collect())
-    }
-
-    /// Times so many loops over the memory.
-    fn sampler<'c>(
-        &self,
-        doer: Doer<'c>,
-        whole: Stretch,
-        length: usize,
-    ) -> Box<dyn FnMut() -> Result<Sample, MeasureError> + 'c> {
-        let (operation, byte, mut loops) = (self.operation, self.byte, self.loops);
-        let chunk =
-            self.chunk.map_or(length, |chunk| usize::try_from(chunk).unwrap_or(length)).clamp(1, length);
-        let dst = whole.start;
-        let src = if operation == Operation::Copy { dst.wrapping_add(length) } else { dst };
-        let once = move || {
-            for from in (0..length).step_by(chunk) {
-                let part = chunk.min(length - from);
-                // SAFETY: the stretch holds the destination and, behind it, the source of a copy; the run keeps it
-                // while its contenders live, and nobody else uses it.
-                unsafe { doer.run(operation, dst.wrapping_add(from), src.wrapping_add(from), part, byte) }
-            }
+        let choice = run.policy().choose_part(self.operation, chunk, length, Intent::Throughput);
+        run.chooses(&doers[0].subject(), &place, choice);
+        if self.peers == Peers::All {
+            doers.push(Doer::Read);
+        }
+        let offset = usize::try_from(self.offset).unwrap_or_default();
+        let dst = whole.start.wrapping_add(offset);
+        let distance = usize::try_from(self.distance(size)).unwrap_or(usize::MAX);
+        let rounds = Rounds {
+            operation: self.operation,
+            byte: self.byte,
+            dst,
+            src: dst.wrapping_add(distance),
+            length,
+            chunk,
+            threads,
+            loops: self.loops,
+            rewritten_by: (!self.zeros).then_some(threads),
         };
-        Box::new(move || {
-            // The warming-up sample finds out how many loops can be timed well.
-            let loops = *loops.get_or_insert_with(|| {
-                let start = Instant::now();
-                once();
-                (SAMPLE_NS / start.elapsed().as_nanos().max(1) as f64).ceil() as u32
+        let stop = run.stop_flag();
+        let mut contenders: Vec<Contender<'c>> = Vec::new();
+        for doer in doers {
+            contenders.push(Contender {
+                subject: doer.subject(),
+                place: place.clone(),
+                // SAFETY: the memory is `needed` bytes long: the destination, and `distance` behind its start the
+                // source of a copy, both `offset` past a page. `measure` keeps it while its contenders live, and nobody
+                // else uses it. The doers were chosen for the operation.
+                sample: unsafe { rounds.sampler(doer, stop, run.counting()) },
+                counted: threads == 1,
             });
-            let start = Instant::now();
-            for _ in 0..loops {
-                once();
+        }
+        if self.peers == Peers::All && self.operation == Operation::Clear {
+            let pages = place.page_size.unwrap_or_default();
+            match FirstTouch::new(size, pages, threads) {
+                Ok(touch) => contenders.push(Contender {
+                    subject: kernel(),
+                    place,
+                    sample: Box::new(move || touch.sample()),
+                    counted: false,
+                }),
+                Err(error) => run.note(format!(
+                    "the kernel's first touch is left out, as it needs memory of its own: {}",
+                    chain(&error)
+                )),
             }
-            let ns = start.elapsed().as_secs_f64() * 1e9;
-            let loops = f64::from(loops);
-            Ok(Sample { value: length as f64 * loops / ns, also: vec![(OPERATIONS, loops)] })
-        })
+        }
+        Ok(contenders)
     }
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
@@ -262,8 +355,54 @@ mod tests {
                 for name in ["policy", "portable", "c_library", "read"] {
                     assert!(names.contains(&name), "{operation}: {names:?}");
                 }
+                assert_eq!(names.contains(&FIRST_TOUCH), operation == Operation::Clear, "{names:?}");
             }
+            for row in &results.rows {
+                assert_eq!(row.chosen.is_some(), row.subject.kind == Kind::Policy, "{row:?}");
+            }
+            assert!(results.findings[0].text.contains("times the speed of the C library"));
             assert!(results.rows.iter().all(|row| row.samples.len() == 3 && row.stats.median > 0.0));
+        }
+    }
+
+    /// What distinguishes rows is in their places, and only that.
+    #[test]
+    fn threads_chunks_offsets_and_zeros_are_said() {
+        let mut options = SizesOptions {
+            threads: vec![1, 2],
+            chunk: Some(4096),
+            offset: 16,
+            zeros: true,
+            peers: Peers::None,
+            loops: Some(1),
+            ..small(Operation::Copy)
+        };
+        let (results, saves) = run(&options, false);
+        let results = results.unwrap();
+        assert_eq!((results.rows.len(), saves), (2 * 2 * 3, 5));
+        for row in &results.rows {
+            let place = &row.place;
+            assert!(place.threads.is_some_and(|threads| (1..=2).contains(&threads)), "{place:?}");
+            assert_eq!((place.chunk, place.offset), (Some(4096), Some(16)));
+            assert_eq!(place.content.as_deref(), Some("zeros"));
+        }
+        options.threads = vec![1];
+        assert_eq!(options.place(1, PageSize::TRANSPARENT, 1).threads, None);
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_by_name() {
+        let small = || small(Operation::Clear);
+        for (options, said) in [
+            (SizesOptions { sizes: vec![], ..small() }, "sizes: "),
+            (SizesOptions { chunk: Some(1 << 17), ..small() }, "chunk: 131072 bytes are more than"),
+            (SizesOptions { chunk: Some(0), ..small() }, "chunk: "),
+            (SizesOptions { threads: vec![0], ..small() }, "threads: from 1 to 1024"),
+            (SizesOptions { offset: 4096, ..small() }, "offset: "),
+            (SizesOptions { baseline: Some("nosuch".into()), ..small() }, "baseline: `nosuch` takes no part"),
+        ] {
+            let error = run(&options, false).0.unwrap_err().to_string();
+            assert!(error.starts_with(said), "{said}: {error}");
         }
     }
 

@@ -16,11 +16,8 @@ use crate::args::{BenchArgs, ChoiceArgs, TargetsArgs};
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Clear by size and method: mean ± standard deviation, and the speed-up against a baseline
     Clear(sizes::ClearArgs),
-    /// Fill with a byte by size and method
     Fill(sizes::FillArgs),
-    /// Copy by size and method
     Copy(sizes::CopyArgs),
     Vm(vm::VmArgs),
     Choice(ChoiceArgs),
