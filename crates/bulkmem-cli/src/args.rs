@@ -52,6 +52,7 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Show every method this library knows, and which of them can run here
     Methods(MethodsArgs),
+    Reproduce(ReproduceArgs),
     /// Write the profile as a report with plots
     Report(ReportArgs),
     /// Print a completion script for a shell
@@ -230,6 +231,35 @@ pub(crate) struct MethodsArgs {
     /// Only methods that can run on this machine
     #[arg(long)]
     pub(crate) available: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Lay the published tables beside this machine's figures, and judge what they conclude
+///
+/// Measures what is needed (some minutes; --quick: about one), then shows which published machine is most alike, which
+/// conclusions of the sources hold here, and what bulkmem's own choice does. With FILES nothing is measured: the
+/// figures come from results that `bulkmem bench … --output FILE` saved.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `evidence`, `alike` (each with `machine`, `distance`: root mean square of logarithms, `same_model`, `reasons`), `conclusions` \
+(each with `claim`, `source`, `published`, `here`, `verdict`: holds, fails, not-measured), `choices` (each with `size`, `gb_per_s`, \
+`times_string`, `times_movnti`), `figures` (each with `table`, `machine`, `subject`, `place`, `unit`, `published`, `here`, `against`, \
+`published_ratio`, `here_ratio`).")]
+pub(crate) struct ReproduceArgs {
+    /// Results to take the figures from instead of measuring
+    #[arg(value_name = "FILES")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Take about a minute: smaller extents, fewer samples
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Show every published figure beside ours, too
+    #[arg(long)]
+    pub(crate) figures: bool,
+    /// Save what is measured to this file, for `report` and `compare`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,6 +10,7 @@ mod info;
 mod man;
 mod methods;
 mod report;
+mod reproduce;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,6 +33,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Info(args) => info::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Methods(args) => methods::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -10,4 +10,5 @@ mod info;
 mod methods;
 mod pages;
 mod report;
+mod reproduce;
 mod usage;

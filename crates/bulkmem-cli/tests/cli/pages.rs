@@ -4,8 +4,8 @@ use predicates::str::contains;
 
 use crate::home::Home;
 
-const COMMANDS: [&str; 8] =
-    ["calibrate", "bench", "info", "explain", "methods", "report", "completions", "man"];
+const COMMANDS: [&str; 9] =
+    ["calibrate", "bench", "info", "explain", "methods", "reproduce", "report", "completions", "man"];
 
 #[test]
 fn every_shell_gets_a_script_that_knows_the_commands() {

@@ -5,7 +5,7 @@ use bulkmem::Operation;
 use super::PublishedFigure;
 use super::ours::Ours;
 use super::published::published;
-use crate::suite::{Direction, Metric};
+use crate::suite::{Direction, Measurement, Metric};
 
 const MIB: u64 = 1 << 20;
 
@@ -158,7 +158,9 @@ pub(super) fn lay(ours: &Ours<'_>) -> Vec<PublishedFigure> {
     let lines = facts.write_allocate.lines as f64;
     for machine in &facts.write_allocate.machines {
         for (name, replaced) in &machine.replaced {
-            let here = None;
+            let counted = ours.row(Measurement::Clear, name, |place| place.size == Some(4096 * MIB));
+            let misses = counted.and_then(|row| row.counters.as_ref()?.l1d_load_misses);
+            let here = misses.map(|misses| misses / lines);
             let entries = vec![Entry::new(name, *replaced as f64 / lines, here)];
             add(
                 "L1 lines replaced",

@@ -7,6 +7,7 @@
 mod alike;
 mod conclusions;
 mod figures;
+mod needed;
 mod ours;
 mod published;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Evidence;
 use crate::suite::Results;
+pub use needed::measurements;
 use ours::Ours;
 
 /// How alike a published machine is.
@@ -82,6 +84,19 @@ pub struct Conclusion {
     pub verdict: Verdict,
 }
 
+/// What the policy's choice reaches where the sources compare MOVNTI with the string instruction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnChoice {
+    /// Bytes cleared.
+    pub size: u64,
+    /// GB/s, median.
+    pub gb_per_s: f64,
+    /// How many times as fast as the string instruction.
+    pub times_string: Option<f64>,
+    /// How many times as fast as MOVNTI.
+    pub times_movnti: Option<f64>,
+}
+
 /// The published tables beside this machine's own figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reproduction {
@@ -91,6 +106,8 @@ pub struct Reproduction {
     pub alike: Vec<Alike>,
     /// The conclusions, in the order of the sources.
     pub conclusions: Vec<Conclusion>,
+    /// What bulkmem's own choice does beside the methods of the first table.
+    pub choices: Vec<OwnChoice>,
     /// The figures, by table.
     pub figures: Vec<PublishedFigure>,
 }
@@ -103,6 +120,7 @@ impl Reproduction {
             evidence: results.evidence.clone(),
             alike: alike::rank(&ours),
             conclusions: conclusions::judge(&ours),
+            choices: own_choices(&ours),
             figures: figures::lay(&ours),
         }
     }
@@ -112,6 +130,21 @@ impl Reproduction {
         [Verdict::Holds, Verdict::Fails, Verdict::NotMeasured]
             .map(|verdict| self.conclusions.iter().filter(|it| it.verdict == verdict).count())
     }
+}
+
+fn own_choices(ours: &Ours<'_>) -> Vec<OwnChoice> {
+    let sizes = published::published().memset_by_size.sizes_mib.iter().map(|mib| mib << 20);
+    let choice = |size| {
+        let gb_per_s = ours.clear("policy", size)?;
+        let times = |other: Option<f64>| Some(gb_per_s / other?);
+        Some(OwnChoice {
+            size,
+            gb_per_s,
+            times_string: times(ours.string(size)),
+            times_movnti: times(ours.clear("movnti", size)),
+        })
+    };
+    sizes.filter_map(choice).collect()
 }
 
 #[cfg(test)]

@@ -13,6 +13,9 @@ use clap::Subcommand;
 use super::Outcome;
 use crate::args::{BenchArgs, ChoiceArgs, TargetsArgs};
 
+pub(super) use common::remarks;
+pub(super) use pivot::digits;
+
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {

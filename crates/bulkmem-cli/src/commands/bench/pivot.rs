@@ -128,7 +128,7 @@ pub(super) fn value(row: &Row, key: Key) -> String {
 }
 
 /// A number to three digits.
-pub(super) fn digits(number: f64) -> String {
+pub(crate) fn digits(number: f64) -> String {
     match number.abs() {
         size if !size.is_finite() => "–".to_owned(),
         size if size >= 99.95 => format!("{number:.0}"),

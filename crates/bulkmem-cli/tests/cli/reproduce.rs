@@ -1,0 +1,38 @@
+//! `bulkmem reproduce`.
+
+use crate::home::{Home, assert_fits, keys};
+
+/// Results of a tiny run: enough for a conclusion or two, and no more.
+fn measured(home: &Home) {
+    let arguments = ["bench", "clear", "--size", "16M", "--method", "movnti,rep_stosb", "--runs", "1"];
+    home.bulkmem().args(arguments).args(["--output", "found.json"]).assert().success();
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn saved_results_are_laid_beside_the_published_tables() {
+    let home = Home::new();
+    measured(&home);
+    for columns in [80, 160] {
+        let text = home.text(&["reproduce", "found.json", "--figures"], columns);
+        assert_fits(&text, columns as usize);
+        for word in ["Broadwell-X", "Milan", "hold here", "not measured here", "clearing by size", "MOVNTI"] {
+            assert!(text.contains(word), "{word}\n{text}");
+        }
+    }
+    let found = home.json(&["reproduce", "found.json", "--json"]);
+    assert_eq!(keys(&found), ["alike", "choices", "conclusions", "evidence", "figures"]);
+    let first = &found["conclusions"][0];
+    assert!(first["verdict"] == "holds" || first["verdict"] == "fails", "{first}");
+    assert_eq!(found["choices"].as_array().unwrap().len(), 1, "one size was measured");
+    let judged = found["conclusions"].as_array().unwrap().iter();
+    assert!(judged.filter(|one| one["verdict"] == "not-measured").count() > 5);
+}
+
+#[test]
+fn bad_files_and_options_are_refused() {
+    let home = Home::new();
+    home.bulkmem().args(["reproduce", "nosuch.json"]).assert().code(1);
+    let assert = home.bulkmem().args(["reproduce", "nosuch.json", "--quick"]).assert().code(2);
+    assert.stderr(predicates::str::contains("with files nothing is measured"));
+}

@@ -1,0 +1,62 @@
+//! What has to be measured to lay the published tables beside it.
+
+use bulkmem::machine::Machine;
+use bulkmem::method;
+use bulkmem::{Operation, Pages};
+
+use super::published::published;
+use crate::arena::available_memory;
+use crate::suite::{Measure, PageSize, Peers, PollutionOptions, ReuseOptions, SizesOptions, Wanted};
+
+const MIB: u64 = 1 << 20;
+
+/// The measurements behind the published tables: a few minutes; quick: smaller extents and fewer samples, about one.
+/// What memory does not hold is left out.
+pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
+    let facts = published();
+    let runs = if quick { 3 } else { 5 };
+    let most = available_memory() / 2;
+    let largest = if quick { 1 << 30 } else { u64::MAX };
+    let sizes = facts.memset_by_size.sizes_mib.iter().map(|mib| mib * MIB);
+    let sizes = sizes.filter(|size| *size <= most.min(largest)).collect();
+    let base = PageSize(Pages::Base);
+    let clear = SizesOptions {
+        sizes,
+        // As `perf bench mem` has it: what malloc gives, one call.
+        page_sizes: vec![base],
+        loops: Some(1),
+        methods: named(&["rep_stosb", "rep_stosq", "movnti"], Operation::Clear),
+        peers: Peers::None,
+        runs,
+        ..SizesOptions::new(Operation::Clear)
+    };
+    let pollution = PollutionOptions {
+        lists: vec![Machine::current().caches.sane().l1d / 2],
+        methods: named(&["movnti", "store_8_clflushopt", "store_8_clwb"], Operation::Persist),
+        peers: Peers::None,
+        runs,
+        ..PollutionOptions::new(Operation::Persist)
+    };
+    let mut all: Vec<Box<dyn Measure>> = vec![Box::new(clear), Box::new(pollution)];
+    for row in &facts.zero_then_read.rows {
+        all.push(Box::new(ReuseOptions {
+            operations: vec![Operation::Clear],
+            sizes: vec![row.length],
+            shares: vec![0.0, 100.0],
+            // The same memory again and again, as the source has it.
+            footprint: Some(row.length),
+            peers: Peers::None,
+            runs,
+            ..ReuseOptions::default()
+        }));
+    }
+    all
+}
+
+/// Those of these methods that this machine has.
+fn named(names: &[&str], operation: Operation) -> Wanted {
+    let able = |name: &&&str| {
+        method::by_name(name).is_some_and(|method| method.does(operation) && method.available())
+    };
+    Wanted::Named(names.iter().filter(able).map(|name| (*name).to_owned()).collect())
+}
