@@ -234,6 +234,14 @@ impl Results {
         rules.rfind(|rule| rule.from <= length)
     }
 
+    /// What belongs to one measurement, without the notes, which are about the whole run.
+    pub fn only(&self, measurement: Measurement) -> Results {
+        let mut part = Results { notes: Vec::new(), ..self.clone() };
+        part.rows.retain(|row| row.measurement == measurement);
+        part.findings.retain(|finding| finding.measurement == measurement);
+        part
+    }
+
     /// The measurements that have rows, in their usual order.
     pub fn measurements(&self) -> Vec<Measurement> {
         Measurement::ALL.into_iter().filter(|measurement| self.of(*measurement).next().is_some()).collect()
