@@ -1,5 +1,6 @@
 //! The command from outside: what it takes, prints, writes and exits with.
 
+mod bench_fork;
 mod bench_sizes;
 mod bench_vm;
 mod calibrate;

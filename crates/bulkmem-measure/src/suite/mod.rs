@@ -16,6 +16,7 @@ mod contrast;
 mod corun;
 mod doer;
 mod first_touch;
+mod fork;
 mod iops;
 mod lineup;
 mod page_size;
@@ -39,6 +40,7 @@ pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Ident
 pub use contrast::{Contrast, control_of};
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
 pub use doer::Wanted;
+pub use fork::ForkOptions;
 pub use iops::IopsOptions;
 pub use page_size::{BadPageSize, PageSize};
 pub use persist::PersistOptions;

@@ -2,6 +2,7 @@
 
 mod choice;
 mod common;
+mod fork;
 mod pivot;
 mod sizes;
 mod targets;
@@ -23,6 +24,7 @@ pub(crate) enum BenchCommand {
     Fill(sizes::FillArgs),
     Copy(sizes::CopyArgs),
     Vm(vm::VmArgs),
+    Fork(fork::ForkArgs),
     Choice(ChoiceArgs),
     Targets(TargetsArgs),
 }
@@ -33,6 +35,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         BenchCommand::Fill(args) => sizes::run(&args.sizes, Operation::Fill, Some(args.byte)),
         BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None),
         BenchCommand::Vm(args) => vm::run(args),
+        BenchCommand::Fork(args) => fork::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => targets::run(args),
     }

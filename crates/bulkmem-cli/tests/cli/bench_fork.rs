@@ -1,0 +1,75 @@
+//! `bulkmem bench fork`.
+
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+
+use crate::home::{Home, assert_fits};
+
+const SMALL: [&str; 10] =
+    ["bench", "fork", "--size", "8K,64K", "--loops", "3", "--method", "portable", "--runs", "2"];
+
+#[test]
+fn the_tables_fit_and_show_times_and_pages() {
+    for columns in [80, 160] {
+        let text = Home::new().text(&SMALL, columns);
+        assert_fits(&text, columns as usize);
+        for word in [
+            "microseconds",
+            "child writes",
+            "parent writes",
+            "a page",
+            "8 KiB",
+            "64 KiB",
+            "first touch",
+            "the policy's choice",
+            "portable",
+            "±",
+        ] {
+            assert!(text.contains(word), "{word}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn json_has_the_pages_counted() {
+    let found = Home::new().json(&[&SMALL[..], &["--json"]].concat());
+    let rows = found["rows"].as_array().unwrap();
+    for (name, factor) in [("fork, child writes", 1.0), ("fork, parent writes", 1.0), ("fork alone", 0.0)] {
+        for size in [8192, 65536] {
+            let row = rows
+                .iter()
+                .find(|row| row["subject"]["name"] == name && row["place"]["size"] == size)
+                .unwrap_or_else(|| panic!("{name} {size}"));
+            assert_eq!(row["metric"], "nanoseconds");
+            let Some(copied) = row["also"]["buffer_pages_copied"].as_f64() else {
+                let notes = found["notes"].to_string();
+                assert!(notes.contains("not counted: not available"), "{notes}");
+                println!("skipped: pages counted around a fork: {notes}");
+                return;
+            };
+            let page = bulkmem::machine::Machine::current().page_size as f64;
+            assert_eq!(copied, f64::from(size) / page * factor, "{name} {size}");
+            assert!(row["also"]["pages_copied"].as_f64() >= Some(copied));
+        }
+    }
+}
+
+#[test]
+fn bad_arguments_name_cause_and_remedy() {
+    let home = Home::new();
+    for (arguments, message) in [
+        (&["--size", "5000"][..], "--size: 5000 bytes are no whole number of pages"),
+        (&["--size", "100T"], "available"),
+        (&["--loops", "0"], "--loops"),
+        (&["--method", "nosuch"], "unknown method `nosuch`"),
+    ] {
+        let assert = home.bulkmem().args(["bench", "fork"]).args(arguments).assert().failure();
+        assert.stderr(contains(message)).stdout("");
+    }
+}
+
+#[test]
+fn help_says_what_it_counts_and_where_it_comes_from() {
+    let assert = Home::new().bulkmem().args(["bench", "fork", "--help"]).assert().success();
+    assert.stdout(contains("Denis Vlasenko").and(contains("pagemap")).and(contains("buffer_pages_copied")));
+}
