@@ -54,11 +54,17 @@ fn measure_failure(error: MeasureError) -> Failure {
     match error {
         MeasureError::Option { option, reason } => {
             let option = match option {
+                "attr" => "--attr",
+                "block" => "--block",
                 "budget" => "--budget",
                 "operations" => "--op",
                 "intents" => "--intent",
                 "lengths" => "--size",
                 "threads" => "--threads",
+                "method" => "--method",
+                "mix" => "--mix",
+                "time" => "--time",
+                "width" => "--width",
                 "max_length" => "the largest size",
                 "page_size" => "--page-size",
                 "sizes" => "--size",

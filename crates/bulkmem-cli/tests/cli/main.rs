@@ -1,6 +1,8 @@
 //! The command from outside: what it takes, prints, writes and exits with.
 
 mod bench_fork;
+mod bench_iops;
+mod bench_persist;
 mod bench_sizes;
 mod bench_vm;
 mod calibrate;

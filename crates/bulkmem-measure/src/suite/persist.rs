@@ -75,7 +75,9 @@ impl PersistOptions {
         let machine = Machine::current();
         let least = self.blocks.iter().copied().max().unwrap_or(0).max(machine.page_size as u64);
         let usual = last_level(machine).saturating_mul(8).clamp(USUAL, 1 << 30);
-        Want { writes: true, least, usual: usual.max(least) }
+        // Where that is more than can be had without anybody suffering, less must do.
+        let usual = usual.min(crate::arena::available_memory() / 4).max(least);
+        Want { writes: true, least, usual }
     }
 
     /// Orders, with the bytes between two fences; `None` for a single fence at the end.
@@ -166,13 +168,8 @@ impl Measure for PersistOptions {
         };
         let cases = self.cases();
         run.expect_groups(cases.len());
-        let mut target = self.target.open(self.want(), &mut |share| match run.stopped() {
-            true => Err(MeasureError::Interrupted),
-            false => {
-                run.say("getting the target ready", share.min(0.01));
-                Ok(())
-            }
-        })?;
+        // Where somebody asks to stop meanwhile, nothing was measured here; what others measured stays.
+        let Some(mut target) = self.target.open_for(run, self.want())? else { return Ok(()) };
         run.backed_by(target.backing_page_size());
         target.note().into_iter().for_each(|note| run.note(note));
         for (pattern, block) in cases {

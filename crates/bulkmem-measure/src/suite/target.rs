@@ -15,7 +15,7 @@ use rustix::fs::{Access, access, major, makedev, minor, statvfs};
 use self::mapping::{Made, Mapping};
 use super::buffer::{Buffer, Content, fits};
 use super::reservation::Reservation;
-use super::{PageSize, Place};
+use super::{PageSize, Place, Run};
 use crate::MeasureError;
 use crate::arena::Stretch;
 
@@ -245,6 +245,21 @@ impl TargetOptions {
         file.keep(self.keep);
         let note = Some(self.note(durable, told));
         Ok(Opened { memory: Memory::Mapped(mapping), place, durable, note })
+    }
+
+    /// As [`TargetOptions::open`], with the run's progress; `None` where somebody asked to stop.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn open_for(&self, run: &mut Run<'_>, want: Want) -> Result<Option<Opened>, MeasureError> {
+        let opened = self.open(want, &mut |share| {
+            run.say(&format!("getting {} ready: {:.0} %", self.target, share * 100.0), 0.0);
+            if run.stopped() { Err(MeasureError::Interrupted) } else { Ok(()) }
+        });
+        match opened {
+            Err(MeasureError::Interrupted) => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     fn find(&self, want: Want) -> Result<Found, MeasureError> {

@@ -3,8 +3,12 @@
 mod choice;
 mod common;
 mod fork;
+mod groups;
+mod iops;
+mod persist;
 mod pivot;
 mod sizes;
+mod target;
 mod targets;
 mod vm;
 
@@ -25,6 +29,8 @@ pub(crate) enum BenchCommand {
     Copy(sizes::CopyArgs),
     Vm(vm::VmArgs),
     Fork(fork::ForkArgs),
+    Persist(persist::PersistArgs),
+    Iops(iops::IopsArgs),
     Choice(ChoiceArgs),
     Targets(TargetsArgs),
 }
@@ -36,6 +42,8 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None),
         BenchCommand::Vm(args) => vm::run(args),
         BenchCommand::Fork(args) => fork::run(args),
+        BenchCommand::Persist(args) => persist::run(args),
+        BenchCommand::Iops(args) => iops::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => targets::run(args),
     }

@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// A sample lasts no shorter.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// The most threads.
-const MOST_THREADS: usize = 4096;
+const MOST_THREADS: usize = 1024;
 
 /// How to measure random input and output.
 #[derive(Clone, Debug)]
@@ -128,13 +128,8 @@ impl Measure for IopsOptions {
 
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
         run.expect_groups(self.directions.len() * self.blocks.len() * self.threads.len());
-        let mut target = self.target.open(self.want(), &mut |share| match run.stopped() {
-            true => Err(MeasureError::Interrupted),
-            false => {
-                run.say("getting the target ready", share.min(0.01));
-                Ok(())
-            }
-        })?;
+        // Where somebody asks to stop meanwhile, nothing was measured here; what others measured stays.
+        let Some(mut target) = self.target.open_for(run, self.want())? else { return Ok(()) };
         run.backed_by(target.backing_page_size());
         target.note().into_iter().for_each(|note| run.note(note));
         let clock = workers::clock_ns();

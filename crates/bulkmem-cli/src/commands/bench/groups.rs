@@ -1,0 +1,29 @@
+//! Rows that were measured in turns, and so stand in one table.
+
+use bulkmem_measure::Kind;
+use bulkmem_measure::suite::{Place, Row};
+
+/// The rows of one table; never empty.
+pub(super) type Group<'r> = Vec<&'r Row>;
+
+/// Rows by place, whatever the width of stores, in the order in which they were measured.
+pub(super) fn groups<'r>(rows: &[&'r Row]) -> Vec<Group<'r>> {
+    let place = |row: &Row| Place { width: None, ..row.place.clone() };
+    let mut groups: Vec<Group<'r>> = Vec::new();
+    for row in rows {
+        match groups.iter_mut().find(|group| place(group[0]) == place(row)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+/// Whether nobody else in the group has a better median; reading and controls do not compete.
+pub(super) fn is_best(group: &Group<'_>, row: &Row) -> bool {
+    let competes = |row: &Row| !matches!(row.subject.kind, Kind::Read | Kind::Control);
+    let beats = |other: &&&Row| {
+        competes(other) && row.metric.times_as_good(other.stats.median, row.stats.median) > 1.0
+    };
+    competes(row) && !group.iter().any(|other| beats(&other))
+}

@@ -1,0 +1,79 @@
+//! `bulkmem bench iops`.
+
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+
+use crate::home::{Home, assert_fits};
+
+const SHORT: [&str; 10] =
+    ["bench", "iops", "--working-set", "1M", "--runs", "2", "--time", "2ms", "--threads", "1,2"];
+
+#[test]
+fn the_tables_fit_and_name_everybody() {
+    for columns in [80, 160] {
+        let text = Home::new().text(&SHORT, columns);
+        assert_fits(&text, columns as usize);
+        for word in [
+            "iops, random reads of 4 KiB, 1 thread: 1 MiB of ram (wb)",
+            "iops, random writes of 4 KiB, 2 threads: 1 MiB of ram (wb)",
+            "iops, random, 70 % reads of 4 KiB, 2 threads: 1 MiB of ram (wb)",
+            "IOPS",
+            "p99.99",
+            "c_library",
+            "the policy's choice",
+            "(reading)",
+            "±",
+            "*",
+        ] {
+            assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(word), "{word}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn percentiles_rise_in_every_row() {
+    let arguments = ["--method", "c_library", "--block", "512,4K", "--mix", "50", "--json"];
+    let found = Home::new().json(&[&SHORT[..], &arguments].concat());
+    let rows = found["rows"].as_array().unwrap();
+    assert!(rows.len() >= 24, "two blocks, three directions, two numbers of threads, two and more subjects");
+    for row in rows {
+        assert_eq!(row["metric"], "iops");
+        let latencies =
+            ["p50_ns", "p99_ns", "p999_ns", "p9999_ns"].map(|key| row["also"][key].as_f64().unwrap());
+        assert!(latencies[0] > 0.0 && latencies.is_sorted(), "{row}");
+        assert_eq!(row["place"]["mix"].is_null(), row["place"]["direction"] != "mixed");
+        assert!(row["place"]["mix"].is_null() || row["place"]["mix"] == 50);
+    }
+}
+
+#[test]
+fn a_file_is_read_without_leave_and_written_only_with_it() {
+    let home = Home::new();
+    let content: Vec<u8> = (0..1u32 << 20).map(|index| (index % 249) as u8).collect();
+    let path = home.path().join("there");
+    std::fs::write(&path, &content).unwrap();
+    let target = ["--target", "there", "--peers", "none", "--method", "portable"];
+    home.text(&[&SHORT[..], &target, &["--direction", "read"]].concat(), 80);
+    let refused = home.bulkmem().args(SHORT).args(target).assert().code(1);
+    refused.stderr(contains("would be overwritten").and(contains("--overwrite")));
+    assert_eq!(std::fs::read(&path).unwrap(), content);
+    home.text(&[&SHORT[..], &target, &["--overwrite"]].concat(), 80);
+    assert_ne!(std::fs::read(&path).unwrap(), content);
+}
+
+#[test]
+fn bad_arguments_name_cause_and_remedy() {
+    let home = Home::new();
+    for (arguments, message) in [
+        (&["--block", "100"][..], "--block: 100 bytes are not whole cache lines"),
+        (&["--mix", "101"], "101"),
+        (&["--threads", "0"], "--threads"),
+        (&["--threads", "5000"], "--threads: 5000 threads; give 1 to 1024"),
+        (&["--time", "1m"], "and more --runs"),
+        (&["--direction", "sideways"], "mixed"),
+        (&["--method", "nosuch"], "nosuch"),
+    ] {
+        let assert = home.bulkmem().args(["bench", "iops", "--working-set", "1M"]).args(arguments).assert();
+        assert.code(2).stderr(contains(message)).stdout("");
+    }
+}
