@@ -295,7 +295,8 @@ pub(crate) struct ManArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-fn operation() -> impl TypedValueParser<Value = Operation> {
+/// An operation by name.
+pub(crate) fn operation() -> impl TypedValueParser<Value = Operation> {
     PossibleValuesParser::new(Operation::ALL.map(Operation::name)).try_map(|name| name.parse::<Operation>())
 }
 

@@ -45,7 +45,9 @@ pub(super) fn follow(
         save: &mut save,
         stop: &stop,
     };
-    let found = measure(measurements, &served.policy, std::env::args().skip(1).collect(), watch);
+    // What is no Unicode is part of a command to measure, and not ours; it is kept as far as it can be shown.
+    let command = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let found = measure(measurements, &served.policy, command, watch);
     drop(progress);
     let found = match found {
         Ok(found) => found,

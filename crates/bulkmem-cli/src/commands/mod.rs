@@ -72,6 +72,10 @@ fn measure_failure(error: MeasureError) -> Failure {
                 "chunk" | "chunks" => "--chunk",
                 "extent" => "--extent",
                 "offset" => "--offset",
+                "lists" => "--list",
+                "shares" => "--share",
+                "rates" => "--rate",
+                "command" => "COMMAND",
                 other => other,
             };
             Failure::usage(format!("{option}: {reason}"))

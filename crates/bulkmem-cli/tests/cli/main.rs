@@ -3,6 +3,9 @@
 mod bench_fork;
 mod bench_iops;
 mod bench_persist;
+mod bench_corun;
+mod bench_pollution;
+mod bench_reuse;
 mod bench_sizes;
 mod bench_vm;
 mod calibrate;

@@ -141,7 +141,7 @@ impl Measure for PollutionOptions {
             let mut worked_on = Buffer::new(self.worked_on(list), self.page_size, Content::Mixed)?;
             run.backed_by(worked_on.backing_page_size());
             let mut contenders = self.contenders(run, list, listed.stretch(), worked_on.stretch())?;
-            let what = format!("a list of {list} bytes");
+            let what = format!("a list of {}", bytes(list));
             run.take_turns(&what, Metric::Growth, self.runs, &mut contenders)?;
             self.conclude(run, list);
         }
@@ -246,11 +246,13 @@ fn conclusion(rows: &[&Row]) -> Option<String> {
         found
     };
     let (mut loud, quiet): (Vec<_>, Vec<_>) =
-        of(&[Kind::Method, Kind::Peer]).into_iter().partition(|(_, contrast, _)| contrast.distinguishable());
+        of(&[Kind::Method, Kind::Peer]).into_iter().partition(|(_, contrast, _)| costs(contrast));
     loud.sort_by(|a, b| a.1.by.total_cmp(&b.1.by));
     let home = home_of(list);
+    let before = first.also.get("before_ns")? / (list as f64 / LINE as f64);
     let mut text = format!(
-        "A list of {}, which fits {}, and a {operation} of {} beside it: the walk after it takes",
+        "A list of {}, which fits {} (a walk in peace takes {before:.1} ns a line), and a {operation} of {} beside it: the \
+         walk after it takes",
         bytes(list),
         if home == "memory" { "no cache" } else { home },
         bytes(size),
@@ -258,7 +260,8 @@ fn conclusion(rows: &[&Row]) -> Option<String> {
     match loud.as_slice() {
         [] if quiet.is_empty() => return None,
         [] => {
-            text += " no longer, as far as can be distinguished here, than after the same time without touching memory, whatever does it."
+            text += " no longer, as far as can be distinguished here, than after the same time without touching memory, whatever does \
+                  it."
         }
         [(row, _, cost)] => text += &format!(" {cost} longer with {}.", row.subject.name),
         [(least, _, little), .., (most, _, much)] => {
@@ -270,17 +273,22 @@ fn conclusion(rows: &[&Row]) -> Option<String> {
     }
     if !loud.is_empty() && !quiet.is_empty() {
         let names: Vec<&str> = quiet.iter().map(|(row, ..)| row.subject.name.as_str()).collect();
-        text += &format!(" Not distinguishable here from the control: {}.", names.join(", "));
+        text += &format!(
+            " No longer than the control, as far as can be distinguished here: {}.",
+            names.join(", ")
+        );
     }
     for (row, contrast, cost) in of(&[Kind::Policy]) {
-        let verdict = if contrast.distinguishable() {
-            format!("{cost} longer")
-        } else {
-            "not distinguishable here".to_owned()
-        };
+        let verdict =
+            if costs(&contrast) { format!("{cost} longer") } else { "not distinguishable here".to_owned() };
         text += &format!(" The {}: {verdict}.", row.subject.name);
     }
     Some(text)
+}
+
+/// Whether something costs the neighbour beyond doubt.
+fn costs(contrast: &Contrast) -> bool {
+    contrast.distinguishable() && contrast.by > 0.0
 }
 
 /// One who walks, lets something happen, and walks again.
@@ -460,7 +468,13 @@ mod tests {
         };
         let samples = [growth - 2.0, growth - 1.0, growth, growth + 1.0, growth + 2.0];
         let figures = (Metric::Growth, &samples[..]);
-        testing::row(Measurement::Pollution, (kind, name), place, figures, &[("control_ns", 100.0)])
+        testing::row(
+            Measurement::Pollution,
+            (kind, name),
+            place,
+            figures,
+            &[("control_ns", 100.0), ("before_ns", 96.0)],
+        )
     }
 
     #[test]
@@ -470,6 +484,7 @@ mod tests {
             planted(Kind::Method, "louder", 700.0),
             planted(Kind::Method, "between", 500.0),
             planted(Kind::Method, "quiet", 1.0),
+            planted(Kind::Method, "helpful", -80.0),
             planted(Kind::Policy, "policy, stream", 0.5),
             planted(Kind::Control, SAME_TIME, 0.0),
             planted(Kind::Control, NOTHING, -50.0),
@@ -477,15 +492,15 @@ mod tests {
         let all: Vec<&Row> = rows.iter().collect();
         let text = conclusion(&all).unwrap();
         for part in [
-            "A list of 4 KiB, which fits L1, and a clear of 1 MiB beside it",
+            "A list of 4 KiB, which fits L1 (a walk in peace takes 1.5 ns a line), and a clear of 1 MiB beside it",
             "+300 % longer with loud and",
             "+700 % longer with louder.",
-            "from the control: quiet.",
+            "as far as can be distinguished here: quiet, helpful.",
             "The policy, stream: not distinguishable here.",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
-        let still = [&rows[3], &rows[5]];
+        let still = [&rows[3], &rows[6]];
         assert!(conclusion(&still).unwrap().contains("no longer, as far as can be distinguished here"));
         assert_eq!(conclusion(&[&rows[3]]), None, "without a control nothing is said");
         assert_eq!(conclusion(&[]), None);

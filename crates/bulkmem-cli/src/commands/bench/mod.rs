@@ -1,12 +1,16 @@
 //! `bulkmem bench`: one file a measurement, each with its arguments and how its rows are shown.
 
+mod beyond;
 mod choice;
 mod common;
 mod fork;
 mod groups;
 mod iops;
 mod persist;
+mod corun;
 mod pivot;
+mod pollution;
+mod reuse;
 mod sizes;
 mod target;
 mod targets;
@@ -31,6 +35,9 @@ pub(crate) enum BenchCommand {
     Fork(fork::ForkArgs),
     Persist(persist::PersistArgs),
     Iops(iops::IopsArgs),
+    Pollution(pollution::PollutionArgs),
+    Corun(corun::CorunArgs),
+    Reuse(reuse::ReuseArgs),
     Choice(ChoiceArgs),
     Targets(TargetsArgs),
 }
@@ -44,6 +51,9 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         BenchCommand::Fork(args) => fork::run(args),
         BenchCommand::Persist(args) => persist::run(args),
         BenchCommand::Iops(args) => iops::run(args),
+        BenchCommand::Pollution(args) => pollution::run(args),
+        BenchCommand::Corun(args) => corun::run(args),
+        BenchCommand::Reuse(args) => reuse::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => targets::run(args),
     }

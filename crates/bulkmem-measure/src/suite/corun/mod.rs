@@ -245,17 +245,16 @@ impl CorunOptions {
             format!("{:+.1} % ({low:+.1} to {high:+.1}) with {}", contrast.by, row.subject.name)
         });
         let told: Vec<String> = told.collect();
-        let mut text = format!(
-            "Beside clearing at {rate} GB/s, against a thread that is as busy without touching memory, {name} takes"
-        );
+        let mut text = format!("Beside clearing at {rate} GB/s, {name} takes");
         text += &match (told.is_empty(), even.is_empty()) {
             (true, true) => return None,
-            (true, false) => " no longer that could be distinguished here, whatever clears.".to_owned(),
-            (false, true) => format!(" longer by {}.", told.join(", ")),
-            (false, false) => {
-                format!(" longer by {}. Not distinguishable here: {}.", told.join(", "), even.join(", "))
-            }
+            (true, false) => " no longer that could be distinguished here, whatever clears,".to_owned(),
+            (false, _) => format!(" {}", told.join(", ")),
         };
+        text += " than beside a thread that is as busy without touching memory.";
+        if !told.is_empty() && !even.is_empty() {
+            text += &format!(" Not distinguishable here: {}.", even.join(", "));
+        }
         Some(text)
     }
 }
@@ -415,7 +414,7 @@ mod tests {
         let text = options.conclusion(&all).unwrap();
         for part in [
             "Beside clearing at 2 GB/s",
-            "`make` takes longer by +5.0 % (",
+            "`make` takes +5.0 % (",
             "with little, +20.0 % (",
             "Not distinguishable here: policy, stream.",
         ] {

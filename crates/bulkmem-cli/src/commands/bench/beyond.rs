@@ -1,0 +1,150 @@
+//! How far a row lies beyond its control, as tables show it.
+
+use bulkmem_measure::Kind;
+use bulkmem_measure::suite::{Contrast, Row, control_of};
+
+use super::pivot::name;
+use crate::output::{FAINT, GOOD, styled};
+
+/// What is said of a row whose distance from its control may be noise.
+pub(super) const INDISTINCT: &str = "not distinguishable here";
+
+/// The rows of a group against the control of a name.
+#[derive(Debug)]
+pub(super) struct Beyond<'r> {
+    rows: Vec<&'r Row>,
+    control: &'static str,
+}
+
+impl<'r> Beyond<'r> {
+    pub(super) fn new(rows: Vec<&'r Row>, control: &'static str) -> Beyond<'r> {
+        Beyond { rows, control }
+    }
+
+    fn contrast(&self, row: &Row) -> Option<Contrast> {
+        let control = control_of(&self.rows, row, self.control)?;
+        Contrast::of(row, control)
+    }
+
+    /// A row's distance and its interval, as `number` writes them; for the control nothing. Marked where nobody who
+    /// competes lies nearer to the control, as far as can be told.
+    pub(super) fn cell(&self, row: &Row, number: impl Fn(f64) -> String) -> String {
+        if row.subject.kind == Kind::Control && row.subject.name == self.control {
+            return styled(FAINT, "the control ");
+        }
+        let Some(contrast) = self.contrast(row) else { return "– ".to_owned() };
+        let [low, high] = contrast.interval;
+        let text = if contrast.distinguishable() {
+            format!("{} ({} to {})", number(contrast.by), number(low), number(high))
+        } else {
+            INDISTINCT.to_owned()
+        };
+        if self.best(row, &contrast) { styled(GOOD, format!("{text}*")) } else { format!("{text} ") }
+    }
+
+    /// Whether nobody is nearer to the control. Those who cannot be told from it are all alike.
+    fn best(&self, row: &Row, contrast: &Contrast) -> bool {
+        let rivals = || self.rows.iter().filter(|row| row.subject.kind != Kind::Control);
+        let rank = |contrast: &Contrast| if contrast.distinguishable() { contrast.by.max(0.0) } else { 0.0 };
+        let least =
+            rivals().filter_map(|row| self.contrast(row)).map(|it| rank(&it)).fold(f64::INFINITY, f64::min);
+        row.subject.kind != Kind::Control && rank(contrast) <= least
+    }
+}
+
+/// What a row's subject is called among others: without its parameters, where no other goes by the same name.
+pub(super) fn short_name(row: &Row, among: &[&Row]) -> String {
+    let alike = among.iter().filter(|other| other.subject.name == row.subject.name).count();
+    if alike == 1 && matches!(row.subject.kind, Kind::Method | Kind::Peer) {
+        return row.subject.name.clone();
+    }
+    name(row)
+}
+
+/// The rows in groups of one place, in the order in which they were measured.
+pub(super) fn groups<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<Vec<&'r Row>> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        match groups.iter_mut().find(|group| group[0].place == row.place) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+/// A number with its sign, to three digits or so.
+pub(super) fn signed(number: f64) -> String {
+    match number.abs() {
+        size if size >= 99.95 => format!("{number:+.0}"),
+        size if size >= 9.995 => format!("{number:+.1}"),
+        _ => format!("{number:+.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bulkmem_measure::suite::SAME_TIME;
+
+    use super::*;
+
+    fn row(kind: Kind, name: &str, growth: f64) -> Row {
+        let samples: Vec<f64> = [-2.0, -1.0, 0.0, 1.0, 2.0].iter().map(|noise| growth + noise).collect();
+        serde_json::from_value(serde_json::json!({
+            "measurement": "pollution",
+            "subject": { "kind": kind, "name": name },
+            "place": {},
+            "metric": "growth",
+            "samples": samples,
+            "stats": bulkmem_measure::stats::Stats::of(&samples),
+        }))
+        .expect("a row")
+    }
+
+    #[test]
+    fn those_who_cannot_be_told_from_the_control_are_the_best() {
+        let rows = [
+            row(Kind::Method, "quiet", 0.5),
+            row(Kind::Method, "quieter", -0.5),
+            row(Kind::Method, "loud", 300.0),
+            row(Kind::Control, SAME_TIME, 0.0),
+            row(Kind::Control, "other", -9.0),
+        ];
+        let beyond = Beyond::new(rows.iter().collect(), SAME_TIME);
+        let cell = |at: usize| anstream::adapter::strip_str(&beyond.cell(&rows[at], signed)).to_string();
+        assert_eq!((cell(0), cell(1)), (format!("{INDISTINCT}*"), format!("{INDISTINCT}*")));
+        assert!(cell(2).starts_with("+300 (+29") && cell(2).ends_with(") "), "{}", cell(2));
+        assert_eq!(cell(3), "the control ");
+        assert!(cell(4).starts_with("-9.00 (") && cell(4).ends_with(") "), "{}", cell(4));
+        let loud = Beyond::new(vec![&rows[2], &rows[3]], SAME_TIME);
+        assert!(loud.cell(&rows[2], signed).contains(")*"), "the least of the loud");
+        let helpful = row(Kind::Method, "helpful", -300.0);
+        let helped = Beyond::new(vec![&rows[0], &rows[3], &helpful], SAME_TIME);
+        assert!(helped.cell(&rows[0], signed).contains('*') && helped.cell(&helpful, signed).contains('*'));
+        let alone = Beyond::new(vec![&rows[2]], SAME_TIME);
+        assert_eq!(alone.cell(&rows[2], signed), "– ");
+    }
+
+    #[test]
+    fn names_are_as_short_as_they_can_be() {
+        let mut rows =
+            [row(Kind::Method, "a", 1.0), row(Kind::Method, "b", 1.0), row(Kind::Control, "c", 1.0)];
+        for row in &mut rows {
+            row.subject.parameters.set("write_distance", 64);
+        }
+        let short = |at: usize, among: &[&Row]| short_name(&rows[at], among);
+        let all: Vec<&Row> = rows.iter().collect();
+        assert_eq!((short(0, &all), short(2, &all)), ("a".into(), "(c)".into()));
+        assert_eq!(short(0, &[&rows[0], &rows[0]]), "a[write_distance=64]");
+    }
+
+    #[test]
+    fn rows_of_one_place_stand_together() {
+        let mut rows =
+            [row(Kind::Method, "a", 1.0), row(Kind::Method, "b", 1.0), row(Kind::Method, "c", 1.0)];
+        rows[1].place.list = Some(1);
+        let names = |group: &Vec<&Row>| group.iter().map(|row| row.subject.name.clone()).collect::<Vec<_>>();
+        let groups: Vec<Vec<String>> = groups(rows.iter()).iter().map(names).collect();
+        assert_eq!(groups, [vec!["a", "c"], vec!["b"]]);
+    }
+}
