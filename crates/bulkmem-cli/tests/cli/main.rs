@@ -1,9 +1,9 @@
 //! The command from outside: what it takes, prints, writes and exits with.
 
+mod bench_corun;
 mod bench_fork;
 mod bench_iops;
 mod bench_persist;
-mod bench_corun;
 mod bench_pollution;
 mod bench_reuse;
 mod bench_sizes;

@@ -3,11 +3,11 @@
 mod beyond;
 mod choice;
 mod common;
+mod corun;
 mod fork;
 mod groups;
 mod iops;
 mod persist;
-mod corun;
 mod pivot;
 mod pollution;
 mod reuse;
