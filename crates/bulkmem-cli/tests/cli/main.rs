@@ -6,6 +6,7 @@ mod bench_iops;
 mod bench_persist;
 mod bench_pollution;
 mod bench_reuse;
+mod bench_chunks;
 mod bench_sizes;
 mod bench_vm;
 mod calibrate;

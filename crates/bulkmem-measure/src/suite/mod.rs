@@ -11,6 +11,7 @@
 //! ```
 
 mod buffer;
+mod chunks;
 mod compare;
 mod contrast;
 mod corun;
@@ -36,6 +37,7 @@ mod testing;
 mod units;
 mod vm;
 
+pub use chunks::ChunksOptions;
 pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Identity, Side, Verdict};
 pub use contrast::{Contrast, control_of};
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};

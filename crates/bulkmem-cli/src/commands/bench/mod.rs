@@ -2,6 +2,7 @@
 
 mod beyond;
 mod choice;
+mod chunks;
 mod common;
 mod corun;
 mod fork;
@@ -31,6 +32,7 @@ pub(crate) enum BenchCommand {
     Clear(sizes::ClearArgs),
     Fill(sizes::FillArgs),
     Copy(sizes::CopyArgs),
+    Chunks(chunks::ChunksArgs),
     Vm(vm::VmArgs),
     Fork(fork::ForkArgs),
     Persist(persist::PersistArgs),
@@ -47,6 +49,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         BenchCommand::Clear(args) => sizes::run(&args.sizes, Operation::Clear, None),
         BenchCommand::Fill(args) => sizes::run(&args.sizes, Operation::Fill, Some(args.byte)),
         BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None),
+        BenchCommand::Chunks(args) => chunks::run(args),
         BenchCommand::Vm(args) => vm::run(args),
         BenchCommand::Fork(args) => fork::run(args),
         BenchCommand::Persist(args) => persist::run(args),
