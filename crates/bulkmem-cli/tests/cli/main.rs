@@ -1,12 +1,12 @@
 //! The command from outside: what it takes, prints, writes and exits with.
 
+mod bench_chunks;
 mod bench_corun;
 mod bench_fork;
 mod bench_iops;
 mod bench_persist;
 mod bench_pollution;
 mod bench_reuse;
-mod bench_chunks;
 mod bench_sizes;
 mod bench_vm;
 mod calibrate;
