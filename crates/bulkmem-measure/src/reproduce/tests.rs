@@ -26,7 +26,6 @@ fn results(rows: Vec<Row>) -> Results {
         version: Results::VERSION,
         evidence: Evidence::collect(4096, 1.0, 1),
         command: Vec::new(),
-        rules: Vec::new(),
         rows,
         findings: Vec::new(),
         notes: Vec::new(),

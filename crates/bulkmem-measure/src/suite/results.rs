@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bulkmem::method::Parameters;
-use bulkmem::policy::{Choice, Policy, Rule};
-use bulkmem::{Intent, Operation};
+use bulkmem::policy::Choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -203,10 +202,6 @@ pub struct Results {
     pub evidence: Evidence,
     /// The arguments that the run was started with.
     pub command: Vec<String>,
-    /// The rules of the policy that served: what stands behind the rows of `policy`. By operation and intent, in rising
-    /// order of length.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
     /// What was measured, in the order in which it was.
     pub rows: Vec<Row>,
     /// What follows from the rows.
@@ -228,12 +223,6 @@ impl Results {
         self.rows.iter().filter(move |row| row.measurement == measurement)
     }
 
-    /// The rule that the policy followed for an extent of so many bytes; `None` where the rules are not known.
-    pub fn rule(&self, operation: Operation, intent: Intent, length: u64) -> Option<&Rule> {
-        let mut rules = self.rules.iter().filter(|rule| (rule.operation, rule.intent) == (operation, intent));
-        rules.rfind(|rule| rule.from <= length)
-    }
-
     /// What belongs to one measurement, without the notes, which are about the whole run.
     pub fn only(&self, measurement: Measurement) -> Results {
         let mut part = Results { notes: Vec::new(), ..self.clone() };
@@ -246,20 +235,4 @@ impl Results {
     pub fn measurements(&self) -> Vec<Measurement> {
         Measurement::ALL.into_iter().filter(|measurement| self.of(*measurement).next().is_some()).collect()
     }
-}
-
-/// All rules of a policy.
-pub(super) fn rules(policy: &Policy) -> Vec<Rule> {
-    let kinds = Operation::ALL.into_iter().flat_map(|it| Intent::ALL.map(|intent| (it, intent)));
-    let rules = kinds.flat_map(|(operation, intent)| {
-        policy.rules(operation, intent).into_iter().map(move |(from, choice, reason)| Rule {
-            operation,
-            intent,
-            from: from as u64,
-            method: choice.method.name.to_owned(),
-            parameters: choice.parameters,
-            reason,
-        })
-    });
-    rules.collect()
 }

@@ -184,7 +184,6 @@ impl<'a> Run<'a> {
             version: Results::VERSION,
             evidence,
             command,
-            rules: super::results::rules(policy),
             rows: Vec::new(),
             findings: Vec::new(),
             notes: Vec::new(),

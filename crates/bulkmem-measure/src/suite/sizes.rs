@@ -317,8 +317,6 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bulkmem::machine::Machine;
-    use bulkmem::policy::Policy;
 
     use super::super::testing::run;
     use super::*;
@@ -341,10 +339,6 @@ mod tests {
             let (results, saves) = run(&small(operation), false);
             let results = results.unwrap();
             assert!(results.complete && saves == 3, "after each size and at the end");
-            let rule =
-                results.rule(operation, Intent::Throughput, 1 << 20).expect("the policy's rules are saved");
-            let chosen = Policy::defaults(Machine::current()).choose(operation, 1 << 20, Intent::Throughput);
-            assert_eq!(rule.method, chosen.method.name);
             for size in [1 << 16, 1 << 20] {
                 let names: Vec<&str> = results
                     .rows

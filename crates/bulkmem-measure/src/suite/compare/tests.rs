@@ -13,7 +13,6 @@ fn run(metric: Metric, rows: &[(&str, u64, &[f64])]) -> Results {
         version: Results::VERSION,
         evidence: Evidence::default(),
         command: Vec::new(),
-        rules: Vec::new(),
         rows: rows.iter().map(row).collect(),
         findings: Vec::new(),
         notes: Vec::new(),
