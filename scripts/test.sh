@@ -16,6 +16,10 @@ if ! ldconfig -p 2>/dev/null | grep -q 'libpmem\.so\.1' && ! install_packages li
     missing "libpmem, one of the peers (Debian: apt-get install libpmem1)"
 fi
 
+if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && ! install_packages chromium; then
+    missing "Chromium, which the tests of the report use (Debian: apt-get install chromium)"
+fi
+
 logs=$TARGET_DIR/test-logs
 mkdir -p "$logs"
 rm -f "$logs"/*

@@ -52,8 +52,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Show every method this library knows, and which of them can run here
     Methods(MethodsArgs),
+    // And these two.
     Reproduce(ReproduceArgs),
-    /// Write the profile as a report with plots
     Report(ReportArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -265,14 +265,39 @@ pub(crate) struct ReproduceArgs {
     pub(crate) json: bool,
 }
 
+/// Write a report: measurements and profiles as charts, tables and sentences
+///
+/// Files are results (`bulkmem bench … --output FILE`) and profiles, of one machine or of several, which are laid side
+/// by side. Of figures that several files have of one machine, those of the last file count. Without files it reports
+/// on the profile that serves.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Formats:
+  html      one file that needs no network: charts to point at and to click, light
+            and dark, also for print; the data can be saved from it
+  markdown  tables and sentences; with --chart one table, to paste
+  svg, png  one chart as a picture with its legend
+
+How to read each chart: docs/report.md.
+
+Examples:
+  bulkmem bench clear --size 4K-1G --output clear.json && bulkmem report clear.json
+  bulkmem report here.json there.json --output both.html
+  bulkmem report clear.json --format png --chart clear --output clear.png
+  bulkmem report clear.json --format markdown --chart clear --output -")]
 pub(crate) struct ReportArgs {
-    /// Write the report to this file; - is stdout [default: bulkmem-report.html, or .md]
+    /// Results and profiles [default: the profile that serves]
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Write the report to this file; - is stdout [default: bulkmem-report.html, or .md, .svg, .png]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// html: one file with plots that needs nothing else; markdown: tables only
+    /// What to write
     #[arg(long, value_enum, default_value = "html")]
     pub(crate) format: Format,
+    /// Only this chart: its name, or the beginning of it: clear, chunks, iops; an unknown name lists those that exist
+    #[arg(long, value_name = "NAME")]
+    pub(crate) chart: Option<String>,
 }
 
 /// The format of a report.
@@ -280,6 +305,8 @@ pub(crate) struct ReportArgs {
 pub(crate) enum Format {
     Html,
     Markdown,
+    Svg,
+    Png,
 }
 
 #[derive(Args, Debug)]

@@ -24,8 +24,16 @@ struct Head {
 /// # Errors
 /// Where it cannot be read or is larger than 256 MiB, is damaged (with line and column), holds something else, or
 /// was written in a version of the format that this one does not know. All name the file and the remedy.
-#[allow(dead_code, reason = "reports and comparisons, which read results, come next")]
+#[allow(dead_code, reason = "comparisons, which read results only, come next")]
 pub(crate) fn load(path: &Path) -> Result<Results, Failure> {
+    understand(path, &read(path)?)
+}
+
+/// The bytes of a file, which may also be a pipe.
+///
+/// # Errors
+/// Where it cannot be read or is larger than 256 MiB, with the remedy.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let name = path.display();
     let mut bytes = Vec::new();
     File::open(path)
@@ -35,7 +43,16 @@ pub(crate) fn load(path: &Path) -> Result<Results, Failure> {
         let most = crate::output::size(MOST_BYTES);
         return Err(Failure::new(format!("{name} is larger than {most}: results are not")).help(REMEDY));
     }
-    parse(&bytes).map_err(|(reason, remedy)| Failure::new(format!("{name} {reason}")).help(remedy))
+    Ok(bytes)
+}
+
+/// Results from the bytes of a file.
+///
+/// # Errors
+/// As [`load`], but for reading.
+pub(crate) fn understand(path: &Path, bytes: &[u8]) -> Result<Results, Failure> {
+    let name = path.display();
+    parse(bytes).map_err(|(reason, remedy)| Failure::new(format!("{name} {reason}")).help(remedy))
 }
 
 const REMEDY: &str = "name a file that `bulkmem bench … --output FILE` wrote";

@@ -16,6 +16,7 @@ mod home;
 mod info;
 mod methods;
 mod pages;
+mod planted;
 mod report;
 mod reproduce;
 mod usage;

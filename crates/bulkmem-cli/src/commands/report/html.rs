@@ -1,87 +1,184 @@
-//! The report as one HTML file that needs nothing else.
+//! The report as one HTML file that needs nothing else: text and tables as markup, charts drawn by Apache ECharts, which
+//! the file carries.
+
+use std::io;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::{Value, json};
 
-use super::model::{Grid, Holds, Report, Section};
-use super::plot;
-use crate::failure::Failure;
+use super::look::{Looks, hex};
+use super::model::{Axis, Chart, Grid, Holds, Report, Scale, Section, Shape, Source, Table};
 
-pub(super) fn render(report: &Report) -> Result<String, Failure> {
-    let sections = report.sections.iter().map(section).collect::<Result<Vec<_>, _>>()?;
+/// Apache ECharts, as published; `assets/README.md` says which version.
+pub(super) const ECHARTS: &str = include_str!("../../../assets/echarts/echarts.common.min.js");
+const SCRIPT: &str = include_str!("page/page.js");
+const STYLE: &str = include_str!("page/page.css");
+
+/// What the page may do: run and style itself, and nothing that asks a network.
+const POLICY: &str =
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:";
+
+/// The page.
+///
+/// # Errors
+/// Where figures cannot be written as JSON.
+pub(super) fn render(report: &Report) -> io::Result<String> {
+    let looks = Looks::of(report.sections.iter().flat_map(|section| &section.charts));
+    let charts: Vec<&Chart> = report.sections.iter().flat_map(|section| &section.charts).collect();
+    let data: Vec<Value> = charts.iter().map(|chart| data(chart, &charts, &looks)).collect();
+    let mut number = 0;
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
+                meta name="generator" content=(concat!("bulkmem ", env!("CARGO_PKG_VERSION")));
                 title { (report.title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(plot_style())) }
+                style { (PreEscaped(STYLE)) }
             }
             body {
                 header {
-                    h1 { (report.title) }
-                    p { (report.summary) }
+                    div.top {
+                        h1 { (report.title) }
+                        button #theme.js-only type="button" title="Switch between light and dark" { "◐ Light or dark" }
+                    }
+                    p.faint {
+                        "How fast this memory can be cleared, filled and copied, by which method, and what that does \
+                         to others. GB/s are 10⁹ bytes a second; a MiB is 2²⁰ bytes. Figures are medians, with 95 % \
+                         intervals where they are shown."
+                    }
+                    noscript { p.noscript { "The charts need JavaScript. The sentences, and all figures as tables, do not." } }
+                    (contents(report))
                 }
-                section {
-                    h2 { "What was chosen, and why" }
-                    (grid(&report.choices))
+                main {
+                    (verdict(report))
+                    @for section in &report.sections { (section_markup(section, &mut number)) }
+                    (machines(report))
+                    (files(&report.files))
                 }
-                @for section in &sections { (section) }
-                section {
-                    h2 { "Machine and provenance" }
-                    dl {
-                        @for (name, value) in &report.machine {
-                            dt { (name) }
-                            dd { (value) }
-                        }
+                footer.faint {
+                    p {
+                        "Written by bulkmem " (env!("CARGO_PKG_VERSION")) ". This file needs no network: it carries its \
+                         figures, and Apache ECharts (Apache License 2.0), which draws them."
                     }
                 }
+                (json_script("charts", &serde_json::to_string(&data)?))
+                @for (at, file) in report.files.iter().enumerate() {
+                    (json_script(&format!("file-{at}"), &serde_json::to_string(&file.text)?))
+                }
+                @if !charts.is_empty() {
+                    script { (PreEscaped(ECHARTS)) }
+                }
+                script { (PreEscaped(SCRIPT)) }
             }
         }
     };
     Ok(page.into_string())
 }
 
-fn section(section: &Section) -> Result<Markup, Failure> {
-    let svg =
-        plot::svg(&section.lines).map_err(|error| Failure::new(format!("cannot draw a plot: {error}")))?;
-    Ok(html! {
-        section {
-            h2 { (section.title) }
-            figure {
-                div.plot role="img" aria-label={ "Plot: " (section.title) } { (PreEscaped(svg)) }
-                figcaption {
-                    ul.legend {
-                        @for (number, line) in section.lines.iter().enumerate() {
-                            li { span style={ "background: var(--line" (number) ")" } {} (line.name) }
-                        }
-                    }
-                    (section.caption)
-                }
-            }
-            details {
-                summary { "All figures" }
-                (grid(&section.figures))
-            }
-        }
-    })
+/// JSON in the page. Nothing in it can end the element: the letter that could is written as an escape.
+fn json_script(id: &str, text: &str) -> Markup {
+    html! { script type="application/json" id=(id) { (PreEscaped(text.replace('<', "\\u003c"))) } }
 }
 
-fn grid(grid: &Grid) -> Markup {
+fn contents(report: &Report) -> Markup {
+    html! {
+        nav aria-label="Contents" {
+            ul {
+                @if !report.verdict.is_empty() { li { a href="#verdict" { "Verdict" } } }
+                @for section in &report.sections { li { a href={ "#" (section.id) } { (section.title) } } }
+                li { a href="#machines" { (plural(report.machines.len(), "Machine", "Machines")) } }
+                li { a href="#files" { "Files and notes" } }
+            }
+        }
+    }
+}
+
+fn verdict(report: &Report) -> Markup {
+    html! {
+        @if !report.verdict.is_empty() {
+            section #verdict.verdict {
+                h2 { "Verdict" }
+                @for verdict in &report.verdict {
+                    @if !verdict.heading.is_empty() { h3 { (verdict.heading) } }
+                    ul { @for sentence in &verdict.sentences { li { (sentence) } } }
+                }
+            }
+        }
+    }
+}
+
+fn section_markup(section: &Section, number: &mut usize) -> Markup {
+    let mut numbered = |chart| {
+        *number += 1;
+        figure(chart, *number - 1)
+    };
+    let figures: Vec<(&Chart, Markup)> =
+        section.charts.iter().map(|chart| (chart, numbered(chart))).collect();
+    let (folded, open): (Vec<_>, Vec<_>) = figures.into_iter().partition(|(chart, _)| chart.folded);
+    html! {
+        section id=(section.id) {
+            h2 { (section.title) }
+            div.intro { @for text in &section.intro { p { (text) } } }
+            @if !section.findings.is_empty() {
+                ul.findings { @for finding in &section.findings { li { (finding) } } }
+            }
+            div.charts { @for (_, figure) in &open { (figure) } }
+            @for table in &section.tables { (table_markup(table)) }
+            @if !folded.is_empty() {
+                details.more {
+                    summary { "The other intents and conditions: " (plural(folded.len(), "one chart", &format!("{} charts", folded.len()))) }
+                    div.charts { @for (_, figure) in &folded { (figure) } }
+                }
+            }
+        }
+    }
+}
+
+fn figure(chart: &Chart, number: usize) -> Markup {
+    html! {
+        figure id={ "chart-" (chart.name) } data-chart=(number) {
+            h3 { (chart.title) }
+            div.plot role="img" aria-label={ "Chart: " (chart.title) ". The table below has the same figures." } {}
+            div.keys role="group" aria-label="Who is shown" {}
+            details { summary { "Table" } (grid_markup(&chart.brief, "* marks the best; mean ± standard deviation, or the unit as said.")) }
+            details { summary { "All figures" } (grid_markup(&chart.figures, "")) }
+            div.tools {
+                button type="button" data-save="csv" { "↓ CSV" }
+                button type="button" data-save="svg" { "↓ SVG" }
+            }
+        }
+    }
+}
+
+fn table_markup(table: &Table) -> Markup {
+    // Long tables are folded.
+    let long = table.grid.rows.len() > 12;
+    html! {
+        @if long {
+            details { summary { (table.title) " (" (table.grid.rows.len()) " rows)" } (grid_markup(&table.grid, &table.caption)) }
+        } @else {
+            h3 { (table.title) }
+            (grid_markup(&table.grid, &table.caption))
+        }
+    }
+}
+
+fn grid_markup(grid: &Grid, caption: &str) -> Markup {
     // A table with prose in it is too wide for a phone: there each row becomes a card.
-    let cards = grid.columns.iter().any(|(_, holds)| *holds == Holds::Prose).then_some("cards");
+    let cards = grid.columns.iter().any(|(_, holds)| *holds == Holds::Prose).then_some("cards-on-phone");
     let class = |holds: Holds| match holds {
         Holds::Words => None,
         Holds::Numbers => Some("number"),
         Holds::Prose => Some("prose"),
     };
     html! {
-        div.scroll {
+        div.scroll tabindex="0" {
             table class=[cards] {
-                thead {
-                    tr { @for (title, holds) in &grid.columns { th class=[class(*holds)] { (title) } } }
-                }
+                @if !caption.is_empty() { caption { (caption) } }
+                thead { tr { @for (title, holds) in &grid.columns { th scope="col" class=[class(*holds)] { (title) } } } }
                 tbody {
                     @for row in &grid.rows {
                         tr {
@@ -96,40 +193,124 @@ fn grid(grid: &Grid) -> Markup {
     }
 }
 
-/// Rules that turn the marker colours of the plots into those of the page.
-fn plot_style() -> String {
-    let rule = |colour: plotters::style::RGBColor, variable: &str| {
-        let colour = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
-        format!(
-            ".plot [fill=\"{colour}\"]{{fill:var(--{variable})}}.plot [stroke=\"{colour}\"]{{stroke:var(--{variable})}}"
-        )
-    };
-    let lines = (0..6).map(|number| rule(plot::line_colour(number), &format!("line{number}")));
-    rule(plot::INK, "ink") + &rule(plot::GRID, "grid") + &lines.collect::<String>()
+fn facts(facts: &[(&'static str, String)]) -> Markup {
+    html! { dl { @for (name, value) in facts { dt { (name) } dd { (value) } } } }
 }
 
-const STYLE: &str = "
-:root{--page:#fff;--ink:#1c1e21;--faint:#5c636b;--grid:#d5d9de;--panel:#f5f6f8;
---line0:#d1495b;--line1:#4b5563;--line2:#1f77b4;--line3:#2a9d5c;--line4:#8e5bc0;--line5:#c77d0a}
-@media (prefers-color-scheme:dark){:root{--page:#15181c;--ink:#e6e8eb;--faint:#9aa3ad;--grid:#363c44;
---panel:#1e2228;--line0:#ff7385;--line1:#b4bcc6;--line2:#5cb3f0;--line3:#56c98a;--line4:#bd93ea;--line5:#f0b04a}}
-body{margin:0 auto;padding:1rem;max-width:62rem;background:var(--page);color:var(--ink);
-font:16px/1.5 system-ui,sans-serif}
-h1{font-size:1.6rem;line-height:1.2;margin:.5rem 0}h2{font-size:1.2rem;margin:2.2rem 0 .6rem}
-header p,figcaption{color:var(--faint)}figure{margin:0}
-.plot{overflow-x:auto}.plot svg{width:100%;min-width:30rem;height:auto;display:block}
-.legend{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;padding:0;margin:.3rem 0;color:var(--ink)}
-.legend span{display:inline-block;width:1.1em;height:.3em;border-radius:.15em;margin-right:.45em;
-vertical-align:middle}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem}
-th,td{text-align:left;padding:.25rem .9rem .25rem 0;border-bottom:1px solid var(--grid);vertical-align:top}
-th{color:var(--faint);font-weight:600}.number{text-align:right;white-space:nowrap;
-font-variant-numeric:tabular-nums}.prose{min-width:16rem}
-details{margin:.8rem 0}summary{cursor:pointer;color:var(--faint)}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;background:var(--panel);padding:1rem;
-border-radius:.5rem;margin:0}dt{color:var(--faint)}dd{margin:0;overflow-wrap:anywhere}
-@media (max-width:46rem){dl{grid-template-columns:1fr}dd{margin-bottom:.4rem}
-.cards thead{display:none}.cards tr{display:block;padding:.6rem 0;border-bottom:1px solid var(--grid)}
-.cards td{display:grid;grid-template-columns:7rem 1fr;border:0;padding:.1rem 0;text-align:left;white-space:normal;
-overflow-wrap:anywhere}.cards td:before{content:attr(data-title);color:var(--faint)}.cards .prose{min-width:0}}
-";
+fn machines(report: &Report) -> Markup {
+    html! {
+        section #machines {
+            h2 { (plural(report.machines.len(), "The machine", "The machines")) }
+            div.cards {
+                @for machine in &report.machines { div.card { h3 { (machine.label) } (facts(&machine.facts)) } }
+            }
+        }
+    }
+}
+
+fn files(files: &[Source]) -> Markup {
+    html! {
+        section #files {
+            h2 { "Files and notes" }
+            div.cards {
+                @for (at, file) in files.iter().enumerate() {
+                    div.card {
+                        h3 { (file.name) }
+                        (facts(&file.facts))
+                        @if !file.notes.is_empty() {
+                            details open[file.notes.len() <= 4] {
+                                summary { (plural(file.notes.len(), "One note", &format!("{} notes", file.notes.len()))) }
+                                ul.findings { @for note in &file.notes { li { (note) } } }
+                            }
+                        }
+                        div.tools {
+                            button type="button" data-file={ "file-" (at) } data-name=(download_name(&file.name)) { "↓ JSON, as given" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The last part of a path, as a name for the download.
+fn download_name(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or_default();
+    if last.ends_with(".json") { last.to_owned() } else { format!("{last}.json") }
+}
+
+fn plural(count: usize, one: &str, many: &str) -> String {
+    (if count == 1 { one } else { many }).to_owned()
+}
+
+/// What the page's script draws a chart from.
+fn data(chart: &Chart, all: &[&Chart], looks: &Looks) -> Value {
+    let values = |chart: &Chart| -> Vec<f64> {
+        chart.series.iter().flat_map(|series| &series.points).map(|point| point.value).collect()
+    };
+    // Charts that are compared end at the same figure.
+    let compared: Vec<&&Chart> = all.iter().filter(|other| other.group == chart.group).collect();
+    let of_group: Vec<f64> = compared.iter().flat_map(|other| values(other)).collect();
+    let (least, most) =
+        (of_group.iter().copied().fold(0.0, f64::min), of_group.iter().copied().fold(0.0, f64::max));
+    let series: Vec<Value> = chart
+        .series
+        .iter()
+        .map(|series| {
+            let look = looks.look(series.kind, &series.name);
+            let points: Vec<Value> = series
+                .points
+                .iter()
+                .map(|point| {
+                    let [low, high] = point.interval.map_or([None, None], |interval| interval.map(Some));
+                    json!([point.place, point.value, low, high, point.remark])
+                })
+                .collect();
+            json!({
+                "name": series.name,
+                "kind": series.kind,
+                "shown": series.shown,
+                "look": {
+                    "light": hex(look.light),
+                    "dark": hex(look.dark),
+                    "dash": look.dash.name(),
+                    "symbol": look.symbol.name(),
+                    "width": look.width,
+                },
+                "points": points,
+            })
+        })
+        .collect();
+    json!({
+        "name": chart.name,
+        "shape": if chart.shape == Shape::Lines { "lines" } else { "bars" },
+        "stacked": chart.places.name.is_empty(),
+        "more": chart.more,
+        "places": axis(&chart.places),
+        "values": axis(&chart.values),
+        "top": if compared.len() > 1 { Value::from(round_up(most)) } else { Value::Null },
+        "bottom": if compared.len() > 1 && least < 0.0 { Value::from(-round_up(-least)) } else { Value::Null },
+        "series": series,
+        "marks": chart.marks,
+    })
+}
+
+/// The next of 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten.
+fn round_up(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 1.0;
+    }
+    let decade = 10f64.powf(value.log10().floor());
+    let steps = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
+    steps.into_iter().map(|step| step * decade).find(|end| *end >= value).unwrap_or(value)
+}
+
+fn axis(axis: &Axis) -> Value {
+    let (scale, names): (&str, &[String]) = match &axis.scale {
+        Scale::Bytes => ("bytes", &[]),
+        Scale::Even => ("even", &[]),
+        Scale::Decades => ("decades", &[]),
+        Scale::Named(names) => ("named", names),
+    };
+    json!({ "name": axis.name, "scale": scale, "names": names })
+}

@@ -1,45 +1,128 @@
 //! `bulkmem report`.
+//!
+//! Files become machines, machines become sections of charts and tables, and these become a page, Markdown or a picture.
 
+mod facts;
 mod html;
+mod input;
+mod lay;
+mod look;
 mod markdown;
 mod model;
-mod plot;
+mod names;
+mod picture;
+mod sections;
+mod verdict;
 
-use std::fs;
 use std::path::PathBuf;
 
 use super::Outcome;
 use crate::args::{Format, ReportArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::results::Sink;
 use crate::served::Served;
-use model::Report;
+use input::Input;
+use model::{Chart, Report};
 
 pub(super) fn run(args: &ReportArgs) -> Outcome {
-    let served = Served::load()?;
-    let Some((_, profile)) = &served.profile else {
-        return Err(Failure::new("there is no profile of this machine to report on")
-            .help("run `bulkmem calibrate` first; `bulkmem info` says which files were looked at, and why none serves"));
-    };
-    let report = Report::of(profile);
-    let text = match args.format {
-        Format::Html => html::render(&report)?,
-        Format::Markdown => markdown::render(&report),
-    };
-    let output = args.output.clone().unwrap_or_else(|| {
-        PathBuf::from(match args.format {
-            Format::Html => "bulkmem-report.html",
-            Format::Markdown => "bulkmem-report.md",
-        })
-    });
-    if output.as_os_str() == "-" {
-        output::print_raw(text.as_bytes())?;
-        return Ok(Exit::Done);
+    let output = args.output.clone().unwrap_or_else(|| default_output(args));
+    let to_stdout = output.as_os_str() == "-";
+    if args.chart.is_some() && args.format == Format::Html {
+        return Err(Failure::usage(
+            "--chart goes with --format svg, png or markdown: the page has all charts",
+        )
+        .help("leave --chart out, or add --format svg"));
     }
-    fs::write(&output, text).map_err(|error| {
-        Failure::new(format!("cannot write {}: {error}", output.display()))
-            .help("name a file you may write: --output FILE, or --output - for stdout")
-    })?;
-    output::print(&format!("Wrote {}\n", output.display()))?;
+    // A file that cannot be written is found out first.
+    let sink = if to_stdout { None } else { Some(Sink::create(&output)?) };
+    let inputs = inputs(args)?;
+    let report = report(&inputs);
+    let bytes = match (args.format, &args.chart) {
+        (Format::Html, _) => html::render(&report)?.into_bytes(),
+        (Format::Markdown, None) => markdown::render(&report).into_bytes(),
+        (Format::Markdown, Some(name)) => markdown::chart(find(&report, Some(name))?).into_bytes(),
+        (Format::Svg, name) => picture::svg(find(&report, name.as_deref())?)?.into_bytes(),
+        (Format::Png, name) => picture::png(find(&report, name.as_deref())?)?,
+    };
+    let Some(sink) = sink else {
+        output::print_raw(&bytes)?;
+        return Ok(Exit::Done);
+    };
+    sink.write(&bytes)
+        .map_err(|error| Failure::new(format!("cannot write {}: {error}", output.display())))?;
+    output::print(&format!("Wrote {} ({})\n", output.display(), output::size(bytes.len() as u64)))?;
     Ok(Exit::Done)
+}
+
+fn default_output(args: &ReportArgs) -> PathBuf {
+    let extension = match args.format {
+        Format::Html => "html",
+        Format::Markdown => "md",
+        Format::Svg => "svg",
+        Format::Png => "png",
+    };
+    let chart = args.chart.as_deref().map(|name| format!("-{}", model::slug(name))).unwrap_or_default();
+    PathBuf::from(format!("bulkmem-report{chart}.{extension}"))
+}
+
+/// The files that were named; where none was, the profile that serves.
+fn inputs(args: &ReportArgs) -> Result<Vec<Input>, Failure> {
+    if !args.files.is_empty() {
+        return args.files.iter().map(|path| Input::load(path)).collect();
+    }
+    let served = Served::load()?;
+    let Some((path, _)) = &served.profile else {
+        return Err(Failure::new("there is no profile of this machine to report on").help(
+            "run `bulkmem calibrate` first, or name files that `bulkmem bench … --output FILE` wrote; `bulkmem info` \
+             says which profiles were looked at, and why none serves",
+        ));
+    };
+    Ok(vec![Input::load(path)?])
+}
+
+fn report(inputs: &[Input]) -> Report {
+    let machines = input::machines(inputs);
+    Report {
+        title: match machines.as_slice() {
+            [one] => format!("bulkmem on {}", one.label),
+            several => format!("bulkmem on {} machines", several.len()),
+        },
+        machines: machines.iter().map(facts::machine).collect(),
+        verdict: verdict::all(&machines),
+        sections: sections::all(&machines),
+        files: inputs.iter().map(facts::source).collect(),
+    }
+}
+
+/// The chart of a name; without one, the only chart.
+fn find<'r>(report: &'r Report, name: Option<&str>) -> Result<&'r Chart, Failure> {
+    let charts: Vec<&Chart> = report.sections.iter().flat_map(|section| &section.charts).collect();
+    if charts.is_empty() {
+        return Err(Failure::new("there is no chart in these files"));
+    }
+    let names: Vec<&str> = charts.iter().map(|chart| chart.name.as_str()).collect();
+    let Some(name) = name else {
+        return match charts.as_slice() {
+            [only] => Ok(only),
+            _ => Err(Failure::usage(format!("there are {} charts, and a picture holds one", charts.len()))
+                .help(format!("name one: --chart {}", names.join(", --chart ")))),
+        };
+    };
+    if let Some(chart) = charts.iter().find(|chart| chart.name == name) {
+        return Ok(chart);
+    }
+    // The beginning of a name is enough where only one has it.
+    let begun: Vec<&&Chart> =
+        charts.iter().filter(|chart| chart.name.starts_with(&format!("{name}-"))).collect();
+    match begun.as_slice() {
+        [only] => Ok(only),
+        [] => Err(Failure::usage(format!("there is no chart `{}`", name.escape_debug()))
+            .help(format!("there are: {}", names.join(", ")))),
+        several => {
+            let names: Vec<&str> = several.iter().map(|chart| chart.name.as_str()).collect();
+            Err(Failure::usage(format!("there are {} charts of `{name}`", several.len()))
+                .help(format!("name one: --chart {}", names.join(", --chart "))))
+        }
+    }
 }

@@ -1,41 +1,170 @@
 //! What a report says, before it has a format.
 
-use bulkmem::Intent;
-use bulkmem::policy::{Cost, Profile};
-
-use super::plot::Line;
-use crate::commands::choices;
-use crate::figures::{self, Series, describe_condition, describe_cost, name_with};
-use crate::output::{exact_size, rate, ratio};
-use crate::provenance;
-
-/// Other methods that a plot shows besides the choice and the C library.
-const OTHERS: usize = 4;
+use bulkmem_measure::Kind;
 
 /// A report.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) title: String,
-    pub(super) summary: String,
-    pub(super) machine: Vec<(&'static str, String)>,
-    pub(super) choices: Grid,
+    pub(super) machines: Vec<About>,
+    /// What it comes down to: sentences under headings.
+    pub(super) verdict: Vec<Verdict>,
     pub(super) sections: Vec<Section>,
+    /// The files that it was made from, in the order in which they were named.
+    pub(super) files: Vec<Source>,
 }
 
-/// What was measured of one operation under one condition.
+/// A machine that something was measured on.
+#[derive(Debug)]
+pub(super) struct About {
+    /// Its name in titles and legends.
+    pub(super) label: String,
+    pub(super) facts: Vec<(&'static str, String)>,
+}
+
+/// What a machine's figures come down to.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// The machine; empty where there is only one.
+    pub(super) heading: String,
+    pub(super) sentences: Vec<String>,
+}
+
+/// A file that the report was made from.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) notes: Vec<String>,
+    /// The file as it was given.
+    pub(super) text: String,
+}
+
+/// One measurement.
 #[derive(Debug)]
 pub(super) struct Section {
+    /// Its name in links: lower-case letters, digits and dashes.
+    pub(super) id: String,
+    pub(super) title: String,
+    /// What it shows, and how to read it.
+    pub(super) intro: Vec<String>,
+    pub(super) findings: Vec<String>,
+    pub(super) charts: Vec<Chart>,
+    pub(super) tables: Vec<Table>,
+}
+
+impl Section {
+    /// A section without content.
+    pub(super) fn new(id: &str, title: &str, intro: &[&str]) -> Section {
+        Section {
+            id: id.to_owned(),
+            title: title.to_owned(),
+            intro: intro.iter().map(|text| (*text).to_owned()).collect(),
+            findings: Vec::new(),
+            charts: Vec::new(),
+            tables: Vec::new(),
+        }
+    }
+}
+
+/// A table by itself.
+#[derive(Debug)]
+pub(super) struct Table {
     pub(super) title: String,
     pub(super) caption: String,
-    pub(super) lines: Vec<Line>,
+    pub(super) grid: Grid,
+}
+
+/// A picture of figures, and the same figures as tables.
+#[derive(Debug)]
+pub(super) struct Chart {
+    /// What `--chart` knows it by: lower-case letters, digits and dashes.
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) shape: Shape,
+    /// Whether larger values are better.
+    pub(super) more: bool,
+    /// Along the axis of what varies: horizontal for lines, vertical for bars.
+    pub(super) places: Axis,
+    /// Along the axis of what was measured.
+    pub(super) values: Axis,
+    pub(super) series: Vec<Series>,
+    /// Places to be marked, with what they are.
+    pub(super) marks: Vec<(f64, String)>,
+    /// Charts of the same group are compared: their values run to the same end.
+    pub(super) group: String,
+    /// Whether it is shown at once, or only when asked for.
+    pub(super) folded: bool,
+    /// Who stands where, briefly.
+    pub(super) brief: Grid,
+    /// All that is known of each figure.
     pub(super) figures: Grid,
 }
 
-/// A table.
-#[derive(Debug)]
+/// How figures are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Points, joined.
+    Lines,
+    /// Bars that lie, one group a place.
+    Bars,
+}
+
+/// What stands along an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Axis {
+    pub(super) name: String,
+    pub(super) scale: Scale,
+}
+
+/// How an axis is divided.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Scale {
+    /// Bytes, doubling.
+    Bytes,
+    /// From zero on, evenly.
+    Even,
+    /// By powers of ten.
+    Decades,
+    /// These, evenly; points stand at their positions.
+    Named(Vec<String>),
+}
+
+/// Figures that belong together.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// Whether it is shown at once.
+    pub(super) shown: bool,
+    /// By rising place.
+    pub(super) points: Vec<Point>,
+}
+
+/// A figure.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) place: f64,
+    pub(super) value: f64,
+    /// The 95 % interval of the value.
+    pub(super) interval: Option<[f64; 2]>,
+    /// What else is to be said of it.
+    pub(super) remark: String,
+}
+
+/// A table's cells.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Grid {
-    pub(super) columns: Vec<(&'static str, Holds)>,
+    pub(super) columns: Vec<(String, Holds)>,
     pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    /// A table without rows.
+    pub(super) fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Holds)>) -> Grid {
+        let columns = columns.into_iter().map(|(title, holds)| (title.to_owned(), holds)).collect();
+        Grid { columns, rows: Vec::new() }
+    }
 }
 
 /// What a column holds.
@@ -46,135 +175,27 @@ pub(super) enum Holds {
     Prose,
 }
 
-impl Report {
-    pub(super) fn of(profile: &Profile) -> Report {
-        let provenance = &profile.provenance;
-        Report {
-            title: format!("bulkmem on {}", provenance.cpu.name),
-            summary: format!(
-                "Measured on {} in {:.0} s, from {} samples.{}",
-                provenance.date.split('T').next().unwrap_or_default(),
-                provenance.seconds,
-                provenance.samples,
-                if provenance.complete {
-                    ""
-                } else {
-                    " Calibration was interrupted: not everything was measured."
-                },
-            ),
-            machine: provenance::rows(provenance),
-            choices: choice_grid(profile),
-            sections: figures::all(profile).iter().map(|series| section(profile, series)).collect(),
+/// A text as part of a name: lower-case letters, digits and single dashes.
+pub(super) fn slug(text: &str) -> String {
+    let mut slug = String::new();
+    for letter in text.chars() {
+        match letter {
+            _ if letter.is_ascii_alphanumeric() => slug.push(letter.to_ascii_lowercase()),
+            _ if !slug.is_empty() && !slug.ends_with('-') => slug.push('-'),
+            _ => {}
         }
     }
+    slug.trim_end_matches('-').to_owned()
 }
 
-fn choice_grid(profile: &Profile) -> Grid {
-    let rows = choices::of(profile).into_iter().map(|row| {
-        let place = [row.operation.to_string(), row.intent.to_string()];
-        place.into_iter().chain(row.cells()).chain([row.why()]).collect()
-    });
-    Grid {
-        columns: vec![
-            ("operation", Holds::Words),
-            ("intent", Holds::Words),
-            ("from", Holds::Numbers),
-            ("method", Holds::Words),
-            ("GB/s", Holds::Numbers),
-            ("× C library", Holds::Numbers),
-            ("why", Holds::Prose),
-        ],
-        rows: rows.collect(),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn section(profile: &Profile, series: &Series<'_>) -> Section {
-    let intent = match series.cost {
-        Cost::Throughput => Intent::Throughput,
-        Cost::Reuse => Intent::Reuse,
-        Cost::Stream => Intent::Stream,
-    };
-    let operation = series.operation;
-    let mut title = operation.name().to_owned();
-    title[..1].make_ascii_uppercase();
-    Section {
-        title: format!("{title}, {intent}: {}", describe_condition(series.condition)),
-        caption: format!("GB/s over length. The time is that of {}.", describe_cost(series.cost)),
-        lines: lines(profile, series, intent),
-        figures: figure_grid(series),
-    }
-}
-
-/// The choice first, then the C library, then the best others.
-fn lines(profile: &Profile, series: &Series<'_>, intent: Intent) -> Vec<Line> {
-    let speed = |length: u64, nanoseconds: f64| (length, length as f64 / nanoseconds);
-    let lengths = series.lengths();
-    let mut lines = Vec::new();
-    let mut add = |name: &str, points: Vec<(u64, f64)>| {
-        if !points.is_empty() {
-            lines.push(Line { name: name.to_owned(), points });
-        }
-    };
-    let chosen = lengths.iter().filter_map(|&length| {
-        let rule = figures::rule_at(profile, series.operation, intent, length)?;
-        let figure = series.of(length, &rule.method, &rule.parameters)?;
-        Some(speed(length, figure.median_ns))
-    });
-    add("what the policy chooses", chosen.collect());
-    let baseline =
-        lengths.iter().filter_map(|&length| Some(speed(length, series.baseline(length)?.median_ns)));
-    add("C library", baseline.collect());
-    for method in best_methods(series).into_iter().take(OTHERS) {
-        let points = lengths.iter().filter_map(|&length| {
-            let figure = series.ranking(length).into_iter().find(|figure| figure.method == method)?;
-            Some(speed(length, figure.median_ns))
-        });
-        add(&method, points.collect());
-    }
-    lines
-}
-
-/// Methods other than the C library, by how often and how nearly they were the fastest.
-fn best_methods(series: &Series<'_>) -> Vec<String> {
-    let mut scores: Vec<(String, f64)> = Vec::new();
-    for length in series.lengths() {
-        let ranking = series.ranking(length);
-        let best = ranking[0].median_ns;
-        for figure in &ranking {
-            let score = (best / figure.median_ns).powi(8);
-            match scores.iter_mut().find(|(method, _)| *method == figure.method) {
-                Some((_, sum)) => *sum += score,
-                None => scores.push((figure.method.clone(), score)),
-            }
-        }
-    }
-    scores.retain(|(method, _)| *method != bulkmem::method::c_library().name);
-    scores.sort_by(|a, b| b.1.total_cmp(&a.1));
-    scores.into_iter().map(|(method, _)| method).collect()
-}
-
-fn figure_grid(series: &Series<'_>) -> Grid {
-    let rows = series.lengths().into_iter().flat_map(|length| {
-        series.ranking(length).into_iter().map(move |figure| {
-            vec![
-                exact_size(length),
-                name_with(&figure.method, &figure.parameters),
-                rate(length, figure.median_ns),
-                ratio(series.times_c_library(figure)),
-                format!("{:.0}–{:.0}", figure.quartiles_ns[0], figure.quartiles_ns[1]),
-                figure.samples.to_string(),
-            ]
-        })
-    });
-    Grid {
-        columns: vec![
-            ("length", Holds::Numbers),
-            ("method", Holds::Words),
-            ("GB/s", Holds::Numbers),
-            ("× C library", Holds::Numbers),
-            ("quartiles, ns", Holds::Numbers),
-            ("samples", Holds::Numbers),
-        ],
-        rows: rows.collect(),
+    #[test]
+    fn names_hold_only_what_a_shell_and_a_link_take() {
+        assert_eq!(slug("AMD EPYC 9B14 (Genoa)"), "amd-epyc-9b14-genoa");
+        assert_eq!(slug("../<b>\"4K\" & more--"), "b-4k-b-more".replace("-b-", "-"));
+        assert_eq!(slug("é"), "");
     }
 }

@@ -1,0 +1,341 @@
+//! Results that nobody measured: every measurement the suite knows, with figures that are easy to recognize.
+
+use bulkmem::Operation;
+use bulkmem::policy::CpuIdentity;
+use bulkmem_measure::stats::Stats;
+use bulkmem_measure::suite::{
+    Direction, Finding, Measurement, Memory, Metric, PageSize, Pattern, Place, Results, Row, Subject,
+};
+use bulkmem_measure::{Evidence, Kind};
+
+/// A name that would end an element, start a script and break a table, if it were not escaped.
+pub(crate) const HOSTILE: &str = "/dev/</script><img src=x onerror=alert(1)>|`*";
+
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+const G: u64 = 1 << 30;
+
+/// Results of every measurement on a machine of that name that is `speed` times as fast as another.
+pub(crate) fn everything(machine: &str, speed: f64) -> Results {
+    let mut results = nothing(machine);
+    sizes(&mut results, Measurement::Clear, Operation::Clear, speed);
+    sizes(&mut results, Measurement::Copy, Operation::Copy, speed * 0.6);
+    chunks(&mut results, speed);
+    vm(&mut results, speed);
+    persist(&mut results, speed);
+    pollution(&mut results, speed);
+    corun(&mut results);
+    reuse(&mut results, speed);
+    fork(&mut results, speed);
+    iops(&mut results, speed);
+    results
+}
+
+/// Results without rows.
+pub(crate) fn nothing(machine: &str) -> Results {
+    Results {
+        format: Results::FORMAT.to_owned(),
+        version: Results::VERSION,
+        evidence: Evidence {
+            cpu: CpuIdentity {
+                vendor: "AuthenticAMD".to_owned(),
+                family: 25,
+                model: 17,
+                stepping: 1,
+                name: machine.to_owned(),
+            },
+            microcode: "0xa101148".to_owned(),
+            caches: [32 * K, M, 32 * M],
+            processors: 2,
+            kernel: "6.18.0".to_owned(),
+            page_size: 4096,
+            backing_page_size: 2 << 20,
+            date: "2026-11-21T09:00:00Z".to_owned(),
+            bulkmem: "0.1.0".to_owned(),
+            commit: "0123456789abcdef".to_owned(),
+            seconds: 61.5,
+            samples: 1234,
+            hypervisor: Some("kvm".to_owned()),
+            memory: 24 * G,
+            nodes: 1,
+            transparent_huge_pages: Some("madvise".to_owned()),
+            governor: None,
+            turbo: None,
+            smt: Some(true),
+            clock_source: Some("tsc".to_owned()),
+            load: [Some(0.1), None],
+        },
+        command: ["bench", "all", "--quick"].map(str::to_owned).to_vec(),
+        rows: Vec::new(),
+        findings: Vec::new(),
+        notes: vec!["libpmem is not installed: apt-get install libpmem1".to_owned()],
+        complete: true,
+    }
+}
+
+/// A row of five samples about `value`.
+pub(crate) fn row(
+    measurement: Measurement,
+    subject: Subject,
+    place: Place,
+    metric: Metric,
+    value: f64,
+) -> Row {
+    let samples: Vec<f64> = [0.99, 1.01, 1.0, 0.995, 1.004].iter().map(|share| share * value).collect();
+    let chosen = (subject.kind == Kind::Policy).then(|| "clzero".to_owned());
+    let stats = Stats::of(&samples).expect("there are samples");
+    Row {
+        measurement,
+        subject,
+        place,
+        metric,
+        samples,
+        stats,
+        also: Default::default(),
+        chosen,
+        counters: None,
+        doubts: Vec::new(),
+    }
+}
+
+fn method(name: &str) -> Subject {
+    Subject::named(if name == "c_library" { Kind::Peer } else { Kind::Method }, name)
+}
+
+fn policy() -> Subject {
+    Subject::named(Kind::Policy, "policy")
+}
+
+fn pages(name: &str) -> Option<PageSize> {
+    Some(name.parse().expect("a page size"))
+}
+
+fn find(results: &mut Results, measurement: Measurement, text: &str) {
+    results.findings.push(Finding { measurement, text: text.to_owned() });
+}
+
+/// A method's speed: the first within the caches, the second beyond.
+const CURVES: [(&str, f64, f64); 9] = [
+    ("rep_stosb", 60.0, 9.0),
+    ("rep_stosq", 52.0, 8.9),
+    ("movnti", 11.0, 11.5),
+    ("clzero", 17.0, 23.5),
+    ("nontemporal_sse2", 11.2, 11.8),
+    ("nontemporal_avx512", 11.4, 12.4),
+    ("store_avx512", 71.0, 8.4),
+    ("write_prefetch_avx512", 55.0, 9.9),
+    ("c_library", 66.0, 9.2),
+];
+
+fn at_size(size: u64, [small, large]: [f64; 2]) -> f64 {
+    let beyond = (size as f64 / (24 * M) as f64).powi(3);
+    (small + large * beyond) / (1.0 + beyond)
+}
+
+fn sizes(results: &mut Results, measurement: Measurement, operation: Operation, speed: f64) {
+    for page_size in ["thp", "4K"] {
+        for shift in (12..=30).step_by(2) {
+            let size = 1u64 << shift;
+            let place = || Place {
+                operation: Some(operation),
+                size: Some(size),
+                page_size: pages(page_size),
+                ..Place::default()
+            };
+            let slower = if page_size == "4K" { 0.93 } else { 1.0 };
+            let mut add = |subject, value: f64| {
+                results.rows.push(row(
+                    measurement,
+                    subject,
+                    place(),
+                    Metric::Bandwidth,
+                    value * speed * slower,
+                ));
+            };
+            let speeds = CURVES.map(|(name, small, large)| (name, at_size(size, [small, large])));
+            let best = speeds.iter().map(|(_, speed)| *speed).fold(0.0, f64::max);
+            add(policy(), best * 0.985);
+            for (name, speed) in speeds {
+                add(method(name), speed);
+            }
+            add(Subject::named(Kind::Peer, "libpmem"), at_size(size, [40.0, 12.1]));
+            add(Subject::named(Kind::Read, "read"), at_size(size, [90.0, 14.0]));
+        }
+    }
+    find(results, measurement, &format!("{operation}: a planted finding."));
+}
+
+fn chunks(results: &mut Results, speed: f64) {
+    for chunk in [4 * K, 64 * K, 2 * M, 8 * M, 32 * M, 128 * M, G] {
+        for (subject, value) in [
+            (policy(), 23.0),
+            (method("rep_stosb"), 8.0 + (chunk as f64).log2() * 0.4),
+            (method("movnti"), 11.9),
+            (method("clzero"), 23.1),
+        ] {
+            let place = Place {
+                operation: Some(Operation::Clear),
+                size: Some(4 * G),
+                chunk: Some(chunk),
+                page_size: pages("4K"),
+                ..Place::default()
+            };
+            results.rows.push(row(Measurement::Chunks, subject, place, Metric::Bandwidth, value * speed));
+        }
+    }
+}
+
+fn vm(results: &mut Results, speed: f64) {
+    for (page_size, seconds) in [("4K", 4.2), ("thp", 1.9), ("2M", 1.5)] {
+        for threads in [1, 2] {
+            let place = |memory| Place {
+                operation: Some(Operation::Clear),
+                size: Some(8 * G),
+                page_size: pages(page_size),
+                threads: Some(threads),
+                memory: Some(memory),
+                ..Place::default()
+            };
+            let seconds = seconds / threads as f64 / speed;
+            let kernel = Subject::named(Kind::Kernel, "prefault");
+            let mut fresh = row(Measurement::Vm, kernel, place(Memory::Fresh), Metric::Seconds, seconds);
+            fresh.also.insert("bytes_per_ns".to_owned(), (8 * G) as f64 / seconds / 1e9);
+            results.rows.push(fresh);
+            results.rows.push(row(
+                Measurement::Vm,
+                policy(),
+                place(Memory::Reused),
+                Metric::Seconds,
+                seconds * 0.4,
+            ));
+        }
+    }
+}
+
+fn persist(results: &mut Results, speed: f64) {
+    for pattern in [Pattern::Sequential, Pattern::Random] {
+        for width in [4, 8, 16, 32, 64] {
+            for (name, value) in [
+                ("nontemporal", 4.1),
+                ("store, clwb", 5.1),
+                ("store, clflushopt", 5.0),
+                ("store, clflush", 1.2),
+            ] {
+                let place = Place {
+                    operation: Some(Operation::Persist),
+                    width: Some(width),
+                    pattern: Some(pattern),
+                    target: Some(HOSTILE.to_owned()),
+                    ..Place::default()
+                };
+                let value = value * speed * if pattern == Pattern::Random { 0.3 } else { 1.0 };
+                results.rows.push(row(Measurement::Persist, method(name), place, Metric::Bandwidth, value));
+            }
+        }
+    }
+    let place = Place {
+        operation: Some(Operation::Persist),
+        pattern: Some(Pattern::Sequential),
+        target: Some(HOSTILE.to_owned()),
+        ..Place::default()
+    };
+    results.rows.push(row(Measurement::Persist, policy(), place, Metric::Bandwidth, 5.2 * speed));
+}
+
+fn pollution(results: &mut Results, speed: f64) {
+    for (list, by) in [(16 * K, 1.0), (512 * K, 20.0), (16 * M, 900.0)] {
+        for (subject, value) in [
+            (policy(), 40.0),
+            (Subject::named(Kind::Policy, "policy, stream"), 3.0),
+            (method("rep_stosb"), 950.0),
+            (method("movnti"), 12.0),
+            (method("clzero"), 15.0),
+            (Subject::named(Kind::Control, "same time, no memory"), 10.0),
+        ] {
+            let place = Place {
+                operation: Some(Operation::Clear),
+                size: Some(2 * list),
+                list: Some(list),
+                page_size: pages("thp"),
+                ..Place::default()
+            };
+            let mut it = row(Measurement::Pollution, subject, place, Metric::Nanoseconds, value * by / speed);
+            it.also.insert("before_ns".to_owned(), 100.0 * by);
+            results.rows.push(it);
+        }
+    }
+}
+
+fn corun(results: &mut Results) {
+    for (subject, value) in [
+        (policy(), 20.3),
+        (method("rep_stosb"), 22.8),
+        (method("movnti"), 20.6),
+        (Subject::named(Kind::Control, "same processor time"), 20.1),
+    ] {
+        let place = Place { operation: Some(Operation::Clear), rate: Some(2.0), ..Place::default() };
+        results.rows.push(row(Measurement::Corun, subject, place, Metric::Seconds, value));
+    }
+    find(
+        results,
+        Measurement::Corun,
+        "Beside rep_stosb the command takes 13 % longer than beside the control.",
+    );
+}
+
+fn reuse(results: &mut Results, speed: f64) {
+    for size in [256 * K, 16 * M] {
+        for share in [0.0, 12.5, 25.0, 50.0, 75.0, 100.0] {
+            for (name, first, last) in
+                [("rep_stosb", 12.0, 9.0), ("movnti", 16.0, 5.0), ("clzero", 20.0, 6.5)]
+            {
+                let place = Place {
+                    operation: Some(Operation::Clear),
+                    size: Some(size),
+                    read_back: Some(share),
+                    page_size: pages("thp"),
+                    ..Place::default()
+                };
+                let value = (first + (last - first) * share / 100.0) * speed;
+                results.rows.push(row(Measurement::Reuse, method(name), place, Metric::Bandwidth, value));
+            }
+        }
+    }
+}
+
+fn fork(results: &mut Results, speed: f64) {
+    for size in [4 * K, 16 * K, 64 * K, 256 * K] {
+        let kernel = Subject::named(Kind::Kernel, "fork, then write");
+        let place = Place { size: Some(size), page_size: pages("4K"), ..Place::default() };
+        let value = (60_000.0 + size as f64 * 0.4) / speed;
+        let mut it = row(Measurement::Fork, kernel, place, Metric::Nanoseconds, value);
+        it.also.insert("pages_copied".to_owned(), (size / 4096) as f64);
+        results.rows.push(it);
+    }
+}
+
+fn iops(results: &mut Results, speed: f64) {
+    for direction in [Direction::Read, Direction::Write] {
+        for threads in [1, 2, 4] {
+            for (subject, value) in
+                [(policy(), 3.1e6), (method("movntdqa"), 2.4e6), (method("nontemporal_avx512"), 2.9e6)]
+            {
+                let place = Place {
+                    size: Some(G),
+                    chunk: Some(4096),
+                    threads: Some(threads),
+                    direction: Some(direction),
+                    target: Some("ram".to_owned()),
+                    ..Place::default()
+                };
+                let value = value * speed * (threads as f64).sqrt();
+                let mut it = row(Measurement::Iops, subject, place, Metric::Iops, value);
+                for (name, times) in [("p50_ns", 1.0), ("p99_ns", 2.1), ("p999_ns", 9.0), ("p9999_ns", 80.0)]
+                {
+                    it.also.insert(name.to_owned(), times * 1e9 / value);
+                }
+                results.rows.push(it);
+            }
+        }
+    }
+}
