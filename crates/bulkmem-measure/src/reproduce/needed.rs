@@ -1,12 +1,17 @@
 //! What has to be measured to lay the published tables beside it.
 
+use std::time::Duration;
+
 use bulkmem::machine::Machine;
 use bulkmem::method;
 use bulkmem::{Operation, Pages};
 
 use super::published::published;
 use crate::arena::available_memory;
-use crate::suite::{Measure, PageSize, Peers, PollutionOptions, ReuseOptions, SizesOptions, Wanted};
+use crate::suite::{
+    Direction, ForkOptions, IopsOptions, Measure, PageSize, Pattern, Peers, PersistOptions, PollutionOptions,
+    ReuseOptions, SizesOptions, Wanted,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,7 +42,31 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         runs,
         ..PollutionOptions::new(Operation::Persist)
     };
-    let mut all: Vec<Box<dyn Measure>> = vec![Box::new(clear), Box::new(pollution)];
+    let widths: Vec<&str> = facts.persist_by_width.rows.iter().map(|row| row.method.as_str()).collect();
+    let others = facts.persist_throughput.rows.iter().map(|row| row.method.as_str());
+    let mut persisted: Vec<&str> = widths.into_iter().chain(others).collect();
+    persisted.sort_unstable();
+    persisted.dedup();
+    let persist = PersistOptions {
+        patterns: vec![Pattern::Sequential],
+        methods: named(&persisted, Operation::Persist),
+        peers: Peers::None,
+        runs,
+        ..PersistOptions::new()
+    };
+    let iops = IopsOptions {
+        directions: vec![Direction::Read, Direction::Write],
+        threads: vec![1],
+        time: Duration::from_millis(if quick { 50 } else { 200 }),
+        runs,
+        ..IopsOptions::new()
+    };
+    let mut fork = ForkOptions { runs, peers: Peers::None, ..ForkOptions::default() };
+    if quick {
+        fork.sizes.retain(|size| size.is_power_of_two());
+    }
+    let mut all: Vec<Box<dyn Measure>> =
+        vec![Box::new(clear), Box::new(persist), Box::new(pollution), Box::new(fork), Box::new(iops)];
     for row in &facts.zero_then_read.rows {
         all.push(Box::new(ReuseOptions {
             operations: vec![Operation::Clear],

@@ -3,7 +3,7 @@
 use bulkmem::Operation;
 use bulkmem::method::{self, Effect};
 
-use crate::suite::{Direction, Measurement, Pattern, Place, Results, Row};
+use crate::suite::{CHILD_WRITES, Direction, Measurement, Pattern, Place, Results, Row};
 
 /// What was measured here.
 pub(super) struct Ours<'r>(pub(super) &'r Results);
@@ -90,9 +90,6 @@ impl Ours<'_> {
 
     /// Nanoseconds for a fork whose child writes a buffer of that size.
     pub(super) fn fork(&self, size: u64) -> Option<f64> {
-        let rows = self.0.of(Measurement::Fork).filter(|row| row.place.size == Some(size));
-        rows.filter(|row| row.also.get("pages_copied").is_some_and(|pages| *pages > 0.0))
-            .map(|row| row.stats.median)
-            .next()
+        self.median(Measurement::Fork, CHILD_WRITES, |place| place.size == Some(size))
     }
 }

@@ -42,7 +42,7 @@ pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Ident
 pub use contrast::{Contrast, control_of};
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
 pub use doer::Wanted;
-pub use fork::ForkOptions;
+pub use fork::{CHILD_WRITES, ForkOptions};
 pub use iops::IopsOptions;
 pub use page_size::{BadPageSize, PageSize};
 pub use persist::PersistOptions;

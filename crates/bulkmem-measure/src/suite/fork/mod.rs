@@ -40,8 +40,8 @@ impl Work {
     }
 }
 
-/// A fork whose child writes to the buffer.
-const CHILD_WRITES: &str = "fork, child writes";
+/// The subject of rows about forks whose child writes to the buffer.
+pub const CHILD_WRITES: &str = "fork, child writes";
 /// A fork whose child ends at once.
 const ALONE: &str = "fork alone";
 /// Fresh pages, touched for the first time.
