@@ -1,5 +1,6 @@
 //! The command from outside: what it takes, prints, writes and exits with.
 
+mod bench_all;
 mod bench_chunks;
 mod bench_corun;
 mod bench_fork;

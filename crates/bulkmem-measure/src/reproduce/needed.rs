@@ -9,8 +9,8 @@ use bulkmem::{Operation, Pages};
 use super::published::published;
 use crate::arena::available_memory;
 use crate::suite::{
-    Direction, ForkOptions, IopsOptions, Measure, PageSize, Pattern, Peers, PersistOptions, PollutionOptions,
-    ReuseOptions, SizesOptions, Wanted,
+    ChunksOptions, Direction, ForkOptions, IopsOptions, Measure, PageSize, Pattern, Peers, PersistOptions,
+    PollutionOptions, ReuseOptions, SizesOptions, Wanted,
 };
 
 const MIB: u64 = 1 << 20;
@@ -34,6 +34,13 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         peers: Peers::None,
         runs,
         ..SizesOptions::new(Operation::Clear)
+    };
+    let chunks = ChunksOptions {
+        page_sizes: vec![base],
+        methods: named(&["rep_stosb", "movnti", "clzero"], Operation::Clear),
+        peers: Peers::None,
+        runs,
+        ..ChunksOptions::of(ChunksOptions::new().extent.min(largest))
     };
     let pollution = PollutionOptions {
         lists: vec![Machine::current().caches.sane().l1d / 2],
@@ -65,8 +72,14 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     if quick {
         fork.sizes.retain(|size| size.is_power_of_two());
     }
-    let mut all: Vec<Box<dyn Measure>> =
-        vec![Box::new(clear), Box::new(persist), Box::new(pollution), Box::new(fork), Box::new(iops)];
+    let mut all: Vec<Box<dyn Measure>> = vec![
+        Box::new(clear),
+        Box::new(chunks),
+        Box::new(persist),
+        Box::new(pollution),
+        Box::new(fork),
+        Box::new(iops),
+    ];
     for row in &facts.zero_then_read.rows {
         all.push(Box::new(ReuseOptions {
             operations: vec![Operation::Clear],

@@ -10,6 +10,7 @@
 //! options ─▶ contenders ─▶ turns ─▶ rows ─▶ results (saved as measured)
 //! ```
 
+mod all;
 mod buffer;
 mod chunks;
 mod compare;
@@ -37,6 +38,7 @@ mod testing;
 mod units;
 mod vm;
 
+pub use all::all;
 pub use chunks::ChunksOptions;
 pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Identity, Side, Verdict};
 pub use contrast::{Contrast, control_of};

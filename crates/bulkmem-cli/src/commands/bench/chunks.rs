@@ -64,7 +64,7 @@ pub(super) fn run(args: &ChunksArgs) -> Outcome {
     args.common.run(&[&options], text)
 }
 
-fn text(found: &Results, width: usize) -> String {
+pub(super) fn text(found: &Results, width: usize) -> String {
     let rows: Vec<_> = found.rows.iter().collect();
     Pivot::down(Key::Chunk).text(&rows, width) + &remarks(found, width)
 }

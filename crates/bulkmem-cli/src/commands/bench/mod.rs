@@ -1,5 +1,6 @@
 //! `bulkmem bench`: one file a measurement, each with its arguments and how its rows are shown.
 
+mod all;
 mod beyond;
 mod choice;
 mod chunks;
@@ -34,12 +35,13 @@ pub(crate) enum BenchCommand {
     Copy(sizes::CopyArgs),
     Chunks(chunks::ChunksArgs),
     Vm(vm::VmArgs),
-    Fork(fork::ForkArgs),
     Persist(persist::PersistArgs),
-    Iops(iops::IopsArgs),
     Pollution(pollution::PollutionArgs),
     Corun(corun::CorunArgs),
     Reuse(reuse::ReuseArgs),
+    Fork(fork::ForkArgs),
+    Iops(iops::IopsArgs),
+    All(all::AllArgs),
     Choice(ChoiceArgs),
     Targets(TargetsArgs),
 }
@@ -51,12 +53,13 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None),
         BenchCommand::Chunks(args) => chunks::run(args),
         BenchCommand::Vm(args) => vm::run(args),
-        BenchCommand::Fork(args) => fork::run(args),
         BenchCommand::Persist(args) => persist::run(args),
-        BenchCommand::Iops(args) => iops::run(args),
         BenchCommand::Pollution(args) => pollution::run(args),
         BenchCommand::Corun(args) => corun::run(args),
         BenchCommand::Reuse(args) => reuse::run(args),
+        BenchCommand::Fork(args) => fork::run(args),
+        BenchCommand::Iops(args) => iops::run(args),
+        BenchCommand::All(args) => all::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => targets::run(args),
     }

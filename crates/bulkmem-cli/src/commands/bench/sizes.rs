@@ -166,7 +166,7 @@ pub(super) fn distinct<T: PartialEq>(values: Vec<T>) -> Vec<T> {
     list
 }
 
-fn text(found: &Results, baseline: &str, width: usize) -> String {
+pub(super) fn text(found: &Results, baseline: &str, width: usize) -> String {
     let rows: Vec<_> = found.rows.iter().collect();
     Pivot::across(Key::Size).baseline(baseline).text(&rows, width) + &remarks(found, width)
 }

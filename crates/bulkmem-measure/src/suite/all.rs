@@ -1,0 +1,83 @@
+//! The lot: every measurement, at sizes that this machine can bear and in a time that can be stated beforehand.
+
+use std::time::Duration;
+
+use bulkmem::Operation;
+use bulkmem::machine::Machine;
+
+use super::{
+    ChunksOptions, CorunOptions, ForkOptions, IopsOptions, Measure, PersistOptions, PollutionOptions,
+    ReuseOptions, SizesOptions, TargetOptions, Victim, VmOptions,
+};
+use crate::arena::available_memory;
+
+const MIB: u64 = 1 << 20;
+
+/// Every measurement, in the usual order: some minutes; quick: smaller, fewer samples, about one. Memory that the
+/// machine has not got is not asked for.
+pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
+    let runs = if quick { 3 } else { 5 };
+    // Copies need twice as much, and others need some too.
+    let most = (available_memory() / 4).max(16 * MIB);
+    let sizes: Vec<u64> = if quick {
+        vec![64 << 10, MIB, 16 * MIB, 128 * MIB]
+    } else {
+        vec![4 << 10, 16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB]
+    };
+    let sizes: Vec<u64> = sizes.into_iter().filter(|size| *size <= most).collect();
+    let by_size = |operation| SizesOptions { sizes: sizes.clone(), runs, ..SizesOptions::new(operation) };
+    let usual = ChunksOptions::new();
+    let extent = if quick { usual.extent.min(256 * MIB) } else { usual.extent };
+    let chunks = ChunksOptions { runs, ..ChunksOptions::of(extent) };
+    let mut vm = VmOptions { runs, ..VmOptions::default() };
+    let mut persist = PersistOptions { runs, ..PersistOptions::new() };
+    let mut reuse = ReuseOptions { runs, ..ReuseOptions::default() };
+    let mut fork = ForkOptions { runs, ..ForkOptions::default() };
+    let mut iops = IopsOptions { runs, time: Duration::from_millis(200), ..IopsOptions::new() };
+    let mut pollution = PollutionOptions { runs, ..PollutionOptions::new(Operation::Clear) };
+    if quick {
+        vm.size = vm.size.min(256 * MIB);
+        vm.page_sizes.truncate(1);
+        persist.target = TargetOptions { size: Some(64 * MIB), ..TargetOptions::ram() };
+        reuse.sizes = vec![32 << 10, MIB, 16 * MIB];
+        reuse.shares = vec![0.0, 25.0, 100.0];
+        fork.sizes = vec![4 << 10, 64 << 10, 256 << 10];
+        iops.time = Duration::from_millis(50);
+        iops.target = TargetOptions { size: Some(256 * MIB), ..TargetOptions::ram() };
+        // The last level, which others share and walks take longest in, is left to the long run.
+        let l2 = Machine::current().caches.sane().l2;
+        pollution.lists.retain(|list| *list <= l2);
+    }
+    vec![
+        Box::new(by_size(Operation::Clear)),
+        Box::new(by_size(Operation::Fill)),
+        Box::new(by_size(Operation::Copy)),
+        Box::new(chunks),
+        Box::new(vm),
+        Box::new(persist),
+        Box::new(pollution),
+        Box::new(CorunOptions { runs, ..CorunOptions::new(Victim::Walk) }),
+        Box::new(reuse),
+        Box::new(fork),
+        Box::new(iops),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Measurement;
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_out_and_quick_is_quicker() {
+        let seconds = |quick| -> f64 { all(quick).iter().map(|it| it.seconds()).sum() };
+        for quick in [false, true] {
+            let measurements: Vec<Measurement> = all(quick).iter().map(|it| it.measurement()).collect();
+            assert_eq!(measurements, Measurement::ALL);
+            for it in all(quick) {
+                it.validate().unwrap_or_else(|error| panic!("{}: {error}", it.measurement()));
+            }
+        }
+        assert!(seconds(true) < seconds(false) / 2.0, "{} {}", seconds(true), seconds(false));
+    }
+}
