@@ -166,6 +166,16 @@ fn nothing_is_wider_than_the_window() {
                  .map((it) => `${plot.ariaLabel}: ${it.textContent}`); })",
             );
             assert_eq!(cut, Value::Array(vec![]), "{window:?}");
+            // And no text lies over another.
+            let over = page.evaluate(
+                "[...document.querySelectorAll('.plot')].flatMap((plot) => { \
+                 const texts = [...plot.querySelectorAll('svg text')].map((it) => [it, it.getBoundingClientRect()]); \
+                 return texts.flatMap(([a, one], at) => texts.slice(at + 1).filter(([, other]) => \
+                   Math.min(one.right, other.right) - Math.max(one.left, other.left) > 3 && \
+                   Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 5) \
+                   .map(([b]) => `${plot.ariaLabel}: ${a.textContent} / ${b.textContent}`)); })",
+            );
+            assert_eq!(over, Value::Array(vec![]), "{window:?}");
             page.screenshot(&format!("open-{count}-{}", window[0]));
         }
     }

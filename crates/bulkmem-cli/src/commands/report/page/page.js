@@ -105,7 +105,7 @@
   }
   function placeAxis(spec) {
     const common = {
-      axisLabel: { color: colour("--faint"), hideOverlap: true, alignMinLabel: "left", alignMaxLabel: "right" },
+      axisLabel: { color: colour("--faint"), hideOverlap: true },
       axisLine: { lineStyle: { color: colour("--faint") } },
       nameTextStyle: { color: colour("--faint") },
       splitLine: { show: false },
@@ -116,7 +116,9 @@
     const places = spec.series.flatMap((series) => series.points.map((point) => point[0]));
     const [min, max] = [Math.min(...places), Math.max(...places)];
     if (spec.places.scale === "bytes") {
-      return { ...common, type: "log", logBase: 2, min, max, splitNumber: Math.ceil(Math.log2(max / min)) };
+      // A tick a power of the base, and room for about ten.
+      const logBase = 2 ** Math.max(1, Math.ceil(Math.log2(max / min) / 9.5));
+      return { ...common, type: "log", logBase, min, max };
     }
     return { ...common, type: "value", min, max };
   }
@@ -126,6 +128,9 @@
     const lines = spec.shape === "lines";
     const values = valueAxis(spec);
     const places = placeAxis(spec);
+    if (lines && spec.places.scale !== "named") {
+      Object.assign(places.axisLabel, { alignMinLabel: "left", alignMaxLabel: "right" });
+    }
     places.axisLabel.formatter = (value) => placeName(spec, Number(value));
     const text = { fontFamily: "system-ui, sans-serif", fontSize: narrow ? 11 : 12.5, color: colour("--ink") };
     const common = {
