@@ -1,5 +1,7 @@
 # bulkmem's random input and output beside fio's, on the same file. Sourced, never run.
 # shellcheck shell=bash
+# agreement.sh, which sources this, sets bulkmem, RUNS and scratch, and has say and middle.
+# shellcheck disable=SC2154
 
 # fio_iops ENGINE FILE BYTES BLOCK DIRECTION SECONDS: operations a second, as fio counts them. No latencies are kept
 # (gtod_reduce), nothing is written but the data (no scrambling, no sync), and every page was touched before the clock
@@ -10,55 +12,57 @@ fio_iops() {
     fio --name=agreement --filename="$2" --size="$3" --bs="$4" --rw="rand$5" --ioengine="$1" --iodepth=1 --thread \
         --time_based --runtime="$6" --ramp_time=1 --norandommap --gtod_reduce=1 --scramble_buffers=0 --invalidate=0 \
         --fallocate=none --overwrite=1 --output-format=terse --terse-version=3 2>/dev/null |
-        awk -F';' -v field="$field" '$1 == 3 { print $field; found = 1 } END { exit !found }'
+        awk -F';' -v field="$field" '$1 == 3 && $field > 0 { print $field; found = 1 } END { exit !found }'
 }
 
 # bulkmem_iops FILE BYTES BLOCK DIRECTION: the same of bulkmem, by memcpy in one thread.
 bulkmem_iops() {
-    "$TARGET_DIR/release/bulkmem" bench iops --target "$1" --working-set "$2" --overwrite --block "$3" --direction "$4" \
-        --threads 1 --method c_library --runs 3 --csv - 2>/dev/null |
+    "$bulkmem" bench iops --target "$1" --working-set "$2" --overwrite --block "$3" --direction "$4" \
+        --threads 1 --method c_library --peers none --runs 3 --csv - 2>/dev/null |
         awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "median") at = i }
                  $3 == "c_library" { print $at; found = 1 } END { exit !found }'
 }
 
-# median NUMBER…
-median() {
-    printf '%s\n' "$@" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
-}
-
 # fio_agreement FOLDER…: a Markdown table. In each folder a file is made, and removed; fio and bulkmem work on it in
 # turns. Of fio, the time that its engine `null` takes, which moves no data, is what an operation costs it besides the
-# copy. FIO_ROUNDS (5), FIO_BYTES (268435456) and FIO_SECONDS (2) may be set.
+# copy. FIO_BYTES (268435456) and FIO_SECONDS (2) may be set.
 fio_agreement() {
-    local rounds=${FIO_ROUNDS:-5} bytes=${FIO_BYTES:-268435456} seconds=${FIO_SECONDS:-2}
-    local folder file engine block direction round
-    command -v fio >/dev/null || install_packages fio || fail "fio is not installed (Debian: apt-get install fio)"
-    printf '| file | engine | block | | fio IOPS | bulkmem IOPS | ratio | fio ns | of that its own | the copy | bulkmem ns |\n'
-    printf '|---|---|---|---|---|---|---|---|---|---|---|\n'
+    local bytes=${FIO_BYTES:-268435456} seconds=${FIO_SECONDS:-2} folder engine block direction run
+    if ! command -v fio >/dev/null && ! install_packages fio >&2; then
+        missing "fio, to compare with (Debian: apt-get install fio)"
+        return 1
+    fi
+    printf '\n%s against bulkmem, %s runs each in turns, %s MiB, one thread; medians:\n\n' "$(fio --version)" "$RUNS" \
+        "$((bytes >> 20))"
+    echo '| file in | engine | block | | fio, IOPS | bulkmem, IOPS | ratio | fio, ns | its own share, ns | the copy, ns | bulkmem, ns |'
+    echo '|---|---|---|---|---|---|---|---|---|---|---|'
     for folder in "$@"; do
-        file=$(mktemp "$folder/bulkmem-agreement.XXXXXX") || fail "no file can be made in $folder"
-        # shellcheck disable=SC2064 # this file, whatever comes later
-        trap "rm -f '$file'" EXIT
-        head -c "$bytes" /dev/urandom >"$file" || fail "$folder has no room for $bytes bytes"
+        fio_file=$(mktemp "$folder/bulkmem-agreement.XXXXXX") || return
+        trap 'rm -rf "$scratch"; rm -f "$fio_file"' EXIT
+        head -c "$bytes" /dev/urandom >"$fio_file" || return
         # The engine libpmem takes files on DAX only.
         engine=libpmem
-        fio_iops libpmem "$file" "$bytes" 4096 read 1 >/dev/null || engine=mmap
+        fio_iops libpmem "$fio_file" "$bytes" 4096 read 1 >/dev/null || engine=mmap
         for block in 4096 65536 1048576; do
             for direction in read write; do
-                local fio=() own=() ours=()
-                for ((round = 0; round < rounds; round++)); do
-                    fio+=("$(fio_iops "$engine" "$file" "$bytes" "$block" "$direction" "$seconds")")
-                    ours+=("$(bulkmem_iops "$file" "$bytes" "$block" "$direction")")
-                    own+=("$(fio_iops null "$file" "$bytes" "$block" "$direction" "$seconds")")
+                say "fio's $engine and bulkmem: $folder, blocks of $block bytes, $direction"
+                : >"$scratch/fio"
+                : >"$scratch/null"
+                : >"$scratch/ours"
+                for ((run = 0; run < RUNS; run++)); do
+                    fio_iops "$engine" "$fio_file" "$bytes" "$block" "$direction" "$seconds" >>"$scratch/fio"
+                    bulkmem_iops "$fio_file" "$bytes" "$block" "$direction" >>"$scratch/ours"
+                    fio_iops null "$fio_file" "$bytes" "$block" "$direction" "$seconds" >>"$scratch/null"
                 done
                 awk -v folder="$folder" -v engine="$engine" -v block="$block" -v direction="$direction" \
-                    -v fio="$(median "${fio[@]}")" -v own="$(median "${own[@]}")" -v ours="$(median "${ours[@]}")" 'BEGIN {
-                        printf "| %s | %s | %d KiB | %s | %.0f | %.0f | %.2f | %.0f | %.0f | %.0f | %.0f |\n", folder, engine,
-                            block / 1024, direction, fio, ours, fio / ours, 1e9 / fio, 1e9 / own, 1e9 / fio - 1e9 / own,
-                            1e9 / ours
+                    -v fio="$(middle <"$scratch/fio")" -v own="$(middle <"$scratch/null")" \
+                    -v ours="$(middle <"$scratch/ours")" 'BEGIN {
+                        printf "| `%s` | %s | %d KiB | %s | %.0f | %.0f | %.2f | %.0f | %.0f | %.0f | %.0f |\n", folder,
+                            engine, block / 1024, direction, fio, ours, ours / fio, 1e9 / fio, 1e9 / own,
+                            1e9 / fio - 1e9 / own, 1e9 / ours
                     }'
             done
         done
-        rm -f "$file"
+        rm -f "$fio_file"
     done
 }

@@ -19,6 +19,14 @@ pub(super) fn groups<'r>(rows: &[&'r Row]) -> Vec<Group<'r>> {
     groups
 }
 
+/// The standard deviation, percent, and a mark where the row is doubtful: `±1.2% `, `±40.5%~`.
+pub(super) fn deviation(row: &Row) -> String {
+    format!("±{:.1}%{}", row.stats.pstdev_percent(), if row.doubts.is_empty() { ' ' } else { '~' })
+}
+
+/// What the marks in a table mean.
+pub(super) const MARKS: &str = "* the best, by median; ~ doubtful, as the notes say.";
+
 /// Whether nobody else in the group has a better median; reading and controls do not compete.
 pub(super) fn is_best(group: &Group<'_>, row: &Row) -> bool {
     let competes = |row: &Row| !matches!(row.subject.kind, Kind::Read | Kind::Control);

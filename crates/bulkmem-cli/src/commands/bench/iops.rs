@@ -7,7 +7,7 @@ use bulkmem_measure::suite::{Direction, IopsOptions, Measurement, Results, Row};
 use clap::{Args, ValueEnum};
 
 use super::common::{Common, MethodArgs, remarks};
-use super::groups::{Group, groups, is_best};
+use super::groups::{Group, MARKS, deviation, groups, is_best};
 use super::pivot::{digits, name};
 use super::target::TargetArgs;
 use crate::commands::Outcome;
@@ -102,8 +102,8 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
 pub(crate) fn view(found: &Results, width: usize) -> String {
     let rows: Vec<&Row> = found.of(Measurement::Iops).collect();
     let tables: String = groups(&rows).iter().map(|group| table(group, width)).collect();
-    let key = "IOPS: mean ± standard deviation; latencies in µs. * the best, by median.";
-    format!("{tables}{}\n{}", styled(FAINT, wrapped(key, "", width)), remarks(found, width))
+    let key = format!("IOPS: mean ± standard deviation; latencies in µs. {MARKS}");
+    format!("{tables}{}\n{}", styled(FAINT, wrapped(&key, "", width)), remarks(found, width))
 }
 
 fn table(group: &Group<'_>, width: usize) -> String {
@@ -129,7 +129,7 @@ fn table(group: &Group<'_>, width: usize) -> String {
             .chain(latencies.map(|(title, _)| Column::right(title))),
     );
     for row in group {
-        let iops = format!("{} ±{:.1}%", count(row.stats.mean), row.stats.pstdev_percent());
+        let iops = format!("{} {}", count(row.stats.mean), deviation(row));
         let gb_per_s = row.stats.median * place.chunk.unwrap_or_default() as f64 / 1e9;
         let latency = |key: &str| row.also.get(key).map_or("–".to_owned(), |ns| digits(ns / 1e3));
         let cells = [

@@ -4,7 +4,7 @@ use bulkmem_measure::suite::{Measurement, Pattern, PersistOptions, Results, Row}
 use clap::{Args, ValueEnum};
 
 use super::common::{Common, MethodArgs, remarks};
-use super::groups::{Group, groups, is_best};
+use super::groups::{Group, MARKS, deviation, groups, is_best};
 use super::pivot::{digits, name};
 use super::target::TargetArgs;
 use crate::commands::Outcome;
@@ -88,8 +88,9 @@ pub(super) fn run(args: &PersistArgs) -> Outcome {
 pub(crate) fn view(found: &Results, width: usize) -> String {
     let rows: Vec<&Row> = found.of(Measurement::Persist).collect();
     let tables: String = groups(&rows).iter().map(|group| table(group, width)).collect();
-    let key = "thr: mean ± standard deviation; lat: for each 8 bytes; a block: with its fence. * the best, by median.";
-    format!("{tables}{}\n{}", styled(FAINT, wrapped(key, "", width)), remarks(found, width))
+    let key =
+        format!("thr: mean ± standard deviation; lat: for each 8 bytes; a block: with its fence. {MARKS}");
+    format!("{tables}{}\n{}", styled(FAINT, wrapped(&key, "", width)), remarks(found, width))
 }
 
 fn table(group: &Group<'_>, width: usize) -> String {
@@ -122,7 +123,7 @@ fn table(group: &Group<'_>, width: usize) -> String {
         let mut cells = vec![
             name(row),
             row.place.width.map_or(String::new(), |width| width.to_string()),
-            format!("{} ±{:.1}%", digits(row.stats.mean), row.stats.pstdev_percent()),
+            format!("{} {}", digits(row.stats.mean), deviation(row)),
             if best { styled(GOOD, format!("{median}*")) } else { format!("{median} ") },
             ns("per_8_bytes_ns"),
         ];

@@ -116,6 +116,8 @@ pub(super) fn accesses<'p>(
     }
     let mut note = None;
     match (others, job.direction) {
+        // Who is asked for by name is no peer.
+        (Peers::None, _) if matches!(wanted, Wanted::Named(_)) => {}
         (Peers::None, _) => all.retain(|access| access.subject.kind != Kind::Peer),
         (Peers::All, Direction::Read) => {
             let itself = (Doer::Read, Operation::Copy);

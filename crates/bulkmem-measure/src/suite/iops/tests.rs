@@ -71,12 +71,13 @@ fn blocks_of_several_sizes() {
         directions: vec![Direction::Write],
         threads: vec![1],
         peers: Peers::None,
-        methods: Wanted::Named(vec!["portable".into()]),
+        methods: Wanted::Named(vec!["portable".into(), "c_library".into()]),
         ..small()
     };
     let rows = run(&options).unwrap().rows;
     let seen: Vec<_> = rows.iter().map(|row| (row.place.chunk.unwrap(), row.subject.name.as_str())).collect();
-    let expected = [64, 512, 64 << 10].map(|block| [(block, "policy"), (block, "portable")]);
+    let expected =
+        [64, 512, 64 << 10].map(|block| ["policy", "portable", "c_library"].map(|name| (block, name)));
     assert_eq!(seen, expected.concat());
 }
 
