@@ -34,7 +34,9 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
     let mut reuse = ReuseOptions { runs, ..ReuseOptions::default() };
     let mut fork = ForkOptions { runs, ..ForkOptions::default() };
     let mut iops = IopsOptions { runs, time: Duration::from_millis(200), ..IopsOptions::new() };
-    let mut pollution = PollutionOptions { runs, ..PollutionOptions::new(Operation::Clear) };
+    // These two tell their rows from a control, which takes five runs.
+    let mut pollution = PollutionOptions::new(Operation::Clear);
+    let corun = CorunOptions::new(Victim::Walk);
     if quick {
         vm.size = vm.size.min(256 * MIB);
         vm.page_sizes.truncate(1);
@@ -56,7 +58,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(vm),
         Box::new(persist),
         Box::new(pollution),
-        Box::new(CorunOptions { runs, ..CorunOptions::new(Victim::Walk) }),
+        Box::new(corun),
         Box::new(reuse),
         Box::new(fork),
         Box::new(iops),

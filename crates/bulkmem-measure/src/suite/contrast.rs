@@ -64,11 +64,24 @@ impl Contrast {
         })
     }
 
+    /// Whether both had samples enough to tell noise from anything: five at least.
+    pub fn enough(&self) -> bool {
+        self.enough
+    }
+
     /// Whether it is more than noise: the interval leaves out 0, and both had five samples at least.
     pub fn distinguishable(&self) -> bool {
         let [low, high] = self.interval;
         self.enough && (low > 0.0 || high < 0.0)
     }
+}
+
+/// What is said of a run whose samples are too few to tell anything from the control.
+pub(super) fn too_few(runs: usize) -> Option<String> {
+    let enough = ENOUGH as usize;
+    (runs < enough).then(|| {
+        format!("{runs} runs are too few to tell anything from the control: --runs {enough}, or more")
+    })
 }
 
 /// The control of that name in the place of a row.

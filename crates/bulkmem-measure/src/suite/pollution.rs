@@ -9,7 +9,7 @@ use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
 use super::buffer::{Buffer, Content, fits};
-use super::contrast::{Contrast, control_of};
+use super::contrast::{Contrast, control_of, too_few};
 use super::doer::{self, Doer, Wanted};
 use super::run::{Contender, Measure, Run, Sample};
 use super::units::{bytes, nanoseconds};
@@ -219,6 +219,9 @@ impl PollutionOptions {
 
     /// Who disturbs the neighbour least and most, and who not at all.
     fn conclude(&self, run: &mut Run<'_>, list: u64) {
+        if let Some(note) = too_few(self.runs) {
+            return run.note(note);
+        }
         let rows: Vec<&Row> = run.rows().filter(|row| row.place.list == Some(list)).collect();
         let Some(text) = conclusion(&rows) else { return };
         run.find(text);

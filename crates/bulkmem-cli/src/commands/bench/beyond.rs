@@ -34,6 +34,9 @@ impl<'r> Beyond<'r> {
         }
         let Some(contrast) = self.contrast(row) else { return "– ".to_owned() };
         let [low, high] = contrast.interval;
+        if !contrast.enough() {
+            return "too few runs to tell ".to_owned();
+        }
         let text = if contrast.distinguishable() {
             format!("{} ({} to {})", number(contrast.by), number(low), number(high))
         } else {

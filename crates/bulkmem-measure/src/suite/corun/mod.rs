@@ -15,7 +15,7 @@ use self::background::{Background, Work};
 use self::cpus::Placement;
 use self::victim::{Took, Walker};
 use super::buffer::{Buffer, Content, fits};
-use super::contrast::{Contrast, control_of};
+use super::contrast::{Contrast, control_of, too_few};
 use super::doer::{self, Doer, Wanted};
 use super::run::{LongContender, Measure, Run, Sample};
 use super::{Measurement, Metric, PageSize, Peers, Place, Row, Subject};
@@ -154,7 +154,10 @@ impl Measure for CorunOptions {
             run.take_long_turns(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut contenders)?;
             let rows: Vec<&Row> = run.rows().filter(|row| row.place.rate == Some(rate)).collect();
             let (text, notes) = (self.conclusion(&rows), shortfalls(&rows));
-            text.into_iter().for_each(|text| run.find(text));
+            match too_few(self.runs) {
+                Some(note) => run.note(note),
+                None => text.into_iter().for_each(|text| run.find(text)),
+            }
             notes.into_iter().for_each(|note| run.note(note));
         }
         Ok(())
