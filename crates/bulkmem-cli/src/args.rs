@@ -268,8 +268,8 @@ pub(crate) struct ReproduceArgs {
 /// Write a report: measurements and profiles as charts, tables and sentences
 ///
 /// Files are results (`bulkmem bench … --output FILE`) and profiles, of one machine or of several, which are laid side
-/// by side. Of figures that several files have of one machine, those of the last file count. Without files it reports
-/// on the profile that serves.
+/// by side. Of figures that several files have of one machine, those of the last file count. The profile that serves here is
+/// added to results of this machine; without files it is all that is reported on.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Formats:

@@ -64,6 +64,16 @@ impl Input {
         Ok(Input { name, text, document })
     }
 
+    /// Whether it holds a profile.
+    pub(super) fn is_profile(&self) -> bool {
+        matches!(self.document, Document::Profile(_))
+    }
+
+    /// Whether both are about one machine, with one kernel.
+    pub(super) fn same_machine(&self, other: &Input) -> bool {
+        self.machine() == other.machine()
+    }
+
     fn machine(&self) -> (&CpuIdentity, &str, [u64; 3]) {
         match &self.document {
             Document::Results(found) => {

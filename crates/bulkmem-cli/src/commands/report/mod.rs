@@ -66,12 +66,24 @@ fn default_output(args: &ReportArgs) -> PathBuf {
     PathBuf::from(format!("bulkmem-report{chart}.{extension}"))
 }
 
-/// The files that were named; where none was, the profile that serves.
+/// The files that were named, and the profile that serves where they are about this machine and no profile is among
+/// them; where none was named, that profile.
 fn inputs(args: &ReportArgs) -> Result<Vec<Input>, Failure> {
-    if !args.files.is_empty() {
-        return args.files.iter().map(|path| Input::load(path)).collect();
+    let mut inputs =
+        args.files.iter().map(|path| Input::load(path)).collect::<Result<Vec<Input>, Failure>>()?;
+    if inputs.iter().any(Input::is_profile) {
+        return Ok(inputs);
     }
     let served = Served::load()?;
+    if !inputs.is_empty() {
+        if let Some((path, _)) = &served.profile {
+            let profile = Input::load(path)?;
+            if inputs.iter().any(|input| input.same_machine(&profile)) {
+                inputs.push(profile);
+            }
+        }
+        return Ok(inputs);
+    }
     let Some((path, _)) = &served.profile else {
         return Err(Failure::new("there is no profile of this machine to report on").help(
             "run `bulkmem calibrate` first, or name files that `bulkmem bench … --output FILE` wrote; `bulkmem info` \
