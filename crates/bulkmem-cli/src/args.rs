@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::commands::BenchCommand;
+use crate::commands::{BenchCommand, CompareArgs, SchemaArgs};
 use crate::names::names;
 use crate::sizes::{size, sizes};
 
@@ -31,6 +31,7 @@ Exit codes:
   0    done
   1    failed; stderr says why, and what can be done about it
   2    the arguments, or the variables above, make no sense
+  3    `compare` found rows that became worse
   130  interrupted; what was finished by then has been kept";
 
 /// Clears, fills, copies and persists large memory at the limit of the machine, by measuring it
@@ -55,6 +56,9 @@ pub(crate) enum Command {
     // And these two.
     Reproduce(ReproduceArgs),
     Report(ReportArgs),
+    // And these two.
+    Compare(CompareArgs),
+    Schema(SchemaArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
     /// Print the manual page, or write those of all commands to a directory

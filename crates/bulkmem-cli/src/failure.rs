@@ -16,6 +16,8 @@ pub(crate) enum Exit {
     Done,
     /// Interrupted; what was finished by then was kept.
     Interrupted,
+    /// What was compared became worse.
+    Regressed,
 }
 
 impl From<Exit> for ExitCode {
@@ -23,6 +25,7 @@ impl From<Exit> for ExitCode {
         ExitCode::from(match exit {
             Exit::Done => 0,
             Exit::Interrupted => INTERRUPTED,
+            Exit::Regressed => REGRESSED,
         })
     }
 }
@@ -31,6 +34,7 @@ impl From<Exit> for ExitCode {
 pub(crate) const INTERRUPTED: u8 = 130;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
+const REGRESSED: u8 = 3;
 
 /// Why a command failed, and what the user can do about it.
 #[derive(Debug)]

@@ -1,8 +1,12 @@
-//! Questions to the measurements of a profile.
+//! Questions to the measurements of a profile, and what people call what was measured.
 
 use bulkmem::method::{Parameters, c_library};
 use bulkmem::policy::{Condition, Cost, Figure, Profile, Rule};
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::Kind;
+use bulkmem_measure::suite::{Key, Place, Subject};
+
+use crate::output::exact_size;
 
 /// The measurements of one operation, of one cost, under one condition.
 #[derive(Clone, Debug)]
@@ -133,4 +137,34 @@ pub(crate) fn describe_parameters(parameters: &Parameters) -> String {
         Some(format!("{name}={value}"))
     });
     set.collect::<Vec<_>>().join(" ")
+}
+
+/// What a subject is called in tables.
+pub(crate) fn subject(subject: &Subject) -> String {
+    match subject.kind {
+        Kind::Policy => subject.name.replacen("policy", "the policy's choice", 1),
+        Kind::Read => "(reading)".to_owned(),
+        Kind::Control => format!("({})", subject.name),
+        Kind::Kernel => format!("kernel: {}", subject.name),
+        Kind::Method | Kind::Peer => name_with(&subject.name, &subject.parameters),
+    }
+}
+
+/// The value of a place's key, for people; empty where it is not set.
+pub(crate) fn place_value(place: &Place, key: Key) -> String {
+    let text = place.get(key).unwrap_or_default();
+    match text.parse() {
+        Ok(bytes) if key.is_bytes() => exact_size(bytes),
+        _ => text,
+    }
+}
+
+/// A number to three digits.
+pub(crate) fn digits(number: f64) -> String {
+    match number.abs() {
+        size if !size.is_finite() => "–".to_owned(),
+        size if size >= 99.95 => format!("{number:.0}"),
+        size if size >= 9.995 => format!("{number:.1}"),
+        _ => format!("{number:.2}"),
+    }
 }

@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use bulkmem_measure::suite::{Key, Results};
+use bulkmem_measure::Counts;
+use bulkmem_measure::suite::{Key, Results, Row};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -24,7 +25,6 @@ struct Head {
 /// # Errors
 /// Where it cannot be read or is larger than 256 MiB, is damaged (with line and column), holds something else, or
 /// was written in a version of the format that this one does not know. All name the file and the remedy.
-#[allow(dead_code, reason = "comparisons, which read results only, come next")]
 pub(crate) fn load(path: &Path) -> Result<Results, Failure> {
     understand(path, &read(path)?)
 }
@@ -155,27 +155,50 @@ pub(crate) fn csv(found: &Results) -> io::Result<String> {
     let mut also: Vec<&str> = found.rows.iter().flat_map(|row| row.also.keys()).map(String::as_str).collect();
     also.sort_unstable();
     also.dedup();
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let fixed = ["measurement", "kind", "name", "parameters"];
+    let counted = |name: &&str| found.rows.iter().any(|row| count(row, name).is_some());
+    let counts: Vec<&str> = Counts::NAMES.into_iter().filter(counted).collect();
     let figures =
         ["metric", "median", "mean", "pstdev", "min", "max", "interval_low", "interval_high", "samples"];
-    let names = keys.iter().map(|key| key.name());
-    writer.write_record(fixed.into_iter().chain(names).chain(figures).chain(also.iter().copied()))?;
-    for row in &found.rows {
+    let head = ["measurement", "kind", "name", "parameters"].into_iter();
+    let head = head.chain(keys.iter().map(|key| key.name())).chain(figures).chain(["chosen", "doubts"]);
+    let head = head.chain(counts.iter().copied()).chain(also.iter().copied()).map(str::to_owned).collect();
+    let lines = found.rows.iter().map(|row| {
         let stats = &row.stats;
-        let subject = [
+        let mut cells = vec![
             row.measurement.to_string(),
             word(&row.subject.kind)?,
             row.subject.name.clone(),
             crate::figures::describe_parameters(&row.subject.parameters),
         ];
+        cells.extend(keys.iter().map(|key| row.place.get(*key).unwrap_or_default()));
+        cells.push(word(&row.metric)?);
         let [low, high] = stats.interval;
-        let numbers = [stats.median, stats.mean, stats.pstdev, stats.min, stats.max, low, high]
-            .map(|it| it.to_string());
-        let places = keys.iter().map(|key| row.place.get(*key).unwrap_or_default());
-        let others = also.iter().map(|name| row.also.get(*name).map(f64::to_string).unwrap_or_default());
-        let cells = subject.into_iter().chain(places).chain([word(&row.metric)?]).chain(numbers);
-        writer.write_record(cells.chain([row.samples.len().to_string()]).chain(others))?;
+        let numbers = [stats.median, stats.mean, stats.pstdev, stats.min, stats.max, low, high];
+        cells.extend(numbers.map(|it| it.to_string()));
+        cells.push(row.samples.len().to_string());
+        cells.push(row.chosen.clone().unwrap_or_default());
+        cells.push(row.doubts.iter().map(word).collect::<io::Result<Vec<String>>>()?.join(" "));
+        let optional = |number: Option<f64>| number.map(|it| it.to_string()).unwrap_or_default();
+        cells.extend(counts.iter().map(|name| optional(count(row, name))));
+        cells.extend(also.iter().map(|name| optional(row.also.get(*name).copied())));
+        Ok(cells)
+    });
+    table(head, lines)
+}
+
+fn count(row: &Row, name: &str) -> Option<f64> {
+    row.counters.as_ref()?.get(name)
+}
+
+/// Lines of comma-separated values below a line of names.
+pub(crate) fn table(
+    head: Vec<String>,
+    lines: impl Iterator<Item = io::Result<Vec<String>>>,
+) -> io::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(head)?;
+    for line in lines {
+        writer.write_record(line?)?;
     }
     let bytes = writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
     String::from_utf8(bytes).map_err(io::Error::other)

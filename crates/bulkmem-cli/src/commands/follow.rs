@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use bulkmem::policy::Policy;
 use bulkmem_measure::MeasureError;
-use bulkmem_measure::suite::{Measure, Results, Watch, measure};
+use bulkmem_measure::suite::{Measure, Results, Watch, measure, measure_counting};
 
 use super::{Outcome, measure_failure, nothing_measured};
 use crate::failure::{Exit, Failure};
@@ -15,6 +16,32 @@ use crate::{interrupt, results};
 /// Measures, saving to the files named (- is no file) as it goes, then shows what was found; also where it was
 /// interrupted.
 pub(super) fn follow(
+    name: &'static str,
+    measurements: &[&dyn Measure],
+    json: Option<&Path>,
+    csv: Option<&Path>,
+    show: impl FnOnce(&Results) -> Result<(), Failure>,
+) -> Outcome {
+    follow_with(measure, name, measurements, json, csv, show)
+}
+
+/// The same, with what the hardware counts.
+pub(super) fn follow_counting(
+    name: &'static str,
+    measurements: &[&dyn Measure],
+    json: Option<&Path>,
+    csv: Option<&Path>,
+    show: impl FnOnce(&Results) -> Result<(), Failure>,
+) -> Outcome {
+    follow_with(measure_counting, name, measurements, json, csv, show)
+}
+
+/// What measures.
+type Measuring =
+    for<'a> fn(&[&dyn Measure], &'a Policy, Vec<String>, Watch<'a>) -> Result<Results, MeasureError>;
+
+fn follow_with(
+    measure: Measuring,
     name: &'static str,
     measurements: &[&dyn Measure],
     json: Option<&Path>,

@@ -3,6 +3,7 @@
 mod bench;
 mod calibrate;
 mod choices;
+mod compare;
 mod completions;
 mod explain;
 mod follow;
@@ -11,6 +12,7 @@ mod man;
 mod methods;
 mod report;
 mod reproduce;
+mod schema;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,6 +23,8 @@ use crate::failure::{Exit, Failure};
 use crate::output;
 
 pub(crate) use bench::BenchCommand;
+pub(crate) use compare::CompareArgs;
+pub(crate) use schema::SchemaArgs;
 
 /// How a command ends.
 type Outcome = Result<Exit, Failure>;
@@ -35,6 +39,8 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Methods(args) => methods::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

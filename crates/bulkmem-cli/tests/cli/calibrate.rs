@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use bulkmem::policy::Profile;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::home::{Home, assert_fits, keys};
+use crate::home::{Home, assert_fits, keys, limit_file_size};
 
 /// Enough to choose something, in little time.
 const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
@@ -163,17 +162,7 @@ fn a_limit_on_file_sizes_is_found_out_before_measuring() {
     let home = Home::new();
     let mut command = home.spawnable();
     command.args(LONG);
-    let limit = || {
-        let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
-        // SAFETY: `limit` is a valid rlimit; both calls are async-signal-safe, as is needed between fork and exec.
-        let done = unsafe {
-            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            libc::setrlimit(libc::RLIMIT_FSIZE, &limit)
-        };
-        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-    };
-    // SAFETY: the closure only makes async-signal-safe calls and allocates nothing.
-    unsafe { command.pre_exec(limit) };
+    limit_file_size(&mut command, 4096);
     assert_refused_at_once(&mut command, "File too large");
     assert!(!home.profile().exists());
 }

@@ -1,5 +1,6 @@
 //! A home directory of its own for each test, so that nothing of the user's is read or touched.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
@@ -87,6 +88,21 @@ impl Home {
 }
 
 const UNSET: [&str; 5] = ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "NO_COLOR", "CLICOLOR_FORCE"];
+
+/// Keeps a command from writing larger files.
+pub(crate) fn limit_file_size(command: &mut std::process::Command, bytes: u64) {
+    let limit = move || {
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        // SAFETY: `limit` is a valid rlimit; both calls are async-signal-safe, as is needed between fork and exec.
+        let done = unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit)
+        };
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure only makes async-signal-safe calls and allocates nothing.
+    unsafe { command.pre_exec(limit) };
+}
 
 /// The keys of an object, sorted.
 pub(crate) fn keys(value: &Value) -> Vec<&str> {

@@ -78,12 +78,31 @@ fn what_is_no_number_has_no_statistics() {
 fn welch_agrees_with_a_published_example() {
     let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
     let two = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
-    assert!((welch(&one, &two) - 0.079_39).abs() < 1e-5, "{}", welch(&one, &two));
-    assert_eq!(welch(&one, &one), 1.0);
-    assert_eq!(
-        (welch(&[1.0], &two), welch(&[2.0; 5], &[2.0; 5]), welch(&[2.0; 5], &[3.0; 5])),
-        (1.0, 1.0, 0.0)
-    );
+    assert!((welch(&one, &two, 0.0) - 0.079_39).abs() < 1e-5, "{}", welch(&one, &two, 0.0));
+    assert_eq!(welch(&one, &one, 0.0), 1.0);
+    let same = |b: f64| welch(&[2.0; 5], &[b; 5], 0.2);
+    assert_eq!((welch(&[1.0], &two, 0.0), same(2.0), same(3.0)), (1.0, 1.0, 0.0));
+    assert_eq!(welch(&[1.0, 2.0, 3.0], &[7.0, 8.0, 9.0], 0.4), 1.0, "nothing is left of them");
+}
+
+/// A bad sample on either side hides a difference from means, not from trimmed ones.
+#[test]
+fn trimming_sees_past_single_samples() {
+    let old = [10.0, 10.1, 9.9, 10.05, 9.95, 10.02, 9.98, 2.0];
+    let new = [8.0, 8.1, 7.9, 8.05, 7.95, 8.02, 7.98, 30.0];
+    assert!(welch(&old, &new, 0.0) > 0.3 && welch(&old, &new, 0.2) < 1e-4);
+}
+
+/// Of five samples each, with and without bad ones among them, chance is seldom taken for a difference.
+#[test]
+fn trimming_finds_no_difference_where_there_is_none() {
+    let mut random = fastrand::Rng::with_seed(12);
+    let mut samples = || {
+        let mut sample = || 100.0 + random.f64() + random.f64() - if random.f64() < 0.1 { 50.0 } else { 0.0 };
+        (0..5).map(|_| sample()).collect::<Vec<f64>>()
+    };
+    let seen = (0..1000).filter(|_| welch(&samples(), &samples(), 0.2) < 0.05).count();
+    assert!(seen < 90, "{seen} of 1000 at 5 %");
 }
 
 /// The values of the example in Benjamini and Hochberg's paper (section 3.2: 15 tests, 4 of them significant at 5 %).
@@ -164,8 +183,8 @@ proptest! {
         let [low, high] = ratio_interval(&a, &b);
         let ratio = median(&a) / median(&b);
         prop_assert!(low <= ratio * (1.0 + 1e-9) && ratio <= high * (1.0 + 1e-9), "{low} {ratio} {high}");
-        let p = welch(&a, &b);
-        prop_assert!((0.0..=1.0 + 1e-12).contains(&p) && (p - welch(&b, &a)).abs() < 1e-9);
+        let p = welch(&a, &b, 0.2);
+        prop_assert!((0.0..=1.0 + 1e-12).contains(&p) && (p - welch(&b, &a, 0.2)).abs() < 1e-9);
     }
 
     #[test]

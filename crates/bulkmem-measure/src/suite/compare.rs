@@ -11,6 +11,8 @@ use crate::{Evidence, Kind};
 
 /// Of the rows called better or worse, at most this share is so by chance.
 pub const CHANCE: f64 = 0.05;
+/// The share of samples on either side that tests for a difference leave out.
+const TRIM: f64 = 0.2;
 
 /// How to compare.
 #[derive(Clone, Debug)]
@@ -170,10 +172,10 @@ fn change(id: Identity, old: &Row, new: &Row) -> Change {
             (&old.samples, &new.samples)
         };
         let logarithms = |row: &Row| row.samples.iter().map(|it| it.ln()).collect::<Vec<f64>>();
-        (ratio_interval(better, worse), welch(&logarithms(old), &logarithms(new)))
+        (ratio_interval(better, worse), welch(&logarithms(old), &logarithms(new), TRIM))
     } else {
         let drawn = bootstrap(&[&old.samples, &new.samples], |drawn| median(&drawn[1]) - median(&drawn[0]));
-        (drawn, welch(&old.samples, &new.samples))
+        (drawn, welch(&old.samples, &new.samples, TRIM))
     };
     Change {
         times: ratio.then(|| id.metric.times_as_good(new_side.median, old_side.median)),

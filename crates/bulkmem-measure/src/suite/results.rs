@@ -194,9 +194,11 @@ pub struct Finding {
 /// What a run found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
-    /// [`Results::FORMAT`].
+    /// Always `bulkmem-results`.
+    #[schemars(extend("const" = "bulkmem-results"))]
     pub format: String,
-    /// [`Results::VERSION`].
+    /// The version of the format.
+    #[schemars(extend("const" = 1))]
     pub version: u32,
     /// Where, when and with what.
     pub evidence: Evidence,

@@ -384,9 +384,18 @@ impl<'a> Run<'a> {
             }
         }
         let mut rows = Vec::new();
-        for (contender, samples) in contenders.iter_mut().zip(samples) {
+        for (contender, mut samples) in contenders.iter_mut().zip(samples) {
             let counts = if outcome.is_ok() { self.count(contender, &mut take)? } else { None };
             let Entrant { subject, place, .. } = contender;
+            let taken = samples.len();
+            samples.retain(|sample| sample.value.is_finite());
+            if samples.len() < taken {
+                let name = &subject.name;
+                self.note(format!(
+                    "{}: {what}: figures of {name} that are no numbers are left out",
+                    self.measurement
+                ));
+            }
             let row = row(self.measurement, subject.clone(), place.clone(), metric, samples, counts);
             let chosen = self.choices.iter().find(|(who, at, _)| who == subject && at == place);
             rows.extend(row.map(|row| Row { chosen: chosen.map(|(.., choice)| choice.to_string()), ..row }));
@@ -446,7 +455,8 @@ fn row(
 ) -> Option<Row> {
     let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
     let mut seen: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
-    for (name, value) in samples.iter().flat_map(|sample| &sample.also) {
+    let also = samples.iter().flat_map(|sample| &sample.also).filter(|(_, value)| value.is_finite());
+    for (name, value) in also {
         seen.entry(name).or_default().push(*value);
     }
     Some(Row {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use bulkmem_measure::suite::{Measure, Peers, Results, Wanted};
 use clap::Args;
 
+use super::counted;
 use crate::commands::Outcome;
-use crate::commands::follow::{follow, is_stdout};
+use crate::commands::follow::{follow, follow_counting, is_stdout};
 use crate::names::names;
 use crate::{output, results};
 
@@ -19,7 +20,10 @@ pub(crate) struct Common {
     /// The C library, libpmem, the kernel and reading beside the methods
     #[arg(long, value_name = "WHO", value_enum, default_value = "all")]
     pub(crate) peers: PeersArg,
-    /// Print JSON
+    /// Count cycles, instructions, loads, misses and stores as well, in four more runs of each
+    #[arg(long)]
+    pub(crate) counters: bool,
+    /// Print JSON; `bulkmem schema results` describes it
     #[arg(long)]
     pub(crate) json: bool,
     /// Write the rows to this file as comma-separated values too; - is stdout
@@ -68,16 +72,25 @@ impl Common {
         view: impl Fn(&Results, usize) -> String,
     ) -> Outcome {
         let csv = self.csv.as_deref();
-        follow("bench", measurements, self.output.as_deref(), csv, |found| {
+        let show = |found: &Results| {
             if self.json {
                 output::print_raw(results::json(found)?.as_bytes())?;
             } else if csv.is_some_and(is_stdout) {
                 output::print_raw(results::csv(found)?.as_bytes())?;
             } else {
                 output::print(&view(found, output::width()))?;
+                if self.counters {
+                    output::print(&counted::text(found, output::width()))?;
+                }
             }
             Ok(())
-        })
+        };
+        let json = self.output.as_deref();
+        if self.counters {
+            follow_counting("bench", measurements, json, csv, show)
+        } else {
+            follow("bench", measurements, json, csv, show)
+        }
     }
 }
 

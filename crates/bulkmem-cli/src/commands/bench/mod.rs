@@ -6,6 +6,7 @@ mod choice;
 mod chunks;
 mod common;
 mod corun;
+mod counted;
 mod fork;
 mod groups;
 mod iops;

@@ -6,11 +6,11 @@ mod grid;
 
 use std::fmt::Write as _;
 
-use bulkmem_measure::Kind;
 use bulkmem_measure::suite::{Key, Row};
 
-use crate::figures::name_with;
-use crate::output::{FAINT, HEADING, exact_size, styled, wrapped};
+use crate::figures;
+pub(crate) use crate::figures::digits;
+use crate::output::{FAINT, HEADING, styled, wrapped};
 use grid::Grid;
 
 /// How to lay rows out.
@@ -59,7 +59,7 @@ impl<'a> Pivot<'a> {
         let place = |row: &Row| apart.iter().map(|key| row.place.get(*key)).collect::<Vec<_>>();
         let mut seen = Vec::new();
         let mut text = String::new();
-        let (mut marked, mut compared) = (false, false);
+        let (mut marked, mut compared, mut doubtful) = (false, false, false);
         for row in rows {
             let here = (place(row), row.metric, row.measurement);
             if seen.contains(&here) {
@@ -72,6 +72,7 @@ impl<'a> Pivot<'a> {
             text += &format!("{}\n{}\n", styled(HEADING, heading), grid.text(width));
             marked |= grid.has_marks();
             compared |= grid.has_baseline();
+            doubtful |= grid.has_doubts();
             seen.push(here);
         }
         let mut notes = Vec::new();
@@ -83,6 +84,9 @@ impl<'a> Pivot<'a> {
         }
         if let Some(baseline) = self.baseline.filter(|_| compared) {
             notes.push(format!("Speed-ups are by medians, against {baseline}."));
+        }
+        if doubtful {
+            notes.push("~ doubtful: the notes say why.".to_owned());
         }
         if !notes.is_empty() {
             _ = writeln!(text, "{}", styled(FAINT, wrapped(&notes.join(" "), "", width)));
@@ -109,32 +113,12 @@ fn runs(count: usize) -> String {
 
 /// What a row's subject is called.
 pub(super) fn name(row: &Row) -> String {
-    match row.subject.kind {
-        Kind::Policy => row.subject.name.replacen("policy", "the policy's choice", 1),
-        Kind::Read => "(reading)".to_owned(),
-        Kind::Control => format!("({})", row.subject.name),
-        Kind::Kernel => format!("kernel: {}", row.subject.name),
-        Kind::Method | Kind::Peer => name_with(&row.subject.name, &row.subject.parameters),
-    }
+    figures::subject(&row.subject)
 }
 
 /// The value of a key, for people.
 pub(super) fn value(row: &Row, key: Key) -> String {
-    let text = row.place.get(key).unwrap_or_default();
-    match text.parse() {
-        Ok(bytes) if key.is_bytes() => exact_size(bytes),
-        _ => text,
-    }
-}
-
-/// A number to three digits.
-pub(crate) fn digits(number: f64) -> String {
-    match number.abs() {
-        size if !size.is_finite() => "–".to_owned(),
-        size if size >= 99.95 => format!("{number:.0}"),
-        size if size >= 9.995 => format!("{number:.1}"),
-        _ => format!("{number:.2}"),
-    }
+    figures::place_value(&row.place, key)
 }
 
 #[cfg(test)]

@@ -52,7 +52,10 @@ impl<'a> Grid<'a> {
         let deviation = self.rows.iter().map(|row| deviation(row).chars().count()).max().unwrap_or_default();
         let cell = |row: &Row| match self.pivot.cell {
             Some(cell) => cell(row),
-            None => format!("{} ±{:>deviation$}", digits(row.stats.mean), self::deviation(row)),
+            None => {
+                let doubtful = if row.doubts.is_empty() { ' ' } else { '~' };
+                format!("{}{doubtful}±{:>deviation$}", digits(row.stats.mean), self::deviation(row))
+            }
         };
         let marked = |row: &Row| {
             let best = self.best(&value(row, self.pivot.key)).is_some_and(|best| std::ptr::eq(best, row));
@@ -76,6 +79,11 @@ impl<'a> Grid<'a> {
             text += &format!("{}\n", styled(FAINT, wrapped(&line, "", width)));
         }
         text
+    }
+
+    /// Whether anything is marked as doubtful.
+    pub(super) fn has_doubts(&self) -> bool {
+        self.pivot.cell.is_none() && self.rows.iter().any(|row| !row.doubts.is_empty())
     }
 
     /// Whether anything is marked as the best.

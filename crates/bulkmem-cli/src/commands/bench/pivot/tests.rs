@@ -1,9 +1,11 @@
 use bulkmem::Operation;
 use bulkmem::method::Parameters;
+use bulkmem_measure::Kind;
 use bulkmem_measure::stats::Stats;
 use bulkmem_measure::suite::{Measurement, Metric, Place, Subject};
 
 use super::*;
+use crate::output::exact_size;
 
 const SIZES: [u64; 3] = [16 << 20, 128 << 20, 1 << 30];
 
@@ -153,4 +155,16 @@ fn subjects_of_one_name_keep_their_parameters() {
     assert!(text.contains("write_prefetch_avx512[write_distance=4096]"), "{text}");
     assert!(text.contains("write_prefetch_avx512[write_distance=8192]"), "{text}");
     assert!(!text.contains("With parameters"), "{text}");
+}
+
+#[test]
+fn doubtful_figures_are_marked_and_the_mark_is_explained() {
+    let mut rows = rows(&SIZES);
+    let plain = text(Pivot::across(Key::Size), &rows, 80);
+    assert!(!plain.contains('~'), "{plain}");
+    rows[1].doubts.push(bulkmem_measure::suite::Doubt::Noise);
+    let marked = text(Pivot::across(Key::Size), &rows, 80);
+    assert_eq!(line(&marked, "c_library").matches("~±").count(), 1, "{marked}");
+    assert!(marked.contains("~ doubtful: the notes say why."), "{marked}");
+    assert_eq!(marked.replace("~±", " ±").lines().nth(2), plain.lines().nth(2), "nothing moves");
 }
