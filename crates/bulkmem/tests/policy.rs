@@ -53,6 +53,7 @@ fn machines() -> impl Strategy<Value = Machine> {
             page_size: 4096,
             huge_page_sizes: Vec::new(),
             transparent_huge_pages: None,
+            hypervisor: None,
         },
     )
 }

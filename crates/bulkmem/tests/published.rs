@@ -162,6 +162,7 @@ fn machine(cpu: CpuIdentity, llc: u64) -> Machine {
         page_size: 4096,
         huge_page_sizes: Vec::new(),
         transparent_huge_pages: None,
+        hypervisor: None,
     }
 }
 
