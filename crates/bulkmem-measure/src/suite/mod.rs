@@ -2,7 +2,7 @@
 //! peers.
 //!
 //! A measurement is a struct of options that implements [`Measure`]. It builds contenders and hands them, group by
-//! group, to [`Run::take_turns`], which samples them in turns, computes the statistics, looks for noise, and saves
+//! group, to `Run::take_turns`, which samples them in turns, computes the statistics, looks for noise, and saves
 //! what there is by then. All that is found ends up as rows of one kind ([`Row`]), so that tables, reports,
 //! comparisons and files need to know only that kind.
 //!

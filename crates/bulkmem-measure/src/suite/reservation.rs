@@ -109,14 +109,31 @@ impl Pool {
         if missing == 0 {
             return Ok(None);
         }
-        let mut guardian = guardian(&self.folder, missing, Stdio::piped())
+        let (reservation, got) = self.hold(missing)?;
+        self.judge(reservation, got, needed, missing).map(Some)
+    }
+
+    /// Has a guardian reserve pages; how many it got, where it said so.
+    fn hold(&self, pages: u64) -> Result<(Reservation, Option<u64>), MeasureError> {
+        let mut guardian = guardian(&self.folder, pages, Stdio::piped())
             .map_err(|source| MeasureError::System { doing: "start sh, which guards huge pages", source })?;
         let pipe = guardian.stdin.take();
         let answer = guardian.stdout.take().map(got);
         // From here on dropping it gives back.
         let reservation = Reservation { guardian, pipe };
-        match answer.and_then(Result::ok) {
-            Some(got) if got >= missing => Ok(Some(reservation)),
+        Ok((reservation, answer.and_then(Result::ok)))
+    }
+
+    /// Keeps what is enough, and gives back what is not.
+    fn judge(
+        &self,
+        reservation: Reservation,
+        got: Option<u64>,
+        needed: u64,
+        missing: u64,
+    ) -> Result<Reservation, MeasureError> {
+        match got {
+            Some(got) if got >= missing => Ok(reservation),
             Some(got) => {
                 let why = format!(
                     "the kernel found {got} of the {missing} that are missing, as memory is taken or in fragments; they \
