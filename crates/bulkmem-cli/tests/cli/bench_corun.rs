@@ -24,7 +24,7 @@ const SHORT: [&str; 14] = [
     "--method",
     "portable",
     "--runs",
-    "2",
+    "5",
 ];
 
 #[test]
@@ -63,7 +63,8 @@ fn a_command_runs_beside_each_and_beside_the_controls() {
 fn a_walk_of_our_own_stands_in_for_a_command() {
     let one = ["--runs", "1", "--rate", "0.1", "--builtin", "--same-cpu"];
     let text = Home::new().text(&[&SHORT[..2], &SHORT[4..12], &one].concat(), 80);
-    assert!(text.contains("\nportable ") && text.contains("the walk"), "{text}");
+    assert!(text.contains("\nportable ") && text.contains("too few runs to tell"), "{text}");
+    assert!(text.contains("1 runs are too few to tell anything from the control: --runs 5"), "{text}");
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn bad_arguments_name_cause_and_remedy() {
 #[test]
 fn an_interrupt_ends_the_command_and_keeps_what_was_measured() {
     let home = Home::new();
-    let script = "echo >> runs; test $(wc -l < runs) -lt 12 && exit; sleep 60 & echo $! > started; wait";
+    let script = "echo >> runs; test $(wc -l < runs) -lt 24 && exit; sleep 60 & echo $! > started; wait";
     let mut child = home
         .spawnable()
         .args(SHORT)
@@ -121,7 +122,7 @@ fn an_interrupt_ends_the_command_and_keeps_what_was_measured() {
     let found: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(home.path().join("found.json")).unwrap()).unwrap();
     assert_eq!(found["complete"], false);
-    // Of the first rate, whose 3 rounds of 4 had one run to go.
+    // Of the first rate, whose 6 rounds of 4 had one run to go.
     assert_eq!(found["rows"].as_array().unwrap().len(), 4);
     let id = fs::read_to_string(started).unwrap();
     let state = || fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap_or_default();

@@ -36,7 +36,7 @@ fn walks_stand_beside_their_controls_for_each_list() {
             ("\nportable ", 2),
             ("\nthe policy's choice, stream ", 2),
             ("\n(same time, no memory) ", 2),
-            ("the control \n", 2 * usize::from(columns == 80)),
+            ("the control ", 2),
             ("\n(nothing in between) ", 2),
             ("\nA list of ", 2),
         ] {

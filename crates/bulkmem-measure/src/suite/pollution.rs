@@ -401,7 +401,7 @@ mod tests {
             page_size: "4K".parse().unwrap(),
             walks: Some(2),
             methods: Wanted::All,
-            runs: 2,
+            runs: 5,
             ..PollutionOptions::new(operation)
         }
     }
@@ -427,7 +427,7 @@ mod tests {
                     );
                 }
                 for row in rows {
-                    assert_eq!((row.samples.len(), row.metric), (2, Metric::Growth));
+                    assert_eq!((row.samples.len(), row.metric), (5, Metric::Growth));
                     for name in ["before_ns", "after_ns", "control_ns"] {
                         assert!(row.also[name] > 0.0, "{name} of {}", row.subject.name);
                     }

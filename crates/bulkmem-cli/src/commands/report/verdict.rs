@@ -46,8 +46,10 @@ fn of(machine: &Machine<'_>) -> Vec<String> {
         }
         sentences.extend(range(&rows, verb));
     }
-    let others = machine.findings.iter().filter(|it| !OPERATIONS.contains(&it.measurement));
-    sentences.extend(others.map(|it| it.text.clone()));
+    // Of each other measurement the first finding; its section has them all.
+    let others = Measurement::ALL.into_iter().filter(|it| !OPERATIONS.contains(it));
+    let first = |it: Measurement| machine.findings.iter().find(|finding| finding.measurement == it);
+    sentences.extend(others.filter_map(first).map(|finding| finding.text.clone()));
     if let (true, Some(profile)) = (sentences.is_empty(), machine.profile) {
         sentences.extend(of_profile(profile));
     }

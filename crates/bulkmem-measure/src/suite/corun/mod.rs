@@ -316,7 +316,7 @@ mod tests {
             chunk: 64 << 10,
             page_size: "4K".parse().unwrap(),
             methods: Wanted::Named(vec!["portable".into(), "c_library".into()]),
-            runs: 2,
+            runs: 5,
             ..CorunOptions::new(victim)
         }
     }
