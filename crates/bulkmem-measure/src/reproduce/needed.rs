@@ -46,7 +46,6 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         lists: vec![Machine::current().caches.sane().l1d / 2],
         methods: named(&["movnti", "store_8_clflushopt", "store_8_clwb"], Operation::Persist),
         peers: Peers::None,
-        runs,
         ..PollutionOptions::new(Operation::Persist)
     };
     let widths: Vec<&str> = facts.persist_by_width.rows.iter().map(|row| row.method.as_str()).collect();

@@ -147,7 +147,7 @@ impl ChunksOptions {
         if let Some(reason) = lineup.missing {
             run.note(reason);
         }
-        let mut doers = vec![Doer::Policy(run.policy(), Intent::Throughput, length)];
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
         doers.extend(lineup.doers);
         if self.peers == Peers::All {
             doers.push(Doer::Read);

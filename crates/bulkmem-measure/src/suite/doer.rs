@@ -16,8 +16,9 @@ use crate::{Kind, MeasureError};
 pub(crate) enum Doer<'p> {
     /// A method, called directly.
     Method(Choice),
-    /// The policy's choice for an extent of so many bytes, through the public interface.
-    Policy(&'p Policy, Intent, usize),
+    /// The policy's choice for an extent of so many bytes, through the public interface: made by [`Doer::policy`], so that
+    /// what a program does once is not done, and timed, with every call.
+    Policy(&'p Policy, Intent, usize, Bulk<'p>),
     /// Another library.
     Peer(Peer),
     /// Reads the memory: what it can deliver.
@@ -37,11 +38,17 @@ pub enum Wanted {
 }
 
 impl<'p> Doer<'p> {
+    /// Who does what a policy chooses for an extent of so many bytes, of which a call may be a part.
+    pub(crate) fn policy(policy: &'p Policy, intent: Intent, extent: usize) -> Doer<'p> {
+        let bulk = Bulk::of(extent).intent(intent).policy(policy);
+        Doer::Policy(policy, intent, extent, bulk.expect("a run checks that the policy runs here"))
+    }
+
     pub(crate) fn subject(&self) -> Subject {
         match self {
             Doer::Method(choice) => Subject::method(choice),
-            Doer::Policy(_, Intent::Throughput, _) => Subject::named(Kind::Policy, "policy"),
-            Doer::Policy(_, intent, _) => Subject::named(Kind::Policy, format!("policy, {intent}")),
+            Doer::Policy(_, Intent::Throughput, ..) => Subject::named(Kind::Policy, "policy"),
+            Doer::Policy(_, intent, ..) => Subject::named(Kind::Policy, format!("policy, {intent}")),
             Doer::Peer(peer) => Subject::named(Kind::Peer, peer.name),
             Doer::Read => Subject::named(Kind::Read, "read"),
         }
@@ -50,7 +57,7 @@ impl<'p> Doer<'p> {
     /// What the policy chooses for a call of `part` bytes; `None` for everybody else.
     pub(crate) fn chosen(&self, operation: Operation, part: usize) -> Option<Choice> {
         match self {
-            Doer::Policy(policy, intent, extent) => {
+            Doer::Policy(policy, intent, extent, _) => {
                 Some(policy.choose_part(operation, part, *extent, *intent))
             }
             _ => None,
@@ -73,12 +80,8 @@ impl<'p> Doer<'p> {
         match self {
             // SAFETY: passed on from the caller; choices are checked against this machine where they are made.
             Doer::Method(choice) => unsafe { by_method(choice, operation, dst, src, length, byte) },
-            Doer::Policy(policy, intent, extent) => {
-                let bulk = Bulk::of(*extent).intent(*intent).policy(policy);
-                let bulk = bulk.expect("a run checks that the policy runs here");
-                // SAFETY: passed on from the caller.
-                unsafe { by_bulk(&bulk, operation, dst, src, length, byte) }
-            }
+            // SAFETY: passed on from the caller.
+            Doer::Policy(.., bulk) => unsafe { by_bulk(bulk, operation, dst, src, length, byte) },
             // SAFETY: passed on from the caller.
             Doer::Peer(peer) => unsafe { peer.run(dst, src, length) },
             Doer::Read => workload::read(dst, length),
@@ -102,9 +105,8 @@ impl Doer<'_> {
         byte: u8,
     ) {
         match (self, NonZeroUsize::new(threads).filter(|threads| threads.get() > 1)) {
-            (Doer::Policy(policy, intent, extent), Some(threads)) => {
-                let bulk = Bulk::of(*extent).intent(*intent).threads(Threads::Exactly(threads));
-                let bulk = bulk.policy(policy).expect("a run checks that the policy runs here");
+            (Doer::Policy(.., bulk), Some(threads)) => {
+                let bulk = bulk.threads(Threads::Exactly(threads));
                 // SAFETY: passed on from the caller.
                 unsafe { by_bulk(&bulk, operation, dst, src, length, byte) }
             }
@@ -133,7 +135,7 @@ impl Doer<'_> {
         };
         match self {
             Doer::Method(choice) => Some(by(choice)),
-            Doer::Policy(policy, intent, extent) => {
+            Doer::Policy(policy, intent, extent, _) => {
                 Some(by(&policy.choose_part(Operation::Clear, length, *extent, *intent)))
             }
             Doer::Peer(peer) => Some(Doer::Peer(peer.filling(FILL_BYTE))),

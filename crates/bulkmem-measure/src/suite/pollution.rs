@@ -167,7 +167,7 @@ impl PollutionOptions {
         worked_on: Stretch,
     ) -> Result<Vec<Contender<'c>>, MeasureError> {
         let length = usize::try_from(self.size(list)).unwrap_or(usize::MAX);
-        let policy = |intent| Doer::Policy(run.policy(), intent, length);
+        let policy = |intent| Doer::policy(run.policy(), intent, length);
         let mut doers = vec![policy(Intent::Throughput), policy(Intent::Stream)];
         doers.extend(doer::methods(&self.methods, self.operation)?.into_iter().map(Doer::Method));
         if self.peers == Peers::All {

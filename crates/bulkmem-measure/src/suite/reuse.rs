@@ -162,7 +162,7 @@ impl ReuseOptions {
     ) -> Result<Vec<Contender<'c>>, MeasureError> {
         let length = usize::try_from(size).unwrap_or(usize::MAX);
         let mut doers: Vec<Doer<'c>> =
-            Intent::ALL.map(|intent| Doer::Policy(run.policy(), intent, length)).into();
+            Intent::ALL.map(|intent| Doer::policy(run.policy(), intent, length)).into();
         doers.extend(doer::methods(&self.methods, operation)?.into_iter().map(Doer::Method));
         if self.peers == Peers::All {
             match doer::libraries(operation) {

@@ -171,7 +171,7 @@ mod tests {
         for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
             for (chunk, threads) in [(usize::MAX, 1), (usize::MAX, 3), (5000, 1), (4096, 2)] {
                 let choice = Choice::of(method::by_name("portable").unwrap(), operation);
-                for doer in [Doer::Method(choice), Doer::Policy(&policy, Intent::Throughput, 100_000)] {
+                for doer in [Doer::Method(choice), Doer::policy(&policy, Intent::Throughput, 100_000)] {
                     let mut memory = vec![1; 2 * 100_000];
                     memory[100_000..].fill(3);
                     let rounds = rounds(operation, &mut memory, chunk, threads);

@@ -253,7 +253,7 @@ impl SizesOptions {
         if let Some(reason) = lineup.missing {
             run.note(reason);
         }
-        let mut doers = vec![Doer::Policy(run.policy(), Intent::Throughput, length)];
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
         doers.extend(match self.operation {
             Operation::Fill => lineup.filling(self.byte).doers,
             _ => lineup.doers,

@@ -173,7 +173,7 @@ impl CorunOptions {
         placement: Placement,
     ) -> Result<Vec<LongContender<'c>>, MeasureError> {
         let size = self.size();
-        let mut doers = vec![Doer::Policy(run.policy(), Intent::Stream, background.whole.length)];
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Stream, background.whole.length)];
         doers.extend(doer::methods(&self.methods, Operation::Clear)?.into_iter().map(Doer::Method));
         if self.peers == Peers::None {
             doers.retain(|doer| doer.subject().kind != Kind::Peer);

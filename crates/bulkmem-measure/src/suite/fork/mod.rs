@@ -226,7 +226,7 @@ impl ForkOptions {
         operation: Operation,
         length: usize,
     ) -> Result<Vec<Doer<'c>>, MeasureError> {
-        let mut doers = vec![Doer::Policy(run.policy(), Intent::Throughput, length)];
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
         if !self.left_out(operation) {
             doers.extend(doer::methods(&self.methods, operation)?.into_iter().map(Doer::Method));
         }

@@ -104,8 +104,8 @@ pub(super) fn accesses<'p>(
 ) -> Result<(Vec<Access<'p>>, Option<&'static str>), MeasureError> {
     let plain = |operation| (Doer::Method(Choice::of(method::c_library(), operation)), operation);
     // What is read is used next; what is written is, over all blocks, as long as the working set.
-    let read = (Doer::Policy(policy, Intent::Reuse, job.block), Operation::Copy);
-    let write = (Doer::Policy(policy, Intent::Throughput, whole), Operation::Copy);
+    let read = (Doer::policy(policy, Intent::Reuse, job.block), Operation::Copy);
+    let write = (Doer::policy(policy, Intent::Throughput, whole), Operation::Copy);
     let subject = Subject::named(Kind::Policy, "policy");
     let mut all = vec![Access { subject, ways: Ways { read, write } }];
     for (choice, operation) in methods(wanted, job.direction)? {

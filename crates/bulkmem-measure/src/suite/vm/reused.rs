@@ -21,7 +21,7 @@ impl VmOptions {
         let mut memory = Buffer::new(self.size, pages, Content::Mixed)?;
         run.backed_by(memory.backing_page_size());
         let whole = memory.stretch();
-        let mut doers = vec![Doer::Policy(run.policy(), Intent::Throughput, whole.length)];
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, whole.length)];
         doers.extend(doer::methods(&self.methods, Operation::Clear)?.into_iter().map(Doer::Method));
         if self.peers == Peers::All {
             match doer::libraries(Operation::Clear) {
@@ -57,7 +57,7 @@ impl VmOptions {
 fn clear(doer: Doer<'_>, whole: Stretch, threads: usize, stop: &AtomicBool) -> Result<(), MeasureError> {
     match (doer, NonZeroUsize::new(threads)) {
         // As a caller has it: the public interface shares the work among threads.
-        (Doer::Policy(policy, intent, extent), Some(count)) if threads > 1 => {
+        (Doer::Policy(policy, intent, extent, _), Some(count)) if threads > 1 => {
             let bulk = Bulk::of(extent).intent(intent).threads(Threads::Exactly(count)).policy(policy);
             let bulk = bulk.map_err(|_| MeasureError::Policy)?;
             // Large enough that starting threads anew for each costs nothing.
