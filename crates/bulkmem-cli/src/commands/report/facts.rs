@@ -61,7 +61,7 @@ pub(super) fn source(input: &Input) -> Source {
             )
         }
     };
-    Source { name: input.name.clone(), facts, notes, text: without_indent(&input.text) }
+    Source { name: input.name.clone(), facts, notes, text: input.text.clone() }
 }
 
 fn of_results(found: &Results) -> Vec<(&'static str, String)> {
@@ -88,10 +88,4 @@ fn of_results(found: &Results) -> Vec<(&'static str, String)> {
             if found.complete { "yes" } else { "no: the run was interrupted, or goes on" }.to_owned(),
         ),
     ]
-}
-
-/// JSON as it was written, but for the blanks that its lines start with: a third of a large file.
-fn without_indent(text: &str) -> String {
-    // A line break within a string is written \n, so what a line starts with is never part of one.
-    text.lines().map(str::trim_start).collect::<Vec<_>>().join("\n")
 }
