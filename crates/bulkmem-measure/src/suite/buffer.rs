@@ -35,7 +35,6 @@ impl Buffer {
     /// # Errors
     /// Where that is more than three quarters of the available memory, the machine lacks such pages, or the
     /// kernel refuses them.
-    #[allow(dead_code, reason = "measurements of memory too small to wait for take it so")]
     pub(crate) fn new(bytes: u64, pages: PageSize, content: Content) -> Result<Buffer, MeasureError> {
         pages.check()?;
         Reservation::check(bytes, pages)?;

@@ -26,7 +26,6 @@ pub(super) struct Pivot<'a> {
     cell: Option<&'a dyn Fn(&Row) -> String>,
 }
 
-#[allow(dead_code, reason = "measurements to come use all of it")]
 impl<'a> Pivot<'a> {
     /// Subjects down, the key's values across; the best of each column is marked.
     pub(super) fn across(key: Key) -> Pivot<'a> {
