@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * What user space and /dev/bulkmem say to each other.
+ *
+ * One open file is one set of bulk hints and one description of the memory
+ * that its mmap() calls are given.
+ */
+#ifndef _BULKMEM_IOCTL_H
+#define _BULKMEM_IOCTL_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* Changes when a structure below changes its meaning. */
+#define BULKMEM_ABI	1
+
+/*
+ * A stretch of the caller's address space that it is about to fault in as a
+ * whole. Huge-page faults inside it are cleared as parts of an extent of
+ * @length bytes, rather than each for itself. Gone when the file is closed for
+ * the last time, when the process ends, or by BULKMEM_IOC_UNHINT.
+ */
+struct bulkmem_hint {
+	__u64 addr;	/* page-aligned */
+	__u64 length;	/* bytes, page-aligned, not 0 */
+};
+
+enum bulkmem_attribute {
+	BULKMEM_WB = 0,	/* write-back: ordinary memory */
+	BULKMEM_WC = 1,	/* write-combining */
+	BULKMEM_UC = 2,	/* uncached (UC-) */
+	BULKMEM_WT = 3,	/* write-through; EOPNOTSUPP where the kernel has none */
+};
+
+/* What the next mmap() of this file is given. */
+struct bulkmem_memory {
+	__u32 attribute;	/* enum bulkmem_attribute */
+	__u32 page_shift;	/* 12 or 21 */
+	__s32 node;		/* NUMA node, -1: wherever there is room */
+	__u32 flags;		/* 0 */
+};
+
+#define BULKMEM_IOC_ABI		_IOR(0xb7, 0, __u32)
+#define BULKMEM_IOC_HINT	_IOW(0xb7, 1, struct bulkmem_hint)
+#define BULKMEM_IOC_UNHINT	_IO(0xb7, 2)
+#define BULKMEM_IOC_MEMORY	_IOW(0xb7, 3, struct bulkmem_memory)
+
+#endif /* _BULKMEM_IOCTL_H */
