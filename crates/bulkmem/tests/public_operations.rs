@@ -16,7 +16,7 @@ fn main() -> ExitCode {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use bulkmem::machine::{Features, features};
+    use bulkmem::machine::features;
     use bulkmem::method::{self, Method, Ordering};
     use bulkmem::policy::{Choice, Policy};
     use bulkmem::{Bulk, Durability, Error, Operation};
@@ -25,7 +25,6 @@ mod x86_64 {
     use testkit::harness::Suite;
     use testkit::walk;
     use testkit::x86_64::memory::{State, Watched};
-    use testkit::x86_64::trace::Trace;
 
     /// Two pages in each of the fewest streams, from within a line.
     const LENGTH: usize = 2 * 2 * 4096 + 100;
@@ -63,9 +62,10 @@ mod x86_64 {
     ) -> Result<Watched, Failed> {
         let range = memory.as_ptr_range();
         let mut result = Ok(());
-        let trace = Trace::record(LIMIT, Features::empty(), || result = call(memory))?;
+        let addresses = range.start as usize..range.end as usize;
+        let watched = Watched::during(LIMIT, addresses, before, || result = call(memory))?;
         result.map_err(|error| error.to_string())?;
-        Ok(Watched::follow(&trace, range.start as usize..range.end as usize, before)?)
+        Ok(watched)
     }
 
     /// Weak stores were made, all are fenced, and what is to be durable is.

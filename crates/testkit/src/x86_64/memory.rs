@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use bulkmem::machine::Features;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, Register, UsedMemory};
 
 use super::emulate::{Effect, Registers};
@@ -37,6 +38,8 @@ pub struct Watched {
     pub fences: usize,
     /// How many weak stores and write-backs there were.
     pub weak: usize,
+    /// Stores of any kind to this range that no fence has followed.
+    pub stores_pending: usize,
 }
 
 impl Watched {
@@ -47,12 +50,26 @@ impl Watched {
     pub fn follow(trace: &Trace, range: Range<usize>, before: State) -> Result<Watched, String> {
         let range = range.start as u64..range.end as u64;
         let states = vec![before; (range.end - range.start) as usize];
-        let mut watched = Watched { range, states, weak_pending: 0, fences: 0, weak: 0 };
+        let mut watched = Watched { range, states, weak_pending: 0, fences: 0, weak: 0, stores_pending: 0 };
         let mut factory = InstructionInfoFactory::new();
         for (instruction, registers) in trace.steps() {
             watched.step(&instruction, registers, &mut factory)?;
         }
         Ok(watched)
+    }
+
+    /// Traces `call`, at most `limit` instructions, and follows what it did to `range`, as [`Watched::follow`] does.
+    ///
+    /// # Errors
+    /// Where `call` executes more than `limit` instructions, and as [`Watched::follow`].
+    pub fn during(
+        limit: usize,
+        range: Range<usize>,
+        before: State,
+        call: impl FnOnce(),
+    ) -> Result<Watched, String> {
+        let trace = Trace::record(limit, Features::empty(), call)?;
+        Watched::follow(&trace, range, before)
     }
 
     /// The least advanced byte of the range, and where in it that is; `None` for an empty range.
@@ -71,6 +88,7 @@ impl Watched {
             Order::Fence => {
                 self.fences += 1;
                 self.weak_pending = 0;
+                self.stores_pending = 0;
                 self.states
                     .iter_mut()
                     .filter(|it| **it == State::Pending)
@@ -110,7 +128,10 @@ impl Watched {
     }
 
     fn store(&mut self, stretch: Range<u64>, state: State) {
-        self.within(stretch).fill(state);
+        let stored = self.within(stretch);
+        stored.fill(state);
+        let touched = !stored.is_empty();
+        self.stores_pending += usize::from(touched);
     }
 
     fn write_back(&mut self, address: u64, to: State) {

@@ -1,0 +1,385 @@
+//! What persist and flush leave behind when they return, seen instruction by instruction: of every line written, each
+//! byte was stored past the cache or written back after its last store, and a fence came after the last of these.
+//!
+//! No test that loses power can see this under emulation, which has no cache: there, bytes are in memory once they are
+//! stored. So every row is called as programs call it, through the public operations, at many lengths and places; and
+//! the judge is shown persists with a fault in them, which it must catch.
+
+use std::process::ExitCode;
+
+use testkit::harness::Suite;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
+    #[cfg(target_arch = "x86_64")]
+    x86_64::add(&mut suite);
+    #[cfg(not(target_arch = "x86_64"))]
+    suite.skip("durable", "single-stepping is only written for x86-64");
+    suite.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use std::arch::asm;
+    use std::collections::BTreeSet;
+
+    use bulkmem::machine::{Features, Machine};
+    use bulkmem::method::Method;
+    use bulkmem::policy::{Choice, Policy};
+    use bulkmem::{Bulk, Durability, Error, Operation};
+    use libtest_mimic::Failed;
+    use testkit::case::Case;
+    use testkit::guard::{Guarded, LINE, Place};
+    use testkit::harness::Suite;
+    use testkit::walk;
+    use testkit::x86_64::memory::{State, Watched};
+
+    /// No traced call executes more instructions.
+    const LIMIT: usize = 1 << 20;
+    /// Every length up to this, at another offset into a line than the length before, and ending where a line does.
+    const SHORTEST: usize = 2 * LINE;
+    /// Some of the lengths up to this.
+    const SHORT: usize = 4 * LINE;
+    /// Longer than the prefetch distances by default.
+    const LONG: [usize; 2] = [4096, 3 * 4096 - 1];
+    /// The longest length that a policy is asked about.
+    const LONGEST: usize = 1 << 18;
+
+    pub(super) fn add(suite: &mut Suite) {
+        let durable = |operation: Operation| matches!(operation, Operation::Persist | Operation::Flush);
+        for row in walk::rows().filter(|(_, operation)| durable(*operation)) {
+            suite.row("row", row, every_length_and_offset);
+        }
+        suite.test("policy::whatever_it_chooses", whatever_the_policy_chooses);
+        suite.test("caches_survive::persist_is_a_copy_and_a_fence", persist_where_caches_survive);
+        suite.test("caches_survive::flush_is_a_fence", flush_where_caches_survive);
+        for fault in &FAULTS {
+            suite.test(&format!("control::{}", fault.name), || fault.is_caught());
+        }
+    }
+
+    /// Two stretches of memory, and what a range of the first was left as.
+    struct Bench {
+        to: Guarded,
+        from: Guarded,
+    }
+
+    /// What can be wrong at the end of a persist or flush.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Lost {
+        /// This byte is still in the cache.
+        InCache(usize),
+        /// This byte has left the cache, but nothing waited for it.
+        Unfenced(usize),
+    }
+
+    impl Bench {
+        fn new(most: usize) -> Bench {
+            let (to, mut from) = (Guarded::new(most + LINE), Guarded::new(most + LINE));
+            from.bytes_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8 + 1);
+            Bench { to, from }
+        }
+
+        /// Calls with a destination at this offset into a line, and a source at another.
+        fn watch(
+            &mut self,
+            length: usize,
+            offset: usize,
+            before: State,
+            call: impl FnOnce(&mut [u8], &[u8]) -> Result<(), Error>,
+        ) -> Result<Watched, Failed> {
+            let to = self.to.place(Place::End, offset, length);
+            let from = self.from.place(Place::Start, (offset * 7 + length) % LINE, length);
+            let to = &mut self.to.bytes_mut()[to];
+            let from = &self.from.bytes()[from];
+            let range = to.as_ptr().addr()..to.as_ptr().addr() + length;
+            let mut result = Ok(());
+            let watched = Watched::during(LIMIT, range, before, || result = call(to, from))?;
+            result.map_err(|error| error.to_string())?;
+            Ok(watched)
+        }
+    }
+
+    /// The judge: what would be lost if the power failed now.
+    fn lost(watched: &Watched) -> Option<Lost> {
+        match watched.worst() {
+            Some((at, State::Pending)) => Some(Lost::Unfenced(at)),
+            Some((at, State::Cached | State::Untouched)) => Some(Lost::InCache(at)),
+            Some((_, State::Durable)) | None => None,
+        }
+    }
+
+    fn judge(watched: &Watched, what: impl FnOnce() -> String) -> Result<(), Failed> {
+        match lost(watched) {
+            Some(lost) => Err(format!("{}: {lost:?} at the end", what()).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn before(operation: Operation) -> State {
+        if operation == Operation::Flush { State::Cached } else { State::Untouched }
+    }
+
+    /// How a program can ask for it.
+    #[derive(Clone, Copy, Debug)]
+    enum Form {
+        Slice,
+        Raw,
+        Scope,
+    }
+
+    impl Form {
+        fn call(self, bulk: &Bulk, operation: Operation, to: &mut [u8], from: &[u8]) -> Result<(), Error> {
+            let persist = operation == Operation::Persist;
+            match self {
+                Form::Slice if persist => bulk.persist(to, from),
+                Form::Slice => bulk.flush(to),
+                // SAFETY: two slices of one length, apart from each other.
+                Form::Raw if persist => unsafe { bulk.persist_raw(to.as_mut_ptr(), from.as_ptr(), to.len()) },
+                // SAFETY: a slice.
+                Form::Raw => unsafe { bulk.flush_raw(to.as_ptr(), to.len()) },
+                Form::Scope => bulk.fence_scope(|scope| {
+                    if persist {
+                        scope.persist(to, from)?.defer();
+                    } else {
+                        scope.flush(to)?.defer();
+                    }
+                    Ok(())
+                }),
+            }
+        }
+    }
+
+    /// The lengths and offsets that every row is called with.
+    fn places() -> impl Iterator<Item = (usize, usize)> {
+        // 37 has no factor in common with 64: all offsets come.
+        let lengths = (0..=SHORTEST).chain((SHORTEST + 1..=SHORT).step_by(7)).chain(LONG);
+        let once = lengths.map(|length| (length, length * 37 % LINE));
+        once.chain((1..=SHORTEST).map(|length| (length, (LINE - length % LINE) % LINE)))
+    }
+
+    /// Through the public operations where the processor has what the row needs; a `Bulk` takes no method that would
+    /// have to be emulated, so where it lacks that, by the row's own fenced entry, under emulation.
+    fn every_length_and_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        let mut bench = Bench::new(LONG.into_iter().fold(SHORT, usize::max));
+        let bulk = if method.available() {
+            let choice = Choice::of(method, operation);
+            Some(Bulk::new().durability(Durability::FlushToMemory).method(operation, choice)?)
+        } else {
+            None
+        };
+        for (count, (length, offset)) in places().enumerate() {
+            let form = [Form::Slice, Form::Raw, Form::Scope][count % 3];
+            let case = Case { length, offset, ..Case::new(method, operation) };
+            let watched = bench.watch(length, offset, before(operation), |to, from| match &bulk {
+                Some(bulk) => form.call(bulk, operation, to, from),
+                None => {
+                    // SAFETY: two slices of the case's length, apart; the suite runs only rows whose instructions
+                    // this machine has or the tracer emulates.
+                    unsafe { case.function().call(&case, to.as_mut_ptr(), from.as_ptr()) };
+                    Ok(())
+                }
+            })?;
+            // CLFLUSH counts, ordered though its rows are.
+            if length > 0 && watched.weak == 0 {
+                return Err(format!("{case}: nothing was written back or past the cache").into());
+            }
+            judge(&watched, || format!("{case}, called as {form:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// The defaults of this machine and of those with fewer instructions, about every length where they change their
+    /// mind.
+    fn whatever_the_policy_chooses() -> Result<(), Failed> {
+        let here = Machine::current();
+        let every = [Features::CLWB, Features::CLFLUSHOPT, Features::AVX512F, Features::AVX];
+        let fewer = |count: usize| every[..count].iter().fold(here.features, |left, it| left.difference(*it));
+        let mut bench = Bench::new(LONGEST);
+        let mut methods = BTreeSet::new();
+        for count in 0..=every.len() {
+            let machine = Machine { features: fewer(count), ..here.clone() };
+            let policy = Policy::defaults(&machine);
+            let bulk = Bulk::new().durability(Durability::FlushToMemory).policy(&policy)?;
+            for operation in [Operation::Persist, Operation::Flush] {
+                let edges = policy.rules(operation, bulkmem::Intent::Throughput);
+                let around = edges.iter().flat_map(|(from, ..)| [from.saturating_sub(1), *from, from + 1]);
+                for length in around.chain([1, 100, 5000]).filter(|length| (1..=LONGEST).contains(length)) {
+                    let choice = policy.choose(operation, length, bulkmem::Intent::Throughput);
+                    methods.insert(choice.method.name);
+                    let watched = bench.watch(length, length % LINE, before(operation), |to, from| {
+                        Form::Slice.call(&bulk, operation, to, from)
+                    })?;
+                    judge(&watched, || format!("{operation} of {length} bytes by {choice}"))?;
+                }
+            }
+        }
+        // Past the cache, written back, and flushes: had the policies chosen fewer, little would have been shown.
+        if methods.len() < 3 {
+            return Err(format!("the policies chose but {methods:?}").into());
+        }
+        Ok(())
+    }
+
+    /// Nothing is written back, but no store is left behind by the fence.
+    fn persist_where_caches_survive() -> Result<(), Failed> {
+        let mut bench = Bench::new(SHORT);
+        let bulk = Bulk::new().durability(Durability::CachesIncluded);
+        for (length, offset) in places().filter(|(length, _)| (1..=SHORT).contains(length)) {
+            let watched = bench.watch(length, offset, State::Untouched, |to, from| bulk.persist(to, from))?;
+            let stored = watched.worst().is_some_and(|(_, state)| state != State::Untouched);
+            if !stored || watched.stores_pending > 0 || watched.weak_pending > 0 {
+                return Err(format!("{length} bytes at offset {offset}: {watched:?}").into());
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_where_caches_survive() -> Result<(), Failed> {
+        let mut bench = Bench::new(SHORT);
+        let bulk = Bulk::new().durability(Durability::CachesIncluded);
+        for length in [1, LINE, SHORT] {
+            let watched = bench.watch(length, 5, State::Cached, |to, _| bulk.flush(to))?;
+            assert_eq!((watched.fences, watched.weak), (1, 0), "{length} bytes");
+        }
+        Ok(())
+    }
+
+    /// A persist with a fault in it, and where the judge must find the byte that would be lost.
+    struct Fault {
+        name: &'static str,
+        persist: fn(&mut [u8], &[u8]),
+        /// Of so many bytes, from so far into a line.
+        lost: fn(usize, usize) -> Option<Lost>,
+    }
+
+    static FAULTS: [Fault; 8] = [
+        Fault { name: "none", persist: copied_flushed_fenced, lost: |_, _| None },
+        Fault {
+            name: "no_flush",
+            persist: |to, from| {
+                store(to, from);
+                fence();
+            },
+            lost: |_, _| Some(Lost::InCache(0)),
+        },
+        Fault {
+            name: "no_fence",
+            persist: |to, from| {
+                store(to, from);
+                flush(to);
+            },
+            lost: |_, _| Some(Lost::Unfenced(0)),
+        },
+        Fault {
+            name: "fence_before_the_flush",
+            persist: |to, from| {
+                store(to, from);
+                fence();
+                flush(to);
+            },
+            lost: |_, _| Some(Lost::Unfenced(0)),
+        },
+        Fault {
+            name: "flush_before_the_last_store",
+            persist: |to, from| {
+                let last = to.len() - 1;
+                store(&mut to[..last], from);
+                flush(to);
+                store(&mut to[last..], &from[last..]);
+                fence();
+            },
+            lost: |length, _| Some(Lost::InCache(length - 1)),
+        },
+        Fault {
+            name: "one_line_short",
+            persist: |to, from| {
+                store(to, from);
+                // As a loop in steps of a line from an address that is on none.
+                flush(&to[..to.len() - 1 - (to.as_ptr().addr() + to.len() - 1) % LINE]);
+                fence();
+            },
+            lost: |length, offset| Some(Lost::InCache(length - 1 - (offset + length - 1) % LINE)),
+        },
+        Fault {
+            name: "ends_stored_plainly_between_lines_past_the_cache",
+            persist: |to, from| {
+                // Whole lines past the cache, as they should be; the part behind them by ordinary stores.
+                let head = to.as_ptr().addr().wrapping_neg() % LINE;
+                let whole = head + (to.len() - head) / LINE * LINE;
+                store(&mut to[..head], from);
+                flush(&to[..head]);
+                store_past_the_cache(&mut to[head..whole], &from[head..]);
+                store(&mut to[whole..], &from[whole..]);
+                fence();
+            },
+            lost: |length, offset| {
+                let behind = (offset + length) % LINE;
+                (behind > 0).then(|| Lost::InCache(length - behind))
+            },
+        },
+        Fault {
+            name: "a_store_after_the_fence",
+            persist: |to, from| {
+                copied_flushed_fenced(to, from);
+                store(&mut to[..1], from);
+            },
+            lost: |_, _| Some(Lost::InCache(0)),
+        },
+    ];
+
+    impl Fault {
+        fn is_caught(&self) -> Result<(), Failed> {
+            let mut bench = Bench::new(SHORT);
+            for (length, offset) in [(129, 0), (200, 1), (256, 63), (150, 31), (192, 0)] {
+                let watched = bench.watch(length, offset, State::Untouched, |to, from| {
+                    (self.persist)(to, from);
+                    Ok(())
+                })?;
+                let expected = (self.lost)(length, offset);
+                assert_eq!(lost(&watched), expected, "{length} bytes at offset {offset}");
+            }
+            Ok(())
+        }
+    }
+
+    fn copied_flushed_fenced(to: &mut [u8], from: &[u8]) {
+        store(to, from);
+        flush(to);
+        fence();
+    }
+
+    /// Byte by byte, into the cache.
+    fn store(to: &mut [u8], from: &[u8]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            // SAFETY: a reference.
+            unsafe { std::ptr::from_mut(to).write_volatile(*from) }
+        }
+    }
+
+    /// By words, of which there is a whole number, past the cache.
+    fn store_past_the_cache(to: &mut [u8], from: &[u8]) {
+        for (to, from) in to.as_chunks_mut::<8>().0.iter_mut().zip(from.as_chunks::<8>().0) {
+            let word = u64::from_ne_bytes(*from);
+            // SAFETY: the word is valid for writes; the fence is the caller's.
+            unsafe {
+                asm!("movnti [{to}], {word}", to = in(reg) to, word = in(reg) word,
+                     options(nostack, preserves_flags));
+            }
+        }
+    }
+
+    /// Every line that holds a byte of it.
+    fn flush(bytes: &[u8]) {
+        let before = bytes.as_ptr().addr() % LINE;
+        for at in (0..bytes.len() + before).step_by(LINE).filter(|_| !bytes.is_empty()) {
+            // SAFETY: the line holds a byte of the slice.
+            unsafe { std::arch::x86_64::_mm_clflush(bytes.as_ptr().wrapping_sub(before).wrapping_add(at)) }
+        }
+    }
+
+    fn fence() {
+        // SAFETY: every x86-64 has SSE.
+        unsafe { std::arch::x86_64::_mm_sfence() }
+    }
+}
