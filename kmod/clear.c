@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Clears extents: what the policy chose, in chunks, with one fence at the end
+ * of all that was stored weakly ordered, and the part around the page about to
+ * be touched last, through the cache.
+ */
+#include <linux/highmem.h>
+#include <linux/kmsan-checks.h>
+#include <linux/minmax.h>
+#include <linux/sched.h>
+
+#include "bulkmem.h"
+
+#ifndef CONFIG_SPARSEMEM_VMEMMAP
+# error "huge pages must be contiguous in the memory map and the direct map"
+#endif
+
+/* How many pages on each side of the touched one are cleared with it. */
+#define HOT_PAGES	2
+
+static void clear_cached(const struct bulkmem_plan *plan, void *kaddr, size_t length)
+{
+	while (length) {
+		size_t now = min(length, plan->chunk);
+
+		plan->method->cached(kaddr, now, plan->ahead);
+		kaddr += now;
+		length -= now;
+		cond_resched();
+	}
+}
+
+static void clear_weak(const struct bulkmem_plan *plan, void __incoherent *kaddr, size_t length)
+{
+	while (length) {
+		size_t now = min(length, plan->chunk);
+
+		plan->method->weak(kaddr, now);
+		kaddr += now;
+		length -= now;
+		cond_resched();
+	}
+}
+
+unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
+				   unsigned long pages, unsigned long hot,
+				   unsigned int *extents)
+{
+	unsigned long first = pages, end = pages, i;
+	size_t head, rest, tail;
+
+	if (hot != BULKMEM_NO_HOT) {
+		first = hot - min(hot, (unsigned long)HOT_PAGES);
+		end = min(hot + HOT_PAGES + 1, pages);
+	}
+	head = first << PAGE_SHIFT;
+	rest = end << PAGE_SHIFT;
+	tail = (pages - end) << PAGE_SHIFT;
+	*extents = !!head + !!tail;
+
+	kmsan_unpoison_memory(kaddr, pages << PAGE_SHIFT);
+	if (plan->method->weak) {
+		void __incoherent *addr = incoherent_begin(kaddr);
+
+		clear_weak(plan, addr, head);
+		clear_weak(plan, addr + rest, tail);
+		kaddr = incoherent_end(addr);
+	} else {
+		clear_cached(plan, kaddr, head);
+		clear_cached(plan, kaddr + rest, tail);
+	}
+
+	if (first == end)
+		return 0;
+	/* Towards the touched page from both sides, as the kernel does. */
+	for (i = first; i < hot; i++)
+		clear_page(kaddr + (i << PAGE_SHIFT));
+	for (i = end - 1; i > hot; i--)
+		clear_page(kaddr + (i << PAGE_SHIFT));
+	clear_page(kaddr + (hot << PAGE_SHIFT));
+	return end - first;
+}
+
+void bulkmem_clear(void *kaddr, size_t length, u64 extent)
+{
+	bool below;
+	struct bulkmem_plan plan = bulkmem_policy_plan(extent, &below);
+	unsigned int extents;
+
+	might_sleep();
+	bulkmem_clear_around(&plan, kaddr, length >> PAGE_SHIFT, BULKMEM_NO_HOT, &extents);
+	bulkmem_stats_count(plan.method, extents, length >> PAGE_SHIFT, false);
+}
+
+static void clear_one(struct page *page, unsigned long base, unsigned long i)
+{
+	cond_resched();
+	clear_user_highpage(page + i, base + (i << PAGE_SHIFT));
+}
+
+/*
+ * Page by page, by the kernel's own function and in its order: gigantic pages
+ * from their beginning; others from the far end towards the touched page, then
+ * from both sides.
+ */
+static void clear_stock(struct page *page, unsigned long base, unsigned long pages,
+			unsigned long hot)
+{
+	unsigned long low = 0, high = pages;
+
+	if (pages > MAX_ORDER_NR_PAGES) {
+		while (low < pages)
+			clear_one(page, base, low++);
+		return;
+	}
+	if (2 * hot <= pages) {
+		while (high > 2 * hot)
+			clear_one(page, base, --high);
+	} else {
+		while (low < 2 * hot - pages)
+			clear_one(page, base, low++);
+	}
+	while (low < high) {
+		clear_one(page, base, low++);
+		if (low < high)
+			clear_one(page, base, --high);
+	}
+}
+
+/*
+ * fallocate() of hugetlbfs passes an offset in the file as @addr_hint. What it
+ * may then find is a hint for other memory: a matter of speed alone.
+ */
+void bulkmem_clear_huge(struct page *page, unsigned long addr_hint, unsigned long pages)
+{
+	u64 size = (u64)pages << PAGE_SHIFT;
+	unsigned long base = addr_hint & ~(size - 1);
+	unsigned long hot = (addr_hint - base) >> PAGE_SHIFT;
+	u64 hint = bulkmem_hint_extent(addr_hint);
+	bool hinted = hint > size, below;
+	struct bulkmem_plan plan = bulkmem_policy_plan(hinted ? hint : size, &below);
+	unsigned long hot_pages;
+	unsigned int extents;
+
+	might_sleep();
+	bulkmem_stats_fault(below);
+	if (plan.method == &bulkmem_methods[BULKMEM_STOCK]) {
+		clear_stock(page, base, pages, hot);
+		bulkmem_stats_count(plan.method, 1, pages, hinted);
+		return;
+	}
+	hot_pages = bulkmem_clear_around(&plan, page_address(page), pages, hot, &extents);
+	if (extents)
+		bulkmem_stats_count(plan.method, extents, pages - hot_pages, hinted);
+	bulkmem_stats_count(&bulkmem_methods[BULKMEM_STOCK], 1, hot_pages, false);
+}

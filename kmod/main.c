@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Loading and unloading, and the livepatch: the kernel's function that clears
+ * huge pages is replaced by ours. To unload, write 0 to
+ * /sys/kernel/livepatch/bulkmem/enabled, wait until that directory is gone,
+ * then rmmod.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/livepatch.h>
+#include <linux/module.h>
+#include <linux/version.h>
+
+#include "bulkmem.h"
+
+#ifndef CONFIG_X86_64
+# error "bulkmem is for x86-64 only"
+#endif
+
+/*
+ * Declared by the type of the kernel's own, so that a kernel in which it has
+ * changed is an error here, when the definition below does not match.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
+# define REPLACED	"folio_zero_user"
+# define REPLACEMENT	bulkmem_folio_zero_user
+static typeof(folio_zero_user) bulkmem_folio_zero_user;
+
+static void bulkmem_folio_zero_user(struct folio *folio, unsigned long addr_hint)
+{
+	bulkmem_clear_huge(folio_page(folio, 0), addr_hint, folio_nr_pages(folio));
+}
+#else
+# define REPLACED	"clear_huge_page"
+# define REPLACEMENT	bulkmem_clear_huge_page
+static typeof(clear_huge_page) bulkmem_clear_huge_page;
+
+static void bulkmem_clear_huge_page(struct page *page, unsigned long addr_hint,
+				    unsigned int pages_per_huge_page)
+{
+	bulkmem_clear_huge(page, addr_hint, pages_per_huge_page);
+}
+#endif
+
+static struct klp_func functions[] = {
+	{
+		.old_name = REPLACED,
+		.new_func = REPLACEMENT,
+	},
+	{}
+};
+
+static struct klp_object objects[] = {
+	{
+		/* no name: the kernel itself */
+		.funcs = functions,
+	},
+	{}
+};
+
+static struct klp_patch patch = {
+	.mod = THIS_MODULE,
+	.objs = objects,
+};
+
+static int __init bulkmem_init(void)
+{
+	int err = bulkmem_selftest();
+
+	if (err)
+		return err;
+	err = bulkmem_policy_settle();
+	if (err)
+		return err;
+	err = bulkmem_device_register();
+	if (err) {
+		pr_err("cannot register /dev/bulkmem: %d\n", err);
+		return err;
+	}
+	/* Last, as nothing takes it back but its user. */
+	err = klp_enable_patch(&patch);
+	if (err) {
+		pr_err("cannot replace " REPLACED ": %d\n", err);
+		bulkmem_device_unregister();
+		return err;
+	}
+	bulkmem_device_ready();
+	return 0;
+}
+
+/* Not before the livepatch is disabled and gone: it holds the module. */
+static void __exit bulkmem_exit(void)
+{
+	bulkmem_device_unregister();
+	/* Hints are freed by the kernel's own callback, after a grace period. */
+}
+
+module_init(bulkmem_init);
+module_exit(bulkmem_exit);
+
+MODULE_DESCRIPTION("Clears huge pages by the method measured to be best");
+MODULE_AUTHOR("The bulkmem authors");
+MODULE_LICENSE("GPL");
+MODULE_INFO(livepatch, "Y");

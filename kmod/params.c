@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The parameters in /sys/module/bulkmem/parameters and on the command line of
+ * insmod: each is checked before it changes anything. The kernel takes
+ * kernel_param_lock() around every set and get.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/kstrtox.h>
+#include <linux/moduleparam.h>
+#include <linux/printk.h>
+#include <linux/sizes.h>
+#include <linux/sysfs.h>
+
+#include "bulkmem.h"
+
+static int find_available(const char *value, const struct bulkmem_method **method)
+{
+	*method = bulkmem_method_find(value);
+	if (!*method)
+		return -EINVAL;
+	return (*method)->available() ? 0 : -EOPNOTSUPP;
+}
+
+static int get_method(char *buffer, const struct kernel_param *param)
+{
+	const struct bulkmem_method *method = *(const struct bulkmem_method **)param->arg;
+
+	/* Loading has not come to the defaults yet. */
+	if (!method)
+		return -EAGAIN;
+	return sysfs_emit(buffer, "%s\n", method->name);
+}
+
+static int set_large(const char *value, const struct kernel_param *param)
+{
+	const struct bulkmem_method *method;
+	int err = find_available(value, &method);
+
+	if (err)
+		return err;
+	/* While loading, ignore_quirks=1 may be yet to come. */
+	if (bulkmem_policy.settled &&
+	    bulkmem_policy_forbids(method, bulkmem_policy.ignore_quirks))
+		return -EOPNOTSUPP;
+	WRITE_ONCE(bulkmem_policy.large, method);
+	return 0;
+}
+
+static int set_cached(const char *value, const struct kernel_param *param)
+{
+	const struct bulkmem_method *method;
+	int err = find_available(value, &method);
+
+	if (err)
+		return err;
+	if (!method->cached)
+		return -EINVAL;
+	WRITE_ONCE(bulkmem_policy.cached, method);
+	return 0;
+}
+
+static int set_threshold(const char *value, const struct kernel_param *param)
+{
+	u64 bytes;
+	int err = kstrtou64(value, 0, &bytes);
+
+	if (err)
+		return -EINVAL;
+	WRITE_ONCE(bulkmem_policy.threshold, bytes);
+	bulkmem_policy.threshold_given = true;
+	return 0;
+}
+
+static int get_threshold(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%llu\n", bulkmem_policy.threshold);
+}
+
+static int set_size(const char *value, const struct kernel_param *param, u64 unit, u64 max)
+{
+	u64 bytes;
+	int err = kstrtou64(value, 0, &bytes);
+
+	if (err || !bytes || bytes % unit || bytes > max)
+		return -EINVAL;
+	WRITE_ONCE(*(size_t *)param->arg, bytes);
+	return 0;
+}
+
+static int get_size(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%zu\n", *(size_t *)param->arg);
+}
+
+static int set_chunk(const char *value, const struct kernel_param *param)
+{
+	return set_size(value, param, PAGE_SIZE, SZ_1G);
+}
+
+static int set_ahead(const char *value, const struct kernel_param *param)
+{
+	return set_size(value, param, BULKMEM_LINE, SZ_64K);
+}
+
+static int set_ignore_quirks(const char *value, const struct kernel_param *param)
+{
+	bool ignore;
+	int err = kstrtobool(value, &ignore);
+
+	if (err)
+		return err;
+	if (bulkmem_policy.settled && bulkmem_policy_forbids(bulkmem_policy.large, ignore))
+		return -EOPNOTSUPP;
+	bulkmem_policy.ignore_quirks = ignore;
+	return 0;
+}
+
+static int get_ignore_quirks(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%c\n", bulkmem_policy.ignore_quirks ? 'Y' : 'N');
+}
+
+static int get_available(char *buffer, const struct kernel_param *param)
+{
+	unsigned int i;
+	int length = 0;
+
+	for (i = 0; i < BULKMEM_METHODS; i++)
+		if (bulkmem_methods[i].available())
+			length += sysfs_emit_at(buffer, length, "%s%s", length ? " " : "",
+						bulkmem_methods[i].name);
+	return length + sysfs_emit_at(buffer, length, "\n");
+}
+
+/* The permissions keep it from sysfs; this is for the command line of insmod. */
+static int set_available(const char *value, const struct kernel_param *param)
+{
+	return -EINVAL;
+}
+
+#define PARAM(_name, _set, _get, _arg, _perm, _description)		\
+	static const struct kernel_param_ops ops_##_name = {		\
+		.set = _set,						\
+		.get = _get,						\
+	};								\
+	module_param_cb(_name, &ops_##_name, _arg, _perm);		\
+	MODULE_PARM_DESC(_name, _description)
+
+PARAM(method, set_large, get_method, &bulkmem_policy.large, 0644,
+      "Method for extents at or above the threshold, of those in available");
+PARAM(cached_method, set_cached, get_method, &bulkmem_policy.cached, 0644,
+      "Method for extents below the threshold: stock, rep_stosb or prefetchw");
+PARAM(threshold, set_threshold, get_threshold, NULL, 0644,
+      "Bytes from which an extent is large; 0: all are (default: the last-level cache)");
+PARAM(chunk, set_chunk, get_size, &bulkmem_policy.chunk, 0644,
+      "Bytes between two chances to reschedule: a multiple of 4096, up to 1 GiB (default: 2 MiB)");
+PARAM(prefetch_distance, set_ahead, get_size, &bulkmem_policy.ahead, 0644,
+      "How many bytes ahead prefetchw prefetches: a multiple of 64, up to 65536 (default: 4096)");
+PARAM(ignore_quirks, set_ignore_quirks, get_ignore_quirks, NULL, 0644,
+      "Allow method=movnti on processors where it is known to be slow (bool)");
+PARAM(available, set_available, get_available, NULL, 0444,
+      "The methods that this processor can run (read only)");

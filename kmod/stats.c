@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Counters below /sys/class/misc/bulkmem, exact: one set a processor, added up
+ * when read.
+ *
+ * METHOD/extents counts the contiguous stretches handed to the method,
+ * METHOD/pages their 4 KiB pages, METHOD/bytes their bytes, METHOD/hinted the
+ * extents whose size came from a hint. The pages around the touched one are an
+ * extent of "stock". faults counts the huge pages cleared, skipped those of
+ * them below the threshold, hints the live hints.
+ */
+#include <linux/device.h>
+#include <linux/percpu.h>
+#include <linux/sysfs.h>
+
+#include "bulkmem.h"
+
+struct method_counts {
+	u64 extents;
+	u64 pages;
+	u64 bytes;
+	u64 hinted;
+};
+
+struct counts {
+	struct method_counts method[BULKMEM_METHODS];
+	u64 faults;
+	u64 skipped;
+};
+
+static DEFINE_PER_CPU(struct counts, counts);
+
+void bulkmem_stats_count(const struct bulkmem_method *method, unsigned int extents,
+			 u64 pages, bool hinted)
+{
+	unsigned int id = bulkmem_method_id(method);
+
+	this_cpu_add(counts.method[id].extents, extents);
+	this_cpu_add(counts.method[id].pages, pages);
+	this_cpu_add(counts.method[id].bytes, pages << PAGE_SHIFT);
+	if (hinted)
+		this_cpu_add(counts.method[id].hinted, extents);
+}
+
+void bulkmem_stats_fault(bool below)
+{
+	this_cpu_inc(counts.faults);
+	if (below)
+		this_cpu_inc(counts.skipped);
+}
+
+/* A counter is known by its place in struct counts. */
+struct counter {
+	struct device_attribute attribute;
+	size_t offset;
+};
+
+static ssize_t show_counter(struct device *device, struct device_attribute *attribute,
+			    char *buffer)
+{
+	size_t offset = container_of(attribute, struct counter, attribute)->offset;
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(*(u64 *)((char *)per_cpu_ptr(&counts, cpu) + offset));
+	return sysfs_emit(buffer, "%llu\n", sum);
+}
+
+static ssize_t hints_show(struct device *device, struct device_attribute *attribute,
+			  char *buffer)
+{
+	return sysfs_emit(buffer, "%lu\n", bulkmem_hint_count());
+}
+
+static DEVICE_ATTR_RO(hints);
+
+#define COUNTER(_name, _offset) {					\
+	.attribute = __ATTR(_name, 0444, show_counter, NULL),		\
+	.offset = _offset,						\
+}
+
+static struct counter faults = COUNTER(faults, offsetof(struct counts, faults));
+static struct counter skipped = COUNTER(skipped, offsetof(struct counts, skipped));
+
+static struct attribute *common_attributes[] = {
+	&faults.attribute.attr,
+	&skipped.attribute.attr,
+	&dev_attr_hints.attr,
+	NULL
+};
+
+static const struct attribute_group common_group = { .attrs = common_attributes };
+
+/* Every method has these. */
+static const struct counter method_counters[] = {
+	COUNTER(extents, offsetof(struct method_counts, extents)),
+	COUNTER(pages, offsetof(struct method_counts, pages)),
+	COUNTER(bytes, offsetof(struct method_counts, bytes)),
+	COUNTER(hinted, offsetof(struct method_counts, hinted)),
+};
+
+#define PER_METHOD	ARRAY_SIZE(method_counters)
+
+static struct counter counters[BULKMEM_METHODS][PER_METHOD];
+static struct attribute *attributes[BULKMEM_METHODS][PER_METHOD + 1];
+static struct attribute_group groups[BULKMEM_METHODS];
+
+/* Filled in by bulkmem_stats_init(); the last stays NULL. */
+const struct attribute_group *bulkmem_stats_groups[BULKMEM_METHODS + 2] = { &common_group };
+
+void bulkmem_stats_init(void)
+{
+	unsigned int id, i;
+
+	for (id = 0; id < BULKMEM_METHODS; id++) {
+		for (i = 0; i < PER_METHOD; i++) {
+			counters[id][i] = method_counters[i];
+			counters[id][i].offset += offsetof(struct counts, method[id]);
+			attributes[id][i] = &counters[id][i].attribute.attr;
+		}
+		groups[id].name = bulkmem_methods[id].name;
+		groups[id].attrs = attributes[id];
+		bulkmem_stats_groups[id + 1] = &groups[id];
+	}
+}
