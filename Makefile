@@ -2,19 +2,22 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench install
+.PHONY: help run test test-kmod lint bench install
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Build, calibrate and measure this machine (some minutes), show the result, write bulkmem-report.html
 	@scripts/run.sh
 
 test: ## Run every test; say what was skipped and why
 	@scripts/test.sh
+
+test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module
+	@scripts/test-kmod.sh
 
 lint: ## Check format, lints, documentation, scripts and conventions
 	@scripts/lint.sh

@@ -25,7 +25,7 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked || status=1
 
 heading "scripts"
 if command -v shellcheck >/dev/null; then
-    shellcheck --external-sources .ci/run scripts/*.sh || status=1
+    shellcheck --external-sources .ci/run scripts/*.sh kmod/tests/*.sh kmod/tests/init || status=1
 else
     missing "shellcheck; the scripts were not checked (Debian: apt-get install shellcheck)"
 fi

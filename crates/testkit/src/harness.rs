@@ -17,12 +17,18 @@ pub struct Suite {
     trials: Vec<Trial>,
     /// What cannot run here, and why: each once.
     skipped: Vec<(String, String)>,
+    in_turn: bool,
 }
 
 impl Suite {
     /// No tests yet; the name, the file's, stands before what is skipped.
     pub fn new(name: &'static str) -> Suite {
-        Suite { name, trials: Vec::new(), skipped: Vec::new() }
+        Suite { name, trials: Vec::new(), skipped: Vec::new(), in_turn: false }
+    }
+
+    /// One test after the other, on the main thread: for tests that change what all of them share.
+    pub fn in_turn(&mut self) {
+        self.in_turn = true;
     }
 
     /// Adds a test.
@@ -75,7 +81,10 @@ impl Suite {
 
     /// Runs what the command line asks for (as `cargo test` passes it on) and lists what was skipped.
     pub fn run(self) -> ExitCode {
-        let arguments = Arguments::from_args();
+        let mut arguments = Arguments::from_args();
+        if self.in_turn {
+            arguments.test_threads = Some(1);
+        }
         let listing = arguments.list;
         assert!(!self.trials.is_empty(), "a test file without a test");
         let conclusion = libtest_mimic::run(&arguments, self.trials);

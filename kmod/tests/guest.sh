@@ -1,0 +1,88 @@
+# A guest: its initramfs, and QEMU. Sourced, never run, after kernels.sh.
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # use_kernel sets kernel_root and kernel_release
+
+# add_file FILE ROOT PATH: under ROOT, without debug information.
+add_file() {
+    mkdir -p "$(dirname "$2/$3")"
+    strip --strip-debug -o "$2/$3" "$1" 2>/dev/null || cp -L "$1" "$2/$3"
+}
+
+# add_program FILE ROOT: into ROOT/bin, with the libraries that it loads.
+add_program() {
+    local library
+    [[ -x $1 ]] || fail "$1, which a guest was to run, is not there"
+    add_file "$1" "$2" "bin/${1##*/}"
+    while IFS= read -r library; do
+        [[ -e $2/$library ]] || add_file "$library" "$2" "$library"
+    done < <(ldd "$1" 2>/dev/null | grep -o '/[^ ]*')
+}
+
+# add_kernel_modules ROOT NAME…: the kernel's own modules and what they need, in the order of loading.
+add_kernel_modules() {
+    local root=$1 name path paths
+    shift
+    for name in "$@"; do
+        paths=$(modprobe -d "$kernel_root" -S "$kernel_release" --show-depends "$name" | sed -n 's/^insmod \([^ ]*\).*/\1/p') ||
+            fail "kernel $kernel_release has no module $name"
+        for path in $paths; do
+            name=$(basename "$path" .xz)
+            grep -qsx "$name" "$root/modules/order" && continue
+            mkdir -p "$root/modules"
+            case $path in
+            *.xz) xz -dc "$path" >"$root/modules/$name" ;;
+            *) cp "$path" "$root/modules/$name" ;;
+            esac
+            echo "$name" >>"$root/modules/order"
+        done
+    done
+}
+
+# make_initramfs OUT ROOT: the folder ROOT, with busybox and our init, as the archive OUT.
+make_initramfs() {
+    local out=$1 root=$2
+    mkdir -p "$root"/{bin,dev,proc,sys,tmp,root}
+    cp "$(command -v busybox)" "$root/bin/busybox"
+    cp kmod/tests/init "$root/init"
+    (cd "$root" && find . -print0 | cpio --null --create --format=newc --owner=0:0 --quiet) >"$out"
+}
+
+# qemu SECONDS ARGUMENTS…: as long as it may take, and no longer than this shell lives.
+qemu() {
+    local seconds=$1
+    shift
+    # A processor that has everything QEMU can emulate; later arguments overrule these.
+    setpriv --pdeathsig KILL timeout --kill-after=5 "$seconds" setpriv --pdeathsig KILL \
+        qemu-system-x86_64 -accel tcg,thread=multi -cpu max -machine q35 -smp 2 -m 2G \
+        -nodefaults -display none -monitor none -no-reboot "$@" </dev/null
+}
+
+# What the kernel is told in every guest: nothing that goes wrong may go on. Emulation is slow, and so the watchdogs
+# are patient.
+GUEST_KERNEL_LINE="console=ttyS0 loglevel=5 panic=-1 panic_on_warn=1 oops=panic hung_task_panic=1 \
+rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60"
+
+# What a healthy kernel never says.
+KERNEL_TROUBLE='WARNING:|BUG[: ]|Oops|Call Trace|Kernel panic|blocked for more than|detected stall|soft lockup|Bad page|corrupt'
+
+# boot_guest LOGS SECONDS ROOT KERNEL_LINE QEMU_ARGUMENTS…: boots kernel_release with the initramfs ROOT.cpio; what the
+# console, the tests and the kernel's log said is in LOGS/{console,tests,kernel}. Returns 0 where the guest reached its
+# end; sets guest_status (what it ended with) and guest_trouble (empty where all was well).
+boot_guest() {
+    local logs=$1 seconds=$2 root=$3 line=$4 status=0
+    shift 4
+    mkdir -p "$logs"
+    rm -f "$logs"/{console,tests,kernel}
+    qemu "$seconds" -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
+        -append "$GUEST_KERNEL_LINE $line" -serial "file:$logs/console" -serial "file:$logs/tests" \
+        -serial "file:$logs/kernel" "$@" >"$logs/qemu" 2>&1 || status=$?
+    sed -i 's/\r$//' "$logs"/{console,tests,kernel} 2>/dev/null
+    guest_status=$(sed -n 's/^guest: finished with status \([0-9]*\).*/\1/p' "$logs/tests" 2>/dev/null)
+    guest_trouble=$(cat "$logs/console" "$logs/kernel" 2>/dev/null | grep -aE "$KERNEL_TROUBLE" | head -n 20)
+    case $status in
+    0) ;;
+    124 | 137) guest_trouble+="${guest_trouble:+$'\n'}the guest was not done after $seconds seconds" ;;
+    *) guest_trouble+="${guest_trouble:+$'\n'}QEMU ended with status $status: $(tail -n 3 "$logs/qemu")" ;;
+    esac
+    [[ -n $guest_status ]]
+}

@@ -1,0 +1,202 @@
+//! Memory in huge pages, faulted page by page, dirtied, and judged byte by byte.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::ptr::{NonNull, null_mut};
+
+/// Bytes of an ordinary page.
+pub(crate) const SMALL: usize = 4096;
+/// Bytes of a huge page of the middle level.
+pub(crate) const MIDDLE: usize = 2 << 20;
+/// Bytes of a gigantic page.
+pub(crate) const GIGANTIC: usize = 1 << 30;
+
+/// Where huge pages come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The reserved pool of 2 MiB pages.
+    Pool2M,
+    /// The reserved pool of 1 GiB pages.
+    Pool1G,
+    /// Transparent huge pages of 2 MiB, asked for by `madvise`.
+    Transparent,
+}
+
+impl Source {
+    /// Bytes of one page.
+    pub(crate) fn page(self) -> usize {
+        if self == Source::Pool1G { GIGANTIC } else { MIDDLE }
+    }
+
+    /// Why the machine has none of these pages, if it has none.
+    pub(crate) fn missing(self) -> Option<String> {
+        let (file, wanted) = match self {
+            Source::Pool2M => {
+                ("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "a pool of 2 MiB pages")
+            }
+            Source::Pool1G => {
+                ("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "a pool of 1 GiB pages")
+            }
+            Source::Transparent => return None,
+        };
+        let pages =
+            std::fs::read_to_string(file).map(|text| text.trim().parse::<u64>().unwrap_or(0)).unwrap_or(0);
+        (pages == 0).then(|| format!("the machine has no {wanted}"))
+    }
+}
+
+/// A private or shared mapping; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    reserved: (NonNull<u8>, usize),
+    start: NonNull<u8>,
+    length: usize,
+    page: usize,
+}
+
+// SAFETY: the mapping is the value's own, and memory may be used from any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: all that works on shared references writes nothing but through atomic or volatile single accesses that the
+// tests order among themselves.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `pages` pages that are not there before they are touched.
+    pub(crate) fn new(source: Source, pages: usize) -> io::Result<Mapping> {
+        let huge = match source {
+            Source::Pool2M => libc::MAP_HUGETLB | libc::MAP_HUGE_2MB,
+            Source::Pool1G => libc::MAP_HUGETLB | libc::MAP_HUGE_1GB,
+            Source::Transparent => 0,
+        };
+        let mapping = Mapping::with(
+            pages * source.page(),
+            source.page(),
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge,
+            None,
+        )?;
+        if source == Source::Transparent {
+            mapping.advise(libc::MADV_HUGEPAGE)?;
+        }
+        Ok(mapping)
+    }
+
+    /// A stretch of a file, shared.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, length: usize, page: usize) -> io::Result<Mapping> {
+        Mapping::with(length, page, libc::MAP_SHARED, Some(file))
+    }
+
+    fn with(length: usize, page: usize, flags: i32, file: Option<BorrowedFd<'_>>) -> io::Result<Mapping> {
+        // Transparent huge pages need an address of their alignment; the others are given one.
+        let aligned = flags & (libc::MAP_HUGETLB | libc::MAP_SHARED) != 0;
+        let whole = if aligned { length } else { length + page };
+        let descriptor = file.map_or(-1, |file| file.as_raw_fd());
+        // SAFETY: without MAP_FIXED nothing that exists is touched.
+        let address = unsafe {
+            libc::mmap(null_mut(), whole, libc::PROT_READ | libc::PROT_WRITE, flags, descriptor, 0)
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let reserved = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let ahead =
+            if aligned { 0 } else { reserved.addr().get().next_multiple_of(page) - reserved.addr().get() };
+        // SAFETY: less than `page` more than the start of a mapping of `length + page`.
+        let start = unsafe { reserved.add(ahead) };
+        Ok(Mapping { reserved: (reserved, whole), start, length, page })
+    }
+
+    /// Where it starts.
+    pub(crate) fn address(&self) -> usize {
+        self.start.addr().get()
+    }
+
+    /// Its bytes.
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// `madvise` on all of it.
+    pub(crate) fn advise(&self, advice: i32) -> io::Result<()> {
+        // SAFETY: the whole of the value's own mapping; what MADV_DONTNEED drops, nobody holds a reference to.
+        let result = unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, advice) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Writes one zero at this offset: the page there is faulted in, and stays zero.
+    pub(crate) fn touch(&self, offset: usize) {
+        assert!(offset < self.length);
+        // SAFETY: inside the mapping, by the line above.
+        unsafe { self.start.add(offset).write_volatile(0) };
+    }
+
+    /// Writes no zero anywhere.
+    pub(crate) fn dirty(&mut self) {
+        self.bytes_mut().fill(0xa5);
+    }
+
+    /// The bytes, which faults them in where they are not there.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped and readable for its whole length as long as `self` lives; what changes it meanwhile takes
+        // `self` mutably, but for `touch`, which no test calls while it holds these bytes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+
+    /// The same, to write to.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+
+    /// The offset of the first byte that is not 0.
+    pub(crate) fn first_dirt(&self) -> Option<usize> {
+        first_dirt(self.bytes())
+    }
+
+    /// The physical page frames of the huge pages, 0 where nothing is mapped. What is mapped in ordinary pages is an
+    /// error.
+    pub(crate) fn frames(&self) -> io::Result<Vec<u64>> {
+        let pagemap = File::open("/proc/self/pagemap")?;
+        let flags = File::open("/proc/kpageflags")?;
+        let mut frames = Vec::new();
+        for offset in (0..self.length).step_by(self.page) {
+            let entry = read_u64(&pagemap, (self.address() + offset) / SMALL)?;
+            let frame = if entry >> 63 == 1 { entry & ((1 << 55) - 1) } else { 0 };
+            if frame != 0 {
+                let flags = read_u64(&flags, frame as usize)?;
+                if flags & (1 << HUGE | 1 << THP) == 0 || !(frame as usize).is_multiple_of(self.page / SMALL)
+                {
+                    return Err(io::Error::other(format!("the page at offset {offset:#x} is no huge page")));
+                }
+            }
+            frames.push(frame);
+        }
+        Ok(frames)
+    }
+}
+
+/// Bits of /proc/kpageflags.
+const HUGE: u32 = 17;
+const THP: u32 = 22;
+
+fn read_u64(file: &File, index: usize) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, index as u64 * 8)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let (start, length) = self.reserved;
+        // SAFETY: the value's own mapping, whole, and the value ends here.
+        unsafe { libc::munmap(start.as_ptr().cast(), length) };
+    }
+}
+
+/// The offset of the first byte that is not 0.
+pub(crate) fn first_dirt(bytes: &[u8]) -> Option<usize> {
+    let block = bytes.chunks(SMALL).position(|block| block.iter().fold(0, |sum, byte| sum | byte) != 0)?;
+    let inside = bytes[block * SMALL..].iter().position(|byte| *byte != 0)?;
+    Some(block * SMALL + inside)
+}

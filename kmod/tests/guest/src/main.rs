@@ -1,0 +1,19 @@
+//! The tests that run inside the virtual machines of `make test-kmod`, as root, with the module at `/bulkmem.ko`.
+//!
+//! One file a subject; each adds its tests to the suite, named `SUBJECT::TEST`. Tests run one after the other, since
+//! they change what the whole machine shares. `kmod/tests/runs.sh` says which subjects which machine runs.
+
+use std::process::ExitCode;
+
+use testkit::harness::Suite;
+
+mod frame;
+mod huge;
+
+fn main() -> ExitCode {
+    let machine = std::fs::read_to_string("/name").unwrap_or_else(|_| "guest".to_owned());
+    let mut suite = Suite::new(machine.trim().to_owned().leak());
+    suite.in_turn();
+    frame::tests(&mut suite);
+    suite.run()
+}

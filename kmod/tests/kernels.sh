@@ -1,0 +1,140 @@
+# The kernels that the module is tested on: found, fetched, unpacked, and the module built for each.
+# Sourced, never run, after scripts/common.sh.
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # the sourcing scripts use what is set here
+
+# Our name of a kernel, and the end of the Debian package's name that depends on the newest of its kind.
+# depmod and modprobe live where not every user looks.
+PATH=$PATH:/usr/sbin:/sbin
+
+declare -A KERNELS=([6.1]=amd64 [6.12]=6.12-amd64 [6.12-cloud]=6.12-cloud-amd64)
+
+# $KMOD_CACHE/NAME/RELEASE is one unpacked kernel with its headers, as under / on a machine that has it installed.
+KMOD_CACHE=${BULKMEM_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/kmod}
+KMOD_TARGET=$(mkdir -p "$TARGET_DIR/kmod" && cd "$TARGET_DIR/kmod" && pwd)
+
+# refresh_lists: Debian's package lists, once a day; without a network the old ones serve.
+refresh_lists() {
+    local stamp=$KMOD_CACHE/lists
+    [[ -n $(find "$stamp" -mtime -1 2>/dev/null) ]] && return
+    if as_root timeout 120 apt-get update -qq >/dev/null 2>&1; then
+        touch "$stamp"
+    else
+        missing "new package lists (apt-get update failed: no network, or neither root nor sudo); the old ones serve"
+    fi
+}
+
+# newest_release NAME: the release of the newest kernel that apt could install; nothing where apt knows none.
+newest_release() {
+    apt-cache depends "linux-image-${KERNELS[$1]}" 2>/dev/null |
+        sed -n 's/^ *Depends: linux-image-\(.*amd64\)$/\1/p' | head -n 1
+}
+
+# cached_release NAME: the release of the newest kernel in the cache.
+cached_release() {
+    find "$KMOD_CACHE/$1" -mindepth 1 -maxdepth 1 -type d ! -name '*.part' -printf '%f\n' 2>/dev/null | sort -V | tail -n 1
+}
+
+# fetch_kernel NAME: afterwards the cache has one release of it, the newest that can be had.
+fetch_kernel() {
+    local name=$1 release part header
+    local -a packages
+    local remedy="Connect to the network and try again, or copy $KMOD_CACHE/$name from a machine that has it."
+    mkdir -p "$KMOD_CACHE/$name"
+    if ! command -v apt-get >/dev/null; then
+        [[ -n $(cached_release "$name") ]] ||
+            fail "kernel $name is not in $KMOD_CACHE, and there is no apt-get to fetch Debian's with. $remedy"
+        return
+    fi
+    refresh_lists
+    release=$(newest_release "$name")
+    if [[ -z $release ]]; then
+        [[ -n $(cached_release "$name") ]] ||
+            fail "apt knows no linux-image-${KERNELS[$name]} (Debian 12 with its security updates has it). $remedy"
+        return
+    fi
+    [[ -d $KMOD_CACHE/$name/$release ]] && return
+
+    mapfile -t packages < <(
+        printf '%s\n' "linux-image-$release" "linux-headers-$release"
+        apt-cache depends "linux-headers-$release" | sed -n 's/^ *Depends: \(linux-\(headers\|kbuild\)-.*\)$/\1/p'
+    )
+    part=$KMOD_CACHE/$name/$release.part
+    rm -rf "$part"
+    mkdir -p "$part/debs"
+    printf 'fetching kernel %s\n' "$release"
+    if ! (cd "$part/debs" && apt-get -qq -o APT::Sandbox::User=root download "${packages[@]}") >"$KMOD_CACHE/fetch.log" 2>&1; then
+        rm -rf "$part"
+        tail -n 3 "$KMOD_CACHE/fetch.log" >&2
+        [[ -n $(cached_release "$name") ]] || fail "kernel $release could not be downloaded: see above. $remedy"
+        missing "kernel $release (the download failed: see above); $(cached_release "$name") from the cache serves"
+        return
+    fi
+    for header in "$part"/debs/*.deb; do
+        dpkg -x "$header" "$part" || fail "$header is damaged, or the disk is full; see above"
+    done
+    rm -rf "$part/debs"
+    # A system whose /lib is /usr/lib.
+    [[ -d $part/lib/modules ]] || { mkdir -p "$part/lib" && ln -s ../usr/lib/modules "$part/lib/modules"; }
+    # As on a machine where all this lies under /: found from here instead.
+    for header in "$part"/usr/src/linux-headers-*/Makefile; do
+        # shellcheck disable=SC2016 # for make
+        sed -i 's|^include /usr/src/\(linux-headers-[^/]*\)/Makefile$|include $(dir $(lastword $(MAKEFILE_LIST)))../\1/Makefile|' "$header"
+    done
+    ln -sfn "../../../usr/src/linux-headers-$release" "$part/lib/modules/$release/build"
+    depmod -b "$part" "$release" || fail "depmod failed on kernel $release: see above"
+    mv "$part" "$KMOD_CACHE/$name/$release"
+    find "$KMOD_CACHE/$name" -mindepth 1 -maxdepth 1 ! -name "$release" -exec rm -rf {} +
+}
+
+# use_kernel NAME: sets kernel_release and kernel_root of what fetch_kernel left.
+use_kernel() {
+    kernel_release=$(cached_release "$1")
+    [[ -n $kernel_release ]] || fail "kernel $1 is not in $KMOD_CACHE; scripts/test-kmod.sh fetches it"
+    kernel_root=$KMOD_CACHE/$1/$kernel_release
+}
+
+# build_variant KERNEL VARIANT: `plain` is the module as it is; any other is made of it by runs.sh's variant_VARIANT.
+build_variant() {
+    if [[ $2 == plain ]]; then
+        build_module "$1" plain
+    else
+        build_module "$1" "$2" "variant_${2//-/_}"
+    fi
+}
+
+# build_module KERNEL VARIANT [COMMAND…]: copies the module's sources aside, runs COMMAND in the copy (which may
+# change them), and builds; every warning is an error. Leaves VARIANT's bulkmem.ko where module_file says.
+build_module() {
+    local kernel=$1 variant=$2 folder log file
+    shift 2
+    use_kernel "$kernel"
+    folder=$KMOD_TARGET/build/$kernel/$variant
+    log=$KMOD_TARGET/build/$kernel/$variant.log
+    rm -rf "$folder.new"
+    mkdir -p "$folder" "$folder.new"
+    cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$folder.new"
+    if (($# > 0)); then
+        (cd "$folder.new" && "$@") || fail "the sources for the module's variant $variant could not be made: see above"
+    fi
+    # Only what changed is replaced, and so only that is built again.
+    for file in "$folder"/*.[ch]; do
+        [[ $file == *.mod.c || -e $folder.new/${file##*/} ]] || rm -f "$file"
+    done
+    for file in "$folder.new"/*; do
+        cmp -s "$file" "$folder/${file##*/}" || mv "$file" "$folder/"
+    done
+    rm -rf "$folder.new"
+    # BTF would ask for pahole, and the tests have no use for it.
+    if ! make -j "$(nproc)" -C "$kernel_root/lib/modules/$kernel_release/build" "M=$folder" W=1 KCFLAGS=-Werror \
+        CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$log" 2>&1 || grep -qi 'warning:' "$log"; then
+        grep -iE 'error|warning:' "$log" | head -n 20 >&2
+        echo "the whole of it: $log" >&2
+        # What warned once would be silent the next time.
+        rm -rf "$folder"
+        return 1
+    fi
+}
+
+# module_file KERNEL VARIANT
+module_file() { printf '%s\n' "$KMOD_TARGET/build/$1/$2/bulkmem.ko"; }

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# One line of runs.sh, with its verdict in libtest's lines. test-kmod.sh has fetched and built everything before.
+#   kmod/tests/run-one.sh NAME [--tests FILTERS] [--shell]
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/../../scripts/common.sh"
+# shellcheck source=kmod/tests/kernels.sh
+. kmod/tests/kernels.sh
+# shellcheck source=kmod/tests/guest.sh
+. kmod/tests/guest.sh
+
+wanted=$1
+only=
+shell=
+shift
+while (($# > 0)); do
+    case $1 in
+    --tests) only=$2 && shift ;;
+    --shell) shell=1 ;;
+    *) fail "run-one.sh: unknown option $1" ;;
+    esac
+    shift
+done
+
+passed=0
+failed=0
+# verdict NAME TROUBLE: a test of its own; passes where there is no trouble.
+verdict() {
+    if [[ -z $2 ]]; then
+        passed=$((passed + 1))
+        echo "test $wanted::$1 ... ok"
+    else
+        failed=$((failed + 1))
+        echo "test $wanted::$1 ... FAILED"
+        printf '%s\n' "$2" | sed 's/^/    /'
+    fi
+}
+
+script() {
+    [[ $1 == "$wanted" ]] || return 0
+    found=1
+    shift
+    exec "$@"
+}
+
+guest() {
+    [[ $1 == "$wanted" ]] || return 0
+    found=1
+    local kernel=$2 tests='' line='' load='' variant=plain run='' fails='' seconds=300 program root
+    local -a qemu_words=() programs=("$TARGET_DIR/debug/bulkmem-kmod-tests")
+    shift 2
+    while (($# > 0)); do
+        case $1 in
+        --tests) tests=$2 ;;
+        --kernel-line) line=$2 ;;
+        --qemu) read -r -a qemu_words <<<"$2" ;;
+        --load) load=$2 ;;
+        --program) programs+=("$2") ;;
+        --variant) variant=$2 ;;
+        --run) run=$2 ;;
+        --seconds) seconds=$2 ;;
+        --fails) fails=1 && shift && continue ;;
+        *) fail "runs.sh: $wanted: unknown option $1" ;;
+        esac
+        shift 2
+    done
+    tests=${only:-$tests}
+
+    use_kernel "$kernel"
+    root=$KMOD_TARGET/guests/$wanted
+    rm -rf "$root" "$root.cpio"
+    mkdir -p "$root"
+    for program in "${programs[@]}"; do
+        add_program "$program" "$root"
+    done
+    # shellcheck disable=SC2086 # a list of words
+    add_kernel_modules "$root" $load
+    [[ -f $(module_file "$kernel" "$variant") ]] && cp "$(module_file "$kernel" "$variant")" "$root/bulkmem.ko"
+    echo "$wanted" >"$root/name"
+    if [[ -n $run ]]; then
+        cp "$run" "$root/run"
+    else
+        {
+            echo "status=0"
+            for program in $tests; do
+                # A filter that matches nothing would pass.
+                # shellcheck disable=SC2016 # for the guest's shell
+                printf '[ -n "$(bulkmem-kmod-tests --list %q)" ] || { echo "guest: no test matches %q"; status=1; }\n' \
+                    "$program" "$program"
+                printf 'bulkmem-kmod-tests --color never %q || status=1\n' "$program"
+            done
+            # shellcheck disable=SC2016 # for the guest's shell
+            echo 'exit $status'
+        } >"$root/run"
+    fi
+    make_initramfs "$root.cpio" "$root"
+    rm -rf "$root"
+
+    if [[ -n $shell ]]; then
+        echo "The guest $wanted, kernel $kernel_release: \`insmod /bulkmem.ko\`, \`sh /run\`; \`poweroff -f\` or Ctrl-A X ends it."
+        exec qemu-system-x86_64 -accel tcg,thread=multi -cpu max -machine q35 -smp 2 -m 2G -nographic -no-reboot \
+            -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
+            -append "$GUEST_KERNEL_LINE $line kmod_shell" "${qemu_words[@]}"
+    fi
+
+    local logs=$KMOD_TARGET/logs/$wanted end=''
+    boot_guest "$logs" "$seconds" "$root" "$line" "${qemu_words[@]}" ||
+        end="it died before its end. The console's last lines:
+$(tail -n 15 "$logs/console" 2>/dev/null)"
+    rm -f "$root.cpio"
+    echo "kernel $kernel_release $line (logs: $logs)"
+    if [[ -n $fails ]]; then
+        # What is told apart here is a test that failed from a guest that fell over.
+        sed 's/^test result: /planted fault: /' "$logs/tests"
+        [[ -z $end && $guest_status == 0 ]] && end="the tests passed on a module that was broken on purpose"
+        verdict "the_tests_see_the_planted_fault" "$end"
+    else
+        [[ -f $logs/tests ]] && cat "$logs/tests"
+        [[ -z $end && $guest_status != 0 ]] && end="its tests ended with status $guest_status: see above"
+        verdict "reaches_its_end" "$end"
+    fi
+    verdict "kernel_has_no_complaint" "$guest_trouble"
+    echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+    ((failed == 0))
+}
+
+found=
+# shellcheck source=kmod/tests/runs.sh
+. kmod/tests/runs.sh
+[[ -n $found ]] || fail "runs.sh has no run $wanted"

@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# The module's tests: fetches kernels, builds the module for each, boots them under emulation, and lets the guests test.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+# shellcheck source=kmod/tests/kernels.sh
+. kmod/tests/kernels.sh
+
+usage() {
+    cat <<'END'
+Usage: scripts/test-kmod.sh [NAME…] [--tests 'FILTERS'] [--shell] [--list]
+
+Tests the Linux module in virtual machines (QEMU, software emulation: no KVM, no module on this
+machine). Without a NAME: every run of kmod/tests/runs.sh, some at a time.
+
+  --tests 'A B'   only the guests' tests whose names contain A or B
+  --shell         boot the one NAME to a shell instead
+  --list          the names
+
+  BULKMEM_KMOD_CACHE   where kernels are kept [default: ~/.cache/bulkmem/kmod]
+  BULKMEM_KMOD_JOBS    virtual machines at a time [default: one for each processor, at most 4]
+END
+}
+
+names=()
+options=()
+shell=
+list=
+while (($# > 0)); do
+    case $1 in
+    --tests) options+=(--tests "${2:?--tests needs filters}") && shift ;;
+    --shell) shell=1 ;;
+    --list) list=1 ;;
+    -h | --help) usage && exit ;;
+    -*) usage >&2 && exit 2 ;;
+    *) names+=("$1") ;;
+    esac
+    shift
+done
+
+# What runs.sh has: the names in its order, and what each needs built: "KERNEL VARIANT", and whether our command.
+all=()
+declare -A module_of=()
+needs_command=
+guest() {
+    local name=$1 kernel=$2 variant=plain
+    all+=("$name")
+    shift 2
+    while (($# > 0)); do
+        case $1 in
+        --variant) variant=$2 ;;
+        --program) [[ $2 != "$TARGET_DIR/debug/bulkmem" ]] || needs_command=1 ;;
+        esac
+        shift
+    done
+    module_of[$name]="$kernel $variant"
+}
+# shellcheck disable=SC2317 # runs.sh calls it
+script() { all+=("$1"); }
+# shellcheck source=kmod/tests/runs.sh
+. kmod/tests/runs.sh
+
+if [[ -n $list ]]; then
+    printf '%s\n' "${all[@]}"
+    exit
+fi
+((${#names[@]})) || names=("${all[@]}")
+for name in "${names[@]}"; do
+    [[ " ${all[*]} " == *" $name "* ]] || fail "kmod/tests/runs.sh has no run $name; there are: ${all[*]}"
+done
+
+# need_programs: what the tests run, from Debian's packages where it is missing.
+need_programs() {
+    local program package
+    local -a packages=()
+    while read -r program package; do
+        command -v "$program" >/dev/null || packages+=("$package")
+    done <<'END'
+qemu-system-x86_64 qemu-system-x86
+cpio cpio
+xz xz-utils
+depmod kmod
+gcc-12 gcc-12
+make make
+bc bc
+strip binutils
+setpriv util-linux
+END
+    # The guest has no libraries but those it is given.
+    { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; } || packages+=(busybox-static)
+    ((${#packages[@]} == 0)) || install_packages "${packages[@]}" ||
+        fail "the module's tests need these Debian packages: ${packages[*]}. Install them, and try again."
+}
+
+need_tools
+need_programs
+if [[ $(uname -m) != x86_64 ]]; then
+    echo "skipped: the Linux module: it is for x86-64, this machine is $(uname -m)"
+    exit
+fi
+
+logs=$KMOD_TARGET/logs
+mkdir -p "$logs" "$KMOD_CACHE"
+
+heading "programs"
+cargo build --locked -p bulkmem-kmod-tests
+[[ -z $needs_command ]] || cargo build --locked -p bulkmem-cli
+
+heading "kernels"
+declare -A kernels=() modules=()
+for name in "${names[@]}"; do
+    [[ -n ${module_of[$name]-} ]] || continue
+    modules[${module_of[$name]}]=1
+    kernels[${module_of[$name]% *}]=1
+done
+for kernel in "${!kernels[@]}"; do
+    # One at a time, even where two checkouts are tested at once.
+    exec {lock}>"$KMOD_CACHE/lock"
+    flock "$lock"
+    fetch_kernel "$kernel"
+    exec {lock}>&-
+    use_kernel "$kernel"
+    echo "$kernel: $kernel_release"
+done
+
+if [[ -n $shell ]]; then
+    ((${#names[@]} == 1)) || fail "--shell wants one NAME"
+    read -r kernel variant <<<"${module_of[${names[0]}]}"
+    build_variant "$kernel" "$variant"
+    exec kmod/tests/run-one.sh "${names[0]}" --shell
+fi
+
+heading "the module, with warnings as errors"
+passed=0
+failed=0
+for module in "${!modules[@]}"; do
+    read -r kernel variant <<<"$module"
+    if build_variant "$kernel" "$variant"; then
+        passed=$((passed + 1))
+        echo "test build::$kernel::$variant ... ok"
+    else
+        failed=$((failed + 1))
+        echo "test build::$kernel::$variant ... FAILED"
+    fi
+done
+echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+# A guest would test what an earlier build left.
+((failed == 0)) || fail "the module does not build: see above"
+
+jobs=${BULKMEM_KMOD_JOBS:-$(($(nproc) < 4 ? $(nproc) : 4))}
+heading "${#names[@]} runs, $jobs at a time"
+declare -A running=()
+status=0
+
+# reap: waits for one run, and prints what it said.
+reap() {
+    local process name result=0
+    wait -n -p process "${!running[@]}" || result=$?
+    name=${running[$process]}
+    unset "running[$process]"
+    # tally.awk counts a run that is opened here and prints no result as one failure.
+    printf '\n     Running %s\n' "$name"
+    cat "$logs/$name.out"
+    ((result == 0)) || status=1
+}
+
+for name in "${names[@]}"; do
+    ((${#running[@]} < jobs)) || reap
+    # Ends with this script, whatever ends it.
+    setpriv --pdeathsig KILL kmod/tests/run-one.sh "$name" "${options[@]}" >"$logs/$name.out" 2>&1 &
+    running[$!]=$name
+done
+while ((${#running[@]} > 0)); do
+    reap
+done
+exit "$status"
