@@ -8,8 +8,9 @@ set -euo pipefail
 FUZZ_SECONDS=${BULKMEM_FUZZ_SECONDS:-15}
 
 echo "make test: runs every test of bulkmem: unit, property, oracle, compile-fail, command-line and documentation
-tests; Miri and the fuzz targets where a nightly toolchain has them. It writes to $TARGET_DIR only, and installs
-the Debian packages that tests need where they are missing and that is possible."
+tests; Miri and the fuzz targets where a nightly toolchain has them; the Linux module in virtual machines. It writes
+to $TARGET_DIR and, for the kernels it fetches, to ${BULKMEM_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/kmod}, and installs the Debian packages
+that tests need where they are missing and that is possible."
 
 need_tools
 if ! ldconfig -p 2>/dev/null | grep -q 'libpmem\.so\.1' && ! install_packages libpmem1; then
@@ -65,6 +66,7 @@ step() {
 
 tests tally scripts/check-tally.sh
 tests cargo cargo test --workspace --locked --no-fail-fast -- --show-output
+tests kmod scripts/test-kmod.sh
 
 nightly_remedy="rustup toolchain install nightly"
 if cargo +nightly --version >/dev/null 2>&1; then
