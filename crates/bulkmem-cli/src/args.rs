@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::commands::{BenchCommand, CompareArgs, SchemaArgs};
+use crate::commands::{BenchCommand, CompareArgs, KmodArgs, SchemaArgs};
 use crate::names::names;
 use crate::sizes::{size, sizes};
 
@@ -56,8 +56,9 @@ pub(crate) enum Command {
     // And these two.
     Reproduce(ReproduceArgs),
     Report(ReportArgs),
-    // And these two.
+    // And these.
     Compare(CompareArgs),
+    Kmod(KmodArgs),
     Schema(SchemaArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),

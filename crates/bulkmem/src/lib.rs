@@ -23,6 +23,7 @@
 //! | fence once after many operations | [`fence_scope`] |
 //! | work on memory that others write meanwhile | [`Bulk::clear_raw`], [`Bulk::copy_raw`] and the like |
 //! | take huge pages from the operating system | [`Region`] |
+//! | have the kernel clear huge pages as this library would, or take memory of another cache attribute | [`kernel`] |
 //! | know which method is chosen, and why | [`policy`] |
 //! | know every method there is | [`method`] |
 //!
@@ -48,12 +49,15 @@
 //!   cannot make it otherwise.
 //! - Nothing allocates but the first call of a process, which reads the profile, and threads.
 
+mod aside;
 #[cfg(doctest)]
 mod book;
 mod bulk;
 mod direct;
 mod durability;
 mod error;
+#[cfg(target_os = "linux")]
+pub mod kernel;
 pub mod machine;
 pub mod method;
 mod operation;

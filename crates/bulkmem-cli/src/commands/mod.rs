@@ -8,6 +8,7 @@ mod completions;
 mod explain;
 mod follow;
 mod info;
+mod kmod;
 mod man;
 mod methods;
 mod report;
@@ -24,6 +25,7 @@ use crate::output;
 
 pub(crate) use bench::BenchCommand;
 pub(crate) use compare::CompareArgs;
+pub(crate) use kmod::KmodArgs;
 pub(crate) use schema::SchemaArgs;
 
 /// How a command ends.
@@ -40,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Kmod(args) => kmod::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

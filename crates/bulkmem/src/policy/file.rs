@@ -1,13 +1,14 @@
 //! Profiles on disk: read, checked, written.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::Deserialize;
 
 use super::choice;
 use super::{FORMAT, Profile, ProfileError, VERSION};
+use crate::aside;
 use crate::machine::Machine;
 use crate::method::Parameters;
 use crate::operation::Operation;
@@ -82,7 +83,7 @@ impl Profile {
         self.sound()?;
         let unwritable = |source| ProfileError::Unwritable { path: path.to_owned(), source };
         let text = serde_json::to_vec_pretty(self).map_err(|error| unwritable(error.into()))?;
-        write_aside(path, &text).map_err(unwritable)
+        aside::write(path, &text).map_err(unwritable)
     }
 
     /// Whether the profile serves on a machine: measured on the same processor model, rules in order, every method
@@ -199,31 +200,4 @@ fn check_method(
     let ranges: Vec<String> = ranges.collect();
     let takes = if ranges.is_empty() { "no parameters".to_owned() } else { ranges.join(", ") };
     Err(ProfileError::Value { place, what: format!("says {given}, but {name} takes {takes}") })
-}
-
-fn write_aside(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if target.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    let folder = match target.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    fs::create_dir_all(folder)?;
-    // Dropped before it is renamed, the file beside is removed. Others may read it: /etc holds everybody's profile.
-    let mut aside = tempfile::Builder::new()
-        .prefix(".bulkmem-profile-")
-        .permissions(fs::Permissions::from_mode(0o644))
-        .tempfile_in(folder)?;
-    let file = aside.as_file_mut();
-    file.write_all(text)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    aside.persist(&target).map_err(|error| error.error)?;
-    // The name, too, must outlast a power cut; a file system that cannot sync folders has renamed all the same.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    Ok(())
 }

@@ -1,0 +1,173 @@
+//! What `/dev/bulkmem` understands: the same numbers and structures as `kmod/bulkmem_ioctl.h`, which a test compares.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rustix::ioctl::{Opcode, opcode};
+use serde::Serialize;
+
+/// The version of the interface that this library speaks.
+pub(super) const ABI: u32 = 1;
+
+/// The group of all requests.
+const GROUP: u8 = 0xb7;
+
+/// Asks for the interface's version.
+pub(super) const IOC_ABI: Opcode = opcode::read::<u32>(GROUP, 0);
+/// Declares a stretch.
+pub(super) const IOC_HINT: Opcode = opcode::write::<Hint>(GROUP, 1);
+/// Takes back all stretches that were declared by this file.
+pub(super) const IOC_UNHINT: Opcode = opcode::none(GROUP, 2);
+/// Describes what the next mapping is given.
+pub(super) const IOC_MEMORY: Opcode = opcode::write::<Memory>(GROUP, 3);
+
+/// `struct bulkmem_hint`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hint {
+    pub(super) addr: u64,
+    pub(super) length: u64,
+}
+
+/// `struct bulkmem_memory`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    pub(super) attribute: u32,
+    pub(super) page_shift: u32,
+    pub(super) node: i32,
+    pub(super) flags: u32,
+}
+
+/// How the processor may cache memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Attribute {
+    /// Write-back: ordinary memory.
+    #[default]
+    Wb = 0,
+    /// Write-combining: reads pass the caches by, writes are gathered in buffers.
+    Wc = 1,
+    /// Uncached: each access goes to memory, or to the device, by itself.
+    Uc = 2,
+    /// Write-through: reads are cached, writes go to memory at once.
+    Wt = 3,
+}
+
+impl Attribute {
+    /// All of them.
+    pub const ALL: [Attribute; 4] = [Attribute::Wb, Attribute::Wc, Attribute::Uc, Attribute::Wt];
+
+    /// The name in options and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Attribute::Wb => "wb",
+            Attribute::Wc => "wc",
+            Attribute::Uc => "uc",
+            Attribute::Wt => "wt",
+        }
+    }
+
+    /// What it is, in words.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Attribute::Wb => "write-back",
+            Attribute::Wc => "write-combining",
+            Attribute::Uc => "uncached",
+            Attribute::Wt => "write-through",
+        }
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a text is no attribute.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no cache attribute; write wb, wc, uc or wt")]
+pub struct BadAttribute(String);
+
+impl FromStr for Attribute {
+    type Err = BadAttribute;
+
+    fn from_str(text: &str) -> Result<Attribute, BadAttribute> {
+        let found = Attribute::ALL.into_iter().find(|attribute| attribute.name() == text);
+        found.ok_or_else(|| BadAttribute(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+    use std::process::Command;
+
+    use super::*;
+
+    const PROGRAM: &str = r#"
+#include <stddef.h>
+#include <stdio.h>
+#include "bulkmem_ioctl.h"
+int main(void)
+{
+	printf("%u\n", (unsigned int)BULKMEM_ABI);
+	printf("%lu %lu %lu %lu\n", (unsigned long)BULKMEM_IOC_ABI, (unsigned long)BULKMEM_IOC_HINT,
+	       (unsigned long)BULKMEM_IOC_UNHINT, (unsigned long)BULKMEM_IOC_MEMORY);
+	printf("%zu %zu %zu\n", sizeof(struct bulkmem_hint), offsetof(struct bulkmem_hint, addr),
+	       offsetof(struct bulkmem_hint, length));
+	printf("%zu %zu %zu %zu %zu\n", sizeof(struct bulkmem_memory), offsetof(struct bulkmem_memory, attribute),
+	       offsetof(struct bulkmem_memory, page_shift), offsetof(struct bulkmem_memory, node),
+	       offsetof(struct bulkmem_memory, flags));
+	printf("%d %d %d %d\n", BULKMEM_WB, BULKMEM_WC, BULKMEM_UC, BULKMEM_WT);
+	return 0;
+}
+"#;
+
+    /// The module's header, compiled as C, says the same.
+    #[test]
+    fn the_module_means_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, program) = (folder.path().join("abi.c"), folder.path().join("abi"));
+        std::fs::write(&source, PROGRAM).unwrap();
+        let header = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kmod");
+        let compiled = Command::new("cc")
+            .args(["-Wall", "-Werror", "-I", header, "-o"])
+            .arg(&program)
+            .arg(&source)
+            .output();
+        let compiled = match compiled {
+            Ok(compiled) => compiled,
+            Err(error) => {
+                println!("skipped: the module's header against the library: no C compiler: {error}");
+                return;
+            }
+        };
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let said = Command::new(&program).output().unwrap().stdout;
+        let expected = format!(
+            "{ABI}\n{IOC_ABI} {IOC_HINT} {IOC_UNHINT} {IOC_MEMORY}\n{} {} {}\n{} {} {} {} {}\n{}\n",
+            size_of::<Hint>(),
+            offset_of!(Hint, addr),
+            offset_of!(Hint, length),
+            size_of::<Memory>(),
+            offset_of!(Memory, attribute),
+            offset_of!(Memory, page_shift),
+            offset_of!(Memory, node),
+            offset_of!(Memory, flags),
+            Attribute::ALL.map(|attribute| (attribute as u32).to_string()).join(" "),
+        );
+        assert_eq!(String::from_utf8(said).unwrap(), expected);
+    }
+
+    #[test]
+    fn attributes_have_names() {
+        for attribute in Attribute::ALL {
+            assert_eq!(attribute.name().parse(), Ok(attribute));
+            assert_eq!(serde_json::to_value(attribute).unwrap(), attribute.name());
+        }
+        let error = "often".parse::<Attribute>().unwrap_err().to_string();
+        assert!(error.contains("`often`") && error.contains("wb, wc, uc or wt"), "{error}");
+    }
+}

@@ -1,0 +1,352 @@
+//! From a profile to the module's parameters.
+
+use serde::Serialize;
+
+use super::{Method, Settings};
+use crate::machine::Machine;
+use crate::method::Effect;
+use crate::policy::{Choice, Condition, Cost, Policy, Profile, ProfileError};
+use crate::{Intent, Operation};
+
+/// What the module has at most of one extent between two points at which others may run, where a longer chunk does not
+/// pay: a huge page, and the module's own default.
+const CHUNK: u64 = 2 << 20;
+/// The longest chunk that the module takes.
+const LONGEST: u64 = 1 << 30;
+/// A chunk lasts no longer, nanoseconds: others wait for the processor meanwhile.
+const PATIENCE: f64 = 10e6;
+/// A longer chunk pays where it is faster by more than this share.
+const SAME: f64 = 0.05;
+/// What `prefetch_distance` takes.
+const DISTANCES: std::ops::RangeInclusive<u64> = 64..=65536;
+
+/// The module's parameters that follow from a profile, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// The parameters.
+    pub settings: Settings,
+    /// What each of them follows from, and what of the profile the module cannot do.
+    pub reasons: Vec<Reason>,
+}
+
+/// Why a parameter is set, or left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// The parameter.
+    pub parameter: &'static str,
+    /// What it is set to; `None`: it is left as it is.
+    pub value: Option<String>,
+    /// Why.
+    pub why: String,
+}
+
+/// Why nothing follows from a profile.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The profile is damaged, or another machine's.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// It does not say how to clear.
+    #[error("the profile has no rules for clearing: `bulkmem calibrate` measures it")]
+    NoRules,
+}
+
+/// A method of the library as the module has it.
+struct Mapped {
+    method: Method,
+    /// For [`Method::Prefetchw`].
+    distance: Option<u64>,
+    /// What was mapped to what.
+    why: String,
+}
+
+impl Plan {
+    /// What a profile of this machine says of clearing for throughput, in calls of at most a huge page: the method for
+    /// the largest extents, the extent from which it is chosen, and the method below that.
+    ///
+    /// # Errors
+    /// Where the profile cannot be used on this machine, or says nothing of clearing.
+    pub fn from_profile(profile: &Profile, machine: &Machine) -> Result<Plan, PlanError> {
+        let policy = Policy::from_profile(profile, machine)?;
+        let of_clearing = profile
+            .rules
+            .iter()
+            .filter(|rule| (rule.operation, rule.intent) == (Operation::Clear, Intent::Throughput));
+        let mut steps: Vec<u64> = of_clearing.map(|rule| rule.from).collect();
+        if steps.is_empty() {
+            return Err(PlanError::NoRules);
+        }
+        // Extents that no rule tells from larger ones are the largest.
+        let largest = steps.last().copied().unwrap_or_default().max(LONGEST);
+        let answer = |extent: u64| {
+            let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+            policy.choose_part(Operation::Clear, size(extent.min(CHUNK)), size(extent), Intent::Throughput)
+        };
+        let choice = answer(largest);
+        let large = Mapped::of(&choice);
+        let alike = |extent: u64| {
+            let method = Mapped::of(&answer(extent)).method;
+            if large.method.caches() { method == large.method } else { !method.caches() }
+        };
+        // The start of the last run of steps that are alike; the first rule holds from 0 on.
+        let mut threshold = steps.pop().unwrap_or_default();
+        while let Some(from) = steps.pop().filter(|from| alike(*from)) {
+            threshold = from;
+        }
+
+        let mut plan = Plan { settings: Settings::default(), reasons: Vec::new() };
+        if large.method == Method::Movnti {
+            plan.settings.ignore_quirks = Some(true);
+            plan.because("ignore_quirks", "movnti was measured to be the best here, whatever is published");
+        }
+        plan.chunk(profile, &choice);
+        let small = (threshold > 0).then(|| (CHUNK.min(threshold - 1), answer(CHUNK.min(threshold - 1))));
+        let cached = small.map(|(extent, choice)| (extent, Mapped::of(&choice).cached()));
+        let distance = large.distance.or(cached.as_ref().and_then(|(_, mapped)| mapped.distance));
+        if let Some(distance) = distance {
+            plan.settings.prefetch_distance = Some(distance);
+            plan.because("prefetch_distance", "as the profile has it for that method");
+        }
+        plan.settings.threshold = Some(threshold);
+        let from = if threshold == 0 { "every extent".to_owned() } else { format!("{threshold} bytes on") };
+        plan.because("threshold", format!("from {from} the profile chooses what `method` stands for"));
+        match cached {
+            Some((extent, mapped)) => {
+                plan.settings.cached_method = Some(mapped.method);
+                plan.because("cached_method", format!("{} for extents of {extent} bytes", mapped.why));
+            }
+            None => plan.because("cached_method", "no extent is below the threshold"),
+        }
+        plan.settings.method = Some(large.method);
+        plan.because("method", format!("{} for large extents", large.why));
+        Ok(plan)
+    }
+
+    fn because(&mut self, parameter: &'static str, why: impl Into<String>) {
+        let set = self.settings.values().into_iter().find(|(name, _)| *name == parameter);
+        self.reasons.push(Reason { parameter, value: set.map(|(_, value)| value), why: why.into() });
+    }
+
+    /// The shortest chunk, from a huge page on, that is about as fast as any, if the profile has figures for it.
+    fn chunk(&mut self, profile: &Profile, choice: &Choice) {
+        let usual = Condition { aligned: true, warm: false, threads: 1 };
+        let mut rates: Vec<(u64, f64)> = profile
+            .figures
+            .iter()
+            .filter(|figure| (figure.operation, figure.cost) == (Operation::Clear, Cost::Throughput))
+            .filter(|figure| figure.condition == usual && figure.median_ns > 0.0)
+            .filter(|figure| figure.method == choice.method.name && figure.parameters == choice.parameters)
+            .filter(|figure| (CHUNK..=LONGEST).contains(&figure.length))
+            .map(|figure| (figure.length, figure.length as f64 / figure.median_ns))
+            .collect();
+        rates.sort_by_key(|(length, _)| *length);
+        let bearable = |&(length, rate): &(u64, f64)| length == CHUNK || length as f64 / rate <= PATIENCE;
+        rates.retain(bearable);
+        let best = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        match rates.iter().find(|(_, rate)| *rate >= best * (1.0 - SAME)) {
+            Some((length, _)) => {
+                // The module counts in pages.
+                self.settings.chunk = Some(length / 4096 * 4096);
+                let why = if *length == CHUNK { "longer ones are no faster" } else { "shorter ones are slower" };
+                self.because("chunk", format!("{choice} was measured in calls of this length; {why}"));
+            }
+            None => self.because(
+                "chunk",
+                format!("the profile has no figures of {choice} in calls from {CHUNK} bytes that last less than 10 ms"),
+            ),
+        }
+    }
+}
+
+impl Mapped {
+    fn of(choice: &Choice) -> Mapped {
+        let name = choice.method.name;
+        let distance = u64::from(choice.parameters.write_distance);
+        let (method, note) = match (name, choice.method.effect) {
+            ("rep_stosb", _) => (Method::RepStosb, ""),
+            ("rep_stosq", _) => (Method::RepStosb, ": the string instruction that the module has"),
+            ("movnti", _) => (Method::Movnti, ""),
+            ("clzero", _) => (Method::Clzero, ""),
+            (_, Effect::Bypasses) => (Method::Movnti, ": the stores past the cache that the module has"),
+            (_, Effect::Allocates) if distance > 0 && !name.contains("rep_") => {
+                (Method::Prefetchw, ": the module prefetches for plain stores")
+            }
+            _ => (Method::Stock, ", as the module has nothing like it"),
+        };
+        let distance = (method == Method::Prefetchw)
+            .then(|| distance.clamp(*DISTANCES.start(), *DISTANCES.end()).next_multiple_of(64));
+        let why = if name == method.name() {
+            format!("the profile chooses {choice}")
+        } else {
+            format!("the profile chooses {choice}, mapped to {method}{note},")
+        };
+        Mapped { method, distance, why }
+    }
+
+    /// The same as `cached_method` takes it.
+    fn cached(self) -> Mapped {
+        if self.method.caches() {
+            return self;
+        }
+        let why = format!("{} which does not cache: stock", self.why);
+        Mapped { method: Method::Stock, distance: None, why }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::machine::Features;
+    use crate::method::{self, Parameters};
+    use crate::policy::{FORMAT, Figure, Mode, Provenance, Rule, VERSION};
+
+    /// A machine that has every instruction.
+    fn machine() -> Machine {
+        Machine { features: Features::all(), ..Machine::current().clone() }
+    }
+
+    /// A profile with these rules for clearing: from, method, write distance.
+    fn profile(rules: &[(u64, &str, u32)]) -> Profile {
+        let rule = |&(from, method, write_distance): &(u64, &str, u32)| Rule {
+            operation: Operation::Clear,
+            intent: Intent::Throughput,
+            from,
+            method: method.to_owned(),
+            parameters: Parameters {
+                write_distance,
+                ..method::by_name(method).unwrap().default_parameters(Operation::Clear)
+            },
+            reason: String::new(),
+        };
+        Profile {
+            format: FORMAT.into(),
+            version: VERSION,
+            provenance: Provenance {
+                cpu: machine().cpu,
+                microcode: String::new(),
+                caches: [0; 3],
+                processors: 1,
+                kernel: String::new(),
+                page_size: 4096,
+                backing_page_size: 4096,
+                date: String::new(),
+                bulkmem: String::new(),
+                commit: String::new(),
+                mode: Mode::Quick,
+                seconds: 1.0,
+                samples: 1,
+                complete: true,
+            },
+            rules: rules.iter().map(rule).collect(),
+            threads: Vec::new(),
+            figures: Vec::new(),
+        }
+    }
+
+    fn figure(method: &str, length: u64, gb_per_s: f64) -> Figure {
+        let median_ns = length as f64 / gb_per_s;
+        Figure {
+            operation: Operation::Clear,
+            cost: Cost::Throughput,
+            method: method.to_owned(),
+            parameters: Parameters::default(),
+            length,
+            condition: Condition { aligned: true, warm: false, threads: 1 },
+            median_ns,
+            quartiles_ns: [median_ns; 2],
+            samples: 5,
+            disturbance_ns: None,
+        }
+    }
+
+    fn settings(rules: &[(u64, &str, u32)]) -> Settings {
+        Plan::from_profile(&profile(rules), &machine()).unwrap().settings
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_threshold_is_where_stores_past_the_cache_begin() {
+        let found = settings(&[(0, "c_library", 0), (64 << 10, "rep_stosb", 0), (24 * MIB, "clzero", 0)]);
+        let expected = Settings {
+            threshold: Some(24 * MIB),
+            cached_method: Some(Method::RepStosb),
+            method: Some(Method::Clzero),
+            ..Settings::default()
+        };
+        assert_eq!(found, expected);
+        // Another such method before it counts as well; one that caches between them does not.
+        let rules = [
+            (0, "rep_stosb", 0),
+            (MIB, "movnti", 0),
+            (4 * MIB, "rep_stosb", 0),
+            (8 * MIB, "nontemporal_avx512", 0),
+            (32 * MIB, "clzero", 0),
+        ];
+        let found = settings(&rules);
+        // REP STOSB for 4 MiB is not for calls of 2 MiB: there, what is below it serves.
+        assert_eq!((found.threshold, found.method), (Some(MIB), Some(Method::Clzero)));
+        assert_eq!(found.cached_method, Some(Method::RepStosb));
+    }
+
+    #[test]
+    fn movnti_overrules_what_is_published() {
+        for name in ["movnti", "movnti_4", "nontemporal_avx512", "movdir64b", "nontemporal_streams_sse2"] {
+            let found = settings(&[(0, "rep_stosb", 0), (8 * MIB, name, 0)]);
+            assert_eq!((found.ignore_quirks, found.method), (Some(true), Some(Method::Movnti)), "{name}");
+            assert_eq!(found.values()[0].0, "ignore_quirks");
+        }
+        assert_eq!(settings(&[(0, "rep_stosb", 0), (MIB, "clzero", 0)]).ignore_quirks, None);
+    }
+
+    #[test]
+    fn write_prefetch_keeps_its_distance() {
+        let found = settings(&[(0, "rep_stosb", 0), (MIB, "write_prefetch_avx512", 2048)]);
+        assert_eq!((found.method, found.prefetch_distance), (Some(Method::Prefetchw), Some(2048)));
+        assert_eq!((found.threshold, found.cached_method), (Some(MIB), Some(Method::RepStosb)));
+        let found = settings(&[(0, "write_prefetch_8", 640), (16 * MIB, "clzero", 0)]);
+        assert_eq!((found.cached_method, found.prefetch_distance), (Some(Method::Prefetchw), Some(640)));
+    }
+
+    #[test]
+    fn what_the_module_lacks_is_stock_and_said() {
+        let plan = Plan::from_profile(&profile(&[(0, "portable", 0)]), &machine()).unwrap();
+        assert_eq!((plan.settings.method, plan.settings.threshold), (Some(Method::Stock), Some(0)));
+        assert_eq!(plan.settings.cached_method, None);
+        let why = |parameter| plan.reasons.iter().find(|it| it.parameter == parameter).unwrap().why.clone();
+        assert!(why("method").contains("portable, mapped to stock, as the module has nothing"), "{plan:?}");
+        assert!(why("cached_method").contains("no extent is below"), "{plan:?}");
+        for set in plan.settings.values() {
+            let reason = plan.reasons.iter().find(|reason| reason.parameter == set.0).unwrap();
+            assert_eq!(reason.value.as_ref(), Some(&set.1), "every value has its reason");
+        }
+    }
+
+    #[test]
+    fn chunks_are_as_short_as_they_can_be_and_never_too_long() {
+        let chunk = |rates: &[(u64, f64)]| {
+            let mut profile = profile(&[(0, "rep_stosq", 0)]);
+            profile.figures =
+                rates.iter().map(|(length, rate)| figure("rep_stosq", *length, *rate)).collect();
+            Plan::from_profile(&profile, &machine()).unwrap().settings.chunk
+        };
+        let flat = [(MIB, 99.0), (2 * MIB, 9.8), (8 * MIB, 10.0), (64 * MIB, 10.0)];
+        assert_eq!(chunk(&flat), Some(2 * MIB));
+        assert_eq!(chunk(&[(2 * MIB, 10.0), (8 * MIB, 15.0), (32 * MIB, 20.0)]), Some(32 * MIB));
+        // 1 GiB at 36 GB/s takes 30 ms.
+        assert_eq!(chunk(&[(2 * MIB, 14.8), (32 * MIB, 22.0), (1024 * MIB, 36.0)]), Some(32 * MIB));
+        assert_eq!(chunk(&[(2 * MIB, 0.01), (8 * MIB, 0.02)]), Some(2 * MIB));
+        assert_eq!(chunk(&[(MIB, 1.0)]), None);
+    }
+
+    #[test]
+    fn other_machines_profiles_and_empty_ones_are_refused() {
+        let mut foreign = profile(&[(0, "rep_stosb", 0)]);
+        foreign.provenance.cpu.model += 1;
+        let error = Plan::from_profile(&foreign, &machine()).unwrap_err();
+        assert!(matches!(error, PlanError::Profile(ProfileError::ForeignCpu { .. })), "{error}");
+        let error = Plan::from_profile(&profile(&[]), &machine()).unwrap_err();
+        assert!(error.to_string().contains("bulkmem calibrate"), "{error}");
+    }
+}
