@@ -16,6 +16,7 @@ mod compare;
 mod explain;
 mod home;
 mod info;
+mod kmod;
 mod methods;
 mod pages;
 mod planted;

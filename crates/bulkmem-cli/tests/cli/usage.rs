@@ -12,9 +12,18 @@ use crate::home::{Home, assert_fits};
 #[test]
 fn help_names_every_command_the_variables_and_the_exit_codes() {
     let text = Home::new().text(&["help"], 80);
-    for word in
-        ["calibrate", "bench", "info", "explain", "methods", "reproduce", "report", "completions", "man"]
-    {
+    for word in [
+        "calibrate",
+        "bench",
+        "info",
+        "explain",
+        "methods",
+        "reproduce",
+        "report",
+        "kmod",
+        "completions",
+        "man",
+    ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
     for word in ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "NO_COLOR", "130  interrupted"] {
