@@ -74,7 +74,7 @@ need_programs() {
     local program package
     local -a packages=()
     while read -r program package; do
-        command -v "$program" >/dev/null || packages+=("$package")
+        command -v "$program" >/dev/null || compgen -G "$program" >/dev/null || packages+=("$package")
     done <<'END'
 qemu-system-x86_64 qemu-system-x86
 cpio cpio
@@ -85,6 +85,13 @@ make make
 bc bc
 strip binutils
 setpriv util-linux
+bochs bochs
+/usr/lib/*/bochs/plugins/libbx_term_gui.so bochs-term
+/usr/share/bochs/BIOS-bochs-latest bochsbios
+/usr/share/vgabios/vgabios.bin vgabios
+/usr/lib/ISOLINUX/isolinux.bin isolinux
+/usr/lib/syslinux/modules/bios/ldlinux.c32 syslinux-common
+xorriso xorriso
 END
     # The guest has no libraries but those it is given.
     { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; } || packages+=(busybox-static)

@@ -65,24 +65,30 @@ rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60"
 # What a healthy kernel never says.
 KERNEL_TROUBLE='WARNING:|BUG[: ]|Oops|Call Trace|Kernel panic|blocked for more than|detected stall|soft lockup|Bad page|corrupt'
 
-# boot_guest LOGS SECONDS ROOT KERNEL_LINE QEMU_ARGUMENTS…: boots kernel_release with the initramfs ROOT.cpio; what the
-# console, the tests and the kernel's log said is in LOGS/{console,tests,kernel}. Returns 0 where the guest reached its
-# end; sets guest_status (what it ended with) and guest_trouble (empty where all was well).
+# boot_guest EMULATOR LOGS SECONDS ROOT KERNEL_LINE QEMU_ARGUMENTS…: boots kernel_release with the initramfs ROOT.cpio;
+# what the console, the tests and the kernel's log said is in LOGS/{console,tests,kernel}. Returns 0 where the guest
+# reached its end; sets guest_status (what it ended with) and guest_trouble (empty where all was well).
 boot_guest() {
-    local logs=$1 seconds=$2 root=$3 line=$4 status=0
-    shift 4
+    local emulator=$1 logs=$2 seconds=$3 root=$4 line="$GUEST_KERNEL_LINE $5" status=0
+    local kernel=$kernel_root/boot/vmlinuz-$kernel_release
+    shift 5
     mkdir -p "$logs"
-    rm -f "$logs"/{console,tests,kernel}
-    qemu "$seconds" -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
-        -append "$GUEST_KERNEL_LINE $line" -serial "file:$logs/console" -serial "file:$logs/tests" \
-        -serial "file:$logs/kernel" "$@" >"$logs/qemu" 2>&1 || status=$?
+    rm -f "$logs"/{console,tests,kernel,bochs,screen}
+    case $emulator in
+    qemu)
+        qemu "$seconds" -kernel "$kernel" -initrd "$root.cpio" -append "$line" -serial "file:$logs/console" \
+            -serial "file:$logs/tests" -serial "file:$logs/kernel" "$@" >"$logs/screen" 2>&1 || status=$?
+        ;;
+    bochs) bochs "$seconds" "$logs" "$kernel" "$root.cpio" "$line" || status=$? ;;
+    *) fail "runs.sh: there is no emulator $emulator" ;;
+    esac
     sed -i 's/\r$//' "$logs"/{console,tests,kernel} 2>/dev/null
     guest_status=$(sed -n 's/^guest: finished with status \([0-9]*\).*/\1/p' "$logs/tests" 2>/dev/null)
     guest_trouble=$(cat "$logs/console" "$logs/kernel" 2>/dev/null | grep -aE "$KERNEL_TROUBLE" | head -n 20)
     case $status in
     0) ;;
     124 | 137) guest_trouble+="${guest_trouble:+$'\n'}the guest was not done after $seconds seconds" ;;
-    *) guest_trouble+="${guest_trouble:+$'\n'}QEMU ended with status $status: $(tail -n 3 "$logs/qemu")" ;;
+    *) guest_trouble+="${guest_trouble:+$'\n'}$emulator ended with status $status: $(cat "$logs"/{screen,bochs} 2>/dev/null | tail -n 3)" ;;
     esac
     [[ -n $guest_status ]]
 }

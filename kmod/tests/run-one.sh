@@ -8,6 +8,8 @@ set -euo pipefail
 . kmod/tests/kernels.sh
 # shellcheck source=kmod/tests/guest.sh
 . kmod/tests/guest.sh
+# shellcheck source=kmod/tests/bochs.sh
+. kmod/tests/bochs.sh
 
 wanted=$1
 only=
@@ -46,7 +48,7 @@ script() {
 guest() {
     [[ $1 == "$wanted" ]] || return 0
     found=1
-    local kernel=$2 tests='' line='' load='' variant=plain run='' fails='' seconds=300 program root
+    local kernel=$2 tests='' line='' load='' variant=plain run='' fails='' emulator=qemu seconds=300 program root
     local -a qemu_words=() programs=("$TARGET_DIR/debug/bulkmem-kmod-tests")
     shift 2
     while (($# > 0)); do
@@ -58,6 +60,7 @@ guest() {
         --program) programs+=("$2") ;;
         --variant) variant=$2 ;;
         --run) run=$2 ;;
+        --emulator) emulator=$2 ;;
         --seconds) seconds=$2 ;;
         --fails) fails=1 && shift && continue ;;
         *) fail "runs.sh: $wanted: unknown option $1" ;;
@@ -97,6 +100,7 @@ guest() {
     rm -rf "$root"
 
     if [[ -n $shell ]]; then
+        [[ $emulator == qemu ]] || fail "the guest $wanted has no shell: $emulator has no console to type at"
         echo "The guest $wanted, kernel $kernel_release: \`insmod /bulkmem.ko\`, \`sh /run\`; \`poweroff -f\` or Ctrl-A X ends it."
         exec qemu-system-x86_64 -accel tcg,thread=multi -cpu max -machine q35 -smp 2 -m 2G -nographic -no-reboot \
             -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
@@ -104,9 +108,9 @@ guest() {
     fi
 
     local logs=$KMOD_TARGET/logs/$wanted end=''
-    boot_guest "$logs" "$seconds" "$root" "$line" "${qemu_words[@]}" ||
+    boot_guest "$emulator" "$logs" "$seconds" "$root" "$line" "${qemu_words[@]}" ||
         end="it died before its end. The console's last lines:
-$(tail -n 15 "$logs/console" 2>/dev/null)"
+$(tail -n 15 "$logs/console" 2>/dev/null || echo none)"
     rm -f "$root.cpio"
     echo "kernel $kernel_release $line (logs: $logs)"
     if [[ -n $fails ]]; then

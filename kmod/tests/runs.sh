@@ -10,6 +10,7 @@
 #   --variant NAME       the module to take along, by its name in test-kmod.sh [default: plain]
 #   --run FILE           what the guest runs in place of the tests
 #   --fails              passes where the guest's tests do NOT: a test that cannot fail is none
+#   --emulator bochs     Bochs instead of QEMU: a Ryzen, which has CLZERO; one processor, 1 GiB
 #   --seconds N          how long it may take [default: 300]
 # script NAME FILE …     an executable of its own, which prints libtest's lines. It may source what we source.
 
@@ -18,3 +19,4 @@ huge_pages='hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=64'
 guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame::'
 guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame::'
 guest 6.12-cloud 6.12-cloud --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame::'
+guest clzero 6.12-cloud --emulator bochs --kernel-line 'hugepagesz=2M hugepages=64' --tests 'clzero::'

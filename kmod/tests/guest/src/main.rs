@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use testkit::harness::Suite;
 
+mod clzero;
 mod frame;
 mod huge;
 
@@ -14,6 +15,7 @@ fn main() -> ExitCode {
     let machine = std::fs::read_to_string("/name").unwrap_or_else(|_| "guest".to_owned());
     let mut suite = Suite::new(machine.trim().to_owned().leak());
     suite.in_turn();
+    clzero::tests(&mut suite);
     frame::tests(&mut suite);
     suite.run()
 }
