@@ -30,6 +30,9 @@ else
     missing "shellcheck; the scripts were not checked (Debian: apt-get install shellcheck)"
 fi
 
+heading "the module's fences"
+kmod/tests/check.sh || status=1
+
 heading "conventions"
 # A long file says why on a line of its own near the top: `// Longer than 600 lines: because …`.
 while IFS= read -r file; do
