@@ -16,7 +16,7 @@
 #endif
 
 /* How many pages on each side of the touched one are cleared with it. */
-#define HOT_PAGES	2
+#define HOT_PAGES	2UL
 
 static void clear_cached(const struct bulkmem_plan *plan, void *kaddr, size_t length)
 {
@@ -50,7 +50,7 @@ unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
 	size_t head, rest, tail;
 
 	if (hot != BULKMEM_NO_HOT) {
-		first = hot - min(hot, (unsigned long)HOT_PAGES);
+		first = hot - min(hot, HOT_PAGES);
 		end = min(hot + HOT_PAGES + 1, pages);
 	}
 	head = first << PAGE_SHIFT;

@@ -139,7 +139,7 @@ static int set_available(const char *value, const struct kernel_param *param)
 	return -EINVAL;
 }
 
-#define PARAM(_name, _set, _get, _arg, _perm, _description)		\
+#define SETTING(_name, _set, _get, _arg, _perm, _description)		\
 	static const struct kernel_param_ops ops_##_name = {		\
 		.set = _set,						\
 		.get = _get,						\
@@ -147,17 +147,17 @@ static int set_available(const char *value, const struct kernel_param *param)
 	module_param_cb(_name, &ops_##_name, _arg, _perm);		\
 	MODULE_PARM_DESC(_name, _description)
 
-PARAM(method, set_large, get_method, &bulkmem_policy.large, 0644,
-      "Method for extents at or above the threshold, of those in available");
-PARAM(cached_method, set_cached, get_method, &bulkmem_policy.cached, 0644,
-      "Method for extents below the threshold: stock, rep_stosb or prefetchw");
-PARAM(threshold, set_threshold, get_threshold, NULL, 0644,
-      "Bytes from which an extent is large; 0: all are (default: the last-level cache)");
-PARAM(chunk, set_chunk, get_size, &bulkmem_policy.chunk, 0644,
-      "Bytes between two chances to reschedule: a multiple of 4096, up to 1 GiB (default: 2 MiB)");
-PARAM(prefetch_distance, set_ahead, get_size, &bulkmem_policy.ahead, 0644,
-      "How many bytes ahead prefetchw prefetches: a multiple of 64, up to 65536 (default: 4096)");
-PARAM(ignore_quirks, set_ignore_quirks, get_ignore_quirks, NULL, 0644,
-      "Allow method=movnti on processors where it is known to be slow (bool)");
-PARAM(available, set_available, get_available, NULL, 0444,
-      "The methods that this processor can run (read only)");
+SETTING(method, set_large, get_method, &bulkmem_policy.large, 0644,
+	"Method for extents at or above the threshold, of those in available");
+SETTING(cached_method, set_cached, get_method, &bulkmem_policy.cached, 0644,
+	"Method for extents below the threshold: stock, rep_stosb or prefetchw");
+SETTING(threshold, set_threshold, get_threshold, NULL, 0644,
+	"Bytes from which an extent is large; 0: all are (default: the last-level cache)");
+SETTING(chunk, set_chunk, get_size, &bulkmem_policy.chunk, 0644,
+	"Bytes between two chances to reschedule: a multiple of 4096, up to 1 GiB (default: 2 MiB)");
+SETTING(prefetch_distance, set_ahead, get_size, &bulkmem_policy.ahead, 0644,
+	"How many bytes ahead prefetchw prefetches: a multiple of 64, up to 65536 (default: 4096)");
+SETTING(ignore_quirks, set_ignore_quirks, get_ignore_quirks, NULL, 0644,
+	"Allow method=movnti on processors where it is known to be slow (bool)");
+SETTING(available, set_available, get_available, NULL, 0444,
+	"The methods that this processor can run (read only)");

@@ -33,6 +33,9 @@ fi
 heading "the module's fences"
 kmod/tests/check.sh || status=1
 
+heading "the module's style"
+kmod/tests/checkpatch.sh || status=1
+
 heading "conventions"
 # A long file says why on a line of its own near the top: `// Longer than 600 lines: because …`.
 while IFS= read -r file; do
