@@ -16,7 +16,7 @@
 
 huge_pages='hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=64'
 
-guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame::'
-guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame::'
-guest 6.12-cloud 6.12-cloud --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame::'
+guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame:: clearing:: hints::'
+guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame:: clearing:: hints::'
+guest 6.12-cloud 6.12-cloud --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame:: clearing:: hints::'
 guest clzero 6.12-cloud --emulator bochs --kernel-line 'hugepagesz=2M hugepages=64' --tests 'clzero::'

@@ -7,15 +7,24 @@ use std::process::ExitCode;
 
 use testkit::harness::Suite;
 
+mod clearing;
 mod clzero;
+mod device;
 mod frame;
+mod hints;
 mod huge;
+mod module;
+mod process;
+mod stress;
 
 fn main() -> ExitCode {
     let machine = std::fs::read_to_string("/name").unwrap_or_else(|_| "guest".to_owned());
     let mut suite = Suite::new(machine.trim().to_owned().leak());
     suite.in_turn();
-    clzero::tests(&mut suite);
     frame::tests(&mut suite);
+    clearing::tests(&mut suite);
+    clzero::tests(&mut suite);
+    hints::tests(&mut suite);
+    stress::tests(&mut suite);
     suite.run()
 }

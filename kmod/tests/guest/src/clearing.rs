@@ -1,0 +1,316 @@
+//! All bytes are zero, whatever the page held before, by each method from each source of huge pages, wherever it is
+//! touched first; and the counters say exactly what was done.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Mutex;
+
+use libtest_mimic::Failed;
+use testkit::harness::Suite;
+
+use crate::huge::{GIGANTIC, MIDDLE, Mapping, SMALL, Source};
+use crate::module::{self, CACHED, Fault, METHODS, counted};
+use crate::process::Child;
+
+pub(crate) fn tests(suite: &mut Suite) {
+    let possible = module::possible();
+    suite.test("clearing::available_says_what_the_processor_has", available_says_what_the_processor_has);
+    for method in METHODS {
+        let name = |test: &str, size| format!("clearing::{test}::{method}::{size}");
+        if !possible.contains(&method) {
+            suite.skip(&name("all", "large"), "this processor does not have the method");
+            continue;
+        }
+        let sizes: &[_] = if CACHED.contains(&method) { &["large", "cached"] } else { &["large"] };
+        for size in sizes {
+            let set = move || choose(method, size);
+            for source in [Source::Pool2M, Source::Transparent] {
+                suite.test(&name(&format!("refaulted::{source:?}"), size), move || {
+                    set().and_then(|()| refaulted(source))
+                });
+            }
+            suite.test(&name("file", size), move || set().and_then(|()| file()));
+            suite.test(&name("fallocate", size), move || set().and_then(|()| fallocate()));
+        }
+        match Source::Pool1G.missing() {
+            Some(why) => suite.skip(&name("gigantic", "large"), &why),
+            None => suite.test(&name("gigantic", "large"), move || {
+                choose(method, "large").and_then(|()| gigantic(method))
+            }),
+        }
+    }
+    suite.test("clearing::populated_at_once", populated_at_once);
+    suite.test("clearing::chunks_divide_the_extent_or_not", chunks_divide_the_extent_or_not);
+    suite.test("clearing::copy_on_write_clears_nothing::Pool2M", || copy_on_write(Source::Pool2M));
+    suite.test("clearing::copy_on_write_clears_nothing::Transparent", || copy_on_write(Source::Transparent));
+    match smaller_huge_pages() {
+        Some(_) => suite.test("clearing::smaller_transparent_pages", smaller_transparent_pages),
+        None => suite.skip("clearing::smaller_transparent_pages", "this kernel has none of 64 KiB"),
+    }
+}
+
+fn available_says_what_the_processor_has() -> Result<(), Failed> {
+    module::fresh()?;
+    assert_eq!(module::available()?, module::possible());
+    Ok(())
+}
+
+/// The method in question does all the work: as the one for large extents, or as the one for small ones.
+fn choose(method: &str, size: &str) -> Result<(), Failed> {
+    module::fresh()?;
+    if size == "large" {
+        module::set("threshold", "0")?;
+        module::set("method", method)?;
+    } else {
+        module::set("threshold", u64::MAX.to_string())?;
+        module::set("cached_method", method)?;
+    }
+    Ok(())
+}
+
+/// Where a huge page may be touched first: at its ends, near them, where the part cleared last just touches an end,
+/// and inside.
+fn offsets() -> [usize; 11] {
+    let last = MIDDLE / SMALL - 1;
+    [
+        0,
+        SMALL - 1,
+        SMALL,
+        2 * SMALL,
+        3 * SMALL,
+        MIDDLE / 2,
+        (last - 100) * SMALL + 17,
+        (last - 3) * SMALL,
+        (last - 2) * SMALL,
+        (last - 1) * SMALL,
+        MIDDLE - 1,
+    ]
+}
+
+/// The frames that tests of this process dirtied last.
+static DIRTIED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
+
+fn dirtied(frames: &[u64]) -> usize {
+    let mut known = DIRTIED.lock().expect("no test panics in here");
+    let known = known.get_or_insert_default();
+    let again = frames.iter().filter(|frame| known.contains(frame)).count();
+    known.extend(frames);
+    again
+}
+
+fn all_zero(mapping: &Mapping, page: usize, what: &str) -> Result<(), Failed> {
+    match mapping.first_dirt() {
+        None => Ok(()),
+        Some(at) => Err(format!("{what}: byte {:#x} of page {} is not 0", at % page, at / page).into()),
+    }
+}
+
+/// Touches each page at another offset; all of them are huge, zero, and counted.
+fn touch_and_judge(mapping: &Mapping, what: &str) -> Result<Vec<u64>, Failed> {
+    let offsets = offsets();
+    let faults = offsets.map(|offset| Fault { size: MIDDLE, offset, hint: 0 });
+    counted(&faults, || {
+        for (page, offset) in offsets.iter().enumerate() {
+            mapping.touch(page * MIDDLE + offset);
+        }
+        Ok(())
+    })?;
+    let frames = mapping.frames()?;
+    assert!(!frames.contains(&0), "every page was touched");
+    all_zero(mapping, MIDDLE, what)?;
+    Ok(frames)
+}
+
+fn refaulted(source: Source) -> Result<(), Failed> {
+    let pages = offsets().len();
+    // Dirt for the first time, so that nothing below is about memory nobody ever wrote.
+    let mut mapping = Mapping::new(source, pages)?;
+    dirtied(&touch_and_judge(&mapping, "at first")?);
+    mapping.dirty();
+    drop(mapping);
+
+    let mut mapping = Mapping::new(source, pages)?;
+    let again = dirtied(&touch_and_judge(&mapping, "again")?);
+    if again == 0 {
+        return Err("no page came again, so that this showed nothing".into());
+    }
+    mapping.dirty();
+    mapping.advise(libc::MADV_DONTNEED)?;
+    dirtied(&touch_and_judge(&mapping, "after MADV_DONTNEED")?);
+    mapping.dirty();
+    Ok(())
+}
+
+/// A new file in huge pages, without a name.
+fn huge_file(pages: usize) -> std::io::Result<File> {
+    let path = "/dev/hugepages-2M/clearing";
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+    fs::remove_file(path)?;
+    file.set_len((pages * MIDDLE) as u64)?;
+    Ok(file)
+}
+
+fn file() -> Result<(), Failed> {
+    let pages = offsets().len();
+    for what in ["a file", "a file again"] {
+        let file = huge_file(pages)?;
+        let mut mapping = Mapping::of_file(file.as_fd(), pages * MIDDLE, MIDDLE)?;
+        dirtied(&touch_and_judge(&mapping, what)?);
+        mapping.dirty();
+    }
+    Ok(())
+}
+
+fn fallocate() -> Result<(), Failed> {
+    const PAGES: usize = 4;
+    // Dirties what fallocate() will be given.
+    let mut before = Mapping::new(Source::Pool2M, PAGES)?;
+    before.dirty();
+    dirtied(&before.frames()?);
+    drop(before);
+
+    let file = huge_file(PAGES)?;
+    let faults = [Fault { size: MIDDLE, offset: 0, hint: 0 }; PAGES];
+    counted(&faults, || {
+        // SAFETY: an open file; no memory is involved.
+        match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, (PAGES * MIDDLE) as i64) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().into()),
+        }
+    })?;
+    let mapping = Mapping::of_file(file.as_fd(), PAGES * MIDDLE, MIDDLE)?;
+    all_zero(&mapping, MIDDLE, "fallocate")?;
+    if dirtied(&mapping.frames()?) == 0 {
+        return Err("no page came again, so that this showed nothing".into());
+    }
+    Ok(())
+}
+
+fn gigantic(method: &str) -> Result<(), Failed> {
+    // Each method another place, since a gigantic page takes a while.
+    let offset = match method {
+        "stock" => 0,
+        "rep_stosb" => GIGANTIC - 1,
+        "movnti" => GIGANTIC / 2 + 17,
+        _ => GIGANTIC - 3 * SMALL,
+    };
+    let mut mapping = Mapping::new(Source::Pool1G, 1)?;
+    // There is one page in the pool: what is dirtied here is what comes.
+    for line in mapping.bytes_mut().chunks_mut(64) {
+        line[7] = 0xa5;
+    }
+    drop(mapping);
+    let mapping = Mapping::new(Source::Pool1G, 1)?;
+    counted(&[Fault { size: GIGANTIC, offset, hint: 0 }], || {
+        mapping.touch(offset);
+        Ok(())
+    })?;
+    all_zero(&mapping, GIGANTIC, "gigantic")
+}
+
+fn populated_at_once() -> Result<(), Failed> {
+    const PAGES: usize = 6;
+    for source in [Source::Pool2M, Source::Transparent] {
+        choose("prefetchw", "large")?;
+        let mapping = Mapping::new(source, PAGES)?;
+        counted(&[Fault { size: MIDDLE, offset: 0, hint: 0 }; PAGES], || {
+            Ok(mapping.advise(libc::MADV_POPULATE_WRITE)?)
+        })?;
+        all_zero(&mapping, MIDDLE, &format!("{source:?}"))?;
+    }
+    Ok(())
+}
+
+fn chunks_divide_the_extent_or_not() -> Result<(), Failed> {
+    for chunk in [SMALL, 3 * SMALL, 511 * SMALL, 512 * SMALL, 513 * SMALL, GIGANTIC] {
+        for method in module::available()? {
+            choose(&method, "large")?;
+            module::set("chunk", chunk.to_string())?;
+            let mut mapping = Mapping::new(Source::Pool2M, offsets().len())?;
+            dirtied(&touch_and_judge(&mapping, &format!("{method}, chunks of {chunk}"))?);
+            mapping.dirty();
+        }
+    }
+    Ok(())
+}
+
+fn copy_on_write(source: Source) -> Result<(), Failed> {
+    choose("movnti", "large")?;
+    let mut mapping = Mapping::new(source, 2)?;
+    mapping.dirty();
+    mapping.bytes_mut()[5] = 1;
+    let held = std::mem::ManuallyDrop::new(mapping);
+    counted(&[], || {
+        let address = held.address();
+        Child::spawn(move || {
+            let bytes = address as *mut u8;
+            // SAFETY: the parent's mapping, which the child has a copy of; its one thread alone uses it.
+            unsafe {
+                assert_eq!(bytes.add(5).read(), 1, "the child sees what the parent wrote");
+                bytes.add(6).write(2);
+                assert_eq!(bytes.add(5).read(), 1, "and sees it in the copy");
+                assert_eq!(bytes.add(MIDDLE - 1).read(), 0xa5);
+            }
+            Ok(())
+        })?
+        .succeed()
+    })?;
+    let mut mapping = std::mem::ManuallyDrop::into_inner(held);
+    assert_eq!(&mapping.bytes()[4..8], [0xa5, 1, 0xa5, 0xa5], "the parent keeps its own");
+    // And what the child faults in for itself is clear.
+    Child::spawn(move || {
+        let mut mapping = Mapping::new(source, 2)?;
+        mapping.touch(MIDDLE + 1);
+        mapping.touch(1);
+        all_zero(&mapping, MIDDLE, "in the child")?;
+        mapping.dirty();
+        Ok(())
+    })?
+    .succeed()?;
+    mapping.dirty();
+    Ok(())
+}
+
+const SMALLER: usize = 64 << 10;
+
+/// The switch for transparent huge pages of 64 KiB, where there is one.
+fn smaller_huge_pages() -> Option<&'static str> {
+    let switch = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
+    fs::exists(switch).is_ok_and(|there| there).then_some(switch)
+}
+
+fn smaller_transparent_pages() -> Result<(), Failed> {
+    let switch = smaller_huge_pages().ok_or("gone")?;
+    let whole = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled";
+    let before = (chosen(switch)?, chosen(whole)?);
+    fs::write(whole, "never")?;
+    fs::write(switch, "always")?;
+    let result = (|| {
+        choose("movnti", "large")?;
+        let mapping = Mapping::new(Source::Transparent, 1)?;
+        let pages: Vec<usize> = (0..16).map(|page| page * SMALL + 9).collect();
+        let faults: Vec<Fault> =
+            pages.iter().map(|offset| Fault { size: SMALLER, offset: *offset, hint: 0 }).collect();
+        counted(&faults, || {
+            for (page, offset) in pages.iter().enumerate() {
+                mapping.touch(page * SMALLER + offset);
+            }
+            Ok(())
+        })?;
+        match mapping.bytes()[..pages.len() * SMALLER].iter().position(|byte| *byte != 0) {
+            None => Ok(()),
+            Some(at) => Err(Failed::from(format!("byte {at:#x} is not 0"))),
+        }
+    })();
+    fs::write(switch, before.0)?;
+    fs::write(whole, before.1)?;
+    result
+}
+
+/// Which of the words of a switch is the one in brackets.
+fn chosen(switch: &str) -> Result<String, Failed> {
+    let text = fs::read_to_string(switch)?;
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    Ok(word.ok_or_else(|| format!("{switch} says {text:?}"))?.to_owned())
+}

@@ -1,0 +1,51 @@
+//! `/dev/bulkmem`, spoken to by hand, as `kmod/bulkmem_ioctl.h` has it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+
+const ABI: u64 = 0x8004_b700;
+const HINT: u64 = 0x4010_b701;
+const UNHINT: u64 = 0xb702;
+
+/// An open file of the device.
+#[derive(Debug)]
+pub(crate) struct Device(pub(crate) File);
+
+impl Device {
+    /// Opens it.
+    pub(crate) fn open() -> io::Result<Device> {
+        Ok(Device(OpenOptions::new().read(true).write(true).open("/dev/bulkmem")?))
+    }
+
+    /// The version of the interface.
+    pub(crate) fn abi(&self) -> io::Result<u32> {
+        let mut version = 0_u32;
+        self.ioctl(ABI, &raw mut version as usize)?;
+        Ok(version)
+    }
+
+    /// Declares a stretch of this process's addresses.
+    pub(crate) fn hint(&self, address: usize, length: u64) -> io::Result<()> {
+        let hint = [address as u64, length];
+        self.ioctl(HINT, hint.as_ptr().addr())
+    }
+
+    /// Takes all hints of this file back.
+    pub(crate) fn unhint(&self) -> io::Result<()> {
+        self.ioctl(UNHINT, 0)
+    }
+
+    /// Any request with any argument.
+    pub(crate) fn ioctl(&self, request: u64, argument: usize) -> io::Result<()> {
+        // SAFETY: an open file of a driver that reads and writes no more than 16 bytes behind the argument, by functions
+        // that fail on what is not mapped; the callers above pass locals of that size.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// A hint from wherever the argument points to.
+    pub(crate) fn hint_at(&self, argument: usize) -> io::Result<()> {
+        self.ioctl(HINT, argument)
+    }
+}

@@ -1,0 +1,361 @@
+//! Thresholds and hints, on both sides of each of their edges.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use libtest_mimic::Failed;
+use testkit::harness::Suite;
+
+use crate::device::Device;
+use crate::huge::{GIGANTIC, MIDDLE, Mapping, SMALL, Source};
+use crate::module::{self, Counters, Fault, counted, until};
+use crate::process::Child;
+
+const PAGES: usize = 8;
+/// What the tests' hints are long, and the threshold is.
+const LONG: u64 = 8 << 20;
+
+pub(crate) fn tests(suite: &mut Suite) {
+    for source in [Source::Pool2M, Source::Transparent] {
+        let mut add = |name: &str, test: fn(Source) -> Result<(), Failed>| {
+            suite.test(&format!("hints::{name}::{source:?}"), move || test(source));
+        };
+        add("threshold_of_single_pages", threshold_of_single_pages);
+        add("threshold_of_hints", threshold_of_hints);
+        add("first_last_and_beyond", first_last_and_beyond);
+        add("edges_inside_a_page", edges_inside_a_page);
+        add("shorter_than_a_page", shorter_than_a_page);
+        add("the_longest_counts", the_longest_counts);
+        add("a_thread_shares_them", a_thread_shares_them);
+        add("a_forked_child_has_none", a_forked_child_has_none);
+        add("undone", undone);
+        add("closed", closed);
+    }
+    match Source::Pool1G.missing() {
+        Some(why) => suite.skip("hints::threshold_of_gigantic_pages", &why),
+        None => suite.test("hints::threshold_of_gigantic_pages", threshold_of_gigantic_pages),
+    }
+    suite.test("hints::end_with_the_process", end_with_the_process);
+    suite.test("hints::end_with_a_killed_process", end_with_a_killed_process);
+    suite.test("hints::end_with_exec", end_with_exec);
+    suite.test("hints::have_a_limit", have_a_limit);
+    suite.test("hints::nonsense_is_refused", nonsense_is_refused);
+    suite.test("hints::only_root_may", only_root_may);
+}
+
+/// Large extents by a method that no small one could have.
+fn choose(threshold: u64) -> io::Result<()> {
+    module::fresh()?;
+    module::set("method", "movnti")?;
+    module::set("cached_method", "prefetchw")?;
+    module::set("threshold", threshold.to_string())
+}
+
+/// Touches each of these offsets; the hint that holds it has the length next to it.
+fn touch(mapping: &Mapping, touches: &[(usize, u64)]) -> Result<(), Failed> {
+    let fault = |(offset, hint): &(usize, u64)| Fault { size: MIDDLE, offset: offset % MIDDLE, hint: *hint };
+    let faults: Vec<Fault> = touches.iter().map(fault).collect();
+    counted(&faults, || {
+        for (offset, _) in touches {
+            mapping.touch(*offset);
+        }
+        Ok(())
+    })?;
+    match mapping.frames() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("the test got no huge pages: {error}").into()),
+    }
+}
+
+fn threshold_of_single_pages(source: Source) -> Result<(), Failed> {
+    let size = MIDDLE as u64;
+    for threshold in [0, 1, size - 4096, size - 1, size, size + 1, size + 4096, u64::MAX] {
+        choose(threshold)?;
+        let mapping = Mapping::new(source, 3)?;
+        // The prediction compares the threshold with what is cleared; here, that it can see the difference.
+        let before = Counters::read()?;
+        touch(&mapping, &[(5, 0), (2 * MIDDLE - 1, 0), (2 * MIDDLE + MIDDLE / 2, 0)])?;
+        let after = Counters::read()?.since(&before);
+        assert_eq!(after.get("skipped"), if threshold <= size { 0 } else { 3 });
+    }
+    Ok(())
+}
+
+fn threshold_of_gigantic_pages() -> Result<(), Failed> {
+    for (threshold, skipped) in [(GIGANTIC as u64, 0), (GIGANTIC as u64 + 1, 1)] {
+        choose(threshold)?;
+        let mapping = Mapping::new(Source::Pool1G, 1)?;
+        let before = Counters::read()?;
+        counted(&[Fault { size: GIGANTIC, offset: 12345, hint: 0 }], || {
+            mapping.touch(12345);
+            Ok(())
+        })?;
+        assert_eq!(Counters::read()?.since(&before).get("skipped"), skipped);
+    }
+    Ok(())
+}
+
+fn threshold_of_hints(source: Source) -> Result<(), Failed> {
+    for (threshold, skipped) in [(LONG - 1, 0), (LONG, 0), (LONG + 1, 4)] {
+        choose(threshold)?;
+        let mapping = Mapping::new(source, 4)?;
+        let device = Device::open()?;
+        device.hint(mapping.address(), LONG)?;
+        let before = Counters::read()?;
+        touch(&mapping, &[0, 1, 2, 3].map(|page| (page * MIDDLE + MIDDLE / 2, LONG)))?;
+        let after = Counters::read()?.since(&before);
+        assert_eq!(after.get("skipped"), skipped);
+        let hinted = if skipped == 0 { "movnti/hinted" } else { "prefetchw/hinted" };
+        assert_eq!(after.get(hinted), 2 * 4, "the two stretches around the touched page, of four pages");
+    }
+    Ok(())
+}
+
+fn first_last_and_beyond(source: Source) -> Result<(), Failed> {
+    choose(LONG)?;
+    let mapping = Mapping::new(source, PAGES)?;
+    let device = Device::open()?;
+    assert_eq!(Counters::read()?.get("hints"), 0);
+    device.hint(mapping.address() + 2 * MIDDLE, LONG)?;
+    assert_eq!(Counters::read()?.get("hints"), 1);
+    let touches: Vec<_> =
+        (0..PAGES).map(|page| (page * MIDDLE + 77, if (2..6).contains(&page) { LONG } else { 0 })).collect();
+    touch(&mapping, &touches)
+}
+
+fn edges_inside_a_page(source: Source) -> Result<(), Failed> {
+    choose(LONG)?;
+    let start = 2 * MIDDLE + MIDDLE / 2;
+    let end = start + LONG as usize;
+    for (offset, hint) in [(start - 1, 0), (start, LONG), (end - 1, LONG), (end, 0)] {
+        let mapping = Mapping::new(source, PAGES)?;
+        let device = Device::open()?;
+        device.hint(mapping.address() + start, LONG)?;
+        touch(&mapping, &[(offset, hint)])?;
+    }
+    Ok(())
+}
+
+fn shorter_than_a_page(source: Source) -> Result<(), Failed> {
+    // The huge page is the longer one: no extent comes from the hint.
+    for length in [SMALL as u64, MIDDLE as u64] {
+        choose(MIDDLE as u64)?;
+        let mapping = Mapping::new(source, 1)?;
+        let device = Device::open()?;
+        device.hint(mapping.address(), length)?;
+        touch(&mapping, &[(9, length)])?;
+    }
+    Ok(())
+}
+
+fn the_longest_counts(source: Source) -> Result<(), Failed> {
+    choose(LONG)?;
+    let mapping = Mapping::new(source, PAGES)?;
+    let device = Device::open()?;
+    let other = Device::open()?;
+    let start = mapping.address();
+    device.hint(start, 2 * MIDDLE as u64)?;
+    other.hint(start + MIDDLE, LONG)?;
+    device.hint(start + MIDDLE, 3 * MIDDLE as u64)?;
+    assert_eq!(Counters::read()?.get("hints"), 3);
+    touch(&mapping, &[(0, 2 * MIDDLE as u64), (MIDDLE, LONG), (4 * MIDDLE, LONG), (5 * MIDDLE, 0)])?;
+    // One file's hints go; the other's stay.
+    other.unhint()?;
+    touch(&mapping, &[(3 * MIDDLE, 3 * MIDDLE as u64), (6 * MIDDLE, 0)])
+}
+
+fn a_thread_shares_them(source: Source) -> Result<(), Failed> {
+    choose(LONG)?;
+    let mapping = Mapping::new(source, 4)?;
+    let device = Device::open()?;
+    device.hint(mapping.address(), LONG)?;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| touch(&mapping, &[(MIDDLE, LONG)]));
+        thread.join().map_err(|_| Failed::from("the thread panicked"))?
+    })
+}
+
+fn a_forked_child_has_none(source: Source) -> Result<(), Failed> {
+    choose(LONG)?;
+    let mapping = std::mem::ManuallyDrop::new(Mapping::new(source, 4)?);
+    let device = Device::open()?;
+    device.hint(mapping.address(), LONG)?;
+    // The child has the addresses and the open file; the hint is the parent's.
+    Child::spawn(|| touch(&mapping, &[(0, 0), (3 * MIDDLE, 0)]))?.succeed()?;
+    // And its end takes nothing from the parent.
+    touch(&mapping, &[(0, LONG), (3 * MIDDLE, LONG)])?;
+    drop(std::mem::ManuallyDrop::into_inner(mapping));
+    Ok(())
+}
+
+fn undone(source: Source) -> Result<(), Failed> {
+    choose(LONG)?;
+    let mapping = Mapping::new(source, 4)?;
+    let device = Device::open()?;
+    device.hint(mapping.address(), LONG)?;
+    touch(&mapping, &[(0, LONG)])?;
+    device.unhint()?;
+    assert_eq!(Counters::read()?.get("hints"), 0);
+    touch(&mapping, &[(MIDDLE, 0)])?;
+    // Nothing to take back is no error; and it can be hinted again.
+    device.unhint()?;
+    device.hint(mapping.address(), LONG)?;
+    touch(&mapping, &[(2 * MIDDLE, LONG)])
+}
+
+fn closed(source: Source) -> Result<(), Failed> {
+    choose(LONG)?;
+    let mapping = Mapping::new(source, 4)?;
+    let device = Device::open()?;
+    let second = device.0.try_clone()?;
+    device.hint(mapping.address(), LONG)?;
+    drop(device);
+    touch(&mapping, &[(0, LONG)])?;
+    drop(second);
+    assert_eq!(Counters::read()?.get("hints"), 0, "the file is closed for the last time");
+    touch(&mapping, &[(MIDDLE, 0)])
+}
+
+/// A pipe: its reading end, its writing end.
+fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
+    let mut ends = [0; 2];
+    // SAFETY: two descriptors are written to a local of that size.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new descriptors that nobody else has.
+    let [read, write] = ends.map(|end| std::fs::File::from(unsafe { OwnedFd::from_raw_fd(end) }));
+    Ok((read, write))
+}
+
+/// A child that hints through the parent's file, says so, and then does `next`.
+fn hinting_child(device: &Device, next: impl FnOnce() -> Result<(), Failed>) -> Result<Child, Failed> {
+    let (mut read, mut write) = pipe()?;
+    let child = Child::spawn(move || {
+        let mapping = Mapping::new(Source::Pool2M, 4)?;
+        device.hint(mapping.address(), LONG)?;
+        touch(&mapping, &[(0, LONG)])?;
+        write.write_all(b"!")?;
+        drop(write);
+        next()
+    })?;
+    // Where the child ends without a word, this fails.
+    read.read_exact(&mut [0])?;
+    Ok(child)
+}
+
+fn no_hints_remain() -> io::Result<()> {
+    until("there are hints", || Ok(Counters::read()?.get("hints") == 0))
+}
+
+fn end_with_the_process() -> Result<(), Failed> {
+    choose(LONG)?;
+    let device = Device::open()?;
+    hinting_child(&device, || Ok(()))?.succeed()?;
+    no_hints_remain()?;
+    Ok(())
+}
+
+fn sleep_for_ever() -> Result<(), Failed> {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn end_with_a_killed_process() -> Result<(), Failed> {
+    choose(LONG)?;
+    let device = Device::open()?;
+    let child = hinting_child(&device, sleep_for_ever)?;
+    assert_eq!(Counters::read()?.get("hints"), 1, "the child lives");
+    child.kill()?;
+    no_hints_remain()?;
+    Ok(())
+}
+
+fn end_with_exec() -> Result<(), Failed> {
+    choose(LONG)?;
+    let device = Device::open()?;
+    let descriptor = device.0.as_raw_fd();
+    let child = hinting_child(&device, || {
+        // The file stays open across exec: what ends the hint is that its addresses are gone.
+        // SAFETY: an open descriptor; its flags alone change.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
+        Err(Command::new("/bin/sleep").arg("1000").exec().into())
+    })?;
+    no_hints_remain()?;
+    // It is still there, and has the file.
+    child.kill().map(|_| ())?;
+    device.hint(0, LONG)?;
+    assert_eq!(Counters::read()?.get("hints"), 1);
+    Ok(())
+}
+
+fn have_a_limit() -> Result<(), Failed> {
+    choose(LONG)?;
+    let device = Device::open()?;
+    let mut taken = 0;
+    let error = loop {
+        match device.hint(taken * MIDDLE, LONG) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken <= 1 << 16, "one process can fill the kernel's memory with hints");
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
+    assert_eq!(Counters::read()?.get("hints"), taken as u64);
+    // Another file has its own limit, and taking them back makes room.
+    let other = Device::open()?;
+    other.hint(0, LONG)?;
+    device.unhint()?;
+    device.hint(0, LONG)?;
+    assert_eq!(Counters::read()?.get("hints"), 2);
+    Ok(())
+}
+
+fn nonsense_is_refused() -> Result<(), Failed> {
+    choose(LONG)?;
+    let device = Device::open()?;
+    assert_eq!(device.abi()?, 1);
+    let refused = |what: &str, result: io::Result<()>, wanted: i32| match result
+        .map_err(|error| error.raw_os_error())
+    {
+        Err(Some(number)) if number == wanted => Ok(()),
+        other => Err(Failed::from(format!("{what}: {other:?} in place of error {wanted}"))),
+    };
+    // More than any processor's addresses, those with five levels of page tables included.
+    let whole = 1_u64 << 57;
+    refused("no bytes", device.hint(MIDDLE, 0), libc::EINVAL)?;
+    refused("an address inside a page", device.hint(MIDDLE + 1, LONG), libc::EINVAL)?;
+    refused("a part of a page", device.hint(MIDDLE, LONG + 1), libc::EINVAL)?;
+    refused("past the end", device.hint(MIDDLE, whole), libc::EINVAL)?;
+    refused("around the end", device.hint(MIDDLE, 0_u64.wrapping_sub(SMALL as u64)), libc::EINVAL)?;
+    refused("the kernel's addresses", device.hint(usize::MAX << 47, LONG), libc::EINVAL)?;
+    refused("no memory", device.hint_at(0), libc::EFAULT)?;
+    refused("the kernel's memory", device.hint_at(usize::MAX << 47), libc::EFAULT)?;
+    refused("an unknown request", device.ioctl(0xb7ff, 0), libc::ENOTTY)?;
+    refused("a request of another device", device.ioctl(0x5401, 0), libc::ENOTTY)?;
+    assert_eq!(Counters::read()?.get("hints"), 0, "nothing of it was taken");
+    device.hint(0, (1 << 47) - SMALL as u64)?;
+    Ok(())
+}
+
+fn only_root_may() -> Result<(), Failed> {
+    module::fresh()?;
+    Child::spawn(|| {
+        // SAFETY: changes this child's user alone.
+        if unsafe { libc::setresuid(1000, 1000, 1000) } != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        for (read, write) in [(true, false), (false, true), (true, true)] {
+            match OpenOptions::new().read(read).write(write).open("/dev/bulkmem") {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                other => return Err(format!("a user's open gave {other:?}").into()),
+            }
+        }
+        Ok(())
+    })?
+    .succeed()
+}

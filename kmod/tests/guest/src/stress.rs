@@ -1,0 +1,188 @@
+//! Loading, switching, disabling and unloading while threads fault; processes killed in the middle of a fault.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use libtest_mimic::Failed;
+use testkit::harness::Suite;
+
+use crate::device::Device;
+use crate::huge::{MIDDLE, Mapping, Source};
+use crate::module::{self, CACHED, Counters, METHODS, until};
+use crate::process::{Child, End};
+
+pub(crate) fn tests(suite: &mut Suite) {
+    suite.test("stress::switched_under_faults", switched_under_faults);
+    suite.test("stress::disabled_and_enabled_under_faults", disabled_and_enabled_under_faults);
+    suite.test("stress::unloaded_and_loaded_under_faults", unloaded_and_loaded_under_faults);
+    suite.test("stress::killed_in_faults", killed_in_faults);
+}
+
+const FAULTING: usize = 3;
+
+/// The seed of a test's random choices: the kernel's, or the one that a failure printed (BULKMEM_SEED).
+pub(crate) fn seeded(test: &str) -> Rng {
+    let seed = std::env::var("BULKMEM_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(..));
+    println!("{test}: BULKMEM_SEED={seed}");
+    Rng::with_seed(seed)
+}
+
+/// Two new pages, touched anywhere: they are zero, and leave dirty.
+fn fault(rng: &mut Rng) -> Result<(), Failed> {
+    let source = if rng.bool() { Source::Pool2M } else { Source::Transparent };
+    let mut mapping = Mapping::new(source, 2)?;
+    mapping.touch(rng.usize(..2 * MIDDLE));
+    match mapping.first_dirt() {
+        None => mapping.dirty(),
+        Some(at) => return Err(format!("{source:?}: byte {at:#x} is not 0").into()),
+    }
+    Ok(())
+}
+
+/// Does `work` while threads fault; each of them faulted, and nothing but zeros came.
+fn under_faults(rng: &mut Rng, work: impl FnOnce(&mut Rng) -> Result<(), Failed>) -> Result<(), Failed> {
+    let stop = AtomicBool::new(false);
+    let faults: [AtomicU64; FAULTING] = Default::default();
+    thread::scope(|scope| {
+        let threads: Vec<_> = faults
+            .iter()
+            .map(|count| {
+                let mut rng = rng.fork();
+                let stop = &stop;
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) || count.load(Ordering::Relaxed) == 0 {
+                        fault(&mut rng)?;
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok::<(), Failed>(())
+                })
+            })
+            .collect();
+        let result = work(rng);
+        stop.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().map_err(|_| Failed::from("a faulting thread panicked"))??;
+        }
+        result
+    })
+}
+
+/// Other parameters, at random; all of them valid.
+fn switch(rng: &mut Rng, available: &[String]) -> Result<(), Failed> {
+    let of = |rng: &mut Rng, names: &[&str]| loop {
+        let name = names[rng.usize(..names.len())];
+        if available.iter().any(|known| known == name) {
+            break name.to_owned();
+        }
+    };
+    module::set("method", of(rng, &METHODS))?;
+    module::set("cached_method", of(rng, &CACHED))?;
+    module::set("threshold", [0, MIDDLE as u64 + 1][rng.usize(..2)].to_string())?;
+    module::set("chunk", (rng.u64(1..=1024) * 4096).to_string())?;
+    module::set("prefetch_distance", (rng.u64(1..=1024) * 64).to_string())?;
+    Ok(())
+}
+
+fn switched_under_faults() -> Result<(), Failed> {
+    let mut rng = seeded("switched_under_faults");
+    module::fresh()?;
+    let available = module::available()?;
+    let before = Counters::read()?;
+    under_faults(&mut rng, |rng| {
+        for _ in 0..40 {
+            switch(rng, &available)?;
+            thread::sleep(Duration::from_millis(rng.u64(..40)));
+        }
+        Ok(())
+    })?;
+    let counted = Counters::read()?.since(&before);
+    // All pages here are of one size; where the kernel had none to give, it cleared small ones without us.
+    assert!(counted.get("faults") > 0);
+    assert_eq!(counted.bytes(), counted.get("faults") * MIDDLE as u64);
+    Ok(())
+}
+
+fn disabled_and_enabled_under_faults() -> Result<(), Failed> {
+    let mut rng = seeded("disabled_and_enabled_under_faults");
+    module::fresh()?;
+    under_faults(&mut rng, |rng| {
+        for _ in 0..4 {
+            module::enable(false)?;
+            thread::sleep(Duration::from_millis(rng.u64(..20)));
+            // Turned round in the middle of its transition; too late for that, it is loaded again.
+            if module::enable(true).is_err() {
+                until("the livepatch is there", || Ok(!fs::exists("/sys/kernel/livepatch/bulkmem")?))?;
+                until("the module is in use", || Ok(module::remove().is_ok()))?;
+                module::load("")?;
+            }
+            module::settle()?;
+        }
+        Ok(())
+    })?;
+    let before = Counters::read()?;
+    fault(&mut rng)?;
+    assert!(Counters::read()?.since(&before).get("faults") > 0, "at the end it is enabled, and counts");
+    Ok(())
+}
+
+fn unloaded_and_loaded_under_faults() -> Result<(), Failed> {
+    let mut rng = seeded("unloaded_and_loaded_under_faults");
+    module::fresh()?;
+    let available = module::available()?;
+    under_faults(&mut rng, |rng| {
+        for _ in 0..3 {
+            switch(rng, &available)?;
+            module::unload()?;
+            thread::sleep(Duration::from_millis(rng.u64(..50)));
+            module::load("")?;
+        }
+        Ok(())
+    })
+}
+
+/// A count of the pool of 2 MiB pages.
+fn pool(counter: &str) -> std::io::Result<usize> {
+    let text = fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{counter}"))?;
+    text.trim().parse().map_err(std::io::Error::other)
+}
+
+fn killed_in_faults() -> Result<(), Failed> {
+    let mut rng = seeded("killed_in_faults");
+    module::fresh()?;
+    module::set("threshold", "0")?;
+    // Many chances to be rescheduled inside one clearing.
+    module::set("chunk", "4096")?;
+    let available = module::available()?;
+    let free = pool("free_hugepages")?;
+    let device = Device::open()?;
+    for round in 0..24 {
+        module::set("method", &available[round % available.len()])?;
+        let mut theirs = rng.fork();
+        let child = Child::spawn(|| {
+            device.hint(0, 1 << 46)?;
+            loop {
+                fault(&mut theirs)?;
+            }
+        })?;
+        thread::sleep(Duration::from_millis(rng.u64(1..60)));
+        match child.kill()? {
+            End::Signal(libc::SIGKILL) => {}
+            end => return Err(format!("a faulting child ended by itself, with {end:?}").into()),
+        }
+    }
+    until("the killed processes' pages are in use", || Ok(pool("free_hugepages")? == free))?;
+    until("their hints are there", || Ok(Counters::read()?.get("hints") == 0))?;
+    // Whatever they left, half written, comes back as zeros.
+    let mapping = Mapping::new(Source::Pool2M, free)?;
+    mapping.advise(libc::MADV_POPULATE_WRITE)?;
+    match mapping.first_dirt() {
+        None => Ok(()),
+        Some(at) => Err(format!("byte {at:#x} of the pool is not 0").into()),
+    }
+}
