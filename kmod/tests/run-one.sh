@@ -102,7 +102,7 @@ guest() {
     if [[ -n $shell ]]; then
         [[ $emulator == qemu ]] || fail "the guest $wanted has no shell: $emulator has no console to type at"
         echo "The guest $wanted, kernel $kernel_release: \`insmod /bulkmem.ko\`, \`sh /run\`; \`poweroff -f\` or Ctrl-A X ends it."
-        exec qemu-system-x86_64 -accel tcg,thread=multi -cpu max -machine q35 -smp 2 -m 2G -nographic -no-reboot \
+        exec qemu-system-x86_64 -accel tcg,thread=single -cpu max -machine q35 -smp 2 -m 2G -nographic -no-reboot \
             -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
             -append "$GUEST_KERNEL_LINE $line kmod_shell" "${qemu_words[@]}"
     fi
