@@ -81,7 +81,7 @@ guest() {
     [[ -f $(module_file "$kernel" "$variant") ]] && cp "$(module_file "$kernel" "$variant")" "$root/bulkmem.ko"
     echo "$wanted" >"$root/name"
     if [[ -n $run ]]; then
-        cp "$run" "$root/run"
+        cp "$run" "$root/todo"
     else
         {
             echo "status=0"
@@ -94,14 +94,14 @@ guest() {
             done
             # shellcheck disable=SC2016 # for the guest's shell
             echo 'exit $status'
-        } >"$root/run"
+        } >"$root/todo"
     fi
     make_initramfs "$root.cpio" "$root"
     rm -rf "$root"
 
     if [[ -n $shell ]]; then
         [[ $emulator == qemu ]] || fail "the guest $wanted has no shell: $emulator has no console to type at"
-        echo "The guest $wanted, kernel $kernel_release: \`insmod /bulkmem.ko\`, \`sh /run\`; \`poweroff -f\` or Ctrl-A X ends it."
+        echo "The guest $wanted, kernel $kernel_release: \`insmod /bulkmem.ko\`, \`sh /todo\`; \`poweroff -f\` or Ctrl-A X ends it."
         exec qemu-system-x86_64 -accel tcg,thread=single -cpu max -machine q35 -smp 2 -m 2G -nographic -no-reboot \
             -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
             -append "$GUEST_KERNEL_LINE $line kmod_shell" "${qemu_words[@]}"
