@@ -20,3 +20,8 @@ guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame:: cleari
 guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame:: clearing:: hints::'
 guest 6.12-cloud 6.12-cloud --kernel-line "$huge_pages" --qemu '-m 4G' --tests 'frame:: clearing:: hints::'
 guest clzero 6.12-cloud --emulator bochs --kernel-line 'hugepagesz=2M hugepages=64' --tests 'clzero::'
+# One processor: see the end of README.md; and no slower for it.
+guest loading-6.1 6.1 --kernel-line 'hugepagesz=2M hugepages=8' --qemu '-smp 1' --tests 'loading:: params::'
+guest loading-6.12 6.12 --kernel-line 'hugepagesz=2M hugepages=8' --qemu '-smp 1' --tests 'loading:: params::'
+# The quirk itself, not its pretence. This processor's kernel would warn of mitigations that the emulation lacks.
+guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'

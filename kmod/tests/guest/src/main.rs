@@ -13,7 +13,9 @@ mod device;
 mod frame;
 mod hints;
 mod huge;
+mod loading;
 mod module;
+mod params;
 mod process;
 mod stress;
 
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
     clearing::tests(&mut suite);
     clzero::tests(&mut suite);
     hints::tests(&mut suite);
+    loading::tests(&mut suite);
+    params::tests(&mut suite);
     stress::tests(&mut suite);
     suite.run()
 }

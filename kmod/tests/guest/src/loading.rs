@@ -1,0 +1,295 @@
+//! Loading: what it refuses, the defaults that it finds, and what keeps the module from being removed.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use libtest_mimic::Failed;
+use rustix::fs::{Mode, OFlags};
+use testkit::harness::Suite;
+
+use crate::device::Device;
+use crate::module;
+
+/// Where the processor does not say how much its last cache holds.
+const UNKNOWN_CACHE: u64 = 8 << 20;
+
+pub(crate) fn tests(suite: &mut Suite) {
+    for method in module::METHODS {
+        let name = format!("loading::refused_where_the_self_test_fails::{method}");
+        if module::possible().contains(&method) {
+            suite.test(&name, move || refused_where_the_self_test_fails(method));
+        } else {
+            suite.skip(&name, "this processor does not have the method");
+        }
+    }
+    suite.test("loading::bad_parameters", bad_parameters);
+    suite.test("loading::parameters_in_any_order", parameters_in_any_order);
+    suite.test("loading::defaults_fit_the_processor", defaults_fit_the_processor);
+    suite.test("loading::quirk_forbids_movnti", quirk_forbids_movnti);
+    suite.test("loading::twice", twice);
+    suite.test("loading::removed_only_after_it_is_disabled", removed_only_after_it_is_disabled);
+    suite.test("loading::removed_only_after_the_device_is_closed", removed_only_after_the_device_is_closed);
+    suite.test("loading::many_times", many_times);
+}
+
+/// Loading fails with this error and leaves nothing behind.
+fn refused(parameters: &str, error: i32) -> Result<(), Failed> {
+    module::gone()?;
+    match module::load(parameters).map_err(|error| error.raw_os_error()) {
+        Err(Some(number)) if number == error => {}
+        other => return Err(format!("{parameters:?}: {other:?} in place of error {error}").into()),
+    }
+    assert!(!module::is_loaded(), "{parameters:?} was refused, and yet the module is there");
+    for rest in
+        ["/dev/bulkmem", "/sys/class/misc/bulkmem", "/sys/kernel/livepatch/bulkmem", "/sys/module/bulkmem"]
+    {
+        assert!(!Path::new(rest).exists(), "{parameters:?} was refused, and yet {rest} is there");
+    }
+    Ok(())
+}
+
+/// What the kernel's log gains while `work` runs.
+fn logged(work: impl FnOnce() -> Result<(), Failed>) -> Result<String, Failed> {
+    let log = rustix::fs::open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+    rustix::fs::seek(&log, rustix::fs::SeekFrom::End(0))?;
+    work()?;
+    let mut text = String::new();
+    let mut record = [0; 8192];
+    loop {
+        match rustix::io::read(&log, &mut record) {
+            Ok(length) => text += &String::from_utf8_lossy(&record[..length]),
+            Err(rustix::io::Errno::AGAIN) => return Ok(text),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn refused_where_the_self_test_fails(method: &str) -> Result<(), Failed> {
+    let text = logged(|| refused(&format!("selftest_fault={method}"), libc::EIO))?;
+    let said = text.lines().any(|line| line.contains(&format!("bulkmem: self-test: {method}: ")));
+    assert!(said, "the log does not say which method failed: {text}");
+    // The fault was planted, not found.
+    module::load("")?;
+    assert_eq!(module::get("selftest_fault")?, "");
+    Ok(())
+}
+
+fn bad_parameters() -> Result<(), Failed> {
+    for parameters in [
+        "method=fast",
+        "method=",
+        "cached_method=movnti",
+        "chunk=0",
+        "chunk=4097",
+        "chunk=1073745920",
+        "prefetch_distance=65600",
+        "threshold=-1",
+        "threshold=much",
+        "ignore_quirks=2",
+        "available=stock",
+        "selftest_fault=everything",
+        "method=stock chunk=1",
+    ] {
+        refused(parameters, libc::EINVAL)?;
+    }
+    for method in module::METHODS {
+        if !module::possible().contains(&method) {
+            refused(&format!("method={method}"), libc::EOPNOTSUPP)?;
+        }
+    }
+    Ok(())
+}
+
+fn parameters_in_any_order() -> Result<(), Failed> {
+    module::gone()?;
+    module::load("threshold=12345 chunk=12288 method=stock prefetch_distance=128 cached_method=stock")?;
+    for (parameter, value) in [
+        ("threshold", "12345"),
+        ("chunk", "12288"),
+        ("method", "stock"),
+        ("prefetch_distance", "128"),
+        ("cached_method", "stock"),
+    ] {
+        assert_eq!(module::get(parameter)?, value, "{parameter}");
+    }
+    module::gone()?;
+    Ok(())
+}
+
+/// A line of /proc/cpuinfo.
+fn processor(field: &str) -> Result<String, Failed> {
+    let text = fs::read_to_string("/proc/cpuinfo")?;
+    let line = text.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == field));
+    let value = line.and_then(|line| line.split_once(':'));
+    Ok(value.ok_or_else(|| format!("/proc/cpuinfo has no {field}"))?.1.trim().to_owned())
+}
+
+/// Whether the book's page on parameters says that MOVNTI is slow on this processor.
+fn movnti_is_slow() -> Result<bool, Failed> {
+    let model: u32 = processor("model")?.parse()?;
+    // Skylake, Skylake server with Cascade Lake and Cooper Lake, Kaby Lake, Comet Lake.
+    let slow = [0x4e, 0x5e, 0x55, 0x8e, 0x9e, 0xa5, 0xa6];
+    Ok(processor("vendor_id")? == "GenuineIntel" && processor("cpu family")? == "6" && slow.contains(&model))
+}
+
+/// The last level's bytes, as the kernel lists them.
+fn last_cache() -> Result<u64, Failed> {
+    let mut last = (0, UNKNOWN_CACHE);
+    let Ok(caches) = fs::read_dir("/sys/devices/system/cpu/cpu0/cache") else { return Ok(UNKNOWN_CACHE) };
+    for cache in caches {
+        let folder = cache?.path();
+        let read = |name: &str| fs::read_to_string(folder.join(name)).map(|text| text.trim().to_owned());
+        let (Ok(level), Ok(kind), Ok(size)) = (read("level"), read("type"), read("size")) else { continue };
+        let level: u32 = level.parse()?;
+        if kind != "Instruction" && level >= last.0 {
+            last = (level, size.trim_end_matches('K').parse::<u64>()? << 10);
+        }
+    }
+    Ok(last.1)
+}
+
+fn defaults_fit_the_processor() -> Result<(), Failed> {
+    module::gone()?;
+    module::load("")?;
+    let possible = module::possible();
+    let flags = processor("flags")?;
+    let has = |flag| flags.split(' ').any(|known| known == flag);
+    let erms = if has("erms") { "rep_stosb" } else { "stock" };
+    let large = if possible.contains(&"clzero") {
+        "clzero"
+    } else if !movnti_is_slow()? {
+        "movnti"
+    } else if possible.contains(&"prefetchw") {
+        "prefetchw"
+    } else {
+        erms
+    };
+    assert_eq!(module::get("method")?, large);
+    assert_eq!(module::get("cached_method")?, erms);
+    assert_eq!(module::get("chunk")?, "2097152");
+    assert_eq!(module::get("prefetch_distance")?, "4096");
+    assert_eq!(module::get("ignore_quirks")?, "N");
+    // AMD's processors say it in a leaf that is there with this; without, the kernel makes something up.
+    let told = processor("vendor_id")? == "GenuineIntel" || has("topoext");
+    let threshold = if told { last_cache()? } else { UNKNOWN_CACHE };
+    assert_eq!(module::get("threshold")?, threshold.to_string());
+    Ok(())
+}
+
+fn refused_while_loaded(parameter: &str, value: &str) -> Result<(), Failed> {
+    let before = module::Parameters::read()?;
+    match module::set(parameter, value) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+        other => return Err(format!("{parameter} = {value}: {other:?}").into()),
+    }
+    assert_eq!(module::Parameters::read()?, before);
+    Ok(())
+}
+
+fn quirk_forbids_movnti() -> Result<(), Failed> {
+    // Where the processor has the quirk itself, nothing need be pretended.
+    let pretend = if movnti_is_slow()? { "" } else { "pretend_movnt_slow=1 " };
+    refused(&format!("{pretend}method=movnti"), libc::EOPNOTSUPP)?;
+    refused(&format!("{pretend}method=movnti ignore_quirks=0"), libc::EOPNOTSUPP)?;
+    for order in ["method=movnti ignore_quirks=1", "ignore_quirks=1 method=movnti"] {
+        module::load(&format!("{pretend}{order}"))?;
+        assert_eq!(module::get("method")?, "movnti");
+        // What the quirk forbids cannot come about the other way round.
+        refused_while_loaded("ignore_quirks", "0")?;
+        module::unload()?;
+    }
+
+    module::load(pretend)?;
+    assert_ne!(module::get("method")?, "movnti");
+    refused_while_loaded("method", "movnti")?;
+    module::set("ignore_quirks", "1")?;
+    module::set("method", "movnti")?;
+    refused_while_loaded("ignore_quirks", "0")?;
+    module::set("method", "stock")?;
+    module::set("ignore_quirks", "0")?;
+    refused_while_loaded("method", "movnti")?;
+    module::gone()?;
+    Ok(())
+}
+
+fn twice() -> Result<(), Failed> {
+    module::fresh()?;
+    match module::load("") {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+        other => Err(format!("a second time: {other:?}").into()),
+    }
+}
+
+/// The module cannot be removed now.
+fn stays(why: &str) -> Result<(), Failed> {
+    match module::remove() {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {}
+        other => return Err(format!("removed although {why}: {other:?}").into()),
+    }
+    assert!(module::is_loaded());
+    Ok(())
+}
+
+fn disable() -> io::Result<()> {
+    module::settle()?;
+    module::enable(false)?;
+    module::until("the livepatch is there", || Ok(!Path::new("/sys/kernel/livepatch/bulkmem").exists()))
+}
+
+fn removed_only_after_it_is_disabled() -> Result<(), Failed> {
+    module::fresh()?;
+    stays("its livepatch is enabled")?;
+    module::unload()?;
+    assert!(!module::is_loaded());
+    Ok(())
+}
+
+fn removed_only_after_the_device_is_closed() -> Result<(), Failed> {
+    module::fresh()?;
+    let device = Device::open()?;
+    let counters = File::open("/sys/class/misc/bulkmem/faults")?;
+    disable()?;
+    stays("its device is open")?;
+    // It still serves.
+    assert_eq!(device.abi()?, 1);
+    drop(device);
+    module::until("the module is in use", || Ok(module::remove().is_ok()))?;
+    // An open counter keeps nothing, and says that it is gone.
+    let mut byte = [0];
+    match io::Read::read(&mut &counters, &mut byte) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+        other => Err(format!("a counter of a module that is gone: {other:?}").into()),
+    }
+}
+
+/// Kibibytes that slabs and percpu memory take, which is where a leak of ours would be.
+fn kernel_memory() -> Result<u64, Failed> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let mut sum = 0;
+    for name in ["SUnreclaim:", "Percpu:", "VmallocUsed:"] {
+        let line = text.lines().find(|line| line.starts_with(name)).ok_or(name)?;
+        sum += line.split_whitespace().nth(1).ok_or(name)?.parse::<u64>()?;
+    }
+    Ok(sum)
+}
+
+fn many_times() -> Result<(), Failed> {
+    let cycle = |parameters: &str, works: bool| -> Result<(), Failed> {
+        assert_eq!(module::load(parameters).is_ok(), works, "{parameters:?}");
+        if works { Ok(module::unload()?) } else { Ok(()) }
+    };
+    module::gone()?;
+    let mut memory = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..4 {
+            cycle("", true)?;
+            cycle("selftest_fault=stock", false)?;
+            cycle("pretend_movnt_slow=1 method=movnti", false)?;
+        }
+        memory.push(kernel_memory()?);
+    }
+    // The image of the module alone is as large as this: a dozen of them, had they stayed, would be seen.
+    assert!(memory[2] < memory[1] + 512, "KiB of kernel memory after each dozen: {memory:?}");
+    Ok(())
+}
