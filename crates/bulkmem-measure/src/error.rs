@@ -76,6 +76,9 @@ pub enum MeasureError {
         /// What can be done.
         remedy: &'static str,
     },
+    /// The kernel module, or memory of its device, cannot be had.
+    #[error(transparent)]
+    Kernel(bulkmem::kernel::KernelError),
     /// A method that this machine lacks, or that does not exist, was asked for.
     #[error("{name}: {reason}; `bulkmem methods` lists what this machine has")]
     Method {

@@ -13,4 +13,5 @@ pages! {
     Persist: "docs/persist.md",
     GuestMemory: "docs/guest-memory.md",
     Fences: "docs/fences.md",
+    Kernel: "docs/kernel/README.md",
 }

@@ -77,3 +77,60 @@ fn bad_arguments_name_cause_and_remedy() {
         assert.code(2).stderr(contains(message)).stdout("");
     }
 }
+
+/// Whether this machine has the kernel module, and this user may use its device.
+fn module_is_there(what: &str) -> bool {
+    let there = bulkmem::kernel::BulkHint::available();
+    if let Err(error) = &there {
+        println!("skipped: {what}: {error}");
+    }
+    there.is_ok()
+}
+
+#[test]
+fn memory_of_other_attributes_is_the_modules_and_without_it_the_error_says_how_to_get_it() {
+    let home = Home::new();
+    if module_is_there("what is said without the kernel module") {
+        return;
+    }
+    for command in ["iops", "clear", "fill", "persist"] {
+        for attribute in ["wb", "wc", "uc", "wt"] {
+            let assert = home.bulkmem().args(["bench", command, "--attr", attribute]).assert().code(1);
+            assert.stdout("").stderr(contains("/dev/bulkmem").and(contains("docs/kernel/README.md")));
+        }
+    }
+    for arguments in
+        [&["iops", "--attr", "all"][..], &["clear", "--attr", "wb,uc,wc"], &["fill", "--attr", "all"]]
+    {
+        let assert = home.bulkmem().arg("bench").args(arguments).assert().code(1);
+        assert.stderr(contains("modprobe bulkmem"));
+    }
+    let device = ["bench", "iops", "--target", "/dev/bulkmem"];
+    home.bulkmem().args(device).assert().code(1).stderr(contains("modprobe bulkmem"));
+}
+
+#[test]
+fn attributes_that_make_no_sense_are_refused() {
+    let home = Home::new();
+    for (arguments, message) in [
+        (&["iops", "--attr", "often"][..], "wb, wc, uc or wt"),
+        (&["iops", "--attr", "wb,uc", "--target", "ram"], "leave --target out"),
+        (&["iops", "--attr", "all", "--target", "ram"], "leave --target out"),
+        (&["iops", "--attr", "uc", "--target", "ram"], "ram is mapped wb, not uc"),
+        (&["copy", "--attr", "uc"], "unexpected argument '--attr'"),
+    ] {
+        home.bulkmem().arg("bench").args(arguments).assert().code(2).stdout("").stderr(contains(message));
+    }
+}
+
+#[test]
+fn attributes_stand_in_one_table() {
+    if !module_is_there("the table by cache attribute") {
+        return;
+    }
+    let home = Home::new();
+    let arguments = ["bench", "iops", "--attr", "all", "--size", "1M", "--page-size", "4K", "--runs", "1"];
+    let text = home.text(&[&arguments[..], &["--time", "2ms", "--threads", "1"]].concat(), 80);
+    assert_fits(&text, 80);
+    assert_eq!(text.matches("iops by cache attribute").count(), 1, "{text}");
+}

@@ -164,3 +164,18 @@ fn huge_pages_are_given_back_however_it_ends() {
         }
     }
 }
+
+#[test]
+fn a_hint_is_measured_beside_none_or_said_to_be_not_available() {
+    let text = Home::new().text(&[&SMALL[..], &["--hint"]].concat(), 80);
+    assert_fits(&text, 80);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match bulkmem::kernel::BulkHint::available() {
+        Ok(()) => assert!(words.contains("kernel: prefault, hinted"), "{text}"),
+        Err(error) => {
+            println!("skipped: a hint beside none: {error}");
+            assert!(words.contains("with a bulk hint: not available"), "{text}");
+            assert!(words.contains("docs/kernel/README.md"), "{text}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use bulkmem::Operation;
 
+use super::attributes::by_attribute;
 use super::ours::Ours;
 use super::published::published;
 use super::{Conclusion, Verdict};
@@ -10,14 +11,24 @@ use crate::suite::Direction;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 /// Differences below this share count as none.
-const SAME: f64 = 0.05;
+pub(super) const SAME: f64 = 0.05;
+
+/// Methods that load by MOVNTDQA: those that leave what was read in the cache, and those that do not.
+pub(super) const STREAMING_LOADS: [&str; 6] = [
+    "movntdqa_store_sse41",
+    "movntdqa_store_avx2",
+    "movntdqa_store_avx512",
+    "movntdqa_sse41",
+    "movntdqa_avx2",
+    "movntdqa_avx512",
+];
 
 /// The sources by their authors.
 const ARORA_2020: &str = "arora_2020";
 const ARORA_2022: &str = "arora_2022";
 const PATOCKA_2020: &str = "patocka_2020";
 const VLASENKO_2004: &str = "vlasenko_2004";
-const ELLIOTT_2015: &str = "elliott_2015";
+pub(super) const ELLIOTT_2015: &str = "elliott_2015";
 
 /// Judges every conclusion.
 pub(super) fn judge(ours: &Ours<'_>) -> Vec<Conclusion> {
@@ -27,11 +38,12 @@ pub(super) fn judge(ours: &Ours<'_>) -> Vec<Conclusion> {
     all.extend(polluting(ours));
     all.extend(reading_back(ours));
     all.extend(random(ours));
+    all.extend(by_attribute(ours));
     all
 }
 
 /// A conclusion with what was measured here: whether it holds, and the figures in words; or why there are none.
-fn conclusion(
+pub(super) fn conclusion(
     source: &str,
     claim: &str,
     published_figures: &str,
@@ -56,7 +68,7 @@ fn percent(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }
 
-fn missing(what: &str) -> String {
+pub(super) fn missing(what: &str) -> String {
     format!("not measured here: {what}")
 }
 
@@ -291,16 +303,8 @@ fn random(ours: &Ours<'_>) -> Vec<Conclusion> {
             ),
         )
     });
-    // Those that leave what was read in the cache, and those that do not.
-    let loads = [
-        "movntdqa_store_sse41",
-        "movntdqa_store_avx2",
-        "movntdqa_store_avx512",
-        "movntdqa_sse41",
-        "movntdqa_avx2",
-        "movntdqa_avx512",
-    ];
-    let best = loads.iter().filter_map(|name| ours.iops(name, Direction::Read)).max_by(f64::total_cmp);
+    let best =
+        STREAMING_LOADS.iter().filter_map(|name| ours.iops(name, Direction::Read)).max_by(f64::total_cmp);
     let read = best.zip(ours.iops("c_library", Direction::Read)).map(|(streaming, plain)| {
         let ratio = streaming / plain;
         (
@@ -325,12 +329,6 @@ fn random(ours: &Ours<'_>) -> Vec<Conclusion> {
             "MOVNTDQA might help reads of write-back memory (nobody had tried)",
             "no figure: a question",
             read.ok_or_else(|| missing("random reads by MOVNTDQA and by memcpy")),
-        ),
-        conclusion(
-            ELLIOTT_2015,
-            "Uncached mappings are two orders of magnitude slower than write-back ones",
-            "37 K against 3.6 M reads, 21 K against 2.5 M writes a second",
-            Err(missing("it needs memory mapped uncached, which an ordinary process cannot have")),
         ),
     ]
 }

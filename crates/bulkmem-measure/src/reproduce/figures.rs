@@ -144,14 +144,17 @@ pub(super) fn lay(ours: &Ours<'_>) -> Vec<PublishedFigure> {
         add("fork and copy-on-write", "Duron", size(row.length), Metric::Seconds, "µs", entries);
     }
     for row in &facts.random_4k.rows {
-        let names: [&str; 2] = match row.attribute.as_str() {
-            "WB" => ["c_library", "c_library"],
-            "WB, non-temporal copy" => ["movnti", "movnti"],
-            _ => ["", ""],
+        let (attribute, how) = row.attribute.split_once(", ").unwrap_or((&row.attribute, ""));
+        let name = if how.is_empty() { "c_library" } else { "movnti" };
+        // Of the kernel module's memory, so that all rows are of one kind; without it write-back memory is ordinary.
+        let here = |direction| {
+            let attribute = attribute.to_lowercase();
+            let ordinary = if attribute == "wb" { ours.iops(name, direction) } else { None };
+            ours.iops_in(&attribute, name, direction).or(ordinary)
         };
         let entries = vec![
-            Entry::new(format!("{} read", row.attribute), row.read, ours.iops(names[0], Direction::Read)),
-            Entry::new(format!("{} write", row.attribute), row.write, ours.iops(names[1], Direction::Write)),
+            Entry::new(format!("{} read", row.attribute), row.read, here(Direction::Read)),
+            Entry::new(format!("{} write", row.attribute), row.write, here(Direction::Write)),
         ];
         add("random 4 KiB", "two sockets of DDR4", row.attribute.clone(), Metric::Iops, "IOPS", entries);
     }

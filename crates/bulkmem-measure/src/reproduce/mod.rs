@@ -5,6 +5,7 @@
 //! figure is laid beside ours together with its ratio to the method that its table compares with.
 
 mod alike;
+mod attributes;
 mod conclusions;
 mod figures;
 mod needed;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bulkmem::kernel::Attribute;
 use bulkmem::machine::Machine;
 use bulkmem::method;
 use bulkmem::{Operation, Pages};
@@ -9,8 +10,8 @@ use bulkmem::{Operation, Pages};
 use super::published::published;
 use crate::arena::available_memory;
 use crate::suite::{
-    ChunksOptions, Direction, ForkOptions, IopsOptions, Measure, PageSize, Pattern, Peers, PersistOptions,
-    PollutionOptions, ReuseOptions, SizesOptions, Wanted,
+    Attributes, ChunksOptions, Direction, ForkOptions, IopsOptions, Measure, PageSize, Pattern, Peers,
+    PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, Wanted,
 };
 
 const MIB: u64 = 1 << 20;
@@ -67,6 +68,11 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         runs,
         ..IopsOptions::new()
     };
+    let by_attribute = IopsOptions {
+        attributes: Attributes::Named(vec![Attribute::Wb, Attribute::Wc, Attribute::Uc]),
+        peers: Peers::None,
+        ..iops.clone()
+    };
     let mut fork = ForkOptions { runs, peers: Peers::None, ..ForkOptions::default() };
     if quick {
         fork.sizes.retain(|size| size.is_power_of_two());
@@ -79,6 +85,10 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(fork),
         Box::new(iops),
     ];
+    // Where the kernel module can be used.
+    if by_attribute.validate().is_ok() {
+        all.push(Box::new(by_attribute));
+    }
     for row in &facts.zero_then_read.rows {
         all.push(Box::new(ReuseOptions {
             operations: vec![Operation::Clear],

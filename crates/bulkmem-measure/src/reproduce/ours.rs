@@ -63,6 +63,18 @@ impl Ours<'_> {
         })
     }
 
+    /// Random operations of 4 KiB a second in the kernel module's memory of an attribute, one thread, by direction and
+    /// method.
+    pub(super) fn iops_in(&self, attribute: &str, name: &str, direction: Direction) -> Option<f64> {
+        self.median(Measurement::Iops, name, |place| {
+            place.direction == Some(direction)
+                && place.threads.unwrap_or(1) == 1
+                && place.chunk == Some(4096)
+                && place.target.as_deref() == Some(bulkmem::kernel::PATH)
+                && place.attribute.as_deref() == Some(attribute)
+        })
+    }
+
     /// How many times as long a walk over the smallest list takes after persisting as before.
     pub(super) fn growth(&self, name: &str) -> Option<f64> {
         let rows = || {

@@ -2,7 +2,7 @@ use bulkmem::policy::CpuIdentity;
 
 use super::*;
 use crate::stats::Stats;
-use crate::suite::{Measurement, Metric, Place, Row, Subject};
+use crate::suite::{Direction, Measurement, Metric, Place, Row, Subject};
 use crate::{Evidence, Kind};
 
 fn row(measurement: Measurement, name: &str, place: Place, median: f64) -> Row {
@@ -118,6 +118,51 @@ fn conclusions_hold_on_the_machines_they_come_from() {
     ] {
         assert_eq!(of(uarch, claim), verdict, "{uarch}: {claim}");
     }
+}
+
+#[test]
+fn the_table_by_attribute_is_judged_by_the_modules_memory() {
+    let rows = |scale: f64| {
+        let mut rows = Vec::new();
+        for (attribute, name, read, write) in [
+            ("wb", "c_library", 3.6e6, 2.5e6),
+            ("uc", "c_library", 37e3 * scale, 21e3 * scale),
+            ("wc", "c_library", 764e3, 3.7e6),
+            ("wc", "movnti", 3.2e6, 2.1e6),
+            ("wc", "movntdqa_store_avx512", 3.5e6, 2.1e6),
+        ] {
+            for (direction, iops) in [(Direction::Read, read), (Direction::Write, write)] {
+                let place = Place {
+                    target: Some(bulkmem::kernel::PATH.to_owned()),
+                    attribute: Some(attribute.to_owned()),
+                    chunk: Some(4096),
+                    threads: Some(1),
+                    direction: Some(direction),
+                    ..Place::default()
+                };
+                rows.push(row(Measurement::Iops, name, place, iops));
+            }
+        }
+        Reproduction::of(&results(rows))
+    };
+    let of = |found: &Reproduction, start: &str| {
+        found.conclusions.iter().find(|it| it.claim.starts_with(start)).expect(start).verdict
+    };
+    let found = rows(1.0);
+    for claim in [
+        "Uncached mappings",
+        "Write-combining memory is read",
+        "Write-combining memory is written faster",
+        "A copy by non-temporal stores",
+        "Write-combining memory is written more slowly",
+        "MOVNTDQA might help reads of write-combining",
+    ] {
+        assert_eq!(of(&found, claim), Verdict::Holds, "{claim}");
+    }
+    assert_eq!(of(&rows(10.0), "Uncached mappings"), Verdict::Fails);
+    let figures: Vec<_> = found.figures.iter().filter(|figure| figure.table == "random 4 KiB").collect();
+    let measured = figures.iter().filter(|figure| figure.here == Some(figure.published)).count();
+    assert_eq!((figures.len(), measured), (10, 8), "all but movnti in write-back memory");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Clear, fill and copy by size and method: the tables of the sources' `perf bench mem`.
 
+use bulkmem::kernel::Attribute;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
 use super::buffer::{Buffer, Content};
+use super::device::{self, Attributes, Uncommon};
 use super::doer::{Doer, Wanted};
 use super::first_touch::FirstTouch;
 use super::lineup::{FIRST_TOUCH, Lineup, kernel};
@@ -36,6 +38,8 @@ pub struct SizesOptions {
     pub sizes: Vec<u64>,
     /// The pages behind the memory.
     pub page_sizes: Vec<PageSize>,
+    /// The cache attributes of memory of the kernel module's device, which is measured in then; for clear and fill.
+    pub attributes: Attributes,
     /// Bytes a call; the whole size where not given.
     pub chunk: Option<u64>,
     /// How often a sample works through the memory; enough to be timed well where not given.
@@ -67,6 +71,7 @@ impl SizesOptions {
             operation,
             sizes: vec![16 << 20, 128 << 20, 1 << 30],
             page_sizes: vec![PageSize::TRANSPARENT],
+            attributes: Attributes::Own,
             chunk: None,
             loops: None,
             threads: vec![1],
@@ -103,11 +108,16 @@ impl SizesOptions {
         let mut others = vec!["policy"];
         if self.peers == Peers::All {
             others.push("read");
-            if self.operation == Operation::Clear {
+            if self.has_first_touch() {
                 others.push(FIRST_TOUCH);
             }
         }
         Lineup::new(self.operation, &self.methods, self.peers, self.baseline.as_deref(), &others)
+    }
+
+    /// Whether the kernel's first touch takes part: of ordinary memory.
+    fn has_first_touch(&self) -> bool {
+        self.operation == Operation::Clear && self.peers == Peers::All && !self.attributes.of_device()
     }
 
     fn place(&self, size: u64, pages: PageSize, threads: usize) -> Place {
@@ -154,13 +164,24 @@ impl Measure for SizesOptions {
                 format!("it counts from the start of a page: name less than {page} bytes"),
             );
         }
+        if self.attributes.of_device() && self.operation == Operation::Copy {
+            let reason =
+                "memory of other attributes is cleared and filled here; `bench iops` copies from and to it";
+            return wrong("attr", reason.to_owned());
+        }
         for pages in &self.page_sizes {
-            pages.check()?;
             for size in &self.sizes {
-                Reservation::check(self.needed(*size), *pages)?;
+                if self.attributes.of_device() {
+                    let targets = self.attributes.asked().len() as u64;
+                    device::check(self.needed(*size).saturating_mul(targets), *pages)?;
+                } else {
+                    pages.check()?;
+                    Reservation::check(self.needed(*size), *pages)?;
+                }
             }
         }
-        self.lineup().map(drop)
+        self.lineup()?;
+        self.attributes.check()
     }
 
     fn seconds(&self) -> f64 {
@@ -170,24 +191,30 @@ impl Measure for SizesOptions {
         let passes = if self.operation == Operation::Clear && !self.zeros { 2.0 } else { 1.0 };
         let a_sample = |size: &u64| loops * passes * *size as f64 / 12e9 + 0.004;
         let group = doers * (self.runs + 1) as f64;
-        let groups: f64 = self.sizes.iter().map(|size| group * a_sample(size) + *size as f64 / 4e9).sum();
+        // Uncached memory is written at a hundredth of the speed.
+        let attributes = self.attributes.asked();
+        let slow = |attribute: &Attribute| if *attribute == Attribute::Uc { 100.0 } else { 1.0 };
+        let times: f64 = if attributes.is_empty() { 1.0 } else { attributes.iter().map(slow).sum() };
+        let groups: f64 =
+            self.sizes.iter().map(|size| group * a_sample(size) * times + *size as f64 / 4e9).sum();
         groups * (self.page_sizes.len() * self.threads.len()) as f64
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
         run.expect_groups(self.sizes.len() * self.page_sizes.len() * self.threads.len());
+        let attributes = self.attributes.possible(run)?;
         for &pages in &self.page_sizes {
             for &size in &self.sizes {
                 if run.stopped() {
                     return Ok(());
                 }
-                let Some(mut memory) = Buffer::of_run(run, self.needed(size), pages, self.content())? else {
-                    return Ok(());
-                };
-                let whole = memory.stretch();
+                let Some(mut memory) = self.memory(run, size, pages, &attributes)? else { return Ok(()) };
                 for &threads in &self.threads {
-                    let mut contenders =
-                        self.contenders(run, self.place(size, pages, threads), whole, threads)?;
+                    let mut contenders = Vec::new();
+                    for memory in &mut memory {
+                        let place = memory.place(self.place(size, pages, threads));
+                        contenders.extend(self.contenders(run, place, memory.stretch(), threads)?);
+                    }
                     let mut what = format!("{}, {pages} pages", units::bytes(size));
                     if self.threads != [1] {
                         what += &format!(", {threads} {}", if threads == 1 { "thread" } else { "threads" });
@@ -201,7 +228,62 @@ impl Measure for SizesOptions {
     }
 }
 
+/// What is measured in.
+enum Where {
+    Ordinary(Buffer),
+    Device(Uncommon),
+}
+
+impl Where {
+    fn stretch(&mut self) -> Stretch {
+        match self {
+            Where::Ordinary(buffer) => buffer.stretch(),
+            Where::Device(memory) => memory.stretch(),
+        }
+    }
+
+    /// A place, with what this memory adds to it.
+    fn place(&self, place: Place) -> Place {
+        match self {
+            Where::Ordinary(_) => place,
+            Where::Device(memory) => {
+                let Place { target, attribute, page_size, .. } = memory.place();
+                Place { target, attribute, page_size, ..place }
+            }
+        }
+    }
+}
+
 impl SizesOptions {
+    /// The memory for a size: ordinary, or one stretch of each attribute. `None` where somebody asked to stop.
+    fn memory(
+        &self,
+        run: &mut Run<'_>,
+        size: u64,
+        pages: PageSize,
+        attributes: &[Attribute],
+    ) -> Result<Option<Vec<Where>>, MeasureError> {
+        if attributes.is_empty() {
+            let buffer = Buffer::of_run(run, self.needed(size), pages, self.content())?;
+            return Ok(buffer.map(|buffer| vec![Where::Ordinary(buffer)]));
+        }
+        let mut memory = Vec::new();
+        for &attribute in attributes {
+            let stretch = Uncommon::new(self.needed(size), attribute, pages)?;
+            let ready = self.zeros
+                || stretch.fill(&mut |share| {
+                    run.say(&format!("getting {attribute} memory ready: {:.0} %", share * 100.0), 0.0);
+                    !run.stopped()
+                });
+            if !ready {
+                return Ok(None);
+            }
+            run.backed_by(Some(stretch.backing_page_size()));
+            memory.push(Where::Device(stretch));
+        }
+        Ok(Some(memory))
+    }
+
     /// How the policy's choice did against the C library and against the best of all methods.
     fn conclude(&self, run: &mut Run<'_>) {
         let of = |run: &Run<'_>, wanted: &dyn Fn(&super::Subject) -> bool| -> Vec<(Place, f64)> {
@@ -290,7 +372,7 @@ impl SizesOptions {
                 counted: threads == 1,
             });
         }
-        if self.peers == Peers::All && self.operation == Operation::Clear {
+        if self.has_first_touch() {
             let pages = place.page_size.unwrap_or_default();
             match FirstTouch::new(size, pages, threads) {
                 Ok(touch) => contenders.push(Contender {
@@ -398,6 +480,32 @@ mod tests {
             let error = run(&options, false).0.unwrap_err().to_string();
             assert!(error.starts_with(said), "{said}: {error}");
         }
+    }
+
+    #[test]
+    fn attributes_stand_beside_each_other_or_the_error_says_how_to_get_the_module() {
+        let attributes = Attributes::Named(vec![Attribute::Wb, Attribute::Uc]);
+        let options = SizesOptions { attributes, sizes: vec![1 << 16], ..small(Operation::Clear) };
+        match run(&options, false).0 {
+            Ok(results) => {
+                for attribute in ["wb", "uc"] {
+                    let of = |name: &str| {
+                        let mut rows = results.rows.iter();
+                        rows.any(|row| {
+                            row.subject.name == name && row.place.attribute.as_deref() == Some(attribute)
+                        })
+                    };
+                    assert!(of("policy") && of("portable") && !of(FIRST_TOUCH), "{attribute}");
+                }
+            }
+            Err(error) => {
+                println!("skipped: clearing memory of other attributes: {error}");
+                assert!(matches!(error, MeasureError::Kernel(_)), "{error}");
+            }
+        }
+        let copy = SizesOptions { operation: Operation::Copy, ..options };
+        let error = copy.validate().unwrap_err().to_string();
+        assert!(error.starts_with("attr: ") && error.contains("bench iops"), "{error}");
     }
 
     #[test]

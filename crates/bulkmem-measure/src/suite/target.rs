@@ -1,4 +1,4 @@
-//! What is read from and written to: ordinary memory, a file, a DAX file, a device.
+//! What is read from and written to: ordinary memory, that of the kernel module's device, a file, a DAX file, a device.
 
 mod mapping;
 
@@ -7,13 +7,14 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
+use bulkmem::kernel::{self, Attribute};
 use bulkmem::machine::Machine;
 use rustix::fs::{Access, access, major, makedev, minor, statvfs};
 
 use self::mapping::{Made, Mapping};
 use super::buffer::{Buffer, Content, fits};
+use super::device::{self, Attributes, Uncommon};
 use super::reservation::Reservation;
 use super::{PageSize, Place, Run};
 use crate::MeasureError;
@@ -24,14 +25,20 @@ use crate::arena::Stretch;
 pub enum Target {
     /// Ordinary memory.
     Ram,
+    /// Memory of the kernel module's device, zeroed, of any cache attribute.
+    Module,
     /// A file, a DAX file, or a device that can be mapped.
     Path(PathBuf),
 }
 
 impl From<PathBuf> for Target {
-    /// `ram` is ordinary memory; a file of that name is `./ram`.
+    /// `ram` is ordinary memory; a file of that name is `./ram`. `/dev/bulkmem` is the kernel module's.
     fn from(text: PathBuf) -> Target {
-        if text.as_os_str() == "ram" { Target::Ram } else { Target::Path(text) }
+        match text {
+            text if text.as_os_str() == "ram" => Target::Ram,
+            text if text.as_os_str() == kernel::PATH => Target::Module,
+            text => Target::Path(text),
+        }
     }
 }
 
@@ -39,53 +46,9 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Ram => f.write_str("ram"),
+            Target::Module => f.write_str(kernel::PATH),
             Target::Path(path) => path.display().fmt(f),
         }
-    }
-}
-
-/// How the processor may cache memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attribute {
-    /// Write-back: ordinary memory.
-    Wb,
-    /// Write-combining: reads pass the caches by, writes are gathered in buffers.
-    Wc,
-    /// Uncached: each access goes to the device.
-    Uc,
-}
-
-impl Attribute {
-    /// All of them.
-    pub const ALL: [Attribute; 3] = [Attribute::Wb, Attribute::Wc, Attribute::Uc];
-
-    /// The name in options and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Attribute::Wb => "wb",
-            Attribute::Wc => "wc",
-            Attribute::Uc => "uc",
-        }
-    }
-}
-
-impl fmt::Display for Attribute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Why a text is no attribute.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no cache attribute; write wb, wc or uc")]
-pub struct BadAttribute(String);
-
-impl FromStr for Attribute {
-    type Err = BadAttribute;
-
-    fn from_str(text: &str) -> Result<Attribute, BadAttribute> {
-        let found = Attribute::ALL.into_iter().find(|attribute| attribute.name() == text);
-        found.ok_or_else(|| BadAttribute(text.to_owned()))
     }
 }
 
@@ -102,9 +65,9 @@ pub struct TargetOptions {
     /// Whether a file that was made stays.
     pub keep: bool,
     /// The cache attribute that the target is expected to have; for a device that does not tell, the one it is said to
-    /// have.
+    /// have; of the kernel module's memory the one it is to have.
     pub attribute: Option<Attribute>,
-    /// The pages behind ordinary memory.
+    /// The pages behind ordinary memory, and behind the kernel module's.
     pub page_size: PageSize,
 }
 
@@ -158,6 +121,7 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 enum Memory {
     Ram(Buffer),
+    Module(Uncommon),
     Mapped(Mapping),
 }
 
@@ -174,6 +138,7 @@ struct Found {
 #[derive(Debug)]
 enum Backing {
     Ram,
+    Module(Attribute),
     /// A file that is to be made.
     Missing(PathBuf),
     /// A file or a block device, in the page cache unless it is DAX.
@@ -215,6 +180,17 @@ impl TargetOptions {
                 place.page_size = Some(self.page_size);
                 return Ok(Opened {
                     memory: Memory::Ram(buffer),
+                    place,
+                    durable: Durable::Nowhere,
+                    note: None,
+                });
+            }
+            Backing::Module(attribute) => {
+                step(0.0)?;
+                let memory = Uncommon::new(bytes, attribute, self.page_size)?;
+                let place = Place { content: Some("zeros".to_owned()), ..memory.place() };
+                return Ok(Opened {
+                    memory: Memory::Module(memory),
                     place,
                     durable: Durable::Nowhere,
                     note: None,
@@ -271,6 +247,19 @@ impl TargetOptions {
                 self.page_size.check()?;
                 Reservation::check(bytes, self.page_size)?;
                 return Ok(Found { backing: Backing::Ram, bytes, attribute, told: false });
+            }
+            Target::Module => {
+                let bytes = self.size.unwrap_or(want.usual);
+                let attribute = self.attribute.unwrap_or_default();
+                self.enough(bytes, want.least)?;
+                device::check(bytes, self.page_size)?;
+                Attributes::Named(vec![attribute]).check()?;
+                return Ok(Found {
+                    backing: Backing::Module(attribute),
+                    bytes,
+                    attribute: Some(attribute),
+                    told: false,
+                });
             }
             Target::Path(path) => path,
         };
@@ -400,8 +389,8 @@ impl TargetOptions {
             (Some(known), Some(asked)) if known != asked => Err(MeasureError::Option {
                 option: "attr",
                 reason: format!(
-                    "{} is mapped {known}, not {asked}; name a target that is: the memory of a PCI device, as \
-                     /sys/bus/pci/devices/…/resource0_wc (wc) or resource0 (uc)",
+                    "{} is mapped {known}, not {asked}; name a target that is: /dev/bulkmem, which the kernel module \
+                     gives, or the memory of a PCI device, as /sys/bus/pci/devices/…/resource0_wc (wc) or resource0 (uc)",
                     self.target
                 ),
             }),
@@ -459,6 +448,7 @@ impl Opened {
     pub(crate) fn stretch(&mut self) -> Stretch {
         match &mut self.memory {
             Memory::Ram(buffer) => buffer.stretch(),
+            Memory::Module(memory) => memory.stretch(),
             Memory::Mapped(mapping) => mapping.stretch(),
         }
     }
@@ -482,6 +472,7 @@ impl Opened {
     pub(crate) fn backing_page_size(&self) -> Option<usize> {
         match &self.memory {
             Memory::Ram(buffer) => buffer.backing_page_size(),
+            Memory::Module(memory) => Some(memory.backing_page_size()),
             Memory::Mapped(_) => None,
         }
     }

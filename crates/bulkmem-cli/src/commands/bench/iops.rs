@@ -3,14 +3,16 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use bulkmem_measure::suite::{Direction, IopsOptions, Measurement, Results, Row};
+use bulkmem_measure::suite::{Attributes, Direction, IopsOptions, Measurement, Results, Row};
 use clap::{Args, ValueEnum};
 
+use super::by_attribute;
 use super::common::{Common, MethodArgs, remarks};
 use super::groups::{Group, MARKS, deviation, groups, is_best};
 use super::pivot::{digits, name};
-use super::target::TargetArgs;
+use super::target::{AttributeArg, TargetArgs, attributes};
 use crate::commands::Outcome;
+use crate::failure::Failure;
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
 use crate::sizes::sizes;
 
@@ -31,6 +33,11 @@ use crate::sizes::sizes;
 /// A target that exists is written over only with --overwrite; --direction read needs none. A file that is made for the
 /// measurement has no name, so that nothing stays behind whatever happens. Nobody else should write to the target
 /// meanwhile.
+///
+/// With --attr and no target, blocks lie in memory of the kernel module's device (docs/kernel/README.md), and all attributes
+/// stand in one table, as the source has them. Loads from wc and uc memory pass the caches by and are slow, one by one,
+/// but for MOVNTDQA, which fetches whole lines from wc memory; stores to uc memory go out one by one: REP and every kind of
+/// store are legal there, and all are slow. There a sample holds few operations, and its percentiles say little.
 ///
 /// Source: Robert Elliott, "RE: another pmem variant V2", linux-nvdimm, 2015.
 #[derive(Args, Debug)]
@@ -56,6 +63,10 @@ pub(crate) struct IopsArgs {
     pub(crate) time: Duration,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
+    /// Cache attributes of memory that the kernel module gives, or `all`: wb, wc, uc, wt; several are measured in turns.
+    /// With --target the one that it must have, or of a device that does not tell, that it has
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+    pub(crate) attr: Vec<AttributeArg>,
     #[command(flatten)]
     pub(crate) methods: MethodArgs,
     #[command(flatten)]
@@ -81,8 +92,18 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
         DirectionArg::Mixed => Direction::Mixed,
     };
     let or = |given: Vec<_>, usual| if given.is_empty() { usual } else { given };
+    let (own, attributes) = match args.attr.as_slice() {
+        [AttributeArg::One(attribute)] if args.target.names_another() => (Some(*attribute), Attributes::Own),
+        [_, ..] if args.target.names_another() => {
+            let text = "--attr: a target has one attribute, or none that is known; leave --target out to have memory of \
+                        each from the kernel module";
+            return Err(Failure::usage(text));
+        }
+        asked => (None, attributes(asked)),
+    };
     let options = IopsOptions {
-        target: args.target.options(),
+        target: args.target.options(own),
+        attributes,
         blocks: if args.block.is_empty() { usual.blocks } else { args.block.concat() },
         directions: or(args.direction.iter().map(direction).collect(), usual.directions),
         mix: args.mix,
@@ -101,7 +122,9 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
 /// The rows of input and output, and what follows from them.
 pub(crate) fn view(found: &Results, width: usize) -> String {
     let rows: Vec<&Row> = found.of(Measurement::Iops).collect();
-    let tables: String = groups(&rows).iter().map(|group| table(group, width)).collect();
+    let (beside, rows) = by_attribute::split(&rows);
+    let beside: String = beside.iter().map(|part| by_attribute::table(part, width)).collect();
+    let tables = beside + &groups(&rows).iter().map(|group| table(group, width)).collect::<String>();
     let key = format!("IOPS: mean ± standard deviation; latencies in µs. {MARKS}");
     format!("{tables}{}\n{}", styled(FAINT, wrapped(&key, "", width)), remarks(found, width))
 }
@@ -143,7 +166,7 @@ fn table(group: &Group<'_>, width: usize) -> String {
 }
 
 /// A number of operations: `3.62 M`, `764 k`.
-fn count(operations: f64) -> String {
+pub(super) fn count(operations: f64) -> String {
     match operations {
         1e6.. => format!("{} M", digits(operations / 1e6)),
         1e3.. => format!("{} k", digits(operations / 1e3)),

@@ -2,6 +2,7 @@
 
 mod all;
 mod beyond;
+mod by_attribute;
 mod choice;
 mod chunks;
 mod common;
@@ -49,9 +50,11 @@ pub(crate) enum BenchCommand {
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
     match &args.measurement {
-        BenchCommand::Clear(args) => sizes::run(&args.sizes, Operation::Clear, None),
-        BenchCommand::Fill(args) => sizes::run(&args.sizes, Operation::Fill, Some(args.byte)),
-        BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None),
+        BenchCommand::Clear(args) => sizes::run(&args.sizes, Operation::Clear, None, &args.attributes.attr),
+        BenchCommand::Fill(args) => {
+            sizes::run(&args.sizes, Operation::Fill, Some(args.byte), &args.attributes.attr)
+        }
+        BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None, &[]),
         BenchCommand::Chunks(args) => chunks::run(args),
         BenchCommand::Vm(args) => vm::run(args),
         BenchCommand::Persist(args) => persist::run(args),

@@ -1,6 +1,6 @@
 //! `bulkmem bench persist`.
 
-use bulkmem_measure::suite::{Measurement, Pattern, PersistOptions, Results, Row};
+use bulkmem_measure::suite::{Attribute, Measurement, Pattern, PersistOptions, Results, Row};
 use clap::{Args, ValueEnum};
 
 use super::common::{Common, MethodArgs, remarks};
@@ -47,6 +47,10 @@ pub(crate) struct PersistArgs {
     pub(crate) width: Vec<u64>,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
+    /// The cache attribute that the target must have: wb, wc, uc, wt; of a device that does not tell, the one it has.
+    /// Without --target, of memory that the kernel module gives
+    #[arg(long, value_name = "ATTRIBUTE")]
+    pub(crate) attr: Option<Attribute>,
     #[command(flatten)]
     pub(crate) methods: MethodArgs,
     #[command(flatten)]
@@ -69,7 +73,7 @@ pub(super) fn run(args: &PersistArgs) -> Outcome {
         PatternArg::Random => Pattern::Random,
     };
     let options = PersistOptions {
-        target: args.target.options(),
+        target: args.target.options(args.attr),
         patterns: if args.pattern.is_empty() {
             usual.patterns
         } else {

@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::Pivot;
+use super::target::{AttributeArg, attributes};
 use crate::commands::Outcome;
 use crate::sizes::{BadSize, size, sizes};
 
@@ -57,6 +58,15 @@ pub(crate) struct SizesArgs {
     pub(crate) common: Common,
 }
 
+/// In what memory; not asked of copies.
+#[derive(Args, Debug)]
+pub(crate) struct AttributeArgs {
+    /// Cache attributes of memory that the kernel module gives, or `all`: wb, wc, uc, wt; several are measured in turns.
+    /// The default size is 4M then
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+    pub(crate) attr: Vec<AttributeArg>,
+}
+
 /// Clear by size and method: mean ± standard deviation, and the speed-up against a baseline
 ///
 /// Shows how fast each method writes zeros over memory that holds other bytes, at each size: the table that
@@ -67,6 +77,8 @@ pub(crate) struct SizesArgs {
 pub(crate) struct ClearArgs {
     #[command(flatten)]
     pub(crate) sizes: SizesArgs,
+    #[command(flatten)]
+    pub(crate) attributes: AttributeArgs,
 }
 
 /// Fill with a byte by size and method
@@ -81,6 +93,8 @@ pub(crate) struct FillArgs {
     pub(crate) byte: u8,
     #[command(flatten)]
     pub(crate) sizes: SizesArgs,
+    #[command(flatten)]
+    pub(crate) attributes: AttributeArgs,
 }
 
 /// Copy by size and method
@@ -109,7 +123,7 @@ How to read it:
   none. With --threads, starting the threads is in the time.
 
 JSON: `rows` with `place`: `operation`, `size`, `page_size`, and where asked for `chunk`, `threads`,
-`offset`, `content` (`zeros`); `metric`: `bandwidth`, GB/s; the policy's rows with `chosen`.
+`offset`, `content` (`zeros`), with --attr `attribute` and `target`; `metric`: `bandwidth`, GB/s; the policy's rows with `chosen`.
 
 Source: Ankur Arora, [PATCH 4/8] x86/asm: add clear_page_nt(), linux-kernel, October 2020."
         )
@@ -122,14 +136,36 @@ What is cleared holds other bytes: they are written anew before each loop, outsi
 some processors clear zeros faster than anything that is worth clearing. (--zeros leaves them.)
 `kernel: first touch` is the kernel's own clearing: fresh memory of the same size, prefaulted.
 Finding and mapping the pages is in its time.
+With --attr memory comes from the kernel module's device (docs/kernel/README.md), and attributes
+stand side by side. Every store is legal in every memory: to wc memory all of them stream as
+non-temporal ones do; to uc memory each goes out by itself, so that REP STOSB, which may write
+byte by byte there, takes hundreds of times as long. Keep sizes small.
 
 "
 );
-const AFTER_FILL: &str = after!("");
+const AFTER_FILL: &str = after!(
+    "\
+With --attr memory comes from the kernel module's device: `bench clear --help` says what to expect.
+
+"
+);
 const AFTER_COPY: &str = after!("");
 
-pub(super) fn run(args: &SizesArgs, operation: Operation, byte: Option<u8>) -> Outcome {
+/// What is cleared or filled in memory of other attributes, where nobody says how much: uncached memory is written byte by
+/// byte by some, each taking a tenth of a microsecond.
+const USUAL_OF_DEVICE: u64 = 4 << 20;
+
+pub(super) fn run(
+    args: &SizesArgs,
+    operation: Operation,
+    byte: Option<u8>,
+    attr: &[AttributeArg],
+) -> Outcome {
     let mut options = SizesOptions::new(operation);
+    options.attributes = attributes(attr);
+    if !attr.is_empty() {
+        options.sizes = vec![USUAL_OF_DEVICE];
+    }
     if !args.size.is_empty() {
         options.sizes = distinct(args.size.concat());
     }
@@ -168,7 +204,9 @@ pub(super) fn distinct<T: PartialEq>(values: Vec<T>) -> Vec<T> {
 
 pub(super) fn text(found: &Results, baseline: &str, width: usize) -> String {
     let rows: Vec<_> = found.rows.iter().collect();
-    Pivot::across(Key::Size).baseline(baseline).text(&rows, width) + &remarks(found, width)
+    let attributes = distinct(rows.iter().map(|row| row.place.attribute.as_deref()).collect());
+    let key = if attributes.len() > 1 { Key::Attribute } else { Key::Size };
+    Pivot::across(key).baseline(baseline).text(&rows, width) + &remarks(found, width)
 }
 
 /// Reads a byte: decimal, or hexadecimal after `0x`.

@@ -1,8 +1,9 @@
 //! The arguments that say what is read from and written to.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use bulkmem_measure::suite::{Attribute, PageSize, TargetOptions};
+use bulkmem_measure::suite::{Attribute, Attributes, BadAttribute, PageSize, Target, TargetOptions};
 use clap::Args;
 
 use crate::sizes::size;
@@ -10,36 +11,87 @@ use crate::sizes::size;
 /// What is read from and written to, and what may be done to it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TargetArgs {
-    /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc
-    #[arg(long, value_name = "TARGET", default_value = "ram")]
-    pub(crate) target: PathBuf,
+    /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc [default: ram; with
+    /// --attr /dev/bulkmem, the kernel module's]
+    #[arg(long, value_name = "TARGET")]
+    target: Option<PathBuf>,
     /// Bytes that are worked on; a file that does not exist is made of this size, and gone afterwards [default: all that
-    /// exists; of ram, many times the last-level cache]
+    /// exists; of memory, many times the last-level cache]
     #[arg(long, short = 's', visible_alias = "working-set", value_name = "SIZE", value_parser = size)]
-    pub(crate) size: Option<u64>,
+    size: Option<u64>,
     /// Write over what the target holds
     #[arg(long)]
-    pub(crate) overwrite: bool,
+    overwrite: bool,
     /// Leave a file that was made where it is
     #[arg(long)]
-    pub(crate) keep: bool,
-    /// The cache attribute that the target must have: wb, wc, uc; of a device that does not tell, the one it has
-    #[arg(long, value_name = "ATTRIBUTE")]
-    pub(crate) attr: Option<Attribute>,
-    /// The pages behind ram: 4K, thp (transparent huge pages), 2M, 1G
+    keep: bool,
+    /// The pages behind ram: 4K, thp (transparent huge pages), 2M, 1G; behind the kernel module's memory 4K or 2M
     #[arg(long, value_name = "SIZE", default_value = "thp")]
-    pub(crate) page_size: PageSize,
+    page_size: PageSize,
 }
 
 impl TargetArgs {
-    pub(crate) fn options(&self) -> TargetOptions {
+    /// The target, with the attribute that it must have.
+    pub(crate) fn options(&self, attribute: Option<Attribute>) -> TargetOptions {
         TargetOptions {
-            target: self.target.clone().into(),
+            target: match (&self.target, attribute) {
+                (Some(path), _) => path.clone().into(),
+                (None, Some(_)) => Target::Module,
+                (None, None) => Target::Ram,
+            },
             size: self.size,
             overwrite: self.overwrite,
             keep: self.keep,
-            attribute: self.attr,
+            attribute,
             page_size: self.page_size,
         }
+    }
+
+    /// Whether it is another than memory of the kernel module.
+    pub(crate) fn names_another(&self) -> bool {
+        self.target.as_ref().is_some_and(|path| Target::from(path.clone()) != Target::Module)
+    }
+}
+
+/// A cache attribute, or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AttributeArg {
+    All,
+    One(Attribute),
+}
+
+impl FromStr for AttributeArg {
+    type Err = BadAttribute;
+
+    fn from_str(text: &str) -> Result<AttributeArg, BadAttribute> {
+        if text == "all" { Ok(AttributeArg::All) } else { text.parse().map(AttributeArg::One) }
+    }
+}
+
+/// The attributes that were asked for.
+pub(crate) fn attributes(asked: &[AttributeArg]) -> Attributes {
+    if asked.is_empty() {
+        return Attributes::Own;
+    }
+    let one = |asked: &AttributeArg| match asked {
+        AttributeArg::All => None,
+        AttributeArg::One(attribute) => Some(*attribute),
+    };
+    asked.iter().map(one).collect::<Option<Vec<Attribute>>>().map_or(Attributes::All, Attributes::Named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_all_whatever_stands_beside_it() {
+        let of = |texts: &[&str]| {
+            attributes(&texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<AttributeArg>>())
+        };
+        assert_eq!(of(&[]), Attributes::Own);
+        assert_eq!(of(&["uc", "wb"]), Attributes::Named(vec![Attribute::Uc, Attribute::Wb]));
+        assert_eq!(of(&["uc", "all"]), Attributes::All);
+        assert!("most".parse::<AttributeArg>().is_err());
     }
 }

@@ -46,6 +46,10 @@ pub(crate) struct VmArgs {
     /// Threads that share the work [default: 1, and as many as there are processors]
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     pub(crate) threads: Vec<NonZeroUsize>,
+    /// Beside fresh memory, the same declared to the kernel module as one extent (docs/kernel/README.md); a note says so
+    /// where the module is not there
+    #[arg(long)]
+    pub(crate) hint: bool,
     #[command(flatten)]
     pub(crate) methods: MethodArgs,
     #[command(flatten)]
@@ -61,6 +65,7 @@ pub(super) fn run(args: &VmArgs) -> Outcome {
         threads: or(args.threads.iter().map(|threads| threads.get()).collect(), usual.threads),
         methods: args.methods.wanted(),
         peers: args.common.peers(),
+        hint: args.hint,
         runs: args.common.runs(),
     };
     args.common.run(&[&options], text)

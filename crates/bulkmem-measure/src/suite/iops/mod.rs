@@ -1,18 +1,21 @@
 //! Random input and output of blocks: the sources' `fio` table, by method.
 
 mod access;
+mod attributes;
 mod workers;
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use bulkmem::kernel::Attribute;
 use bulkmem::machine::Machine;
 
 use self::access::{Access, accesses};
 use self::workers::{Job, Team};
+use super::device::Attributes;
 use super::doer::Wanted;
 use super::run::{Contender, Measure, Run, Sample};
-use super::target::{Opened, TargetOptions, Want};
+use super::target::{Opened, Target, TargetOptions, Want};
 use super::{Direction, Measurement, Metric, Peers, Place, Row, units};
 use crate::MeasureError;
 use crate::workload::last_level;
@@ -31,6 +34,8 @@ const MOST_THREADS: usize = 1024;
 pub struct IopsOptions {
     /// What is read from and written to; its size is the working set.
     pub target: TargetOptions,
+    /// The cache attributes of memory of the kernel module's device, which is the target then: one such target for each.
+    pub attributes: Attributes,
     /// Bytes of a block.
     pub blocks: Vec<u64>,
     /// Reading, writing, or both.
@@ -56,6 +61,7 @@ impl IopsOptions {
         threads.dedup();
         IopsOptions {
             target: TargetOptions::ram(),
+            attributes: Attributes::Own,
             blocks: vec![4096],
             directions: vec![Direction::Read, Direction::Write, Direction::Mixed],
             mix: 70,
@@ -72,8 +78,9 @@ impl IopsOptions {
         let threads = self.threads.iter().copied().max().unwrap_or(1) as u64;
         let least = self.blocks.iter().copied().max().unwrap_or(1).saturating_mul(threads);
         let usual = last_level(Machine::current()).saturating_mul(8).max(USUAL);
-        // Where that is more than can be had without anybody suffering, less must do.
-        let usual = usual.min(crate::arena::available_memory() / 4).max(least);
+        // Where that is more than can be had without anybody suffering, less must do; all targets are there at once.
+        let targets = self.attributes.asked().len().max(1) as u64;
+        let usual = usual.min(crate::arena::available_memory() / 4 / targets).max(least);
         Want { writes, least, usual }
     }
 }
@@ -116,22 +123,38 @@ impl Measure for IopsOptions {
                 );
             }
         }
-        self.target.check(self.want())
+        if !self.attributes.of_device() {
+            return self.target.check(self.want());
+        }
+        self.attributes.check()?;
+        // What is not the attribute's affair; each needs as much.
+        let targets = self.attributes.asked().len().max(1) as u64;
+        let bytes = self.target.size.unwrap_or(self.want().usual).max(self.want().least);
+        super::device::check(bytes.saturating_mul(targets), self.target.page_size)?;
+        self.of(Attribute::Wb).check(self.want())
     }
 
     fn seconds(&self) -> f64 {
         let groups = self.directions.len() * self.blocks.len() * self.threads.len();
         // The policy, the usual methods, and the peers.
-        let contenders = 9;
+        let contenders = 9 * self.attributes.asked().len().max(1);
         groups as f64 * contenders as f64 * (self.runs + 1) as f64 * self.time.as_secs_f64()
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
         run.expect_groups(self.directions.len() * self.blocks.len() * self.threads.len());
-        // Where somebody asks to stop meanwhile, nothing was measured here; what others measured stays.
-        let Some(mut target) = self.target.open_for(run, self.want())? else { return Ok(()) };
-        run.backed_by(target.backing_page_size());
-        target.note().into_iter().for_each(|note| run.note(note));
+        let wanted = match &self.attributes {
+            Attributes::Own => vec![self.target.clone()],
+            attributes => attributes.possible(run)?.into_iter().map(|attribute| self.of(attribute)).collect(),
+        };
+        let mut targets = Vec::new();
+        for target in wanted {
+            // Where somebody asks to stop meanwhile, nothing was measured here; what others measured stays.
+            let Some(target) = target.open_for(run, self.want())? else { return Ok(()) };
+            run.backed_by(target.backing_page_size());
+            target.note().into_iter().for_each(|note| run.note(note));
+            targets.push(target);
+        }
         let clock = workers::clock_ns();
         run.note(format!(
             "operations are counted in one half of each sample and timed one by one in the other; {clock} ns for reading \
@@ -144,20 +167,41 @@ impl Measure for IopsOptions {
                         return Ok(());
                     }
                     let job = Job { direction, mix: self.mix, block: block as usize, time: self.time, clock };
-                    let mut contenders = self.contenders(run, &mut target, job, threads)?;
+                    let mut contenders = Vec::new();
+                    for target in &mut targets {
+                        contenders.extend(self.contenders(run, target, job, threads)?);
+                    }
                     let plural = if threads == 1 { "" } else { "s" };
                     let verb = access::verb(direction);
                     let what = format!("{verb} of {}, {threads} thread{plural}", units::bytes(block));
                     run.take_turns(&what, Metric::Iops, self.runs, &mut contenders)?;
-                    conclude(run, &what, direction, block, threads);
+                    for target in &targets {
+                        let place = Place {
+                            direction: Some(direction),
+                            chunk: Some(block),
+                            threads: Some(threads),
+                            ..target.place()
+                        };
+                        let what = match targets.len() {
+                            1 => what.clone(),
+                            _ => format!("{what}, {}", place.attribute.as_deref().unwrap_or_default()),
+                        };
+                        conclude(run, &what, &place);
+                    }
                 }
             }
         }
+        attributes::conclude(run);
         Ok(())
     }
 }
 
 impl IopsOptions {
+    /// Memory of the device as target.
+    fn of(&self, attribute: Attribute) -> TargetOptions {
+        TargetOptions { target: Target::Module, attribute: Some(attribute), ..self.target.clone() }
+    }
+
     fn contenders<'c>(
         &self,
         run: &mut Run<'c>,
@@ -200,11 +244,10 @@ const PUBLISHED: [(Direction, f64, f64); 2] =
     [(Direction::Read, 3600.0, 2400.0), (Direction::Write, 2500.0, 2600.0)];
 
 /// Who is best, and how MOVNTI does against memcpy beside the source's figures.
-fn conclude(run: &mut Run<'_>, what: &str, direction: Direction, block: u64, threads: usize) {
+fn conclude(run: &mut Run<'_>, what: &str, place: &Place) {
     let here = |row: &&Row| {
-        row.place.direction == Some(direction)
-            && row.place.chunk == Some(block)
-            && row.place.threads == Some(threads)
+        // But for the share of reads.
+        Place { mix: None, ..row.place.clone() } == *place
             && matches!(row.subject.kind, crate::Kind::Method | crate::Kind::Peer)
     };
     let best = run.rows().filter(here).max_by(|a, b| a.stats.median.total_cmp(&b.stats.median));
@@ -214,7 +257,8 @@ fn conclude(run: &mut Run<'_>, what: &str, direction: Direction, block: u64, thr
     let plain = of(bulkmem::method::c_library().name);
     let against = plain.map_or_else(String::new, |plain| format!(", {:.2} times memcpy", most / plain));
     let mut text = format!("{what}: {name} is the best{against}.");
-    let published = PUBLISHED.iter().find(|published| published.0 == direction && block == 4096);
+    let as_published = place.chunk == Some(4096) && place.attribute.as_deref() == Some("wb");
+    let published = PUBLISHED.iter().find(|it| Some(it.0) == place.direction && as_published);
     if let (Some((_, copied, streamed)), Some(plain), Some(streaming)) = (published, plain, of("movnti")) {
         text += &format!(
             " movnti runs at {:.2} times memcpy; published (Elliott 2015, write-back): {:.2}.",

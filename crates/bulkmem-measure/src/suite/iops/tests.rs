@@ -105,3 +105,28 @@ fn nonsense_is_refused_before() {
         assert!(error.contains(message), "{message}: {error}");
     }
 }
+
+#[test]
+fn attributes_are_measured_side_by_side_or_the_error_says_how_to_get_the_module() {
+    let options = IopsOptions {
+        attributes: Attributes::All,
+        directions: vec![Direction::Read, Direction::Write],
+        threads: vec![1],
+        peers: Peers::None,
+        methods: Wanted::Named(vec!["c_library".into(), "portable".into()]),
+        ..small()
+    };
+    match run(&options) {
+        Ok(results) => {
+            for attribute in ["wb", "wc", "uc"] {
+                let of = results.rows.iter().filter(|row| row.place.attribute.as_deref() == Some(attribute));
+                assert_eq!(of.count(), 6, "two directions, the policy and two methods: {attribute}");
+            }
+            assert!(results.rows.iter().all(|row| row.place.target.as_deref() == Some("/dev/bulkmem")));
+        }
+        Err(error) => {
+            println!("skipped: blocks in memory of other attributes: {error}");
+            assert!(matches!(error, MeasureError::Kernel(_)), "{error}");
+        }
+    }
+}

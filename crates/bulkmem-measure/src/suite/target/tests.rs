@@ -58,13 +58,13 @@ fn what_ordinary_memory_cannot_be_is_said_with_who_can() {
         let error = options.check(want(true)).unwrap_err();
         assert!(matches!(error, MeasureError::Option { option: "attr", .. }), "{error}");
         let text = error.to_string();
-        for word in ["ram is mapped wb, not", attribute.name(), "resource0_wc (wc)"] {
+        for word in ["ram is mapped wb, not", attribute.name(), "resource0_wc (wc)", "/dev/bulkmem"] {
             assert!(text.contains(word), "{word}: {text}");
         }
     }
     TargetOptions { attribute: Some(Attribute::Wb), ..TargetOptions::ram() }.check(want(true)).unwrap();
     assert_eq!("wc".parse::<Attribute>(), Ok(Attribute::Wc));
-    assert!("WX".parse::<Attribute>().unwrap_err().to_string().contains("write wb, wc or uc"));
+    assert!("WX".parse::<Attribute>().unwrap_err().to_string().contains("write wb, wc, uc or wt"));
 }
 
 #[test]

@@ -6,9 +6,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bulkmem::kernel::BulkHint;
 use bulkmem::{Pages, Region};
 
-use super::{GUEST, Memory, Metric, PIECE, PREFAULT, PageSize, Run, VmOptions, kernel, kvm};
+use super::{
+    GUEST, HINTED, HINTED_GUEST, Memory, Metric, PIECE, PREFAULT, PageSize, Run, VmOptions, kernel, kvm,
+};
 use crate::MeasureError;
 use crate::workload::split;
 
@@ -54,12 +57,13 @@ impl Phases {
 
 impl VmOptions {
     /// Memory made ready by so many threads; as the memory of a virtual machine where `guest` is given, which looks at
-    /// its memory where that is true.
+    /// its memory where that is true. With `hint`, beside each the same with the memory declared to the kernel module.
     pub(super) fn fresh(
         &self,
         run: &mut Run<'_>,
         pages: PageSize,
         guest: Option<bool>,
+        hint: bool,
     ) -> Result<(), MeasureError> {
         let size = usize::try_from(self.size).unwrap_or(usize::MAX);
         let stop = run.stop_flag();
@@ -67,22 +71,28 @@ impl VmOptions {
         let mut contenders = Vec::new();
         for &threads in &self.threads {
             let place = self.place(pages, threads, Memory::Fresh);
-            let mut first = None;
             let backing = &backing;
-            contenders.push(kernel(PREFAULT, place.clone(), move || {
-                // Asking what pages they are takes time: once is enough, after the first.
-                let phases = prefaulted(size, pages, threads, first.is_none(), stop)?;
-                backing.set(phases.backing.or(backing.get()));
-                let first = *first.get_or_insert(phases.ready());
-                let also: Vec<_> = phases.named().chain([("first_s", first)]).collect();
-                Ok(self.sample(phases.ready(), &also))
-            }));
-            if let Some(look) = guest {
-                contenders.push(kernel(GUEST, place, move || {
-                    let phases = kvm::create(size, pages, threads, look, stop)?;
-                    let also: Vec<_> = phases.named().collect();
+            let hints: &[bool] = if hint { &[false, true] } else { &[false] };
+            for &hint in hints {
+                let mut first = None;
+                let job = Job { size, pages, threads, hint };
+                let name = if hint { HINTED } else { PREFAULT };
+                contenders.push(kernel(name, place.clone(), move || {
+                    // Asking what pages they are takes time: once is enough, after the first.
+                    let phases = prefaulted(job, first.is_none(), stop)?;
+                    backing.set(phases.backing.or(backing.get()));
+                    let first = *first.get_or_insert(phases.ready());
+                    let also: Vec<_> = phases.named().chain([("first_s", first)]).collect();
                     Ok(self.sample(phases.ready(), &also))
                 }));
+                if let Some(look) = guest {
+                    let name = if hint { HINTED_GUEST } else { GUEST };
+                    contenders.push(kernel(name, place.clone(), move || {
+                        let phases = kvm::create(job, look, stop)?;
+                        let also: Vec<_> = phases.named().collect();
+                        Ok(self.sample(phases.ready(), &also))
+                    }));
+                }
             }
         }
         let what = format!("fresh, {pages} pages");
@@ -101,41 +111,43 @@ impl VmOptions {
     }
 }
 
+/// Memory that is to be made ready.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) size: usize,
+    pub(super) pages: PageSize,
+    pub(super) threads: usize,
+    /// Whether the kernel module is told how large it is.
+    pub(super) hint: bool,
+}
+
 /// Takes memory, has it made ready, and gives it back.
-fn prefaulted(
-    size: usize,
-    pages: PageSize,
-    threads: usize,
-    look: bool,
-    stop: &AtomicBool,
-) -> Result<Phases, MeasureError> {
-    let (mut region, mut phases) = ready(size, pages, threads, stop)?;
+fn prefaulted(job: Job, look: bool, stop: &AtomicBool) -> Result<Phases, MeasureError> {
+    let (mut region, mut phases) = ready(job, stop)?;
     phases.backing = look.then(|| region.backing_page_size().ok()).flatten();
     // One read of each piece: it is there, and it is zero.
-    if let Some(at) = (0..size).step_by(PIECE).find(|at| region[*at] != 0) {
+    if let Some(at) = (0..job.size).step_by(PIECE).find(|at| region[*at] != 0) {
         let message = format!("byte {at} of fresh memory is not zero");
         return Err(MeasureError::System { doing: "trust the kernel", source: io::Error::other(message) });
     }
-    region[size - 1] = 1;
+    region[job.size - 1] = 1;
     let start = Instant::now();
     drop(region);
     phases.release = start.elapsed();
     Ok(phases)
 }
 
-/// Takes memory and has it made ready.
-pub(super) fn ready(
-    size: usize,
-    pages: PageSize,
-    threads: usize,
-    stop: &AtomicBool,
-) -> Result<(Region, Phases), MeasureError> {
+/// Takes memory and has it made ready. Declaring it is part of that.
+pub(super) fn ready(job: Job, stop: &AtomicBool) -> Result<(Region, Phases), MeasureError> {
+    let Job { size, pages, threads, hint } = job;
     let start = Instant::now();
     let mut region =
         Region::new(size, pages.0).map_err(|source| MeasureError::Mapping { bytes: size as u64, source })?;
     let reserve = start.elapsed();
     let start = Instant::now();
+    let hint = if hint { Some(BulkHint::of(&region).map_err(MeasureError::Kernel)?) } else { None };
     prefault(&mut region, threads, stop)?;
+    drop(hint);
     Ok((region, Phases { reserve, prefault: start.elapsed(), ..Phases::default() }))
 }
 

@@ -9,7 +9,7 @@ use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_userspace_memory_region};
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 
 use super::PageSize;
-use super::fresh::{self, Phases};
+use super::fresh::{self, Job, Phases};
 use super::guest::{self, Guest as Program};
 use crate::MeasureError;
 
@@ -30,12 +30,12 @@ pub(super) enum Guest {
 /// What virtual machines can do here, tried out with a small one. The error says why there are none.
 pub(super) fn usable() -> Result<Guest, String> {
     let stop = AtomicBool::new(false);
-    let pages = PageSize(Pages::Base);
-    match create(TRIAL, pages, 1, true, &stop) {
+    let job = Job { size: TRIAL, pages: PageSize(Pages::Base), threads: 1, hint: false };
+    match create(job, true, &stop) {
         Ok(_) => Ok(Guest::Runs),
         Err(error) => {
             let idle = why(&error);
-            create(TRIAL, pages, 1, false, &stop).map(|_| Guest::Idle(idle)).map_err(|error| why(&error))
+            create(job, false, &stop).map(|_| Guest::Idle(idle)).map_err(|error| why(&error))
         }
     }
 }
@@ -61,17 +61,11 @@ fn failed(doing: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> MeasureError
     move |error| MeasureError::System { doing, source: io::Error::from_raw_os_error(error.errno()) }
 }
 
-/// Takes memory, has it made ready by so many threads, creates a virtual machine with it as memory and a processor, and
+/// Takes memory, has it made ready, creates a virtual machine with it as memory and a processor, and
 /// has that look at the memory where asked to. Then gives everything back.
-pub(super) fn create(
-    size: usize,
-    pages: PageSize,
-    threads: usize,
-    look: bool,
-    stop: &AtomicBool,
-) -> Result<Phases, MeasureError> {
+pub(super) fn create(job: Job, look: bool, stop: &AtomicBool) -> Result<Phases, MeasureError> {
     // In the order of QEMU, which has the memory ready before it hands it over.
-    let (mut memory, mut phases) = fresh::ready(size, pages, threads, stop)?;
+    let (mut memory, mut phases) = fresh::ready(job, stop)?;
     with(&mut memory, &mut phases, look, stop)?;
     let start = Instant::now();
     drop(memory);

@@ -14,6 +14,7 @@ mod guest;
 mod kvm;
 mod reused;
 
+use bulkmem::kernel::BulkHint;
 use bulkmem::machine::Machine;
 
 use super::doer::{self, Wanted};
@@ -27,8 +28,12 @@ use crate::{Kind, MeasureError};
 const PIECE: usize = 256 << 20;
 /// What the kernel's own preparation is called.
 const PREFAULT: &str = "prefault";
+/// The same with a bulk hint to the kernel module.
+const HINTED: &str = "prefault, hinted";
 /// What the virtual machine is called.
 const GUEST: &str = "KVM virtual machine";
+/// The same with a bulk hint.
+const HINTED_GUEST: &str = "KVM virtual machine, hinted";
 
 /// How to measure memory for a virtual machine.
 #[derive(Clone, Debug)]
@@ -43,6 +48,8 @@ pub struct VmOptions {
     pub methods: Wanted,
     /// Who else does.
     pub peers: Peers,
+    /// Whether fresh memory is also measured with the whole of it declared to the kernel module.
+    pub hint: bool,
     /// Samples of each.
     pub runs: usize,
 }
@@ -62,7 +69,15 @@ impl Default for VmOptions {
         }
         let mut threads = vec![1, Machine::current().processors.max(1)];
         threads.dedup();
-        VmOptions { size, page_sizes, threads, methods: Wanted::Usual, peers: Peers::All, runs: 5 }
+        VmOptions {
+            size,
+            page_sizes,
+            threads,
+            methods: Wanted::Usual,
+            peers: Peers::All,
+            hint: false,
+            runs: 5,
+        }
     }
 }
 
@@ -97,7 +112,7 @@ impl Measure for VmOptions {
         (self.runs + 1) as f64
             * self.threads.len() as f64
             * gigabytes
-            * (fresh * 2.0 * 0.25 + reused * 9.0 * 0.1)
+            * (fresh * if self.hint { 4.0 } else { 2.0 } * 0.25 + reused * 9.0 * 0.1)
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
@@ -116,6 +131,7 @@ impl Measure for VmOptions {
                 None
             }
         };
+        let hint = self.hint && self.hint_available(run);
         for &pages in &self.page_sizes {
             if run.stopped() {
                 break;
@@ -129,7 +145,7 @@ impl Measure for VmOptions {
                 }
                 reservation => reservation?,
             };
-            self.fresh(run, pages, guest)?;
+            self.fresh(run, pages, guest, hint)?;
             if !run.stopped() {
                 self.reused(run, pages)?;
             }
@@ -148,6 +164,17 @@ impl VmOptions {
             threads: Some(threads),
             memory: Some(memory),
             ..Place::default()
+        }
+    }
+
+    /// Whether hints can be given; why not, is said.
+    fn hint_available(&self, run: &mut Run<'_>) -> bool {
+        match BulkHint::available() {
+            Ok(()) => true,
+            Err(error) => {
+                run.note(format!("fresh memory with a bulk hint: not available: {error}"));
+                false
+            }
         }
     }
 
@@ -182,6 +209,14 @@ impl VmOptions {
             text += &format!("; as the memory of a KVM virtual machine after {}", says(row));
         }
         run.find(text + ".");
+        if let Some(hinted) = of(HINTED, Memory::Fresh, one) {
+            run.find(format!(
+                "{what}: declared to the kernel module as one extent, fresh memory is ready after {}: {:+.2} % against not \
+                 declared.",
+                says(hinted),
+                (hinted.stats.median / kernel.stats.median - 1.0) * 100.0
+            ));
+        }
         if let Some(policy) = of("policy", Memory::Reused, one) {
             let mut text = format!(
                 "{what}: the policy's choice clears the same memory for the next guest in {}, {:.1} times as fast as the \

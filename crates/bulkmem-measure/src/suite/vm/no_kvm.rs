@@ -3,8 +3,7 @@
 use std::convert::Infallible;
 use std::sync::atomic::AtomicBool;
 
-use super::PageSize;
-use super::fresh::Phases;
+use super::fresh::{Job, Phases};
 use crate::MeasureError;
 
 /// What can be done with a virtual machine: here nothing.
@@ -22,13 +21,7 @@ pub(super) fn usable() -> Result<Guest, String> {
 }
 
 /// Never asked for where [`usable`] says no.
-pub(super) fn create(
-    _: usize,
-    _: PageSize,
-    _: usize,
-    _: bool,
-    _: &AtomicBool,
-) -> Result<Phases, MeasureError> {
+pub(super) fn create(_: Job, _: bool, _: &AtomicBool) -> Result<Phases, MeasureError> {
     Err(MeasureError::System {
         doing: "create a virtual machine",
         source: std::io::ErrorKind::Unsupported.into(),

@@ -12,6 +12,7 @@ fn small() -> VmOptions {
         threads: vec![1, 2],
         methods: Wanted::Named(vec!["portable".into()]),
         peers: Peers::None,
+        hint: false,
         runs: 3,
     }
 }
@@ -74,7 +75,12 @@ fn a_guest_finds_zeros_and_what_it_writes_is_there() {
     }
     let stop = AtomicBool::new(false);
     for (size, pages) in [(4096, "4K"), (1 << 20, "4K"), (6 << 20, "thp"), (20 << 20, "thp")] {
-        let phases = kvm::create(size, pages.parse().unwrap(), 2, true, &stop).unwrap();
+        let phases = kvm::create(
+            fresh::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
+            true,
+            &stop,
+        )
+        .unwrap();
         assert!(phases.guest.is_some() && phases.register.is_some() && phases.processor.is_some());
     }
 }
@@ -127,4 +133,21 @@ fn the_usual_options_can_be_measured() {
     let usual = VmOptions::default();
     usual.validate().unwrap();
     assert!(usual.size >= 64 << 20 && usual.seconds() > 0.0 && !usual.threads.is_empty());
+}
+
+#[test]
+fn a_hint_stands_beside_none_or_is_said_to_be_not_available() {
+    let found = run(&VmOptions { hint: true, ..small() }).unwrap();
+    let hinted = found.rows.iter().filter(|row| row.subject.name == HINTED).count();
+    match BulkHint::available() {
+        Ok(()) => assert_eq!(hinted, 2, "one and two threads"),
+        Err(error) => {
+            println!("skipped: memory declared to the kernel module: {error}");
+            assert_eq!(hinted, 0);
+            let note = found.notes.iter().find(|note| note.contains("bulk hint: not available")).unwrap();
+            assert!(note.contains("/dev/bulkmem"), "{note}");
+        }
+    }
+    let unasked = run(&small()).unwrap();
+    assert!(!unasked.notes.iter().any(|note| note.contains("bulk hint")), "{:?}", unasked.notes);
 }
