@@ -4,8 +4,8 @@ use predicates::str::contains;
 
 use crate::home::Home;
 
-const COMMANDS: [&str; 9] =
-    ["calibrate", "bench", "info", "explain", "methods", "reproduce", "report", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["calibrate", "bench", "info", "explain", "methods", "reproduce", "report", "kmod", "completions", "man"];
 
 #[test]
 fn every_shell_gets_a_script_that_knows_the_commands() {
@@ -35,6 +35,9 @@ fn there_is_a_manual_page_for_every_command() {
         let page =
             std::fs::read_to_string(home.path().join(format!("pages/deep/bulkmem-{command}.1"))).unwrap();
         assert!(page.contains(".TH"), "{command}");
+    }
+    for page in ["kmod-status", "kmod-apply"] {
+        assert!(home.path().join(format!("pages/deep/bulkmem-{page}.1")).exists(), "{page}");
     }
     let page = home.text(&["man"], 80);
     for word in ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "130"] {

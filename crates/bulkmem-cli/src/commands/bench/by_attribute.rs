@@ -30,7 +30,7 @@ pub(super) fn table(part: &Part<'_>, width: usize) -> String {
     let place = &part[0].place;
     let threads = place.threads.unwrap_or(1);
     let heading = format!(
-        "iops by cache attribute, random blocks of {}, {threads} thread{}: {} of {} each",
+        "iops by cache attribute, {}, {threads} thread{}: {} of {} each",
         place.chunk.map(exact_size).unwrap_or_default(),
         if threads == 1 { "" } else { "s" },
         place.size.map(exact_size).unwrap_or_default(),
