@@ -65,7 +65,7 @@ GUEST_KERNEL_LINE="console=ttyS0 loglevel=5 panic=-1 panic_on_warn=1 oops=panic 
 rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60"
 
 # What a healthy kernel never says.
-KERNEL_TROUBLE='WARNING:|BUG[: ]|Oops|Call Trace|Kernel panic|blocked for more than|detected stall|soft lockup|Bad page|corrupt'
+KERNEL_TROUBLE='WARNING: CPU|BUG[: ]|Oops|Call Trace|Kernel panic|blocked for more than|detected stall|soft lockup|Bad page|corrupt'
 
 # boot_guest EMULATOR LOGS SECONDS ROOT KERNEL_LINE QEMU_ARGUMENTS…: boots kernel_release with the initramfs ROOT.cpio;
 # what the console, the tests and the kernel's log said is in LOGS/{console,tests,kernel}. Returns 0 where the guest

@@ -124,6 +124,18 @@ impl Mapping {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// `madvise` on every other piece of this length.
+    pub(crate) fn advise_pieces(&self, length: usize, advice: i32) -> io::Result<()> {
+        for offset in (0..self.length).step_by(2 * length) {
+            // SAFETY: as in `advise`; the pieces divide the mapping, which is whole huge pages.
+            let result = unsafe { libc::madvise(self.start.add(offset).as_ptr().cast(), length, advice) };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
     /// Writes one zero at this offset: the page there is faulted in, and stays zero.
     pub(crate) fn touch(&self, offset: usize) {
         assert!(offset < self.length);

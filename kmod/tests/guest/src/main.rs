@@ -16,6 +16,7 @@ mod huge;
 mod loading;
 mod module;
 mod params;
+mod pressure;
 mod process;
 mod stress;
 
@@ -30,5 +31,6 @@ fn main() -> ExitCode {
     loading::tests(&mut suite);
     params::tests(&mut suite);
     stress::tests(&mut suite);
+    pressure::tests(&mut suite);
     suite.run()
 }

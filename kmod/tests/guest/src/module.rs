@@ -101,19 +101,16 @@ pub(crate) fn gone() -> io::Result<()> {
 /// It is loaded, and its parameters are the defaults.
 pub(crate) fn fresh() -> io::Result<()> {
     static DEFAULTS: OnceLock<Parameters> = OnceLock::new();
+    // Who loaded it, and with what, only this process knows of itself.
+    if DEFAULTS.get().is_none() {
+        gone()?;
+    }
     if !is_loaded() {
         load("")?;
+        DEFAULTS.set(Parameters::read()?).ok();
     }
     settle()?;
-    match DEFAULTS.get() {
-        Some(defaults) => defaults.apply(),
-        None => {
-            gone()?;
-            load("")?;
-            DEFAULTS.get_or_init(|| Parameters::read().expect("parameters can be read"));
-            Ok(())
-        }
-    }
+    DEFAULTS.get().map_or(Ok(()), Parameters::apply)
 }
 
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -18,6 +18,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("stress::switched_under_faults", switched_under_faults);
     suite.test("stress::disabled_and_enabled_under_faults", disabled_and_enabled_under_faults);
     suite.test("stress::unloaded_and_loaded_under_faults", unloaded_and_loaded_under_faults);
+    suite.test("stress::disabled_leaves_all_to_the_kernel", disabled_leaves_all_to_the_kernel);
     suite.test("stress::killed_in_faults", killed_in_faults);
 }
 
@@ -144,6 +145,24 @@ fn unloaded_and_loaded_under_faults() -> Result<(), Failed> {
         }
         Ok(())
     })
+}
+
+fn disabled_leaves_all_to_the_kernel() -> Result<(), Failed> {
+    module::fresh()?;
+    module::set("threshold", "0")?;
+    // The open file keeps the module, and so its counters.
+    let device = Device::open()?;
+    device.hint(0, 1 << 46)?;
+    module::enable(false)?;
+    until("the livepatch is there", || Ok(!fs::exists("/sys/kernel/livepatch/bulkmem")?))?;
+    let before = Counters::read()?;
+    let mapping = Mapping::new(Source::Pool2M, 1)?;
+    mapping.touch(0);
+    assert_eq!(mapping.first_dirt(), None);
+    assert_eq!(Counters::read()?.since(&before), Counters::default());
+    drop(device);
+    until("the module is in use", || Ok(module::remove().is_ok()))?;
+    Ok(())
 }
 
 /// A count of the pool of 2 MiB pages.
