@@ -15,8 +15,8 @@ use crate::walk;
 pub struct Suite {
     name: &'static str,
     trials: Vec<Trial>,
-    /// What cannot run here, and why: each once.
-    skipped: Vec<(String, String)>,
+    /// What cannot run here, why (each once), and the tests that this is about.
+    skipped: Vec<(String, String, Vec<String>)>,
     in_turn: bool,
 }
 
@@ -46,9 +46,9 @@ impl Suite {
         let reason = why.to_owned();
         let trial = Trial::test(name, move || Err(Failed::from(reason)));
         self.trials.push(trial.with_ignored_flag(true).with_kind(format!("skipped: {why}")));
-        let skipped = (all.to_owned(), why.to_owned());
-        if !self.skipped.contains(&skipped) {
-            self.skipped.push(skipped);
+        match self.skipped.iter_mut().find(|(what, known, _)| what == all && known == why) {
+            Some((_, _, names)) => names.push(name.to_owned()),
+            None => self.skipped.push((all.to_owned(), why.to_owned(), vec![name.to_owned()])),
         }
     }
 
@@ -89,7 +89,10 @@ impl Suite {
         assert!(!self.trials.is_empty(), "a test file without a test");
         let conclusion = libtest_mimic::run(&arguments, self.trials);
         if !listing {
-            for (what, why) in &self.skipped {
+            // Of what was asked for.
+            let wanted =
+                |name: &String| arguments.filter.as_ref().is_none_or(|filter| name.contains(filter.as_str()));
+            for (what, why, _) in self.skipped.iter().filter(|(_, _, names)| names.iter().any(wanted)) {
                 println!("skipped: {} tests of {what}: {why}", self.name);
             }
         }

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use testkit::harness::Suite;
 
 mod clearing;
-mod clzero;
 mod device;
 mod frame;
 mod hints;
@@ -18,6 +17,7 @@ mod module;
 mod params;
 mod pressure;
 mod process;
+mod ryzen;
 mod stress;
 
 fn main() -> ExitCode {
@@ -26,10 +26,10 @@ fn main() -> ExitCode {
     suite.in_turn();
     frame::tests(&mut suite);
     clearing::tests(&mut suite);
-    clzero::tests(&mut suite);
     hints::tests(&mut suite);
     loading::tests(&mut suite);
     params::tests(&mut suite);
+    ryzen::tests(&mut suite);
     stress::tests(&mut suite);
     pressure::tests(&mut suite);
     suite.run()
