@@ -2,13 +2,13 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-kmod lint bench install
+.PHONY: help run test test-kmod lint bench install install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Build, calibrate and measure this machine (some minutes), show the result, write bulkmem-report.html
 	@scripts/run.sh
@@ -27,3 +27,9 @@ bench: ## Check the promises on this machine (five minutes): ratios to every met
 
 install: ## Install the command, its manual pages and completions under PREFIX (default /usr/local)
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
+
+install-kmod: ## Install the Linux module, by DKMS where there is one, for the running kernel or KVER
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install-kmod.sh
+
+uninstall-kmod: ## Unload the Linux module and remove it
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/uninstall-kmod.sh

@@ -16,6 +16,13 @@
 #ifndef CONFIG_X86_64
 # error "bulkmem is for x86-64 only"
 #endif
+#ifndef CONFIG_LIVEPATCH
+# error "bulkmem needs a kernel with CONFIG_LIVEPATCH=y, as Debian's and most distributions' are"
+#endif
+/* What it was tested on; dkms.conf says the same. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0) || LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+# error "bulkmem is for Linux 6.1 to 6.12"
+#endif
 
 /*
  * Declared by the type of the kernel's own, so that a kernel in which it has
@@ -100,5 +107,6 @@ module_exit(bulkmem_exit);
 
 MODULE_DESCRIPTION("Clears huge pages by the method measured to be best");
 MODULE_AUTHOR("The bulkmem authors");
+MODULE_VERSION("0.1.0");
 MODULE_LICENSE("GPL");
 MODULE_INFO(livepatch, "Y");

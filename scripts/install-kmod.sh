@@ -22,11 +22,26 @@ if [[ -z $DESTDIR && ! -e $headers/Makefile ]]; then
 fi
 
 files=(kmod/Kbuild kmod/Makefile kmod/COPYING kmod/dkms.conf kmod/*.[ch])
-if [[ -n $DESTDIR || ${#dkms[@]} -gt 0 ]]; then
-    if ((${#dkms[@]} > 0)) && [[ -n $("${dkms[@]}" status "bulkmem/$version") ]]; then
-        # Else DKMS would keep what it built of the sources before.
+
+# unchanged: DKMS has these very sources, perhaps built for other kernels.
+unchanged() {
+    local file
+    [[ -n $("${dkms[@]}" status "bulkmem/$version") && $(find "$sources" -type f | wc -l) == "${#files[@]}" ]] || return
+    for file in "${files[@]}"; do
+        cmp -s "$file" "$sources/${file##*/}" || return
+    done
+}
+
+new=1
+if ((${#dkms[@]} > 0)); then
+    if unchanged; then
+        new=
+    elif [[ -n $("${dkms[@]}" status "bulkmem/$version") ]]; then
+        # DKMS would keep what it built of the sources before. For other kernels it builds them when those start.
         "${dkms[@]}" remove "bulkmem/$version" --all
     fi
+fi
+if [[ -n $new && (-n $DESTDIR || ${#dkms[@]} -gt 0) ]]; then
     rm -rf "$sources"
     install -D -m 644 -t "$sources" "${files[@]}"
 fi
@@ -38,7 +53,7 @@ sed "s|@PREFIX@|$PREFIX|" kmod/install/bulkmem-kmod.service >"$DESTDIR/usr/lib/s
 chmod 644 "$DESTDIR/usr/lib/systemd/system/bulkmem-kmod.service"
 
 if ((${#dkms[@]} > 0)); then
-    "${dkms[@]}" add "bulkmem/$version"
+    [[ -z $new ]] || "${dkms[@]}" add "bulkmem/$version"
     "${dkms[@]}" install "bulkmem/$version" -k "$KVER"
     echo "installed bulkmem $version with DKMS for kernel $KVER; DKMS builds it again for kernels to come"
 elif [[ -z $DESTDIR ]]; then

@@ -36,6 +36,13 @@ kmod/tests/check.sh || status=1
 heading "the module's style"
 kmod/tests/checkpatch.sh || status=1
 
+heading "the module's manual page"
+if command -v mandoc >/dev/null; then
+    mandoc -T lint -W warning kmod/*.4 || status=1
+else
+    missing "mandoc; the module's manual page was not checked (Debian: apt-get install mandoc)"
+fi
+
 heading "conventions"
 # A long file says why on a line of its own near the top: `// Longer than 600 lines: because …`.
 while IFS= read -r file; do
@@ -43,6 +50,11 @@ while IFS= read -r file; do
         problem "$file: more than 600 lines, and no \`// Longer than 600 lines: …\` near its top says why"
     fi
 done < <(git ls-files -- '*.rs')
+
+# The module says twice which version it is, since neither place can read the other, nor Cargo.toml.
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+grep -qx "PACKAGE_VERSION=\"$version\"" kmod/dkms.conf || problem "kmod/dkms.conf: PACKAGE_VERSION is not Cargo.toml's $version"
+grep -qx "MODULE_VERSION(\"$version\");" kmod/main.c || problem "kmod/main.c: MODULE_VERSION is not Cargo.toml's $version"
 
 # A test that says how long something may take passes on one machine and fails on the next.
 if git grep -nE 'assert[a-z_]*!\(.*(elapsed\(\)|as_(nanos|micros|millis|secs)[a-z0-9_]*\(\))[^"]* <' -- '*.rs' >&2; then

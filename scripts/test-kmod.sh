@@ -92,6 +92,7 @@ bochs bochs
 /usr/lib/ISOLINUX/isolinux.bin isolinux
 /usr/lib/syslinux/modules/bios/ldlinux.c32 syslinux-common
 xorriso xorriso
+dkms dkms
 END
     # The guest has no libraries but those it is given.
     { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; } || packages+=(busybox-static)

@@ -35,6 +35,7 @@ guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: str
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::populated hints::'
-guest clzero 6.12-cloud --emulator bochs --kernel-line 'hugepagesz=2M hugepages=64' --tests 'clzero::'
+guest clzero 6.12-cloud --emulator bochs --kernel-line "$pool $bare" --tests 'ryzen::'
 # The quirk itself, not its pretence. This processor's kernel would warn of mitigations that the emulation lacks.
 guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'
+script dkms kmod/tests/dkms.sh
