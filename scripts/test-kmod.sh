@@ -55,8 +55,18 @@ guest() {
     done
     module_of[$name]="$kernel $variant"
 }
+# What a script is given says what it needs: a kernel's name, our command's path.
+declare -A kernel_of=()
 # shellcheck disable=SC2317 # runs.sh calls it
-script() { all+=("$1"); }
+script() {
+    local name=$1 word
+    all+=("$name")
+    shift
+    for word in "$@"; do
+        [[ -z ${KERNELS[$word]-} ]] || kernel_of[$name]=$word
+        [[ $word != "$TARGET_DIR/debug/bulkmem" ]] || needs_command=1
+    done
+}
 # shellcheck source=kmod/tests/runs.sh
 . kmod/tests/runs.sh
 
@@ -93,6 +103,8 @@ bochs bochs
 /usr/lib/syslinux/modules/bios/ldlinux.c32 syslinux-common
 xorriso xorriso
 dkms dkms
+ndctl ndctl
+mkfs.ext4 e2fsprogs
 END
     # The guest has no libraries but those it is given.
     { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; } || packages+=(busybox-static)
@@ -117,6 +129,7 @@ cargo build --locked -p bulkmem-kmod-tests
 heading "kernels"
 declare -A kernels=() modules=()
 for name in "${names[@]}"; do
+    [[ -z ${kernel_of[$name]-} ]] || kernels[${kernel_of[$name]}]=1
     [[ -n ${module_of[$name]-} ]] || continue
     modules[${module_of[$name]}]=1
     kernels[${module_of[$name]% *}]=1

@@ -23,11 +23,14 @@ bare='init_on_alloc=0'
 # Debian has no KASAN kernel of these versions; what its kernels have of checks, all of it.
 debug='slub_debug=FZPU page_poison=1 preempt=full'
 
+# So many kills, and two of controls; each is a boot.
+script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem"
 guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing"
 guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing"
 # 6.12 is loaded and unloaded on one processor: see the end of README.md; and no slower for it.
 guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress::'
 guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params::'
+script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem"
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
 guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: stress::'

@@ -15,6 +15,7 @@ mod huge;
 mod loading;
 mod module;
 mod params;
+mod pmem;
 mod pressure;
 mod process;
 mod ryzen;
@@ -32,5 +33,6 @@ fn main() -> ExitCode {
     ryzen::tests(&mut suite);
     stress::tests(&mut suite);
     pressure::tests(&mut suite);
+    pmem::tests(&mut suite);
     suite.run()
 }

@@ -1,0 +1,223 @@
+//! Persistent memory: a file on DAX, mapped with MAP_SYNC, is what the library and the command say it is.
+//!
+//! `kmod/tests/pmem.sh` boots a machine that has some, with an ext4 on it mounted at `/pmem`.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bulkmem::Operation;
+use libtest_mimic::Failed;
+use rustix::io::Errno;
+use testkit::guard::LINE;
+use testkit::harness::Suite;
+
+use map::Map;
+use rows::{flush_by, persist_by, rows};
+
+mod map;
+mod rows;
+
+const FOLDER: &str = "/pmem";
+const PAGE: usize = 4096;
+
+pub(crate) fn tests(suite: &mut Suite) {
+    suite.test("pmem::the_platform_keeps_what_reached_the_memory_controller", the_platform_keeps);
+    suite.test("pmem::the_file_system_is_on_dax", the_file_system_is_on_dax);
+    suite.test("pmem::map_sync_holds", map_sync_holds);
+    suite.test("pmem::map_sync_is_refused_in_the_page_cache", map_sync_is_refused_in_the_page_cache);
+    suite.test("pmem::every_method_writes_what_the_file_then_has", every_method_writes);
+    suite.test("pmem::bench_persist_says_durable_and_runs_every_method", bench_persist);
+    suite.test("pmem::bench_persist_says_page_cache_where_it_is", bench_persist_elsewhere);
+    suite.test("pmem::bench_iops_says_durable", bench_iops);
+}
+
+/// A file that goes away again.
+struct Scratch {
+    path: PathBuf,
+    file: File,
+}
+
+impl Scratch {
+    fn new(folder: &str, name: &str, length: usize) -> Result<Scratch, Failed> {
+        let path = Path::new(folder).join(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        file.set_len(length as u64)?;
+        Ok(Scratch { path, file })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What remains of a failed test does no harm.
+        _ = fs::remove_file(&self.path);
+    }
+}
+
+/// What `docs/kernel/persistent-memory.md` tells users to look at.
+fn the_platform_keeps() -> Result<(), Failed> {
+    let domain = fs::read_to_string("/sys/bus/nd/devices/region0/persistence_domain")?;
+    assert_eq!(domain.trim(), "memory_controller");
+    Ok(())
+}
+
+fn the_file_system_is_on_dax() -> Result<(), Failed> {
+    let mounts = fs::read_to_string("/proc/mounts")?;
+    let options = mounts.lines().find_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        (words[1] == FOLDER).then(|| format!("{} {}", words[2], words[3]))
+    });
+    match options {
+        Some(options) if options.starts_with("ext4 ") && options.contains("dax=always") => {}
+        other => return Err(format!("{FOLDER} is mounted as {other:?}").into()),
+    }
+    let scratch = Scratch::new(FOLDER, "dax", PAGE)?;
+    // SAFETY: all zeros is valid for a statx, and the file is open.
+    let (result, found) = unsafe {
+        let mut found: libc::statx = std::mem::zeroed();
+        let empty = c"".as_ptr();
+        let result = libc::statx(
+            scratch.file.as_raw_fd(),
+            empty,
+            libc::AT_EMPTY_PATH,
+            libc::STATX_BASIC_STATS,
+            &mut found,
+        );
+        (result, found)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    let dax = libc::STATX_ATTR_DAX as u64;
+    assert_eq!(found.stx_attributes & dax, dax, "the file is not on DAX");
+    Ok(())
+}
+
+/// The flags that `/proc/self/smaps` shows for the mapping that starts there.
+fn smaps_flags(start: usize) -> Result<Vec<String>, Failed> {
+    let smaps = fs::read_to_string("/proc/self/smaps")?;
+    let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
+    let flags =
+        lines.find_map(|line| line.strip_prefix("VmFlags: ")).ok_or("smaps does not show the mapping")?;
+    Ok(flags.split_whitespace().map(str::to_owned).collect())
+}
+
+fn map_sync_holds() -> Result<(), Failed> {
+    let scratch = Scratch::new(FOLDER, "sync", PAGE)?;
+    let flags_of = |mut map: Map| smaps_flags(map.bytes_mut().as_ptr().addr());
+    let synchronous = flags_of(Map::synchronous(&scratch.file, PAGE)?)?;
+    assert!(synchronous.iter().any(|flag| flag == "sf"), "{synchronous:?}");
+    let ordinary = flags_of(Map::ordinary(&scratch.file, PAGE)?)?;
+    assert!(!ordinary.iter().any(|flag| flag == "sf"), "{ordinary:?}");
+    Ok(())
+}
+
+fn map_sync_is_refused_in_the_page_cache() -> Result<(), Failed> {
+    let scratch = Scratch::new("/tmp", "refused", PAGE)?;
+    assert_eq!(Map::synchronous(&scratch.file, PAGE).err(), Some(Errno::OPNOTSUPP));
+    assert!(Map::ordinary(&scratch.file, PAGE).is_ok());
+    Ok(())
+}
+
+fn every_method_writes() -> Result<(), Failed> {
+    const LENGTHS: [usize; 9] = [1, 8, 63, 64, 65, 200, 1000, PAGE, 3 * PAGE + 17];
+    let persisting = rows(Operation::Persist);
+    // TCG has SSE2, AVX, CLWB, CLFLUSHOPT and CLFLUSH: 4 ways past the cache, 9 through it.
+    assert!(persisting.len() >= 13, "{persisting:?}");
+    assert_eq!(rows(Operation::Flush).len(), 3);
+
+    let scratch = Scratch::new(FOLDER, "methods", 1 << 20)?;
+    let mut map = Map::synchronous(&scratch.file, 1 << 20)?;
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut expected = vec![0; 1 << 20];
+    for (method, length) in persisting.into_iter().flat_map(|row| LENGTHS.map(|length| (row, length))) {
+        for offset in [0, 1, 37, LINE - 1] {
+            let at = random.usize(..expected.len() / LINE - 300) * LINE + offset;
+            random.fill(&mut expected[at..at + length]);
+            persist_by(method, &mut map.bytes_mut()[at..at + length], &expected[at..at + length])?;
+        }
+        if fs::read(&scratch.path)? != expected {
+            return Err(format!("after {} of {length} bytes the file differs", method.name).into());
+        }
+    }
+    for method in rows(Operation::Flush) {
+        random.fill(&mut expected);
+        map.bytes_mut().copy_from_slice(&expected);
+        flush_by(method, map.bytes_mut())?;
+        assert!(fs::read(&scratch.path)? == expected, "{}", method.name);
+    }
+    Ok(())
+}
+
+/// What the command prints, tables and notes, each space one space.
+fn bulkmem(arguments: &[&str]) -> Result<String, Failed> {
+    let output = Command::new("/bin/bulkmem").args(arguments).env("NO_COLOR", "1").output()?;
+    let text = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
+    if !output.status.success() {
+        return Err(format!("bulkmem {}: {}\n{text}", arguments.join(" "), output.status).into());
+    }
+    Ok(text)
+}
+
+const DURABLE: &str = "mapped with MAP_SYNC: persisted bytes are durable";
+
+fn says(text: &str, what: &str) -> Result<(), Failed> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.join(" ").contains(what) { Ok(()) } else { Err(format!("no {what:?} in:\n{text}").into()) }
+}
+
+/// The names of the rows of a CSV.
+fn names(csv: &str) -> BTreeSet<&str> {
+    csv.lines().filter_map(|line| line.split(',').nth(2)).collect()
+}
+
+fn bench_persist() -> Result<(), Failed> {
+    let target =
+        ["--target", "/pmem/bench", "--size", "64K", "--pattern", "sequential,random", "--runs", "1"];
+    let arguments = [&["bench", "persist"], &target[..]].concat();
+    let text = bulkmem(&arguments)?;
+    says(&text, DURABLE)?;
+    let csv = bulkmem(&[&arguments[..], &["--csv", "-"]].concat())?;
+    for pattern in ["sequential", "random"] {
+        let rows_of_it: Vec<&str> = csv.lines().filter(|line| line.contains(pattern)).collect();
+        let rows_of_it = rows_of_it.join("\n");
+        let taken = rows(Operation::Persist).into_iter().filter(|row| row.available());
+        for name in taken.map(|row| row.name).chain(["policy"]) {
+            if !names(&rows_of_it).contains(name) {
+                return Err(format!("no row of {name}, {pattern}:\n{csv}").into());
+            }
+        }
+    }
+    assert!(!Path::new("/pmem/bench").exists(), "the file made goes away");
+    Ok(())
+}
+
+fn bench_persist_elsewhere() -> Result<(), Failed> {
+    let text = bulkmem(&[
+        "bench",
+        "persist",
+        "--target",
+        "/tmp/bench",
+        "--size",
+        "64K",
+        "--method",
+        "movnti",
+        "--runs",
+        "1",
+    ])?;
+    says(&text, "MAP_SYNC was refused")?;
+    assert!(!text.contains("are durable"), "{text}");
+    Ok(())
+}
+
+fn bench_iops() -> Result<(), Failed> {
+    let target = ["--target", "/pmem/bench", "--working-set", "256K", "--threads", "1", "--runs", "1"];
+    let methods = ["--direction", "write", "--method", "c_library,movnti"];
+    let arguments = [&["bench", "iops"], &target[..], &methods[..]].concat();
+    let text = bulkmem(&arguments)?;
+    for name in ["c_library", "movnti"] {
+        let row = |line: &str| line.starts_with(name) && line.contains('±');
+        assert!(text.lines().any(row), "no row of {name}:\n{text}");
+    }
+    says(&text, DURABLE)
+}

@@ -1,0 +1,162 @@
+//! The two commands, `write` and `check`, and what they say.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::map::Map;
+use crate::record::{FILE, FIRST, Found, Record, records};
+
+/// How records get to memory.
+pub(crate) trait Store {
+    /// The ways it takes in turns, by name.
+    fn ways(&self) -> Vec<&'static str>;
+    /// Writes a record; durable when it returns, if that is what this does.
+    fn record(&self, number: u64, to: &mut [u8], from: &[u8]) -> Result<(), bulkmem::Error>;
+    /// Writes how many records count, likewise.
+    fn count(&self, count: u64, to: &mut [u8]) -> Result<(), bulkmem::Error>;
+}
+
+const USAGE: &str = "Usage: pmem-records write FOLDER SESSION SEED sync|ordinary   (until it is killed)
+       pmem-records check FOLDER                             (every session's file)";
+
+pub(crate) fn run(store: &impl Store) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["write", folder, session, seed, how @ ("sync" | "ordinary")] => {
+            write(store, Path::new(folder), session, seed, how == "sync")
+        }
+        ["check", folder] => check_all(Path::new(folder)),
+        _ => Err(USAGE.into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("pmem-records: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes records into a new file, acknowledging each with a line `ack NUMBER`, until the machine is killed.
+fn write(
+    store: &impl Store,
+    folder: &Path,
+    session: &str,
+    seed: &str,
+    synchronous: bool,
+) -> Result<(), Box<dyn Error>> {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(folder.join(format!("{session}-{seed}")))?;
+    file.set_len(FILE as u64)?;
+    // That the file is there, empty, is durable before anything counts: what is tested comes after.
+    file.sync_all()?;
+    File::open(folder)?.sync_all()?;
+
+    let mut map = if synchronous { Map::synchronous(&file, FILE)? } else { Map::ordinary(&file, FILE)? };
+    let bytes = map.bytes_mut();
+    let mut out = io::stdout().lock();
+    writeln!(out, "ways: {}", store.ways().join(", "))?;
+    for record in records(seed.parse()?) {
+        store.record(record.number, &mut bytes[record.range()], &record.bytes)?;
+        store.count(record.number + 1, &mut bytes[..8])?;
+        writeln!(out, "ack {}", record.number)?;
+    }
+    writeln!(out, "full")?;
+    loop {
+        std::thread::park();
+    }
+}
+
+fn check_all(folder: &Path) -> Result<(), Box<dyn Error>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    for name in names {
+        if let Some((session, seed)) = name.rsplit_once('-') {
+            let found = check(&fs::read(folder.join(&name))?, records(seed.parse()?))?;
+            println!(
+                "checked {session}: whole {} counted {} torn {} size {}",
+                found.whole, found.counted, found.torn, found.size
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What is left of a session.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    /// So many records, from the first on, are there bit by bit, and nothing between them.
+    whole: u64,
+    /// What the count at the file's start says.
+    counted: u64,
+    /// Records behind the whole ones of which only a part is there.
+    torn: u64,
+    /// Bytes of the file.
+    size: usize,
+}
+
+fn check(file: &[u8], records: impl Iterator<Item = Record>) -> Result<Left, String> {
+    let mut left = Left { whole: 0, counted: 0, torn: 0, size: file.len() };
+    let Some(counted) = file.first_chunk() else { return Ok(left) };
+    left.counted = u64::from_le_bytes(*counted);
+    let mut end = FIRST;
+    let mut broken = 0;
+    for record in records.take_while(|record| record.range().end <= file.len()) {
+        // Far enough: one record is written at a time.
+        if broken == 100 {
+            break;
+        }
+        let found = record.found(file)?;
+        if found == Found::Whole && broken == 0 {
+            if file[end..record.start].iter().any(|byte| *byte != 0) {
+                return Err(format!("something was written before record {}", record.number));
+            }
+            left.whole += 1;
+        } else {
+            broken += 1;
+            left.torn += u64::from(found == Found::Torn);
+        }
+        end = record.range().end;
+    }
+    Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(numbers: &[u64]) -> Vec<u8> {
+        let mut file = vec![0; FILE];
+        for record in records(5).take(200).filter(|record| numbers.contains(&record.number)) {
+            file[record.range()].copy_from_slice(&record.bytes);
+        }
+        file[0] = numbers.len() as u8;
+        file
+    }
+
+    #[test]
+    fn what_is_lost_is_missed() {
+        let left = |file: &[u8]| check(file, records(5)).map(|left| (left.whole, left.counted, left.torn));
+        assert_eq!(left(&with(&[])), Ok((0, 0, 0)));
+        assert_eq!(left(&with(&[0, 1, 2, 3])), Ok((4, 4, 0)));
+        assert_eq!(left(&with(&[0, 1, 3, 4])), Ok((2, 4, 0)), "one is missing");
+        let mut file = with(&[0, 1, 2, 3]);
+        let third = records(5).nth(2).unwrap();
+        file[third.range().end - 1] ^= 1;
+        assert_eq!(left(&file), Ok((2, 4, 1)), "one is torn");
+        let mut file = with(&[0, 1, 2, 3]);
+        file[records(5).nth(3).unwrap().start - 1] = 1;
+        assert!(left(&file).is_err(), "something is between them");
+        assert_eq!(left(&[]), Ok((0, 0, 0)));
+    }
+}
