@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# sparse on the module, with the headers of the kernels that it is tested on; and a proof that it would see a fence
-# left out. `make lint` runs it; `--fetch` instead gets what it needs.
+# sparse on the module, with the headers of the kernels that it is tested on; a proof that it would see a fence left
+# out; and a look at the instructions. `make lint` runs it; `--fetch` instead gets what it needs.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/../../scripts/common.sh"
@@ -45,6 +45,13 @@ copy() {
     cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$1"
 }
 
+# emits FUNCTION INSTRUCTION: what the compiler made of it. A fence that sparse sees may yet be none to the processor.
+emits() {
+    local code
+    code=$(objdump --no-show-raw-insn "--disassemble=$1" "$folder/bulkmem.o")
+    grep -qE "\s$2(\s|\$)" <<<"$code" || fail "in the module for $kernel, $1 has no $2"
+}
+
 # must_report FAULT EDIT WANTED: sparse says WANTED where the sed expression EDIT has changed clear.c.
 must_report() {
     local fault=$1 edit=$2 wanted=$3 said
@@ -67,7 +74,12 @@ for kernel in "${checked[@]}"; do
     folder=$KMOD_TARGET/check/$kernel
     copy "$folder"
     check "$kernel" "$folder" || fail "sparse on the module for $kernel: see above"
-    echo "$kernel: no warnings"
+    emits bulkmem_clear_around sfence
+    emits bulkmem_store_rep_stosb 'rep stos'
+    emits bulkmem_store_movnti movnti
+    emits bulkmem_store_clzero clzero
+    emits bulkmem_store_prefetchw prefetchw
+    echo "$kernel: no warnings, and every method has its instruction"
 done
 must_report "a fence left out" 's/kaddr = incoherent_end(addr);/;/' "context imbalance in 'bulkmem_clear_around'"
 must_report "weakly ordered stores to an ordinary pointer" 's/clear_weak(plan, addr, head)/clear_weak(plan, kaddr, head)/' \

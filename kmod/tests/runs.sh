@@ -42,3 +42,7 @@ guest clzero 6.12-cloud --emulator bochs --kernel-line "$pool $bare" --tests 'ry
 # The quirk itself, not its pretence. This processor's kernel would warn of mitigations that the emulation lacks.
 guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'
 script dkms kmod/tests/dkms.sh
+
+# There is no such function in any kernel.
+variant_unpatchable() { sed -i 's/"\(clear_huge_page\|folio_zero_user\)"/"no_such_function"/' main.c; }
+guest unpatchable 6.12 --variant unpatchable --qemu '-smp 1' --tests 'unpatchable::'

@@ -31,6 +31,8 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("loading::removed_only_after_it_is_disabled", removed_only_after_it_is_disabled);
     suite.test("loading::removed_only_after_the_device_is_closed", removed_only_after_the_device_is_closed);
     suite.test("loading::many_times", many_times);
+    // For a module made wrong on purpose.
+    suite.test("unpatchable::nothing_stays", nothing_stays);
 }
 
 /// Loading fails with this error and leaves nothing behind.
@@ -291,5 +293,17 @@ fn many_times() -> Result<(), Failed> {
     }
     // The image of the module alone is as large as this: a dozen of them, had they stayed, would be seen.
     assert!(memory[2] < memory[1] + 512, "KiB of kernel memory after each dozen: {memory:?}");
+    Ok(())
+}
+
+/// The last step of loading fails: what came before it, the device above all, is undone.
+fn nothing_stays() -> Result<(), Failed> {
+    for _ in 0..3 {
+        let text = logged(|| refused("", libc::EINVAL))?;
+        assert!(
+            text.contains("bulkmem: cannot replace no_such_function: "),
+            "the log does not say why: {text}"
+        );
+    }
     Ok(())
 }
