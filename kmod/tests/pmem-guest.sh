@@ -2,8 +2,9 @@
 # shellcheck shell=dash
 # What the guests of pmem.sh run, as /todo. The kernel hands on what its command line says that it does not know itself:
 #   pmem_part=format                 makes a namespace and an ext4 on it, and tests what they are good for
-#   pmem_part=write pmem_session=N pmem_seed=S pmem_program=FILE pmem_map=sync|ordinary
-#                                    checks all earlier sessions, then writes records until it is killed
+#   pmem_part=write pmem_session=N pmem_before=N pmem_seed=S pmem_program=FILE pmem_map=sync|ordinary
+#                                    checks the sessions that are there, removes all but the one before, and writes
+#                                    records until it is killed
 #   pmem_part=check                  checks all sessions and the file system
 
 # until_it_is TENTHS COMMAND…: drivers make devices when they are ready.
@@ -43,6 +44,12 @@ write)
     mount_it
     dmesg | grep 'EXT4-fs (pmem0)'
     pmem-records check /pmem || exit 1
+    for file in /pmem/*-*; do
+        case $file in
+        "/pmem/${pmem_before?}-"*) ;;
+        *) rm -f "$file" ;;
+        esac
+    done
     "${pmem_program?}" write /pmem "${pmem_session?}" "${pmem_seed?}" "${pmem_map?}"
     ;;
 check)

@@ -20,6 +20,7 @@ RANDOM=$seed
 logs=$KMOD_TARGET/logs/$name
 root=$KMOD_TARGET/guests/$name
 memory=$KMOD_TARGET/guests/$name.nvdimm
+rm -rf "$logs"
 mkdir -p "$logs" "$root"
 trap 'rm -rf "$root" "$root.cpio" "$memory"' EXIT
 
@@ -82,17 +83,16 @@ $(tail -n 15 "$logs/$1/tests")"
 # Of each session: how many records were acknowledged.
 declare -A acknowledged=()
 
-# kill_one SESSION PROGRAM MAP: boots, lets the guest write for a random time, and kills the machine; sets trouble.
+# kill_one SESSION BEFORE PROGRAM MAP: boots, lets the guest write for a random time, and kills the machine; sets trouble.
 kill_one() {
-    local session=$1 program=$2 map=$3 here=$logs/$1 process waited=0
+    local session=$1 before=$2 program=$3 map=$4 here=$logs/$1 process waited=0
     # Milliseconds between the first acknowledgement and the end.
     local moment=$((200 + RANDOM % 1800))
     local session_seed=$((RANDOM * 32768 + RANDOM))
     trouble=
     mkdir -p "$here"
-    rm -f "$here"/*
     qemu 150 -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
-        -append "$GUEST_KERNEL_LINE pmem_part=write pmem_session=$session pmem_seed=$session_seed pmem_program=$program pmem_map=$map" \
+        -append "$GUEST_KERNEL_LINE pmem_part=write pmem_session=$session pmem_before=$before pmem_seed=$session_seed pmem_program=$program pmem_map=$map" \
         -serial "file:$here/console" -serial "file:$here/tests" -serial "file:$here/kernel" -pidfile "$here/pid" \
         "${nvdimm[@]}" >"$here/screen" 2>&1 &
     process=$!
@@ -120,11 +120,12 @@ complete_lines() {
     if [[ -n $(tail -c 1 "$1") ]]; then sed '$d' "$1"; else cat "$1"; fi
 }
 
-# left SESSION WHAT: what the last boot found of a session, a number.
+# left SESSION WHAT: what was found of a session, a number; the least, where several boots looked.
 left() {
     awk -v session="$1:" -v what="$2" '$1 == "checked" && $2 == session {
-        for (at = 3; at < NF; at += 2) if ($at == what) { print $(at + 1); found = 1 }
-    } END { if (!found) print 0 }' "$logs/check/tests"
+        for (at = 3; at < NF; at += 2)
+            if ($at == what && (!found++ || $(at + 1) < least)) least = $(at + 1)
+    } END { print least + 0 }' "$logs"/*/tests
 }
 
 # lost SESSION: how many acknowledged records are not there.
@@ -159,15 +160,15 @@ sessions=()
 for ((count = 1; count <= kills; count++)); do
     sessions+=("persisted-$count")
 done
-after_a_kill=
+before=none
 for session in "${sessions[@]}" unflushed unsynced; do
     case $session in
-    unflushed) kill_one "$session" pmem-records-unflushed sync ;;
-    unsynced) kill_one "$session" pmem-records ordinary ;;
-    *) kill_one "$session" pmem-records sync ;;
+    unflushed) kill_one "$session" "$before" pmem-records-unflushed sync ;;
+    unsynced) kill_one "$session" "$before" pmem-records ordinary ;;
+    *) kill_one "$session" "$before" pmem-records sync ;;
     esac
-    [[ -z $after_a_kill ]] || trouble+=${trouble:+$'\n'}$(replayed "$logs/$session/tests")
-    after_a_kill=1
+    [[ $before == none ]] || trouble+=${trouble:+$'\n'}$(replayed "$logs/$session/tests")
+    before=$session
     verdict "$session::is_killed_while_it_writes" "$trouble"
 done
 grep -m 1 '^ways: ' "$logs/persisted-1/tests" || true

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 /// Bytes of a session's file.
-pub(crate) const FILE: usize = 48 << 20;
+pub(crate) const FILE: usize = 96 << 20;
 /// The file begins with the number of records that count, in a line of its own.
 pub(crate) const FIRST: usize = 64;
 /// Seed, number, length of the payload, checksum: eight bytes each.
@@ -56,11 +56,12 @@ pub(crate) fn records(seed: u64) -> impl Iterator<Item = Record> {
     let mut places = fastrand::Rng::with_seed(seed);
     let mut end = FIRST;
     (0..).map_while(move |number| {
-        // Mostly short, since each comes with a line of its own on the console; some over many pages.
-        let payload = match places.u8(..8) {
-            0..5 => places.usize(..200),
-            5..7 => places.usize(200..4096),
-            _ => places.usize(4096..40_000),
+        // Mostly short; some over so many pages that the machine is killed in their middle.
+        let payload = match places.u8(..32) {
+            0..20 => places.usize(..200),
+            20..28 => places.usize(200..2000),
+            28..31 => places.usize(2000..8000),
+            _ => places.usize(50_000..200_000),
         };
         // Ends and beginnings share lines, or leave some out.
         let start = end + places.usize(..100);
@@ -111,7 +112,7 @@ mod tests {
             end = record.range().end;
             offsets[record.start % 64] = true;
         }
-        assert!(end <= FILE && end > FILE - 100_000, "the file is used to its end");
+        assert!(end <= FILE && end > FILE - 300_000, "the file is used to its end");
         assert!(offsets.iter().all(|seen| *seen), "every offset into a line comes");
         assert_ne!(records(7).next().unwrap().bytes, records(8).next().unwrap().bytes);
     }
