@@ -84,3 +84,6 @@ rm -f "$DESTDIR$PREFIX/share/man/man4/bulkmem.4" "$DESTDIR$PREFIX/include/bulkme
     "$DESTDIR/usr/lib/systemd/system/bulkmem-kmod.service"
 rmdir --ignore-fail-on-non-empty "$DESTDIR$PREFIX/share/doc/bulkmem" 2>/dev/null || true
 echo "removed bulkmem"
+if [[ -z $DESTDIR && -e /etc/modprobe.d/bulkmem.conf ]]; then
+    echo "left: /etc/modprobe.d/bulkmem.conf, your settings"
+fi
