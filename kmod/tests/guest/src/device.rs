@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 const ABI: u64 = 0x8004_b700;
-const HINT: u64 = 0x4010_b701;
+pub(crate) const HINT: u64 = 0x4010_b701;
 const UNHINT: u64 = 0xb702;
 
 /// An open file of the device.

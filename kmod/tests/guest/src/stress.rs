@@ -1,6 +1,10 @@
 //! Loading, switching, disabling and unloading while threads fault; processes killed in the middle of a fault.
 
 use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -9,13 +13,14 @@ use fastrand::Rng;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, Source};
+use crate::device::{Device, HINT};
+use crate::huge::{MIDDLE, Mapping, SMALL, Source};
 use crate::module::{self, CACHED, Counters, METHODS, until};
 use crate::process::{Child, End};
 
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("stress::switched_under_faults", switched_under_faults);
+    suite.test("stress::hinted_under_faults", hinted_under_faults);
     suite.test("stress::disabled_and_enabled_under_faults", disabled_and_enabled_under_faults);
     suite.test("stress::unloaded_and_loaded_under_faults", unloaded_and_loaded_under_faults);
     suite.test("stress::disabled_leaves_all_to_the_kernel", disabled_leaves_all_to_the_kernel);
@@ -106,6 +111,55 @@ fn switched_under_faults() -> Result<(), Failed> {
     // All pages here are of one size; where the kernel had none to give, it cleared small ones without us.
     assert!(counted.get("faults") > 0);
     assert_eq!(counted.bytes(), counted.get("faults") * MIDDLE as u64);
+    Ok(())
+}
+
+/// Hints come and go, by every way there is, while faults look for them.
+fn hinted_under_faults() -> Result<(), Failed> {
+    let mut rng = seeded("hinted_under_faults");
+    module::fresh()?;
+    module::set("method", "movnti")?;
+    module::set("cached_method", "prefetchw")?;
+    module::set("threshold", (MIDDLE as u64 + 1).to_string())?;
+    let before = Counters::read()?;
+    let rounds = 60;
+    under_faults(&mut rng, |rng| {
+        for _ in 0..rounds {
+            let device = Device::open()?;
+            // All that this process has, in pieces of any size; each addition looks for the dead, too.
+            for _ in 0..rng.usize(1..8) {
+                device.hint(0, (1 << (47 - rng.u32(..8))) - SMALL as u64)?;
+            }
+            thread::sleep(Duration::from_millis(rng.u64(..20)));
+            match rng.u8(..3) {
+                0 => device.unhint()?,
+                1 => drop(device),
+                _ => {
+                    // It ends while its hints are there, and only the file that it shares stays.
+                    let mut child = Command::new("/bin/true");
+                    let descriptor = device.0.as_raw_fd();
+                    // SAFETY: what runs between fork and exec is one system call on a local.
+                    unsafe {
+                        child.pre_exec(move || {
+                            let hint = [0, MIDDLE as u64];
+                            match libc::ioctl(descriptor, HINT, hint.as_ptr()) {
+                                0 => Ok(()),
+                                _ => Err(io::Error::last_os_error()),
+                            }
+                        })
+                    };
+                    assert!(child.status()?.success());
+                }
+            }
+        }
+        Ok(())
+    })?;
+    let counted = Counters::read()?.since(&before);
+    assert_eq!(counted.get("hints"), 0);
+    assert_eq!(counted.bytes(), counted.get("faults") * MIDDLE as u64);
+    // Hints decided: some faults found one, and cleared by the method for large extents.
+    assert!(counted.get("movnti/hinted") > 0, "{counted:?}");
+    assert_eq!(counted.get("movnti/hinted"), counted.get("movnti/extents"));
     Ok(())
 }
 
