@@ -23,13 +23,15 @@ bare='init_on_alloc=0'
 # Debian has no KASAN kernel of these versions; what its kernels have of checks, all of it.
 debug='slub_debug=FZPU page_poison=1 preempt=full'
 
+# Bochs is slow, and takes one processor.
+guest clzero 6.12-cloud --emulator bochs --kernel-line "$pool $bare" --tests 'ryzen::'
 # So many kills, and two of controls; each is a boot.
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem"
 guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing"
 guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing"
 # 6.12 is loaded and unloaded on one processor: see the end of README.md; and no slower for it.
-guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress::'
-guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params::'
+guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence::'
+guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence::'
 script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem"
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
@@ -38,9 +40,10 @@ guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: str
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::populated hints::'
-guest clzero 6.12-cloud --emulator bochs --kernel-line "$pool $bare" --tests 'ryzen::'
 # The quirk itself, not its pretence. This processor's kernel would warn of mitigations that the emulation lacks.
 guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'
+guest lockdown 6.12-cloud --kernel-line 'lockdown=integrity' --tests 'unsigned::'
+guest sig-enforce 6.1 --kernel-line 'module.sig_enforce=1' --tests 'unsigned::'
 script dkms kmod/tests/dkms.sh
 
 # There is no such function in any kernel.

@@ -36,7 +36,7 @@ pub(crate) fn tests(suite: &mut Suite) {
 }
 
 /// Loading fails with this error and leaves nothing behind.
-fn refused(parameters: &str, error: i32) -> Result<(), Failed> {
+pub(crate) fn refused(parameters: &str, error: i32) -> Result<(), Failed> {
     module::gone()?;
     match module::load(parameters).map_err(|error| error.raw_os_error()) {
         Err(Some(number)) if number == error => {}
@@ -52,7 +52,7 @@ fn refused(parameters: &str, error: i32) -> Result<(), Failed> {
 }
 
 /// What the kernel's log gains while `work` runs.
-fn logged(work: impl FnOnce() -> Result<(), Failed>) -> Result<String, Failed> {
+pub(crate) fn logged(work: impl FnOnce() -> Result<(), Failed>) -> Result<String, Failed> {
     let log = rustix::fs::open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
     rustix::fs::seek(&log, rustix::fs::SeekFrom::End(0))?;
     work()?;

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use testkit::harness::Suite;
 
 mod clearing;
+mod coexistence;
 mod device;
 mod frame;
 mod hints;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     suite.in_turn();
     frame::tests(&mut suite);
     clearing::tests(&mut suite);
+    coexistence::tests(&mut suite);
     hints::tests(&mut suite);
     loading::tests(&mut suite);
     params::tests(&mut suite);

@@ -1,0 +1,104 @@
+//! With the rest of the kernel: what loading taints, tracing that is turned off or on what is replaced, and kernels that
+//! take no unsigned modules. `docs/kernel/install.md` promises what is tested here.
+
+use std::fs;
+use std::io;
+
+use libtest_mimic::Failed;
+use testkit::harness::Suite;
+
+use crate::huge::{MIDDLE, Mapping, Source};
+use crate::loading::{logged, refused};
+use crate::module::{self, Fault, counted};
+
+const FTRACE: &str = "/proc/sys/kernel/ftrace_enabled";
+const TRACING: &str = "/sys/kernel/debug/tracing";
+
+pub(crate) fn tests(suite: &mut Suite) {
+    suite.test("coexistence::taints_as_documented", taints_as_documented);
+    suite.test("coexistence::needs_ftrace_to_load", needs_ftrace_to_load);
+    suite.test("coexistence::keeps_ftrace_on", keeps_ftrace_on);
+    suite.test("coexistence::probed_where_it_replaces", probed_where_it_replaces);
+    suite.test("unsigned::is_refused", unsigned_is_refused);
+}
+
+fn taints_as_documented() -> Result<(), Failed> {
+    module::gone()?;
+    module::load("")?;
+    assert_eq!(fs::read_to_string("/sys/module/bulkmem/taint")?.trim(), "OEK");
+    let tainted: u64 = fs::read_to_string("/proc/sys/kernel/tainted")?.trim().parse()?;
+    // Out of tree, unsigned, livepatch.
+    assert_eq!(tainted & 45056, 45056, "the kernel's taint is {tainted}");
+    Ok(())
+}
+
+fn needs_ftrace_to_load() -> Result<(), Failed> {
+    module::gone()?;
+    fs::write(FTRACE, "0")?;
+    let result = logged(|| refused("", libc::EBUSY));
+    fs::write(FTRACE, "1")?;
+    let text = result?;
+    for line in ["livepatch: failed to register ftrace handler for function", "bulkmem: cannot replace"] {
+        assert!(text.contains(line), "the log has no {line:?}: {text}");
+    }
+    Ok(())
+}
+
+fn keeps_ftrace_on() -> Result<(), Failed> {
+    module::fresh()?;
+    match fs::write(FTRACE, "0") {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(()),
+        result => {
+            fs::write(FTRACE, "1")?;
+            Err(format!("with the module loaded, turning ftrace off gave {result:?}").into())
+        }
+    }
+}
+
+/// A kprobe on the replaced function sees its calls, and they are ours.
+fn probed_where_it_replaces() -> Result<(), Failed> {
+    module::fresh()?;
+    let symbols = fs::read_to_string("/proc/kallsyms")?;
+    let replaced = ["clear_huge_page", "folio_zero_user"]
+        .into_iter()
+        .find(|name| symbols.lines().any(|line| line.split(' ').nth(2) == Some(name)))
+        .ok_or("neither function is there")?;
+    let events = format!("{TRACING}/kprobe_events");
+    let switch = format!("{TRACING}/events/kprobes/bulkmem_test/enable");
+    fs::write(&events, format!("p:kprobes/bulkmem_test {replaced}\n"))?;
+    let hits = (|| {
+        fs::write(&switch, "1")?;
+        let mapping = Mapping::new(Source::Pool2M, 2)?;
+        counted(&[Fault { size: MIDDLE, offset: 0, hint: 0 }; 2], || {
+            mapping.touch(0);
+            mapping.touch(MIDDLE);
+            Ok(())
+        })?;
+        assert_eq!(mapping.first_dirt(), None);
+        let profile = fs::read_to_string(format!("{TRACING}/kprobe_profile"))?;
+        let line =
+            profile.lines().find(|line| line.contains("bulkmem_test")).ok_or("the probe is not there")?;
+        Ok::<_, Failed>(line.split_whitespace().nth(1).ok_or("the probe has no count")?.parse::<u64>()?)
+    })();
+    // Opened to be overwritten, the list of probes is emptied.
+    let off = fs::write(&switch, "0").and_then(|()| fs::write(&events, ""));
+    let hits = hits?;
+    off?;
+    assert_eq!(hits, 2, "the probe saw each call");
+    Ok(())
+}
+
+/// On kernels that were told to take none; each in its own words.
+fn unsigned_is_refused() -> Result<(), Failed> {
+    let line = fs::read_to_string("/proc/cmdline")?;
+    let (error, words) = if line.contains("lockdown=") {
+        (libc::EPERM, "unsigned module loading is restricted; see man kernel_lockdown.7")
+    } else if line.contains("module.sig_enforce") {
+        (libc::EKEYREJECTED, "Loading of unsigned module is rejected")
+    } else {
+        return Err(io::Error::other("this kernel takes unsigned modules").into());
+    };
+    let text = logged(|| refused("", error))?;
+    assert!(text.contains(words), "the log has no {words:?}: {text}");
+    Ok(())
+}
