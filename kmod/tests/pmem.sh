@@ -83,28 +83,39 @@ $(tail -n 15 "$logs/$1/tests")"
 # Of each session: how many records were acknowledged.
 declare -A acknowledged=()
 
+# kill_while_it_writes LOGS MILLISECONDS: kills the machine so long after its first acknowledgement, and leaves LOGS/killed.
+kill_while_it_writes() {
+    local process tenths=0
+    until grep -qs '^ack ' "$1/tests"; do
+        ((tenths++ < 1200)) || return 0
+        sleep 0.1
+    done
+    sleep "$(($2 / 1000)).$(printf '%03d' $(($2 % 1000)))"
+    process=$(cat "$1/pid")
+    grep -qs "$memory" "/proc/$process/cmdline" || return 0
+    touch "$1/killed"
+    kill -KILL "$process" || rm "$1/killed"
+}
+
 # kill_one SESSION BEFORE PROGRAM MAP: boots, lets the guest write for a random time, and kills the machine; sets trouble.
 kill_one() {
-    local session=$1 before=$2 program=$3 map=$4 here=$logs/$1 process waited=0
+    local session=$1 before=$2 program=$3 map=$4 here=$logs/$1 killer
     # Milliseconds between the first acknowledgement and the end.
     local moment=$((200 + RANDOM % 1800))
     local session_seed=$((RANDOM * 32768 + RANDOM))
     trouble=
     mkdir -p "$here"
+    touch "$here"/{console,tests}
+    # The killer waits aside: the machine is this shell's child, and ends with it.
+    kill_while_it_writes "$here" "$moment" &
+    killer=$!
     qemu 150 -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
         -append "$GUEST_KERNEL_LINE pmem_part=write pmem_session=$session pmem_before=$before pmem_seed=$session_seed pmem_program=$program pmem_map=$map" \
         -serial "file:$here/console" -serial "file:$here/tests" -serial "file:$here/kernel" -pidfile "$here/pid" \
-        "${nvdimm[@]}" >"$here/screen" 2>&1 &
-    process=$!
-    until grep -qs '^ack ' "$here/tests" || ((waited++ > 1200)) || ! kill -0 "$process" 2>/dev/null; do
-        sleep 0.1
-    done
-    sleep "$((moment / 1000)).$(printf '%03d' $((moment % 1000)))"
-    if ! kill -KILL "$(cat "$here/pid" 2>/dev/null)" 2>/dev/null; then
-        trouble="the machine had ended by itself"
-        kill -KILL "$process" 2>/dev/null || true
-    fi
-    wait "$process" || true
+        "${nvdimm[@]}" >"$here/screen" 2>&1 || true
+    kill "$killer" 2>/dev/null || true
+    wait "$killer" 2>/dev/null || true
+    [[ -f $here/killed ]] || trouble="the machine ended by itself: $(tail -n 3 "$here/screen")"
     sed -i 's/\r$//' "$here/tests"
     acknowledged[$session]=$(complete_lines "$here/tests" | awk '/^ack [0-9]+$/ { last = $2 + 1 } END { print last + 0 }')
     if ((acknowledged[$session] == 0)); then
