@@ -37,12 +37,15 @@ blocking() {
 
 # users: the processes that hold the device open or mapped.
 users() {
-    local maps process
-    for maps in /proc/[0-9]*/maps; do
-        process=${maps%/maps}
-        if grep -qs /dev/bulkmem "$maps" || find "$process/fd" -lname /dev/bulkmem 2>/dev/null | grep -q .; then
-            printf '  %s (%s)\n' "${process#/proc/}" "$(cat "$process/comm" 2>/dev/null)"
-        fi
+    local process descriptor
+    for process in /proc/[0-9]*; do
+        for descriptor in "$process/maps" "$process"/fd/*; do
+            if [[ $(readlink "$descriptor" 2>/dev/null) == /dev/bulkmem ]] ||
+                { [[ $descriptor == */maps ]] && grep -qs /dev/bulkmem "$descriptor"; }; then
+                printf '  %s (%s)\n' "${process#/proc/}" "$(cat "$process/comm" 2>/dev/null)"
+                break
+            fi
+        done
     done
 }
 

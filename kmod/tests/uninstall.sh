@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# uninstall-kmod.sh where a module is loaded: in a guest, as root, with the device held open and then not.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/../../scripts/common.sh"
+# shellcheck source=kmod/tests/kernels.sh
+. kmod/tests/kernels.sh
+# shellcheck source=kmod/tests/guest.sh
+. kmod/tests/guest.sh
+
+kernel=6.12-cloud
+use_kernel "$kernel"
+[[ -f $(module_file "$kernel" plain) ]] || build_module "$kernel" plain
+root=$KMOD_TARGET/guests/uninstall
+rm -rf "$root" "$root.cpio"
+trap 'rm -rf "$root" "$root.cpio"' EXIT
+mkdir -p "$root/scripts"
+add_program "$(command -v bash)" "$root"
+cp scripts/common.sh scripts/uninstall-kmod.sh "$root/scripts"
+cp "$(module_file "$kernel" plain)" "$root/bulkmem.ko"
+cat >"$root/todo" <<'END'
+passed=0
+failed=0
+# verdict NAME COMMAND…: passes where the command does.
+verdict() {
+    name=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "test uninstall::$name ... ok"
+    else
+        failed=$((failed + 1))
+        echo "test uninstall::$name ... FAILED"
+        sed 's/^/    /' /tmp/said
+    fi
+}
+uninstall() { BULKMEM_UNLOAD_SECONDS=$1 bash /scripts/uninstall-kmod.sh >/tmp/said 2>&1; }
+
+# $$ is this shell, which holds the device open.
+says_who_is_in_the_way() {
+    exec 3</dev/bulkmem
+    uninstall 10
+    result=$?
+    exec 3<&-
+    [ $result != 0 ] && [ -d /sys/module/bulkmem ] && [ ! -e /sys/kernel/livepatch/bulkmem ] &&
+        grep -q 'error: the module does not unload' /tmp/said && grep -q "^  $$ (" /tmp/said
+}
+goes_on_where_it_stopped() { uninstall 60 && grep -q '^unloaded bulkmem' /tmp/said && [ ! -e /sys/module/bulkmem ]; }
+takes_the_files() {
+    insmod /bulkmem.ko || return
+    file=/usr/lib/systemd/system/bulkmem-kmod.service
+    mkdir -p /usr/src/bulkmem-0.0.0 "${file%/*}"
+    touch $file
+    uninstall 60 && [ ! -e /sys/module/bulkmem ] && [ ! -e $file ] && [ ! -e /usr/src/bulkmem-0.0.0 ]
+}
+is_happy_without() { uninstall 60 && ! grep -q '^unloaded' /tmp/said; }
+
+insmod /bulkmem.ko
+verdict says_who_is_in_the_way says_who_is_in_the_way
+verdict goes_on_where_it_stopped goes_on_where_it_stopped
+verdict takes_the_files takes_the_files
+verdict is_happy_without is_happy_without
+echo "test result: $([ $failed = 0 ] && echo ok || echo FAILED). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+[ $failed = 0 ]
+END
+make_initramfs "$root.cpio" "$root"
+logs=$KMOD_TARGET/logs/uninstall
+boot_guest qemu "$logs" 200 "$root" '' || fail "the guest died before its end: $(tail -n 15 "$logs/console")"
+cat "$logs/tests"
+# shellcheck disable=SC2154 # boot_guest sets both
+[[ -z $guest_trouble ]] || fail "$guest_trouble"
+((guest_status == 0))
