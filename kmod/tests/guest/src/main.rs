@@ -7,8 +7,10 @@ use std::process::ExitCode;
 
 use testkit::harness::Suite;
 
+mod attributes;
 mod clearing;
 mod coexistence;
+mod command;
 mod device;
 mod frame;
 mod hints;
@@ -27,8 +29,10 @@ fn main() -> ExitCode {
     let mut suite = Suite::new(machine.trim().to_owned().leak());
     suite.in_turn();
     frame::tests(&mut suite);
+    attributes::tests(&mut suite);
     clearing::tests(&mut suite);
     coexistence::tests(&mut suite);
+    command::tests(&mut suite);
     hints::tests(&mut suite);
     loading::tests(&mut suite);
     params::tests(&mut suite);

@@ -20,15 +20,18 @@ use crate::served::Served;
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 What follows from what:
-  method             what the profile chooses for the largest extents when they come in calls of
-                     a huge page; rep_stosq is rep_stosb to the module, stores past the cache are
-                     movnti, write-prefetched plain stores prefetchw, anything else stock
-  threshold          the extent from which that (or other stores past the cache) is chosen
-  cached_method      what the profile chooses for a huge page, or just below the threshold
-  chunk              the shortest call from 2 MiB on that the profile measured to be as fast as
-                     any, if it takes less than 10 ms
-  prefetch_distance  as the profile has it, where prefetchw is used
-  ignore_quirks      1 where movnti was measured to be best: that overrules what is published
+  method             the profile's choice for the largest extents, in calls of
+                     a huge page; rep_stosq is rep_stosb to the module, stores
+                     past the cache are movnti, write-prefetched plain stores
+                     prefetchw, anything else stock
+  threshold          the extent from which that (or another store past the
+                     cache) is chosen
+  cached_method      its choice for a huge page, or just below the threshold
+  chunk              the shortest call from 2 MiB on that is as fast as any, if
+                     it takes less than 10 ms
+  prefetch_distance  the profile's, where prefetchw is used
+  ignore_quirks      1 where movnti was measured to be best: that overrules
+                     what is published
 
 JSON: `profile`, `dry_run`, `parameters` (each with `name`, `before`, `after`, `why`; null: unknown or left), `persisted` (the file, or \
 null).")]

@@ -17,9 +17,10 @@ Counters:
   extents  contiguous stretches that the method was handed
   pages    pages of 4 KiB; bytes: the same in bytes
   hinted   extents whose size came from a process's hint
-  The pages around the faulting address are cleared last, by the kernel's own way, and count as
-  `stock`. Huge pages for page faults are counted as faults; those below the threshold, which
-  cached_method clears, as skipped. Memory of /dev/bulkmem counts in its method only.
+  The pages around the faulting address are cleared last, by the kernel's own
+  way, and count as stock. Huge pages for page faults are counted as faults,
+  those below the threshold, which cached_method clears, as skipped. Memory of
+  /dev/bulkmem counts in its method only.
 
 JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled), `kernel`, `installed` (the module's file, or null), \
 `loaded`, `device`, `livepatch` (`enabled`, `transition`), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \

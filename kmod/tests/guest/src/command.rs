@@ -1,0 +1,307 @@
+//! The `bulkmem` command and its library against the real module: status, parameters from a profile, and hints.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use bulkmem::kernel::{BulkHint, KernelError, Method, Module, Settings};
+use bulkmem::machine::Machine;
+use bulkmem::method::Parameters as Knobs;
+use bulkmem::policy::{FORMAT, Mode, Profile, Provenance, Rule, VERSION};
+use bulkmem::{Intent, Operation, Pages, Region};
+use libtest_mimic::Failed;
+use serde_json::Value;
+use testkit::harness::Suite;
+
+use crate::huge::{MIDDLE, Mapping, Source};
+use crate::module::{self, Counters, METHODS, Parameters};
+
+pub(crate) fn tests(suite: &mut Suite) {
+    suite.test("command::without_the_module_it_says_how_to_get_it", without_the_module);
+    suite.test("command::status_says_what_the_files_say", status_says_what_the_files_say);
+    for (method, expected) in
+        [("movnti", "movnti"), ("nontemporal_sse2", "movnti"), ("write_prefetch_8", "prefetchw")]
+    {
+        let name = format!("command::apply_sets_what_the_profile_says::{method}");
+        // The library goes by CPUID alone; the kernel knows of PREFETCHW where CPUID is silent.
+        match bulkmem::method::by_name(method).is_some_and(|method| method.available()) {
+            true => suite.test(&name, move || apply_sets_what_the_profile_says(method, expected)),
+            false => suite.skip(&name, "CPUID says of no such instruction"),
+        }
+    }
+    suite.test("command::other_machines_profiles_change_nothing", other_machines_profiles_change_nothing);
+    suite.test("command::a_refusal_changes_nothing", a_refusal_changes_nothing);
+    let lacking = "command::what_the_processor_lacks_changes_nothing";
+    match module::possible().contains(&"clzero") {
+        true => suite.skip(lacking, "this processor has every instruction"),
+        false => suite.test(lacking, what_the_processor_lacks_changes_nothing),
+    }
+    suite.test("command::a_hint_lives_as_long_as_its_value", a_hint_lives_as_long_as_its_value);
+    suite.test("command::vm_with_a_hint_beside_none", vm_with_a_hint_beside_none);
+}
+
+fn bulkmem(arguments: &[&str]) -> Result<Output, Failed> {
+    Ok(Command::new("/bin/bulkmem").args(arguments).env("COLUMNS", "80").output()?)
+}
+
+/// What the command prints, where it succeeds.
+pub(crate) fn text(arguments: &[&str]) -> Result<String, Failed> {
+    let output = bulkmem(arguments)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{arguments:?} ended with {}: {said}", output.status).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The same, where that is JSON.
+pub(crate) fn json(arguments: &[&str]) -> Result<Value, Failed> {
+    Ok(serde_json::from_str(&text(arguments)?)?)
+}
+
+fn without_the_module() -> Result<(), Failed> {
+    module::gone()?;
+    let asked: [&[&str]; 3] =
+        [&["kmod", "status"], &["bench", "iops", "--attr", "uc"], &["bench", "clear", "--attr", "all"]];
+    for arguments in asked {
+        let output = bulkmem(arguments)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() != Some(1) || !said.contains("modprobe bulkmem") || !output.stdout.is_empty()
+        {
+            return Err(format!("{arguments:?} ended with {}: {said}", output.status).into());
+        }
+    }
+    let found = BulkHint::available();
+    assert!(matches!(found, Err(KernelError::NotLoaded { .. })), "{found:?}");
+    assert!(!Region::new(1 << 20, Pages::Base)?.prefault_hinted()?);
+    Ok(())
+}
+
+/// What the command says is what the files say, number by number.
+fn agrees() -> Result<Value, Failed> {
+    let (parameters, counters) = (Parameters::read()?, Counters::read()?);
+    let found = json(&["kmod", "status", "--json"])?;
+    let own = &found["parameters"];
+    let read = Parameters {
+        method: own["method"].as_str().unwrap_or_default().to_owned(),
+        cached_method: own["cached_method"].as_str().unwrap_or_default().to_owned(),
+        threshold: own["threshold"].as_u64().unwrap_or(u64::MAX),
+        chunk: own["chunk"].as_u64().unwrap_or(u64::MAX),
+        prefetch_distance: own["prefetch_distance"].as_u64().unwrap_or(u64::MAX),
+        ignore_quirks: own["ignore_quirks"].as_bool().unwrap_or_default(),
+    };
+    assert_eq!(read, parameters);
+    for (at, method) in METHODS.iter().enumerate() {
+        let of = &found["counters"]["methods"][at];
+        assert_eq!(of["method"], *method);
+        // The command itself may take huge pages, so that these can only have grown.
+        for counter in ["extents", "pages", "bytes", "hinted"] {
+            let before = counters.get(&format!("{method}/{counter}"));
+            assert!(
+                of[counter].as_u64().is_some_and(|now| now >= before),
+                "{method}/{counter}: {of} < {before}"
+            );
+        }
+    }
+    Ok(found)
+}
+
+fn status_says_what_the_files_say() -> Result<(), Failed> {
+    module::fresh()?;
+    let found = agrees()?;
+    assert_eq!(
+        (&found["state"], &found["loaded"], &found["device"]),
+        (&"enabled".into(), &true.into(), &true.into())
+    );
+    let available: Vec<String> = serde_json::from_value(found["available"].clone())?;
+    assert_eq!(available, module::available()?);
+    let shown = text(&["kmod", "status"])?;
+    for word in ["in force", "rep_stosb", "threshold", "huge pages were cleared"] {
+        assert!(shown.contains(word), "{word}\n{shown}");
+    }
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    Ok(())
+}
+
+/// A profile of this processor: the string instruction, and from 2 MiB on this method.
+fn profile(method: &str) -> Profile {
+    let machine = Machine::current();
+    let rule = |from, method: &str| Rule {
+        operation: Operation::Clear,
+        intent: Intent::Throughput,
+        from,
+        method: method.to_owned(),
+        parameters: Knobs {
+            write_distance: if method.starts_with("write_prefetch") { 1024 } else { 0 },
+            ..Knobs::default()
+        },
+        reason: "a test".to_owned(),
+    };
+    Profile {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        provenance: Provenance {
+            cpu: machine.cpu.clone(),
+            microcode: machine.microcode.clone(),
+            caches: [machine.caches.l1d, machine.caches.l2, machine.caches.l3],
+            processors: machine.processors,
+            kernel: machine.kernel.clone(),
+            page_size: machine.page_size,
+            backing_page_size: machine.page_size,
+            date: "2026-11-21T12:00:00Z".to_owned(),
+            bulkmem: "0.1.0".to_owned(),
+            commit: "unknown".to_owned(),
+            mode: Mode::Quick,
+            seconds: 1.0,
+            samples: 1,
+            complete: true,
+        },
+        rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, method)],
+        threads: Vec::new(),
+        figures: Vec::new(),
+    }
+}
+
+fn saved(profile: &Profile) -> Result<&'static str, Failed> {
+    const PATH: &str = "/tmp/profile.json";
+    fs::write(PATH, serde_json::to_vec(profile)?)?;
+    Ok(PATH)
+}
+
+fn apply_sets_what_the_profile_says(method: &str, expected: &str) -> Result<(), Failed> {
+    const FILE: &str = "/etc/modprobe.d/bulkmem.conf";
+    module::fresh()?;
+    let path = saved(&profile(method))?;
+    let before = Parameters::read()?;
+    text(&["kmod", "apply", "--profile", path, "--dry-run"])?;
+    assert_eq!(Parameters::read()?, before, "a dry run sets nothing");
+    text(&["kmod", "apply", "--profile", path, "--persist"])?;
+    let now = Parameters::read()?;
+    assert_eq!((now.method.as_str(), now.cached_method.as_str()), (expected, "rep_stosb"));
+    assert_eq!((now.threshold, now.ignore_quirks), (MIDDLE as u64, expected == "movnti"));
+    assert_eq!(now.chunk, before.chunk, "the profile has no figures");
+    if expected == "prefetchw" {
+        assert_eq!(now.prefetch_distance, 1024);
+    }
+    // A fault is cleared so.
+    let counted = Counters::read()?;
+    let mapping = Mapping::new(Source::Transparent, 1)?;
+    mapping.touch(0);
+    assert_eq!(mapping.first_dirt(), None);
+    let since = Counters::read()?.since(&counted);
+    assert!(since.get(&format!("{expected}/bytes")) >= (MIDDLE - 5 * 4096) as u64, "{since:?}");
+    agrees()?;
+    // Loaded anew by what was written, it is the same.
+    let written = fs::read_to_string(FILE)?;
+    let options = written.lines().find_map(|line| line.strip_prefix("options bulkmem "));
+    module::gone()?;
+    module::load(options.ok_or("no options were written")?)?;
+    assert_eq!(Parameters::read()?, now, "{written}");
+    Ok(())
+}
+
+fn other_machines_profiles_change_nothing() -> Result<(), Failed> {
+    module::fresh()?;
+    let before = Parameters::read()?;
+    let mut foreign = profile("movnti");
+    foreign.provenance.cpu.model += 1;
+    let output = bulkmem(&["kmod", "apply", "--profile", saved(&foreign)?])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("was measured on"), "{said}");
+    assert_eq!(Parameters::read()?, before);
+    Ok(())
+}
+
+fn a_refusal_changes_nothing() -> Result<(), Failed> {
+    module::fresh()?;
+    let first = Settings { ignore_quirks: Some(!Parameters::read()?.ignore_quirks), ..Settings::default() };
+    let bad = [
+        (Settings { chunk: Some(4097), ..first }, "chunk", libc::EINVAL),
+        (Settings { prefetch_distance: Some(65537), ..first }, "prefetch_distance", libc::EINVAL),
+        (
+            Settings { chunk: Some(8192), cached_method: Some(Method::Movnti), ..first },
+            "cached_method",
+            libc::EINVAL,
+        ),
+    ];
+    for (settings, parameter, number) in bad {
+        refused(&settings, parameter, number)?;
+    }
+    Ok(())
+}
+
+/// The kernel refuses this parameter of them, with this answer, and none of them is set.
+fn refused(settings: &Settings, parameter: &str, number: i32) -> Result<(), Failed> {
+    let before = Parameters::read()?;
+    match Module::here().set(settings) {
+        Err(KernelError::Refused { name, source, .. }) => {
+            assert_eq!((name, source.raw_os_error()), (parameter, Some(number)));
+        }
+        other => return Err(format!("{settings:?}: {other:?}").into()),
+    }
+    assert_eq!(Parameters::read()?, before, "{settings:?}");
+    Ok(())
+}
+
+fn what_the_processor_lacks_changes_nothing() -> Result<(), Failed> {
+    module::fresh()?;
+    let settings = Settings { threshold: Some(1), method: Some(Method::Clzero), ..Settings::default() };
+    refused(&settings, "method", libc::EOPNOTSUPP)
+}
+
+fn a_hint_lives_as_long_as_its_value() -> Result<(), Failed> {
+    module::fresh()?;
+    module::set("method", "movnti")?;
+    module::set("threshold", (2 * MIDDLE).to_string())?;
+    let mut region = Region::new(4 * MIDDLE, Pages::Transparent)?;
+    let before = Counters::read()?;
+    let hint = BulkHint::of(&region)?;
+    assert_eq!(Counters::read()?.get("hints"), before.get("hints") + 1);
+    region.prefault()?;
+    drop(hint);
+    let after = Counters::read()?;
+    assert_eq!(after.get("hints"), before.get("hints"));
+    assert!(after.since(&before).get("movnti/hinted") >= 4, "{:?}", after.since(&before));
+    assert!(region.iter().all(|byte| *byte == 0));
+    let mut region = Region::new(4 * MIDDLE, Pages::Transparent)?;
+    assert!(region.prefault_hinted()?);
+    assert!(Counters::read()?.since(&after).get("movnti/hinted") >= 4);
+    Ok(())
+}
+
+fn vm_with_a_hint_beside_none() -> Result<(), Failed> {
+    module::fresh()?;
+    module::set("method", "movnti")?;
+    module::set("threshold", (2 * MIDDLE).to_string())?;
+    let before = Counters::read()?;
+    let found = json(&[
+        "bench",
+        "vm",
+        "--hint",
+        "--size",
+        "8M",
+        "--page-size",
+        "thp",
+        "--threads",
+        "1,2",
+        "--runs",
+        "1",
+        "--method",
+        "movnti",
+        "--peers",
+        "none",
+        "--json",
+    ])?;
+    let since = Counters::read()?.since(&before);
+    for name in ["prefault", "prefault, hinted"] {
+        let rows = found["rows"].as_array().into_iter().flatten();
+        assert_eq!(
+            rows.filter(|row| row["subject"]["name"] == name).count(),
+            2,
+            "{name}: one and two threads"
+        );
+    }
+    // A round that does not count and one that does, by one thread and by two, four huge pages each.
+    assert!(since.get("movnti/hinted") >= 16, "{since:?}");
+    assert_eq!(Counters::read()?.get("hints"), before.get("hints"));
+    Ok(())
+}
