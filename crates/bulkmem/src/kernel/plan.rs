@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::{Method, Settings};
 use crate::machine::Machine;
-use crate::method::Effect;
-use crate::policy::{Choice, Condition, Cost, Policy, Profile, ProfileError};
+use crate::method::{self, Effect};
+use crate::policy::{Choice, Condition, Cost, Figure, Policy, Profile, ProfileError};
 use crate::{Intent, Operation};
 
 /// What the module has at most of one extent between two points at which others may run, where a longer chunk does not
@@ -55,6 +55,10 @@ pub enum PlanError {
 /// A method of the library as the module has it.
 struct Mapped {
     method: Method,
+    /// The library's method whose figures are its.
+    of: Choice,
+    /// Whether it is the module's own, too, rather than the nearest to it.
+    itself: bool,
     /// For [`Method::Prefetchw`].
     distance: Option<u64>,
     /// What was mapped to what.
@@ -84,10 +88,10 @@ impl Plan {
             policy.choose_part(Operation::Clear, size(extent.min(CHUNK)), size(extent), Intent::Throughput)
         };
         let choice = answer(largest);
-        let large = Mapped::of(&choice);
+        let large = Mapped::of(&choice).or_measured(profile, largest);
         let alike = |extent: u64| {
             let method = Mapped::of(&answer(extent)).method;
-            if large.method.caches() { method == large.method } else { !method.caches() }
+            if large.method.caches() { method == Mapped::of(&choice).method } else { !method.caches() }
         };
         // The start of the last run of steps that are alike; the first rule holds from 0 on.
         let mut threshold = steps.pop().unwrap_or_default();
@@ -98,11 +102,15 @@ impl Plan {
         let mut plan = Plan { settings: Settings::default(), reasons: Vec::new() };
         if large.method == Method::Movnti {
             plan.settings.ignore_quirks = Some(true);
-            plan.because("ignore_quirks", "movnti was measured to be the best here, whatever is published");
+            let why = "stores past the cache were measured to be the best here, whatever is published";
+            plan.because("ignore_quirks", why);
         }
-        plan.chunk(profile, &choice);
+        plan.chunk(profile, &large.of);
         let small = (threshold > 0).then(|| (CHUNK.min(threshold - 1), answer(CHUNK.min(threshold - 1))));
-        let cached = small.map(|(extent, choice)| (extent, Mapped::of(&choice).cached()));
+        let cached = small.map(|(extent, choice)| {
+            let mapped = Mapped::of(&choice).or_measured(profile, extent);
+            (extent, mapped.cached())
+        });
         let distance = large.distance.or(cached.as_ref().and_then(|(_, mapped)| mapped.distance));
         if let Some(distance) = distance {
             plan.settings.prefetch_distance = Some(distance);
@@ -130,15 +138,10 @@ impl Plan {
 
     /// The shortest chunk, from a huge page on, that is about as fast as any, if the profile has figures for it.
     fn chunk(&mut self, profile: &Profile, choice: &Choice) {
-        let usual = Condition { aligned: true, warm: false, threads: 1 };
-        let mut rates: Vec<(u64, f64)> = profile
-            .figures
-            .iter()
-            .filter(|figure| (figure.operation, figure.cost) == (Operation::Clear, Cost::Throughput))
-            .filter(|figure| figure.condition == usual && figure.median_ns > 0.0)
+        let mut rates: Vec<(u64, f64)> = usual_figures(profile)
             .filter(|figure| figure.method == choice.method.name && figure.parameters == choice.parameters)
             .filter(|figure| (CHUNK..=LONGEST).contains(&figure.length))
-            .map(|figure| (figure.length, figure.length as f64 / figure.median_ns))
+            .map(|figure| (figure.length, rate(figure)))
             .collect();
         rates.sort_by_key(|(length, _)| *length);
         let bearable = |&(length, rate): &(u64, f64)| length == CHUNK || length as f64 / rate <= PATIENCE;
@@ -159,29 +162,73 @@ impl Plan {
     }
 }
 
+/// The figures of clearing alone: aligned, from memory, by one thread.
+fn usual_figures(profile: &Profile) -> impl Iterator<Item = &Figure> {
+    let usual = Condition { aligned: true, warm: false, threads: 1 };
+    profile.figures.iter().filter(move |figure| {
+        (figure.operation, figure.cost) == (Operation::Clear, Cost::Throughput)
+            && figure.condition == usual
+            && figure.median_ns > 0.0
+    })
+}
+
+/// Bytes a nanosecond.
+fn rate(figure: &Figure) -> f64 {
+    figure.length as f64 / figure.median_ns
+}
+
 impl Mapped {
+    /// The same method, or the nearest to it.
     fn of(choice: &Choice) -> Mapped {
         let name = choice.method.name;
         let distance = u64::from(choice.parameters.write_distance);
-        let (method, note) = match (name, choice.method.effect) {
-            ("rep_stosb", _) => (Method::RepStosb, ""),
-            ("rep_stosq", _) => (Method::RepStosb, ": the string instruction that the module has"),
-            ("movnti", _) => (Method::Movnti, ""),
-            ("clzero", _) => (Method::Clzero, ""),
-            (_, Effect::Bypasses) => (Method::Movnti, ": the stores past the cache that the module has"),
-            (_, Effect::Allocates) if distance > 0 && !name.contains("rep_") => {
-                (Method::Prefetchw, ": the module prefetches for plain stores")
-            }
-            _ => (Method::Stock, ", as the module has nothing like it"),
+        let (method, itself) = match (name, choice.method.effect) {
+            // The string instruction that the module has.
+            ("rep_stosb" | "rep_stosq", _) => (Method::RepStosb, true),
+            ("movnti", _) => (Method::Movnti, true),
+            ("clzero", _) => (Method::Clzero, true),
+            (_, Effect::Bypasses) => (Method::Movnti, false),
+            // Plain stores of whatever width; the module's are of 8 bytes.
+            (_, Effect::Allocates) if distance > 0 && !name.contains("rep_") => (Method::Prefetchw, true),
+            _ => (Method::Stock, false),
         };
         let distance = (method == Method::Prefetchw)
             .then(|| distance.clamp(*DISTANCES.start(), *DISTANCES.end()).next_multiple_of(64));
-        let why = if name == method.name() {
-            format!("the profile chooses {choice}")
-        } else {
-            format!("the profile chooses {choice}, mapped to {method}{note},")
+        let why = match (name == method.name(), method) {
+            (true, _) => format!("the profile chooses {choice}"),
+            (_, Method::Stock) => {
+                format!("the profile chooses {choice}, mapped to stock, as the module has nothing like it,")
+            }
+            _ => format!("the profile chooses {choice}, mapped to {method},"),
         };
-        Mapped { method, distance, why }
+        Mapped { method, of: *choice, itself, distance, why }
+    }
+
+    /// Where the module lacks the method: of those it has that treat the cache alike, the one that the profile measured to
+    /// be the fastest at about this length, if it measured any.
+    fn or_measured(self, profile: &Profile, extent: u64) -> Mapped {
+        if self.itself {
+            return self;
+        }
+        let near = |length: u64| length >= extent / 2 && length / 2 <= extent;
+        let own = usual_figures(profile).filter(|figure| near(figure.length)).filter_map(|figure| {
+            let method = method::by_name(&figure.method)?;
+            let mapped = Mapped::of(&Choice { method, parameters: figure.parameters });
+            (mapped.itself && mapped.method.caches() == self.method.caches()).then_some((figure, mapped))
+        });
+        match own.max_by(|(one, _), (other, _)| rate(one).total_cmp(&rate(other))) {
+            Some((figure, own)) => {
+                let (chosen, like, length) = (self.of, own.of, figure.length);
+                let measured = format!("{like} was measured the fastest at {length} bytes,");
+                let why = format!(
+                    "the profile chooses {chosen}, which the module lacks; of what it has that treats the cache alike, \
+                     {measured} mapped to {},",
+                    own.method
+                );
+                Mapped { why, ..own }
+            }
+            None => self,
+        }
     }
 
     /// The same as `cached_method` takes it.
@@ -190,7 +237,7 @@ impl Mapped {
             return self;
         }
         let why = format!("{} which does not cache: stock", self.why);
-        Mapped { method: Method::Stock, distance: None, why }
+        Mapped { method: Method::Stock, distance: None, why, ..self }
     }
 }
 
@@ -198,8 +245,8 @@ impl Mapped {
 mod tests {
     use super::*;
     use crate::machine::Features;
-    use crate::method::{self, Parameters};
-    use crate::policy::{FORMAT, Figure, Mode, Provenance, Rule, VERSION};
+    use crate::method::Parameters;
+    use crate::policy::{FORMAT, Mode, Provenance, Rule, VERSION};
 
     /// A machine that has every instruction.
     fn machine() -> Machine {
@@ -307,6 +354,39 @@ mod tests {
         assert_eq!((found.threshold, found.cached_method), (Some(MIB), Some(Method::RepStosb)));
         let found = settings(&[(0, "write_prefetch_8", 640), (16 * MIB, "clzero", 0)]);
         assert_eq!((found.cached_method, found.prefetch_distance), (Some(Method::Prefetchw), Some(640)));
+    }
+
+    #[test]
+    fn what_the_module_lacks_is_the_best_that_was_measured_of_what_it_has() {
+        let mut profile = profile(&[(0, "c_library", 0), (4 * MIB, "nontemporal_avx512", 0)]);
+        profile.figures = vec![
+            figure("nontemporal_avx512", 1024 * MIB, 88.0),
+            figure("clzero", 1024 * MIB, 79.0),
+            figure("movnti", 1024 * MIB, 40.0),
+            figure("rep_stosb", 1024 * MIB, 84.0),
+            figure("rep_stosq", 2 * MIB, 33.0),
+            figure("store_8", 2 * MIB, 34.0),
+            figure("movnti", 2 * MIB, 40.0),
+        ];
+        let plan = Plan::from_profile(&profile, &machine()).unwrap();
+        // REP STOSB is faster than CLZERO there, but would fill the cache.
+        assert_eq!((plan.settings.method, plan.settings.ignore_quirks), (Some(Method::Clzero), None));
+        assert_eq!(plan.settings.cached_method, Some(Method::RepStosb));
+        let why = |parameter| plan.reasons.iter().find(|it| it.parameter == parameter).unwrap().why.clone();
+        for word in [
+            "nontemporal_avx512, which the module lacks",
+            "clzero was measured the fastest",
+            "mapped to clzero",
+        ] {
+            assert!(why("method").contains(word), "{word}: {plan:?}");
+        }
+        // Figures of other lengths say nothing.
+        profile.figures.retain(|figure| figure.length > 2 * MIB && figure.method != "clzero");
+        let plan = Plan::from_profile(&profile, &machine()).unwrap();
+        assert_eq!(
+            (plan.settings.method, plan.settings.cached_method),
+            (Some(Method::Movnti), Some(Method::Stock))
+        );
     }
 
     #[test]

@@ -21,9 +21,10 @@ use crate::served::Served;
 #[command(after_long_help = "\
 What follows from what:
   method             the profile's choice for the largest extents, in calls of
-                     a huge page; rep_stosq is rep_stosb to the module, stores
-                     past the cache are movnti, write-prefetched plain stores
-                     prefetchw, anything else stock
+                     a huge page; where the module lacks that method, the one
+                     that it has and the profile measured to be the fastest of
+                     those that treat the cache alike; else movnti for stores
+                     past the cache, and stock for all others
   threshold          the extent from which that (or another store past the
                      cache) is chosen
   cached_method      its choice for a huge page, or just below the threshold
