@@ -87,7 +87,8 @@ declare -A acknowledged=()
 kill_while_it_writes() {
     local process tenths=0
     until grep -qs '^ack ' "$1/tests"; do
-        ((tenths++ < 1200)) || return 0
+        # Nor longer than this script lives.
+        ((tenths++ < 1200)) && kill -0 $$ 2>/dev/null || return 0
         sleep 0.1
     done
     sleep "$(($2 / 1000)).$(printf '%03d' $(($2 % 1000)))"
