@@ -24,7 +24,7 @@ bare='init_on_alloc=0'
 debug='slub_debug=FZPU page_poison=1 preempt=full'
 
 # Bochs is slow, and takes one processor.
-guest clzero 6.12-cloud --emulator bochs --kernel-line "$pool $bare" --tests 'ryzen::'
+guest clzero 6.12-cloud --emulator bochs --seconds 450 --kernel-line "$pool $bare" --tests 'ryzen::'
 # So many kills, and two of controls; each is a boot.
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem"
 guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing"
