@@ -5,6 +5,8 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 # shellcheck source=kmod/tests/kernels.sh
 . kmod/tests/kernels.sh
+# shellcheck source=kmod/tests/planted.sh
+. kmod/tests/planted.sh
 
 usage() {
     cat <<'END'
@@ -49,6 +51,7 @@ guest() {
     while (($# > 0)); do
         case $1 in
         --variant) variant=$2 ;;
+        --planted) variant=planted ;;
         --program) [[ $2 != "$TARGET_DIR/debug/bulkmem" ]] || needs_command=1 ;;
         esac
         shift

@@ -94,22 +94,39 @@ use_kernel() {
     kernel_root=$KMOD_CACHE/$1/$kernel_release
 }
 
-# build_variant KERNEL VARIANT: `plain` is the module as it is; any other is made of it by runs.sh's variant_VARIANT.
+# build_variant KERNEL VARIANT: `plain` is the module as it is, `planted` all those with a fault of
+# planted.sh; any other is made by runs.sh's variant_VARIANT.
 build_variant() {
+    local row name file expression
     if [[ $2 == plain ]]; then
         build_module "$1" plain
-    else
+        return
+    elif [[ $2 != planted ]]; then
         build_module "$1" "$2" "variant_${2//-/_}"
+        return
     fi
+    for row in "${PLANTED[@]}"; do
+        IFS='|' read -r name file expression _ <<<"$row"
+        build_module "$1" "$name" plant "$file" "$expression" || return
+    done
+}
+
+# plant FILE EXPRESSION: changes the file by sed; one that stays as it was is an error.
+plant() {
+    cp "$1" "$1.plain"
+    sed -i "$2" "$1"
+    ! cmp -s "$1" "$1.plain" || fail "planted.sh: $2 changes nothing in $1, which it should follow"
+    rm "$1.plain"
 }
 
 # build_module KERNEL VARIANT [COMMAND…]: copies the module's sources aside, runs COMMAND in the copy (which may
-# change them), and builds; every warning is an error. Leaves VARIANT's bulkmem.ko where module_file says.
+# change them), and builds; every warning is an error. Leaves VARIANT's module where module_file says.
 build_module() {
     local kernel=$1 variant=$2 folder log file
     shift 2
     use_kernel "$kernel"
-    folder=$KMOD_TARGET/build/$kernel/$variant
+    # What is made of it shares a folder, so that one variant after the other takes one or two files' time.
+    folder=$KMOD_TARGET/build/$kernel/$([[ $variant == plain ]] && echo plain || echo variants)
     log=$KMOD_TARGET/build/$kernel/$variant.log
     rm -rf "$folder.new"
     mkdir -p "$folder" "$folder.new"
@@ -134,7 +151,8 @@ build_module() {
         rm -rf "$folder"
         return 1
     fi
+    cp "$folder/bulkmem.ko" "$(module_file "$kernel" "$variant")"
 }
 
 # module_file KERNEL VARIANT
-module_file() { printf '%s\n' "$KMOD_TARGET/build/$1/$2/bulkmem.ko"; }
+module_file() { printf '%s\n' "$KMOD_TARGET/build/$1/$2.ko"; }

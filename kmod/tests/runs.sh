@@ -7,9 +7,9 @@
 #   --qemu 'WORDS'       added to QEMU's; overrules what guest.sh says
 #   --load 'MODULES'     the kernel's own modules to load first, by name
 #   --program FILE       goes to the guest's /bin with its libraries; again for more
-#   --variant NAME       the module to take along, by its name in test-kmod.sh [default: plain]
 #   --run FILE           what the guest runs in place of the tests
-#   --fails              passes where the guest's tests do NOT: a test that cannot fail is none
+#   --variant NAME       a module that variant_NAME, a function here, makes of the sources' copy it runs in
+#   --planted            the module with each fault of planted.sh in turn, and the test that must see it
 #   --emulator bochs     Bochs instead of QEMU: a Ryzen, which has CLZERO; one processor, 1 GiB
 #   --seconds N          how long it may take [default: 300]
 # script NAME FILE …     an executable of its own, which prints libtest's lines. It may source what we source.
@@ -27,16 +27,17 @@ debug='slub_debug=FZPU page_poison=1 preempt=full'
 guest clzero 6.12-cloud --emulator bochs --seconds 450 --kernel-line "$pool $bare" --tests 'ryzen::'
 # So many kills, and two of controls; each is a boot.
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem"
-guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing"
-guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing"
+guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic:: smaller::"
+guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic::"
 # 6.12 is loaded and unloaded on one processor: see the end of README.md; and no slower for it.
 guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence::'
 guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence::'
 script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem"
-guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing::'
+guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
 guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: stress::'
 guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: stress::'
+guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --planted
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --tests 'command::'

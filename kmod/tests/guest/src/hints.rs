@@ -10,7 +10,7 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::device::Device;
-use crate::huge::{GIGANTIC, MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{MIDDLE, Mapping, SMALL, Source};
 use crate::module::{self, Counters, Fault, counted, until};
 use crate::process::Child;
 
@@ -33,10 +33,6 @@ pub(crate) fn tests(suite: &mut Suite) {
         add("a_forked_child_has_none", a_forked_child_has_none);
         add("undone", undone);
         add("closed", closed);
-    }
-    match Source::Pool1G.missing() {
-        Some(why) => suite.skip("hints::threshold_of_gigantic_pages", &why),
-        None => suite.test("hints::threshold_of_gigantic_pages", threshold_of_gigantic_pages),
     }
     suite.test("hints::end_with_the_process", end_with_the_process);
     suite.test("hints::end_with_a_killed_process", end_with_a_killed_process);
@@ -80,20 +76,6 @@ fn threshold_of_single_pages(source: Source) -> Result<(), Failed> {
         touch(&mapping, &[(5, 0), (2 * MIDDLE - 1, 0), (2 * MIDDLE + MIDDLE / 2, 0)])?;
         let after = Counters::read()?.since(&before);
         assert_eq!(after.get("skipped"), if threshold <= size { 0 } else { 3 });
-    }
-    Ok(())
-}
-
-fn threshold_of_gigantic_pages() -> Result<(), Failed> {
-    for (threshold, skipped) in [(GIGANTIC as u64, 0), (GIGANTIC as u64 + 1, 1)] {
-        choose(threshold)?;
-        let mapping = Mapping::new(Source::Pool1G, 1)?;
-        let before = Counters::read()?;
-        counted(&[Fault { size: GIGANTIC, offset: 12345, hint: 0 }], || {
-            mapping.touch(12345);
-            Ok(())
-        })?;
-        assert_eq!(Counters::read()?.since(&before).get("skipped"), skipped);
     }
     Ok(())
 }

@@ -29,22 +29,6 @@ impl Source {
     pub(crate) fn page(self) -> usize {
         if self == Source::Pool1G { GIGANTIC } else { MIDDLE }
     }
-
-    /// Why the machine has none of these pages, if it has none.
-    pub(crate) fn missing(self) -> Option<String> {
-        let (file, wanted) = match self {
-            Source::Pool2M => {
-                ("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "a pool of 2 MiB pages")
-            }
-            Source::Pool1G => {
-                ("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "a pool of 1 GiB pages")
-            }
-            Source::Transparent => return None,
-        };
-        let pages =
-            std::fs::read_to_string(file).map(|text| text.trim().parse::<u64>().unwrap_or(0)).unwrap_or(0);
-        (pages == 0).then(|| format!("the machine has no {wanted}"))
-    }
 }
 
 /// A private or shared mapping; unmapped when dropped.

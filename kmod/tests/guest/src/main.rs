@@ -22,6 +22,7 @@ mod pmem;
 mod pressure;
 mod process;
 mod ryzen;
+mod sizes;
 mod stress;
 
 fn main() -> ExitCode {
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     coexistence::tests(&mut suite);
     command::tests(&mut suite);
     hints::tests(&mut suite);
+    sizes::tests(&mut suite);
     loading::tests(&mut suite);
     params::tests(&mut suite);
     ryzen::tests(&mut suite);

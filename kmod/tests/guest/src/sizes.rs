@@ -1,0 +1,97 @@
+//! Huge pages of other sizes than 2 MiB: gigantic ones of the pool, small ones of transparent memory. Each only on the
+//! machines that have them: there, without them, the tests fail.
+
+use std::fs;
+
+use libtest_mimic::Failed;
+use testkit::harness::Suite;
+
+use crate::clearing::{all_zero, choose};
+use crate::huge::{GIGANTIC, Mapping, SMALL, Source};
+use crate::module::{self, Counters, Fault, counted};
+
+pub(crate) fn tests(suite: &mut Suite) {
+    for method in module::possible() {
+        suite.test(&format!("gigantic::refaulted::{method}"), move || {
+            choose(method, "large")?;
+            gigantic(method)
+        });
+    }
+    suite.test("gigantic::threshold", gigantic_threshold);
+    suite.test("smaller::transparent", smaller_transparent_pages);
+}
+
+fn gigantic(method: &str) -> Result<(), Failed> {
+    // Each method another place, since a gigantic page takes a while.
+    let offset = match method {
+        "stock" => 0,
+        "rep_stosb" => GIGANTIC - 1,
+        "movnti" => GIGANTIC / 2 + 17,
+        _ => GIGANTIC - 3 * SMALL,
+    };
+    let mut mapping = Mapping::new(Source::Pool1G, 1)?;
+    // There is one page in the pool: what is dirtied here is what comes.
+    for line in mapping.bytes_mut().chunks_mut(64) {
+        line[7] = 0xa5;
+    }
+    drop(mapping);
+    let mapping = Mapping::new(Source::Pool1G, 1)?;
+    counted(&[Fault { size: GIGANTIC, offset, hint: 0 }], || {
+        mapping.touch(offset);
+        Ok(())
+    })?;
+    all_zero(&mapping, GIGANTIC, "gigantic")
+}
+
+fn gigantic_threshold() -> Result<(), Failed> {
+    for (threshold, skipped) in [(GIGANTIC as u64, 0), (GIGANTIC as u64 + 1, 1)] {
+        choose("movnti", "large")?;
+        module::set("cached_method", "prefetchw")?;
+        module::set("threshold", threshold.to_string())?;
+        let mapping = Mapping::new(Source::Pool1G, 1)?;
+        let before = Counters::read()?;
+        counted(&[Fault { size: GIGANTIC, offset: 12345, hint: 0 }], || {
+            mapping.touch(12345);
+            Ok(())
+        })?;
+        assert_eq!(Counters::read()?.since(&before).get("skipped"), skipped);
+    }
+    Ok(())
+}
+
+const SMALLER: usize = 64 << 10;
+
+fn smaller_transparent_pages() -> Result<(), Failed> {
+    let switch = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
+    let whole = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled";
+    let before = (chosen(switch)?, chosen(whole)?);
+    fs::write(whole, "never")?;
+    fs::write(switch, "always")?;
+    let result = (|| {
+        choose("movnti", "large")?;
+        let mapping = Mapping::new(Source::Transparent, 1)?;
+        let pages: Vec<usize> = (0..16).map(|page| page * SMALL + 9).collect();
+        let faults: Vec<Fault> =
+            pages.iter().map(|offset| Fault { size: SMALLER, offset: *offset, hint: 0 }).collect();
+        counted(&faults, || {
+            for (page, offset) in pages.iter().enumerate() {
+                mapping.touch(page * SMALLER + offset);
+            }
+            Ok(())
+        })?;
+        match mapping.bytes()[..pages.len() * SMALLER].iter().position(|byte| *byte != 0) {
+            None => Ok(()),
+            Some(at) => Err(Failed::from(format!("byte {at:#x} is not 0"))),
+        }
+    })();
+    fs::write(switch, before.0)?;
+    fs::write(whole, before.1)?;
+    result
+}
+
+/// Which of the words of a switch is the one in brackets.
+fn chosen(switch: &str) -> Result<String, Failed> {
+    let text = fs::read_to_string(switch)?;
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    Ok(word.ok_or_else(|| format!("{switch} says {text:?}"))?.to_owned())
+}
