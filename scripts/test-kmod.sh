@@ -42,8 +42,7 @@ done
 
 # What runs.sh has: the names in its order, and what each needs built: "KERNEL VARIANT", and whether our command.
 all=()
-declare -A module_of=()
-needs_command=
+declare -A module_of=() needs_command=()
 guest() {
     local name=$1 kernel=$2 variant=plain
     all+=("$name")
@@ -52,7 +51,7 @@ guest() {
         case $1 in
         --variant) variant=$2 ;;
         --planted) variant=planted ;;
-        --program) [[ $2 != "$TARGET_DIR/debug/bulkmem" ]] || needs_command=1 ;;
+        --program) [[ $2 != "$TARGET_DIR/debug/bulkmem" ]] || needs_command[$name]=1 ;;
         esac
         shift
     done
@@ -67,7 +66,7 @@ script() {
     shift
     for word in "$@"; do
         [[ -z ${KERNELS[$word]-} ]] || kernel_of[$name]=$word
-        [[ $word != "$TARGET_DIR/debug/bulkmem" ]] || needs_command=1
+        [[ $word != "$TARGET_DIR/debug/bulkmem" ]] || needs_command[$name]=1
     done
 }
 # shellcheck source=kmod/tests/runs.sh
@@ -127,7 +126,9 @@ mkdir -p "$logs" "$KMOD_CACHE"
 
 heading "programs"
 cargo build --locked -p bulkmem-kmod-tests
-[[ -z $needs_command ]] || cargo build --locked -p bulkmem-cli
+for name in "${names[@]}"; do
+    [[ -z ${needs_command[$name]-} ]] || { cargo build --locked -p bulkmem-cli && break; }
+done
 
 heading "kernels"
 declare -A kernels=() modules=()
