@@ -47,6 +47,7 @@ static long device_ioctl(struct file *filp, unsigned int command, unsigned long 
 {
 	struct bulkmem_file *file = filp->private_data;
 	void __user *user = (void __user *)argument;
+	struct bulkmem_memory memory;
 	struct bulkmem_hint hint;
 
 	switch (command) {
@@ -59,9 +60,18 @@ static long device_ioctl(struct file *filp, unsigned int command, unsigned long 
 	case BULKMEM_IOC_UNHINT:
 		bulkmem_hint_drop_all(file);
 		return 0;
+	case BULKMEM_IOC_MEMORY:
+		if (copy_from_user(&memory, user, sizeof(memory)))
+			return -EFAULT;
+		return bulkmem_memory_describe(file, &memory);
 	default:
 		return -ENOTTY;
 	}
+}
+
+static int device_mmap(struct file *filp, struct vm_area_struct *vma)
+{
+	return bulkmem_memory_mmap(filp->private_data, vma);
 }
 
 static const struct file_operations device_operations = {
@@ -70,6 +80,8 @@ static const struct file_operations device_operations = {
 	.release = device_release,
 	.unlocked_ioctl = device_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
+	.mmap = device_mmap,
+	.get_unmapped_area = bulkmem_memory_area,
 };
 
 static struct miscdevice device = {
