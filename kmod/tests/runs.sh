@@ -40,8 +40,8 @@ guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: str
 guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --planted
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
-guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --tests 'command::'
-guest command-6.1 6.1 --program "$TARGET_DIR/debug/bulkmem" --tests 'command::'
+guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --tests 'command:: attributes::'
+guest command-6.1 6.1 --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
 guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::populated hints::'
 # The quirk itself, not its pretence. This processor's kernel would warn of mitigations that the emulation lacks.
 guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'
