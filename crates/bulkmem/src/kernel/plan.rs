@@ -151,7 +151,11 @@ impl Plan {
             Some((length, _)) => {
                 // The module counts in pages.
                 self.settings.chunk = Some(length / 4096 * 4096);
-                let why = if *length == CHUNK { "longer ones are no faster" } else { "shorter ones are slower" };
+                let why = if *length == rates[0].0 {
+                    "no shorter one was, from a huge page on, and longer ones are no faster"
+                } else {
+                    "shorter ones are slower"
+                };
                 self.because("chunk", format!("{choice} was measured in calls of this length; {why}"));
             }
             None => self.because(
