@@ -129,6 +129,11 @@ cargo build --locked -p bulkmem-kmod-tests
 for name in "${names[@]}"; do
     [[ -z ${needs_command[$name]-} ]] || { cargo build --locked -p bulkmem-cli && break; }
 done
+# The book's example, as it stands there.
+# shellcheck disable=SC2016 # fences of Markdown
+sed -n '/^```c$/,/^```$/{/^```/!p}' docs/kernel/device.md >"$KMOD_TARGET/device-example.c"
+gcc-12 -std=gnu11 -Wall -Wextra -Werror -Ikmod -o "$KMOD_TARGET/device-example" "$KMOD_TARGET/device-example.c" ||
+    fail "the C example of docs/kernel/device.md does not compile: see above"
 
 heading "kernels"
 declare -A kernels=() modules=()

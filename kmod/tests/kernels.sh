@@ -131,6 +131,9 @@ build_module() {
     rm -rf "$folder.new"
     mkdir -p "$folder" "$folder.new"
     cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$folder.new"
+    # Beside it, for the tests of /dev/bulkmem: shows them page tables.
+    cp kmod/tests/probe/bulkmem_probe.c "$folder.new"
+    echo 'obj-m += bulkmem_probe.o' >>"$folder.new/Kbuild"
     if (($# > 0)); then
         (cd "$folder.new" && "$@") || fail "the sources for the module's variant $variant could not be made: see above"
     fi
@@ -152,7 +155,11 @@ build_module() {
         return 1
     fi
     cp "$folder/bulkmem.ko" "$(module_file "$kernel" "$variant")"
+    cp "$folder/bulkmem_probe.ko" "$(probe_file "$kernel")"
 }
 
 # module_file KERNEL VARIANT
 module_file() { printf '%s\n' "$KMOD_TARGET/build/$1/$2.ko"; }
+
+# probe_file KERNEL: what is built beside every variant, for the tests of its memory.
+probe_file() { printf '%s\n' "$KMOD_TARGET/build/$1/bulkmem_probe.ko"; }

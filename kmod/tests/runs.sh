@@ -27,6 +27,13 @@ debug='slub_debug=FZPU page_poison=1 preempt=full'
 guest clzero 6.12-cloud --emulator bochs --seconds 450 --kernel-line "$pool $bare" --tests 'ryzen::'
 # So many kills, and two of controls; each is a boot.
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem"
+# The memory of /dev/bulkmem, on two nodes.
+two_nodes="-m 4G -smp 2,sockets=2 -object memory-backend-ram,id=a,size=2G -object memory-backend-ram,id=b,size=2G \
+-numa node,cpus=0,memdev=a -numa node,cpus=1,memdev=b"
+for kernel in 6.12 6.1; do
+    guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$two_nodes" --load hwpoison-inject \
+        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 400
+done
 guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic:: smaller::"
 guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic::"
 # 6.12 is loaded and unloaded on one processor: see the end of README.md; and no slower for it.
@@ -35,8 +42,8 @@ guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: p
 script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem"
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
-guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: stress::'
-guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: stress::'
+guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: stress:: memory::processes'
+guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: stress:: memory::processes memory::many'
 guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --planted
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'

@@ -16,6 +16,7 @@ mod frame;
 mod hints;
 mod huge;
 mod loading;
+mod memory;
 mod module;
 mod params;
 mod pmem;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     hints::tests(&mut suite);
     sizes::tests(&mut suite);
     loading::tests(&mut suite);
+    memory::tests(&mut suite);
     params::tests(&mut suite);
     ryzen::tests(&mut suite);
     stress::tests(&mut suite);

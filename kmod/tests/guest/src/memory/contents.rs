@@ -1,0 +1,200 @@
+//! What is in new memory, what stays in it, and what kind of memory it is.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+
+use libtest_mimic::Failed;
+use testkit::harness::Suite;
+
+use super::{
+    Answer, Attribute, Description, Kind, Probe, all_back, dirt, each_kind, fill, holds, is_zero, meminfo,
+    memory, once,
+};
+use crate::device::Device;
+use crate::huge::{MIDDLE, Mapping, SMALL};
+use crate::module::Counters;
+
+pub(super) fn tests(suite: &mut Suite) {
+    each_kind(
+        suite,
+        "new_memory_is_zero_and_keeps_what_is_written",
+        new_memory_is_zero_and_keeps_what_is_written,
+    );
+    each_kind(suite, "a_gigabyte_is_zero", a_gigabyte_is_zero);
+    each_kind(suite, "what_it_was_before_is_never_seen", what_it_was_before_is_never_seen);
+    each_kind(suite, "page_tables_and_direct_map_agree", page_tables_and_direct_map_agree);
+    each_kind(suite, "clearing_is_counted", clearing_is_counted);
+    once(suite, "without_a_description_it_is_ordinary_memory", without_a_description_it_is_ordinary_memory);
+    once(suite, "huge_pages_leave_the_direct_map_whole", huge_pages_leave_the_direct_map_whole);
+    once(suite, "a_node_is_kept_to", a_node_is_kept_to);
+    if Path::new(EXAMPLE).exists() {
+        once(suite, "the_books_example_runs", the_books_example_runs);
+    } else {
+        suite.skip("memory::the_books_example_runs", "this run does not take it along");
+    }
+}
+
+/// The program in docs/kernel/device.md.
+const EXAMPLE: &str = "/bin/device-example";
+
+fn sizes(kind: Kind) -> [usize; 4] {
+    if kind.page == SMALL {
+        [SMALL, 3 * SMALL, MIDDLE + SMALL, (32 << 20) + 5 * SMALL]
+    } else {
+        [MIDDLE, 3 * MIDDLE, 17 * MIDDLE, 33 * MIDDLE]
+    }
+}
+
+fn new_memory_is_zero_and_keeps_what_is_written(kind: Kind) -> Result<(), Failed> {
+    for length in sizes(kind) {
+        dirt(16 << 20)?;
+        let device = Device::of(kind)?;
+        let mut mapping = device.map(length)?;
+        is_zero(&mapping, &format!("{length} bytes"))?;
+        fill(mapping.bytes_mut(), 7);
+        // What another mapping of the same file is given is other memory.
+        let mut other = device.map(length)?;
+        is_zero(&other, "a second mapping")?;
+        fill(other.bytes_mut(), 8);
+        // The file may go; its mappings stay.
+        drop(device);
+        holds(mapping.bytes(), 7, "the bytes")?;
+        drop(mapping);
+        holds(other.bytes(), 8, "the second mapping's bytes")?;
+        drop(other);
+        is_zero(&memory(kind, length)?, "memory that was ours before")?;
+    }
+    Ok(())
+}
+
+fn a_gigabyte_is_zero(kind: Kind) -> Result<(), Failed> {
+    let before = meminfo("MemFree")?;
+    let length = (1 << 30).min(before / 2 / MIDDLE * MIDDLE);
+    let mapping = memory(kind, length)?;
+    is_zero(&mapping, &format!("{length} bytes"))?;
+    drop(mapping);
+    all_back(before)
+}
+
+fn what_it_was_before_is_never_seen(kind: Kind) -> Result<(), Failed> {
+    let length = 128 << 20;
+    let probe = Probe::open()?;
+    // On one node, or the second mapping may get the other's memory.
+    let device = Device::open()?;
+    device.describe(&Description { node: 0, ..kind.into() })?;
+    let mut mapping = device.map(3 * length)?;
+    mapping.dirty();
+    let dirty: HashSet<u64> = answers(&probe, &mapping)?.iter().map(|answer| answer.frame / 512).collect();
+    drop(mapping);
+    let mapping = device.map(length)?;
+    is_zero(&mapping, "memory that was dirty")?;
+    // Zeros prove something only where dirt was; how much of it comes back first is the allocator's affair.
+    let answers = answers(&probe, &mapping)?;
+    let reused = answers.iter().filter(|answer| dirty.contains(&(answer.frame / 512))).count();
+    if reused < answers.len() / 16 {
+        return Err(format!("only {reused} of {} pages had been dirty before", answers.len()).into());
+    }
+    Ok(())
+}
+
+/// Of the first and the last page of every 2 MiB.
+fn answers(probe: &Probe, mapping: &Mapping) -> Result<Vec<Answer>, Failed> {
+    let mut answers = Vec::new();
+    for offset in (0..mapping.length()).step_by(MIDDLE) {
+        let last = (offset + MIDDLE).min(mapping.length()) - SMALL;
+        mapping.touch(offset);
+        for offset in [offset, last] {
+            answers.push(probe.at(mapping.address() + offset)?);
+        }
+    }
+    Ok(answers)
+}
+
+fn page_tables_and_direct_map_agree(kind: Kind) -> Result<(), Failed> {
+    let probe = Probe::open()?;
+    let mapping = memory(kind, 16 * MIDDLE)?;
+    if !mapping.address().is_multiple_of(kind.page) {
+        return Err(format!("the address {:#x} is not aligned to the page size", mapping.address()).into());
+    }
+    let answers = answers(&probe, &mapping)?;
+    let wanted = kind.attribute.memory_type();
+    for answer in &answers {
+        let types = (answer.user.memory_type, answer.direct.memory_type);
+        if types != (wanted, wanted) || answer.user.size != kind.page as u64 {
+            return Err(format!("{kind} is mapped so: {answer:?}").into());
+        }
+        // Nobody can take a reference to a huge page that has none.
+        if answer.references != u64::from(kind.page == SMALL) {
+            return Err(format!("{kind} has these references: {answer:?}").into());
+        }
+    }
+    drop(mapping);
+    for answer in answers {
+        let now = probe.frame(answer.frame)?;
+        if now.direct.memory_type != Attribute::Wb.memory_type() {
+            return Err(format!("given back as other memory than write-back: {now:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn clearing_is_counted(kind: Kind) -> Result<(), Failed> {
+    for length in [kind.page, 24 * MIDDLE] {
+        let before = Counters::read()?;
+        let mapping = memory(kind, length)?;
+        let counted = Counters::read()?.since(&before);
+        if counted.bytes() != length as u64 || counted.get("faults") != 0 {
+            return Err(format!("{length} bytes were counted so: {counted:?}").into());
+        }
+        drop(mapping);
+    }
+    Ok(())
+}
+
+fn without_a_description_it_is_ordinary_memory() -> Result<(), Failed> {
+    let mapping = Device::open()?.map(3 * SMALL)?;
+    mapping.touch(SMALL);
+    let answer = Probe::open()?.at(mapping.address() + SMALL)?;
+    assert_eq!((answer.user.size, answer.user.memory_type), (SMALL as u64, Attribute::Wb.memory_type()));
+    Ok(())
+}
+
+/// What docs/kernel/device.md says of costs: 2 MiB pages are changed whole, 4 KiB pages one by one.
+fn huge_pages_leave_the_direct_map_whole() -> Result<(), Failed> {
+    let kind = Kind { attribute: Attribute::Wc, page: MIDDLE };
+    let before = meminfo("DirectMap4k")?;
+    drop(memory(kind, 64 << 20)?);
+    let after = meminfo("DirectMap4k")?;
+    // The edge of a stretch may have been broken for others.
+    if after > before + 2 * MIDDLE {
+        return Err(format!("{} bytes of the direct map were broken into 4 KiB", after - before).into());
+    }
+    Ok(())
+}
+
+fn a_node_is_kept_to() -> Result<(), Failed> {
+    let probe = Probe::open()?;
+    let nodes = (0..64)
+        .filter(|node| std::fs::exists(format!("/sys/devices/system/node/node{node}")).unwrap_or(false));
+    for node in nodes {
+        for page_shift in [12, 21] {
+            let device = Device::open()?;
+            device.describe(&Description { attribute: 0, page_shift, node, flags: 0 })?;
+            let mapping = device.map(24 * MIDDLE)?;
+            for answer in answers(&probe, &mapping)? {
+                assert_eq!(answer.node, node as u64, "the page is on another node than asked");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn the_books_example_runs() -> Result<(), Failed> {
+    let output = Command::new(EXAMPLE).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() || said != "42, and beside it 0\n" {
+        return Err(format!("{}: {said:?} {}", output.status, String::from_utf8_lossy(&output.stderr)).into());
+    }
+    Ok(())
+}

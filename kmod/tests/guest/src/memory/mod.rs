@@ -1,0 +1,310 @@
+//! The memory that `/dev/bulkmem` gives.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::ptr::null_mut;
+
+use libtest_mimic::Failed;
+use testkit::harness::Suite;
+
+use crate::device::Device;
+use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::module;
+
+mod contents;
+mod limits;
+mod refusals;
+mod shared;
+mod storm;
+
+pub(crate) fn tests(suite: &mut Suite) {
+    contents::tests(suite);
+    shared::tests(suite);
+    refusals::tests(suite);
+    limits::tests(suite);
+    storm::tests(suite);
+}
+
+/// A cache attribute, as the ioctl numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attribute {
+    Wb = 0,
+    Wc = 1,
+    Uc = 2,
+}
+
+impl Attribute {
+    /// Its number in the processor's PAT register.
+    fn memory_type(self) -> u64 {
+        match self {
+            Attribute::Wb => 6,
+            Attribute::Wc => 1,
+            Attribute::Uc => 7,
+        }
+    }
+}
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    attribute: Attribute,
+    page: usize,
+}
+
+/// All of it.
+const KINDS: [Kind; 6] = [
+    Kind { attribute: Attribute::Wb, page: SMALL },
+    Kind { attribute: Attribute::Wb, page: MIDDLE },
+    Kind { attribute: Attribute::Wc, page: SMALL },
+    Kind { attribute: Attribute::Wc, page: MIDDLE },
+    Kind { attribute: Attribute::Uc, page: SMALL },
+    Kind { attribute: Attribute::Uc, page: MIDDLE },
+];
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let page = if self.page == SMALL { "4k" } else { "2m" };
+        write!(f, "{:?}_{page}", self.attribute)
+    }
+}
+
+/// Adds `memory::NAME::KIND` for every kind.
+fn each_kind(suite: &mut Suite, name: &str, test: fn(Kind) -> Result<(), Failed>) {
+    for kind in KINDS {
+        suite.test(&format!("memory::{name}::{kind}"), move || {
+            module::fresh()?;
+            test(kind)
+        });
+    }
+}
+
+/// Adds `memory::NAME`.
+fn once(suite: &mut Suite, name: &str, test: fn() -> Result<(), Failed>) {
+    suite.test(&format!("memory::{name}"), move || {
+        module::fresh()?;
+        test()
+    });
+}
+
+/// `struct bulkmem_memory`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Description {
+    attribute: u32,
+    page_shift: u32,
+    node: i32,
+    flags: u32,
+}
+
+impl From<Kind> for Description {
+    fn from(kind: Kind) -> Description {
+        let page_shift = kind.page.trailing_zeros();
+        Description { attribute: kind.attribute as u32, page_shift, node: -1, flags: 0 }
+    }
+}
+
+/// `BULKMEM_IOC_MEMORY`.
+const MEMORY: u64 = 0x4010_b703;
+
+impl Device {
+    /// Opened, and `kind` described.
+    fn of(kind: Kind) -> io::Result<Device> {
+        let device = Device::open()?;
+        device.describe(&kind.into())?;
+        Ok(device)
+    }
+
+    fn describe(&self, description: &Description) -> io::Result<()> {
+        self.ioctl(MEMORY, std::ptr::from_ref(description).addr())
+    }
+
+    /// New memory.
+    fn map(&self, length: usize) -> io::Result<Mapping> {
+        Mapping::of_file(self.0.as_fd(), length, SMALL)
+    }
+}
+
+/// New memory of this kind.
+fn memory(kind: Kind, length: usize) -> io::Result<Mapping> {
+    Device::of(kind)?.map(length)
+}
+
+/// `mmap` as it is; the address, or the error's number. What was mapped is unmapped at once.
+fn try_map(
+    file: BorrowedFd<'_>,
+    address: usize,
+    length: usize,
+    prot: i32,
+    flags: i32,
+    offset: i64,
+) -> Result<(), i32> {
+    let address = address as *mut libc::c_void;
+    // SAFETY: the callers use MAP_FIXED only over address space that they reserved.
+    let mapped = unsafe { libc::mmap(address, length, prot, flags, file.as_raw_fd(), offset) };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
+    }
+    // SAFETY: just mapped, and known to nobody.
+    unsafe { libc::munmap(mapped, length) };
+    Ok(())
+}
+
+/// How a page is mapped: `struct answer` of `bulkmem_probe.c`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answer {
+    /// In this process.
+    user: Entry,
+    /// In the kernel's direct map.
+    direct: Entry,
+    frame: u64,
+    node: u64,
+    references: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    /// Bytes that it maps.
+    size: u64,
+    memory_type: u64,
+}
+
+/// The probe's device.
+#[derive(Debug)]
+struct Probe(File);
+
+impl Probe {
+    fn open() -> io::Result<Probe> {
+        const FILE: &str = "/dev/bulkmem_probe";
+        if !fs::exists(FILE)? {
+            let file = File::open("/bulkmem_probe.ko")?;
+            // SAFETY: an open file and a string that ends with NUL, both alive during the call.
+            let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(Probe(File::open(FILE)?))
+    }
+
+    fn ask(&self, offset: u64) -> io::Result<Answer> {
+        let mut bytes = [0; 72];
+        self.0.read_exact_at(&mut bytes, offset)?;
+        let word =
+            |index: usize| u64::from_ne_bytes(bytes[index * 8..][..8].try_into().expect("eight bytes"));
+        Ok(Answer {
+            user: Entry { size: word(1), memory_type: word(2) },
+            direct: Entry { size: word(4), memory_type: word(5) },
+            frame: word(6),
+            node: word(7),
+            references: word(8),
+        })
+    }
+
+    /// Of what lies at this address of ours.
+    fn at(&self, address: usize) -> io::Result<Answer> {
+        self.ask(address as u64)
+    }
+
+    /// Of a frame, whoever has it; `user` is empty.
+    fn frame(&self, frame: u64) -> io::Result<Answer> {
+        self.ask(1 << 62 | frame)
+    }
+}
+
+/// Makes `length` bytes of ordinary memory dirty, and gives them back.
+fn dirt(length: usize) -> io::Result<()> {
+    Mapping::new(Source::Transparent, length / MIDDLE)?.dirty();
+    Ok(())
+}
+
+/// A line of /proc/meminfo, in bytes.
+fn meminfo(name: &str) -> io::Result<usize> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok());
+    kilobytes
+        .map(|number| number * 1024)
+        .ok_or_else(|| io::Error::other(format!("/proc/meminfo has no {name}")))
+}
+
+/// What may be gone of the machine's memory for reasons of its own: lists of the processors, page tables of the direct map.
+const SLACK: usize = 48 << 20;
+
+/// Fails unless free memory comes back to what it was.
+fn all_back(before: usize) -> Result<(), Failed> {
+    let mut now = 0;
+    module::until("memory is missing", || {
+        // Pages that wait on the processors' own lists are free, but not counted.
+        fs::write("/proc/sys/vm/compact_memory", "1")?;
+        now = meminfo("MemFree")?;
+        Ok(now + SLACK >= before)
+    })
+    .map_err(|error| format!("{error}: {} MiB", before.saturating_sub(now) >> 20))?;
+    Ok(())
+}
+
+/// Every number of these bytes tells where it stands, and whose it is.
+fn fill(bytes: &mut [u8], seed: u64) {
+    let (words, rest) = bytes.as_chunks_mut::<8>();
+    assert!(rest.is_empty());
+    for (index, word) in words.iter_mut().enumerate() {
+        *word = (index as u64 ^ seed).to_ne_bytes();
+    }
+}
+
+/// The offset of the first number that [`fill`] did not leave there.
+fn first_change(bytes: &[u8], seed: u64) -> Option<usize> {
+    let (words, _) = bytes.as_chunks::<8>();
+    let changed =
+        words.iter().enumerate().position(|(index, word)| *word != (index as u64 ^ seed).to_ne_bytes());
+    changed.map(|index| index * 8)
+}
+
+fn holds(bytes: &[u8], seed: u64, whose: &str) -> Result<(), Failed> {
+    match first_change(bytes, seed) {
+        None => Ok(()),
+        Some(at) => Err(format!("{whose} at offset {at:#x} are not what was written").into()),
+    }
+}
+
+fn is_zero(mapping: &Mapping, what: &str) -> Result<(), Failed> {
+    match mapping.first_dirt() {
+        None => Ok(()),
+        Some(at) => Err(format!("{what}: the byte at offset {at:#x} is not 0").into()),
+    }
+}
+
+/// Address space that nobody else gets while this lives.
+#[derive(Debug)]
+struct Reserved {
+    start: usize,
+    length: usize,
+}
+
+impl Reserved {
+    fn new(length: usize) -> io::Result<Reserved> {
+        // SAFETY: without MAP_FIXED nothing that exists is touched.
+        let start = unsafe {
+            libc::mmap(null_mut(), length, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Reserved { start: start.addr(), length })
+    }
+
+    /// The first address in it that is a multiple of 2 MiB.
+    fn aligned(&self) -> usize {
+        self.start.next_multiple_of(MIDDLE)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // SAFETY: the value's own address space, and what was put there.
+        unsafe { libc::munmap(self.start as *mut _, self.length) };
+    }
+}
