@@ -32,6 +32,20 @@ void bulkmem_store_rep_stosb(void *kaddr, size_t length, size_t ahead)
 		     : "memory");
 }
 
+/* A line by eight stores, and on to the next. */
+#define LINE_BY(store)						\
+	"	" store " %[zero], 0x00(%[addr])\n"		\
+	"	" store " %[zero], 0x08(%[addr])\n"		\
+	"	" store " %[zero], 0x10(%[addr])\n"		\
+	"	" store " %[zero], 0x18(%[addr])\n"		\
+	"	" store " %[zero], 0x20(%[addr])\n"		\
+	"	" store " %[zero], 0x28(%[addr])\n"		\
+	"	" store " %[zero], 0x30(%[addr])\n"		\
+	"	" store " %[zero], 0x38(%[addr])\n"		\
+	"	addq %[line], %[addr]\n"			\
+	"	subq %[line], %[left]\n"			\
+	"	jnz 1b\n"
+
 /* Ordinary stores, each line asked for in advance with the right to write it. */
 void bulkmem_store_prefetchw(void *kaddr, size_t length, size_t ahead)
 {
@@ -41,33 +55,14 @@ void bulkmem_store_prefetchw(void *kaddr, size_t length, size_t ahead)
 
 	if (fetched)
 		asm volatile("1:	prefetchw (%[addr], %[ahead])\n"
-			     "	movq %[zero], 0x00(%[addr])\n"
-			     "	movq %[zero], 0x08(%[addr])\n"
-			     "	movq %[zero], 0x10(%[addr])\n"
-			     "	movq %[zero], 0x18(%[addr])\n"
-			     "	movq %[zero], 0x20(%[addr])\n"
-			     "	movq %[zero], 0x28(%[addr])\n"
-			     "	movq %[zero], 0x30(%[addr])\n"
-			     "	movq %[zero], 0x38(%[addr])\n"
-			     "	addq %[line], %[addr]\n"
-			     "	subq %[line], %[left]\n"
-			     "	jnz 1b\n"
+			     LINE_BY("movq")
 			     : [addr] "+r" (kaddr), [left] "+r" (fetched)
 			     : [ahead] "r" (ahead), [zero] "r" (0UL),
 			       [line] "i" (BULKMEM_LINE)
 			     : "memory", "cc");
 	if (plain)
-		asm volatile("1:	movq %[zero], 0x00(%[addr])\n"
-			     "	movq %[zero], 0x08(%[addr])\n"
-			     "	movq %[zero], 0x10(%[addr])\n"
-			     "	movq %[zero], 0x18(%[addr])\n"
-			     "	movq %[zero], 0x20(%[addr])\n"
-			     "	movq %[zero], 0x28(%[addr])\n"
-			     "	movq %[zero], 0x30(%[addr])\n"
-			     "	movq %[zero], 0x38(%[addr])\n"
-			     "	addq %[line], %[addr]\n"
-			     "	subq %[line], %[left]\n"
-			     "	jnz 1b\n"
+		asm volatile("1:\n"
+			     LINE_BY("movq")
 			     : [addr] "+r" (kaddr), [left] "+r" (plain)
 			     : [zero] "r" (0UL), [line] "i" (BULKMEM_LINE)
 			     : "memory", "cc");
@@ -77,17 +72,8 @@ void bulkmem_store_movnti(void __incoherent *kaddr, size_t length)
 {
 	if (!length)
 		return;
-	asm volatile("1:	movnti %[zero], 0x00(%[addr])\n"
-		     "	movnti %[zero], 0x08(%[addr])\n"
-		     "	movnti %[zero], 0x10(%[addr])\n"
-		     "	movnti %[zero], 0x18(%[addr])\n"
-		     "	movnti %[zero], 0x20(%[addr])\n"
-		     "	movnti %[zero], 0x28(%[addr])\n"
-		     "	movnti %[zero], 0x30(%[addr])\n"
-		     "	movnti %[zero], 0x38(%[addr])\n"
-		     "	addq %[line], %[addr]\n"
-		     "	subq %[line], %[left]\n"
-		     "	jnz 1b\n"
+	asm volatile("1:\n"
+		     LINE_BY("movnti")
 		     : [addr] "+r" (kaddr), [left] "+r" (length)
 		     : [zero] "r" (0UL), [line] "i" (BULKMEM_LINE)
 		     : "memory", "cc");
