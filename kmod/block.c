@@ -8,7 +8,6 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/mm.h>
-#include <linux/page_ref.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/user.h>
 #include <linux/slab.h>
@@ -61,8 +60,9 @@ static struct page *allocate(const struct bulkmem_memory *memory, gfp_t gfp, uns
 }
 
 /*
- * The reference is taken away while the page is mapped: without one, a fast
- * get_user_pages() on a kernel that has no special PMDs cannot pin it either.
+ * Kernels without special PMDs (before 6.12) let a fast get_user_pages() pin a
+ * huge page. It then outlives the block: write-back again by that time, and
+ * freed with the pin.
  */
 static int allocate_huge(struct block *block, gfp_t gfp)
 {
@@ -70,7 +70,6 @@ static int allocate_huge(struct block *block, gfp_t gfp)
 
 	if (!page)
 		return -ENOMEM;
-	WARN_ON_ONCE(!page_ref_freeze(page, 1));
 	block->pages[block->allocated++] = page;
 	return 0;
 }
@@ -106,7 +105,7 @@ static int allocate_small(struct block *block, gfp_t gfp, unsigned int *order)
 static int allocate_all(struct block *block)
 {
 	/* RETRY_MAYFAIL: fail rather than have the OOM killer make room. */
-	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
+	gfp_t gfp = GFP_USER | __GFP_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
 	unsigned int order = HUGE_ORDER;
 	int err;
 
@@ -235,8 +234,6 @@ static void free_page_of(struct block *block, struct page *page)
 	/* The allocator would give a broken page's neighbours on, and the page. */
 	if (!page || is_poisoned(page, 1UL << order))
 		return;
-	if (order)
-		page_ref_unfreeze(page, 1);
 	__free_pages(page, order);
 }
 

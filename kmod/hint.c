@@ -20,6 +20,8 @@
 #include "bulkmem.h"
 
 #define HINTS_PER_FILE	64
+/* So that no number of files makes others' faults look through long lists. */
+#define HINTS_AT_ALL	4096
 
 struct hint {
 	struct mm_struct *mm;
@@ -79,7 +81,7 @@ long bulkmem_hint_add(struct bulkmem_file *file, const struct bulkmem_hint *aske
 
 	mutex_lock(&hints_lock);
 	drop_dead();
-	if (file->hint_count == HINTS_PER_FILE) {
+	if (file->hint_count == HINTS_PER_FILE || atomic_read(&hints_there) >= HINTS_AT_ALL) {
 		mutex_unlock(&hints_lock);
 		kfree(hint);
 		return -ENOSPC;

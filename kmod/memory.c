@@ -4,10 +4,10 @@
  * node and cache attribute.
  *
  * A block is the memory of one mmap(). It lives as long as a mapping of any
- * part of it in any process. Mappings are VM_PFNMAP: nobody can take a
- * reference to a page of it that would outlive them, so when the last one goes
- * nothing but the direct map looks at the pages, and their attribute can
- * change back before the allocator sees them.
+ * part of it in any process. Mappings are VM_PFNMAP: what pins pages is
+ * refused (but for huge ones before 6.12, see block.c). So when the last one
+ * goes nothing but the direct map looks at the pages, and their attribute
+ * changes back before the allocator sees them.
  *
  * The attribute is that of every alias. The kernel's direct map is changed
  * first, by the functions that also record the type of each page, and the
@@ -47,6 +47,14 @@ long bulkmem_memory_describe(struct bulkmem_file *file, const struct bulkmem_mem
 		return -EINVAL;
 	if (memory->page_shift != PAGE_SHIFT && memory->page_shift != PMD_SHIFT)
 		return -EINVAL;
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+	/* Xen's paravirtual guests have no large pages. */
+	if (memory_is_huge(memory) && !has_transparent_hugepage())
+		return -EOPNOTSUPP;
+#else
+	if (memory_is_huge(memory))
+		return -EOPNOTSUPP;
+#endif
 	if (memory->node != NUMA_NO_NODE &&
 	    (memory->node < 0 || memory->node >= MAX_NUMNODES || !node_online(memory->node)))
 		return -EINVAL;
@@ -88,6 +96,7 @@ static void block_vm_close(struct vm_area_struct *vma)
 		bulkmem_block_free(block);
 }
 
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
 static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	bool write = vmf->flags & FAULT_FLAG_WRITE;
@@ -95,6 +104,14 @@ static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
 
 	return vmf_insert_pfn_pmd(vmf, huge, write);
 }
+
+#else
+/* There are no such blocks. */
+static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
+{
+	return VM_FAULT_SIGBUS;
+}
+#endif
 
 /* Whether the huge page around the address lies whole and aligned in the mapping. */
 static bool fits_huge(struct vm_fault *vmf, unsigned long pfn)
@@ -263,13 +280,15 @@ int bulkmem_memory_mmap(struct bulkmem_file *file, struct vm_area_struct *vma)
 unsigned long bulkmem_memory_area(struct file *file, unsigned long addr, unsigned long length,
 				  unsigned long pgoff, unsigned long flags)
 {
-	struct bulkmem_memory memory = description(file->private_data);
+	struct bulkmem_memory __maybe_unused memory = description(file->private_data);
 
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
 	if (memory_is_huge(&memory)) {
 		if (!(flags & MAP_FIXED))
 			addr = ALIGN(addr, PMD_SIZE);
 		return thp_get_unmapped_area(file, addr, length, pgoff, flags);
 	}
+#endif
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
 	return mm_get_unmapped_area(current->mm, file, addr, length, pgoff, flags);
 #else

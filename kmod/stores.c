@@ -56,14 +56,14 @@ void bulkmem_store_prefetchw(void *kaddr, size_t length, size_t ahead)
 	if (fetched)
 		asm volatile("1:	prefetchw (%[addr], %[ahead])\n"
 			     LINE_BY("movq")
-			     : [addr] "+r" (kaddr), [left] "+r" (fetched)
+			     : [addr] "+&r" (kaddr), [left] "+&r" (fetched)
 			     : [ahead] "r" (ahead), [zero] "r" (0UL),
 			       [line] "i" (BULKMEM_LINE)
 			     : "memory", "cc");
 	if (plain)
 		asm volatile("1:\n"
 			     LINE_BY("movq")
-			     : [addr] "+r" (kaddr), [left] "+r" (plain)
+			     : [addr] "+&r" (kaddr), [left] "+&r" (plain)
 			     : [zero] "r" (0UL), [line] "i" (BULKMEM_LINE)
 			     : "memory", "cc");
 }
@@ -74,7 +74,7 @@ void bulkmem_store_movnti(void __incoherent *kaddr, size_t length)
 		return;
 	asm volatile("1:\n"
 		     LINE_BY("movnti")
-		     : [addr] "+r" (kaddr), [left] "+r" (length)
+		     : [addr] "+&r" (kaddr), [left] "+&r" (length)
 		     : [zero] "r" (0UL), [line] "i" (BULKMEM_LINE)
 		     : "memory", "cc");
 }
@@ -88,7 +88,7 @@ void bulkmem_store_clzero(void __incoherent *kaddr, size_t length)
 		     "	addq %[line], %%rax\n"
 		     "	subq %[line], %[left]\n"
 		     "	jnz 1b\n"
-		     : "+a" (kaddr), [left] "+r" (length)
+		     : "+&a" (kaddr), [left] "+&r" (length)
 		     : [line] "i" (BULKMEM_LINE)
 		     : "memory", "cc");
 }

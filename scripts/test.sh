@@ -46,7 +46,7 @@ tests() {
     if ((status != 0 && sums[1] == 0)); then
         echo "error: $name ended with status $status and no failed test: see above" >&2
         failed=$((failed + 1))
-    elif ((sums[0] + sums[1] == 0)); then
+    elif ((sums[0] + sums[1] + sums[2] == 0)); then
         echo "error: $name ran no test" >&2
         failed=$((failed + 1))
     fi

@@ -52,6 +52,16 @@ emits() {
     grep -qE "\s$2(\s|\$)" <<<"$code" || fail "in the module for $kernel, $1 has no $2"
 }
 
+# stays_on_the_stack FUNCTION: it calls what does its work. After a jump no task would have it on its stack, and the
+# livepatch would be taken out, and its code freed, while one is still at work.
+stays_on_the_stack() {
+    local code
+    code=$(objdump --reloc --no-show-raw-insn "--disassemble=$1" "$folder/bulkmem.o" | grep -B 1 '_PLT32\s*bulkmem_clear_huge-')
+    if ! grep -qE '\scall\s' <<<"$code" || grep -qE '\sjmp\s' <<<"$code"; then
+        fail "in the module for $kernel, $1 does not call bulkmem_clear_huge: ${code:-nothing refers to it}"
+    fi
+}
+
 # must_report FAULT EDIT WANTED: sparse says WANTED where the sed expression EDIT has changed clear.c.
 must_report() {
     local fault=$1 edit=$2 wanted=$3 said
@@ -74,6 +84,7 @@ for kernel in "${checked[@]}"; do
     folder=$KMOD_TARGET/check/$kernel
     copy "$folder"
     check "$kernel" "$folder" || fail "sparse on the module for $kernel: see above"
+    stays_on_the_stack "$([[ $kernel == 6.1 ]] && echo bulkmem_clear_huge_page || echo bulkmem_folio_zero_user)"
     emits bulkmem_clear_around sfence
     emits bulkmem_store_rep_stosb 'rep stos'
     emits bulkmem_store_movnti movnti

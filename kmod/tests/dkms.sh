@@ -85,13 +85,14 @@ uninstalled() {
     DESTDIR=$root PREFIX=/usr DKMS=$trees make -s uninstall-kmod
 }
 
-for kernel in 6.1 6.12; do
+kernels=("$@")
+for kernel in "${kernels[@]}"; do
     use_kernel "$kernel"
     verdict "installed::$kernel" installed
 done
 both() {
     local kernel
-    for kernel in 6.1 6.12; do
+    for kernel in "${kernels[@]}"; do
         use_kernel "$kernel"
         $trees status "bulkmem/$version" -k "$kernel_release" | grep -q ': installed' ||
             { echo "for $kernel_release it is not installed any more"; return 1; }

@@ -10,7 +10,7 @@ PATH=$PATH:/usr/sbin:/sbin
 declare -A KERNELS=([6.1]=amd64 [6.12]=6.12-amd64 [6.12-cloud]=6.12-cloud-amd64)
 
 # $KMOD_CACHE/NAME/RELEASE is one unpacked kernel with its headers, as under / on a machine that has it installed.
-KMOD_CACHE=${BULKMEM_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/kmod}
+KMOD_CACHE=$(realpath -m "${BULKMEM_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/kmod}")
 KMOD_TARGET=$(mkdir -p "$TARGET_DIR/kmod" && cd "$TARGET_DIR/kmod" && pwd)
 
 # refresh_lists: Debian's package lists, once a day; without a network the old ones serve.
@@ -64,7 +64,8 @@ fetch_kernel() {
     mkdir -p "$part/debs"
     printf 'fetching kernel %s\n' "$release"
     if ! (cd "$part/debs" && apt-get -qq -o APT::Sandbox::User=root download "${packages[@]}") >"$KMOD_CACHE/fetch.log" 2>&1; then
-        rm -rf "$part"
+        # The lists may name what Debian has replaced since.
+        rm -rf "$part" "$KMOD_CACHE/lists"
         tail -n 3 "$KMOD_CACHE/fetch.log" >&2
         [[ -n $(cached_release "$name") ]] || fail "kernel $release could not be downloaded: see above. $remedy"
         missing "kernel $release (the download failed: see above); $(cached_release "$name") from the cache serves"
@@ -84,7 +85,7 @@ fetch_kernel() {
     ln -sfn "../../../usr/src/linux-headers-$release" "$part/lib/modules/$release/build"
     depmod -b "$part" "$release" || fail "depmod failed on kernel $release: see above"
     mv "$part" "$KMOD_CACHE/$name/$release"
-    find "$KMOD_CACHE/$name" -mindepth 1 -maxdepth 1 ! -name "$release" -exec rm -rf {} +
+    find "$KMOD_CACHE/$name" -mindepth 1 -maxdepth 1 ! -name "$release" -mtime +1 -exec rm -rf {} +
 }
 
 # use_kernel NAME: sets kernel_release and kernel_root of what fetch_kernel left.
@@ -154,8 +155,8 @@ build_module() {
         rm -rf "$folder"
         return 1
     fi
-    cp "$folder/bulkmem.ko" "$(module_file "$kernel" "$variant")"
-    cp "$folder/bulkmem_probe.ko" "$(probe_file "$kernel")"
+    cp "$folder/bulkmem.ko" "$(module_file "$kernel" "$variant")" &&
+        cp "$folder/bulkmem_probe.ko" "$(probe_file "$kernel")"
 }
 
 # module_file KERNEL VARIANT

@@ -19,7 +19,6 @@ PLANTED=(
     'hot_count|clear.c|s/^\tbulkmem_stats_count(&bulkmem_methods\[BULKMEM_STOCK\], 1, hot_pages, false);//|clearing::populated_at_once'
     # Hints outlive the file.
     'hints_stay|hint.c|/^void bulkmem_hint_drop_all/,/^}/s/drop(hint)/break/|hints::undone::Pool2M'
-    # Memory of the device is not cleared; its huge pages can be pinned.
+    # Memory of the device is not cleared.
     'uncleared|block.c|/^\t\tbulkmem_clear(/d|memory::what_it_was_before_is_never_seen::Wc_2m'
-    'pinnable|block.c|/page_ref_freeze/d; s/page_ref_unfreeze(page, 1)/barrier()/|memory::page_tables_and_direct_map_agree::Wb_2m'
 )

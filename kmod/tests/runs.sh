@@ -54,8 +54,8 @@ guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::pop
 guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'
 guest lockdown 6.12-cloud --kernel-line 'lockdown=integrity' --tests 'unsigned::'
 guest sig-enforce 6.1 --kernel-line 'module.sig_enforce=1' --tests 'unsigned::'
-script uninstall kmod/tests/uninstall.sh
-script dkms kmod/tests/dkms.sh
+script uninstall kmod/tests/uninstall.sh 6.12-cloud
+script dkms kmod/tests/dkms.sh 6.1 6.12
 
 # There is no such function in any kernel.
 variant_unpatchable() { sed -i 's/"\(clear_huge_page\|folio_zero_user\)"/"no_such_function"/' main.c; }

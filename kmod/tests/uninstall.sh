@@ -8,9 +8,8 @@ set -euo pipefail
 # shellcheck source=kmod/tests/guest.sh
 . kmod/tests/guest.sh
 
-kernel=6.12-cloud
+kernel=${1:?which kernel}
 use_kernel "$kernel"
-[[ -f $(module_file "$kernel" plain) ]] || build_module "$kernel" plain
 root=$KMOD_TARGET/guests/uninstall
 rm -rf "$root" "$root.cpio"
 trap 'rm -rf "$root" "$root.cpio"' EXIT

@@ -8,8 +8,8 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use super::{
-    Answer, Attribute, Description, Kind, Probe, all_back, dirt, each_kind, fill, holds, is_zero, meminfo,
-    memory, once,
+    Answer, Attribute, Description, Kind, Probe, all_back, dirt, each_kind, fill, free_memory, holds,
+    is_zero, meminfo, memory, once,
 };
 use crate::device::Device;
 use crate::huge::{MIDDLE, Mapping, SMALL};
@@ -69,7 +69,7 @@ fn new_memory_is_zero_and_keeps_what_is_written(kind: Kind) -> Result<(), Failed
 }
 
 fn a_gigabyte_is_zero(kind: Kind) -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let length = (1 << 30).min(before / 2 / MIDDLE * MIDDLE);
     let mapping = memory(kind, length)?;
     is_zero(&mapping, &format!("{length} bytes"))?;
@@ -124,8 +124,7 @@ fn page_tables_and_direct_map_agree(kind: Kind) -> Result<(), Failed> {
         if types != (wanted, wanted) || answer.user.size != kind.page as u64 {
             return Err(format!("{kind} is mapped so: {answer:?}").into());
         }
-        // Nobody can take a reference to a huge page that has none.
-        if answer.references != u64::from(kind.page == SMALL) {
+        if answer.references != 1 {
             return Err(format!("{kind} has these references: {answer:?}").into());
         }
     }

@@ -7,7 +7,7 @@ use libc::{MAP_SHARED, PROT_READ, PROT_WRITE};
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use super::{KINDS, Kind, all_back, each_kind, fill, holds, is_zero, meminfo, once, try_map};
+use super::{KINDS, Kind, all_back, each_kind, fill, free_memory, holds, is_zero, meminfo, once, try_map};
 use crate::device::Device;
 use crate::huge::{MIDDLE, Mapping, SMALL};
 use crate::process::{Child, End};
@@ -85,7 +85,7 @@ fn the_locked_memory_limit_is_kept_to_the_page(kind: Kind) -> Result<(), Failed>
 }
 
 fn killed_users_are_uncharged(kind: Kind) -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let device = Device::of(kind)?;
     for round in 0..8 {
         let child = Child::spawn(|| {
@@ -203,7 +203,7 @@ fn out_of_memory_kills() -> Result<u64, Failed> {
 }
 
 fn more_than_there_is_is_refused(kind: Kind) -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let kills = out_of_memory_kills()?;
     let device = Device::of(kind)?;
     let total = meminfo("MemTotal")?.next_multiple_of(MIDDLE);

@@ -9,8 +9,8 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use super::{
-    Answer, Attribute, Kind, Probe, Reserved, all_back, each_kind, fill, first_change, holds, is_zero,
-    meminfo, memory,
+    Answer, Attribute, Kind, Probe, Reserved, all_back, each_kind, fill, first_change, free_memory, holds,
+    is_zero, memory,
 };
 use crate::huge::{MIDDLE, Mapping, SMALL};
 use crate::process::{Child, End};
@@ -58,7 +58,7 @@ fn frames(probe: &Probe, mapping: &Mapping, range: std::ops::Range<usize>) -> io
 }
 
 fn a_child_outlives_its_parents_mapping(kind: Kind) -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let length = 64 << 20;
     let mut mapping = memory(kind, length)?;
     fill(mapping.bytes_mut(), 3);
@@ -97,7 +97,7 @@ fn is_mapped(address: usize) -> bool {
 }
 
 fn holes_leave_the_rest(kind: Kind) -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let probe = Probe::open()?;
     let mut mapping = memory(kind, LENGTH)?;
     fill(mapping.bytes_mut(), 4);
@@ -140,7 +140,7 @@ fn move_to(from: usize, length: usize, to: usize) {
 }
 
 fn it_can_be_moved(kind: Kind) -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let probe = Probe::open()?;
     // Where large pages fit, and where they do not.
     for shift in [0, SMALL] {
@@ -202,7 +202,7 @@ fn protection_changes_and_comes_back(kind: Kind) -> Result<(), Failed> {
 
 /// Kills children at moments spread over what they do.
 fn killed(kind: Kind, work: impl Fn() -> Result<(), Failed>) -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     for round in 0..8 {
         let child = Child::spawn(|| {
             loop {

@@ -9,7 +9,8 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use super::{
-    KINDS, Kind, Probe, all_back, each_kind, fill, first_change, holds, is_zero, meminfo, memory, once,
+    KINDS, Kind, Probe, all_back, each_kind, fill, first_change, free_memory, holds, is_zero, meminfo,
+    memory, once,
 };
 use crate::huge::{MIDDLE, SMALL};
 use crate::process::Child;
@@ -42,7 +43,7 @@ fn once_around(random: &mut fastrand::Rng) -> Result<(), Failed> {
 }
 
 fn many_threads_map_and_unmap() -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let seed = seed();
     let rounds = AtomicU64::new(0);
     let results: Vec<Result<(), String>> = thread::scope(|scope| {
@@ -71,7 +72,7 @@ fn many_threads_map_and_unmap() -> Result<(), Failed> {
 }
 
 fn processes_and_their_children() -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let seed = seed();
     let children: Vec<Child> = (0..4)
         .map(|index| {
@@ -108,7 +109,7 @@ fn processes_and_their_children() -> Result<(), Failed> {
 
 /// Threads touch a mapping everywhere while another splits, protects and forks it: every touch finds the same page.
 fn faults_race_with_changes_of_the_mapping(kind: Kind) -> Result<(), Failed> {
-    let before = meminfo("MemFree")?;
+    let before = free_memory()?;
     let seed = seed();
     for round in 0..4 {
         let length = 8 * MIDDLE;
