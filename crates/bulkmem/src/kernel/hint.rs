@@ -11,7 +11,8 @@ use crate::Region;
 ///
 /// Declare before the memory is touched, prefault, and drop. It does not touch the memory and does not keep it: it may
 /// be unmapped meanwhile, and a hint for memory that is there already does nothing. Declaring costs some system calls;
-/// for less than a few huge pages it is not worth it.
+/// for less than a few huge pages it is not worth it. A child of a fork has no hint of its own; where it drops its copy of
+/// this value, the parent's hint ends too.
 #[derive(Debug)]
 pub struct BulkHint {
     device: Device,

@@ -9,6 +9,9 @@ use serde::Serialize;
 use super::KernelError;
 use crate::aside;
 
+/// How a file begins that [`Settings::persist`] wrote.
+const WRITTEN_BY_US: &str = "# Written by `bulkmem kmod apply --persist`";
+
 /// What the module clears an extent with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,7 +118,7 @@ impl Settings {
     }
 
     /// Writes the settings to where `modprobe` reads them when it loads the module: aside, then renamed. `whence` is said
-    /// in a comment.
+    /// in a comment. A file that somebody else wrote is kept as `bulkmem.conf.old`.
     ///
     /// # Errors
     /// [`KernelError::Unwritable`]; what was there before is as it was.
@@ -123,9 +126,18 @@ impl Settings {
         let path = Settings::file(root);
         // A comment is one line, whatever is in it.
         let whence = whence.replace(char::is_control, " ");
-        let text = format!("# Written by `bulkmem kmod apply --persist`: {whence}\n{}", self.options_line());
-        aside::write(&path, text.as_bytes())
-            .map_err(|source| KernelError::Unwritable { path: path.clone(), source })?;
+        let text = format!("{WRITTEN_BY_US}: {whence}\n{}", self.options_line());
+        // What somebody wrote there by hand is kept beside it, under a name that modprobe does not read.
+        let unwritable = |source| KernelError::Unwritable { path: path.clone(), source };
+        match std::fs::read(&path) {
+            Ok(before) if !before.starts_with(WRITTEN_BY_US.as_bytes()) => {
+                let lines = before.strip_suffix(b"\n").unwrap_or(&before);
+                aside::write(&path.with_extension("conf.old"), lines).map_err(unwritable)?;
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(unwritable(error)),
+            _ => {}
+        }
+        aside::write(&path, text.as_bytes()).map_err(unwritable)?;
         Ok(path)
     }
 }
@@ -172,6 +184,13 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("# ") && lines[0].contains("/x options evil"), "{text}");
         assert_eq!(lines[1..], [ALL.options_line()]);
+        // Written again, ours is replaced; somebody else's is kept aside.
+        let old = path.with_extension("conf.old");
+        ALL.persist(root.path(), "again").unwrap();
+        assert!(!old.exists());
+        std::fs::write(&path, "blacklist bulkmem\n").unwrap();
+        ALL.persist(root.path(), "").unwrap();
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "blacklist bulkmem\n");
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
         let error = ALL.persist(root.path(), "").unwrap_err();

@@ -186,8 +186,7 @@ fn nonsense_changes_nothing() -> Result<(), Failed> {
     module::fresh()?;
     module::set("ignore_quirks", "1")?;
     let available = module::available()?;
-    let seed = fastrand::u64(..);
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = crate::stress::seeded("nonsense_changes_nothing");
     let (mut taken, mut refused) = (0, 0);
     for round in 0..4000 {
         let parameter = SETTABLE[random.usize(..SETTABLE.len())];
@@ -196,7 +195,7 @@ fn nonsense_changes_nothing() -> Result<(), Failed> {
         let before = Parameters::read()?;
         let result = module::set(parameter, &value);
         let after = Parameters::read()?;
-        let what = || format!("seed {seed}, {parameter} = {:?}", String::from_utf8_lossy(&value));
+        let what = || format!("{parameter} = {:?}", String::from_utf8_lossy(&value));
         match result.map_err(|error| error.raw_os_error()) {
             Ok(()) => {
                 taken += 1;

@@ -75,8 +75,8 @@ fn how_to_get_it(status: &Status) -> String {
         (Some(file), _) => format!("it is installed as {}: `modprobe bulkmem`, as root", file.display()),
         (None, "") => "build it: `make -C kmod`, as docs/kernel/README.md has it".to_owned(),
         (None, kernel) => format!(
-            "it is not installed for this kernel, {kernel}: with its headers there, `make -C kmod` builds it, and DKMS \
-             builds it for later kernels too"
+            "it is not installed for this kernel, {kernel}: where that is one of 6.1 to 6.12 and its headers are there, \
+             `make install-kmod` builds and installs it"
         ),
     }
 }
