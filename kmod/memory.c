@@ -104,7 +104,6 @@ static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
 
 	return vmf_insert_pfn_pmd(vmf, huge, write);
 }
-
 #else
 /* There are no such blocks. */
 static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
