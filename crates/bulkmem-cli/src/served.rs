@@ -1,77 +1,131 @@
-//! What serves on this machine: the policy, and the profile behind it where there is one.
+//! The policy of this machine, and the evidence that it rests on if there is any.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::{Basis, Policy, PolicyError, Profile};
+use bulkmem::policy::{self, Basis, Origin, Policy, PolicyError, Profile, ProfileError};
+use bulkmem::{Intent, Operation};
 
 use crate::failure::{Failure, chain};
 use crate::output;
 
 const VARIABLES: &str = "`bulkmem help` describes the variables, `bulkmem methods` lists the methods";
 
-/// The policy that the library follows here, and where it has it from.
+/// The policy that the library uses here, and where it comes from.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) machine: &'static Machine,
     pub(crate) policy: Policy,
+    /// The evidence and its file.
     pub(crate) profile: Option<(PathBuf, Profile)>,
 }
 
+/// The evidence that belongs to a policy file.
+pub(crate) fn evidence_of(policy: &Path) -> PathBuf {
+    policy.with_extension("json")
+}
+
+/// The policy file that belongs to evidence.
+pub(crate) fn policy_of(evidence: &Path) -> PathBuf {
+    evidence.with_extension("policy")
+}
+
 impl Served {
-    /// What the environment and the profile files make of it. Profiles that cannot be used are said on stderr.
+    /// Loads what the environment and the policy files say. Files that cannot be used are reported on stderr.
     ///
     /// # Errors
-    /// Where `BULKMEM_METHOD` makes no sense.
+    /// If a variable other than `BULKMEM_PROFILE` cannot be followed.
     pub(crate) fn load() -> Result<Served, Failure> {
-        let policy = match Policy::from_environment() {
-            Ok(policy) => {
-                for refused in &policy.origin().refused {
-                    output::warn(&format!("{} is not used: {}", refused.path.display(), refused.reason))?;
-                }
-                policy
+        for problem in policy::problems() {
+            // The library goes on with its defaults without the file, and so does the command.
+            if !matches!(problem, PolicyError::Profile { .. }) {
+                return Err(Failure::usage(chain(&problem)).help(VARIABLES));
             }
-            // The library goes on with its defaults, and so do we; but not with a bad BULKMEM_METHOD besides.
-            Err(PolicyError::Profile { .. }) => {
-                if let Some(method) = std::env::var_os("BULKMEM_METHOD").filter(|method| !method.is_empty()) {
-                    let forced = Policy::defaults(Machine::current()).force(&method.to_string_lossy());
-                    forced.map_err(|error| Failure::usage(error).help(VARIABLES))?;
-                }
-                // This one says itself what is wrong with the profile.
-                Policy::global().clone()
-            }
-            Err(error) => return Err(Failure::usage(error).help(VARIABLES)),
+        }
+        let policy = Policy::global().clone();
+        for refused in &policy.origin().refused {
+            output::warn(&format!("{} is not used: {}", refused.path.display(), refused.reason))?;
+        }
+        let machine = Machine::current();
+        let Basis::Profile { path: Some(path), .. } = &policy.origin().basis else {
+            report_evidence_without_policy()?;
+            return Ok(Served { machine, policy, profile: None });
         };
-        let profile = match &policy.origin().basis {
-            Basis::Profile { path: Some(path), .. } => {
-                let profile = Profile::load(path).map_err(|error| {
-                    Failure::new(format!("cannot read {}: {}", path.display(), chain(&error)))
-                        .help("run `bulkmem calibrate` to write it anew")
-                })?;
-                Some((path.clone(), profile))
+        Ok(match evidence(path)? {
+            Some((path, profile)) => {
+                Served { machine, policy: policy.explained_by(&profile), profile: Some((path, profile)) }
             }
-            _ => None,
-        };
-        Ok(Served { machine: Machine::current(), policy, profile })
+            None => Served { machine, policy, profile: None },
+        })
     }
 
-    /// Where the policy comes from, in a sentence.
-    pub(crate) fn describe_origin(&self) -> String {
+    /// Where the rules of one operation and intent come from, in a sentence.
+    pub(crate) fn describe_rules(&self, operation: Operation, intent: Intent) -> String {
         let origin = self.policy.origin();
-        let mut text = match &origin.basis {
-            Basis::Profile { path, provenance } => {
-                let path = path.as_ref().map_or("memory".into(), |path| path.display().to_string());
-                let whole = if provenance.complete { "" } else { ", incomplete" };
-                format!("the profile {path} of {}{whole}", provenance.date)
+        let forced = origin.forced.iter().any(|(other, _)| *other == operation);
+        match &origin.basis {
+            Basis::Profile { path, .. } if !forced && !self.policy.is_measured(operation, intent) => {
+                let path = path.as_ref().map_or("the profile".into(), |path| path.display().to_string());
+                let defaults = Policy::defaults(self.machine);
+                format!("{path} has no rules for it; {}", describe(defaults.origin()))
             }
-            Basis::Defaults { microarchitecture, why, source } => {
-                format!("the built-in defaults for {microarchitecture}: {why} ({source})")
-            }
-            _ => "an unknown origin".to_owned(),
-        };
-        for (operation, choice) in &origin.forced {
-            text += &format!("; {operation} is forced to {choice}");
+            _ => describe(origin),
         }
-        text
     }
+}
+
+/// Where a policy comes from, in a sentence.
+fn describe(origin: &Origin) -> String {
+    let mut text = match &origin.basis {
+        Basis::Profile { path, provenance } => {
+            let path = path.as_ref().map_or("memory".into(), |path| path.display().to_string());
+            let date = provenance.as_ref().map_or(String::new(), |it| format!(" of {}", it.date));
+            let whole = if provenance.as_ref().is_none_or(|it| it.complete) { "" } else { ", incomplete" };
+            format!("the profile {path}{date}{whole}")
+        }
+        Basis::Defaults { microarchitecture, why, source } => {
+            format!("the built-in defaults for {microarchitecture}: {why} ({source})")
+        }
+        _ => "an unknown origin".to_owned(),
+    };
+    for (operation, choice) in &origin.forced {
+        text += &format!("; {operation} is forced to {choice}");
+    }
+    text
+}
+
+/// The evidence next to a policy file, if it is there and of the same calibration.
+fn evidence(policy: &Path) -> Result<Option<(PathBuf, Profile)>, Failure> {
+    let path = evidence_of(policy);
+    let problem = match Profile::load(&path) {
+        Ok(profile) if fs::read_to_string(policy).is_ok_and(|text| text == profile.policy_text()) => {
+            return Ok(Some((path, profile)));
+        }
+        Ok(_) => {
+            "it belongs to another calibration than the policy file next to it; calibrate again".to_owned()
+        }
+        Err(ProfileError::Missing) => {
+            "there is no such file, so the reasons and measurements are not known; calibrate again".to_owned()
+        }
+        Err(error) => chain(&error),
+    };
+    output::warn(&format!("{} is not used: {problem}", path.display()))?;
+    Ok(None)
+}
+
+/// Says so if there is evidence that no program uses, as older versions wrote it.
+fn report_evidence_without_policy() -> Result<(), Failure> {
+    for policy in Profile::search_path() {
+        let evidence = evidence_of(&policy);
+        if evidence.is_file() && !policy.exists() {
+            let text = format!(
+                "{} is not used: programs load {}, which is not there; run `bulkmem calibrate`",
+                evidence.display(),
+                policy.display()
+            );
+            output::warn(&text)?;
+        }
+    }
+    Ok(())
 }

@@ -242,7 +242,8 @@ fn origin(policy: &Policy) -> String {
     let basis = match &policy.origin().basis {
         Basis::Profile { path, provenance } => {
             let path = path.as_ref().map_or("not saved".to_owned(), |path| path.display().to_string());
-            format!("profile of {} ({path})", provenance.date)
+            let date = provenance.as_ref().map_or("unknown date", |it| it.date.as_str());
+            format!("profile of {date} ({path})")
         }
         Basis::Defaults { microarchitecture, .. } => format!("defaults for {microarchitecture}"),
         _ => "unknown".to_owned(),

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::c_functions;
 use crate::direct;
 use crate::durability::Durability;
 use crate::error::Error;
@@ -14,7 +15,7 @@ use crate::method;
 use crate::method::{CopyFn, FillFn, FlushFn};
 use crate::operation::{Intent, Operation};
 use crate::plan::{self, Memory, Plan};
-use crate::policy::{Choice, Policy};
+use crate::policy::{self, Choice, Policy, Rules};
 use crate::threads::Threads;
 
 /// Clears `dst`: every byte becomes zero.
@@ -26,7 +27,12 @@ use crate::threads::Threads;
 /// ```
 #[inline]
 pub fn clear(dst: &mut [u8]) {
-    if direct::serves(Operation::Clear, dst.len()) { dst.fill(0) } else { direct::not_clear(dst) }
+    if direct::serves(Operation::Clear, dst.len()) {
+        // SAFETY: a mutable slice is valid for writes.
+        unsafe { c_functions::fill(dst.as_mut_ptr(), 0, dst.len()) }
+    } else {
+        direct::not_clear(dst);
+    }
 }
 
 /// Fills `dst` with `byte`.
@@ -38,7 +44,12 @@ pub fn clear(dst: &mut [u8]) {
 /// ```
 #[inline]
 pub fn fill(dst: &mut [u8], byte: u8) {
-    if direct::serves(Operation::Fill, dst.len()) { dst.fill(byte) } else { direct::not_fill(dst, byte) }
+    if direct::serves(Operation::Fill, dst.len()) {
+        // SAFETY: a mutable slice is valid for writes.
+        unsafe { c_functions::fill(dst.as_mut_ptr(), byte, dst.len()) }
+    } else {
+        direct::not_fill(dst, byte);
+    }
 }
 
 /// Copies `src` to `dst`.
@@ -56,11 +67,13 @@ pub fn fill(dst: &mut [u8], byte: u8) {
 #[inline]
 pub fn copy(dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
     plan::check_lengths(dst, src)?;
-    if direct::serves(Operation::Copy, dst.len()) {
-        dst.copy_from_slice(src);
-    } else {
-        // SAFETY: the slices are valid for their length, which is the same, and a mutable one overlaps no other.
-        unsafe { direct::not_copy(dst.as_mut_ptr(), src.as_ptr(), dst.len()) }
+    // SAFETY: the slices are valid for their length, which is the same, and a mutable one overlaps no other.
+    unsafe {
+        if direct::serves(Operation::Copy, dst.len()) {
+            c_functions::copy(dst.as_mut_ptr(), src.as_ptr(), dst.len());
+        } else {
+            direct::not_copy(dst.as_mut_ptr(), src.as_ptr(), dst.len());
+        }
     }
     Ok(())
 }
@@ -210,8 +223,9 @@ impl<'p> Bulk<'p> {
         if self.is_plain() {
             clear(dst);
         } else {
+            let memory = Memory::filled(dst.as_mut_ptr(), dst.len(), 0);
             // SAFETY: a mutable slice is valid for writes.
-            unsafe { self.clear_raw(dst.as_mut_ptr(), dst.len()) }
+            unsafe { self.plan_fill(Operation::Clear, dst.len()).fenced(memory) }
         }
     }
 
@@ -221,8 +235,9 @@ impl<'p> Bulk<'p> {
         if self.is_plain() {
             fill(dst, byte);
         } else {
+            let memory = Memory::filled(dst.as_mut_ptr(), dst.len(), byte);
             // SAFETY: a mutable slice is valid for writes.
-            unsafe { self.fill_raw(dst.as_mut_ptr(), dst.len(), byte) }
+            unsafe { self.plan_fill(Operation::Fill, dst.len()).fenced(memory) }
         }
     }
 
@@ -308,8 +323,9 @@ impl<'p> Bulk<'p> {
     /// `dst`.
     #[inline(always)]
     pub unsafe fn clear_raw(&self, dst: *mut u8, length: usize) {
+        let plan = self.plan_fill(Operation::Clear, length).always_fenced();
         // SAFETY: passed on from the caller.
-        unsafe { self.plan_fill(Operation::Clear, length).fenced(Memory::filled(dst, length, 0)) }
+        unsafe { plan.fenced(Memory::filled(dst, length, 0)) }
     }
 
     /// Fills `length` bytes from `dst` with `byte`; see [`Bulk::clear_raw`].
@@ -318,8 +334,9 @@ impl<'p> Bulk<'p> {
     /// As [`Bulk::clear_raw`].
     #[inline(always)]
     pub unsafe fn fill_raw(&self, dst: *mut u8, length: usize, byte: u8) {
+        let plan = self.plan_fill(Operation::Fill, length).always_fenced();
         // SAFETY: passed on from the caller.
-        unsafe { self.plan_fill(Operation::Fill, length).fenced(Memory::filled(dst, length, byte)) }
+        unsafe { plan.fenced(Memory::filled(dst, length, byte)) }
     }
 
     /// Copies `length` bytes from `src` to `dst`, memory that others may read or write meanwhile; see
@@ -335,10 +352,10 @@ impl<'p> Bulk<'p> {
         let memory = Memory::copied(dst, src, length);
         if memory.overlaps() {
             // SAFETY: passed on from the caller.
-            unsafe { plan::move_bytes(memory) }
+            unsafe { memory.copy_overlapping() }
         } else {
             // SAFETY: passed on from the caller, and they do not overlap.
-            unsafe { self.plan_copy(length).fenced(memory) }
+            unsafe { self.plan_copy(length).always_fenced().fenced(memory) }
         }
     }
 
@@ -395,15 +412,19 @@ impl<'p> Bulk<'p> {
     fn choose(&self, operation: Operation, length: usize) -> &Choice {
         match &self.forced {
             Some((forced, choice)) if *forced == operation => choice,
-            _ => self.asked_policy().chosen(operation, length, self.extent, self.intent),
+            _ => match self.rules() {
+                Some(rules) => rules.choose_part(operation, length, self.extent, self.intent),
+                None => policy::built_in(operation),
+            },
         }
     }
 
+    /// The rules to use; `None` while the process's policy is being loaded.
     #[inline(always)]
-    fn asked_policy(&self) -> &Policy {
+    fn rules(&self) -> Option<&Rules> {
         match self.policy {
-            Some(policy) => policy,
-            None => Policy::global(),
+            Some(policy) => Some(&policy.rules),
+            None => policy::rules(),
         }
     }
 
@@ -411,7 +432,7 @@ impl<'p> Bulk<'p> {
     fn workers(&self, operation: Operation, length: usize) -> usize {
         match self.threads {
             Threads::One => 1,
-            Threads::Auto => self.asked_policy().threads(operation, length),
+            Threads::Auto => self.rules().map_or(1, |rules| rules.threads(operation, length)),
             Threads::Exactly(workers) => workers.get(),
         }
     }

@@ -1,8 +1,8 @@
 //! Short calls, straight to the C library.
 //!
-//! Where the policy has the C library serve, looking that up would cost a short call as much as the work itself. So
-//! the free functions compare the length with what was learned once, and call memset or memcpy at once. Everything
-//! else is done by a function of its own, so that the short way needs no register saved.
+//! Where the policy has the C library do the work, consulting the policy would cost a short call as much as the work
+//! itself. So the free functions compare the length with what was learned once, and call memset or memcpy directly.
+//! Everything else is done by a function of its own, so that the short way needs no register saved.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -10,7 +10,7 @@ use crate::bulk::Bulk;
 use crate::method;
 use crate::operation::{Intent, Operation};
 use crate::plan::Memory;
-use crate::policy::Policy;
+use crate::policy;
 
 /// By operation: below this length the process's policy has the C library serve; 0 while that is not known.
 static BELOW: [AtomicUsize; Operation::ALL.len()] = [const { AtomicUsize::new(0) }; Operation::ALL.len()];
@@ -22,7 +22,7 @@ pub(crate) fn serves(operation: Operation, length: usize) -> bool {
     length < BELOW[operation as usize].load(Relaxed)
 }
 
-/// Learns what [`serves`] goes by, at the first call.
+/// Learns what [`serves`] compares with, at the first call; later if the policy is still being loaded.
 #[inline]
 fn learn(operation: Operation) {
     if BELOW[operation as usize].load(Relaxed) == 0 {
@@ -32,11 +32,11 @@ fn learn(operation: Operation) {
 
 #[cold]
 fn look_up(operation: Operation) {
-    let rules = Policy::global().rules(operation, Intent::Throughput);
-    let other = rules.iter().find(|(_, choice, _)| choice.method != method::c_library());
-    // At least 1: a call of no bytes is any method's.
-    let below = other.map_or(usize::MAX, |&(from, ..)| from).max(1);
-    BELOW[operation as usize].store(below, Relaxed);
+    if let Some(rules) = policy::rules() {
+        let below = rules.first_without(method::c_library(), operation, Intent::Throughput);
+        // At least 1: a call of no bytes is any method's.
+        BELOW[operation as usize].store(below.max(1), Relaxed);
+    }
 }
 
 /// A clear that [`serves`] says is not the C library's, or not known to be.
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_goes_straight_is_what_the_policy_gives_to_the_c_library() {
-        let policy = Policy::global();
+        let policy = policy::Policy::global();
         for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
             learn(operation);
             assert!(serves(operation, 0), "{operation} is known now");

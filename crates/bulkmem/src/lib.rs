@@ -52,12 +52,15 @@
 mod aside;
 #[cfg(doctest)]
 mod book;
+mod built_in;
 mod bulk;
+mod c_functions;
 mod direct;
 mod durability;
 mod error;
 #[cfg(target_os = "linux")]
 pub mod kernel;
+mod load_time;
 pub mod machine;
 pub mod method;
 mod operation;
@@ -65,6 +68,7 @@ mod plan;
 pub mod policy;
 #[cfg(target_os = "linux")]
 mod region;
+mod text;
 mod threads;
 mod unfenced;
 
@@ -76,3 +80,15 @@ pub use operation::{Intent, Operation, UnknownName};
 pub use region::{Pages, Region, RegionError};
 pub use threads::Threads;
 pub use unfenced::{FenceScope, Unfenced, fence_scope};
+
+/// Loads the policy now instead of at the first operation, and reports what of the environment cannot be followed.
+///
+/// Calling it is optional. After it has returned, operations on one thread make no system call, so a program can install
+/// a seccomp filter. Unlike operations, it may allocate and wait, so do not call it in a signal handler or an allocator.
+///
+/// # Errors
+/// If `BULKMEM_PROFILE`, `BULKMEM_METHOD` or `BULKMEM_EADR` cannot be followed. The library is ready nevertheless: it
+/// uses what it could follow, and the defaults for the rest.
+pub fn init() -> Result<(), policy::PolicyError> {
+    policy::init()
+}

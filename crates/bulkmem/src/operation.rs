@@ -85,11 +85,18 @@ macro_rules! named {
             }
         }
 
+        impl $type {
+            /// The one of that name, without the heap.
+            pub(crate) fn by_name(name: &str) -> Option<$type> {
+                Self::ALL.into_iter().find(|it| it.name() == name)
+            }
+        }
+
         impl FromStr for $type {
             type Err = UnknownName;
 
             fn from_str(text: &str) -> Result<Self, UnknownName> {
-                Self::ALL.into_iter().find(|it| it.name() == text).ok_or_else(|| UnknownName {
+                Self::by_name(text).ok_or_else(|| UnknownName {
                     kind: $kind,
                     given: text.to_owned(),
                     known: Self::ALL.map(Self::name).join(", "),

@@ -1,8 +1,8 @@
 //! What a call comes down to: a kernel, its parameters, how many threads, and who fences.
 
-use std::hint::black_box;
 use std::ops::Range;
 
+use crate::c_functions;
 use crate::error::Error;
 use crate::method::{self, CopyFn, Entry, FillFn, FlushFn, Ordering, Parameters};
 use crate::policy::Choice;
@@ -48,6 +48,16 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn flushed(start: *const u8, length: usize) -> Memory {
         Memory { dst: start.cast_mut(), src: std::ptr::null(), length, byte: 0 }
+    }
+
+    /// Copies between ranges that may overlap, as memmove, and fences.
+    ///
+    /// # Safety
+    /// The source is valid for reads and the destination for writes.
+    pub(crate) unsafe fn copy_overlapping(self) {
+        // SAFETY: passed on from the caller.
+        unsafe { c_functions::copy_overlapping(self.dst, self.src, self.length) }
+        method::fence();
     }
 
     /// Whether the ranges of a copy share any byte.
@@ -112,7 +122,8 @@ pub(crate) struct Plan<'c, K: 'static> {
     parameters: &'c Parameters,
     /// Whether the unfenced kernel owes a fence.
     weak: bool,
-    /// Whether a fence is due even after ordered stores: durability waits for every store to have left the processor.
+    /// Whether a fence is due even after ordered stores: durability waits for every store to have left the processor, and
+    /// on write-combining memory ordinary stores are weakly ordered too.
     always: bool,
     workers: usize,
 }
@@ -189,18 +200,6 @@ impl<'c, K: Kernel> Plan<'c, K> {
         unsafe { self.entry.unfenced.call(&memory, 0..memory.length, self.parameters) }
         self.weak
     }
-}
-
-/// Copies between ranges that may overlap, as memmove.
-///
-/// # Safety
-/// The source is valid for reads and the destination for writes.
-pub(crate) unsafe fn move_bytes(memory: Memory) {
-    // The compiler must neither leave the call out nor guess what it copies: others may look at both ranges.
-    let (dst, src) = (black_box(memory.dst), black_box(memory.src));
-    // SAFETY: passed on from the caller.
-    unsafe { std::ptr::copy(src, dst, memory.length) }
-    black_box(dst);
 }
 
 #[cfg(test)]

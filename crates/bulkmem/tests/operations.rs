@@ -391,6 +391,9 @@ fn the_environment_tells_whether_caches_survive() {
             _ => Durability::FlushToMemory,
         };
         assert_eq!(Durability::current(), expected);
+        let problem = bulkmem::init().err().map(|error| error.to_string());
+        let maybe = env::var("BULKMEM_EADR").is_ok_and(|value| value == "maybe");
+        assert_eq!(problem, maybe.then(|| "BULKMEM_EADR is \"maybe\"; set it to 1 or 0".to_owned()));
         let mut memory = [0; 100];
         for _ in 0..3 {
             bulkmem::persist(&mut memory, &[1; 100]).unwrap();
@@ -403,7 +406,7 @@ fn the_environment_tells_whether_caches_survive() {
     for plain in ["1", "0", ""] {
         assert!(!again(name, "BULKMEM_EADR", plain).contains("BULKMEM_EADR"));
     }
-    assert_eq!(again(name, "BULKMEM_EADR", "maybe").matches("BULKMEM_EADR").count(), 1, "complains once");
+    assert!(!again(name, "BULKMEM_EADR", "maybe").contains("BULKMEM_EADR"), "the library prints nothing");
 }
 
 #[test]

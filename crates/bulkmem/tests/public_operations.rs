@@ -156,8 +156,7 @@ mod x86_64 {
         })
     }
 
-    /// The functions without a `Bulk` ask the process's policy, which the environment forces to weak methods: set
-    /// before the tests start, and before anything asks.
+    /// The functions without a `Bulk` use the process's policy, which the environment forces to weak methods.
     fn add_free_functions(suite: &mut Suite) {
         let weak = |operation: Operation| {
             method::all().find(|it| it.does(operation) && it.ordering == Ordering::Weak && it.available())
@@ -165,10 +164,15 @@ mod x86_64 {
         let forced: Vec<_> = Operation::ALL.into_iter().filter_map(|it| Some((it, weak(it)?))).collect();
         let text: Vec<_> =
             forced.iter().map(|(operation, method)| format!("{operation}:{}", method.name)).collect();
-        // SAFETY: no other thread runs yet: `main` calls this before the harness starts any.
-        unsafe {
-            std::env::set_var("BULKMEM_METHOD", text.join(","));
-            std::env::remove_var("BULKMEM_EADR");
+        let text = text.join(",");
+        if std::env::var("BULKMEM_METHOD").is_ok_and(|given| given == text) {
+            bulkmem::init().expect("the methods are available");
+        } else {
+            // The library reads the environment when the process starts, so it starts again.
+            let own = std::env::current_exe().expect("this program has a file");
+            let mut again = std::process::Command::new(own);
+            again.args(std::env::args_os().skip(1)).env("BULKMEM_METHOD", text).env_remove("BULKMEM_EADR");
+            panic!("cannot start again: {}", std::os::unix::process::CommandExt::exec(&mut again));
         }
         for operation in Operation::ALL {
             let name = format!("fenced_function::{operation}");
@@ -180,7 +184,6 @@ mod x86_64 {
     }
 
     fn function_returns_fenced(operation: Operation) -> Result<(), Failed> {
-        // Made beforehand: it reads files.
         let policy = Policy::global();
         assert_eq!(policy.origin().forced.iter().filter(|(it, _)| *it == operation).count(), 1);
         let _ = Durability::current();

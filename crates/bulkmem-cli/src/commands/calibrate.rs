@@ -14,6 +14,7 @@ use super::{Outcome, measure_failure, nothing_measured};
 use crate::args::CalibrateArgs;
 use crate::failure::{Exit, Failure, chain};
 use crate::output::{self, FAINT, Progress, duration, styled};
+use crate::served::{evidence_of, policy_of};
 use crate::{interrupt, provenance};
 
 /// Where `--system` writes to.
@@ -79,12 +80,13 @@ fn target(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
     } else if args.system {
         PathBuf::from(SYSTEM)
     } else if let Some(path) = std::env::var_os("BULKMEM_PROFILE").filter(|path| !path.is_empty()) {
-        path.into()
+        evidence_of(Path::new(&path))
     } else {
-        Profile::user_path().ok_or_else(|| {
+        let policy = Profile::user_path().ok_or_else(|| {
             Failure::new("there is no place for a profile: neither XDG_CONFIG_HOME nor HOME is set")
                 .help("name the file: bulkmem calibrate --output FILE")
-        })?
+        })?;
+        evidence_of(&policy)
     };
     // The file that a link points to is replaced, not the link.
     Ok(fs::canonicalize(&path).unwrap_or(path))
@@ -112,7 +114,9 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
 }
 
 fn save_to(path: &Path, profile: &Profile) -> Result<(), Failure> {
-    profile.save(path).map_err(|error| cannot_write(path, chain(&error)))
+    profile.save(path).map_err(|error| cannot_write(path, chain(&error)))?;
+    let policy = policy_of(path);
+    fs::write(&policy, profile.policy_text()).map_err(|error| cannot_write(&policy, error))
 }
 
 fn cannot_write(path: &Path, why: impl std::fmt::Display) -> Failure {

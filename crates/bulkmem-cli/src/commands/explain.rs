@@ -85,7 +85,7 @@ impl Answer {
                 Threads::Auto => served.policy.threads(operation, length),
                 Threads::Exactly(threads) => threads.get(),
             },
-            origin: served.describe_origin(),
+            origin: served.describe_rules(operation, intent),
             evidence: evidence(args, served, choice),
         })
     }

@@ -1,5 +1,7 @@
 //! `bulkmem info`.
 
+use std::path::Path;
+
 use bulkmem::machine::{Features, Machine};
 use bulkmem::method;
 use bulkmem::policy::{Basis, Choice, Origin, Policy};
@@ -43,6 +45,8 @@ struct Info<'s> {
     machine: &'static Machine,
     instructions: Vec<InstructionSet>,
     policy: &'s Origin,
+    #[serde(skip)]
+    evidence: Option<&'s Path>,
     rules: Vec<InForce>,
     counters: Counters,
 }
@@ -85,6 +89,7 @@ impl Info<'_> {
             machine: served.machine,
             instructions: Features::all().iter().map(instruction_set).collect(),
             policy: served.policy.origin(),
+            evidence: served.profile.as_ref().map(|(path, _)| path.as_path()),
             rules: rules(&served.policy),
             counters: Counters { available: reason.is_none(), reason },
         }
@@ -165,8 +170,9 @@ impl Info<'_> {
         match &self.policy.basis {
             Basis::Profile { path, provenance } => {
                 let path = path.as_ref().map_or("memory".to_owned(), |path| path.display().to_string());
-                rows.push(("profile", path));
-                rows.extend(provenance::rows(provenance));
+                rows.push(("policy file", path));
+                rows.extend(self.evidence.map(|path| ("evidence", path.display().to_string())));
+                rows.extend(provenance.iter().flat_map(|it| provenance::rows(it)));
             }
             Basis::Defaults { microarchitecture, why, source } => {
                 rows.push(("profile", "none: `bulkmem calibrate` makes one".to_owned()));

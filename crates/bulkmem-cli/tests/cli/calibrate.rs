@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::Profile;
+use bulkmem::policy::{Policy, Profile};
 use predicates::prelude::*;
 use predicates::str::contains;
 
@@ -22,6 +22,9 @@ const LONG: [&str; 7] = ["calibrate", "--op", "clear,copy", "--max-size", "1M", 
 fn load(path: &Path) -> Profile {
     let profile = Profile::load(path).expect("a profile");
     profile.check(Machine::current()).expect("one of this machine");
+    let policy = fs::read(path.with_extension("policy")).expect("a policy file next to it");
+    Policy::from_file_bytes(&policy, Machine::current()).expect("a policy of this machine");
+    assert_eq!(policy, profile.policy_text().as_bytes());
     profile
 }
 
@@ -72,7 +75,7 @@ fn it_writes_where_it_is_told_to() {
     let home = Home::new();
     home.bulkmem().args(SHORT).args(["--output", "new/folder/p.json"]).assert().success();
     load(&home.path().join("new/folder/p.json"));
-    home.bulkmem().args(SHORT).env("BULKMEM_PROFILE", home.path().join("named.json")).assert().success();
+    home.bulkmem().args(SHORT).env("BULKMEM_PROFILE", home.path().join("named.policy")).assert().success();
     load(&home.path().join("named.json"));
     assert!(!home.profile().exists());
 }

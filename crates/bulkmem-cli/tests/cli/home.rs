@@ -29,16 +29,27 @@ impl Home {
         self.path().join("config/bulkmem/profile.json")
     }
 
-    /// Writes a text where the user's profile is.
-    pub(crate) fn write_profile(&self, text: &str) {
-        std::fs::create_dir_all(self.profile().parent().expect("it has a folder")).unwrap();
-        std::fs::write(self.profile(), text).unwrap();
+    /// Where the user's policy file is.
+    pub(crate) fn policy(&self) -> PathBuf {
+        self.profile().with_extension("policy")
+    }
+
+    /// Writes a text where the user's policy file is.
+    pub(crate) fn write_policy(&self, text: &str) {
+        std::fs::create_dir_all(self.policy().parent().expect("it has a folder")).unwrap();
+        std::fs::write(self.policy(), text).unwrap();
+    }
+
+    /// Writes a profile, and the policy file that belongs to it.
+    pub(crate) fn write_profile(&self, profile: &Profile) {
+        self.write_policy(&profile.policy_text());
+        std::fs::write(self.profile(), serde_json::to_string(profile).unwrap()).unwrap();
     }
 
     /// A home with a profile of this machine.
     pub(crate) fn with_profile() -> Home {
         let home = Home::new();
-        home.write_profile(&serde_json::to_string(&profile()).unwrap());
+        home.write_profile(&profile());
         home
     }
 

@@ -41,7 +41,7 @@ fn an_incomplete_profile_is_said_to_be_one() {
     let home = Home::new();
     let mut profile = profile();
     profile.provenance.complete = false;
-    home.write_profile(&serde_json::to_string(&profile).unwrap());
+    home.write_profile(&profile);
     home.bulkmem().arg("info").assert().success().stdout(contains("no: calibration was interrupted"));
 }
 
@@ -52,34 +52,35 @@ fn what_is_forced_is_shown() {
     assert.stdout(contains("forced").and(contains("clear: portable")));
 }
 
-/// Profiles that cannot be used, and why.
+/// Policy files that cannot be used, and why.
 fn useless() -> Vec<(String, &'static str)> {
-    let json = |change: fn(&mut bulkmem::policy::Profile)| {
+    let text = |change: fn(&mut bulkmem::policy::Profile)| {
         let mut profile = profile();
         change(&mut profile);
-        serde_json::to_string(&profile).unwrap()
+        profile.policy_text()
     };
     vec![
-        (String::new(), "damaged"),
-        ("{\"format\":".to_owned(), "damaged"),
-        (json(|it| it.format = "other".into()), "format is `other`"),
-        (json(|it| it.version += 1), "update bulkmem"),
-        (json(|it| it.provenance.cpu.family += 1), "measured on"),
-        (json(|it| it.rules[1].method = "nosuch".into()), "nosuch"),
-        (json(|it| it.rules[1].parameters.streams = 3), "rule 2"),
-        (json(|it| it.rules.reverse()), "rule"),
+        (String::new(), "not a regular file with content"),
+        ("\n".to_owned(), "not a policy file"),
+        ("bulkmem-pol".to_owned(), "incomplete"),
+        (serde_json::to_string_pretty(&profile()).unwrap(), "it is evidence"),
+        (profile().policy_text().replace("policy 1", "policy 9"), "it has version 9"),
+        (text(|it| it.provenance.cpu.family += 1), "another processor model"),
+        (text(|it| it.rules[1].method = "nosuch".into()), "line 5 names a method that is unknown"),
+        (text(|it| it.rules[1].parameters.streams = 3), "line 5 names a method"),
+        (text(|it| it.rules.reverse()), "line 4 is out of order"),
     ]
 }
 
 #[test]
-fn a_profile_that_cannot_be_used_is_refused_with_the_reason_and_the_defaults_serve() {
+fn a_policy_file_that_cannot_be_used_is_refused_with_the_reason_and_the_defaults_are_used() {
     for (text, reason) in useless() {
         let home = Home::new();
-        home.write_profile(&text);
+        home.write_policy(&text);
         let assert = home.bulkmem().arg("info").assert().success();
-        assert
-            .stdout(contains("refused").and(contains("defaults for").or(contains("/etc/bulkmem"))))
-            .stderr(contains("warning: ").and(contains("profile.json is not used: ")).and(contains(reason)));
+        assert.stdout(contains("refused").and(contains("defaults for").or(contains("/etc/bulkmem")))).stderr(
+            contains("warning: ").and(contains("profile.policy is not used: ")).and(contains(reason)),
+        );
         let info = home.json(&["info", "--json"]);
         let refused = &info["policy"]["refused"][0];
         assert_eq!(keys(refused), ["path", "reason"]);
@@ -91,13 +92,43 @@ fn a_profile_that_cannot_be_used_is_refused_with_the_reason_and_the_defaults_ser
 }
 
 #[test]
+fn evidence_that_does_not_belong_to_the_policy_is_not_used() {
+    let other = |home: &Home, expected: &str| {
+        let assert = home.bulkmem().arg("info").assert().success();
+        assert
+            .stdout(contains("profile.policy").and(contains("0123456789abcdef").not()))
+            .stderr(contains("profile.json is not used: ").and(contains(expected)));
+    };
+    let home = Home::with_profile();
+    let mut changed = profile();
+    changed.rules[1].from += 1;
+    home.write_policy(&changed.policy_text());
+    other(&home, "another calibration");
+    std::fs::write(home.profile(), "{").unwrap();
+    other(&home, "damaged");
+    std::fs::remove_file(home.profile()).unwrap();
+    other(&home, "no such file");
+}
+
+/// As before there were policy files.
+#[test]
+fn evidence_without_a_policy_file_is_reported() {
+    let home = Home::with_profile();
+    std::fs::remove_file(home.policy()).unwrap();
+    let assert = home.bulkmem().arg("info").assert().success();
+    assert
+        .stdout(contains("defaults for").or(contains("/etc/bulkmem")))
+        .stderr(contains("profile.json is not used: programs load").and(contains("run `bulkmem calibrate`")));
+}
+
+#[test]
 fn the_same_by_variable() {
     for (text, reason) in useless() {
         let home = Home::new();
-        let path = home.path().join("named.json");
+        let path = home.path().join("named.policy");
         std::fs::write(&path, text).unwrap();
         let assert = home.bulkmem().arg("info").env("BULKMEM_PROFILE", &path).assert().success();
-        assert.stdout(contains("defaults for")).stderr(contains("named.json").and(contains(reason)));
+        assert.stdout(contains("defaults for")).stderr(contains("named.policy").and(contains(reason)));
     }
     let home = Home::new();
     let assert = home.bulkmem().arg("info").env("BULKMEM_PROFILE", "nowhere.json").assert().success();

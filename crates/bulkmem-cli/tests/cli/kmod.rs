@@ -76,7 +76,7 @@ fn measured() -> Profile {
 
 fn home_with(profile: &Profile) -> Home {
     let home = Home::new();
-    home.write_profile(&serde_json::to_string(profile).unwrap());
+    home.write_profile(profile);
     home
 }
 

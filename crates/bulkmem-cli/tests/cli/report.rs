@@ -32,7 +32,7 @@ fn page(home: &Home, files: &[&str]) -> String {
 #[test]
 fn without_a_profile_it_says_what_to_do() {
     let home = Home::new();
-    if std::path::Path::new("/etc/bulkmem/profile.json").exists() {
+    if std::path::Path::new("/etc/bulkmem/profile.policy").exists() {
         println!("skipped: report without a profile: this machine has a system-wide one");
         return;
     }

@@ -1,9 +1,13 @@
-//! How large the caches are that one thread sees: from the kernel's files, where those are silent from CPUID.
+//! Sizes of the caches that one thread sees: from CPUID, and from the kernel's files where CPUID tells nothing.
 
-use std::fs;
-use std::path::Path;
+use std::ffi::CStr;
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::fs::{Mode, OFlags, openat};
 use serde::Serialize;
+
+use crate::text::Text;
 
 /// Sizes of the data and unified caches that one thread sees, bytes; 0 where unknown.
 ///
@@ -52,12 +56,20 @@ impl Caches {
         [self.l1d, self.l2, self.l3]
     }
 
-    /// Those of one processor, from the kernel's files below `root`; a level that these do not tell from CPUID.
-    pub(super) fn read(root: &Path, processor: usize) -> Caches {
-        let mut levels = from_kernel(root, processor).levels();
-        for (level, size) in levels.iter_mut().zip(from_cpuid().levels()) {
-            if *level == 0 {
-                *level = size;
+    /// Reads the sizes from CPUID, and those that it does not tell from the kernel's files for one processor. Does not
+    /// allocate.
+    pub(super) fn of_this(processor: usize) -> Caches {
+        #[cfg(target_arch = "x86_64")]
+        let mut levels = super::cpu::caches().levels();
+        #[cfg(not(target_arch = "x86_64"))]
+        let mut levels = [0; 3];
+        if levels.contains(&0)
+            && let Ok(root) = rustix::fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        {
+            for (level, size) in levels.iter_mut().zip(from_kernel(root.as_fd(), processor).levels()) {
+                if *level == 0 {
+                    *level = size;
+                }
             }
         }
         Caches::from(levels)
@@ -71,19 +83,38 @@ impl From<[u64; 3]> for Caches {
     }
 }
 
-/// From `/sys/devices/system/cpu/cpuN/cache` below `root`.
-fn from_kernel(root: &Path, processor: usize) -> Caches {
+/// Reads `sys/devices/system/cpu/cpuN/cache` below `root`.
+fn from_kernel(root: BorrowedFd, processor: usize) -> Caches {
     let mut levels = [0; 3];
-    let folder = root.join(format!("sys/devices/system/cpu/cpu{processor}/cache"));
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
-        let holds_data = matches!(read("type").trim(), "Data" | "Unified");
-        let level = read("level").trim().parse::<usize>().unwrap_or_default();
+    for index in 0..16 {
+        let mut buffer = [0; 32];
+        let Some(level) = read(root, processor, index, "level", &mut buffer) else { break };
+        let level = level.parse::<usize>().unwrap_or_default();
+        let mut buffer = [0; 32];
+        let kind = read(root, processor, index, "type", &mut buffer);
+        let holds_data = matches!(kind, Some("Data" | "Unified"));
         if let (true, Some(slot)) = (holds_data, level.checked_sub(1).and_then(|at| levels.get_mut(at))) {
-            *slot = (*slot).max(size(&read("size")));
+            let mut buffer = [0; 32];
+            *slot = (*slot).max(size(read(root, processor, index, "size", &mut buffer).unwrap_or_default()));
         }
     }
     Caches::from(levels)
+}
+
+/// The trimmed text of one file about a cache; `None` if it cannot be read.
+fn read<'b>(
+    root: BorrowedFd,
+    processor: usize,
+    index: usize,
+    name: &str,
+    buffer: &'b mut [u8; 32],
+) -> Option<&'b str> {
+    let mut path = Text::<96>::new();
+    write!(path, "sys/devices/system/cpu/cpu{processor}/cache/index{index}/{name}\0").ok()?;
+    let path = CStr::from_bytes_with_nul(path.as_bytes()).ok()?;
+    let file = openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let length = rustix::io::read(&file, &mut buffer[..]).ok()?;
+    Some(std::str::from_utf8(&buffer[..length]).ok()?.trim())
 }
 
 /// Bytes from a text such as `32K`; 0 where it is none, or more than 64 bits hold.
@@ -100,37 +131,19 @@ fn size(text: &str) -> u64 {
     digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).unwrap_or_default()
 }
 
-#[cfg(target_arch = "x86_64")]
-fn from_cpuid() -> Caches {
-    use raw_cpuid::CacheType;
-
-    let mut levels = [0; 3];
-    for cache in raw_cpuid::CpuId::new().get_cache_parameters().into_iter().flatten() {
-        let holds_data = matches!(cache.cache_type(), CacheType::Data | CacheType::Unified);
-        let level = usize::from(cache.level());
-        if let (true, Some(slot)) = (holds_data, level.checked_sub(1).and_then(|at| levels.get_mut(at))) {
-            let parts = [
-                cache.associativity(),
-                cache.physical_line_partitions(),
-                cache.coherency_line_size(),
-                cache.sets(),
-            ];
-            *slot = parts.into_iter().try_fold(1u64, |size, part| size.checked_mul(part as u64)).unwrap_or(0);
-        }
-    }
-    Caches::from(levels)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn from_cpuid() -> Caches {
-    Caches::default()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+    use std::path::Path;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    fn from_kernel(root: &Path, processor: usize) -> Caches {
+        super::from_kernel(File::open(root).unwrap().as_fd(), processor)
+    }
 
     fn tree(caches: &[(&str, &str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
@@ -177,16 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn a_level_without_a_file_comes_from_the_processor() {
-        let root = tree(&[("3", "Unified", "7M")]);
-        let found = Caches::read(root.path(), 3);
-        assert_eq!(found.l3, 7 * MIB);
-        assert_eq!((found.l1d, found.l2), (from_cpuid().l1d, from_cpuid().l2));
-    }
-
-    #[test]
+    #[cfg(target_arch = "x86_64")]
     fn both_ways_tell_the_same_first_level_here() {
-        let (kernel, cpuid) = (from_kernel(Path::new("/"), 0), from_cpuid());
+        let (kernel, cpuid) = (from_kernel(Path::new("/"), 0), crate::machine::cpu::caches());
         if kernel.l1d == 0 || cpuid.l1d == 0 {
             println!("skipped: comparing cache sizes: one of {kernel:?} and {cpuid:?} is silent here");
             return;

@@ -1,7 +1,7 @@
 //! The instructions that this processor has and this operating system lets us use.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use serde::{Serialize, Serializer};
 
@@ -53,55 +53,40 @@ impl Serialize for Features {
     }
 }
 
-/// What this machine can run, found once.
+/// Set in [`FOUND`] once the rest of it is valid. No feature uses this bit.
+const KNOWN: u32 = 1 << 31;
+
+/// The features that were found, and [`KNOWN`]. Every thread finds the same, so no thread waits for another.
+static FOUND: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the instructions that this machine can run. Never blocks or allocates; the result is kept.
+#[inline]
 pub fn features() -> Features {
-    *FEATURES.get_or_init(detect)
+    match FOUND.load(Relaxed) {
+        0 => detect(),
+        found => Features::from_bits_truncate(found),
+    }
 }
 
-static FEATURES: OnceLock<Features> = OnceLock::new();
-
-/// What is known of this machine without looking: all of [`features`] once anybody asked for it, the architecture's
-/// baseline before. For kernels, which may not call out.
+/// The features that [`features`] has found, or the architecture's baseline before that. For kernels, which may not
+/// execute CPUID.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub(crate) fn features_known_so_far() -> Features {
-    FEATURES.get().copied().unwrap_or(Features::SSE2)
+    Features::from_bits_truncate(FOUND.load(Relaxed)) | Features::SSE2
 }
 
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-fn detect() -> Features {
-    Features::empty()
+/// Keeps what was found.
+pub(super) fn remember(features: Features) {
+    FOUND.store(features.bits() | KNOWN, Relaxed);
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cold]
 fn detect() -> Features {
-    let cpuid = raw_cpuid::CpuId::new();
-    let mut features = Features::SSE2;
-    if let Some(leaf) = cpuid.get_feature_info() {
-        features.set(Features::SSE4_1, leaf.has_sse41());
-    }
-    // The standard library asks XGETBV as well as CPUID for these three.
-    features.set(Features::AVX, std::arch::is_x86_feature_detected!("avx"));
-    features.set(Features::AVX2, std::arch::is_x86_feature_detected!("avx2"));
-    // Code for AVX-512F may use these too: the compiler takes them as part of it.
-    let implied = features.contains(Features::AVX2)
-        && std::arch::is_x86_feature_detected!("fma")
-        && std::arch::is_x86_feature_detected!("f16c");
-    features.set(Features::AVX512F, implied && std::arch::is_x86_feature_detected!("avx512f"));
-    if let Some(leaf) = cpuid.get_extended_feature_info() {
-        features.set(Features::CLFLUSHOPT, leaf.has_clflushopt());
-        features.set(Features::CLWB, leaf.has_clwb());
-        features.set(Features::ERMS, leaf.has_rep_movsb_stosb());
-        // raw-cpuid has no names for these two yet.
-        let leaf = std::arch::x86_64::__cpuid_count(7, 0);
-        features.set(Features::MOVDIR64B, leaf.ecx & (1 << 28) != 0);
-        features.set(Features::FSRM, leaf.edx & (1 << 4) != 0);
-    }
-    if let Some(leaf) = cpuid.get_processor_capacity_feature_info() {
-        features.set(Features::CLZERO, leaf.has_cl_zero());
-    }
-    if let Some(leaf) = cpuid.get_extended_processor_and_feature_identifiers() {
-        features.set(Features::PREFETCHW, leaf.has_prefetchw());
-    }
-    features
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let found = super::cpu::Cpu::read().features;
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    let found = Features::empty();
+    remember(found);
+    found
 }

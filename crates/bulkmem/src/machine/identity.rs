@@ -22,8 +22,12 @@ pub struct CpuIdentity {
 impl CpuIdentity {
     /// Whether both are the same model and stepping; the brand string does not count.
     pub fn same_model(&self, other: &CpuIdentity) -> bool {
-        let key = |cpu: &CpuIdentity| (cpu.family, cpu.model, cpu.stepping);
-        self.vendor == other.vendor && key(self) == key(other)
+        self.as_key() == other.as_key()
+    }
+
+    /// The part that is compared.
+    pub(crate) fn as_key(&self) -> CpuKey<'_> {
+        CpuKey { vendor: &self.vendor, family: self.family, model: self.model, stepping: self.stepping }
     }
 
     /// Vendor, family, model and stepping in one word: `GenuineIntel 6:85:7`.
@@ -32,19 +36,26 @@ impl CpuIdentity {
     }
 }
 
+/// The part of a [`CpuIdentity`] that is compared, without the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuKey<'v> {
+    pub(crate) vendor: &'v str,
+    pub(crate) family: u32,
+    pub(crate) model: u32,
+    pub(crate) stepping: u32,
+}
+
 #[cfg(target_arch = "x86_64")]
 pub(super) fn identify() -> CpuIdentity {
-    let cpuid = raw_cpuid::CpuId::new();
-    let version = cpuid.get_feature_info();
-    let number = |pick: fn(&raw_cpuid::FeatureInfo) -> u8| version.as_ref().map_or(0, pick).into();
+    let cpu = super::cpu::Cpu::read();
+    let CpuKey { vendor, family, model, stepping } = cpu.key();
+    let brand = raw_cpuid::CpuId::new().get_processor_brand_string();
     CpuIdentity {
-        vendor: cpuid.get_vendor_info().map_or_else(String::new, |vendor| vendor.as_str().to_owned()),
-        family: number(raw_cpuid::FeatureInfo::family_id),
-        model: number(raw_cpuid::FeatureInfo::model_id),
-        stepping: number(raw_cpuid::FeatureInfo::stepping_id),
-        name: cpuid
-            .get_processor_brand_string()
-            .map_or_else(String::new, |brand| brand.as_str().trim().to_owned()),
+        vendor: vendor.to_owned(),
+        family,
+        model,
+        stepping,
+        name: brand.map_or_else(String::new, |brand| brand.as_str().trim().to_owned()),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What this machine has: instructions, caches, processors, page sizes.
 
 mod caches;
+#[cfg(target_arch = "x86_64")]
+mod cpu;
 mod features;
 mod identity;
 mod kernel;
@@ -15,6 +17,7 @@ pub use caches::Caches;
 pub(crate) use features::features_known_so_far;
 pub use features::{Features, features};
 pub use identity::CpuIdentity;
+pub(crate) use identity::CpuKey;
 
 /// What this machine has. What could not be found out is 0, empty or `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,7 +62,7 @@ impl Machine {
             cpu: identity::identify(),
             microcode: kernel::microcode(root),
             features: features(),
-            caches: Caches::read(root, first),
+            caches: Caches::of_this(first),
             processors,
             nodes: kernel::nodes(root),
             memory: kernel::memory(root),
@@ -69,6 +72,38 @@ impl Machine {
             transparent_huge_pages: kernel::transparent_huge_pages(root),
             hypervisor: identity::hypervisor().or_else(|| kernel::hypervisor(root)),
         }
+    }
+}
+
+/// What a policy has to know of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'m> {
+    pub(crate) cpu: CpuKey<'m>,
+    pub(crate) features: Features,
+    /// How many processors the process may run on.
+    pub(crate) processors: usize,
+}
+
+impl Machine {
+    pub(crate) fn target(&self) -> Target<'_> {
+        Target { cpu: self.cpu.as_key(), features: self.features, processors: self.processors }
+    }
+}
+
+/// Calls `f` with what a policy has to know of this machine, and a function that finds its caches. Does not allocate.
+pub(crate) fn with_this<R>(f: impl FnOnce(Target, &dyn Fn() -> Caches) -> R) -> R {
+    let (processors, first) = kernel::processors();
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let cpu = cpu::Cpu::read();
+        features::remember(cpu.features);
+        let target = Target { cpu: cpu.key(), features: cpu.features, processors };
+        f(target, &|| Caches::of_this(first))
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    {
+        let cpu = CpuKey { vendor: std::env::consts::ARCH, family: 0, model: 0, stepping: 0 };
+        f(Target { cpu, features: features(), processors }, &|| Caches::of_this(first))
     }
 }
 

@@ -1,7 +1,7 @@
-//! The C library's memset and memcpy. An empty assembly block behind each call keeps the compiler, which knows
-//! both functions, from leaving the call out.
+//! The C library's memset and memcpy.
 
 use super::{Code, CopyFn, Effect, Entry, FillFn, Method, Ordering, Parameters};
+use crate::c_functions;
 use crate::machine::Features;
 
 pub(super) static METHOD: Method = Method {
@@ -20,21 +20,13 @@ const COPY: Entry<CopyFn> = Entry { unfenced: copy, fenced: copy, knobs: &[] };
 /// # Safety
 /// See [`FillFn`].
 unsafe fn fill(dst: *mut u8, len: usize, byte: u8, _: &Parameters) {
-    // SAFETY: the caller vouches that dst..dst+len is valid for writes.
-    unsafe {
-        libc::memset(dst.cast(), byte.into(), len);
-    }
-    // SAFETY: an empty assembly block: it only tells the compiler that the memory may be looked at here.
-    unsafe { std::arch::asm!("/* {0} */", in(reg) dst, options(nostack, preserves_flags)) }
+    // SAFETY: passed on from the caller.
+    unsafe { c_functions::fill(dst, byte, len) }
 }
 
 /// # Safety
 /// See [`CopyFn`].
 unsafe fn copy(dst: *mut u8, src: *const u8, len: usize, _: &Parameters) {
-    // SAFETY: the caller vouches for both ranges, and that they do not overlap.
-    unsafe {
-        libc::memcpy(dst.cast(), src.cast(), len);
-    }
-    // SAFETY: as in `fill`.
-    unsafe { std::arch::asm!("/* {0} */", in(reg) dst, options(nostack, preserves_flags)) }
+    // SAFETY: passed on from the caller.
+    unsafe { c_functions::copy(dst, src, len) }
 }

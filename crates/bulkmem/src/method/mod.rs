@@ -7,7 +7,7 @@
 #[cfg(not(miri))]
 mod c_library;
 mod parameters;
-mod portable;
+pub(crate) mod portable;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;
 
@@ -175,6 +175,14 @@ pub fn c_library() -> &'static Method {
     #[cfg(miri)]
     &portable::METHOD
 }
+
+/// By operation, the method for calls that arrive before a policy is loaded: it calls no function, needs nothing but the
+/// architecture's baseline, and takes parameters that are all 0.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) use x86_64::BUILT_IN;
+/// As on x86-64.
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+pub(crate) static BUILT_IN: [&Method; Operation::ALL.len()] = [&portable::METHOD; Operation::ALL.len()];
 
 /// Waits until every earlier store and write-back of this thread is visible to others (and, for
 /// write-backs and non-temporal stores to persistent memory, durable).

@@ -1,5 +1,7 @@
 //! What can be tuned in a method: values, and the ranges that calibration searches.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The values of every knob; one that a method does not have stays 0.
@@ -25,6 +27,18 @@ pub struct Parameters {
     pub block: u32,
 }
 
+impl fmt::Display for Parameters {
+    /// `[knob=value,knob=value]`; parameters that are 0 are left out, and nothing remains if all are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set = Parameters::NAMES.iter().filter_map(|name| {
+            let value = self.get(name).filter(|&value| value != 0)?;
+            Some(format!("{name}={value}"))
+        });
+        let set: Vec<String> = set.collect();
+        if set.is_empty() { Ok(()) } else { write!(f, "[{}]", set.join(",")) }
+    }
+}
+
 fn is_zero(value: &u32) -> bool {
     *value == 0
 }
@@ -45,6 +59,10 @@ pub struct Knob {
 }
 
 impl Parameters {
+    /// All 0.
+    pub(crate) const NONE: Parameters =
+        Parameters { read_distance: 0, read_hint: 0, write_distance: 0, streams: 0, block: 0 };
+
     /// The names of all knobs.
     pub const NAMES: [&'static str; 5] = ["read_distance", "read_hint", "write_distance", "streams", "block"];
 

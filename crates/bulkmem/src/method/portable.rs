@@ -26,6 +26,22 @@ fn head(dst: *mut u8, len: usize) -> usize {
 /// # Safety
 /// See [`FillFn`].
 unsafe fn fill(dst: *mut u8, len: usize, byte: u8, _: &Parameters) {
+    // SAFETY: passed on from the caller.
+    unsafe { fill_bytes(dst, len, byte) }
+}
+
+/// # Safety
+/// See [`CopyFn`].
+unsafe fn copy(dst: *mut u8, src: *const u8, len: usize, _: &Parameters) {
+    // SAFETY: passed on from the caller.
+    unsafe { copy_bytes(dst, src, len) }
+}
+
+/// Fills with words.
+///
+/// # Safety
+/// `dst..dst+len` is valid for writes.
+pub(crate) unsafe fn fill_bytes(dst: *mut u8, len: usize, byte: u8) {
     let word = usize::from_ne_bytes([byte; WORD]);
     let head = head(dst, len);
     let body = (len - head) / WORD * WORD;
@@ -40,9 +56,11 @@ unsafe fn fill(dst: *mut u8, len: usize, byte: u8, _: &Parameters) {
     }
 }
 
+/// Copies by words if both ranges are aligned alike.
+///
 /// # Safety
-/// See [`CopyFn`].
-unsafe fn copy(dst: *mut u8, src: *const u8, len: usize, _: &Parameters) {
+/// `src..src+len` is valid for reads and `dst..dst+len` for writes, and they do not overlap.
+pub(crate) unsafe fn copy_bytes(dst: *mut u8, src: *const u8, len: usize) {
     let head = head(dst, len);
     let body = (len - head) / WORD * WORD;
     // SAFETY: every address is within the two ranges, which the caller vouches for; words are stored to aligned

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::PolicyError;
 use crate::machine::Features;
-use crate::method::{self, Method, Parameters};
+use crate::method::{self, Knob, Method, Parameters};
 use crate::operation::Operation;
 
 /// What the policy answers: a method and its parameters, ready to call.
@@ -31,45 +31,60 @@ impl Choice {
     /// Where the text is none, the method is unknown, cannot do the operation or needs instructions that are not
     /// among `features`, or where it has no such knob or the value is out of its range.
     pub fn parse(text: &str, operation: Operation, features: Features) -> Result<Choice, PolicyError> {
-        let grammar = || PolicyError::Grammar { given: text.to_owned() };
+        Choice::parse_borrowed(text, operation, features).map_err(PolicyError::from)
+    }
+
+    /// As [`Choice::parse`], without the heap.
+    pub(super) fn parse_borrowed(
+        text: &str,
+        operation: Operation,
+        features: Features,
+    ) -> Result<Choice, ChoiceError<'_>> {
+        let grammar = ChoiceError::Grammar { given: text };
         let (name, knobs) = match text.trim().split_once('[') {
-            Some((name, rest)) => (name.trim(), rest.strip_suffix(']').ok_or_else(grammar)?.trim()),
+            Some((name, rest)) => (name.trim(), rest.strip_suffix(']').ok_or(grammar)?.trim()),
             None => (text.trim(), ""),
         };
         if name.is_empty() {
-            return Err(grammar());
+            return Err(grammar);
         }
         let mut choice = Choice::of(find(name, operation, features)?, operation);
         for setting in knobs.split(',').filter(|_| !knobs.is_empty()) {
-            let (knob, value) = setting.split_once('=').ok_or_else(grammar)?;
+            let (knob, value) = setting.split_once('=').ok_or(grammar)?;
             choice.set(operation, knob.trim(), value.trim())?;
         }
         Ok(choice)
     }
 
-    fn set(&mut self, operation: Operation, name: &str, value: &str) -> Result<(), PolicyError> {
-        let method = self.method.name;
-        let knobs = self.method.knobs(operation).unwrap_or_default();
+    fn set<'t>(
+        &mut self,
+        operation: Operation,
+        name: &'t str,
+        value: &'t str,
+    ) -> Result<(), ChoiceError<'t>> {
+        let method = self.method;
+        let knobs = method.knobs(operation).unwrap_or_default();
         let Some(knob) = knobs.iter().find(|knob| knob.name == name) else {
-            let known = listed(knobs.iter().map(|knob| knob.name));
-            return Err(PolicyError::UnknownKnob { method, operation, knob: name.to_owned(), known });
+            return Err(ChoiceError::UnknownKnob { method, operation, knob: name });
         };
-        let accepted = value.parse().is_ok_and(|number: u32| {
-            (knob.range.0..=knob.range.1).contains(&number) && number.is_multiple_of(knob.step.max(1))
+        let number = value.parse().ok().filter(|number: &u32| {
+            (knob.range.0..=knob.range.1).contains(number) && number.is_multiple_of(knob.step.max(1))
         });
-        if !accepted {
-            return Err(PolicyError::OutOfRange {
-                method,
-                knob: knob.name,
-                value: value.to_owned(),
-                least: knob.range.0,
-                most: knob.range.1,
-                step: knob.step.max(1),
-            });
-        }
-        self.parameters.set(knob.name, value.parse().unwrap_or_default());
+        let Some(number) = number else { return Err(ChoiceError::OutOfRange { method, knob, value }) };
+        self.parameters.set(knob.name, number);
         Ok(())
     }
+}
+
+/// Why a text names no choice that can be used. Borrows from the text, so that it needs no heap.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ChoiceError<'t> {
+    Grammar { given: &'t str },
+    UnknownMethod { given: &'t str, operation: Operation },
+    CannotDo { method: &'static Method, operation: Operation },
+    Unavailable { method: &'static Method, missing: Features },
+    UnknownKnob { method: &'static Method, operation: Operation, knob: &'t str },
+    OutOfRange { method: &'static Method, knob: &'static Knob, value: &'t str },
 }
 
 /// The method of that name, if it does the operation with these instructions.
@@ -77,22 +92,77 @@ pub(super) fn find(
     name: &str,
     operation: Operation,
     features: Features,
-) -> Result<&'static Method, PolicyError> {
-    let Some(found) = method::by_name(name) else {
-        let able = method::all().filter(|method| method.does(operation));
-        let known = listed(able.map(|method| method.name));
-        return Err(PolicyError::UnknownMethod { given: name.to_owned(), operation, known });
-    };
-    if !found.does(operation) {
-        let able = Operation::ALL.into_iter().filter(|&other| found.does(other));
-        let able = listed(able.map(Operation::name));
-        return Err(PolicyError::CannotDo { method: found.name, operation, able });
+) -> Result<&'static Method, ChoiceError<'_>> {
+    let method = method::by_name(name).ok_or(ChoiceError::UnknownMethod { given: name, operation })?;
+    if !method.does(operation) {
+        return Err(ChoiceError::CannotDo { method, operation });
     }
-    let missing = found.requires.difference(features);
+    let missing = method.requires.difference(features);
     if !missing.is_empty() {
-        return Err(PolicyError::Unavailable { method: found.name, missing });
+        return Err(ChoiceError::Unavailable { method, missing });
     }
-    Ok(found)
+    Ok(method)
+}
+
+impl From<ChoiceError<'_>> for PolicyError {
+    fn from(error: ChoiceError) -> PolicyError {
+        match error {
+            ChoiceError::Grammar { given } => PolicyError::Grammar { given: printable(given) },
+            ChoiceError::UnknownMethod { given, operation } => {
+                let able = method::all().filter(|method| method.does(operation));
+                let known = listed(able.map(|method| method.name));
+                PolicyError::UnknownMethod { given: printable(given), operation, known }
+            }
+            ChoiceError::CannotDo { method, operation } => {
+                let able = Operation::ALL.into_iter().filter(|&other| method.does(other));
+                PolicyError::CannotDo {
+                    method: method.name,
+                    operation,
+                    able: listed(able.map(Operation::name)),
+                }
+            }
+            ChoiceError::Unavailable { method, missing } => {
+                PolicyError::Unavailable { method: method.name, missing }
+            }
+            ChoiceError::UnknownKnob { method, operation, knob } => {
+                let known = method.knobs(operation).unwrap_or_default().iter().map(|knob| knob.name);
+                PolicyError::UnknownKnob {
+                    method: method.name,
+                    operation,
+                    knob: printable(knob),
+                    known: listed(known),
+                }
+            }
+            ChoiceError::OutOfRange { method, knob, value } => PolicyError::OutOfRange {
+                method: method.name,
+                knob: knob.name,
+                value: printable(value),
+                least: knob.range.0,
+                most: knob.range.1,
+                step: knob.step.max(1),
+            },
+        }
+    }
+}
+
+/// A given text with its control characters escaped: the message may go to a terminal or a log.
+pub(super) fn printable(given: &str) -> String {
+    given.escape_debug().to_string()
+}
+
+/// By operation, the choice for calls that arrive before a policy is loaded.
+static BUILT_IN: [Choice; Operation::ALL.len()] = {
+    const fn choice(method: &'static Method) -> Choice {
+        Choice { method, parameters: Parameters::NONE }
+    }
+    let [clear, fill, copy, persist, flush] = method::BUILT_IN;
+    [choice(clear), choice(fill), choice(copy), choice(persist), choice(flush)]
+};
+
+/// The choice for a call that arrives before a policy is loaded.
+#[inline]
+pub(crate) fn built_in(operation: Operation) -> &'static Choice {
+    &BUILT_IN[operation as usize]
 }
 
 /// Names with commas between; `none` where there are none.
@@ -104,15 +174,7 @@ fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
 impl fmt::Display for Choice {
     /// As [`Choice::parse`] reads it; parameters that are 0 are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let set = Parameters::NAMES.iter().filter_map(|name| {
-            let value = self.parameters.get(name).filter(|&value| value != 0)?;
-            Some(format!("{name}={value}"))
-        });
-        let set: Vec<String> = set.collect();
-        if set.is_empty() {
-            return f.pad(self.method.name);
-        }
-        f.pad(&format!("{}[{}]", self.method.name, set.join(",")))
+        f.pad(&format!("{}{}", self.method.name, self.parameters))
     }
 }
 
@@ -123,5 +185,26 @@ impl Serialize for Choice {
         fields.serialize_field("method", self.method.name)?;
         fields.serialize_field("parameters", &self.parameters)?;
         fields.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_choices_run_everywhere() {
+        for operation in Operation::ALL {
+            let choice = built_in(operation);
+            assert!(method::all().any(|method| method == choice.method), "{choice} is in the table");
+            assert_eq!(
+                choice.method.does(operation),
+                cfg!(target_arch = "x86_64") || operation < Operation::Persist
+            );
+            assert!(choice.parameters.fit(choice.method.knobs(operation).unwrap_or_default()), "{choice}");
+            let baseline = if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() };
+            assert!(baseline.contains(choice.method.requires), "{choice}");
+            assert_ne!(choice.method.name, "c_library");
+        }
     }
 }

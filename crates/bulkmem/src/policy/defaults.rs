@@ -1,9 +1,9 @@
 //! The answers without a profile: from instructions, caches and what is published of the microarchitecture.
 
 use super::known::{self, From, Microarchitecture, PAST_LAST_LEVEL, Step, Want, plain};
-use super::ladder::{Ladder, Rung};
-use super::{Basis, Choice, Origin, Policy};
-use crate::machine::{Caches, Machine};
+use super::rules::{RuleOrigin, Rules};
+use super::{Basis, Choice};
+use crate::machine::{Caches, CpuIdentity, Features, Target};
 use crate::method::{self, Effect};
 use crate::operation::{Intent, Operation};
 
@@ -48,8 +48,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(machine: &Machine, row: &Microarchitecture) -> Sizes {
-        let caches = machine.caches.sane_or(Caches { l3: row.last_level, ..Caches::FALLBACK });
+    fn of(caches: Caches, row: &Microarchitecture) -> Sizes {
+        let caches = caches.sane_or(Caches { l3: row.last_level, ..Caches::FALLBACK });
         Sizes { level2: caches.l2, last_level: caches.l3.max(caches.l2) }
     }
 
@@ -63,35 +63,41 @@ impl Sizes {
     }
 }
 
-/// See [`Policy::defaults`].
-pub(super) fn policy(machine: &Machine) -> Policy {
-    let row = known::of(&machine.cpu);
-    let sizes = Sizes::of(machine, row);
-    let build = Builder { machine, sizes };
-    let ladders =
-        Operation::ALL.map(|operation| Intent::ALL.map(|intent| build.ladder(row, operation, intent)));
-    let known = !std::ptr::eq(row, &known::UNKNOWN);
-    let microarchitecture =
-        if known { row.name.to_owned() } else { format!("{} ({})", row.name, machine.cpu.key()) };
-    let basis =
-        Basis::Defaults { microarchitecture, why: row.known.to_owned(), source: row.source.to_owned() };
-    Policy {
-        ladders,
-        threads: Default::default(),
-        features: machine.features,
-        origin: Origin { basis, forced: Vec::new(), refused: Vec::new() },
+/// Gives every operation and intent that has no rules the defaults. Does not allocate; calls `caches` if there is any.
+pub(super) fn complete(rules: &mut Rules, machine: Target, caches: impl FnOnce() -> Caches) {
+    let missing = |rules: &Rules, operation, intent| rules.thresholds(operation, intent).is_empty();
+    let all =
+        || Operation::ALL.into_iter().flat_map(|operation| Intent::ALL.map(|intent| (operation, intent)));
+    if !all().any(|(operation, intent)| missing(rules, operation, intent)) {
+        return;
+    }
+    let row = known::of(machine.cpu);
+    let mut build = Builder { features: machine.features, sizes: Sizes::of(caches(), row), rules };
+    for (operation, intent) in all() {
+        if missing(build.rules, operation, intent) {
+            build.table(row, operation, intent);
+        }
     }
 }
 
-struct Builder<'m> {
-    machine: &'m Machine,
+/// What the defaults rest on.
+pub(super) fn basis(cpu: &CpuIdentity) -> Basis {
+    let row = known::of(cpu.as_key());
+    let known = !std::ptr::eq(row, &known::UNKNOWN);
+    let microarchitecture = if known { row.name.to_owned() } else { format!("{} ({})", row.name, cpu.key()) };
+    Basis::Defaults { microarchitecture, why: row.known.to_owned(), source: row.source.to_owned() }
+}
+
+struct Builder<'r> {
+    features: Features,
     sizes: Sizes,
+    rules: &'r mut Rules,
 }
 
 impl Builder<'_> {
-    fn ladder(&self, row: &Microarchitecture, operation: Operation, intent: Intent) -> Ladder {
+    fn table(&mut self, row: &Microarchitecture, operation: Operation, intent: Intent) {
         match (operation, intent) {
-            (Operation::Clear | Operation::Fill, Intent::Stream) => self.climb(
+            (Operation::Clear | Operation::Fill, Intent::Stream) => self.build(
                 operation,
                 intent,
                 (C_LIBRARY, C_LIBRARY_REASON),
@@ -102,17 +108,17 @@ impl Builder<'_> {
                 }],
             ),
             (Operation::Clear | Operation::Fill, _) => {
-                self.climb(operation, intent, (C_LIBRARY, C_LIBRARY_REASON), row.clear)
+                self.build(operation, intent, (C_LIBRARY, C_LIBRARY_REASON), row.clear);
             }
             (Operation::Copy, _) => self.copy(row, intent),
             (Operation::Persist, _) => self.persist(row, intent),
-            (Operation::Flush, Intent::Stream) => self.climb(
+            (Operation::Flush, Intent::Stream) => self.build(
                 operation,
                 intent,
                 (FLUSH_AWAY, "CLFLUSHOPT writes back and leaves the cache to others"),
                 &[],
             ),
-            (Operation::Flush, _) => self.climb(
+            (Operation::Flush, _) => self.build(
                 operation,
                 intent,
                 (FLUSH, "CLWB writes back and may keep the line; CLFLUSH waits for each"),
@@ -121,7 +127,7 @@ impl Builder<'_> {
         }
     }
 
-    fn copy(&self, row: &Microarchitecture, intent: Intent) -> Ladder {
+    fn copy(&mut self, row: &Microarchitecture, intent: Intent) {
         let small = (C_LIBRARY, C_LIBRARY_REASON);
         let step = match intent {
             Intent::Throughput => Step {
@@ -139,10 +145,10 @@ impl Builder<'_> {
                 Step { from: From::Bytes(LEAST), methods: BYPASS_COPY, reason: "leaves the cache to others" }
             }
         };
-        self.climb(Operation::Copy, intent, small, &[step])
+        self.build(Operation::Copy, intent, small, &[step]);
     }
 
-    fn persist(&self, row: &Microarchitecture, intent: Intent) -> Ladder {
+    fn persist(&mut self, row: &Microarchitecture, intent: Intent) {
         let short = "short: non-temporal stores write 512-byte blocks to persistent memory 1.3 times as fast as cached \
                      stores with CLFLUSHOPT (Patocka, dm-writecache, 2020)";
         let long = "cached stores with a write-back for each line are 1.25 times as fast as non-temporal ones (Patocka, \
@@ -150,19 +156,20 @@ impl Builder<'_> {
         let past = "more than the cache holds: non-temporal stores spare a read of the destination (Arora 2020, 2022)";
         match intent {
             Intent::Throughput => {
-                let mut steps = vec![Step { from: WRITE_BACK_FROM, methods: WRITE_BACK, reason: long }];
-                if row.bypass_pays {
-                    steps.push(Step { from: PAST_LAST_LEVEL, methods: BYPASS_COPY, reason: past });
-                }
-                self.climb(Operation::Persist, intent, (BYPASS_COPY, short), &steps)
+                let steps = [
+                    Step { from: WRITE_BACK_FROM, methods: WRITE_BACK, reason: long },
+                    Step { from: PAST_LAST_LEVEL, methods: BYPASS_COPY, reason: past },
+                ];
+                let steps = if row.bypass_pays { &steps[..] } else { &steps[..1] };
+                self.build(Operation::Persist, intent, (BYPASS_COPY, short), steps);
             }
-            Intent::Reuse => self.climb(
+            Intent::Reuse => self.build(
                 Operation::Persist,
                 intent,
                 (WRITE_BACK_CACHED, "passes through the cache; CLWB may keep the line"),
                 &[],
             ),
-            Intent::Stream => self.climb(
+            Intent::Stream => self.build(
                 Operation::Persist,
                 intent,
                 (
@@ -174,30 +181,38 @@ impl Builder<'_> {
         }
     }
 
-    /// The first of `small` that is there, then each step's; a step of which none is there is left out. The C library
+    /// Adds the first of `small` that can be used, then each step's; a step of which none can is left out. The C library
     /// ends the chain.
-    fn climb(
-        &self,
+    fn build(
+        &mut self,
         operation: Operation,
         intent: Intent,
         small: (&[Want], &'static str),
         steps: &[Step],
-    ) -> Ladder {
+    ) {
         let first = self.pick(operation, intent, small.0);
         // Durable by a store that bypasses the cache is better than not durable, whatever the intent.
         let first = first.or_else(|| self.pick(operation, Intent::Throughput, BYPASS_COPY));
         let first = first.unwrap_or_else(|| Choice::of(method::c_library(), operation));
-        let first = Rung { from: 0, choice: first, reason: small.1.to_owned() };
-        let mut reached = 0;
-        let mut more = Vec::new();
+        let mut next = (0, first, small.1);
         for step in steps {
             if let Some(choice) = self.pick(operation, intent, step.methods) {
                 // On a machine with odd caches a step may begin below the one before it, and then replaces it.
-                reached = self.sizes.start(step.from).max(reached);
-                more.push(Rung { from: reached, choice, reason: step.reason.to_owned() });
+                let from = self.sizes.start(step.from).max(next.0);
+                if from > next.0 {
+                    self.push(operation, intent, next);
+                }
+                next = (from, choice, step.reason);
             }
         }
-        Ladder::new(first, more)
+        self.push(operation, intent, next);
+    }
+
+    fn push(&mut self, operation: Operation, intent: Intent, rule: (usize, Choice, &'static str)) {
+        let (from, choice, reason) = rule;
+        // A table has few rules, and they rise.
+        let pushed = self.rules.push((operation, intent), from, choice, RuleOrigin::Default(reason));
+        debug_assert_eq!(pushed, Ok(()));
     }
 
     /// The first of the wanted methods that does the operation, that the machine can run, and that does not bypass the
@@ -207,7 +222,7 @@ impl Builder<'_> {
             let method = method::by_name(want.name)?;
             let knobs = method.knobs(operation)?;
             let kept = intent != Intent::Reuse || method.effect != Effect::Bypasses;
-            if !kept || !self.machine.features.contains(method.requires) {
+            if !kept || !self.features.contains(method.requires) {
                 return None;
             }
             let mut choice = Choice::of(method, operation);

@@ -1,243 +1,263 @@
-//! What the user asks for: `BULKMEM_METHOD`, `BULKMEM_PROFILE`, and the profile files in their usual places.
+//! The environment variables of the process as they were when it was loaded.
+//!
+//! A constructor copies the few values that count to static memory, before `main` and usually before there is a second
+//! thread. So a later `setenv` changes nothing, and reading the values needs no lock, no heap and no system call.
+//! A process that runs with more rights than its caller (`AT_SECURE`: set-user-ID, set-group-ID, file capabilities)
+//! ignores its environment.
 
-use std::env;
-use std::path::PathBuf;
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::error::whole;
-use super::{Basis, Choice, Policy, PolicyError, Profile, ProfileError, Refused};
-use crate::machine::{Features, Machine};
-use crate::operation::Operation;
+use crate::built_in;
 
-/// Names the profile.
-const PROFILE: &str = "BULKMEM_PROFILE";
+/// Names the policy file.
+pub(super) const PROFILE: &str = "BULKMEM_PROFILE";
 /// Forces methods.
-const METHOD: &str = "BULKMEM_METHOD";
+pub(super) const METHOD: &str = "BULKMEM_METHOD";
+/// `1`: caches survive a power failure.
+pub(super) const DURABILITY: &str = "BULKMEM_EADR";
 
-/// What the environment says; an unset variable and an empty one are the same.
-#[derive(Debug, Default)]
-struct Wishes {
-    profile: Option<PathBuf>,
-    method: Option<String>,
-    /// Where profiles usually are, the first that can be used holds.
-    usual: Vec<PathBuf>,
+/// The administrator's policy file.
+pub(super) const SYSTEM: &CStr = c"/etc/bulkmem/profile.policy";
+
+/// What counts of the environment. Unset and empty variables are `None`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Environment<'e> {
+    /// `BULKMEM_PROFILE`.
+    pub(super) profile: Option<&'e CStr>,
+    /// `BULKMEM_METHOD`.
+    pub(super) method: Option<&'e CStr>,
+    /// `BULKMEM_EADR`.
+    pub(super) durability: Option<&'e CStr>,
+    /// The user's policy file: `bulkmem/profile.policy` in `XDG_CONFIG_HOME`, or in `.config` in `HOME`, if that is an
+    /// absolute path.
+    pub(super) user: Option<&'e CStr>,
+    /// The system's policy file.
+    pub(super) system: Option<&'e CStr>,
+    /// A variable whose value is longer than is kept; it counts as unset.
+    pub(super) too_long: Option<&'static str>,
 }
 
-impl Wishes {
-    fn read() -> Wishes {
-        Wishes {
-            profile: variable(PROFILE).map(PathBuf::from),
-            method: variable(METHOD).map(|value| value.to_string_lossy().into_owned()),
-            usual: usual_places(),
-        }
-    }
+/// Bytes for four copied values of the greatest length that is kept.
+const ROOM: usize = 4 * MOST;
+/// Greatest length of a value that is kept, with the 0 at its end: that of a path.
+const MOST: usize = libc::PATH_MAX as usize;
 
-    /// The best that can be had, and what of the wishes could not.
-    fn grant(&self, machine: &Machine) -> (Policy, Vec<PolicyError>) {
-        let mut errors = Vec::new();
-        let mut refused = Vec::new();
-        let mut measured = None;
-        if let Some(path) = &self.profile {
-            match from_file(path.clone(), machine) {
-                Ok(policy) => measured = Some(policy),
-                Err((path, source)) => {
-                    refused.push(Refused { path: path.clone(), reason: whole(&source) });
-                    errors.push(PolicyError::Profile { path, source });
+struct Copied {
+    bytes: UnsafeCell<[u8; ROOM]>,
+    found: UnsafeCell<Environment<'static>>,
+}
+
+// SAFETY: written by the one thread that moves `STATE` from `UNREAD` to `READING`, and read only after `READ`.
+unsafe impl Sync for Copied {}
+
+static COPIED: Copied = Copied {
+    bytes: UnsafeCell::new([0; ROOM]),
+    found: UnsafeCell::new(Environment {
+        profile: None,
+        method: None,
+        durability: None,
+        user: None,
+        system: None,
+        too_long: None,
+    }),
+};
+static STATE: AtomicU8 = AtomicU8::new(UNREAD);
+const UNREAD: u8 = 0;
+const READING: u8 = 1;
+const READ: u8 = 2;
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Reads the environment unless that was done before. `None` while another thread, or the code that this signal handler
+/// interrupted, is reading it.
+pub(super) fn current() -> Option<Environment<'static>> {
+    match STATE.compare_exchange(UNREAD, READING, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {
+            // SAFETY: only the thread that got here writes, and no thread reads before `READ`. `environ` is valid: the
+            // constructor runs before the program can change it, and a first call before the constructor as well.
+            unsafe {
+                let bytes = &mut *COPIED.bytes.get();
+                *COPIED.found.get() = if secure() { system_only() } else { read(environ, bytes) };
+            }
+            STATE.store(READ, Ordering::Release);
+        }
+        Err(READING) => return None,
+        Err(_) => {}
+    }
+    // SAFETY: `READ` was seen or stored by this thread; no thread writes from then on.
+    Some(unsafe { *COPIED.found.get() })
+}
+
+fn system_only() -> Environment<'static> {
+    Environment { system: Some(SYSTEM), ..Environment::default() }
+}
+
+/// Whether the process has more rights than its caller.
+fn secure() -> bool {
+    // SAFETY: getauxval has no precondition.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Copies the values that count from a list of `NAME=value` to `bytes`.
+///
+/// # Safety
+/// `list` is null or a list of C strings that ends in null.
+unsafe fn read<'e>(mut list: *const *const c_char, bytes: &'e mut [u8]) -> Environment<'e> {
+    const NAMES: [&str; 5] = [PROFILE, METHOD, DURABILITY, "XDG_CONFIG_HOME", "HOME"];
+    let mut values: [Option<&CStr>; NAMES.len()] = [None; NAMES.len()];
+    if !list.is_null() {
+        // SAFETY: the list ends in null, which the loop does not pass, and holds C strings.
+        while let Some(text) = unsafe { (*list).as_ref() } {
+            // SAFETY: as above.
+            let text = unsafe { CStr::from_ptr(text) };
+            for (name, value) in NAMES.iter().zip(&mut values) {
+                // The first of several counts, as for getenv; an empty one is the same as none.
+                if value.is_none() {
+                    *value = after(text, name).filter(|value| !value.is_empty());
                 }
             }
-        } else {
-            for path in &self.usual {
-                match from_file(path.clone(), machine) {
-                    Ok(policy) => {
-                        measured = Some(policy);
-                        break;
-                    }
-                    Err((_, ProfileError::Missing)) => {}
-                    Err((path, error)) => refused.push(Refused { path, reason: whole(&error) }),
-                }
-            }
+            // SAFETY: as above.
+            list = unsafe { list.add(1) };
         }
-        let mut policy = measured.unwrap_or_else(|| Policy::defaults(machine));
-        policy.origin.refused = refused;
-        if let Some(given) = &self.method
-            && let Err(source) = policy.force(given)
-        {
-            errors.push(PolicyError::Environment { given: given.clone(), source: Box::new(source) });
+    }
+    let mut room = Room { free: bytes };
+    let mut too_long = None;
+    let mut keep = |parts: &[&[u8]], name| {
+        let kept = room.keep(parts);
+        if kept.is_none() {
+            too_long = Some(name);
         }
-        (policy, errors)
+        kept
+    };
+    let [profile, method, durability, config, home] = values;
+    let absolute = |path: &&CStr| path.to_bytes().first() == Some(&b'/');
+    let user: Option<[&[u8]; 3]> = match (config.filter(absolute), home.filter(absolute)) {
+        (Some(config), _) => Some([config.to_bytes(), b"", b"/bulkmem/profile.policy"]),
+        (None, Some(home)) => Some([home.to_bytes(), b"/.config", b"/bulkmem/profile.policy"]),
+        (None, None) => None,
+    };
+    Environment {
+        profile: profile.and_then(|value| keep(&[value.to_bytes()], PROFILE)),
+        method: method.and_then(|value| keep(&[value.to_bytes()], METHOD)),
+        durability: durability.and_then(|value| keep(&[value.to_bytes()], DURABILITY)),
+        user: user.and_then(|parts| keep(&parts, "HOME")),
+        system: Some(SYSTEM),
+        too_long,
     }
 }
 
-fn variable(name: &str) -> Option<std::ffi::OsString> {
-    env::var_os(name).filter(|value| !value.is_empty())
+/// The value of a variable, if this is the one of that name.
+fn after<'t>(text: &'t CStr, name: &str) -> Option<&'t CStr> {
+    let bytes = text.to_bytes_with_nul();
+    let starts = bytes.len() > name.len() && name.bytes().zip(bytes).all(|(name, byte)| name == *byte);
+    if !starts || bytes[name.len()] != b'=' {
+        return None;
+    }
+    CStr::from_bytes_with_nul(&bytes[name.len() + 1..]).ok()
 }
 
-fn from_file(path: PathBuf, machine: &Machine) -> Result<Policy, (PathBuf, ProfileError)> {
-    let made = Profile::load(&path).and_then(|profile| Policy::from_profile(&profile, machine));
-    match made {
-        Ok(mut policy) => {
-            if let Basis::Profile { path: from, .. } = &mut policy.origin.basis {
-                *from = Some(path);
-            }
-            Ok(policy)
+/// Memory that copied values are cut from.
+struct Room<'e> {
+    free: &'e mut [u8],
+}
+
+impl<'e> Room<'e> {
+    /// Copies a value that is made of parts; `None` if it is longer than a path can be, or does not fit.
+    fn keep(&mut self, parts: &[&[u8]]) -> Option<&'e CStr> {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
+        if length > MOST || length > self.free.len() {
+            return None;
         }
-        Err(error) => Err((path, error)),
-    }
-}
-
-/// See [`Policy::from_environment`].
-pub(super) fn policy() -> Result<Policy, PolicyError> {
-    let (policy, errors) = Wishes::read().grant(Machine::current());
-    errors.into_iter().next().map_or(Ok(policy), Err)
-}
-
-/// See [`Policy::global`].
-pub(super) fn policy_or_complain() -> Policy {
-    let (policy, errors) = Wishes::read().grant(Machine::current());
-    for error in errors {
-        eprintln!("bulkmem: {}; going on without", whole(&error));
-    }
-    policy
-}
-
-impl Profile {
-    /// Where profiles are looked for, the first that can be used holds: the file that `BULKMEM_PROFILE` names and no
-    /// other; else the user's, then the system's `/etc/bulkmem/profile.json`.
-    pub fn search_path() -> Vec<PathBuf> {
-        variable(PROFILE).map_or_else(usual_places, |path| vec![path.into()])
-    }
-
-    /// The user's profile: `bulkmem/profile.json` in `$XDG_CONFIG_HOME`, else in `~/.config`. `None` where neither
-    /// that variable nor `HOME` holds an absolute path.
-    pub fn user_path() -> Option<PathBuf> {
-        let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let config = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")))?;
-        Some(config.join("bulkmem/profile.json"))
-    }
-}
-
-fn usual_places() -> Vec<PathBuf> {
-    Profile::user_path().into_iter().chain([PathBuf::from("/etc/bulkmem/profile.json")]).collect()
-}
-
-/// `operation:method[knob=value,…],operation:method` — see [`Policy::force`].
-pub(super) fn parse(spec: &str, features: Features) -> Result<Vec<(Operation, Choice)>, PolicyError> {
-    let mut forced: Vec<(Operation, Choice)> = Vec::new();
-    for part in split(spec) {
-        let grammar = || PolicyError::Grammar { given: part.to_owned() };
-        let (operation, method) = part.split_once(':').ok_or_else(grammar)?;
-        let operation: Operation = operation.trim().parse()?;
-        if forced.iter().any(|(other, _)| *other == operation) {
-            return Err(PolicyError::Twice { operation });
+        let (mine, rest) = std::mem::take(&mut self.free).split_at_mut(length);
+        self.free = rest;
+        let mut at = 0;
+        for part in parts.iter().chain([&&b"\0"[..]]) {
+            let to = mine.get_mut(at..at + part.len())?;
+            // SAFETY: both have the length of the part, and a slice that is borrowed mutably overlaps no other.
+            unsafe { built_in::copy(to.as_mut_ptr(), part.as_ptr(), part.len()) }
+            at += part.len();
         }
-        forced.push((operation, Choice::parse(method, operation, features)?));
+        CStr::from_bytes_with_nul(mine).ok()
     }
-    Ok(forced)
-}
-
-/// The parts between commas that are not inside brackets.
-fn split(spec: &str) -> impl Iterator<Item = &str> {
-    let mut inside = false;
-    spec.split(move |letter| {
-        match letter {
-            '[' => inside = true,
-            ']' => inside = false,
-            _ => {}
-        }
-        letter == ',' && !inside
-    })
-    .map(str::trim)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
+    use std::ffi::CString;
 
     use super::*;
-    use crate::operation::Intent;
 
-    fn grant(wishes: &Wishes) -> (Policy, Vec<String>) {
-        let (policy, errors) = wishes.grant(Machine::current());
-        let texts = errors.iter().map(|error| whole(error)).collect();
-        (policy, texts)
+    /// The environment of those variables, and its texts.
+    fn with<R>(variables: &[&str], check: impl FnOnce(Environment) -> R) -> R {
+        let variables: Vec<CString> = variables.iter().map(|it| CString::new(*it).unwrap()).collect();
+        let list: Vec<_> = variables.iter().map(|it| it.as_ptr()).chain([std::ptr::null()]).collect();
+        let mut bytes = vec![0; ROOM];
+        // SAFETY: a list of C strings that ends in null.
+        check(unsafe { read(list.as_ptr(), &mut bytes) })
     }
 
-    fn is_default(policy: &Policy) -> bool {
-        matches!(policy.origin.basis, Basis::Defaults { .. })
+    fn text(value: Option<&CStr>) -> Option<&str> {
+        value.map(|value| value.to_str().unwrap())
     }
 
-    /// A profile that says nothing, which serves on this machine.
-    fn write(path: &Path) {
-        let machine = Machine::current();
-        let text = serde_json::json!({
-            "format": super::super::FORMAT, "version": super::super::VERSION,
-            "provenance": {
-                "cpu": machine.cpu, "microcode": "", "caches": [0, 0, 0], "processors": 1, "kernel": "",
-                "page_size": 4096, "backing_page_size": 4096, "date": "", "bulkmem": "", "commit": "",
-                "mode": "quick", "seconds": 0.0, "samples": 0, "complete": false
-            },
-            "rules": [], "threads": [], "figures": []
+    #[test]
+    fn the_values_that_count_are_copied() {
+        let all = [
+            "HOME=/home/u",
+            "BULKMEM_PROFILE=p",
+            "BULKMEM_METHOD=m=n",
+            "BULKMEM_EADR=1",
+            "BULKMEM_PROFILE=2",
+            "X",
+        ];
+        with(&all, |found| {
+            assert_eq!(text(found.profile), Some("p"), "the first of two counts");
+            assert_eq!(text(found.method), Some("m=n"));
+            assert_eq!(text(found.durability), Some("1"));
+            assert_eq!(text(found.user), Some("/home/u/.config/bulkmem/profile.policy"));
+            assert_eq!(found.system, Some(SYSTEM));
+            assert_eq!(found.too_long, None);
         });
-        fs::write(path, text.to_string()).unwrap();
     }
 
     #[test]
-    fn without_wishes_or_files_the_defaults_serve() {
-        let nowhere = vec![PathBuf::from("/nonexistent/profile.json")];
-        let (policy, errors) = grant(&Wishes { usual: nowhere, ..Wishes::default() });
-        assert!(errors.is_empty() && policy.origin.refused.is_empty());
-        assert!(is_default(&policy));
+    fn empty_variables_and_similar_names_do_not_count() {
+        let none = ["BULKMEM_PROFILE=", "BULKMEM_METHODS=x", "BULKMEM_EAD=1", "HOME=relative", "", "="];
+        with(&none, |found| {
+            assert_eq!((found.profile, found.method, found.durability, found.user), (None, None, None, None));
+        });
     }
 
     #[test]
-    fn the_first_usual_file_that_can_be_used_holds_and_refused_ones_are_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let [bad, good, later] = ["bad", "good", "later"].map(|name| folder.path().join(name));
-        fs::write(&bad, "{").unwrap();
-        write(&good);
-        write(&later);
-        let usual = vec![folder.path().join("missing"), bad.clone(), good.clone(), later];
-        let (policy, errors) = grant(&Wishes { usual, ..Wishes::default() });
-        assert!(errors.is_empty());
-        let [refused] = &policy.origin.refused[..] else { panic!("{:?}", policy.origin) };
-        assert_eq!(refused.path, bad);
-        assert!(refused.reason.contains("damaged at line 1"), "{}", refused.reason);
-        assert!(matches!(&policy.origin.basis, Basis::Profile { path: Some(path), .. } if *path == good));
+    fn the_configuration_folder_counts_more_than_home() {
+        with(&["HOME=/h", "XDG_CONFIG_HOME=/c"], |found| {
+            assert_eq!(text(found.user), Some("/c/bulkmem/profile.policy"));
+        });
+        with(&["HOME=/h", "XDG_CONFIG_HOME=c"], |found| {
+            assert_eq!(text(found.user), Some("/h/.config/bulkmem/profile.policy"));
+        });
     }
 
     #[test]
-    fn a_named_profile_is_the_only_one_and_the_defaults_serve_where_it_cannot() {
-        let folder = tempfile::tempdir().unwrap();
-        let [named, usual] = ["named", "usual"].map(|name| folder.path().join(name));
-        write(&usual);
-        let wishes = Wishes { profile: Some(named.clone()), usual: vec![usual], method: None };
-        let (policy, errors) = grant(&wishes);
-        assert!(is_default(&policy));
-        let [error] = &errors[..] else { panic!("{errors:?}") };
-        assert!(error.contains(named.to_str().unwrap()) && error.contains("there is no profile"), "{error}");
-        assert_eq!(policy.origin.refused.len(), 1);
-        write(&named);
-        let (policy, errors) = grant(&wishes);
-        assert!(errors.is_empty());
-        assert!(matches!(&policy.origin.basis, Basis::Profile { path: Some(path), .. } if *path == named));
-    }
-
-    #[test]
-    fn forced_methods_hold_over_a_profile_and_a_bad_one_leaves_the_rest() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("profile");
-        write(&path);
-        let wish = |method: &str| Wishes {
-            profile: Some(path.clone()),
-            method: Some(method.to_owned()),
-            usual: Vec::new(),
-        };
-        let (policy, errors) = grant(&wish("clear:portable"));
-        assert!(errors.is_empty() && !is_default(&policy));
-        assert_eq!(policy.choose(Operation::Clear, 1 << 30, Intent::Stream).method.name, "portable");
-        let (policy, errors) = grant(&wish("clear:magic"));
-        let [error] = &errors[..] else { panic!("{errors:?}") };
-        assert!(error.starts_with("BULKMEM_METHOD is `clear:magic`: unknown method `magic`"), "{error}");
-        assert!(policy.origin.forced.is_empty() && !is_default(&policy));
+    fn values_that_are_too_long_count_as_unset_and_are_named() {
+        for length in [4094, 4095, 4096, 100_000] {
+            let value = "x".repeat(length);
+            with(&[&format!("BULKMEM_METHOD={value}")], |found| {
+                let fits = length < 4096;
+                assert_eq!(text(found.method), fits.then_some(value.as_str()));
+                assert_eq!(found.too_long, (!fits).then_some(METHOD));
+            });
+        }
+        let most = format!("={}", "x".repeat(MOST - 1));
+        let all = [PROFILE, METHOD, DURABILITY].map(|name| name.to_owned() + &most);
+        let home = format!("HOME=/{}", "h".repeat(4000));
+        with(&[&all[0], &all[1], &all[2], &home], |found| {
+            assert!(found.profile.is_some() && found.method.is_some() && found.durability.is_some());
+            assert!(found.user.is_some() && found.too_long.is_none());
+        });
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::VERSION;
+use super::{POLICY_VERSION, VERSION};
 use crate::machine::Features;
 use crate::operation::{Operation, UnknownName};
 
@@ -35,18 +35,10 @@ pub enum ProfileError {
         line: usize,
         /// Column, from 1; 0 where the line is empty.
         column: usize,
-        /// What is wrong there.
-        source: serde_json::Error,
     },
     /// JSON, but another program's.
-    #[error(
-        "the file's format is `{found}`, not `{}`; name a file that `bulkmem calibrate` wrote",
-        super::FORMAT
-    )]
-    Format {
-        /// The value of the field `format`.
-        found: String,
-    },
+    #[error("the file's format is not `{}`; name a file that `bulkmem calibrate` wrote", super::FORMAT)]
+    Format,
     /// A version of the format that this library does not read.
     #[error("the profile has version {found}, this library reads version {VERSION}; {}", version_remedy(*.found))]
     Version {
@@ -54,20 +46,18 @@ pub enum ProfileError {
         found: u32,
     },
     /// Measured on another processor.
-    #[error("the profile was measured on {profile}, this machine is {machine}; calibrate here")]
+    #[error("the profile was measured on another processor model than this, {machine}; calibrate here")]
     ForeignCpu {
-        /// The profile's processor.
-        profile: String,
-        /// This one.
+        /// This machine's processor.
         machine: String,
     },
     /// A rule or figure names a method that is unknown, cannot do its operation, or cannot run here.
-    #[error("{place} of the profile cannot be used; calibrate again")]
+    #[error(
+        "{place} of the profile names a method that is unknown, cannot do the operation or cannot run here; calibrate again"
+    )]
     Method {
         /// Which: `rule 3`, `figure 17`, counted from 1.
         place: String,
-        /// What is wrong with the method.
-        source: Box<PolicyError>,
     },
     /// A value that no calibration writes.
     #[error("{place} of the profile {what}; calibrate again")]
@@ -89,6 +79,95 @@ pub enum ProfileError {
 
 fn version_remedy(found: u32) -> &'static str {
     if found > VERSION { "update bulkmem, or calibrate again" } else { "calibrate again" }
+}
+
+/// Why a policy file is not used. Holds nothing that the file holds, since a program may read a file that its user may
+/// not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyFileError {
+    /// No such file.
+    #[error("there is no such file; `bulkmem calibrate` writes one")]
+    Missing,
+    /// It cannot be opened or read.
+    #[error("it cannot be read ({}); check its permissions", std::io::Error::from_raw_os_error(*.errno))]
+    Unreadable {
+        /// The error number of the system call.
+        errno: i32,
+    },
+    /// A folder, a device, a FIFO, a file of the kernel, or an empty file.
+    #[error("it is not a regular file with content; name a file that `bulkmem calibrate` wrote")]
+    NotAFile,
+    /// Larger than any calibration writes.
+    #[error("it has {bytes} bytes, and at most {most} are read; calibrate again")]
+    TooLarge {
+        /// How many bytes there are.
+        bytes: u64,
+        /// How many are read.
+        most: u64,
+    },
+    /// A system-wide file that does not belong to root, or that other users may write.
+    #[error("it must belong to root and be writable by no other user; chown root and chmod 644 it")]
+    Untrusted,
+    /// It does not start as a policy file does.
+    #[error("it is not a policy file; name a file that `bulkmem calibrate` wrote")]
+    NotAPolicy,
+    /// It is JSON, as the evidence is.
+    #[error("it is evidence, not a policy file; name the file next to it that ends in .policy")]
+    Evidence,
+    /// A version that this library does not read.
+    #[error("it has version {found}, and this library reads version {POLICY_VERSION}; calibrate again")]
+    Version {
+        /// Its version.
+        found: u32,
+    },
+    /// Measured on another processor model.
+    #[error("it was measured on another processor model; calibrate here")]
+    ForeignCpu,
+    /// It ends without its last line.
+    #[error("it is incomplete; calibrate again")]
+    Truncated,
+    /// A line is wrong.
+    #[error("line {line} {error}; calibrate again")]
+    Line {
+        /// Which, from 1.
+        line: u32,
+        /// What is wrong with it.
+        error: LineError,
+    },
+}
+
+/// What is wrong with a line of a policy file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// It does not start with a word that policy files have.
+    #[error("is of an unknown kind")]
+    Unknown,
+    /// It has too few or too many fields, or one with an impossible value.
+    #[error("has a missing, superfluous or impossible field")]
+    Fields,
+    /// It is longer than any that calibration writes.
+    #[error("is too long")]
+    TooLong,
+    /// It is not UTF-8.
+    #[error("is not UTF-8 text")]
+    NotText,
+    /// It comes before the processor is named, or nothing names it.
+    #[error("comes before the processor is named")]
+    NoCpu,
+    /// Lengths do not rise from 0, or a table is interrupted by another.
+    #[error("is out of order: lengths rise from 0 within each operation and intent")]
+    Order,
+    /// One table has more rules than a policy may.
+    #[error("is one rule too many: each operation and intent has at most {}", super::MOST_RULES)]
+    TooMany,
+    /// The method is unknown, cannot do the operation, cannot run here, or does not take the parameters.
+    #[error("names a method that is unknown, cannot do the operation or cannot run here")]
+    Method,
+    /// Something comes after the last line.
+    #[error("comes after the end")]
+    AfterEnd,
 }
 
 /// Why the policy that the user asks for cannot be had.
@@ -174,24 +253,27 @@ pub enum PolicyError {
         /// What is wrong with it.
         source: Box<PolicyError>,
     },
-    /// The profile that `BULKMEM_PROFILE` names cannot be used.
-    #[error("BULKMEM_PROFILE is {}", .path.display())]
+    /// The policy file that `BULKMEM_PROFILE` names cannot be used.
+    #[error("BULKMEM_PROFILE is {path:?}")]
     Profile {
         /// Its value.
         path: PathBuf,
         /// What is wrong with it.
-        source: ProfileError,
+        source: PolicyFileError,
     },
-}
-
-/// An error's text with those of its causes.
-pub(super) fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    /// `BULKMEM_EADR` is neither `1` nor `0`.
+    #[error("BULKMEM_EADR is {given:?}; set it to 1 or 0")]
+    Durability {
+        /// Its value.
+        given: String,
+    },
+    /// A variable is longer than a path can be.
+    #[error("{variable} has more than 4095 bytes; shorten it")]
+    TooLong {
+        /// Its name.
+        variable: &'static str,
+    },
+    /// The text of forced methods is not UTF-8.
+    #[error("it is not UTF-8 text")]
+    NotText,
 }

@@ -1,13 +1,15 @@
 //! Profiles on disk: read, checked, written.
 
-use std::fs::{self, File};
+use std::fs::OpenOptions;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use super::choice;
-use super::{FORMAT, Profile, ProfileError, VERSION};
+use super::{FORMAT, MOST_RULES, Profile, ProfileError, VERSION};
 use crate::aside;
 use crate::machine::Machine;
 use crate::method::Parameters;
@@ -39,8 +41,7 @@ impl Profile {
         // The head first: a newer version may have fields that this one does not know.
         let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
         if head.format != FORMAT {
-            let found = head.format.chars().take(64).collect();
-            return Err(ProfileError::Format { found });
+            return Err(ProfileError::Format);
         }
         if head.version != VERSION {
             return Err(ProfileError::Version { found: head.version });
@@ -57,18 +58,19 @@ impl Profile {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProfileError::Missing,
             _ => ProfileError::Unreadable(error),
         };
-        // Asked before opening: a pipe would wait for a writer.
-        let about = fs::metadata(path).map_err(unreadable)?;
-        if !about.is_file() {
+        // Not blocking, so that a FIFO waits for no writer; the type is that of the opened file.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+        let about = file.metadata().map_err(unreadable)?;
+        // Files in /proc are regular, have the size 0, and may block or have effects when they are read.
+        if !about.is_file() || about.len() == 0 {
             return Err(ProfileError::NotAFile);
         }
         if about.len() > MOST_BYTES {
             return Err(ProfileError::TooLarge { bytes: about.len(), most: MOST_BYTES });
         }
         let mut bytes = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
-            .map_err(unreadable)?;
+        file.take(about.len()).read_to_end(&mut bytes).map_err(unreadable)?;
         Profile::parse(&bytes)
     }
 
@@ -93,17 +95,14 @@ impl Profile {
     /// The first thing that is wrong.
     pub fn check(&self, machine: &Machine) -> Result<(), ProfileError> {
         if self.format != FORMAT {
-            return Err(ProfileError::Format { found: self.format.clone() });
+            return Err(ProfileError::Format);
         }
         if self.version != VERSION {
             return Err(ProfileError::Version { found: self.version });
         }
         if !self.provenance.cpu.same_model(&machine.cpu) {
-            let described = |cpu: &crate::machine::CpuIdentity| format!("{} ({})", cpu.key(), cpu.name);
-            return Err(ProfileError::ForeignCpu {
-                profile: described(&self.provenance.cpu),
-                machine: described(&machine.cpu),
-            });
+            let machine = format!("{} ({})", machine.cpu.key(), machine.cpu.name);
+            return Err(ProfileError::ForeignCpu { machine });
         }
         self.sound()?;
         for (at, rule) in self.rules.iter().enumerate() {
@@ -125,9 +124,15 @@ impl Profile {
             return wrong("the provenance".to_owned(), format!("says it took {seconds} seconds"));
         }
         let mut last: Vec<((Operation, crate::Intent), u64)> = Vec::new();
+        let mut counts = [[0; crate::Intent::ALL.len()]; Operation::ALL.len()];
         for (at, rule) in self.rules.iter().enumerate() {
             let key = (rule.operation, rule.intent);
             let place = format!("rule {} ({}, {})", at + 1, rule.operation, rule.intent);
+            let count = &mut counts[rule.operation as usize][rule.intent as usize];
+            *count += 1;
+            if *count > MOST_RULES {
+                return wrong(place, format!("is one too many: at most {MOST_RULES} of its kind are read"));
+            }
             match last.iter_mut().find(|(other, _)| *other == key) {
                 None if rule.from != 0 => {
                     return wrong(
@@ -174,8 +179,9 @@ impl Profile {
     }
 }
 
-fn damaged(source: serde_json::Error) -> ProfileError {
-    ProfileError::Damaged { line: source.line(), column: source.column(), source }
+/// Only the place: the parser's own message quotes what the file holds.
+fn damaged(error: serde_json::Error) -> ProfileError {
+    ProfileError::Damaged { line: error.line(), column: error.column() }
 }
 
 fn check_method(
@@ -185,9 +191,8 @@ fn check_method(
     name: &str,
     parameters: &Parameters,
 ) -> Result<(), ProfileError> {
-    let method = match choice::find(name, operation, machine.features) {
-        Ok(method) => method,
-        Err(source) => return Err(ProfileError::Method { place, source: Box::new(source) }),
+    let Ok(method) = choice::find(name, operation, machine.features) else {
+        return Err(ProfileError::Method { place });
     };
     let knobs = method.knobs(operation).unwrap_or_default();
     if parameters.fit(knobs) {

@@ -3,7 +3,7 @@
 //! A row holds only what somebody measured on that microarchitecture. All others get [`UNKNOWN`], which is the
 //! authors' own conclusion from these measurements.
 
-use crate::machine::CpuIdentity;
+use crate::machine::CpuKey;
 
 /// A microarchitecture, and the rules that follow from what is published of it.
 #[derive(Debug)]
@@ -226,7 +226,7 @@ pub(super) static UNKNOWN: Microarchitecture = Microarchitecture {
 };
 
 /// The row of that processor, else [`UNKNOWN`].
-pub(super) fn of(cpu: &CpuIdentity) -> &'static Microarchitecture {
+pub(super) fn of(cpu: CpuKey) -> &'static Microarchitecture {
     let its = |row: &&Microarchitecture| {
         row.vendor == cpu.vendor && row.family == cpu.family && row.models.contains(&cpu.model)
     };
@@ -244,15 +244,9 @@ pub(super) mod tests {
         for row in TABLE {
             assert!(!row.known.is_empty() && row.source.contains("20"), "{}", row.name);
             for &model in row.models {
-                let cpu = CpuIdentity {
-                    vendor: row.vendor.to_owned(),
-                    family: row.family,
-                    model,
-                    stepping: 0,
-                    name: String::new(),
-                };
-                assert!(std::ptr::eq(of(&cpu), row), "{}: model {model}", row.name);
-                assert!(std::ptr::eq(of(&CpuIdentity { vendor: "Other".to_owned(), ..cpu }), &UNKNOWN));
+                let cpu = CpuKey { vendor: row.vendor, family: row.family, model, stepping: 0 };
+                assert!(std::ptr::eq(of(cpu), row), "{}: model {model}", row.name);
+                assert!(std::ptr::eq(of(CpuKey { vendor: "Other", ..cpu }), &UNKNOWN));
             }
         }
     }

@@ -1,39 +1,61 @@
-//! (operation, length, intent) → method and its parameters, read from the profile.
+//! (operation, length, intent) → method and its parameters, read from the policy file.
 //!
-//! Without a profile the built-in defaults answer: from the machine's instructions and caches, and from what is
-//! published of its microarchitecture. A profile measured on this machine overrules them, and a method
+//! Without a policy file the built-in defaults answer: from the machine's instructions and caches, and from what is
+//! published of its microarchitecture. A policy file that was measured on this machine overrules them, and a method
 //! that the user forces overrules both.
+//!
+//! Calibration writes two files. Programs load the *policy file*, a few kilobytes of text. The *evidence* next to it,
+//! a [`Profile`], holds the measurements that the rules rest on, for people and reports.
 
+mod active;
 mod choice;
 mod defaults;
 mod environment;
 mod error;
 mod file;
 mod known;
-mod ladder;
+mod load;
+mod policy_file;
 mod profile;
+mod rules;
 
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use serde::Serialize;
 
 use crate::machine::{Features, Machine};
 use crate::operation::{Intent, Operation};
-use ladder::{Ladder, Rung};
+use load::{ForceError, Loaded};
+use rules::RuleOrigin;
 
 pub use crate::machine::CpuIdentity;
+pub(crate) use active::{durability, init, rules};
 pub use choice::Choice;
-pub use error::{PolicyError, ProfileError};
+pub(crate) use choice::built_in;
+pub use error::{LineError, PolicyError, PolicyFileError, ProfileError};
+pub use policy_file::POLICY_VERSION;
 pub use profile::{Condition, Cost, FORMAT, Figure, Mode, Profile, Provenance, Rule, Saturation, VERSION};
+pub use rules::MOST_RULES;
+pub(crate) use rules::Rules;
+
+/// What of the environment the policy of this process could not follow; empty if all is well.
+pub fn problems() -> Vec<PolicyError> {
+    active::problems()
+}
+
+/// Copies the environment variables that count. Called by the constructor.
+pub(crate) fn read_environment() {
+    let _ = environment::current();
+}
 
 /// Which method carries out which operation, at which length, for which intent.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// By operation and intent.
-    ladders: [[Ladder; Intent::ALL.len()]; Operation::ALL.len()],
-    /// By operation: from this length on, so many threads; rising.
-    threads: [Box<[(usize, usize)]>; Operation::ALL.len()],
+    pub(crate) rules: Box<Rules>,
+    /// Why a measured rule is what it is, by the length that it starts at.
+    reasons: Vec<(Operation, Intent, usize, String)>,
     /// What the machine it was made for can run.
     features: Features,
     origin: Origin,
@@ -46,21 +68,21 @@ pub struct Origin {
     pub basis: Basis,
     /// The operations for which a method is forced, and the method.
     pub forced: Vec<(Operation, Choice)>,
-    /// Profiles that were found and not used.
+    /// Policy files that were found and not used.
     pub refused: Vec<Refused>,
 }
 
-/// What the answers of a policy rest on.
+/// What the answers of a policy rest on. See [`Policy::is_measured`] for each operation and intent.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Basis {
     /// Measurements on this machine.
     Profile {
-        /// The file; `None` where the profile did not come from one.
+        /// The policy file; `None` if the rules did not come from one.
         path: Option<PathBuf>,
-        /// Where, when and how it was measured.
-        provenance: Box<Provenance>,
+        /// Where, when and how it was measured; `None` for a policy file, which does not tell.
+        provenance: Option<Box<Provenance>>,
     },
     /// What is known of such machines.
     Defaults {
@@ -73,7 +95,7 @@ pub enum Basis {
     },
 }
 
-/// A profile that was found and not used.
+/// A policy file that was found and not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// The file.
@@ -83,28 +105,91 @@ pub struct Refused {
 }
 
 impl Policy {
-    /// The policy of this process, made at the first call: from the environment and the profile files, else the
-    /// defaults. Where `BULKMEM_METHOD` or `BULKMEM_PROFILE` cannot be followed, one line on standard error says so,
-    /// and the rest serves.
+    /// The policy of this process: from the environment and the policy files, else the defaults. It is the one that
+    /// operations use, which the first of them loads. This function allocates and may wait; operations do neither.
     #[inline]
     pub fn global() -> &'static Policy {
-        static GLOBAL: OnceLock<Policy> = OnceLock::new();
-        GLOBAL.get_or_init(environment::policy_or_complain)
+        active::global()
     }
 
-    /// The same as [`Policy::global`], made anew.
+    /// The same as [`Policy::global`], made anew. Reads the environment of the time when the process started.
     ///
     /// # Errors
-    /// Where `BULKMEM_METHOD` or `BULKMEM_PROFILE` cannot be followed. A profile found elsewhere that cannot be used
-    /// is no error: [`Origin::refused`] tells of it.
+    /// Where `BULKMEM_METHOD`, `BULKMEM_PROFILE` or `BULKMEM_EADR` cannot be followed. A policy file found elsewhere
+    /// that cannot be used is no error: [`Origin::refused`] tells of it.
     pub fn from_environment() -> Result<Policy, PolicyError> {
-        environment::policy()
+        let mut loaded = Box::new(Loaded::EMPTY);
+        // `None` only while the constructor runs.
+        loaded.load(&environment::current().unwrap_or_default());
+        let (policy, errors) = Policy::of_loaded(&loaded);
+        errors.into_iter().next().map_or(Ok(policy), Err)
+    }
+
+    /// What was loaded, and what of the environment could not be followed.
+    fn of_loaded(loaded: &Loaded) -> (Policy, Vec<PolicyError>) {
+        let path = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
+        let mut policy = Policy {
+            rules: Box::new(loaded.rules.clone()),
+            reasons: Vec::new(),
+            features: crate::machine::features(),
+            origin: Origin {
+                basis: match loaded.file {
+                    Some(file) => Basis::Profile { path: Some(path(file)), provenance: None },
+                    None => defaults::basis(&Machine::current().cpu),
+                },
+                forced: Vec::new(),
+                refused: Vec::new(),
+            },
+        };
+        let mut errors = Vec::new();
+        for (file, error) in loaded.refused.iter().flatten() {
+            policy.origin.refused.push(Refused { path: path(file), reason: error.to_string() });
+            if loaded.environment.profile.is_some() {
+                errors.push(PolicyError::Profile { path: path(file), source: *error });
+            }
+        }
+        if let Some(given) = loaded.environment.method {
+            match loaded.method {
+                Some(error) => errors.push(PolicyError::Environment {
+                    given: given.to_string_lossy().into_owned(),
+                    source: Box::new(error.into()),
+                }),
+                // It was valid once; forced again, it is noted in the origin.
+                None => errors.extend(policy.force(&given.to_string_lossy()).err()),
+            }
+        }
+        if let (true, Some(given)) = (loaded.unknown_durability, loaded.environment.durability) {
+            errors.push(PolicyError::Durability { given: given.to_string_lossy().into_owned() });
+        }
+        errors.extend(loaded.environment.too_long.map(|variable| PolicyError::TooLong { variable }));
+        (policy, errors)
     }
 
     /// What is known without measuring. `machine` may be any, also one that is only described:
     /// see [`Policy::runs_here`].
     pub fn defaults(machine: &Machine) -> Policy {
-        defaults::policy(machine)
+        Policy::with(machine, Box::new(Rules::EMPTY), defaults::basis(&machine.cpu))
+    }
+
+    /// The rules, completed by the defaults.
+    fn with(machine: &Machine, mut rules: Box<Rules>, basis: Basis) -> Policy {
+        defaults::complete(&mut rules, machine.target(), || machine.caches);
+        Policy {
+            rules,
+            reasons: Vec::new(),
+            features: machine.features,
+            origin: Origin { basis, forced: Vec::new(), refused: Vec::new() },
+        }
+    }
+
+    /// What a policy file says; the defaults for the operations and intents that it has no rules for.
+    ///
+    /// # Errors
+    /// If the bytes are not such a file of this version, or name what this machine does not have.
+    pub fn from_file_bytes(bytes: &[u8], machine: &Machine) -> Result<Policy, PolicyFileError> {
+        let mut rules = Box::new(Rules::EMPTY);
+        policy_file::parse_bytes(bytes, machine.target(), &mut rules)?;
+        Ok(Policy::with(machine, rules, Basis::Profile { path: None, provenance: None }))
     }
 
     /// What a profile says; where it says nothing of an operation and intent, the defaults.
@@ -113,32 +198,42 @@ impl Policy {
     /// As [`Profile::check`].
     pub fn from_profile(profile: &Profile, machine: &Machine) -> Result<Policy, ProfileError> {
         profile.check(machine)?;
-        let mut policy = Policy::defaults(machine);
+        let wrong = |place: String| ProfileError::Value { place, what: "is out of order".to_owned() };
+        let mut rules = Box::new(Rules::EMPTY);
         for operation in Operation::ALL {
             for intent in Intent::ALL {
-                let rules =
-                    profile.rules.iter().filter(|rule| (rule.operation, rule.intent) == (operation, intent));
-                let mut rungs = rules.filter_map(|rule| {
-                    let method = choice::find(&rule.method, operation, machine.features).ok()?;
-                    Some(Rung {
-                        from: usize::try_from(rule.from).ok()?,
-                        choice: Choice { method, parameters: rule.parameters },
-                        reason: rule.reason.clone(),
-                    })
-                });
-                if let Some(first) = rungs.next() {
-                    policy.ladders[operation as usize][intent as usize] = Ladder::new(first, rungs);
+                for rule in profile.rules_of(operation, intent) {
+                    let place = || format!("a rule ({operation}, {intent})");
+                    let method = choice::find(&rule.method, operation, machine.features);
+                    let method = method.map_err(|_| ProfileError::Method { place: place() })?;
+                    let from = usize::try_from(rule.from).map_err(|_| wrong(place()))?;
+                    let choice = Choice { method, parameters: rule.parameters };
+                    let pushed = rules.push((operation, intent), from, choice, RuleOrigin::Measured);
+                    pushed.map_err(|_| wrong(place()))?;
                 }
             }
-            let saturations = profile.threads.iter().filter(|one| one.operation == operation);
-            policy.threads[operation as usize] = saturations
-                .filter_map(|one| {
-                    Some((usize::try_from(one.from).ok()?, one.threads.min(machine.processors).max(1)))
-                })
-                .collect();
+            for one in profile.threads.iter().filter(|one| one.operation == operation) {
+                let threads = one.threads.min(machine.processors).max(1);
+                let from = usize::try_from(one.from).unwrap_or(usize::MAX);
+                let pushed = rules.push_threads(operation, from, threads);
+                pushed.map_err(|_| wrong(format!("a number of threads ({operation})")))?;
+            }
         }
-        policy.origin.basis = Basis::Profile { path: None, provenance: Box::new(profile.provenance.clone()) };
-        Ok(policy)
+        let basis = Basis::Profile { path: None, provenance: None };
+        Ok(Policy::with(machine, rules, basis).explained_by(profile))
+    }
+
+    /// The same policy with what its evidence tells: the reason of each measured rule, and where and when it was measured.
+    #[must_use]
+    pub fn explained_by(mut self, profile: &Profile) -> Policy {
+        let reason = |rule: &Rule| {
+            Some((rule.operation, rule.intent, usize::try_from(rule.from).ok()?, rule.reason.clone()))
+        };
+        self.reasons = profile.rules.iter().filter_map(reason).collect();
+        if let Basis::Profile { provenance, .. } = &mut self.origin.basis {
+            *provenance = Some(Box::new(profile.provenance.clone()));
+        }
+        self
     }
 
     /// Forces methods, for every length and intent: `clear:movnti,copy:rep_movsb`, with parameters
@@ -148,15 +243,12 @@ impl Policy {
     /// Where the text is not of that form, or names an operation, method or knob that is unknown or cannot be used on
     /// this policy's machine. Then nothing has changed.
     pub fn force(&mut self, spec: &str) -> Result<(), PolicyError> {
-        let forced = environment::parse(spec, self.features)?;
-        for &(operation, choice) in &forced {
-            let reason = format!("forced: {operation}:{choice}");
-            let ladder = Ladder::new(Rung { from: 0, choice, reason }, []);
-            self.ladders[operation as usize] = Intent::ALL.map(|_| ladder.clone());
-            self.origin.forced.retain(|(other, _)| *other != operation);
-        }
-        self.origin.forced.extend(forced);
-        Ok(())
+        let forced = &mut self.origin.forced;
+        load::force_text(&mut self.rules, spec, self.features, &mut |operation, choice| {
+            forced.retain(|(other, _)| *other != operation);
+            forced.push((operation, choice));
+        })
+        .map_err(PolicyError::from)
     }
 
     /// The method and parameters for an extent of `length` bytes.
@@ -166,42 +258,48 @@ impl Policy {
     /// [`does`](crate::method::Method::does) not do them.
     #[inline]
     pub fn choose(&self, operation: Operation, length: usize, intent: Intent) -> Choice {
-        *self.ladders[operation as usize][intent as usize].choose(length)
+        *self.rules.choose(operation, length, intent)
     }
 
     /// The method and parameters for one call of `length` bytes that is part of an extent of `extent` bytes.
     ///
-    /// That is the extent's answer, but for methods whose speed hangs on the length of one call: the C library and
-    /// the REP instructions see no extent beyond their own count, so they are chosen only where the call itself is
-    /// as long as their rule says, and the rule below them answers otherwise.
+    /// That is the extent's answer, with two exceptions. Methods whose speed depends on the length of one call, the C
+    /// library and the REP instructions, are chosen only if the call itself is as long as their rule says, and the rule
+    /// below them answers otherwise. And calls of clear, fill and copy that are shorter than 4 KiB get the answer for
+    /// their own length: the fence after each store that bypasses the cache would take longer than the call.
     #[inline]
     pub fn choose_part(&self, operation: Operation, length: usize, extent: usize, intent: Intent) -> Choice {
-        *self.chosen(operation, length, extent, intent)
-    }
-
-    /// As [`Policy::choose_part`], where it stands: an operation reads of it what it needs.
-    #[inline(always)]
-    pub(crate) fn chosen(
-        &self,
-        operation: Operation,
-        length: usize,
-        extent: usize,
-        intent: Intent,
-    ) -> &Choice {
-        let ladder = &self.ladders[operation as usize][intent as usize];
-        if extent <= length { ladder.choose(length) } else { ladder.choose_part(length, extent) }
+        *self.rules.choose_part(operation, length, extent, intent)
     }
 
     /// The fewest threads that saturate memory with an operation of that length; 1 where that is unknown.
     pub fn threads(&self, operation: Operation, length: usize) -> usize {
-        let mut falling = self.threads[operation as usize].iter().rev();
-        falling.find(|(from, _)| *from <= length).map_or(1, |&(_, threads)| threads)
+        self.rules.threads(operation, length)
     }
 
     /// The rules of an operation and intent, rising: from which length on, the choice, and why.
     pub fn rules(&self, operation: Operation, intent: Intent) -> Vec<(usize, Choice, String)> {
-        let rungs = self.ladders[operation as usize][intent as usize].rungs();
-        rungs.iter().map(|rung| (rung.from, rung.choice, rung.reason.clone())).collect()
+        let forced = self.origin.forced.iter().find(|(other, _)| *other == operation);
+        let reason = |from: usize, fallback: Option<&'static str>| {
+            if let Some((operation, choice)) = forced {
+                return format!("forced: {operation}:{choice}");
+            }
+            let own =
+                |it: &&(Operation, Intent, usize, String)| (it.0, it.1, it.2) == (operation, intent, from);
+            match (self.reasons.iter().find(own), fallback) {
+                (Some((.., reason)), _) => reason.clone(),
+                (None, Some(reason)) => reason.to_owned(),
+                (None, None) => "measured here".to_owned(),
+            }
+        };
+        let thresholds = self.rules.thresholds(operation, intent).iter();
+        thresholds.map(|it| (it.from, *it.choice(operation), reason(it.from, it.reason))).collect()
+    }
+
+    /// Whether the rules of an operation and intent were measured on this machine, as opposed to the defaults and to
+    /// forced methods.
+    pub fn is_measured(&self, operation: Operation, intent: Intent) -> bool {
+        self.rules.measured(operation, intent)
     }
 
     /// Where it comes from.
@@ -211,9 +309,44 @@ impl Policy {
 
     /// Whether this machine can run every method that the policy may answer. False only for a policy made for
     /// another, described machine: its answers may be looked at, but not carried out.
+    #[inline]
     pub fn runs_here(&self) -> bool {
-        let needed =
-            self.ladders.iter().flatten().fold(Features::empty(), |all, ladder| all | ladder.requires());
-        crate::machine::features().contains(needed)
+        crate::machine::features().contains(self.rules.requires())
+    }
+}
+
+impl From<ForceError<'_>> for PolicyError {
+    fn from(error: ForceError) -> PolicyError {
+        match error {
+            ForceError::NotText => PolicyError::NotText,
+            ForceError::Grammar { given } => PolicyError::Grammar { given: choice::printable(given) },
+            ForceError::UnknownOperation { given } => match choice::printable(given).parse::<Operation>() {
+                Err(unknown) => unknown.into(),
+                // The name of an operation is never unknown.
+                Ok(_) => PolicyError::Grammar { given: choice::printable(given) },
+            },
+            ForceError::Twice { operation } => PolicyError::Twice { operation },
+            ForceError::Choice(error) => error.into(),
+        }
+    }
+}
+
+impl Profile {
+    /// Where policy files are looked for, the first that can be used counts: the file that `BULKMEM_PROFILE` names and
+    /// no other; else the user's, then the system's `/etc/bulkmem/profile.policy`.
+    pub fn search_path() -> Vec<PathBuf> {
+        let environment = environment::current().unwrap_or_default();
+        let path = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
+        match environment.profile {
+            Some(named) => vec![path(named)],
+            None => [environment.user, environment.system].into_iter().flatten().map(path).collect(),
+        }
+    }
+
+    /// The user's policy file: `bulkmem/profile.policy` in `$XDG_CONFIG_HOME`, else in `~/.config`. `None` if neither
+    /// that variable nor `HOME` holds an absolute path, or if the process runs with more rights than its caller.
+    pub fn user_path() -> Option<PathBuf> {
+        let environment = environment::current()?;
+        environment.user.map(|path| PathBuf::from(OsStr::from_bytes(path.to_bytes())))
     }
 }

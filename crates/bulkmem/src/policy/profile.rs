@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::policy_file::{MAGIC, POLICY_VERSION};
 use crate::machine::CpuIdentity;
 use crate::method::Parameters;
 use crate::operation::{Intent, Operation};
@@ -30,6 +31,36 @@ pub struct Profile {
     pub threads: Vec<Saturation>,
     /// The measurements that the rules rest on.
     pub figures: Vec<Figure>,
+}
+
+impl Profile {
+    /// The rules of one operation and intent, in the order of the file.
+    pub fn rules_of(&self, operation: Operation, intent: Intent) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| (rule.operation, rule.intent) == (operation, intent))
+    }
+
+    /// The text of the policy file: what programs need of the profile.
+    pub fn policy_text(&self) -> String {
+        use std::fmt::Write as _;
+        let cpu = &self.provenance.cpu;
+        let mut text = format!(
+            "{MAGIC} {POLICY_VERSION}\n# Written by `bulkmem calibrate`; the measurements are in the file of the same name that ends in \
+             .json.\ncpu {} {} {} {}\n",
+            cpu.family, cpu.model, cpu.stepping, cpu.vendor
+        );
+        for operation in Operation::ALL {
+            for intent in Intent::ALL {
+                for Rule { from, method, parameters, .. } in self.rules_of(operation, intent) {
+                    _ = writeln!(text, "rule {operation} {intent} {from} {method}{parameters}");
+                }
+            }
+            for Saturation { from, threads, .. } in self.threads.iter().filter(|it| it.operation == operation)
+            {
+                _ = writeln!(text, "threads {operation} {from} {threads}");
+            }
+        }
+        text + "end\n"
+    }
 }
 
 /// Where, when and how a profile was measured.

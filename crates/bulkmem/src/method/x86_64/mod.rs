@@ -18,6 +18,31 @@ pub(super) use fence::sfence;
 
 use super::Method;
 
+/// See [`BUILT_IN`](super::BUILT_IN).
+pub(crate) static BUILT_IN: [&Method; 5] = [
+    find(string::METHODS, b"rep_stosb"),
+    find(string::METHODS, b"rep_stosb"),
+    find(string::METHODS, b"rep_movsb"),
+    find(nontemporal::METHODS, b"movnti"),
+    find(flush::METHODS, b"clflush"),
+];
+
+/// The method of that name, at compile time.
+const fn find(methods: &'static [Method], name: &[u8]) -> &'static Method {
+    let mut at = 0;
+    loop {
+        let other = methods[at].name.as_bytes();
+        let mut same = 0;
+        while same < name.len() && same < other.len() && name[same] == other[same] {
+            same += 1;
+        }
+        if same == name.len() && same == other.len() {
+            return &methods[at];
+        }
+        at += 1;
+    }
+}
+
 /// Every x86-64 method.
 pub(super) fn methods() -> impl Iterator<Item = &'static Method> {
     [

@@ -1,0 +1,129 @@
+//! Reads CPUID: the processor's identity, its instructions and its caches.
+//!
+//! A virtual machine traps each CPUID instruction, which takes 1 to 25 µs, so the first call of a program reads no more
+//! leaves than it needs. Nothing here allocates or calls the operating system.
+
+use std::arch::x86_64::{__cpuid_count, _xgetbv};
+
+use super::features::Features;
+use super::{Caches, CpuKey};
+
+/// The leaves that every program reads once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpu {
+    vendor: [u8; 12],
+    family: u32,
+    model: u32,
+    stepping: u32,
+    pub(super) features: Features,
+}
+
+impl Cpu {
+    /// Executes CPUID four times, five times on processors that may have CLZERO.
+    pub(super) fn read() -> Cpu {
+        let basic = __cpuid_count(0, 0);
+        let mut vendor = [0; 12];
+        for (at, register) in [basic.ebx, basic.edx, basic.ecx].into_iter().enumerate() {
+            for (byte, value) in register.to_le_bytes().into_iter().enumerate() {
+                vendor[at * 4 + byte] = value;
+            }
+        }
+        let version = __cpuid_count(1, 0);
+        let signature = version.eax;
+        let base = signature >> 8 & 0xf;
+        let low = signature >> 4 & 0xf;
+        Cpu {
+            vendor,
+            family: if base == 0xf { base + (signature >> 20 & 0xff) } else { base },
+            model: if matches!(base, 0x6 | 0xf) { low | (signature >> 12 & 0xf0) } else { low },
+            stepping: signature & 0xf,
+            features: features(basic.eax, version.ecx, vendor == *b"GenuineIntel"),
+        }
+    }
+
+    pub(super) fn key(&self) -> CpuKey<'_> {
+        CpuKey {
+            vendor: std::str::from_utf8(&self.vendor).unwrap_or_default(),
+            family: self.family,
+            model: self.model,
+            stepping: self.stepping,
+        }
+    }
+}
+
+/// Which instructions the processor has and the operating system has enabled.
+fn features(highest_leaf: u32, version: u32, intel: bool) -> Features {
+    let bit = |register: u32, bit: u32| register & 1 << bit != 0;
+    let mut features = Features::SSE2;
+    let mut set = |feature, present| features.set(feature, present);
+    set(Features::SSE4_1, bit(version, 19));
+    // OSXSAVE: XGETBV is there, and tells the register state that the operating system saves.
+    // SAFETY: the processor reports OSXSAVE.
+    let saved = if bit(version, 27) { unsafe { enabled_state() } } else { 0 };
+    let avx = bit(version, 28) && saved & 0x6 == 0x6;
+    set(Features::AVX, avx);
+    if highest_leaf >= 7 {
+        let extended = __cpuid_count(7, 0);
+        let avx2 = avx && bit(extended.ebx, 5);
+        set(Features::AVX2, avx2);
+        // The compiler takes FMA and F16C as part of AVX-512F, so code for the latter may use them.
+        let implied = avx2 && bit(version, 12) && bit(version, 29);
+        set(Features::AVX512F, implied && bit(extended.ebx, 16) && saved & 0xe6 == 0xe6);
+        set(Features::ERMS, bit(extended.ebx, 9));
+        set(Features::CLFLUSHOPT, bit(extended.ebx, 23));
+        set(Features::CLWB, bit(extended.ebx, 24));
+        set(Features::MOVDIR64B, bit(extended.ecx, 28));
+        set(Features::FSRM, bit(extended.edx, 4));
+    }
+    // Leaf 0x80000001 reports long mode, so every x86-64 processor has it.
+    set(Features::PREFETCHW, bit(__cpuid_count(0x8000_0001, 0).ecx, 8));
+    // Leaf 0x80000008 reports the width of addresses; every x86-64 processor has it. No Intel processor has CLZERO.
+    set(Features::CLZERO, !intel && bit(__cpuid_count(0x8000_0008, 0).ebx, 0));
+    features
+}
+
+/// XCR0: the register state that the operating system saves.
+///
+/// # Safety
+/// The processor reports OSXSAVE.
+#[target_feature(enable = "xsave")]
+unsafe fn enabled_state() -> u64 {
+    // SAFETY: the caller vouches for OSXSAVE; register 0 always exists then.
+    unsafe { _xgetbv(0) }
+}
+
+/// Sizes of the data and unified caches; 0 where the processor tells none.
+pub(super) fn caches() -> Caches {
+    let basic = __cpuid_count(0, 0);
+    // AMD and Hygon describe caches in a leaf of their own, in the same form.
+    let leaf = match basic.ebx.to_le_bytes() {
+        [b'A', ..] | [b'H', ..] => 0x8000_001d,
+        _ if basic.eax >= 4 => 4,
+        _ => return Caches::default(),
+    };
+    if leaf > 4 && __cpuid_count(0x8000_0000, 0).eax < leaf {
+        return Caches::default();
+    }
+    let mut levels = [0; 3];
+    // Processors list L1 data, L1 instruction, L2 and L3 in this order; the limit stops a virtual machine that
+    // repeats one of them.
+    for index in 0..16 {
+        let cache = __cpuid_count(leaf, index);
+        let (kind, level) = (cache.eax & 0x1f, cache.eax >> 5 & 0x7);
+        if kind == 0 {
+            break;
+        }
+        let holds_data = matches!(kind, 1 | 3);
+        let ways = u64::from(cache.ebx >> 22) + 1;
+        let partitions = u64::from(cache.ebx >> 12 & 0x3ff) + 1;
+        let line = u64::from(cache.ebx & 0xfff) + 1;
+        let sets = u64::from(cache.ecx) + 1;
+        if let (true, 1..=3) = (holds_data, level) {
+            levels[level as usize - 1] = ways * partitions * line * sets;
+        }
+        if level >= 3 {
+            break;
+        }
+    }
+    Caches::from(levels)
+}

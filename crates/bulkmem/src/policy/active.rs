@@ -1,0 +1,120 @@
+//! The policy that operations of this process use. It is loaded by the first operation, without the heap and without
+//! waiting, or by [`init`].
+//!
+//! One thread loads it into static memory. Calls that arrive in between, from other threads or from a signal handler
+//! that interrupted the loading, get `None` and use built-in methods. A child process that was forked while another
+//! thread was loading finds that the claim is its parent's, and loads into memory of its own.
+
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::environment;
+use super::load::Loaded;
+use super::rules::Rules;
+use super::{Policy, PolicyError};
+use crate::durability::Durability;
+
+/// How often loading can be taken over: by the child of a process that forked while loading, and once more by its child.
+const SLOTS: usize = 3;
+
+struct Slot(UnsafeCell<Loaded<'static>>);
+
+// SAFETY: a slot is written by the one thread that claimed it, and read only after it was published.
+unsafe impl Sync for Slot {}
+
+static SLOT: [Slot; SLOTS] = [const { Slot(UnsafeCell::new(Loaded::EMPTY)) }; SLOTS];
+
+/// The policy once it is loaded; null before.
+static ACTIVE: AtomicPtr<Loaded<'static>> = AtomicPtr::new(ptr::null_mut());
+
+/// Who loads: the number of slots in use in the upper half, the process in the lower.
+static CLAIM: AtomicU64 = AtomicU64::new(0);
+
+/// The active rules, which the first call loads; `None` while they are being loaded elsewhere.
+#[inline(always)]
+pub(crate) fn rules() -> Option<&'static Rules> {
+    loaded().map(|loaded| &loaded.rules)
+}
+
+/// What survives a power failure, as the environment says. While that is not known, the answer that loses nothing.
+#[inline]
+pub(crate) fn durability() -> Durability {
+    loaded().map_or(Durability::FlushToMemory, |loaded| loaded.durability)
+}
+
+#[inline(always)]
+fn loaded() -> Option<&'static Loaded<'static>> {
+    // SAFETY: null, or a slot that was published after it had been written for the last time.
+    match unsafe { ACTIVE.load(Ordering::Acquire).as_ref() } {
+        Some(loaded) => Some(loaded),
+        None => load(),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn load() -> Option<&'static Loaded<'static>> {
+    let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let claim = CLAIM.load(Ordering::Acquire);
+    let slot = (claim >> 32) as usize;
+    if slot > 0 && claim as u32 == process {
+        // Another thread of this process is loading, or the code that this signal handler interrupted.
+        return None;
+    }
+    let mine = SLOT.get(slot)?;
+    let next = (slot as u64 + 1) << 32 | u64::from(process);
+    CLAIM.compare_exchange(claim, next, Ordering::AcqRel, Ordering::Acquire).ok()?;
+    let Some(environment) = environment::current() else {
+        // Interrupted in the constructor. Nothing was written to the slot, so a later call may claim it.
+        CLAIM.store(claim, Ordering::Release);
+        return None;
+    };
+    // SAFETY: the exchange gives each slot to one thread, once, and nothing reads it before it is published.
+    unsafe { (*mine.0.get()).load(&environment) };
+    // With memory that is shared after vfork, another process may have published in the meantime; its policy is as good.
+    let published =
+        ACTIVE.compare_exchange(ptr::null_mut(), mine.0.get(), Ordering::AcqRel, Ordering::Acquire);
+    let active = published.map_or_else(|active| active, |_| mine.0.get());
+    // SAFETY: published; nothing writes to it any more.
+    unsafe { active.as_ref() }
+}
+
+/// See [`crate::init`].
+pub(crate) fn init() -> Result<(), PolicyError> {
+    match wait() {
+        Some(loaded) if loaded.disobeys() => problems().into_iter().next().map_or(Ok(()), Err),
+        _ => Ok(()),
+    }
+}
+
+/// See [`super::problems`].
+pub(super) fn problems() -> Vec<PolicyError> {
+    wait().map_or_else(Vec::new, |loaded| Policy::of_loaded(loaded).1)
+}
+
+/// See [`Policy::global`].
+pub(super) fn global() -> &'static Policy {
+    static GLOBAL: OnceLock<Policy> = OnceLock::new();
+    GLOBAL.get_or_init(|| match wait() {
+        Some(loaded) => Policy::of_loaded(loaded).0,
+        None => Policy::defaults(crate::machine::Machine::current()),
+    })
+}
+
+/// The policy, when the thread that loads it has done so. `None` if no thread of this process does, because it was
+/// forked in the middle of loading too often.
+fn wait() -> Option<&'static Loaded<'static>> {
+    loop {
+        if let Some(loaded) = loaded() {
+            return Some(loaded);
+        }
+        let claim = CLAIM.load(Ordering::Acquire);
+        let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        if (claim >> 32) as usize >= SLOTS && claim as u32 != process {
+            return None;
+        }
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,164 @@
+//! Loads the policy that the environment and the policy files ask for.
+//!
+//! One function for the first call of a program, which must not allocate, and for
+//! [`Policy::from_environment`](super::Policy::from_environment), which reports what could not be followed.
+
+use std::ffi::CStr;
+
+use super::choice::ChoiceError;
+use super::environment::Environment;
+use super::policy_file::{self, BUFFER, Owner};
+use super::rules::Rules;
+use super::{Choice, PolicyFileError, defaults};
+use crate::durability::Durability;
+use crate::machine::{self, Features, Target};
+use crate::operation::Operation;
+
+/// The policy of a process, and what is to be said about it.
+pub(super) struct Loaded<'e> {
+    pub(super) rules: Rules,
+    pub(super) durability: Durability,
+    /// The file that the rules come from; `None`: the defaults.
+    pub(super) file: Option<&'e CStr>,
+    /// The files that were found and not used, the more important first.
+    pub(super) refused: [Option<(&'e CStr, PolicyFileError)>; 2],
+    /// What cannot be followed in `BULKMEM_METHOD`.
+    pub(super) method: Option<ForceError<'e>>,
+    /// A value of `BULKMEM_EADR` that is neither `1` nor `0`.
+    pub(super) unknown_durability: bool,
+    pub(super) environment: Environment<'e>,
+    buffer: [u8; BUFFER],
+}
+
+impl<'e> Loaded<'e> {
+    pub(super) const EMPTY: Loaded<'e> = Loaded {
+        rules: Rules::EMPTY,
+        durability: Durability::FlushToMemory,
+        file: None,
+        refused: [None; 2],
+        method: None,
+        unknown_durability: false,
+        environment: Environment {
+            profile: None,
+            method: None,
+            durability: None,
+            user: None,
+            system: None,
+            too_long: None,
+        },
+        buffer: [0; BUFFER],
+    };
+
+    /// Whether a variable could not be followed. Refused files that no variable names do not count.
+    pub(super) fn disobeys(&self) -> bool {
+        let profile = self.environment.profile.is_some() && self.file.is_none();
+        profile || self.method.is_some() || self.unknown_durability || self.environment.too_long.is_some()
+    }
+
+    /// Loads into an empty one. Allocates nothing, waits for nothing but reading a file, and never fails: what cannot
+    /// be followed is noted.
+    pub(super) fn load(&mut self, environment: &Environment<'e>) {
+        self.environment = *environment;
+        machine::with_this(|machine, caches| {
+            self.read_files(environment, machine);
+            defaults::complete(&mut self.rules, machine, caches);
+            if let Some(given) = environment.method {
+                self.method = force(&mut self.rules, given, machine.features).err();
+            }
+        });
+        if let Some(given) = environment.durability {
+            match given.to_bytes() {
+                b"0" => {}
+                b"1" => self.durability = Durability::CachesIncluded,
+                _ => self.unknown_durability = true,
+            }
+        }
+    }
+
+    fn read_files(&mut self, environment: &Environment<'e>, machine: Target) {
+        let files = match environment.profile {
+            Some(named) => [(Some(named), Owner::User), (None, Owner::User)],
+            None => [(environment.user, Owner::User), (environment.system, Owner::System)],
+        };
+        for ((path, owner), refused) in files.into_iter().zip(&mut self.refused) {
+            let Some(path) = path else { continue };
+            match policy_file::load(path, owner, machine, &mut self.buffer, &mut self.rules) {
+                Ok(()) => {
+                    self.file = Some(path);
+                    return;
+                }
+                Err(error) => {
+                    self.rules.reset();
+                    let asked_for = environment.profile.is_some();
+                    if asked_for || error != PolicyFileError::Missing {
+                        *refused = Some((path, error));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why a text of forced methods cannot be followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ForceError<'t> {
+    /// The text is not UTF-8.
+    NotText,
+    /// A part is not of the form `operation:method`.
+    Grammar { given: &'t str },
+    /// No such operation.
+    UnknownOperation { given: &'t str },
+    /// Two methods for one operation.
+    Twice { operation: Operation },
+    /// The method cannot be used.
+    Choice(ChoiceError<'t>),
+}
+
+/// Forces what `operation:method[knob=value,…],operation:method` says. After an error nothing has changed.
+fn force<'t>(rules: &mut Rules, given: &'t CStr, features: Features) -> Result<(), ForceError<'t>> {
+    let text = given.to_str().map_err(|_| ForceError::NotText)?;
+    force_text(rules, text, features, &mut |_, _| {})
+}
+
+/// As [`force`]; reports each operation and its choice once all are known to be valid.
+pub(super) fn force_text<'t>(
+    rules: &mut Rules,
+    text: &'t str,
+    features: Features,
+    forced: &mut dyn FnMut(Operation, Choice),
+) -> Result<(), ForceError<'t>> {
+    let mut seen = [false; Operation::ALL.len()];
+    for part in parts(text) {
+        let (operation, _) = parse(part, features)?;
+        if std::mem::replace(&mut seen[operation as usize], true) {
+            return Err(ForceError::Twice { operation });
+        }
+    }
+    for part in parts(text) {
+        let (operation, choice) = parse(part, features)?;
+        rules.force(operation, choice);
+        forced(operation, choice);
+    }
+    Ok(())
+}
+
+fn parse(part: &str, features: Features) -> Result<(Operation, Choice), ForceError<'_>> {
+    let (operation, method) = part.split_once(':').ok_or(ForceError::Grammar { given: part })?;
+    let operation = operation.trim();
+    let found = Operation::by_name(operation).ok_or(ForceError::UnknownOperation { given: operation })?;
+    Ok((found, Choice::parse_borrowed(method, found, features).map_err(ForceError::Choice)?))
+}
+
+/// The parts between commas that are not inside brackets.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    text.split(move |letter| {
+        match letter {
+            '[' => inside = true,
+            ']' => inside = false,
+            _ => {}
+        }
+        letter == ',' && !inside
+    })
+    .map(str::trim)
+}

@@ -1,0 +1,260 @@
+//! The policy file: the rules of one machine in a few kilobytes of text, which programs load.
+//!
+//! ```text
+//! bulkmem-policy 1
+//! cpu 6 207 2 GenuineIntel
+//! rule clear throughput 0 c_library
+//! rule clear throughput 1048576 write_prefetch_avx512[write_distance=4096]
+//! threads clear 67108864 2
+//! end
+//! ```
+//!
+//! The rules of one operation and intent stand together, rising from 0. Operations and intents without rules keep the
+//! defaults. Lines that start with `#` are comments. Reading needs no heap, and no error holds a byte of the file: a
+//! set-user-ID program may be made to read a file that its user may not.
+
+use std::ffi::CStr;
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::rules::{RuleError, RuleOrigin, Rules};
+use super::{Choice, LineError, PolicyFileError};
+use crate::built_in;
+use crate::machine::{CpuKey, Target};
+use crate::operation::{Intent, Operation};
+
+/// The version of the policy file that this library reads.
+pub const POLICY_VERSION: u32 = 1;
+/// The first word of a policy file.
+pub(super) const MAGIC: &str = "bulkmem-policy";
+/// A full policy file has less than half as many bytes.
+const MOST_BYTES: u64 = 256 << 10;
+/// Most threads that a policy may name.
+pub(super) const MOST_THREADS: usize = 1 << 16;
+/// Room for the longest line and what is read ahead.
+pub(super) const BUFFER: usize = 1024;
+
+/// Whose file it is, and so how far it is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The user's, or named by the user.
+    User,
+    /// The administrator's: must belong to root and be writable by no other user.
+    System,
+}
+
+/// Reads a policy file into `rules`, which must be empty. After an error they hold part of the file.
+pub(super) fn load(
+    path: &CStr,
+    owner: Owner,
+    machine: Target,
+    buffer: &mut [u8; BUFFER],
+    rules: &mut Rules,
+) -> Result<(), PolicyFileError> {
+    // Not blocking, so that a FIFO waits for no writer; the type is that of the opened file, not of what the name may
+    // stand for a moment later.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOENT | Errno::NOTDIR => PolicyFileError::Missing,
+        other => PolicyFileError::Unreadable { errno: other.raw_os_error() },
+    })?;
+    let unreadable = |error: Errno| PolicyFileError::Unreadable { errno: error.raw_os_error() };
+    let bytes = acceptable(&rustix::fs::fstat(&file).map_err(unreadable)?, owner)?;
+    let mut left = bytes as usize;
+    let read = |buffer: &mut [u8]| {
+        // No more than the size: what is appended at this moment is not part of the file that was looked at.
+        let most = buffer.len().min(left);
+        let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer[..most]))?;
+        left -= count;
+        Ok(count)
+    };
+    parse(&mut Lines::new(read, buffer), machine, rules)
+}
+
+/// Whether a file may be read as a policy; its size.
+fn acceptable(about: &Stat, owner: Owner) -> Result<u64, PolicyFileError> {
+    // Files in /proc are regular, have the size 0, and may block or have effects when they are read.
+    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile || about.st_size <= 0 {
+        return Err(PolicyFileError::NotAFile);
+    }
+    let bytes = about.st_size as u64;
+    if bytes > MOST_BYTES {
+        return Err(PolicyFileError::TooLarge { bytes, most: MOST_BYTES });
+    }
+    let others_may_write = about.st_mode & 0o022 != 0;
+    if owner == Owner::System && (about.st_uid != 0 || others_may_write) {
+        return Err(PolicyFileError::Untrusted);
+    }
+    Ok(bytes)
+}
+
+/// Reads rules from bytes.
+pub(super) fn parse_bytes(
+    mut bytes: &[u8],
+    machine: Target,
+    rules: &mut Rules,
+) -> Result<(), PolicyFileError> {
+    let read = |buffer: &mut [u8]| {
+        let count = buffer.len().min(bytes.len());
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        bytes = &bytes[count..];
+        Ok(count)
+    };
+    parse(&mut Lines::new(read, &mut [0; BUFFER]), machine, rules)
+}
+
+fn parse<R>(lines: &mut Lines<R>, machine: Target, rules: &mut Rules) -> Result<(), PolicyFileError>
+where
+    R: FnMut(&mut [u8]) -> Result<usize, Errno>,
+{
+    head(lines.next()?)?;
+    let mut for_this_cpu = false;
+    while let Some((number, line)) = lines.next()? {
+        let wrong = |error| PolicyFileError::Line { line: number, error };
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let done = match word {
+            "cpu" => {
+                if cpu(rest).ok_or(wrong(LineError::Fields))? != machine.cpu {
+                    return Err(PolicyFileError::ForeignCpu);
+                }
+                for_this_cpu = true;
+                Ok(())
+            }
+            _ if !for_this_cpu => Err(LineError::NoCpu),
+            "rule" => rule(rest, machine, rules),
+            "threads" => threads(rest, machine, rules),
+            "end" if rest.is_empty() => return lines.nothing_more(),
+            _ => Err(LineError::Unknown),
+        };
+        done.map_err(wrong)?;
+    }
+    Err(PolicyFileError::Truncated)
+}
+
+/// Checks the first line.
+fn head(line: Option<(u32, &str)>) -> Result<(), PolicyFileError> {
+    let (_, line) = line.ok_or(PolicyFileError::NotAPolicy)?;
+    if line.starts_with('{') {
+        return Err(PolicyFileError::Evidence);
+    }
+    let version = line.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' '));
+    let version: u32 = version.and_then(|it| it.parse().ok()).ok_or(PolicyFileError::NotAPolicy)?;
+    if version == POLICY_VERSION { Ok(()) } else { Err(PolicyFileError::Version { found: version }) }
+}
+
+/// `FAMILY MODEL STEPPING VENDOR`; the vendor may hold spaces.
+fn cpu(text: &str) -> Option<CpuKey<'_>> {
+    let mut words = text.splitn(4, ' ');
+    let mut number = || words.next()?.parse().ok();
+    let (family, model, stepping) = (number()?, number()?, number()?);
+    Some(CpuKey { vendor: words.next()?, family, model, stepping })
+}
+
+/// `OPERATION INTENT FROM METHOD`.
+fn rule(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError> {
+    let mut words = text.split(' ');
+    let mut word = || words.next().ok_or(LineError::Fields);
+    let (operation, intent, from, method) = (word()?, word()?, word()?, word()?);
+    let operation = Operation::by_name(operation).ok_or(LineError::Fields)?;
+    let intent = Intent::by_name(intent).ok_or(LineError::Fields)?;
+    let from = from.parse().map_err(|_| LineError::Fields)?;
+    if words.next().is_some() {
+        return Err(LineError::Fields);
+    }
+    let choice =
+        Choice::parse_borrowed(method, operation, machine.features).map_err(|_| LineError::Method)?;
+    rules.push((operation, intent), from, choice, RuleOrigin::Measured).map_err(LineError::from)
+}
+
+/// `OPERATION FROM THREADS`.
+fn threads(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError> {
+    let mut words = text.split(' ');
+    let mut word = || words.next().ok_or(LineError::Fields);
+    let (operation, from, threads) = (word()?, word()?, word()?);
+    let operation = Operation::by_name(operation).ok_or(LineError::Fields)?;
+    let from = from.parse().map_err(|_| LineError::Fields)?;
+    let threads: usize = threads.parse().map_err(|_| LineError::Fields)?;
+    if words.next().is_some() || !(1..=MOST_THREADS).contains(&threads) {
+        return Err(LineError::Fields);
+    }
+    rules.push_threads(operation, from, threads.min(machine.processors).max(1)).map_err(LineError::from)
+}
+
+impl From<RuleError> for LineError {
+    fn from(error: RuleError) -> LineError {
+        match error {
+            RuleError::Order => LineError::Order,
+            RuleError::TooMany => LineError::TooMany,
+        }
+    }
+}
+
+/// Lines of a file that is read piece by piece; comments are left out.
+struct Lines<'b, R> {
+    read: R,
+    buffer: &'b mut [u8; BUFFER],
+    /// The bytes that were read and are not part of a line yet.
+    start: usize,
+    end: usize,
+    /// Number of the last line, from 1.
+    number: u32,
+}
+
+impl<'b, R: FnMut(&mut [u8]) -> Result<usize, Errno>> Lines<'b, R> {
+    fn new(read: R, buffer: &'b mut [u8; BUFFER]) -> Lines<'b, R> {
+        Lines { read, buffer, start: 0, end: 0, number: 0 }
+    }
+
+    /// The next line without its line feed, and its number; `None` at the end. A last line without a line feed is
+    /// incomplete.
+    fn next(&mut self) -> Result<Option<(u32, &str)>, PolicyFileError> {
+        loop {
+            let (start, end) = (self.start, self.end);
+            let rest = self.buffer.get(start..end).unwrap_or_default();
+            if let Some(length) = rest.iter().position(|&byte| byte == b'\n') {
+                self.number = self.number.saturating_add(1);
+                self.start = start + length + 1;
+                if rest.first() == Some(&b'#') {
+                    continue;
+                }
+                let Ok(line) = std::str::from_utf8(&self.buffer[start..start + length]) else {
+                    return Err(PolicyFileError::Line { line: self.number, error: LineError::NotText });
+                };
+                return Ok(Some((self.number, line)));
+            }
+            if !self.read_more()? {
+                return if self.start == self.end { Ok(None) } else { Err(PolicyFileError::Truncated) };
+            }
+        }
+    }
+
+    /// Reads more bytes after the ones that are there; false at the end of the file.
+    fn read_more(&mut self) -> Result<bool, PolicyFileError> {
+        let kept = self.end - self.start;
+        if kept == BUFFER {
+            return Err(PolicyFileError::Line {
+                line: self.number.saturating_add(1),
+                error: LineError::TooLong,
+            });
+        }
+        if self.start > 0 {
+            let bytes = self.buffer.as_mut_ptr();
+            // SAFETY: both ranges are within the buffer. Not `copy_within`, a call of memmove, which the program may
+            // have replaced.
+            unsafe { built_in::copy_overlapping(bytes, bytes.add(self.start), kept) }
+            (self.start, self.end) = (0, kept);
+        }
+        let unreadable = |error: Errno| PolicyFileError::Unreadable { errno: error.raw_os_error() };
+        let count = (self.read)(&mut self.buffer[kept..]).map_err(unreadable)?;
+        self.end += count;
+        Ok(count > 0)
+    }
+
+    fn nothing_more(&mut self) -> Result<(), PolicyFileError> {
+        match self.next()? {
+            None => Ok(()),
+            Some((line, _)) => Err(PolicyFileError::Line { line, error: LineError::AfterEnd }),
+        }
+    }
+}

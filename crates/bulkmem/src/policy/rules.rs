@@ -1,0 +1,379 @@
+//! The rules of a policy in the form that operations read: of fixed size, so that the first call of a program can build
+//! them in static memory.
+
+use std::fmt;
+
+use super::Choice;
+use super::choice::built_in;
+use crate::machine::Features;
+use crate::method::Method;
+use crate::operation::{Intent, Operation};
+
+/// Most rules for one operation and intent, and most numbers of threads for one operation.
+pub const MOST_RULES: usize = 64;
+
+const OPERATIONS: usize = Operation::ALL.len();
+const TABLES: usize = OPERATIONS * Intent::ALL.len();
+/// After the thresholds of the tables comes one for each operation, for a forced method.
+const FORCED: usize = TABLES * MOST_RULES;
+
+/// Shorter calls use the method for their own length, whatever the extent. A method that bypasses the cache ends each
+/// call with a fence, which takes longer than clearing this little.
+const SHORTEST_PART: usize = 4096;
+
+/// Methods whose speed depends on the length of one call: the C library selects its own method by it, and a processor
+/// sees no more of REP than its count. An extent that arrives in short calls gains nothing from what they do with long
+/// ones.
+const JUDGE_BY_CALL: [&str; 5] = ["c_library", "rep_stosb", "rep_stosq", "rep_movsb", "rep_movsq"];
+
+/// One rule: from this length on, this choice.
+#[derive(Clone, Copy)]
+pub(super) struct Threshold {
+    pub(super) from: usize,
+    /// `None` only in memory that no table uses.
+    choice: Option<Choice>,
+    by_call: bool,
+    pub(super) reason: Option<&'static str>,
+}
+
+impl Threshold {
+    const UNUSED: Threshold = Threshold { from: 0, choice: None, by_call: false, reason: None };
+
+    fn new(from: usize, choice: Choice, reason: Option<&'static str>) -> Threshold {
+        let by_call = JUDGE_BY_CALL.contains(&choice.method.name);
+        Threshold { from, choice: Some(choice), by_call, reason }
+    }
+
+    #[inline(always)]
+    pub(super) fn choice(&self, operation: Operation) -> &Choice {
+        match &self.choice {
+            Some(choice) => choice,
+            None => built_in(operation),
+        }
+    }
+}
+
+/// The thresholds of one operation and intent: a range of all thresholds.
+#[derive(Clone, Copy)]
+struct Table {
+    start: u16,
+    length: u16,
+    /// Whether the rules were measured, as opposed to the defaults.
+    measured: bool,
+}
+
+/// Why a rule was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RuleError {
+    /// The first rule of a table starts at 0, and each further one after the one before it, and the rules of a table
+    /// are not interrupted by those of another.
+    Order,
+    /// There are [`MOST_RULES`] already.
+    TooMany,
+}
+
+/// The rules of all operations and intents.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    thresholds: [Threshold; FORCED + OPERATIONS],
+    /// How many of the thresholds belong to tables.
+    used: u16,
+    tables: [[Table; Intent::ALL.len()]; OPERATIONS],
+    /// By operation, rising: from this length on, so many threads.
+    threads: [[(usize, usize); MOST_RULES]; OPERATIONS],
+    thread_rules: [u8; OPERATIONS],
+    /// All that the chosen methods need.
+    requires: Features,
+}
+
+impl Rules {
+    pub(crate) const EMPTY: Rules = Rules {
+        thresholds: [Threshold::UNUSED; FORCED + OPERATIONS],
+        used: 0,
+        tables: [[Table { start: 0, length: 0, measured: false }; Intent::ALL.len()]; OPERATIONS],
+        threads: [[(0, 0); MOST_RULES]; OPERATIONS],
+        thread_rules: [0; OPERATIONS],
+        requires: Features::empty(),
+    };
+
+    /// Removes all rules.
+    pub(super) fn reset(&mut self) {
+        self.used = 0;
+        self.tables.as_flattened_mut().iter_mut().for_each(|table| table.length = 0);
+        self.thread_rules.iter_mut().for_each(|count| *count = 0);
+        self.requires = Features::empty();
+    }
+
+    /// Adds a rule; those of one table one after another, rising from 0. A rule that repeats the choice before it is
+    /// accepted and left out.
+    pub(super) fn push(
+        &mut self,
+        (operation, intent): (Operation, Intent),
+        from: usize,
+        choice: Choice,
+        origin: RuleOrigin,
+    ) -> Result<(), RuleError> {
+        let used = self.used;
+        let table = &mut self.tables[operation as usize][intent as usize];
+        if table.length == 0 {
+            *table = Table { start: used, length: 0, measured: origin == RuleOrigin::Measured };
+        }
+        let is_last = table.start + table.length == used;
+        let previous = if table.length == 0 { None } else { self.thresholds.get(usize::from(used) - 1) };
+        let rises = previous.map_or(from == 0, |previous| previous.from < from);
+        if !is_last || !rises {
+            return Err(RuleError::Order);
+        }
+        if previous.is_some_and(|previous| previous.choice == Some(choice)) {
+            return Ok(());
+        }
+        if usize::from(table.length) == MOST_RULES {
+            return Err(RuleError::TooMany);
+        }
+        let reason = match origin {
+            RuleOrigin::Measured => None,
+            RuleOrigin::Default(reason) => Some(reason),
+        };
+        let Some(free) = self.thresholds.get_mut(usize::from(used)) else { return Err(RuleError::TooMany) };
+        *free = Threshold::new(from, choice, reason);
+        table.length += 1;
+        self.used += 1;
+        self.requires |= choice.method.requires;
+        Ok(())
+    }
+
+    /// Adds a number of threads; rising.
+    pub(super) fn push_threads(
+        &mut self,
+        operation: Operation,
+        from: usize,
+        threads: usize,
+    ) -> Result<(), RuleError> {
+        let count = usize::from(self.thread_rules[operation as usize]);
+        let all = &mut self.threads[operation as usize];
+        if count > 0 && all[count - 1].0 >= from {
+            return Err(RuleError::Order);
+        }
+        let Some(free) = all.get_mut(count) else { return Err(RuleError::TooMany) };
+        *free = (from, threads);
+        self.thread_rules[operation as usize] += 1;
+        Ok(())
+    }
+
+    /// Uses one choice for every length and intent of an operation.
+    pub(super) fn force(&mut self, operation: Operation, choice: Choice) {
+        let at = FORCED + operation as usize;
+        self.thresholds[at] = Threshold::new(0, choice, None);
+        let table = Table { start: at as u16, length: 1, measured: false };
+        self.tables[operation as usize] = [table; Intent::ALL.len()];
+        self.requires |= choice.method.requires;
+    }
+
+    /// The rules of an operation and intent, rising; empty if there are none.
+    #[inline(always)]
+    pub(super) fn thresholds(&self, operation: Operation, intent: Intent) -> &[Threshold] {
+        let Table { start, length, .. } = self.tables[operation as usize][intent as usize];
+        let (start, length) = (usize::from(start), usize::from(length));
+        self.thresholds.get(start..start + length).unwrap_or_default()
+    }
+
+    /// Whether the rules of an operation and intent were measured.
+    pub(super) fn measured(&self, operation: Operation, intent: Intent) -> bool {
+        self.tables[operation as usize][intent as usize].measured
+    }
+
+    /// The choice for an extent of `length` bytes.
+    #[inline(always)]
+    pub(crate) fn choose(&self, operation: Operation, length: usize, intent: Intent) -> &Choice {
+        let thresholds = self.thresholds(operation, intent);
+        let after = thresholds.partition_point(|it| it.from <= length);
+        match thresholds.get(after.wrapping_sub(1)) {
+            Some(threshold) => threshold.choice(operation),
+            None => built_in(operation),
+        }
+    }
+
+    /// The choice for one call of `length` bytes that is part of an extent of `extent` bytes: the extent's, unless that
+    /// method's speed depends on the length of the call and the call is too short for its rule.
+    #[inline]
+    pub(crate) fn choose_part(
+        &self,
+        operation: Operation,
+        length: usize,
+        extent: usize,
+        intent: Intent,
+    ) -> &Choice {
+        // Durable stores end in a fence whatever the method.
+        let fence_counts = matches!(operation, Operation::Clear | Operation::Fill | Operation::Copy);
+        if extent <= length || (fence_counts && length < SHORTEST_PART) {
+            return self.choose(operation, length, intent);
+        }
+        let thresholds = self.thresholds(operation, intent);
+        let eligible = |it: &&Threshold| it.from <= extent && (it.from <= length || !it.by_call);
+        match thresholds.iter().rev().find(eligible) {
+            Some(threshold) => threshold.choice(operation),
+            None => built_in(operation),
+        }
+    }
+
+    /// The smallest length for which another method is chosen; the greatest length if none is.
+    pub(crate) fn first_without(&self, method: &Method, operation: Operation, intent: Intent) -> usize {
+        let other = |it: &&Threshold| !std::ptr::eq(it.choice(operation).method, method);
+        self.thresholds(operation, intent).iter().find(other).map_or(usize::MAX, |it| it.from)
+    }
+
+    /// The fewest threads that saturate memory with an operation of that length; 1 if that is unknown.
+    pub(crate) fn threads(&self, operation: Operation, length: usize) -> usize {
+        let count = usize::from(self.thread_rules[operation as usize]);
+        let all = &self.threads[operation as usize][..count];
+        all.iter().rev().find(|(from, _)| *from <= length).map_or(1, |&(_, threads)| threads)
+    }
+
+    /// All the instructions that the methods need.
+    pub(super) fn requires(&self) -> Features {
+        self.requires
+    }
+}
+
+/// Where a rule comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RuleOrigin {
+    Measured,
+    /// With the reason.
+    Default(&'static str),
+}
+
+impl fmt::Debug for Rules {
+    /// The rules in use.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for operation in Operation::ALL {
+            for intent in Intent::ALL {
+                let thresholds = self.thresholds(operation, intent).iter();
+                let pairs: Vec<_> = thresholds.map(|it| (it.from, *it.choice(operation))).collect();
+                map.entry(&(operation, intent), &pairs);
+            }
+            let count = usize::from(self.thread_rules[operation as usize]);
+            map.entry(&(operation, "threads"), &&self.threads[operation as usize][..count]);
+        }
+        map.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method;
+
+    const CLEAR: (Operation, Intent) = (Operation::Clear, Intent::Throughput);
+
+    fn choice(method: &str) -> Choice {
+        Choice::of(method::by_name(method).unwrap(), Operation::Clear)
+    }
+
+    fn rules(all: &[(usize, &str)]) -> Result<Box<Rules>, RuleError> {
+        let mut rules = Box::new(Rules::EMPTY);
+        for &(from, method) in all {
+            rules.push(CLEAR, from, choice(method), RuleOrigin::Measured)?;
+        }
+        Ok(rules)
+    }
+
+    fn shape(rules: &Rules) -> Vec<(usize, &str)> {
+        let all = rules.thresholds(CLEAR.0, CLEAR.1).iter();
+        all.map(|it| (it.from, it.choice(Operation::Clear).method.name)).collect()
+    }
+
+    #[test]
+    fn rules_rise_from_0_and_change_something() {
+        let two = rules(&[(0, "c_library"), (20, "c_library"), (30, "portable")]).unwrap();
+        assert_eq!(shape(&two), [(0, "c_library"), (30, "portable")]);
+        assert_eq!(rules(&[(1, "portable")]).unwrap_err(), RuleError::Order);
+        assert_eq!(rules(&[(0, "portable"), (0, "c_library")]).unwrap_err(), RuleError::Order);
+        assert_eq!(
+            rules(&[(0, "portable"), (9, "c_library"), (8, "portable")]).unwrap_err(),
+            RuleError::Order
+        );
+    }
+
+    #[test]
+    fn tables_do_not_interrupt_each_other() {
+        let mut rules = rules(&[(0, "portable")]).unwrap();
+        let other = (Operation::Fill, Intent::Reuse);
+        rules.push(other, 0, choice("portable"), RuleOrigin::Measured).unwrap();
+        let late = rules.push(CLEAR, 7, choice("c_library"), RuleOrigin::Measured);
+        assert_eq!(late, Err(RuleError::Order));
+    }
+
+    #[test]
+    fn a_table_holds_64_rules_and_no_more() {
+        let many: Vec<_> = (0..MOST_RULES).map(|at| (at, ["portable", "c_library"][at % 2])).collect();
+        let full = rules(&many).unwrap();
+        assert_eq!(shape(&full).len(), MOST_RULES);
+        for (length, method) in &many {
+            assert_eq!(full.choose(CLEAR.0, *length, CLEAR.1).method.name, *method);
+        }
+        let more: Vec<_> = many.into_iter().chain([(MOST_RULES, "portable")]).collect();
+        assert_eq!(rules(&more).unwrap_err(), RuleError::TooMany);
+        let mut rules = Rules::EMPTY;
+        for from in 0..MOST_RULES {
+            rules.push_threads(Operation::Clear, from, 2).unwrap();
+        }
+        assert_eq!(rules.push_threads(Operation::Clear, 100, 2), Err(RuleError::TooMany));
+        assert_eq!(rules.push_threads(Operation::Fill, 5, 2), Ok(()));
+        assert_eq!(rules.push_threads(Operation::Fill, 5, 2), Err(RuleError::Order));
+    }
+
+    #[test]
+    fn every_table_can_be_full_at_the_same_time() {
+        let mut rules = Box::new(Rules::EMPTY);
+        for operation in Operation::ALL {
+            for intent in Intent::ALL {
+                for from in 0..MOST_RULES {
+                    let choice = choice(["portable", "c_library"][from % 2]);
+                    rules.push((operation, intent), from, choice, RuleOrigin::Measured).unwrap();
+                }
+            }
+            rules.force(operation, choice("portable"));
+        }
+        assert_eq!(rules.choose(Operation::Flush, 5, Intent::Stream).method.name, "portable");
+        rules.reset();
+        assert!(rules.thresholds(Operation::Flush, Intent::Stream).is_empty());
+    }
+
+    #[test]
+    fn a_part_gets_the_extents_choice_unless_that_depends_on_the_call() {
+        const KIB: usize = 1024;
+        let rules = rules(&[(0, "c_library"), (100 * KIB, "portable"), (1000 * KIB, "c_library")]).unwrap();
+        let part = |length, extent| rules.choose_part(CLEAR.0, length, extent, CLEAR.1).method.name;
+        assert_eq!(part(10 * KIB, 500 * KIB), "portable", "the extent counts");
+        assert_eq!(
+            part(10 * KIB, 5000 * KIB),
+            "portable",
+            "the C library's long rule is not for short calls"
+        );
+        assert_eq!(part(1000 * KIB, 5000 * KIB), "c_library", "but for long ones");
+        assert_eq!(part(10 * KIB, 99 * KIB), "c_library");
+        assert_eq!(part(5000 * KIB, 10), "c_library", "a call is an extent");
+        assert_eq!(part(SHORTEST_PART - 1, 500 * KIB), "c_library", "a fence would cost more than the call");
+        assert_eq!(part(SHORTEST_PART, 500 * KIB), "portable");
+    }
+
+    #[test]
+    fn without_rules_the_built_in_method_is_chosen() {
+        for operation in Operation::ALL {
+            let chosen = Rules::EMPTY.choose(operation, 1, Intent::Throughput).method;
+            assert_eq!(chosen, built_in(operation).method);
+            let part = Rules::EMPTY.choose_part(operation, 1 << 20, 1 << 30, Intent::Stream).method;
+            assert_eq!(part, chosen);
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn those_that_depend_on_the_call_are_in_the_table() {
+        for name in JUDGE_BY_CALL {
+            assert!(method::by_name(name).is_some(), "{name}");
+        }
+    }
+}
