@@ -432,9 +432,17 @@ impl<'p> Bulk<'p> {
     fn workers(&self, operation: Operation, length: usize) -> usize {
         match self.threads {
             Threads::One => 1,
-            Threads::Auto => self.rules().map_or(1, |rules| rules.threads(operation, length)),
+            Threads::Auto => self.saturating(operation, length),
             Threads::Exactly(workers) => workers.get(),
         }
+    }
+
+    /// As many threads as saturate memory, at most one for each processor. Apart, because it makes a system call.
+    #[cold]
+    #[inline(never)]
+    fn saturating(&self, operation: Operation, length: usize) -> usize {
+        let threads = self.rules().map_or(1, |rules| rules.threads(operation, length));
+        if threads > 1 { threads.min(machine::processors()) } else { 1 }
     }
 
     /// The plan for [`Operation::Clear`] or [`Operation::Fill`].

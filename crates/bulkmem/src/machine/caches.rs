@@ -56,16 +56,16 @@ impl Caches {
         [self.l1d, self.l2, self.l3]
     }
 
-    /// Reads the sizes from CPUID, and those that it does not tell from the kernel's files for one processor. Does not
+    /// Completes the sizes from the level `from` on by those in the kernel's files for the current processor. Does not
     /// allocate.
-    pub(super) fn of_this(processor: usize) -> Caches {
-        #[cfg(target_arch = "x86_64")]
-        let mut levels = super::cpu::caches().levels();
-        #[cfg(not(target_arch = "x86_64"))]
-        let mut levels = [0; 3];
-        if levels.contains(&0)
-            && let Ok(root) = rustix::fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        {
+    pub(super) fn completed(self, from: usize) -> Caches {
+        let mut levels = self.levels();
+        if !levels[from - 1..].contains(&0) {
+            return self;
+        }
+        // SAFETY: sched_getcpu has no precondition. Where it is not implemented it returns -1.
+        let processor = unsafe { libc::sched_getcpu() }.max(0) as usize;
+        if let Ok(root) = rustix::fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             for (level, size) in levels.iter_mut().zip(from_kernel(root.as_fd(), processor).levels()) {
                 if *level == 0 {
                     *level = size;
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn both_ways_tell_the_same_first_level_here() {
-        let (kernel, cpuid) = (from_kernel(Path::new("/"), 0), crate::machine::cpu::caches());
+        let (kernel, cpuid) = (from_kernel(Path::new("/"), 0), crate::machine::cpu::Cpu::read().caches(1));
         if kernel.l1d == 0 || cpuid.l1d == 0 {
             println!("skipped: comparing cache sizes: one of {kernel:?} and {cpuid:?} is silent here");
             return;

@@ -3,7 +3,7 @@
 //! A virtual machine traps each CPUID instruction, which takes 1 to 25 µs, so the first call of a program reads no more
 //! leaves than it needs. Nothing here allocates or calls the operating system.
 
-use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
 use super::features::Features;
 use super::{Caches, CpuKey};
@@ -11,6 +11,7 @@ use super::{Caches, CpuKey};
 /// The leaves that every program reads once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cpu {
+    highest_leaf: u32,
     vendor: [u8; 12],
     family: u32,
     model: u32,
@@ -33,6 +34,7 @@ impl Cpu {
         let base = signature >> 8 & 0xf;
         let low = signature >> 4 & 0xf;
         Cpu {
+            highest_leaf: basic.eax,
             vendor,
             family: if base == 0xf { base + (signature >> 20 & 0xff) } else { base },
             model: if matches!(base, 0x6 | 0xf) { low | (signature >> 12 & 0xf0) } else { low },
@@ -92,38 +94,52 @@ unsafe fn enabled_state() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
-/// Sizes of the data and unified caches; 0 where the processor tells none.
-pub(super) fn caches() -> Caches {
-    let basic = __cpuid_count(0, 0);
-    // AMD and Hygon describe caches in a leaf of their own, in the same form.
-    let leaf = match basic.ebx.to_le_bytes() {
-        [b'A', ..] | [b'H', ..] => 0x8000_001d,
-        _ if basic.eax >= 4 => 4,
-        _ => return Caches::default(),
-    };
-    if leaf > 4 && __cpuid_count(0x8000_0000, 0).eax < leaf {
-        return Caches::default();
+impl Cpu {
+    /// Sizes of the data and unified caches from the level `from` on; 0 where the processor tells none.
+    pub(super) fn caches(&self, from: usize) -> Caches {
+        // AMD and Hygon describe caches in a leaf of their own, in the same form.
+        let leaf = match self.vendor {
+            [b'A' | b'H', ..] if __cpuid_count(0x8000_0000, 0).eax >= 0x8000_001d => 0x8000_001d,
+            [b'A' | b'H', ..] => return Caches::default(),
+            _ if self.highest_leaf >= 4 => 4,
+            _ => return Caches::default(),
+        };
+        let mut levels = [0; 3];
+        let mut read = |index| {
+            let found = cache(leaf, index);
+            if let Some(Cache { level: level @ 1..=3, bytes, holds_data: true }) = found {
+                levels[level - 1] = bytes;
+            }
+            found.map(|cache| cache.level)
+        };
+        // The usual order is L1 data, L1 instruction, L2, L3: for the outer levels two leaves suffice.
+        if from == 2 && read(2) == Some(2) && read(3) == Some(3) {
+            return Caches::from(levels);
+        }
+        // A virtual machine may repeat a cache without end.
+        (0..16).take_while(|&index| read(index).is_some_and(|level| level < 3)).for_each(drop);
+        Caches::from(levels)
     }
-    let mut levels = [0; 3];
-    // Processors list L1 data, L1 instruction, L2 and L3 in this order; the limit stops a virtual machine that
-    // repeats one of them.
-    for index in 0..16 {
-        let cache = __cpuid_count(leaf, index);
-        let (kind, level) = (cache.eax & 0x1f, cache.eax >> 5 & 0x7);
-        if kind == 0 {
-            break;
-        }
-        let holds_data = matches!(kind, 1 | 3);
-        let ways = u64::from(cache.ebx >> 22) + 1;
-        let partitions = u64::from(cache.ebx >> 12 & 0x3ff) + 1;
-        let line = u64::from(cache.ebx & 0xfff) + 1;
-        let sets = u64::from(cache.ecx) + 1;
-        if let (true, 1..=3) = (holds_data, level) {
-            levels[level as usize - 1] = ways * partitions * line * sets;
-        }
-        if level >= 3 {
-            break;
-        }
-    }
-    Caches::from(levels)
+}
+
+/// One cache as CPUID describes it.
+struct Cache {
+    level: usize,
+    bytes: u64,
+    holds_data: bool,
+}
+
+/// The cache of that index; `None` after the last.
+fn cache(leaf: u32, index: u32) -> Option<Cache> {
+    let CpuidResult { eax, ebx, ecx, .. } = __cpuid_count(leaf, index);
+    let kind = eax & 0x1f;
+    let ways = u64::from(ebx >> 22) + 1;
+    let partitions = u64::from(ebx >> 12 & 0x3ff) + 1;
+    let line = u64::from(ebx & 0xfff) + 1;
+    let sets = u64::from(ecx) + 1;
+    (kind != 0).then(|| Cache {
+        level: (eax >> 5 & 0x7) as usize,
+        bytes: ways * partitions * line * sets,
+        holds_data: matches!(kind, 1 | 3),
+    })
 }

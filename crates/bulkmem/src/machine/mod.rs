@@ -57,13 +57,12 @@ impl Machine {
 
     /// This machine, with the files of `/proc` and `/sys` taken from below `root`.
     fn read(root: &Path) -> Machine {
-        let (processors, first) = kernel::processors();
         Machine {
             cpu: identity::identify(),
             microcode: kernel::microcode(root),
             features: features(),
-            caches: Caches::of_this(first),
-            processors,
+            caches: caches(),
+            processors: processors(),
             nodes: kernel::nodes(root),
             memory: kernel::memory(root),
             kernel: kernel::release(root),
@@ -90,21 +89,38 @@ impl Machine {
     }
 }
 
-/// Calls `f` with what a policy has to know of this machine, and a function that finds its caches. Does not allocate.
+/// Calls `f` with what a policy has to know of this machine, and with a function that finds the sizes of its second and
+/// third cache level. Does not allocate. The number of processors is left open: [`processors`] counts them when threads
+/// are about to be started.
 pub(crate) fn with_this<R>(f: impl FnOnce(Target, &dyn Fn() -> Caches) -> R) -> R {
-    let (processors, first) = kernel::processors();
+    let processors = usize::MAX;
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let cpu = cpu::Cpu::read();
         features::remember(cpu.features);
         let target = Target { cpu: cpu.key(), features: cpu.features, processors };
-        f(target, &|| Caches::of_this(first))
+        f(target, &|| cpu.caches(2).completed(2))
     }
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     {
         let cpu = CpuKey { vendor: std::env::consts::ARCH, family: 0, model: 0, stepping: 0 };
-        f(Target { cpu, features: features(), processors }, &|| Caches::of_this(first))
+        let target = Target { cpu, features: features(), processors };
+        f(target, &|| Caches::default().completed(2))
     }
+}
+
+/// How many processors this process may run on now.
+pub(crate) fn processors() -> usize {
+    kernel::processors()
+}
+
+/// All cache sizes.
+fn caches() -> Caches {
+    #[cfg(target_arch = "x86_64")]
+    let told = cpu::Cpu::read().caches(1);
+    #[cfg(not(target_arch = "x86_64"))]
+    let told = Caches::default();
+    told.completed(1)
 }
 
 #[cfg(test)]
@@ -120,6 +136,15 @@ mod tests {
         assert!(!machine.kernel.is_empty());
         assert_eq!(machine.features, features());
         assert!(machine.memory > 0);
+    }
+
+    #[test]
+    fn the_first_call_sees_the_same_machine() {
+        let machine = Machine::current();
+        with_this(|target, caches| {
+            assert_eq!((target.cpu, target.features), (machine.cpu.as_key(), machine.features));
+            assert_eq!((caches().l2, caches().l3), (machine.caches.l2, machine.caches.l3));
+        });
     }
 
     #[test]

@@ -65,6 +65,9 @@ pub(super) fn load(
     let read = |buffer: &mut [u8]| {
         // No more than the size: what is appended at this moment is not part of the file that was looked at.
         let most = buffer.len().min(left);
+        if most == 0 {
+            return Ok(0);
+        }
         let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer[..most]))?;
         left -= count;
         Ok(count)
