@@ -129,6 +129,8 @@ pub struct Bulk<'p> {
     forced: Option<(Operation, Choice)>,
     /// `None`: what the environment says.
     durability: Option<Durability>,
+    /// Whether a fence after several calls takes the place of one after each.
+    deferred: bool,
 }
 
 // The operations are always inlined: where a `Bulk` is made at the call, all that it does not say folds away.
@@ -398,6 +400,12 @@ impl<'p> Bulk<'p> {
         Ok(())
     }
 
+    /// The same, for calls that one fence follows.
+    #[inline]
+    pub(crate) fn deferred(self) -> Self {
+        Bulk { deferred: true, ..self }
+    }
+
     /// Whether nothing was said that the process's policy does not answer by the operation and the length.
     #[inline(always)]
     fn is_plain(&self) -> bool {
@@ -413,7 +421,10 @@ impl<'p> Bulk<'p> {
         match &self.forced {
             Some((forced, choice)) if *forced == operation => choice,
             _ => match self.rules() {
-                Some(rules) => rules.choose_part(operation, length, self.extent, self.intent),
+                Some(rules) => {
+                    let shortest = if self.deferred { 0 } else { policy::SHORTEST_FENCED_PART };
+                    rules.choose_part(operation, length, self.extent, self.intent, shortest)
+                }
                 None => policy::built_in(operation),
             },
         }

@@ -65,7 +65,8 @@ impl<'p> Bulk<'p> {
     {
         // `f` must do with every 'scope up to 'env, so all that it lends for 'scope is borrowed for 'env; and 'env is a
         // parameter, so it outlives this call. The scope is dropped, and fences, before the call ends in either way.
-        let scope = FenceScope { bulk: *self, debt: Debt::default(), scope: PhantomData, env: PhantomData };
+        let scope =
+            FenceScope { bulk: self.deferred(), debt: Debt::default(), scope: PhantomData, env: PhantomData };
         f(&scope)
     }
 }

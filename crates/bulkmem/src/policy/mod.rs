@@ -38,7 +38,7 @@ pub use error::{LineError, PolicyError, PolicyFileError, ProfileError};
 pub use policy_file::POLICY_VERSION;
 pub use profile::{Condition, Cost, FORMAT, Figure, Mode, Profile, Provenance, Rule, Saturation, VERSION};
 pub use rules::MOST_RULES;
-pub(crate) use rules::Rules;
+pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 
 /// What of the environment the policy of this process could not follow; empty if all is well.
 pub fn problems() -> Vec<PolicyError> {
@@ -266,10 +266,11 @@ impl Policy {
     /// That is the extent's answer, with two exceptions. Methods whose speed depends on the length of one call, the C
     /// library and the REP instructions, are chosen only if the call itself is as long as their rule says, and the rule
     /// below them answers otherwise. And calls of clear, fill and copy that are shorter than 4 KiB get the answer for
-    /// their own length: the fence after each store that bypasses the cache would take longer than the call.
+    /// their own length, because the fence that ends a call that bypasses the cache would take longer than it saves. In a
+    /// [`fence_scope`](crate::fence_scope), where no call ends in a fence, they get the extent's.
     #[inline]
     pub fn choose_part(&self, operation: Operation, length: usize, extent: usize, intent: Intent) -> Choice {
-        *self.rules.choose_part(operation, length, extent, intent)
+        *self.rules.choose_part(operation, length, extent, intent, SHORTEST_FENCED_PART)
     }
 
     /// The fewest threads that saturate memory with an operation of that length; 1 where that is unknown.

@@ -17,9 +17,9 @@ const TABLES: usize = OPERATIONS * Intent::ALL.len();
 /// After the thresholds of the tables comes one for each operation, for a forced method.
 const FORCED: usize = TABLES * MOST_RULES;
 
-/// Shorter calls use the method for their own length, whatever the extent. A method that bypasses the cache ends each
-/// call with a fence, which takes longer than clearing this little.
-const SHORTEST_PART: usize = 4096;
+/// Shorter calls that end in a fence use the method for their own length, whatever the extent. A fence after stores that
+/// bypass the cache takes some 170 ns, longer than they save on so little (docs/learned.md).
+pub(crate) const SHORTEST_FENCED_PART: usize = 4096;
 
 /// Methods whose speed depends on the length of one call: the C library selects its own method by it, and a processor
 /// sees no more of REP than its count. An extent that arrives in short calls gains nothing from what they do with long
@@ -194,7 +194,8 @@ impl Rules {
     }
 
     /// The choice for one call of `length` bytes that is part of an extent of `extent` bytes: the extent's, unless that
-    /// method's speed depends on the length of the call and the call is too short for its rule.
+    /// method's speed depends on the length of the call and the call is too short for its rule. Clears, fills and copies
+    /// of fewer than `shortest` bytes get the choice for their own length.
     #[inline]
     pub(crate) fn choose_part(
         &self,
@@ -202,10 +203,11 @@ impl Rules {
         length: usize,
         extent: usize,
         intent: Intent,
+        shortest: usize,
     ) -> &Choice {
         // Durable stores end in a fence whatever the method.
-        let fence_counts = matches!(operation, Operation::Clear | Operation::Fill | Operation::Copy);
-        if extent <= length || (fence_counts && length < SHORTEST_PART) {
+        let durable = matches!(operation, Operation::Persist | Operation::Flush);
+        if extent <= length || (length < shortest && !durable) {
             return self.choose(operation, length, intent);
         }
         let thresholds = self.thresholds(operation, intent);
@@ -345,7 +347,7 @@ mod tests {
     fn a_part_gets_the_extents_choice_unless_that_depends_on_the_call() {
         const KIB: usize = 1024;
         let rules = rules(&[(0, "c_library"), (100 * KIB, "portable"), (1000 * KIB, "c_library")]).unwrap();
-        let part = |length, extent| rules.choose_part(CLEAR.0, length, extent, CLEAR.1).method.name;
+        let part = |length, extent| rules.choose_part(CLEAR.0, length, extent, CLEAR.1, 4096).method.name;
         assert_eq!(part(10 * KIB, 500 * KIB), "portable", "the extent counts");
         assert_eq!(
             part(10 * KIB, 5000 * KIB),
@@ -355,8 +357,8 @@ mod tests {
         assert_eq!(part(1000 * KIB, 5000 * KIB), "c_library", "but for long ones");
         assert_eq!(part(10 * KIB, 99 * KIB), "c_library");
         assert_eq!(part(5000 * KIB, 10), "c_library", "a call is an extent");
-        assert_eq!(part(SHORTEST_PART - 1, 500 * KIB), "c_library", "a fence would cost more than the call");
-        assert_eq!(part(SHORTEST_PART, 500 * KIB), "portable");
+        assert_eq!(part(4095, 500 * KIB), "c_library", "a fence would cost more than the call");
+        assert_eq!(part(4096, 500 * KIB), "portable");
     }
 
     #[test]
@@ -364,7 +366,7 @@ mod tests {
         for operation in Operation::ALL {
             let chosen = Rules::EMPTY.choose(operation, 1, Intent::Throughput).method;
             assert_eq!(chosen, built_in(operation).method);
-            let part = Rules::EMPTY.choose_part(operation, 1 << 20, 1 << 30, Intent::Stream).method;
+            let part = Rules::EMPTY.choose_part(operation, 1 << 20, 1 << 30, Intent::Stream, 0).method;
             assert_eq!(part, chosen);
         }
     }
