@@ -16,10 +16,10 @@ fn main() -> ExitCode {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use bulkmem::machine::features;
+    use bulkmem::machine::{Machine, features};
     use bulkmem::method::{self, Method, Ordering};
     use bulkmem::policy::{Choice, Policy};
-    use bulkmem::{Bulk, Durability, Error, Operation};
+    use bulkmem::{Bulk, Durability, Error, Intent, Operation};
     use libtest_mimic::Failed;
     use testkit::guard::Guarded;
     use testkit::harness::Suite;
@@ -51,6 +51,13 @@ mod x86_64 {
                 );
             }
         }
+        for (method, operation) in walk::rows().filter(|(method, _)| method.ordering == Ordering::Ordered) {
+            let missing = method.requires.difference(features());
+            suite.row_needing(missing, "raw_form_fences", (method, operation), raw_form_fences);
+        }
+        suite.test("raw_form_fences::overlapping_copy", raw_overlapping_copy_fences);
+        suite.test("short_parts_are_not_fenced", short_parts_are_not_fenced);
+        suite.test("short_parts_in_a_scope_get_the_extents_method", short_parts_in_a_scope);
         add_free_functions(suite);
         suite.test("one_fence_serves_a_scope", one_fence_serves_a_scope);
     }
@@ -89,14 +96,19 @@ mod x86_64 {
         if operation == Operation::Flush { State::Cached } else { State::Untouched }
     }
 
-    fn returns_fenced(method: &'static Method, operation: Operation, form: Form) -> Result<(), Failed> {
+    /// The fewest streams need the least memory.
+    fn with_fewest_streams(method: &'static Method, operation: Operation) -> Choice {
         let mut choice = Choice::of(method, operation);
         for knob in method.knobs(operation).unwrap_or_default() {
-            // The fewest streams need the least memory.
             if knob.name == "streams" {
                 choice.parameters.streams = knob.range.0;
             }
         }
+        choice
+    }
+
+    fn returns_fenced(method: &'static Method, operation: Operation, form: Form) -> Result<(), Failed> {
+        let choice = with_fewest_streams(method, operation);
         let bulk = Bulk::new().durability(Durability::FlushToMemory).method(operation, choice)?;
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH + 3];
@@ -114,6 +126,58 @@ mod x86_64 {
             Operation::Flush => 0xff,
         };
         if memory.iter().any(|byte| *byte != expected) { Err("wrong bytes".into()) } else { Ok(()) }
+    }
+
+    /// On write-combining memory, ordinary stores are weakly ordered too.
+    fn raw_form_fences(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        let bulk = Bulk::new().method(operation, with_fewest_streams(method, operation))?;
+        let source = vec![0x5a; LENGTH];
+        let mut memory = vec![0xff; LENGTH];
+        all_fenced(&traced(&mut memory, before(operation), |to| by_raw(&bulk, operation, to, &source))?)
+    }
+
+    fn raw_overlapping_copy_fences() -> Result<(), Failed> {
+        let mut memory = vec![0xff; LENGTH];
+        all_fenced(&traced(&mut memory, State::Untouched, |to| {
+            let start = to.as_mut_ptr();
+            // SAFETY: both ranges are within the slice.
+            unsafe { Bulk::new().copy_raw(start.add(1), start, LENGTH - 1) }
+            Ok(())
+        })?)
+    }
+
+    fn all_fenced(watched: &Watched) -> Result<(), Failed> {
+        match (watched.stores_pending, watched.fences) {
+            (0, 1..) => Ok(()),
+            (pending, fences) => Err(format!("{pending} stores are pending after {fences} fences").into()),
+        }
+    }
+
+    /// One call for a part of 64 bytes of 1 GiB that bypasses the cache, and what it did.
+    fn short_part(call: impl FnOnce(&Bulk, &mut [u8])) -> Result<Watched, Failed> {
+        let policy = Policy::defaults(Machine::current());
+        let bulk = Bulk::of(1 << 30).intent(Intent::Stream).policy(&policy)?;
+        let whole = policy.choose(Operation::Clear, 1 << 30, Intent::Stream).method;
+        assert_eq!(whole.ordering, Ordering::Weak, "{}", whole.name);
+        let mut memory = Guarded::new(4096);
+        traced(&mut memory.bytes_mut()[..64], State::Untouched, |part| {
+            call(&bulk, part);
+            Ok(())
+        })
+    }
+
+    fn short_parts_are_not_fenced() -> Result<(), Failed> {
+        let watched = short_part(|bulk, part| bulk.clear(part))?;
+        assert_eq!((watched.fences, watched.weak), (0, 0));
+        Ok(())
+    }
+
+    /// There one fence does for all.
+    fn short_parts_in_a_scope() -> Result<(), Failed> {
+        let watched = short_part(|bulk, part| bulk.fence_scope(|scope| scope.clear(part).defer()))?;
+        assert!(watched.weak > 0);
+        assert_eq!((watched.fences, watched.weak_pending), (1, 0));
+        Ok(())
     }
 
     fn by_slice(bulk: &Bulk, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
