@@ -25,6 +25,7 @@
 //! | take huge pages from the operating system | [`Region`] |
 //! | have the kernel clear huge pages as this library would, or take memory of another cache attribute | [`kernel`] |
 //! | know which method is chosen, and why | [`policy`] |
+//! | load the policy at a moment of your choice | [`init`] |
 //! | know every method there is | [`method`] |
 //!
 //! ```text
@@ -38,17 +39,31 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `BULKMEM_METHOD` | forces methods: `clear:movnti,copy:rep_movsb`; see [`policy::Policy::force`] |
-//! | `BULKMEM_PROFILE` | the profile to use, instead of the user's or the system's |
+//! | `BULKMEM_PROFILE` | the policy file to use, instead of the user's or the system's |
 //! | `BULKMEM_EADR` | `1`: caches survive a power failure; see [`Durability`] |
+//!
+//! The library reads them once, when the program is loaded; a later `setenv` has no effect. A process with more rights
+//! than its caller (set-user-ID and the like) ignores them, and `HOME` and `XDG_CONFIG_HOME` too. A value that cannot be
+//! followed changes nothing: [`init`] and [`policy::problems`] report it. The library itself prints nothing.
+//!
+//! # First use
+//!
+//! The first operation loads the policy: it executes CPUID, reads a file of a few kilobytes if there is one, and takes
+//! some 50 to 150 µs. [`init`] does so at a moment of your choice. Operations never wait for it: one that runs in another
+//! thread, in a signal handler that interrupted it, or in the child of a fork at that moment uses a built-in method (REP
+//! STOSB and REP MOVSB on x86-64). So clear, fill, copy, persist and flush on one thread are async-signal-safe, and can be
+//! used in a memory allocator or in a replacement of `memset` itself.
 //!
 //! # What to rely on
 //!
 //! - Every function that gives plain bytes back has fenced.
-//! - No thread is made unless [`Bulk::threads`] asks for it, and none outlives the call. Such a thread blocks every
-//!   signal but those of its own faults, so that the program's handlers run on the program's threads.
+//! - No thread is made unless [`Bulk::threads`] asks for it, and none outlives the call. Such threads block all signals.
 //! - Instructions are used only where the processor has them and the operating system has enabled them; safe code
 //!   cannot make it otherwise.
-//! - Nothing allocates but the first call of a process, which reads the profile, and threads.
+//! - Operations on one thread allocate nothing, take no lock, keep `errno`, and make no system call except in the first
+//!   call of a process. Starting threads allocates.
+//! - The compiler does not remove a [`clear`] because the program never reads the memory again. Copies of a secret in
+//!   registers, on the stack or in swap space are another matter.
 
 mod aside;
 #[cfg(doctest)]
