@@ -31,9 +31,8 @@ pub(crate) unsafe fn fill(dst: *mut u8, byte: u8, length: usize) {
     // SAFETY: the pointer holds a function of this type; the caller vouches for the range.
     unsafe {
         let memset: Memset = transmute(MEMSET.load(Relaxed));
-        memset(dst.cast(), byte.into(), length);
+        used(memset(dst.cast(), byte.into(), length));
     }
-    used(dst);
 }
 
 /// Copies `length` bytes from `src` to `dst`.
@@ -45,9 +44,8 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
     // SAFETY: the pointer holds a function of this type; the caller vouches for the ranges.
     unsafe {
         let memcpy: Memcpy = transmute(MEMCPY.load(Relaxed));
-        memcpy(dst.cast(), src.cast(), length);
+        used(memcpy(dst.cast(), src.cast(), length));
     }
-    used(dst);
 }
 
 /// Copies `length` bytes from `src` to `dst`, which may overlap.
@@ -59,14 +57,14 @@ pub(crate) unsafe fn copy_overlapping(dst: *mut u8, src: *const u8, length: usiz
     // SAFETY: the pointer holds a function of this type; the caller vouches for the ranges.
     unsafe {
         let memmove: Memcpy = transmute(MEMMOVE.load(Relaxed));
-        memmove(dst.cast(), src.cast(), length);
+        used(memmove(dst.cast(), src.cast(), length));
     }
-    used(dst);
 }
 
-/// Makes the compiler believe that the memory at `dst` is read here. Emits no instruction.
+/// Makes the compiler believe that the memory at `dst` is read here. Emits no instruction; `dst` is what the function
+/// returned, which is in a register already.
 #[inline(always)]
-fn used(dst: *mut u8) {
+fn used(dst: *mut c_void) {
     // SAFETY: an empty assembly block has no precondition.
     #[cfg(not(miri))]
     unsafe {
