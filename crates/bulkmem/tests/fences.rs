@@ -1,8 +1,8 @@
-//! What the compiled code of every row says of itself, against what the row declares: that no path through a fenced
-//! entry returns with a weak store unfenced, that nothing is executed which detection does not ask for, and that
-//! the effect on the cache is the declared one.
+//! Checks the compiled code of every method against what the method declares: no path through a fenced entry returns
+//! with a weak store unfenced, no path returns with the upper halves of vector registers in use, no instruction needs
+//! more than detection asks for, and the effect on the cache is the declared one.
 //!
-//! Nothing is executed here: these tests hold for rows that this machine cannot run.
+//! Nothing is executed here: these tests hold for methods that this machine cannot run.
 
 use std::process::ExitCode;
 
@@ -28,7 +28,7 @@ mod x86_64 {
     use testkit::walk;
     use testkit::x86_64::flow::Flow;
     use testkit::x86_64::image::Image;
-    use testkit::x86_64::instruction::{bypasses, implied, needs, text, writes_back};
+    use testkit::x86_64::instruction::{bypasses, implied, needs, text, texts, writes_back};
 
     pub(super) fn add(suite: &mut Suite) {
         for (method, operation) in walk::rows() {
@@ -39,7 +39,9 @@ mod x86_64 {
             test("fences", every_path_is_fenced);
             test("requires", nothing_undeclared_is_used);
             test("effect", the_cache_is_used_as_declared);
+            test("upper_halves", upper_halves_are_zeroed);
         }
+        suite.test("upper_halves_are_used_by_every_avx_method", upper_halves_are_used_by_every_avx_method);
         for (name, run) in checker::TESTS {
             suite.test(name, run);
         }
@@ -61,10 +63,8 @@ mod x86_64 {
     fn every_path_is_fenced(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let [unfenced, fenced] = flows(method, operation)?;
         if fenced.returns_pending {
-            let weak: Vec<_> = fenced.weak.iter().map(text).collect();
-            return Err(
-                format!("the fenced entry can return unfenced after one of:\n{}", weak.join("\n")).into()
-            );
+            let weak = texts(&fenced.weak);
+            return Err(format!("the fenced entry can return unfenced after one of:\n{weak}").into());
         }
         match method.ordering {
             // The unfenced entry proves that the test sees a fence that is missing.
@@ -133,6 +133,32 @@ mod x86_64 {
         }
     }
 
+    fn upper_halves_are_zeroed(method: &'static Method, operation: Operation) -> Result<(), Failed> {
+        for flow in flows(method, operation)? {
+            if flow.returns_wide {
+                let wide = texts(&flow.wide);
+                return Err(format!("can return without VZEROUPPER after one of:\n{wide}").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A method's name says which registers it uses: the test above has looked at wide registers in exactly these.
+    fn upper_halves_are_used_by_every_avx_method() -> Result<(), Failed> {
+        let mut count = 0;
+        for (method, operation) in walk::rows() {
+            for flow in flows(method, operation)? {
+                let wide = !flow.wide.is_empty();
+                if wide != method.name.contains("avx") {
+                    let name = method.name;
+                    return Err(format!("{operation} by {name} writes YMM or ZMM: {wide}").into());
+                }
+                count += usize::from(wide);
+            }
+        }
+        if count > 0 { Ok(()) } else { Err("no method writes a YMM or ZMM register".into()) }
+    }
+
     type Test = fn() -> Result<(), Failed>;
 
     /// The walk itself, on code whose flaws are known.
@@ -141,7 +167,7 @@ mod x86_64 {
 
         use super::*;
 
-        pub(super) const TESTS: [(&str, Test); 7] = [
+        pub(super) const TESTS: [(&str, Test); 10] = [
             ("checker::one_branch_without_a_fence", one_branch_without_a_fence),
             ("checker::a_fence_before_the_loop_is_none", a_fence_before_the_loop_is_none),
             (
@@ -152,6 +178,9 @@ mod x86_64 {
             ("checker::a_computed_jump_is_refused", a_computed_jump_is_refused),
             ("checker::a_call_through_a_register_is_refused", a_call_through_a_register_is_refused),
             ("checker::flushes_are_weak", flushes_are_weak),
+            ("checker::one_branch_without_vzeroupper", one_branch_without_vzeroupper),
+            ("checker::vzeroupper_in_a_callee_counts", vzeroupper_in_a_callee_counts),
+            ("checker::narrow_avx_registers_do_not_count", narrow_avx_registers_do_not_count),
         ];
 
         fn pending(function: unsafe extern "C" fn()) -> Result<bool, String> {
@@ -247,6 +276,48 @@ mod x86_64 {
 
         fn flushes_are_weak() -> Result<(), Failed> {
             expect(pending(flush_only), true)
+        }
+
+        fn wide(function: unsafe extern "C" fn()) -> Result<bool, String> {
+            Flow::from(function as *const ()).map(|flow| flow.returns_wide)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn wide_branch() {
+            naked_asm!("vmovdqu ymm3, [rsi]", "test rsi, rsi", "jz 2f", "vzeroupper", "2: ret")
+        }
+
+        fn one_branch_without_vzeroupper() -> Result<(), Failed> {
+            expect(wide(wide_branch), true)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn just_vzeroupper() {
+            naked_asm!("vzeroupper", "ret")
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn wide_then_zeroed() {
+            naked_asm!("vmovdqu64 zmm3, [rsi]", "call {}", "ret", sym just_vzeroupper)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn zeroed_then_wide() {
+            naked_asm!("call {}", "vpxor ymm3, ymm3, ymm3", "ret", sym just_vzeroupper)
+        }
+
+        fn vzeroupper_in_a_callee_counts() -> Result<(), Failed> {
+            expect(wide(wide_then_zeroed), false)?;
+            expect(wide(zeroed_then_wide), true)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn narrow() {
+            naked_asm!("vmovdqu xmm3, [rsi]", "vmovntdq [rdi], xmm3", "ret")
+        }
+
+        fn narrow_avx_registers_do_not_count() -> Result<(), Failed> {
+            expect(wide(narrow), false)
         }
     }
 }

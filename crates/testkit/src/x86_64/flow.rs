@@ -1,16 +1,17 @@
-//! Every path through a function's compiled code, and whether one ends with a weak store that no fence follows.
+//! Every path through a function's compiled code, and what may be true when one returns: that a weak store has no
+//! fence after it, or that the upper halves of vector registers are still in use.
 //!
 //! The walk starts at a function pointer and follows jumps, calls and tail calls to a fixpoint. At each instruction
-//! it keeps what may be true there: nothing is pending, or a weak store is. What it cannot follow (a computed jump, a
-//! call through a register, an unknown function of another library) is an error, never a guess.
+//! it keeps every state that a path can arrive in. What it cannot follow (a computed jump, a call through a
+//! register, an unknown function of another library) is an error, never a guess.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 
 use super::emulate::decode_at;
 use super::image::Image;
-use super::instruction::{Order, order, text};
+use super::instruction::{Order, order, text, writes_wide_register, zeroes_upper_halves};
 
 /// No kernel is longer: a walk that gets here has strayed.
 const MOST_INSTRUCTIONS: usize = 50_000;
@@ -18,18 +19,30 @@ const MOST_INSTRUCTIONS: usize = 50_000;
 /// Functions of the C library that may be called: they fence themselves where they store weakly.
 const LIBRARY: [&str; 4] = ["memset", "memcpy", "memmove", "bcmp"];
 
-/// Whether weak stores may be pending: one bit for "none is", one for "some is".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct States(u8);
+/// What holds at one point of one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct State {
+    /// A weak store waits for a fence.
+    pending: bool,
+    /// A YMM or ZMM register was written, and the upper halves were not zeroed since.
+    wide: bool,
+}
 
-impl States {
-    const CLEAN: u8 = 1;
-    const PENDING: u8 = 2;
-
-    fn each(self) -> impl Iterator<Item = u8> {
-        [States::CLEAN, States::PENDING].into_iter().filter(move |state| self.0 & state != 0)
+impl State {
+    fn after(self, instruction: &Instruction) -> State {
+        State {
+            pending: match order(instruction) {
+                Order::Weak => true,
+                Order::Fence => false,
+                Order::Plain => self.pending,
+            },
+            wide: (self.wide && !zeroes_upper_halves(instruction)) || writes_wide_register(instruction),
+        }
     }
 }
+
+/// The states that the paths to one point arrive in.
+type States = BTreeSet<State>;
 
 /// What a walk found.
 #[derive(Debug)]
@@ -38,8 +51,12 @@ pub struct Flow {
     pub instructions: BTreeMap<u64, Instruction>,
     /// Those of them that store weakly.
     pub weak: Vec<Instruction>,
+    /// Those of them that write a YMM or ZMM register.
+    pub wide: Vec<Instruction>,
     /// Whether some path returns with a weak store pending.
     pub returns_pending: bool,
+    /// Whether some path returns after writing a YMM or ZMM register without zeroing the upper halves since.
+    pub returns_wide: bool,
     /// Whether there is a path that returns at all.
     pub returns: bool,
     /// Functions of other libraries that are called.
@@ -51,7 +68,7 @@ struct Walker<'i> {
     instructions: BTreeMap<u64, Instruction>,
     imports: Vec<String>,
     /// With what states a function returns, by its start and the state it is called in; `None` while it is walked.
-    summaries: HashMap<(u64, u8), Option<States>>,
+    summaries: HashMap<(u64, State), Option<States>>,
 }
 
 /// Where a call or jump goes.
@@ -73,14 +90,15 @@ impl Flow {
         if !image.is_code(start) {
             return Err(format!("{start:#x} is not code of this executable"));
         }
-        let States(states) = walker.walk(start, States::CLEAN)?;
+        let states = walker.walk(start, State::default())?;
         let Walker { instructions, imports, .. } = walker;
-        let weak = instructions.values().filter(|it| order(it) == Order::Weak).copied().collect();
         Ok(Flow {
-            weak,
+            weak: instructions.values().filter(|it| order(it) == Order::Weak).copied().collect(),
+            wide: instructions.values().filter(|it| writes_wide_register(it)).copied().collect(),
             instructions,
-            returns_pending: states & States::PENDING != 0,
-            returns: states != 0,
+            returns_pending: states.iter().any(|state| state.pending),
+            returns_wide: states.iter().any(|state| state.wide),
+            returns: !states.is_empty(),
             imports,
         })
     }
@@ -88,9 +106,9 @@ impl Flow {
 
 impl Walker<'_> {
     /// The states in which the function at `start` returns when called in `state`.
-    fn walk(&mut self, start: u64, state: u8) -> Result<States, String> {
+    fn walk(&mut self, start: u64, state: State) -> Result<States, String> {
         match self.summaries.get(&(start, state)) {
-            Some(Some(states)) => return Ok(*states),
+            Some(Some(states)) => return Ok(states.clone()),
             Some(None) => return Err(format!("{} calls itself", self.image.function(start))),
             None => self.summaries.insert((start, state), None),
         };
@@ -104,33 +122,28 @@ impl Walker<'_> {
             let instruction = self.decode(ip)?;
             let next = instruction.next_ip();
             match instruction.flow_control() {
-                FlowControl::Next => {
-                    let state = match order(&instruction) {
-                        Order::Fence => States::CLEAN,
-                        _ if order(&instruction) == Order::Weak => States::PENDING,
-                        _ => state,
-                    };
-                    ahead.push((next, state));
-                }
+                FlowControl::Next => ahead.push((next, state.after(&instruction))),
                 FlowControl::UnconditionalBranch => ahead.push((instruction.near_branch_target(), state)),
                 FlowControl::ConditionalBranch => {
                     ahead.extend([(next, state), (instruction.near_branch_target(), state)]);
                 }
-                FlowControl::Return => out.0 |= state,
+                FlowControl::Return => {
+                    out.insert(state);
+                }
                 FlowControl::Call => {
                     let after = self.call(Target::Code(instruction.near_branch_target()), state)?;
-                    ahead.extend(after.each().map(|state| (next, state)));
+                    ahead.extend(after.into_iter().map(|state| (next, state)));
                 }
                 FlowControl::IndirectCall => {
                     let after = match self.slot(&instruction) {
                         Some(target) => self.call(target, state)?,
                         None => return Err(self.lost("calls through a register", &instruction)),
                     };
-                    ahead.extend(after.each().map(|state| (next, state)));
+                    ahead.extend(after.into_iter().map(|state| (next, state)));
                 }
                 // A tail call of another library's function returns to our caller.
                 FlowControl::IndirectBranch => match self.slot(&instruction) {
-                    Some(target) => out.0 |= self.call(target, state)?.0,
+                    Some(target) => out.extend(self.call(target, state)?),
                     None => return Err(self.lost("jumps to a computed address", &instruction)),
                 },
                 // UD2 and INT3 end the path: nothing returns from there.
@@ -141,7 +154,7 @@ impl Walker<'_> {
                 }
             }
         }
-        self.summaries.insert((start, state), Some(out));
+        self.summaries.insert((start, state), Some(out.clone()));
         Ok(out)
     }
 
@@ -168,13 +181,13 @@ impl Walker<'_> {
     }
 
     /// What a call leaves behind: nothing where it never returns.
-    fn call(&mut self, target: Target, state: u8) -> Result<States, String> {
+    fn call(&mut self, target: Target, state: State) -> Result<States, String> {
         match target {
             Target::Code(start) if never_returns(&self.image.function(start)) => Ok(States::default()),
             Target::Code(start) => self.walk(start, state),
             Target::Import(name) if LIBRARY.contains(&name.as_str()) => {
                 self.imports.push(name);
-                Ok(States(state))
+                Ok(States::from([state]))
             }
             Target::Import(name) => {
                 Err(format!("`{name}` of another library is called, which is not known to fence"))

@@ -1,7 +1,9 @@
 //! What an instruction means to ordering, and what a processor must have to run it.
 
 use bulkmem::machine::Features;
-use iced_x86::{CpuidFeature, FastFormatter, Instruction, Mnemonic, OpAccess, OpKind};
+use iced_x86::{
+    CpuidFeature, FastFormatter, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+};
 
 /// What an instruction means to the order in which others see stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,24 @@ pub fn bypasses(instruction: &Instruction) -> bool {
 /// Whether an instruction writes a cache line back.
 pub fn writes_back(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush)
+}
+
+/// Whether an instruction writes a YMM or ZMM register. Until their upper halves are zeroed, SSE instructions of the
+/// caller run slowly on some processors, and the system saves more at each change of thread.
+pub fn writes_wide_register(instruction: &Instruction) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(instruction);
+    (0..instruction.op_count()).any(|operand| {
+        let register = instruction.op_register(operand);
+        instruction.op_kind(operand) == OpKind::Register
+            && (register.is_ymm() || register.is_zmm())
+            && writes(info.op_access(operand))
+    })
+}
+
+/// Whether an instruction zeroes the upper halves of the vector registers.
+pub fn zeroes_upper_halves(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall)
 }
 
 fn has_memory_operand(instruction: &Instruction) -> bool {
@@ -99,6 +119,11 @@ pub fn text(instruction: &Instruction) -> String {
     let mut text = format!("{:#x} ", instruction.ip());
     FastFormatter::new().format(instruction, &mut text);
     text
+}
+
+/// The instructions in words, one a line.
+pub fn texts(instructions: &[Instruction]) -> String {
+    instructions.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether an access may write.

@@ -106,9 +106,13 @@ macro_rules! fill_line {
     };
 }
 
-/// A copy line: its name, feature, and the assembly that copies from `{s}` to `{d}` through `{t0}`..`{t3}`.
+/// A copy line: its name, feature, the registers it goes through, and the assembly that copies from `{s}` to `{d}`.
+///
+/// The registers are outputs of their full type: for a discarded one (`out(ymm_reg) _`) LLVM assumes its narrowest
+/// type, an XMM register, and so does not emit the VZEROUPPER that a function which used a wider one must return with.
 macro_rules! copy_line {
-    ($name:ident, $class:ident, $(#[$feature:meta])?, $alignment:expr, [$($piece:expr),+ $(,)?]) => {
+    ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, ($($t:ident)+),
+     [$($piece:expr),+ $(,)?]) => {
         impl CopyLine for $name {
             const SOURCE_ALIGNMENT: usize = $alignment;
 
@@ -117,13 +121,12 @@ macro_rules! copy_line {
                 $(#[$feature])?
                 #[inline]
                 unsafe fn copy(dst: *mut u8, src: *const u8) {
+                    $(let $t: $value;)+
                     line_asm!(
-                        $($piece),+,
-                        // Every register is named, so that lines which need fewer may leave the others out.
-                        "/* {t0} {t1} {t2} {t3} */";
-                        d = in(reg) dst, s = in(reg) src,
-                        t0 = out($class) _, t1 = out($class) _, t2 = out($class) _, t3 = out($class) _
+                        $($piece),+;
+                        d = in(reg) dst, s = in(reg) src, $($t = out($class) $t),+
                     );
+                    let _ = ($($t,)+);
                 }
                 // SAFETY: passed on from the caller.
                 unsafe { copy(dst, src) }
@@ -199,35 +202,49 @@ fill_at!(NontemporalSse2, __m128i, xmm_reg, , spread_16, "movntdq", "{v}", 0 16 
 fill_at!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], spread_32, "vmovntdq", "{v}", 0 32);
 fill_at!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], spread_64, "vmovntdq", "{v}", 0);
 
-/// Expands `copy_line!` with a load and a store instruction: for each register in turn, loads first.
+/// Expands `copy_line!` with a load and a store instruction: for each group of registers in turn, loads first.
 macro_rules! copy_with {
-    ($name:ident, $class:ident, $(#[$feature:meta])?, $alignment:expr, $load:literal, $store:literal, $modifier:literal,
-     $([$($t:literal $offset:literal)+])+) => {
-        copy_line!($name, $class, $(#[$feature])?, $alignment, [
+    ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, $load:literal, $store:literal,
+     $modifier:literal, $registers:tt $([$($t:ident $offset:literal)+])+) => {
+        copy_line!($name, $value, $class, $(#[$feature])?, $alignment, $registers, [
             $(
-                $(concat!($load, " {t", $t, $modifier, "}, [{s} + ", $offset, "]"),)+
-                $(concat!($store, " [{d} + ", $offset, "], {t", $t, $modifier, "}")),+
+                $(concat!($load, " {", stringify!($t), $modifier, "}, [{s} + ", $offset, "]"),)+
+                $(concat!($store, " [{d} + ", $offset, "], {", stringify!($t), $modifier, "}")),+
             ),+
         ]);
     };
 }
 
-copy_with!(Store8, reg, , 1, "mov", "mov", "", [0 0 1 8 2 16 3 24] [0 32 1 40 2 48 3 56]);
-copy_with!(StoreSse2, xmm_reg, , 1, "movdqu", "movdqa", "", [0 0 1 16 2 32 3 48]);
-copy_with!(StoreAvx, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovdqa", "", [0 0 1 32]);
-copy_with!(StoreAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovdqa64", "", [0 0]);
-copy_with!(Nontemporal4, reg, , 1, "mov", "movnti", ":e",
-    [0 0 1 4 2 8 3 12] [0 16 1 20 2 24 3 28] [0 32 1 36 2 40 3 44] [0 48 1 52 2 56 3 60]);
-copy_with!(Nontemporal8, reg, , 1, "mov", "movnti", "", [0 0 1 8 2 16 3 24] [0 32 1 40 2 48 3 56]);
-copy_with!(NontemporalSse2, xmm_reg, , 1, "movdqu", "movntdq", "", [0 0 1 16 2 32 3 48]);
-copy_with!(NontemporalAvx, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovntdq", "", [0 0 1 32]);
-copy_with!(NontemporalAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovntdq", "", [0 0]);
-copy_with!(LoadNontemporalSse41, xmm_reg, , 16, "movntdqa", "movntdq", "", [0 0 1 16 2 32 3 48]);
-copy_with!(LoadNontemporalAvx2, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovntdq", "", [0 0 1 32]);
-copy_with!(LoadNontemporalAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovntdq", "", [0 0]);
-copy_with!(LoadNontemporalStoreSse41, xmm_reg, , 16, "movntdqa", "movdqa", "", [0 0 1 16 2 32 3 48]);
-copy_with!(LoadNontemporalStoreAvx2, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovdqa", "", [0 0 1 32]);
-copy_with!(LoadNontemporalStoreAvx512, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovdqa64", "", [0 0]);
+copy_with!(Store8, u64, reg, , 1, "mov", "mov", "",
+    (t0 t1 t2 t3) [t0 0 t1 8 t2 16 t3 24] [t0 32 t1 40 t2 48 t3 56]);
+copy_with!(StoreSse2, __m128i, xmm_reg, , 1, "movdqu", "movdqa", "",
+    (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
+copy_with!(StoreAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovdqa", "",
+    (t0 t1) [t0 0 t1 32]);
+copy_with!(StoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovdqa64", "",
+    (t0) [t0 0]);
+copy_with!(Nontemporal4, u64, reg, , 1, "mov", "movnti", ":e",
+    (t0 t1 t2 t3) [t0 0 t1 4 t2 8 t3 12] [t0 16 t1 20 t2 24 t3 28] [t0 32 t1 36 t2 40 t3 44] [t0 48 t1 52 t2 56 t3 60]);
+copy_with!(Nontemporal8, u64, reg, , 1, "mov", "movnti", "",
+    (t0 t1 t2 t3) [t0 0 t1 8 t2 16 t3 24] [t0 32 t1 40 t2 48 t3 56]);
+copy_with!(NontemporalSse2, __m128i, xmm_reg, , 1, "movdqu", "movntdq", "",
+    (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
+copy_with!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovntdq", "",
+    (t0 t1) [t0 0 t1 32]);
+copy_with!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovntdq", "",
+    (t0) [t0 0]);
+copy_with!(LoadNontemporalSse41, __m128i, xmm_reg, , 16, "movntdqa", "movntdq", "",
+    (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
+copy_with!(LoadNontemporalAvx2, __m256i, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovntdq", "",
+    (t0 t1) [t0 0 t1 32]);
+copy_with!(LoadNontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovntdq", "",
+    (t0) [t0 0]);
+copy_with!(LoadNontemporalStoreSse41, __m128i, xmm_reg, , 16, "movntdqa", "movdqa", "",
+    (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
+copy_with!(LoadNontemporalStoreAvx2, __m256i, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovdqa", "",
+    (t0 t1) [t0 0 t1 32]);
+copy_with!(LoadNontemporalStoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovdqa64", "",
+    (t0) [t0 0]);
 
 /// A way to write a cache line back to memory.
 pub(super) trait FlushLine {
