@@ -1,6 +1,7 @@
 //! Checks the compiled code of every method against what the method declares: no path through a fenced entry returns
-//! with a weak store unfenced, no path returns with the upper halves of vector registers in use, no instruction needs
-//! more than detection asks for, and the effect on the cache is the declared one.
+//! with a weak store unfenced, no path returns with the upper halves of vector registers in use, no path reaches a
+//! non-temporal load before an MFENCE, no instruction needs more than detection asks for, and the effect on the cache is
+//! the declared one.
 //!
 //! Nothing is executed here: these tests hold for methods that this machine cannot run.
 
@@ -28,7 +29,9 @@ mod x86_64 {
     use testkit::walk;
     use testkit::x86_64::flow::Flow;
     use testkit::x86_64::image::Image;
-    use testkit::x86_64::instruction::{bypasses, implied, needs, text, texts, writes_back};
+    use testkit::x86_64::instruction::{
+        Instruction, Mnemonic, bypasses, implied, loads_nontemporally, needs, text, texts, writes_back,
+    };
 
     pub(super) fn add(suite: &mut Suite) {
         for (method, operation) in walk::rows() {
@@ -40,6 +43,7 @@ mod x86_64 {
             test("requires", nothing_undeclared_is_used);
             test("effect", the_cache_is_used_as_declared);
             test("upper_halves", upper_halves_are_zeroed);
+            test("nontemporal_loads", nontemporal_loads_come_after_a_full_fence);
         }
         suite.test("upper_halves_are_used_by_every_avx_method", upper_halves_are_used_by_every_avx_method);
         for (name, run) in checker::TESTS {
@@ -159,6 +163,34 @@ mod x86_64 {
         if count > 0 { Ok(()) } else { Err("no method writes a YMM or ZMM register".into()) }
     }
 
+    fn nontemporal_loads_come_after_a_full_fence(
+        method: &'static Method,
+        operation: Operation,
+    ) -> Result<(), Failed> {
+        for flow in flows(method, operation)? {
+            let loads = flow.instructions.values().any(loads_nontemporally);
+            if loads != method.name.starts_with("movntdqa") {
+                return Err(format!("loads non-temporally: {loads}").into());
+            }
+            if !flow.unordered_loads.is_empty() {
+                let early = texts(&flow.unordered_loads);
+                return Err(format!("can reach these before an MFENCE:\n{early}").into());
+            }
+            let unneeded = with_mnemonic(&flow, Mnemonic::Mfence).find(|fence| {
+                let mut clflushes = with_mnemonic(&flow, Mnemonic::Clflush);
+                !clflushes.any(|it| it.next_ip() == fence.ip() || fence.next_ip() == it.ip())
+            });
+            if let Some(fence) = unneeded.filter(|_| !loads) {
+                return Err(format!("neither CLFLUSH nor non-temporal loads need {}", text(fence)).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn with_mnemonic(flow: &Flow, mnemonic: Mnemonic) -> impl Iterator<Item = &Instruction> {
+        flow.instructions.values().filter(move |it| it.mnemonic() == mnemonic)
+    }
+
     type Test = fn() -> Result<(), Failed>;
 
     /// The walk itself, on code whose flaws are known.
@@ -167,7 +199,7 @@ mod x86_64 {
 
         use super::*;
 
-        pub(super) const TESTS: [(&str, Test); 10] = [
+        pub(super) const TESTS: [(&str, Test); 12] = [
             ("checker::one_branch_without_a_fence", one_branch_without_a_fence),
             ("checker::a_fence_before_the_loop_is_none", a_fence_before_the_loop_is_none),
             (
@@ -181,6 +213,8 @@ mod x86_64 {
             ("checker::one_branch_without_vzeroupper", one_branch_without_vzeroupper),
             ("checker::vzeroupper_in_a_callee_counts", vzeroupper_in_a_callee_counts),
             ("checker::narrow_avx_registers_do_not_count", narrow_avx_registers_do_not_count),
+            ("checker::one_branch_without_a_full_fence", one_branch_without_a_full_fence),
+            ("checker::other_fences_order_no_loads", other_fences_order_no_loads),
         ];
 
         fn pending(function: unsafe extern "C" fn()) -> Result<bool, String> {
@@ -318,6 +352,34 @@ mod x86_64 {
 
         fn narrow_avx_registers_do_not_count() -> Result<(), Failed> {
             expect(wide(narrow), false)
+        }
+
+        fn unordered_loads(function: unsafe extern "C" fn()) -> Result<bool, String> {
+            Flow::from(function as *const ()).map(|flow| !flow.unordered_loads.is_empty())
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn full_fence() {
+            naked_asm!("mfence", "movntdqa xmm0, [rsi]", "ret")
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn full_fence_skipped() {
+            naked_asm!("test rsi, rsi", "jz 2f", "mfence", "2: vmovntdqa ymm0, [rsi]", "ret")
+        }
+
+        fn one_branch_without_a_full_fence() -> Result<(), Failed> {
+            expect(unordered_loads(full_fence), false)?;
+            expect(unordered_loads(full_fence_skipped), true)
+        }
+
+        #[unsafe(naked)]
+        unsafe extern "C" fn other_fences() {
+            naked_asm!("lfence", "sfence", "lock add dword ptr [rsp], 0", "movntdqa xmm0, [rsi]", "ret")
+        }
+
+        fn other_fences_order_no_loads() -> Result<(), Failed> {
+            expect(unordered_loads(other_fences), true)
         }
     }
 }

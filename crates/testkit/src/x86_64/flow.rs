@@ -1,5 +1,6 @@
-//! Every path through a function's compiled code, and what may be true when one returns: that a weak store has no
-//! fence after it, or that the upper halves of vector registers are still in use.
+//! Every path through a function's compiled code, and what may be true on one: that it returns with a weak store that
+//! no fence follows, that it returns with the upper halves of vector registers in use, or that it reaches a
+//! non-temporal load before an MFENCE.
 //!
 //! The walk starts at a function pointer and follows jumps, calls and tail calls to a fixpoint. At each instruction
 //! it keeps every state that a path can arrive in. What it cannot follow (a computed jump, a call through a
@@ -7,11 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::emulate::decode_at;
 use super::image::Image;
-use super::instruction::{Order, order, text, writes_wide_register, zeroes_upper_halves};
+use super::instruction::{
+    Order, loads_nontemporally, order, text, writes_wide_register, zeroes_upper_halves,
+};
 
 /// No kernel is longer: a walk that gets here has strayed.
 const MOST_INSTRUCTIONS: usize = 50_000;
@@ -26,6 +29,8 @@ struct State {
     pending: bool,
     /// A YMM or ZMM register was written, and the upper halves were not zeroed since.
     wide: bool,
+    /// An MFENCE was executed.
+    loads_ordered: bool,
 }
 
 impl State {
@@ -37,6 +42,7 @@ impl State {
                 Order::Plain => self.pending,
             },
             wide: (self.wide && !zeroes_upper_halves(instruction)) || writes_wide_register(instruction),
+            loads_ordered: self.loads_ordered || instruction.mnemonic() == Mnemonic::Mfence,
         }
     }
 }
@@ -53,6 +59,8 @@ pub struct Flow {
     pub weak: Vec<Instruction>,
     /// Those of them that write a YMM or ZMM register.
     pub wide: Vec<Instruction>,
+    /// The non-temporal loads that some path reaches before an MFENCE.
+    pub unordered_loads: Vec<Instruction>,
     /// Whether some path returns with a weak store pending.
     pub returns_pending: bool,
     /// Whether some path returns after writing a YMM or ZMM register without zeroing the upper halves since.
@@ -67,6 +75,7 @@ struct Walker<'i> {
     image: &'i Image,
     instructions: BTreeMap<u64, Instruction>,
     imports: Vec<String>,
+    unordered_loads: BTreeMap<u64, Instruction>,
     /// With what states a function returns, by its start and the state it is called in; `None` while it is walked.
     summaries: HashMap<(u64, State), Option<States>>,
 }
@@ -84,18 +93,24 @@ impl Flow {
     /// What could not be followed, and where.
     pub fn from(function: *const ()) -> Result<Flow, String> {
         let image = Image::current()?;
-        let mut walker =
-            Walker { image, instructions: BTreeMap::new(), imports: Vec::new(), summaries: HashMap::new() };
+        let mut walker = Walker {
+            image,
+            instructions: BTreeMap::new(),
+            imports: Vec::new(),
+            unordered_loads: BTreeMap::new(),
+            summaries: HashMap::new(),
+        };
         let start = function as u64;
         if !image.is_code(start) {
             return Err(format!("{start:#x} is not code of this executable"));
         }
         let states = walker.walk(start, State::default())?;
-        let Walker { instructions, imports, .. } = walker;
+        let Walker { instructions, imports, unordered_loads, .. } = walker;
         Ok(Flow {
             weak: instructions.values().filter(|it| order(it) == Order::Weak).copied().collect(),
             wide: instructions.values().filter(|it| writes_wide_register(it)).copied().collect(),
             instructions,
+            unordered_loads: unordered_loads.into_values().collect(),
             returns_pending: states.iter().any(|state| state.pending),
             returns_wide: states.iter().any(|state| state.wide),
             returns: !states.is_empty(),
@@ -121,6 +136,9 @@ impl Walker<'_> {
             }
             let instruction = self.decode(ip)?;
             let next = instruction.next_ip();
+            if loads_nontemporally(&instruction) && !state.loads_ordered {
+                self.unordered_loads.insert(ip, instruction);
+            }
             match instruction.flow_control() {
                 FlowControl::Next => ahead.push((next, state.after(&instruction))),
                 FlowControl::UnconditionalBranch => ahead.push((instruction.near_branch_target(), state)),

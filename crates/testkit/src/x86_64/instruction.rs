@@ -1,9 +1,8 @@
 //! What an instruction means to ordering, and what a processor must have to run it.
 
 use bulkmem::machine::Features;
-use iced_x86::{
-    CpuidFeature, FastFormatter, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-};
+use iced_x86::{CpuidFeature, FastFormatter, InstructionInfoFactory, OpAccess, OpKind};
+pub use iced_x86::{Instruction, Mnemonic};
 
 /// What an instruction means to the order in which others see stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +56,11 @@ pub fn writes_wide_register(instruction: &Instruction) -> bool {
 /// Whether an instruction zeroes the upper halves of the vector registers.
 pub fn zeroes_upper_halves(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall)
+}
+
+/// Whether an instruction is a non-temporal load.
+pub fn loads_nontemporally(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Movntdqa | Mnemonic::Vmovntdqa)
 }
 
 fn has_memory_operand(instruction: &Instruction) -> bool {

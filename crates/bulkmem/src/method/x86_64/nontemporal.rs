@@ -55,18 +55,18 @@ nontemporal!(avx, "nontemporal_avx", "non-temporal stores of 32 bytes (VMOVNTDQ)
 nontemporal!(avx512, "nontemporal_avx512", "non-temporal stores of 64 bytes (VMOVNTDQ)", NontemporalAvx512,
              Features::AVX512F, #[target_feature(enable = "avx512f")]);
 
-/// Non-temporal loads: beside non-temporal stores, and beside cached ones, for data that is fetched to be used. On
+/// Non-temporal loads: with non-temporal stores, and with cached ones, for data that is fetched to be used. On
 /// write-back memory most processors treat the load as an ordinary one; it is for write-combining memory, and for
-/// those that do not.
+/// those that do not. Begins with an MFENCE, for [`walk::copy_nontemporal_loads`]'s reasons.
 macro_rules! movntdqa {
     ($module:ident, $name:literal, $cached_name:literal, $width:literal, $line:ident, $unaligned:ident,
      $cached:ident, $cached_unaligned:ident, $requires:expr $(, #[$feature:meta])?) => {
         mod $module {
             use super::*;
 
-            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal<line::$line, line::$unaligned>,
+            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal_loads::<line::$line, line::$unaligned>,
                          |dst, src, len, p| dst, src, len, p);
-            copy_kernel!($(#[$feature])? copy_cached = walk::copy_nontemporal<line::$cached, line::$cached_unaligned>,
+            copy_kernel!($(#[$feature])? copy_cached = walk::copy_nontemporal_loads::<line::$cached, line::$cached_unaligned>,
                          |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {

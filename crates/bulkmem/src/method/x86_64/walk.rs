@@ -7,6 +7,7 @@ use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_NTA, _MM_HINT_T0, _mm_prefetch};
 
 use super::edges::{self, Lines};
+use super::fence::mfence;
 use super::line::{CopyLine, FillLine, LINE};
 use crate::method::Parameters;
 
@@ -306,6 +307,33 @@ pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
             copy_lines_hinted::<U>(start, src, count, parameters);
         }
     }
+}
+
+/// As [`copy_nontemporal`], for an `L` that loads with MOVNTDQA. Begins with an MFENCE.
+///
+/// From write-combining memory MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No other
+/// processor's or device's store updates that buffer, and neither an earlier load of a flag nor an earlier store orders
+/// the MOVNTDQA after it. Intel's manual asks for MFENCE or a locked instruction in between (volume 1, "Streaming Load
+/// Hint Instruction"). Here it is MFENCE, unconditionally:
+///
+/// - A method does not know the memory's type, and the fence is a few tens of cycles for a whole call.
+/// - LFENCE orders loads only after loads: an earlier store may still wait in the store buffer when the loads execute.
+/// - A locked instruction orders all but loads from write-combining memory (volume 3, "Software Controlled Bus
+///   Locking"), and errata of Nehalem to Coffee Lake let MOVNTDQA pass it. The erratum of Skylake's MFENCE is fixed by
+///   microcode.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_nontemporal_loads<L: CopyLine, U: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    mfence();
+    // SAFETY: passed on from the caller.
+    unsafe { copy_nontemporal::<L, U>(dst, src, len, parameters) }
 }
 
 /// Copies whole lines with the read prefetch that the parameters ask for.
