@@ -44,7 +44,8 @@
 //! # What to rely on
 //!
 //! - Every function that gives plain bytes back has fenced.
-//! - No thread is made unless [`Bulk::threads`] asks for it, and none outlives the call.
+//! - No thread is made unless [`Bulk::threads`] asks for it, and none outlives the call. Such a thread blocks every
+//!   signal but those of its own faults, so that the program's handlers run on the program's threads.
 //! - Instructions are used only where the processor has them and the operating system has enabled them; safe code
 //!   cannot make it otherwise.
 //! - Nothing allocates but the first call of a process, which reads the profile, and threads.
@@ -65,6 +66,7 @@ mod plan;
 pub mod policy;
 #[cfg(target_os = "linux")]
 mod region;
+mod signals;
 mod threads;
 mod unfenced;
 

@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::thread;
 
+use crate::signals::without_signals;
+
 /// How many threads one operation may use. None is ever made unless this asks for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Threads {
@@ -49,8 +51,9 @@ fn split(address: usize, length: usize, workers: usize, page: usize) -> impl Ite
 }
 
 /// Calls `work` with pieces that make up `length` bytes from `address`: the first on the calling thread, the others
-/// each on a thread of its own, at most `workers` in all. Returns when every piece is done; passes a panic on. Where
-/// the system gives no more threads, the calling thread does their pieces.
+/// each on a thread of its own, at most `workers` in all. Returns when every piece is done; passes a panic on. If the
+/// system starts no more threads, the calling thread does their pieces. New threads handle no signals but their own
+/// faults.
 pub(crate) fn run(address: usize, length: usize, workers: usize, work: impl Fn(Range<usize>) + Sync) {
     let mut pieces = split(address, length, workers, rustix::param::page_size());
     let first = pieces.next();
@@ -58,8 +61,8 @@ pub(crate) fn run(address: usize, length: usize, workers: usize, work: impl Fn(R
     thread::scope(|scope| {
         for piece in pieces {
             let spare = piece.clone();
-            let spawned =
-                thread::Builder::new().name("bulkmem".to_owned()).spawn_scoped(scope, move || work(piece));
+            let builder = thread::Builder::new().name("bulkmem".to_owned());
+            let spawned = without_signals(|| builder.spawn_scoped(scope, move || work(piece)));
             if spawned.is_err() {
                 work(spare);
             }
@@ -133,6 +136,54 @@ mod tests {
         assert!(ran.iter().any(|(id, _)| *id == thread::current().id()));
         ran.dedup_by_key(|(id, _)| *id);
         assert_eq!(ran.len(), 3);
+    }
+
+    /// The signals that this thread blocks, a bit each.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn blocked_signals() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn new_threads_block_every_signal_but_faults_and_the_caller_none_more() {
+        let bit = |signal: libc::c_int| 1_u64 << (signal - 1);
+        // The kernel lets nobody block the first two; the C library keeps the next two for itself.
+        let never = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
+        let faults = [libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
+        let expected = never.into_iter().chain(faults).fold(u64::MAX, |mask, signal| mask & !bit(signal));
+
+        // A thread of its own, whose mask no other test sees.
+        let caller = thread::spawn(move || {
+            // SAFETY: both sets are valid, and only this thread's mask changes.
+            unsafe {
+                let mut mine = std::mem::zeroed();
+                libc::sigaddset(&raw mut mine, libc::SIGUSR1);
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mine, std::ptr::null_mut());
+            }
+            let before = blocked_signals();
+            assert_eq!(before, bit(libc::SIGUSR1));
+            let seen = Mutex::new(Vec::new());
+            let note = || seen.lock().unwrap().push((thread::current().id(), blocked_signals()));
+            run(0, 10 * PAGE, 3, |_| note());
+            assert_eq!(blocked_signals(), before, "after the call");
+
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                run(0, 10 * PAGE, 3, |_| panic!("on purpose"));
+            }));
+            assert!(panicked.is_err());
+            assert_eq!(blocked_signals(), before, "after a panic");
+
+            let (own, others): (Vec<_>, Vec<_>) =
+                seen.into_inner().unwrap().into_iter().partition(|(id, _)| *id == thread::current().id());
+            assert_eq!(own, [(thread::current().id(), before)], "while it works");
+            others.into_iter().map(|(_, mask)| mask).collect::<Vec<_>>()
+        });
+        for mask in caller.join().unwrap().try_into().map(|masks: [u64; 2]| masks).unwrap() {
+            assert_eq!(mask, expected, "{mask:x} is not {expected:x}");
+        }
     }
 
     #[test]

@@ -419,7 +419,7 @@ fn forced_methods_hold_for_short_calls_too() {
     assert!(!complaints.contains("bulkmem:"), "{complaints}");
 }
 
-/// Where the system gives no more threads, the calling thread does their work.
+/// If the system starts no more threads, the calling thread does their work, and blocks no more signals than before.
 #[test]
 #[cfg(target_os = "linux")]
 fn threads_that_cannot_be_had_are_done_without() {
@@ -437,9 +437,15 @@ fn threads_that_cannot_be_had_are_done_without() {
     // SAFETY: a limit for this process, which is this test's alone.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "no room for another stack");
+    let blocked = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        status.lines().find(|line| line.starts_with("SigBlk:")).unwrap().to_owned()
+    };
+    let before = blocked();
     let threads = Threads::Exactly(NonZeroUsize::new(8).unwrap());
     Bulk::new().threads(threads).fill(&mut memory, 7);
     assert!(memory.iter().all(|&byte| byte == 7));
+    assert_eq!(blocked(), before);
 }
 
 #[test]
