@@ -57,8 +57,8 @@
 //! # What to rely on
 //!
 //! - Every function that gives plain bytes back has fenced.
-//! - No thread is made unless [`Bulk::threads`] asks for it, and none outlives the call. Such threads
-//!   block all signals but those that faults raise.
+//! - No thread is made unless [`Bulk::threads`] asks for it, and none outlives the call. Such a thread blocks every
+//!   signal but those of its own faults, so that the program's handlers run on the program's threads.
 //! - Instructions are used only where the processor has them and the operating system has enabled them; safe code
 //!   cannot make it otherwise.
 //! - Operations on one thread allocate nothing, take no lock, keep `errno`, and make no system call except in the first

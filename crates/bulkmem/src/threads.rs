@@ -6,7 +6,8 @@ use std::thread;
 
 use crate::signals::without_signals;
 
-/// How many threads one operation may use. None is ever made unless this asks for it.
+/// How many threads one operation may use. None is ever made unless this asks for it. New threads block every signal but
+/// those of their own faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Threads {
     /// The calling thread alone.
@@ -52,8 +53,7 @@ fn split(address: usize, length: usize, workers: usize, page: usize) -> impl Ite
 
 /// Calls `work` with pieces that make up `length` bytes from `address`: the first on the calling thread, the others
 /// each on a thread of its own, at most `workers` in all. Returns when every piece is done; passes a panic on. If the
-/// system starts no more threads, the calling thread does their pieces. New threads handle no signals but their own
-/// faults.
+/// system starts no more threads, the calling thread does their pieces.
 pub(crate) fn run(address: usize, length: usize, workers: usize, work: impl Fn(Range<usize>) + Sync) {
     let mut pieces = split(address, length, workers, rustix::param::page_size());
     let first = pieces.next();

@@ -3,7 +3,7 @@
 //! non-temporal load before an MFENCE.
 //!
 //! The walk starts at a function pointer and follows jumps, calls and tail calls to a fixpoint. At each instruction
-//! it keeps every [`State`] that a path can arrive in. What it cannot follow (a computed jump, a call through a
+//! it keeps every state that a path can arrive in. What it cannot follow (a computed jump, a call through a
 //! register, an unknown function of another library) is an error, never a guess.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
