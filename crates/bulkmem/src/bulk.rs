@@ -421,6 +421,7 @@ impl<'p> Bulk<'p> {
         match &self.forced {
             Some((forced, choice)) if *forced == operation => choice,
             _ => match self.rules() {
+                Some(rules) if self.extent <= length => rules.choose(operation, length, self.intent),
                 Some(rules) => {
                     let shortest = if self.deferred { 0 } else { policy::SHORTEST_FENCED_PART };
                     rules.choose_part(operation, length, self.extent, self.intent, shortest)

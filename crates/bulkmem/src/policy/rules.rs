@@ -26,9 +26,6 @@ pub(crate) const SHORTEST_FENCED_PART: usize = 4096;
 /// ones.
 const JUDGE_BY_CALL: [&str; 5] = ["c_library", "rep_stosb", "rep_stosq", "rep_movsb", "rep_movsq"];
 
-/// Tables of at most so many rules are scanned, which takes half as long as a binary search.
-const SHORT_TABLE: usize = 8;
-
 /// One rule: from this length on, this choice.
 #[derive(Clone, Copy)]
 pub(super) struct Threshold {
@@ -189,13 +186,12 @@ impl Rules {
     #[inline(always)]
     pub(crate) fn choose(&self, operation: Operation, length: usize, intent: Intent) -> &Choice {
         let thresholds = self.thresholds(operation, intent);
-        // Nearly all tables are short, and most calls are.
-        let after = if thresholds.len() <= SHORT_TABLE {
-            thresholds.iter().take_while(|it| it.from <= length).count()
-        } else {
-            thresholds.partition_point(|it| it.from <= length)
+        // The first rule starts at 0, so the rule before the second is the answer for most calls.
+        let after = match thresholds {
+            [_, second, ..] if second.from <= length => thresholds.partition_point(|it| it.from <= length),
+            _ => 1,
         };
-        match thresholds.get(after.wrapping_sub(1)) {
+        match thresholds.get(after - 1) {
             Some(threshold) => threshold.choice(operation),
             None => built_in(operation),
         }
