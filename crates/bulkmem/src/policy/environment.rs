@@ -98,8 +98,8 @@ fn system_only() -> Environment<'static> {
 
 /// Whether the process has more rights than its caller.
 fn secure() -> bool {
-    // SAFETY: getauxval has no precondition.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+    // SAFETY: getauxval has no precondition. Miri does not have it.
+    cfg!(not(miri)) && unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Copies the values that count from a list of `NAME=value` to `bytes`.
@@ -110,9 +110,13 @@ unsafe fn read<'e>(mut list: *const *const c_char, bytes: &'e mut [u8]) -> Envir
     const NAMES: [&str; 5] = [PROFILE, METHOD, DURABILITY, "XDG_CONFIG_HOME", "HOME"];
     let mut values: [Option<&CStr>; NAMES.len()] = [None; NAMES.len()];
     if !list.is_null() {
-        // SAFETY: the list ends in null, which the loop does not pass, and holds C strings.
-        while let Some(text) = unsafe { (*list).as_ref() } {
-            // SAFETY: as above.
+        loop {
+            // SAFETY: the list ends in null, which the loop does not pass.
+            let text = unsafe { *list };
+            if text.is_null() {
+                break;
+            }
+            // SAFETY: the list holds C strings.
             let text = unsafe { CStr::from_ptr(text) };
             for (name, value) in NAMES.iter().zip(&mut values) {
                 // The first of several counts, as for getenv; an empty one is the same as none.
