@@ -80,7 +80,12 @@ fuzz() {
 }
 
 tests tally whole scripts/check-tally.sh scripts/check-tally.sh
-tests cargo cargo "cargo test" cargo test --workspace --locked --no-fail-fast -- --show-output
+tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast -- --show-output
+# What happens at the first use depends on what the compiler makes of it: as programs are built, without and with
+# link-time optimization.
+for profile in release lto; do
+    tests "hostile-$profile" cargo "cargo test --profile $profile" cargo test --profile "$profile" --locked -p hostile
+done
 tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
 
 nightly_remedy="rustup toolchain install nightly"
