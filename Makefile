@@ -13,7 +13,7 @@ help: ## List the targets
 run: ## Build, calibrate and measure this machine (some minutes), show the result, write bulkmem-report.html
 	@scripts/run.sh
 
-test: ## Run every test; say what was skipped and why
+test: ## Run every test; say what was skipped and why, and how to rerun what failed
 	@scripts/test.sh
 
 test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module

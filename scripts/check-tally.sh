@@ -1,24 +1,28 @@
 #!/usr/bin/env bash
-# Checks tally.awk, on which the verdict of `make test` rests, against outputs with known sums.
-# Prints its own result in cargo's form.
+# Checks tally.awk and failed.awk, on which the verdict of `make test` rests, against outputs with known sums and
+# failures. Prints its own result in cargo's form.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 passed=0
 failed=0
 
-# expect NAME SUMS: tallies standard input.
-expect() {
-    local name=$1 want=$2 got
-    got=$(awk -f tally.awk)
-    if [[ $got == "$want" ]]; then
+# compare NAME WANT GOT
+compare() {
+    if [[ $3 == "$2" ]]; then
         passed=$((passed + 1))
-        echo "test tally::$name ... ok"
+        echo "test tally::$1 ... ok"
     else
         failed=$((failed + 1))
-        echo "test tally::$name ... FAILED: $got instead of $want"
+        echo "test tally::$1 ... FAILED: $3 instead of $2"
     fi
 }
+
+# expect NAME SUMS: tallies standard input.
+expect() { compare "$1" "$2" "$(awk -f tally.awk)"; }
+
+# lists NAME KIND RERUN LINES: lists what failed in standard input.
+lists() { compare "$1" "$4" "$(awk -v kind="$2" -v rerun="$3" -f failed.awk)"; }
 
 expect sums_every_harness '5 0 1' <<'INPUT'
      Running unittests src/lib.rs (target/debug/deps/a-0)
@@ -40,6 +44,80 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 INPUT
 
 expect counts_nothing_as_nothing '0 0 0' </dev/null
+
+lists names_what_failed_and_its_rerun cargo 'cargo test' \
+    "plan::tests::overlap: cargo test -p bulkmem --lib -- --exact 'plan::tests::overlap'
+crates/bulkmem/src/lib.rs - (line 4): cargo test -p bulkmem --doc -- --exact 'crates/bulkmem/src/lib.rs - (line 4)'" <<'INPUT'
+     Running unittests src/lib.rs (target/debug/deps/a-0)
+test plan::tests::overlap ... FAILED
+test plan::tests::other ... ok
+
+successes:
+    plan::tests::other
+
+failures:
+
+---- plan::tests::overlap stdout ----
+    indented words of a test
+
+failures:
+    plan::tests::overlap
+
+test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+error: test failed, to rerun pass `-p bulkmem --lib`
+     Running tests/oracle.rs (target/debug/deps/oracle-0)
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+   Doc-tests bulkmem
+
+failures:
+    crates/bulkmem/src/lib.rs - (line 4)
+
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+error: doctest failed, to rerun pass `-p bulkmem --doc`
+error: 2 targets failed:
+    `-p bulkmem --lib`
+    `-p bulkmem --doc`
+INPUT
+
+lists names_a_program_that_crashed cargo 'cargo test' \
+    'tests/oracle.rs (did not reach its end): cargo test -p bulkmem --test oracle' <<'INPUT'
+     Running unittests src/lib.rs (target/debug/deps/a-0)
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+     Running tests/oracle.rs (target/debug/deps/oracle-0)
+running 7 tests
+error: test failed, to rerun pass `-p bulkmem --test oracle`
+INPUT
+
+lists names_the_kernel_of_a_module_test kmod scripts/test-kmod.sh \
+    "build::6.1::plain: scripts/test-kmod.sh
+clearing::bytes: scripts/test-kmod.sh bare-6.1 --tests 'clearing::bytes'
+bare-6.1::reaches_its_end: scripts/test-kmod.sh bare-6.1
+planted::no fence is seen by clearing::bytes: scripts/test-kmod.sh planted
+dkms (did not reach its end): scripts/test-kmod.sh dkms" <<'INPUT'
+test build::6.1::plain ... FAILED
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
+
+     Running bare-6.1
+test clearing::bytes     ... FAILED
+test clearing::counters  ... ok
+test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test bare-6.1::reaches_its_end ... FAILED
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
+
+     Running planted
+test planted::no fence is seen by clearing::bytes ... FAILED
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
+
+     Running dkms
+INPUT
+
+lists names_what_can_only_be_rerun_whole whole scripts/check-tally.sh \
+    'tally::a: scripts/check-tally.sh' <<'INPUT'
+test tally::a ... FAILED: 1 instead of 2
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
+INPUT
 
 verdict=ok
 ((failed == 0)) || verdict=FAILED

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test; ends with what was skipped and why, and one line of sums.
+# Runs every test; ends with what was skipped and why, what failed and how to rerun it, and one line of sums.
 # A test that cannot do its work on this machine prints a line `skipped: WHAT: WHY`, which is collected here.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -29,11 +29,14 @@ passed=0
 failed=0
 ignored=0
 skips=()
+# "NAME: COMMAND": what failed, and what reruns just that.
+failures=()
 
-# tests NAME COMMAND…: runs a command that prints cargo's test results, and adds them up.
+# tests NAME KIND RERUN COMMAND…: runs a command that prints cargo's test results, and adds them up. failed.awk says
+# what KIND and RERUN are.
 tests() {
-    local name=$1 log=$logs/$1.log status=0 sums
-    shift
+    local name=$1 kind=$2 rerun=$3 log=$logs/$1.log status=0 sums line listed=0
+    shift 3
     heading "$name: $*"
     # What passing tests print goes to the log only.
     "$@" 2>&1 | tee "$log" |
@@ -49,41 +52,58 @@ tests() {
     elif ((sums[0] + sums[1] + sums[2] == 0)); then
         echo "error: $name ran no test" >&2
         failed=$((failed + 1))
+        status=1
     fi
+    ((status != 0)) || return 0
+    while IFS= read -r line; do
+        failures+=("$line")
+        listed=1
+    done < <(awk -v kind="$kind" -v rerun="$rerun" -f scripts/failed.awk "$log")
+    ((listed)) || failures+=("$name: $*")
 }
 
-# step NAME COMMAND…: a command that counts as one test.
-step() {
-    local name=$1
-    shift
-    heading "$name: $*"
-    if "$@" 2>&1 | tee "$logs/$name.log"; then
+# fuzz TARGET: feeds it for a while; counts as one test.
+fuzz() {
+    local target=$1 log=$logs/fuzz-$1.log artifact
+    local -a command=(scripts/isolated.sh cargo +nightly fuzz run "$target")
+    mkdir -p "fuzz/corpus/$target"
+    heading "fuzz-$target: ${command[*]}"
+    if "${command[@]}" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
+        -max_total_time="$FUZZ_SECONDS" -verbosity=0 -print_final_stats=1 2>&1 | tee "$log"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
+        # libFuzzer writes the input that failed to a file.
+        artifact=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
+        failures+=("fuzz-$target: cargo +nightly fuzz run $target ${artifact:-fuzz/corpus/$target fuzz/seeds/$target}")
     fi
 }
 
-tests tally scripts/check-tally.sh
-tests cargo cargo test --workspace --locked --no-fail-fast -- --show-output
-tests kmod scripts/test-kmod.sh
+tests tally whole scripts/check-tally.sh scripts/check-tally.sh
+tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast -- --show-output
+# What happens at the first use depends on what the compiler makes of it: as programs are built, without and with
+# link-time optimization.
+for profile in release lto; do
+    tests "hostile-$profile" cargo "cargo test --profile $profile" cargo test --profile "$profile" --locked -p hostile
+done
+tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
 
 nightly_remedy="rustup toolchain install nightly"
 if cargo +nightly --version >/dev/null 2>&1; then
     if cargo +nightly miri --version >/dev/null 2>&1 && [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src ]]; then
         # What is borrowed and shared. Built for an architecture of which the library has no assembly, so that this also
         # shows that it builds for one. Tests of mere arithmetic are left out: they would take minutes.
-        MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4 tests miri cargo +nightly miri test --locked -p bulkmem --lib \
-            --target aarch64-unknown-linux-gnu -- plan:: c_functions:: policy::environment:: threads:: unfenced::
+        miri=(scripts/isolated.sh env "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
+            cargo +nightly miri test --target aarch64-unknown-linux-gnu)
+        tests miri cargo "${miri[*]@Q}" "${miri[@]}" --locked -p bulkmem --lib \
+            -- plan:: c_functions:: policy::environment:: threads:: unfenced::
     else
         skips+=("Miri on the safe parts: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
     fi
     if cargo +nightly fuzz --version >/dev/null 2>&1; then
         targets=$(cargo +nightly fuzz list)
         for target in $targets; do
-            mkdir -p "fuzz/corpus/$target"
-            step "fuzz-$target" cargo +nightly fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
-                -max_total_time="$FUZZ_SECONDS" -verbosity=0 -print_final_stats=1
+            fuzz "$target"
         done
     else
         skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
@@ -102,6 +122,11 @@ if ((${#skips[@]} == 0)); then
     echo "nothing"
 else
     printf -- '- %s\n' "${skips[@]}"
+fi
+
+if ((${#failures[@]})); then
+    heading "failed; each with the command that reruns it"
+    printf -- '- %s\n' "${failures[@]}"
 fi
 
 printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "${#skips[@]}"

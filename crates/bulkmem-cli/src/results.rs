@@ -5,20 +5,12 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use bulkmem_measure::Counts;
-use bulkmem_measure::suite::{Key, Results, Row};
-use serde::Deserialize;
+use bulkmem_measure::suite::{Key, Results, ResultsError, Row};
 
 use crate::failure::Failure;
 
 /// A long run of everything writes some megabytes.
 const MOST_BYTES: u64 = 1 << 28;
-
-/// What every version of the format has.
-#[derive(Deserialize)]
-struct Head {
-    format: String,
-    version: u64,
-}
 
 /// Reads results from a file, which may also be a pipe.
 ///
@@ -61,38 +53,14 @@ const AGAIN: &str =
 
 /// Results from the bytes of a file, or what is wrong with it and the remedy.
 fn parse(bytes: &[u8]) -> Result<Results, (String, &'static str)> {
-    let damaged = |error: serde_json::Error| (format!("is damaged: {error}"), AGAIN);
-    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(damaged)?;
-    let Ok(Head { format, version }) = Head::deserialize(&value) else {
-        return Err(("is JSON, but no results of bulkmem".to_owned(), REMEDY));
-    };
-    if format == bulkmem::policy::FORMAT {
-        return Err(("is a profile, not results".to_owned(), REMEDY));
-    }
-    if format != Results::FORMAT {
-        let format: String = format.escape_debug().take(64).collect();
-        return Err((format!("is of the format `{format}`, not `{}`", Results::FORMAT), REMEDY));
-    }
-    if version > u64::from(Results::VERSION) {
-        let known = Results::VERSION;
-        let reason = format!(
-            "was written by a newer bulkmem: version {version} of the format, and this one reads {known}"
-        );
-        return Err((reason, "install a newer bulkmem"));
-    }
-    if version != u64::from(Results::VERSION) {
-        let known = Results::VERSION;
-        return Err((
-            format!("is of version {version} of the format, and this bulkmem reads {known}"),
-            AGAIN,
-        ));
-    }
-    // From the bytes again: what is wrong then has a line and a column.
-    let found: Results = serde_json::from_slice(bytes).map_err(damaged)?;
-    match found.rows.iter().position(|row| row.samples.is_empty()) {
-        Some(at) => Err((format!("is damaged: row {} has no samples", at + 1), AGAIN)),
-        None => Ok(found),
-    }
+    Results::parse(bytes).map_err(|error| {
+        let remedy = match error {
+            ResultsError::Damaged(_) | ResultsError::NoSamples { .. } | ResultsError::Older { .. } => AGAIN,
+            ResultsError::Newer { .. } => "install a newer bulkmem",
+            _ => REMEDY,
+        };
+        (error.to_string(), remedy)
+    })
 }
 
 /// Where results go: a file that is always whole.

@@ -15,3 +15,10 @@ pages! {
     Fences: "docs/fences.md",
     Kernel: "docs/kernel/README.md",
 }
+
+/// Documentation tests are isolated from the user's home, too.
+///
+/// ```
+/// assert_eq!(std::env::var("HOME").as_deref(), Ok("/dev/null"));
+/// ```
+struct Isolated;

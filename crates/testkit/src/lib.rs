@@ -1,4 +1,4 @@
-//! What tests share: guard pages, an oracle, a walk over every method, and (x86-64) an emulator for instructions
+//! What tests share: guard pages, an oracle, a walk over every method, a profile, and (x86-64) an emulator for instructions
 //! that this processor lacks, a tracer, and a reader of compiled code.
 //!
 //! Everything walks [`bulkmem::method::all`]: a new row of the table is a new test.
@@ -7,6 +7,7 @@ pub mod case;
 pub mod guard;
 pub mod harness;
 pub mod oracle;
+pub mod profile;
 pub mod walk;
 
 #[cfg(target_arch = "x86_64")]

@@ -100,6 +100,19 @@ impl Home {
 
 const UNSET: [&str; 5] = ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "NO_COLOR", "CLICOLOR_FORCE"];
 
+/// Whether a command succeeds.
+///
+/// # Errors
+/// What it says where it does not, on one line.
+pub(crate) fn succeeds(command: &mut std::process::Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {}", output.status, said.split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
 /// Keeps a command from writing larger files.
 pub(crate) fn limit_file_size(command: &mut std::process::Command, bytes: u64) {
     let limit = move || {

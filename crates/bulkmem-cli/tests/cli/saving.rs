@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::home::{Home, limit_file_size};
+use crate::home::{Home, limit_file_size, succeeds};
 
 /// Some groups that are done at once, and some that take a while.
 const LONG: [&str; 12] = [
@@ -123,12 +123,10 @@ fn a_full_file_system_too() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(&disk).arg(env!("CARGO_BIN_EXE_bulkmem"));
     command.current_dir(home.path()).stdin(Stdio::null());
-    let able = Command::new("unshare")
-        .args(["--mount", "sh", "-c", r#"mount -t tmpfs tmpfs "$0""#])
-        .arg(&disk)
-        .output();
-    if !able.as_ref().is_ok_and(|tried| tried.status.success()) {
-        println!("skipped: a full file system while saving results: none can be mounted here: {able:?}");
+    let mut trial = Command::new("unshare");
+    trial.args(["--mount", "sh", "-c", r#"mount -t tmpfs tmpfs "$1""#, "sh"]).arg(&disk);
+    if let Err(why) = succeeds(&mut trial) {
+        println!("skipped: a full file system while saving results: none can be mounted here: {why}");
         return;
     }
     assert_fails_and_keeps(command, &home, "No space left", usize::MAX);

@@ -233,7 +233,7 @@ impl Walker<'_> {
 }
 
 /// Whether a function of the standard library is one that panics.
-fn never_returns(function: &str) -> bool {
+pub(super) fn never_returns(function: &str) -> bool {
     let diverging =
         ["core::panicking::", "core::slice::index::", "core::option::", "core::result::", "core::str::"];
     diverging.iter().any(|module| function.starts_with(module))

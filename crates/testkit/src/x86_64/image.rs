@@ -10,6 +10,8 @@ use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind,
 #[derive(Debug)]
 pub struct Image {
     code: Vec<Range<u64>>,
+    /// What is read or written as data.
+    data: Vec<Range<u64>>,
     /// Functions by address.
     functions: BTreeMap<u64, String>,
     /// Names of functions of other libraries, by the address of the slot that holds theirs.
@@ -34,11 +36,15 @@ impl Image {
         // SAFETY: getauxval has no precondition.
         let bias = unsafe { libc::getauxval(libc::AT_ENTRY) }.wrapping_sub(file.entry());
 
-        let code = file
-            .sections()
-            .filter(|section| section.kind() == SectionKind::Text)
-            .map(|section| section.address() + bias..section.address() + bias + section.size())
-            .collect();
+        let sections = |kinds: &[SectionKind]| {
+            let wanted = file.sections().filter(|section| kinds.contains(&section.kind()));
+            wanted
+                .map(|section| section.address() + bias..section.address() + bias + section.size())
+                .filter(|section| section.start > bias)
+                .collect::<Vec<_>>()
+        };
+        let code = sections(&[SectionKind::Text]);
+        let data = sections(&[SectionKind::Data, SectionKind::ReadOnlyData]);
         let functions: BTreeMap<_, _> = file
             .symbols()
             .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
@@ -59,7 +65,7 @@ impl Image {
                 Some((slot + bias, symbol.name().ok()?.to_owned()))
             })
             .collect();
-        Ok(Image { code, functions, imports })
+        Ok(Image { code, data, functions, imports })
     }
 
     /// Whether there is code of this executable at that address.
@@ -71,6 +77,21 @@ impl Image {
     pub fn function(&self, address: u64) -> String {
         let found = self.functions.range(..=address).next_back();
         found.map_or_else(|| "?".to_owned(), |(_, name)| format!("{:#}", rustc_demangle::demangle(name)))
+    }
+
+    /// From where to where the function that has this address goes; `None` where there is none.
+    pub fn bounds(&self, address: u64) -> Option<Range<u64>> {
+        let section = self.code.iter().find(|code| code.contains(&address))?;
+        let start = *self.functions.range(..=address).next_back()?.0;
+        let next = self.functions.range(address + 1..).next().map_or(section.end, |(next, _)| *next);
+        section.contains(&start).then(|| start..next.min(section.end))
+    }
+
+    /// What the data of this executable hold at an address now; `None` for an address of no data.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let inside = self.data.iter().any(|data| data.start <= address && address + 8 <= data.end);
+        // SAFETY: it lies within the executable's mapped data. Only tables that nothing writes to are looked for.
+        inside.then(|| unsafe { (address as *const u64).read_unaligned() })
     }
 
     /// The name of the other library's function whose address that slot holds.

@@ -132,7 +132,7 @@ impl Drop for Stray {
 #[test]
 fn a_busy_neighbour_is_named() {
     let Some(before) = Snapshot::here().filter(|it| !it.processes.is_empty()) else {
-        println!("skipped: a busy neighbour is named: /proc lists no processes here");
+        println!("skipped: a busy neighbour is named: /proc/stat cannot be read or /proc lists no processes");
         return;
     };
     // Through a shell that ends: a child of ours would be no neighbour.

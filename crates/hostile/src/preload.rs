@@ -1,0 +1,38 @@
+//! A library to preload: `memset`, `memcpy` and `memmove` built on bulkmem, as a program may have them. What bulkmem
+//! calls by these names in turn comes back here.
+
+use std::ffi::{c_int, c_void};
+
+use bulkmem::Bulk;
+
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memset(dst: *mut c_void, byte: c_int, length: usize) -> *mut c_void {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match byte as u8 {
+            0 => Bulk::new().clear_raw(dst.cast(), length),
+            byte => Bulk::new().fill_raw(dst.cast(), length, byte),
+        }
+    }
+    dst
+}
+
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memcpy(dst: *mut c_void, src: *const c_void, length: usize) -> *mut c_void {
+    // SAFETY: passed on from the caller.
+    unsafe { Bulk::new().copy_raw(dst.cast(), src.cast(), length) }
+    dst
+}
+
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memmove(dst: *mut c_void, src: *const c_void, length: usize) -> *mut c_void {
+    // SAFETY: passed on from the caller; overlapping ranges are copied as by memmove.
+    unsafe { Bulk::new().copy_raw(dst.cast(), src.cast(), length) }
+    dst
+}

@@ -1,0 +1,58 @@
+//! What the policy rests on.
+
+use bulkmem::policy::{Basis, Policy};
+
+use crate::work::{self, Run};
+
+/// What the process-wide policy rests on, and what is forced, in one line.
+fn facts() -> String {
+    let origin = Policy::global().origin();
+    let basis = match origin.basis {
+        Basis::Profile { .. } => "profile",
+        Basis::Defaults { .. } => "defaults",
+        _ => "something else",
+    };
+    let forced: Vec<String> =
+        origin.forced.iter().map(|(operation, choice)| format!("{operation}:{choice}")).collect();
+    format!("basis {basis}, forced {forced:?}")
+}
+
+/// Says whether the process runs with another user's rights, and what the policy rests on.
+pub(crate) fn policy(operation: Run) -> Result<(), String> {
+    work::right(operation(&mut work::memory(), 5000))?;
+    // SAFETY: getauxval has no precondition.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    println!("{}{}", if secure { "secure, " } else { "" }, facts());
+    Ok(())
+}
+
+/// Says what of the environment cannot be followed.
+pub(crate) fn init(_: Run) -> Result<(), String> {
+    let refused = bulkmem::init().err();
+    let mut error = refused.as_ref().map(|error| error as &dyn std::error::Error);
+    while let Some(cause) = error {
+        println!("{cause}: {cause:?}");
+        error = cause.source();
+    }
+    work::right(work::exercise(&mut work::memory()))
+}
+
+fn expect(forced: &str) -> Result<(), String> {
+    work::right(work::exercise(&mut work::memory()))?;
+    let found = facts();
+    if found.ends_with(forced) { Ok(()) } else { Err(format!("{found} instead of {forced}")) }
+}
+
+/// A variable that is set before the first call, but after the start, is not read.
+pub(crate) fn set_later(_: Run) -> Result<(), String> {
+    // SAFETY: there is no other thread.
+    unsafe { std::env::set_var("BULKMEM_METHOD", "clear:portable") };
+    expect("forced []")
+}
+
+/// A variable that was there at the start is read, though it is removed before the first call.
+pub(crate) fn removed_later(_: Run) -> Result<(), String> {
+    // SAFETY: there is no other thread.
+    unsafe { std::env::remove_var("BULKMEM_METHOD") };
+    expect(r#"forced ["clear:portable"]"#)
+}

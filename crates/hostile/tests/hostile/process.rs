@@ -1,0 +1,170 @@
+//! Runs one scenario in a process with a bare environment, keeps its output, and kills it if it hangs.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+
+/// A scenario that takes longer is killed as hung; the slowest takes seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a scenario finds in its home.
+#[derive(Clone, Copy)]
+pub(crate) enum Home {
+    Empty,
+    WithProfile,
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Home::Empty => "without_a_profile",
+            Home::WithProfile => "with_a_profile",
+        })
+    }
+}
+
+impl Home {
+    /// A folder with it.
+    pub(crate) fn make(self) -> Result<tempfile::TempDir, Failed> {
+        let folder = tempfile::tempdir()?;
+        if matches!(self, Home::WithProfile) {
+            testkit::profile::write(&profile(folder.path()));
+        }
+        Ok(folder)
+    }
+
+    /// The policy file's bytes.
+    pub(crate) fn content(self, home: &Path) -> Option<Vec<u8>> {
+        std::fs::read(profile(home)).ok()
+    }
+}
+
+/// Path of the policy file in a home.
+pub(crate) fn profile(home: &Path) -> PathBuf {
+    home.join(".config/bulkmem/profile.policy")
+}
+
+/// Path of a file that cargo built for this test, in the folder of the test or one up.
+pub(crate) fn built(name: &str) -> Result<PathBuf, Failed> {
+    let this = std::env::current_exe()?;
+    let places = this.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    let mut found: Vec<PathBuf> = places.filter(|path| path.is_file()).collect();
+    found.pop().ok_or_else(|| format!("cargo has not built {name}").into())
+}
+
+/// A process to be.
+pub(crate) struct Run {
+    command: Command,
+    stderr: Option<Stdio>,
+}
+
+/// What became of it.
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// A scenario of ours.
+    pub(crate) fn scenario(arguments: &[&str]) -> Run {
+        Run::at(Path::new(env!("CARGO_BIN_EXE_scenario")), arguments)
+    }
+
+    /// Another program of ours.
+    pub(crate) fn program(name: &str, arguments: &[&str]) -> Run {
+        Run::at(&Path::new(env!("CARGO_BIN_EXE_scenario")).with_file_name(name), arguments)
+    }
+
+    /// A program of the system's.
+    pub(crate) fn found(path: &str, arguments: &[&str]) -> Run {
+        Run::at(Path::new(path), arguments)
+    }
+
+    pub(crate) fn at(path: &Path, arguments: &[&str]) -> Run {
+        let mut command = Command::new(path);
+        command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+        // With whatever it forks, to be killed together.
+        command.process_group(0);
+        Run { command, stderr: None }
+    }
+
+    pub(crate) fn home(mut self, home: &Path) -> Run {
+        self.command.env("HOME", home);
+        self
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Another standard error than the one that is looked at.
+    pub(crate) fn stderr(mut self, stderr: impl Into<Stdio>) -> Run {
+        self.stderr = Some(stderr.into());
+        self
+    }
+
+    /// More about how it starts.
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Command)) -> Run {
+        change(&mut self.command);
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// If it cannot be started, or hangs.
+    pub(crate) fn outcome(mut self) -> Result<Outcome, Failed> {
+        let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        self.command.stdout(stdout.try_clone()?);
+        self.command.stderr(self.stderr.take().unwrap_or(stderr.try_clone()?.into()));
+        let mut child = self.command.spawn()?;
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if start.elapsed() > PATIENCE {
+                // SAFETY: the group of our own child, which has not been waited for.
+                unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+                child.wait()?;
+                return Err(format!("it hung: killed after {PATIENCE:?}").into());
+            }
+            sleep(Duration::from_millis(2));
+        };
+        Ok(Outcome { status, stdout: text(&mut stdout)?, stderr: text(&mut stderr)? })
+    }
+
+    /// Runs it; it must succeed and print nothing.
+    pub(crate) fn silent_success(self) -> Result<(), Failed> {
+        self.outcome()?.printed("")
+    }
+}
+
+impl Outcome {
+    /// It must have succeeded and printed this line, or nothing, and nothing to standard error.
+    pub(crate) fn printed(self, line: &str) -> Result<(), Failed> {
+        let Outcome { status, stdout, stderr } = self;
+        if status.success() && stdout.trim_end() == line && stderr.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{status}; expected: {line:?}; standard output: {stdout}; standard error: {stderr}")
+            .into())
+    }
+}
+
+fn text(file: &mut File) -> Result<String, Failed> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,130 @@
+//! Everything that functions may call, and the functions of other libraries among it.
+//!
+//! Where [`super::flow`] follows every path and refuses what it cannot follow, this takes whole functions: each that is
+//! called, jumped to, or whose address is taken, directly or in a table of functions, may be called. So the answer may
+//! hold too much, and misses only functions whose addresses were stored by code that is not reached.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::emulate::decode_at;
+use super::flow::never_returns;
+use super::image::Image;
+
+/// What functions may call.
+#[derive(Debug)]
+pub struct Calls {
+    /// Every function that is reached, by address, with the one that it was first found in; none for the first.
+    functions: BTreeMap<u64, Option<u64>>,
+    /// Functions of other libraries, with the function that may call each first.
+    imports: BTreeMap<String, u64>,
+}
+
+impl Calls {
+    /// Starts with the functions at these addresses. Functions that panic, and those whose name `leaves_out` accepts, are
+    /// not looked into.
+    ///
+    /// # Errors
+    /// If this executable cannot be read, or an address is not in its code.
+    pub fn from(
+        functions: impl IntoIterator<Item = *const ()>,
+        leaves_out: impl Fn(&str) -> bool,
+    ) -> Result<Calls, String> {
+        let image = Image::current()?;
+        let mut calls = Calls { functions: BTreeMap::new(), imports: BTreeMap::new() };
+        let mut ahead = VecDeque::new();
+        for function in functions {
+            let bounds = image.bounds(function as u64);
+            let start = bounds.ok_or_else(|| format!("{function:p} is not code of this executable"))?.start;
+            calls.functions.insert(start, None);
+            ahead.push_back(start);
+        }
+        while let Some(function) = ahead.pop_front() {
+            let Some(bounds) = image.bounds(function) else { continue };
+            let mut at = bounds.start;
+            while at < bounds.end {
+                // SAFETY: it lies within the executable's mapped code.
+                let instruction = unsafe { decode_at(at) };
+                at = if instruction.is_invalid() { at + 1 } else { instruction.next_ip() };
+                for target in calls.targets(image, &instruction, function) {
+                    let Some(start) = image.bounds(target).map(|bounds| bounds.start) else { continue };
+                    let name = image.function(start);
+                    if calls.functions.contains_key(&start) || never_returns(&name) || leaves_out(&name) {
+                        continue;
+                    }
+                    calls.functions.insert(start, Some(function));
+                    ahead.push_back(start);
+                }
+            }
+        }
+        Ok(calls)
+    }
+
+    /// Code of this executable that the instruction leads to or names; notes functions of other libraries.
+    fn targets(&mut self, image: &Image, instruction: &Instruction, function: u64) -> Vec<u64> {
+        let branches = [FlowControl::Call, FlowControl::UnconditionalBranch, FlowControl::ConditionalBranch];
+        if branches.contains(&instruction.flow_control()) {
+            let target = instruction.near_branch_target();
+            if !image.is_code(target) {
+                return Vec::new();
+            }
+            // A stub that jumps to another library's function.
+            // SAFETY: it lies within the executable's mapped code.
+            let stub = unsafe { decode_at(target) };
+            let slot = (stub.flow_control() == FlowControl::IndirectBranch).then(|| named(&stub)).flatten();
+            return match slot.and_then(|slot| image.import(slot)) {
+                Some(import) => self.import(import, function),
+                None => vec![target],
+            };
+        }
+        let Some(address) = named(instruction) else { return Vec::new() };
+        if let Some(import) = image.import(address) {
+            return self.import(import, function);
+        }
+        if image.is_code(address) {
+            return vec![address];
+        }
+        let word = |index: u64| image.word(address + 8 * index);
+        let function =
+            |index: u64| word(index).filter(|word| image.bounds(*word).is_some_and(|it| it.start == *word));
+        // The slot that a function's address is in, or the first of a table's functions.
+        let first = function(0);
+        // The table of a trait object, which is only ever named by its address: a function that drops or none, the size,
+        // the alignment, and the methods.
+        let is_table = instruction.mnemonic() == Mnemonic::Lea
+            && (first.is_some() || word(0) == Some(0))
+            && word(2).is_some_and(u64::is_power_of_two);
+        first.into_iter().chain((3..).map_while(function).filter(|_| is_table)).collect()
+    }
+
+    fn import(&mut self, name: &str, function: u64) -> Vec<u64> {
+        self.imports.entry(name.to_owned()).or_insert(function);
+        Vec::new()
+    }
+
+    /// The functions of other libraries that may be called, each with the functions that lead there.
+    pub fn imports(&self) -> impl Iterator<Item = (&str, Vec<String>)> {
+        self.imports.iter().map(|(name, caller)| (name.as_str(), self.path(*caller)))
+    }
+
+    /// The functions of this executable that may be called, each with those that lead there.
+    pub fn functions(&self) -> impl Iterator<Item = Vec<String>> {
+        self.functions.keys().map(|function| self.path(*function))
+    }
+
+    /// Names from one of the first functions to this one.
+    fn path(&self, function: u64) -> Vec<String> {
+        let Ok(image) = Image::current() else { return Vec::new() };
+        let callers = std::iter::successors(Some(function), |function| *self.functions.get(function)?);
+        let mut names: Vec<String> = callers.map(|function| image.function(function)).collect();
+        names.reverse();
+        names
+    }
+}
+
+/// The fixed address that an instruction has as an operand.
+fn named(instruction: &Instruction) -> Option<u64> {
+    let memory = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    (memory && instruction.memory_base() == Register::RIP).then(|| instruction.ip_rel_memory_address())
+}

@@ -1,0 +1,51 @@
+//! Any text is either refused as forced methods, and changes nothing, or forces what it says, which can run here and
+//! reads the same when it is written again.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use bulkmem::machine::Machine;
+use bulkmem::policy::{Choice, Policy};
+use bulkmem::{Intent, Operation};
+use libfuzzer_sys::fuzz_target;
+
+static DEFAULTS: LazyLock<Policy> = LazyLock::new(|| Policy::defaults(Machine::current()));
+
+const LENGTHS: [usize; 4] = [0, 4096, 1 << 30, usize::MAX];
+
+fuzz_target!(|text: &str| {
+    let features = Machine::current().features;
+    for operation in Operation::ALL {
+        if let Ok(choice) = Choice::parse(text, operation, features) {
+            check(&choice, operation);
+        }
+    }
+
+    let mut policy = DEFAULTS.clone();
+    let forced = policy.force(text);
+    assert!(policy.runs_here());
+    if let Err(error) = forced {
+        assert!(!error.to_string().is_empty());
+        assert!(policy.origin().forced.is_empty());
+    }
+    for operation in Operation::ALL {
+        let mut forced = policy.origin().forced.iter().filter(|(other, _)| *other == operation);
+        let choice = forced.next().map(|(_, choice)| *choice);
+        assert!(forced.next().is_none(), "{operation} is forced twice");
+        for (length, intent) in LENGTHS.into_iter().flat_map(|length| Intent::ALL.map(|intent| (length, intent))) {
+            let expected = choice.unwrap_or_else(|| DEFAULTS.choose(operation, length, intent));
+            assert_eq!(policy.choose(operation, length, intent), expected, "{operation} {length} {intent}");
+        }
+        if let Some(choice) = choice {
+            check(&choice, operation);
+        }
+    }
+});
+
+fn check(choice: &Choice, operation: Operation) {
+    let features = Machine::current().features;
+    assert!(choice.method.does(operation) && features.contains(choice.method.requires));
+    assert!(choice.method.knobs(operation).is_none_or(|knobs| choice.parameters.fit(knobs)), "{choice}");
+    let again = Choice::parse(&choice.to_string(), operation, features);
+    assert_eq!(again.expect("what was written can be read"), *choice);
+}

@@ -1,0 +1,26 @@
+//! Any bytes are either refused as results, or are results that can be written, compared, and held against the published
+//! tables.
+#![no_main]
+
+use bulkmem_measure::reproduce::Reproduction;
+use bulkmem_measure::suite::{CompareOptions, Comparison, Results};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let results = match Results::parse(bytes) {
+        Ok(results) => results,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    // What is read can be written, and reads the same.
+    let again = serde_json::to_vec(&results).expect("what was read can be written");
+    assert_eq!(Results::parse(&again).expect("what was written can be read"), results);
+    for measurement in results.rows.iter().map(|row| row.measurement) {
+        let part = results.only(measurement);
+        assert!(part.of(measurement).next().is_some());
+    }
+    let _ = Comparison::of(&results, &results, &CompareOptions::default());
+    let _ = Reproduction::of(&results).tally();
+});
