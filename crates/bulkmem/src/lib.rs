@@ -49,7 +49,6 @@
 //!   cannot make it otherwise.
 //! - Nothing allocates but the first call of a process, which reads the profile, and threads.
 
-mod aside;
 #[cfg(doctest)]
 mod book;
 mod bulk;
@@ -61,6 +60,8 @@ pub mod kernel;
 pub mod machine;
 pub mod method;
 mod operation;
+#[doc(hidden)]
+pub mod output_file;
 mod plan;
 pub mod policy;
 #[cfg(target_os = "linux")]
