@@ -18,6 +18,7 @@ mod home;
 mod info;
 mod kmod;
 mod methods;
+mod outputs;
 mod pages;
 mod planted;
 mod report;
