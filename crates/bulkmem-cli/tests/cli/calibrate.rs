@@ -14,12 +14,12 @@ use predicates::str::contains;
 use crate::home::{Home, assert_fits, keys, limit_file_size};
 
 /// Enough to choose something, in little time.
-const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
+pub(crate) const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
 /// More than a test waits for.
-const LONG: [&str; 7] = ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s"];
+const LONG: [&str; 8] = ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s", "--force"];
 
 /// A profile that the library takes.
-fn load(path: &Path) -> Profile {
+pub(crate) fn load(path: &Path) -> Profile {
     let profile = Profile::load(path).expect("a profile");
     profile.check(Machine::current()).expect("one of this machine");
     profile
@@ -34,7 +34,11 @@ fn it_writes_a_profile_that_serves_and_says_what_it_chose() {
     assert!(output.contains("clear, intent throughput") && output.contains("× C library"), "{output}");
     assert.stderr(predicates::str::starts_with("calibrate: ").and(contains(" left, ")));
     let profile = load(&home.profile());
-    assert!(profile.provenance.complete && !profile.figures.is_empty());
+    assert!(!profile.provenance.complete && !profile.figures.is_empty(), "one operation is not all");
+    let measured: Vec<_> = profile.provenance.operations.iter().map(|it| it.operation).collect();
+    assert_eq!(measured, [bulkmem::Operation::Clear]);
+    let missing = "no: not measured to the end: fill, copy, persist, flush";
+    home.bulkmem().arg("info").assert().success().stdout(contains(missing));
     assert!(profile.figures.iter().all(|figure| figure.length <= 256 << 10));
     let info = home.json(&["info", "--json"]);
     assert_eq!(info["policy"]["basis"]["profile"]["provenance"]["date"], profile.provenance.date.as_str());
@@ -78,7 +82,7 @@ fn it_writes_where_it_is_told_to() {
 }
 
 /// Starts a calibration and waits until it measures.
-fn start(home: &Home) -> (Child, BufReader<std::process::ChildStderr>) {
+pub(crate) fn start(home: &Home) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut command = home.spawnable();
     let mut child =
         command.args(LONG).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -92,16 +96,16 @@ fn start(home: &Home) -> (Child, BufReader<std::process::ChildStderr>) {
     (child, complaints)
 }
 
-fn interrupt(child: &Child) {
+pub(crate) fn send(child: &Child, signal: libc::c_int) {
     // SAFETY: `kill` has no precondition; the process is our child and not yet waited for.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
 }
 
 #[test]
 fn interrupted_it_keeps_what_it_measured() {
     let home = Home::new();
     let (child, mut complaints) = start(&home);
-    interrupt(&child);
+    send(&child, libc::SIGINT);
     let mut rest = String::new();
     complaints.read_to_string(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -117,10 +121,10 @@ fn interrupted_it_keeps_what_it_measured() {
 fn a_second_interrupt_leaves_at_once_and_no_rubbish() {
     let home = Home::new();
     let (mut child, _complaints) = start(&home);
-    interrupt(&child);
+    send(&child, libc::SIGINT);
     // Where the first was enough by now, there is nobody left to hear the second.
     std::thread::sleep(Duration::from_millis(1));
-    interrupt(&child);
+    send(&child, libc::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     if home.profile().exists() {
         load(&home.profile());
@@ -145,16 +149,20 @@ fn assert_refused_at_once(command: &mut Command, reason: &str) {
 fn a_target_that_cannot_be_written_is_refused_before_measuring() {
     let home = Home::new();
     fs::write(home.path().join("file"), "").unwrap();
+    fs::write(home.path().join("results.json"), r#"{"format": "bulkmem-results", "version": 1}"#).unwrap();
+    std::os::unix::fs::symlink("nowhere", home.path().join("dangling")).unwrap();
     // /proc takes no files, not even root's.
     for (target, reason) in [
-        ("file/p.json", "file is not a folder"),
+        ("file/p.json", "file is not a directory"),
+        ("dangling", "symbolic link to nowhere, which does not exist"),
+        ("results.json", "bulkmem-results"),
         ("/proc/bulkmem/p.json", "No such file"),
-        (".", "not an ordinary file"),
-        ("/dev/null", "not an ordinary file"),
+        (".", "it is a directory"),
+        ("/dev/null", "not a regular file"),
     ] {
         assert_refused_at_once(home.spawnable().args(LONG).args(["--output", target]), reason);
     }
-    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "nothing is left behind");
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 3, "nothing is left");
 }
 
 #[test]

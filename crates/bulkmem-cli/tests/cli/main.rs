@@ -21,6 +21,7 @@ mod methods;
 mod outputs;
 mod pages;
 mod planted;
+mod recalibrate;
 mod report;
 mod reproduce;
 mod saving;

@@ -26,7 +26,7 @@ mod page_size;
 mod persist;
 mod place;
 mod pollution;
-mod quality;
+pub(crate) mod quality;
 mod reservation;
 mod results;
 mod reuse;

@@ -25,7 +25,10 @@ use ladder::{Ladder, Rung};
 pub use crate::machine::CpuIdentity;
 pub use choice::Choice;
 pub use error::{PolicyError, ProfileError};
-pub use profile::{Condition, Cost, FORMAT, Figure, Mode, Profile, Provenance, Rule, Saturation, VERSION};
+pub use profile::{
+    BusyProcess, Condition, Cost, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Provenance, Rule,
+    Saturation, VERSION,
+};
 
 /// Which method carries out which operation, at which length, for which intent.
 #[derive(Clone, Debug)]
