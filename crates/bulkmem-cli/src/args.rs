@@ -68,8 +68,10 @@ pub(crate) enum Command {
 
 /// Measure this machine and write its profile, which the library then follows
 ///
-/// Takes at most a minute (--quick: ten seconds; --thorough: ten minutes). Ctrl-C keeps what is measured by then; a
-/// second Ctrl-C leaves at once and keeps nothing new. For figures worth keeping, let the machine do nothing else.
+/// Takes at most a minute (--quick: ten seconds; --thorough: ten minutes). Operations that were measured to the end replace
+/// those of the profile, the others stay; the profile before is kept as profile.json.old. Ctrl-C keeps the operations that
+/// are measured by then; a second Ctrl-C ends the command immediately and keeps nothing new. For figures worth keeping, let
+/// the machine do nothing else: rules that were measured under a lighter load are not replaced.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `path` (where the profile was written, or null), `choices` (each with `operation`, `intent`, `from`, `method`, \
@@ -81,7 +83,7 @@ pub(crate) struct CalibrateArgs {
     /// Take ten minutes: more lengths, more parameters, more samples
     #[arg(long)]
     pub(crate) thorough: bool,
-    /// Only these operations [default: all]; the profile says nothing of the others then, and the defaults serve
+    /// Only these operations [default: all]; what the profile has of the others stays
     #[arg(long, value_name = "OPERATION", value_delimiter = ',', value_parser = operation())]
     pub(crate) op: Vec<Operation>,
     /// The largest length to measure [default: 1G; with --thorough 4G]
@@ -93,6 +95,9 @@ pub(crate) struct CalibrateArgs {
     /// Write the profile for every user of this machine: /etc/bulkmem/profile.json
     #[arg(long)]
     pub(crate) system: bool,
+    /// Replace rules that were measured under a lighter load
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Measure and show what would be chosen, but write nothing
     #[arg(long, conflicts_with_all = ["output", "system"])]
     pub(crate) dry_run: bool,

@@ -10,6 +10,7 @@ mod output;
 mod provenance;
 mod results;
 mod served;
+mod sink;
 mod sizes;
 
 use std::process::ExitCode;

@@ -1,13 +1,14 @@
 //! Where a profile comes from, as rows of names and values.
 
-use bulkmem::policy::{CpuIdentity, Mode, Provenance};
+use bulkmem::Operation;
+use bulkmem::policy::{CpuIdentity, Load, Mode, Provenance};
 
 use crate::output::{exact_size, size};
 
 /// A profile's provenance, for people.
 pub(crate) fn rows(provenance: &Provenance) -> Vec<(&'static str, String)> {
     let Provenance { caches: [l1, l2, l3], .. } = *provenance;
-    vec![
+    let mut rows = vec![
         ("processor", cpu(&provenance.cpu)),
         ("microcode", known(&provenance.microcode)),
         ("caches", caches([l1, l2, l3])),
@@ -20,8 +21,55 @@ pub(crate) fn rows(provenance: &Provenance) -> Vec<(&'static str, String)> {
         ("mode", mode(provenance.mode).to_owned()),
         ("took", format!("{:.1} s", provenance.seconds)),
         ("samples", provenance.samples.to_string()),
-        ("complete", if provenance.complete { "yes" } else { "no: calibration was interrupted" }.to_owned()),
-    ]
+        ("complete", complete(provenance)),
+    ];
+    // A date and a mode each: they may come from several calibrations.
+    let measured: Vec<String> = provenance
+        .operations
+        .iter()
+        .map(|it| {
+            format!("{} ({}, {})", it.operation, it.date.split('T').next().unwrap_or_default(), mode(it.mode))
+        })
+        .collect();
+    if !measured.is_empty() {
+        rows.push(("measured", measured.join(", ")));
+    }
+    let loads = provenance.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
+    if let Some((operation, most)) = loads.max_by(|a, b| a.1.others.total_cmp(&b.1.others)) {
+        rows.push((
+            "other processes",
+            format!("used at most {}, while {operation} was measured", load(most)),
+        ));
+    }
+    rows
+}
+
+/// Whether every operation was measured; if not, which were not.
+fn complete(provenance: &Provenance) -> String {
+    if provenance.complete {
+        return "yes".to_owned();
+    }
+    let measured = |operation: &Operation| provenance.operations.iter().any(|it| it.operation == *operation);
+    if !Operation::ALL.iter().any(measured) {
+        return "no: calibration was interrupted".to_owned();
+    }
+    let missing: Vec<&str> = Operation::ALL.iter().filter(|it| !measured(it)).map(|it| it.name()).collect();
+    format!("no: not measured to the end: {}", missing.join(", "))
+}
+
+/// What others did with the processors.
+pub(crate) fn load(load: &Load) -> String {
+    let mut text = format!("{:.2} of {} processors", load.others, load.processors);
+    if let Some(most) = load.busiest.first() {
+        // The name comes from a file: it may hold anything.
+        text += &format!(" (most: `{}`, pid {})", most.name.escape_debug(), most.pid);
+    }
+    for (share, who) in [(load.stolen, "the hypervisor took"), (load.throttled, "a limit (cpu.max) took")] {
+        if share >= 0.01 {
+            text += &format!(", {who} {:.0} % of the time", share * 100.0);
+        }
+    }
+    text
 }
 
 /// A processor's name and numbers.

@@ -1,8 +1,8 @@
-//! Results as files: JSON and comma-separated values, written aside and moved into place.
+//! Results as files: JSON and comma-separated values.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 use bulkmem_measure::Counts;
 use bulkmem_measure::suite::{Key, Results, ResultsError, Row};
@@ -61,50 +61,6 @@ fn parse(bytes: &[u8]) -> Result<Results, (String, &'static str)> {
         };
         (error.to_string(), remedy)
     })
-}
-
-/// Where results go: a file that is always whole.
-#[derive(Debug)]
-pub(crate) struct Sink {
-    path: PathBuf,
-}
-
-impl Sink {
-    /// Checks that the file can be written; it is not made or changed before there is something to write.
-    pub(crate) fn create(path: &Path) -> Result<Sink, Failure> {
-        let sink = Sink { path: path.to_owned() };
-        match tempfile::NamedTempFile::new_in(sink.folder()) {
-            _ if path.is_dir() => Err(sink.failure(&io::Error::from(io::ErrorKind::IsADirectory))),
-            Ok(_) => Ok(sink),
-            Err(error) => Err(sink.failure(&error)),
-        }
-    }
-
-    /// Replaces the file's content.
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut aside = tempfile::NamedTempFile::new_in(self.folder())?;
-        aside.write_all(bytes)?;
-        // As files that were not written aside: readable by others as the umask has it.
-        fs::set_permissions(aside.path(), permissions())?;
-        aside.persist(&self.path).map(drop).map_err(|error| error.error)
-    }
-
-    fn folder(&self) -> &Path {
-        match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        }
-    }
-
-    fn failure(&self, error: &io::Error) -> Failure {
-        Failure::new(format!("cannot write {}: {error}", self.path.display()))
-            .help("name a file in a folder you may write to")
-    }
-}
-
-fn permissions() -> fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    fs::Permissions::from_mode(0o644)
 }
 
 /// Results as JSON.

@@ -2,12 +2,12 @@
 //! then the lengths where the choice changes, then threads.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bulkmem::Operation;
 use bulkmem::machine::Machine;
 use bulkmem::method::{self, Parameters};
-use bulkmem::policy::{Choice, Cost, FORMAT, Figure, Mode, Profile, VERSION};
+use bulkmem::policy::{Choice, Cost, FORMAT, Figure, Load, Mode, Profile, VERSION};
 
 use crate::arena::Arena;
 use crate::cell::{Rounds, interleave};
@@ -18,6 +18,7 @@ use crate::meter::{Cell, Meter, Session};
 use crate::plan::{self, LONG, Setting};
 use crate::report::Evidence;
 use crate::search::{self, Field, Ranked};
+use crate::suite::quality::host::LoadMeter;
 use crate::workload::{self, Workloads};
 use crate::{CalibrateOptions, MeasureError, Progress};
 
@@ -35,7 +36,7 @@ const PATIENCE: f64 = 0.3;
 ///
 /// Operations are measured one after the other; after each, `save` gets a profile with all that is known so far.
 /// `progress` is called before each length. Once `stop` is set, no further sample is taken, and what was measured is
-/// returned with `complete` false in its provenance.
+/// returned; the provenance lists the operations that were measured to the end.
 ///
 /// # Errors
 /// Where an option cannot be used, memory does not suffice, or it was stopped before anything was measured.
@@ -66,28 +67,27 @@ pub fn calibrate(
         ));
     }
     let mut ledger = Ledger::default();
-    run(&mut session, &setting, &options.operations, &mut ledger, &mut |session, ledger, complete| {
+    run(&mut session, &setting, &options.operations, &mut ledger, &mut |session, ledger| {
         if !ledger.figures().is_empty() {
-            save(&profile(session, ledger, options.mode, complete));
+            save(&profile(session, ledger, options.mode));
         }
     });
     if ledger.figures().is_empty() {
         return Err(MeasureError::Interrupted);
     }
-    let complete = !session.stopped();
     session.say("done".to_owned());
-    Ok(profile(&session, &ledger, options.mode, complete))
+    Ok(profile(&session, &ledger, options.mode))
 }
 
 /// The profile that follows from what is known.
-fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, mode: Mode, complete: bool) -> Profile {
+fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, mode: Mode) -> Profile {
     let pages = session.meter().arena().backing_page_size();
     let seconds = session.elapsed().as_secs_f64();
     let (rules, threads) = fit::fit(ledger.figures());
     Profile {
         format: FORMAT.to_owned(),
         version: VERSION,
-        provenance: Evidence::collect(pages, seconds, session.samples()).provenance(mode, complete),
+        provenance: Evidence::collect(pages, seconds, session.samples()).provenance(mode, &ledger.finished),
         rules,
         threads,
         figures: ledger.figures().to_vec(),
@@ -98,6 +98,8 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, mode: Mode, comple
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     figures: Vec<Figure>,
+    /// The operations that were measured to the end, when, and under which load.
+    finished: Vec<(Operation, SystemTime, Option<Load>)>,
 }
 
 impl Ledger {
@@ -132,20 +134,25 @@ fn choice_of(key: &Key) -> Option<Choice> {
     Some(Choice { method: method::by_name(&key.method)?, parameters: key.parameters() })
 }
 
-/// Measures every operation in turn; calls `finished` after each. Returns whether all were measured.
+/// Measures every operation in turn; calls `after` after each. Returns whether all were measured.
 pub(crate) fn run<M: Meter<Choice>>(
     session: &mut Session<'_, M>,
     setting: &Setting,
     operations: &[Operation],
     ledger: &mut Ledger,
-    finished: &mut dyn FnMut(&Session<'_, M>, &Ledger, bool),
+    after: &mut dyn FnMut(&Session<'_, M>, &Ledger),
 ) -> bool {
     for (index, &operation) in operations.iter().enumerate() {
         let rest: f64 = operations[index..].iter().map(|&operation| plan::importance(operation)).sum();
         let end = plan::deadline(session.elapsed(), session.budget(), plan::importance(operation), rest);
+        let meter = LoadMeter::start();
         measure(session, setting, operation, ledger, end);
-        let complete = index + 1 == operations.len() && !session.stopped();
-        finished(session, ledger, complete);
+        let measured = ledger.figures.iter().any(|figure| figure.operation == operation);
+        let impossible = search::every_method(operation).is_empty();
+        if !session.stopped() && (measured || impossible) {
+            ledger.finished.push((operation, SystemTime::now(), meter.load()));
+        }
+        after(session, ledger);
         if session.stopped() {
             return false;
         }

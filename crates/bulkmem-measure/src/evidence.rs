@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use bulkmem::Operation;
 use bulkmem::machine::Machine;
-use bulkmem::policy::{Mode, Provenance};
+use bulkmem::policy::{Load, Mode, OperationProvenance, Provenance};
 
 use crate::report::Evidence;
 
@@ -49,9 +50,26 @@ impl Evidence {
         }
     }
 
-    /// The same, as a profile has it.
-    pub(crate) fn provenance(self, mode: Mode, complete: bool) -> Provenance {
+    /// The same, as a profile has it, with the operations that were measured to the end, when, and under which load.
+    pub(crate) fn provenance(
+        self,
+        mode: Mode,
+        finished: &[(Operation, SystemTime, Option<Load>)],
+    ) -> Provenance {
+        let operations = finished.iter().map(|(operation, when, load)| OperationProvenance {
+            operation: *operation,
+            date: humantime::format_rfc3339_seconds(*when).to_string(),
+            mode,
+            bulkmem: self.bulkmem.clone(),
+            commit: self.commit.clone(),
+            microcode: self.microcode.clone(),
+            kernel: self.kernel.clone(),
+            backing_page_size: self.backing_page_size,
+            load: load.clone(),
+        });
         Provenance {
+            operations: operations.collect(),
+            complete: Operation::ALL.iter().all(|it| finished.iter().any(|(done, ..)| done == it)),
             cpu: self.cpu,
             microcode: self.microcode,
             caches: self.caches,
@@ -65,7 +83,6 @@ impl Evidence {
             mode,
             seconds: self.seconds,
             samples: self.samples,
-            complete,
         }
     }
 }
@@ -114,8 +131,12 @@ mod tests {
         assert!(!evidence.cpu.vendor.is_empty() && !evidence.kernel.is_empty());
         assert!(humantime::parse_rfc3339(&evidence.date).is_ok(), "{}", evidence.date);
         assert!(!evidence.commit.is_empty() && evidence.memory > 0);
-        let provenance = evidence.provenance(Mode::Quick, false);
-        assert_eq!((provenance.samples, provenance.complete, provenance.mode), (10, false, Mode::Quick));
+        let finished = Operation::ALL.map(|operation| (operation, SystemTime::now(), None));
+        let part = evidence.clone().provenance(Mode::Quick, &finished[..4]);
+        assert_eq!((part.samples, part.complete, part.mode), (10, false, Mode::Quick));
+        let done: Vec<Operation> = part.operations.iter().map(|it| it.operation).collect();
+        assert_eq!(done, Operation::ALL[..4]);
+        assert!(evidence.provenance(Mode::Quick, &finished).complete);
     }
 
     fn with(files: &[(&str, &str)]) -> Evidence {

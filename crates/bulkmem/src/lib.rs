@@ -66,7 +66,6 @@
 //! - The compiler does not remove a [`clear`] because the program never reads the memory again. Copies of a secret in
 //!   registers, on the stack or in swap space are another matter.
 
-mod aside;
 #[cfg(doctest)]
 mod book;
 mod built_in;
@@ -81,6 +80,8 @@ mod load_time;
 pub mod machine;
 pub mod method;
 mod operation;
+#[doc(hidden)]
+pub mod output_file;
 mod plan;
 pub mod policy;
 #[cfg(target_os = "linux")]

@@ -44,6 +44,7 @@ fn sample() -> Profile {
             seconds: 9.5,
             samples: 1000,
             complete: true,
+            operations: Vec::new(),
         },
         rules: vec![
             rule(Operation::Clear, 0, "c_library"),

@@ -1,41 +1,45 @@
 //! `bulkmem calibrate`.
 
-use std::fs;
-use std::io::Write as _;
+mod lock;
+mod target;
+
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use bulkmem::Operation;
 use bulkmem::policy::{Mode, Profile};
-use bulkmem_measure::{CalibrateOptions, MeasureError, calibrate};
+use bulkmem_measure::{CalibrateOptions, Kept, MeasureError, calibrate, is_heavy};
 use serde::Serialize;
 
+use self::target::{Saved, Target, Unmerged};
 use super::choices::{self, ChoiceRow};
 use super::{Outcome, measure_failure, nothing_measured};
 use crate::args::CalibrateArgs;
-use crate::failure::{Exit, Failure, chain};
+use crate::failure::{Exit, Failure};
 use crate::output::{self, FAINT, Progress, duration, styled};
-use crate::served::{evidence_of, policy_of};
+use crate::served::evidence_of;
 use crate::{interrupt, provenance};
 
 /// Where `--system` writes to.
 const SYSTEM: &str = "/etc/bulkmem/profile.json";
-/// More than a profile takes: whether there is room is found out before measuring.
-const ROOM: usize = 1 << 20;
+/// Names the policy file.
+const VARIABLE: &str = "BULKMEM_PROFILE";
 
 pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let options = options(args);
     options.validate().map_err(measure_failure)?;
-    let target = if args.dry_run { None } else { Some(target(args)?) };
+    let mut target = if args.dry_run { None } else { Some(Target::open(&path(args)?, args.force)?) };
     if let Some(target) = &target {
-        check_writable(target)?;
+        target.refuse_heavier_load(&options.operations)?;
     }
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("calibrate");
     let mut save = |profile: &Profile| {
-        let Some(target) = &target else { return };
+        let Some(target) = &mut target else { return };
         // What is measured by now is kept, should the process be killed. Where that fails it is tried again at the
         // end, and then it counts.
-        _ = profile.save(target);
+        _ = target.save(profile);
     };
     let measured =
         calibrate(&options, &mut |it| progress.update(it.done, it.left, &it.what), &stop, &mut save);
@@ -45,17 +49,64 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         Err(MeasureError::Interrupted) => return nothing_measured(&stop),
         Err(error) => return Err(measure_failure(error)),
     };
-    let saved = target.as_deref().map(|target| save_to(target, &profile)).transpose();
-    let shown = show(args, &profile, target.as_deref().filter(|_| saved.is_ok()));
+    let saved = target.as_mut().map(|target| target.finish(&profile)).transpose();
+    let shown = show(args, &profile, saved.as_ref().ok().and_then(Option::as_ref));
     // That it could not be kept matters more than that it could not be shown.
-    saved?;
-    if stop.load(Ordering::Relaxed) && !profile.provenance.complete {
-        output::note(
-            "interrupted: what was measured by then was kept, and the profile is marked as incomplete",
-        )?;
+    let saved = saved?;
+    warn_of_load(&profile)?;
+    if let (Some(target), Some(saved)) = (&target, &saved) {
+        say(target, saved)?;
+    }
+    let finished = |operation| profile.provenance.operations.iter().any(|it| it.operation == operation);
+    if stop.load(Ordering::Relaxed) && !options.operations.iter().copied().all(finished) {
+        output::note("interrupted: the operations that were not measured to the end are marked as such")?;
         return Ok(Exit::Interrupted);
     }
-    shown.map(|()| Exit::Done)
+    shown?;
+    match saved.and_then(|saved| saved.unmerged) {
+        Some(Unmerged { path, why, help }) => {
+            let path = path.display();
+            Err(Failure::new(format!("the profile was not replaced by what is in {path}: {why}")).help(help))
+        }
+        None => Ok(Exit::Done),
+    }
+}
+
+/// Says what was kept, and where.
+fn say(target: &Target, saved: &Saved) -> Result<(), Failure> {
+    let path = target.path().display();
+    let unfinished: Vec<&str> = saved
+        .kept
+        .iter()
+        .filter(|(_, why)| *why == Kept::Unfinished)
+        .map(|(operation, _)| operation.name())
+        .collect();
+    if !unfinished.is_empty() {
+        let names = unfinished.join(", ");
+        output::note(&format!("not measured to the end: {names}; {path} keeps what it has of that"))?;
+    }
+    if saved.written.is_none() && target.has_previous() {
+        output::note(&format!("{path} is unchanged"))?;
+    }
+    if let Some(unmerged) = &saved.unmerged {
+        output::note(&format!("what was measured is in {}", unmerged.path.display()))?;
+    }
+    Ok(())
+}
+
+/// Warns if other processes disturbed the calibration.
+fn warn_of_load(profile: &Profile) -> Result<(), Failure> {
+    let loads = profile.provenance.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
+    let heavy: Vec<_> = loads.filter(|(_, load)| is_heavy(load)).collect();
+    let Some((_, worst)) = heavy.iter().max_by(|a, b| a.1.others.total_cmp(&b.1.others)) else {
+        return Ok(());
+    };
+    let names: Vec<&str> = heavy.iter().map(|(operation, _)| operation.name()).collect();
+    Ok(output::warn(&format!(
+        "other processes used {} while {} was measured: stop them and calibrate again",
+        provenance::load(worst),
+        names.join(", ")
+    ))?)
 }
 
 fn options(args: &CalibrateArgs) -> CalibrateOptions {
@@ -73,55 +124,34 @@ fn options(args: &CalibrateArgs) -> CalibrateOptions {
     options
 }
 
-/// The file to write.
-fn target(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
-    let path = if let Some(path) = &args.output {
-        path.clone()
+/// The evidence to write; the policy file has the same name but for its extension.
+fn path(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
+    let (path, given) = if let Some(path) = &args.output {
+        (path.clone(), "--output")
     } else if args.system {
-        PathBuf::from(SYSTEM)
-    } else if let Some(path) = std::env::var_os("BULKMEM_PROFILE").filter(|path| !path.is_empty()) {
-        evidence_of(Path::new(&path))
+        return Ok(PathBuf::from(SYSTEM));
+    } else if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        (path.into(), VARIABLE)
     } else {
         let policy = Profile::user_path().ok_or_else(|| {
             Failure::new("there is no place for a profile: neither XDG_CONFIG_HOME nor HOME is set")
-                .help("name the file: bulkmem calibrate --output FILE")
+                .help("name the file: bulkmem calibrate --output FILE.json")
         })?;
-        evidence_of(&policy)
+        return Ok(evidence_of(&policy));
     };
-    // The file that a link points to is replaced, not the link.
-    Ok(fs::canonicalize(&path).unwrap_or(path))
-}
-
-/// Whether the profile can be written there: found out before a minute is spent on measuring.
-fn check_writable(path: &Path) -> Result<(), Failure> {
-    if path.exists() && !path.is_file() {
-        return Err(cannot_write(path, "it is not an ordinary file"));
+    match path.extension().and_then(OsStr::to_str) {
+        Some("policy") => Ok(evidence_of(&path)),
+        // Programs would refuse to load the evidence.
+        Some("json") if given != VARIABLE => Ok(path),
+        _ => Err(Failure::usage(format!("{given} {} does not end in .policy", path.display())).help(
+            "calibrate writes FILE.policy, which programs load and BULKMEM_PROFILE names, and FILE.json, the evidence",
+        )),
     }
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    if directory.exists() && !directory.is_dir() {
-        return Err(cannot_write(path, format!("{} is not a folder", directory.display())));
-    }
-    let try_out = || {
-        fs::create_dir_all(directory)?;
-        let mut file = tempfile::Builder::new().prefix(".bulkmem-").tempfile_in(directory)?;
-        file.write_all(&vec![b' '; ROOM])?;
-        file.as_file().sync_all()
-    };
-    try_out().map_err(|error| cannot_write(path, error))
-}
-
-fn save_to(path: &Path, profile: &Profile) -> Result<(), Failure> {
-    profile.save(path).map_err(|error| cannot_write(path, chain(&error)))?;
-    let policy = policy_of(path);
-    fs::write(&policy, profile.policy_text()).map_err(|error| cannot_write(&policy, error))
 }
 
 fn cannot_write(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::new(format!("cannot write the profile {}: {why}", path.display())).help(
-        "name a file you may write: bulkmem calibrate --output FILE; BULKMEM_PROFILE=FILE makes the library use it",
+        "name a file you may write: bulkmem calibrate --output FILE.json; BULKMEM_PROFILE=FILE.policy makes programs use it",
     )
 }
 
@@ -133,9 +163,12 @@ struct Document<'a> {
     profile: &'a Profile,
 }
 
-fn show(args: &CalibrateArgs, profile: &Profile, path: Option<&Path>) -> Result<(), Failure> {
+fn show(args: &CalibrateArgs, profile: &Profile, saved: Option<&Saved>) -> Result<(), Failure> {
     let choices = choices::of(profile);
+    let written = saved.and_then(|saved| saved.written.as_ref());
+    let path = written.map(|(path, _)| path.as_path());
     if args.json {
+        let profile = written.map_or(profile, |(_, written)| written);
         return Ok(output::print_json(&Document { path, choices, profile })?);
     }
     let provenance = &profile.provenance;
@@ -151,9 +184,21 @@ fn show(args: &CalibrateArgs, profile: &Profile, path: Option<&Path>) -> Result<
     }
     let took = duration(std::time::Duration::from_secs_f64(provenance.seconds.max(0.0)));
     text += &format!("\n{}\n", styled(FAINT, format!("{} samples in {took}.", provenance.samples)));
-    text += &match path {
-        Some(path) => format!("Wrote {}\n", path.display()),
-        None => "Wrote nothing.\n".to_owned(),
+    let Some((path, written)) = written else {
+        text += "Wrote nothing.\n";
+        return Ok(output::print(&text)?);
     };
+    text += &format!("Wrote {}\n", path.display());
+    if let Some(backup) = saved.and_then(|saved| saved.backup.as_ref()) {
+        text += &format!("The profile before is in {}\n", backup.display());
+    }
+    let measured = |operation| profile.rules.iter().any(|rule| rule.operation == operation);
+    let kept = |operation: &Operation| {
+        !measured(*operation) && written.rules.iter().any(|rule| rule.operation == *operation)
+    };
+    let kept: Vec<&str> = Operation::ALL.iter().filter(|it| kept(it)).map(|it| it.name()).collect();
+    if !kept.is_empty() {
+        text += &format!("Its rules for {} stay: they were not measured again.\n", kept.join(", "));
+    }
     Ok(output::print(&text)?)
 }

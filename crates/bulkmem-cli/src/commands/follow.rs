@@ -11,29 +11,38 @@ use super::{Outcome, measure_failure, nothing_measured};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Progress};
 use crate::served::Served;
+use crate::sink::{LiveSink, State};
 use crate::{interrupt, results};
 
-/// Measures, saving to the files named (- is no file) as it goes, then shows what was found; also where it was
-/// interrupted.
+/// The files of a measurement.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Files<'f> {
+    /// Where results go as JSON.
+    pub(super) json: Option<&'f Path>,
+    /// Where results go as comma-separated values; `-` is stdout, and no file.
+    pub(super) csv: Option<&'f Path>,
+    /// What is measured, if that is a file: it is never written to as an output.
+    pub(super) input: Option<&'f Path>,
+}
+
+/// Measures, saving to files as it goes, then shows the results, also those of an interrupted run.
 pub(super) fn follow(
     name: &'static str,
     measurements: &[&dyn Measure],
-    json: Option<&Path>,
-    csv: Option<&Path>,
+    files: Files<'_>,
     show: impl FnOnce(&Results) -> Result<(), Failure>,
 ) -> Outcome {
-    follow_with(measure, name, measurements, json, csv, show)
+    follow_with(measure, name, measurements, files, show)
 }
 
 /// The same, with what the hardware counts.
 pub(super) fn follow_counting(
     name: &'static str,
     measurements: &[&dyn Measure],
-    json: Option<&Path>,
-    csv: Option<&Path>,
+    files: Files<'_>,
     show: impl FnOnce(&Results) -> Result<(), Failure>,
 ) -> Outcome {
-    follow_with(measure_counting, name, measurements, json, csv, show)
+    follow_with(measure_counting, name, measurements, files, show)
 }
 
 /// What measures.
@@ -44,26 +53,23 @@ fn follow_with(
     measure: Measuring,
     name: &'static str,
     measurements: &[&dyn Measure],
-    json: Option<&Path>,
-    csv: Option<&Path>,
+    files: Files<'_>,
     show: impl FnOnce(&Results) -> Result<(), Failure>,
 ) -> Outcome {
     for measurement in measurements {
         measurement.validate().map_err(measure_failure)?;
     }
-    // A file that can't be written is found out before measuring.
-    let sink =
-        |path: Option<&Path>| path.filter(|path| !is_stdout(path)).map(results::Sink::create).transpose();
-    let (json, csv) = (sink(json)?, sink(csv)?);
     let served = Served::load()?;
+    let (mut json, mut csv) = open(files, &served)?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new(name);
     let mut save = |found: &Results| {
-        if let Some(sink) = &json {
-            sink.write(results::json(found)?.as_bytes())?;
+        let state = State { complete: found.complete, empty: found.rows.is_empty() };
+        if let Some(sink) = &mut json {
+            sink.save(results::json(found)?.as_bytes(), state)?;
         }
-        if let Some(sink) = &csv {
-            sink.write(results::csv(found)?.as_bytes())?;
+        if let Some(sink) = &mut csv {
+            sink.save(results::csv(found)?.as_bytes(), state)?;
         }
         Ok(())
     };
@@ -76,17 +82,42 @@ fn follow_with(
     let command = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let found = measure(measurements, &served.policy, command, watch);
     drop(progress);
+    let mut written = Ok(());
+    for sink in [json, csv].into_iter().flatten() {
+        match sink.finish() {
+            Ok(None) => {}
+            Ok(Some(note)) => output::note(&note)?,
+            Err(error) => written = Err(error),
+        }
+    }
     let found = match found {
         Ok(found) => found,
         Err(MeasureError::Interrupted) => return nothing_measured(&stop),
         Err(error) => return Err(measure_failure(error)),
     };
     show(&found)?;
+    written?;
     if stop.load(Ordering::Relaxed) {
         output::note("interrupted: only what was measured by then is shown")?;
         return Ok(Exit::Interrupted);
     }
     Ok(Exit::Done)
+}
+
+/// Opens the output files, before anything is measured.
+fn open(files: Files<'_>, served: &Served) -> Result<(Option<LiveSink>, Option<LiveSink>), Failure> {
+    let profile = served.profile.as_ref().map(|(path, _)| path.as_path());
+    let inputs: Vec<&Path> = [profile, files.input].into_iter().flatten().collect();
+    let open = |path: Option<&Path>| {
+        path.filter(|path| !is_stdout(path)).map(|path| LiveSink::open(path, &inputs)).transpose()
+    };
+    let (json, csv) = (open(files.json)?, open(files.csv)?);
+    if let (Some(json), Some(csv)) = (&json, &csv)
+        && json.same_as(csv)
+    {
+        return Err(Failure::usage("--output and --csv name the same file").help("name two files"));
+    }
+    Ok((json, csv))
 }
 
 /// Whether a path means stdout.

@@ -1,8 +1,10 @@
 //! `bulkmem man`.
 
-use std::fs;
+use std::path::Path;
 
-use clap::CommandFactory;
+use bulkmem::output_file;
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
 
 use super::Outcome;
 use crate::args::{Cli, ManArgs};
@@ -13,16 +15,33 @@ pub(super) fn run(args: &ManArgs) -> Outcome {
     let command = Cli::command();
     let Some(directory) = &args.output else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page)?;
+        Man::new(command).render(&mut page)?;
         output::print_raw(&page)?;
         return Ok(Exit::Done);
     };
-    let cannot = |error: std::io::Error| {
-        Failure::new(format!("cannot write the manual pages to {}: {error}", directory.display()))
-            .help("give a directory you may write to: bulkmem man --output DIR")
+    let cannot = |path: &Path, error: std::io::Error| {
+        Failure::new(format!("cannot write the manual page {}: {error}", path.display()))
+            .help("name a directory you may write to: bulkmem man --output DIR")
     };
-    fs::create_dir_all(directory).map_err(cannot)?;
-    clap_mangen::generate_to(command, directory).map_err(cannot)?;
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    for (name, page) in pages(&command)? {
+        let path = directory.join(name);
+        output_file::write(&path, &page).map_err(|error| cannot(&path, error))?;
+    }
     output::print(&format!("Wrote the manual pages to {}\n", directory.display()))?;
     Ok(Exit::Done)
+}
+
+/// File names and manual pages of a command and all commands below it.
+fn pages(command: &Command) -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        found.extend(pages(below)?);
+    }
+    let page = Man::new(command.clone());
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    found.push((page.get_filename(), text));
+    Ok(found)
 }

@@ -7,7 +7,7 @@ use bulkmem_measure::suite::{Measure, Results};
 
 use super::Outcome;
 use super::bench::{digits, remarks};
-use super::follow::follow_counting;
+use super::follow::{Files, follow_counting};
 use crate::args::ReproduceArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
@@ -20,9 +20,8 @@ pub(super) fn run(args: &ReproduceArgs) -> Outcome {
     if args.files.is_empty() {
         let wanted = measurements(args.quick);
         let wanted: Vec<&dyn Measure> = wanted.iter().map(AsRef::as_ref).collect();
-        return follow_counting("reproduce", &wanted, args.output.as_deref(), None, |found| {
-            show(args, found)
-        });
+        let files = Files { json: args.output.as_deref(), ..Files::default() };
+        return follow_counting("reproduce", &wanted, files, |found| show(args, found));
     }
     if args.output.is_some() || args.quick {
         return Err(Failure::usage("--output and --quick are for measuring; with files nothing is measured"));

@@ -14,14 +14,20 @@ use predicates::str::contains;
 use crate::home::{Home, assert_fits, keys, limit_file_size, succeeds};
 
 /// Enough to choose something, in little time.
-const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
+pub(crate) const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
 /// More than a test waits for.
-const LONG: [&str; 7] = ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s"];
+const LONG: [&str; 8] = ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s", "--force"];
 
-/// A profile that the library takes.
-fn load(path: &Path) -> Profile {
+/// Evidence of this machine.
+pub(crate) fn load_evidence(path: &Path) -> Profile {
     let profile = Profile::load(path).expect("a profile");
     profile.check(Machine::current()).expect("one of this machine");
+    profile
+}
+
+/// A profile with its policy file.
+pub(crate) fn load(path: &Path) -> Profile {
+    let profile = load_evidence(path);
     let policy = fs::read(path.with_extension("policy")).expect("a policy file next to it");
     Policy::from_file_bytes(&policy, Machine::current()).expect("a policy of this machine");
     assert_eq!(policy, profile.policy_text().as_bytes());
@@ -37,7 +43,11 @@ fn it_writes_a_profile_that_serves_and_says_what_it_chose() {
     assert!(output.contains("clear, intent throughput") && output.contains("× C library"), "{output}");
     assert.stderr(predicates::str::starts_with("calibrate: ").and(contains(" left, ")));
     let profile = load(&home.profile());
-    assert!(profile.provenance.complete && !profile.figures.is_empty());
+    assert!(!profile.provenance.complete && !profile.figures.is_empty(), "one operation is not all");
+    let measured: Vec<_> = profile.provenance.operations.iter().map(|it| it.operation).collect();
+    assert_eq!(measured, [bulkmem::Operation::Clear]);
+    let missing = "no: not measured to the end: fill, copy, persist, flush";
+    home.bulkmem().arg("info").assert().success().stdout(contains(missing));
     assert!(profile.figures.iter().all(|figure| figure.length <= 256 << 10));
     let info = home.json(&["info", "--json"]);
     assert_eq!(info["policy"]["basis"]["profile"]["provenance"]["date"], profile.provenance.date.as_str());
@@ -81,7 +91,7 @@ fn it_writes_where_it_is_told_to() {
 }
 
 /// Starts a calibration and waits until it measures.
-fn start(home: &Home) -> (Child, BufReader<std::process::ChildStderr>) {
+pub(crate) fn start(home: &Home) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut command = home.spawnable();
     let mut child =
         command.args(LONG).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -95,16 +105,16 @@ fn start(home: &Home) -> (Child, BufReader<std::process::ChildStderr>) {
     (child, complaints)
 }
 
-fn interrupt(child: &Child) {
+pub(crate) fn send(child: &Child, signal: libc::c_int) {
     // SAFETY: `kill` has no precondition; the process is our child and not yet waited for.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
 }
 
 #[test]
 fn interrupted_it_keeps_what_it_measured() {
     let home = Home::new();
     let (child, mut complaints) = start(&home);
-    interrupt(&child);
+    send(&child, libc::SIGINT);
     let mut rest = String::new();
     complaints.read_to_string(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -120,10 +130,10 @@ fn interrupted_it_keeps_what_it_measured() {
 fn a_second_interrupt_leaves_at_once_and_no_rubbish() {
     let home = Home::new();
     let (mut child, _complaints) = start(&home);
-    interrupt(&child);
+    send(&child, libc::SIGINT);
     // Where the first was enough by now, there is nobody left to hear the second.
     std::thread::sleep(Duration::from_millis(1));
-    interrupt(&child);
+    send(&child, libc::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     if home.profile().exists() {
         load(&home.profile());
@@ -148,16 +158,35 @@ fn assert_refused_at_once(command: &mut Command, reason: &str) {
 fn a_target_that_cannot_be_written_is_refused_before_measuring() {
     let home = Home::new();
     fs::write(home.path().join("file"), "").unwrap();
+    fs::write(home.path().join("results.json"), r#"{"format": "bulkmem-results", "version": 1}"#).unwrap();
+    std::os::unix::fs::symlink("nowhere", home.path().join("dangling.json")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", home.path().join("device.json")).unwrap();
+    fs::create_dir(home.path().join("folder.json")).unwrap();
     // /proc takes no files, not even root's.
     for (target, reason) in [
-        ("file/p.json", "file is not a folder"),
+        ("file/p.json", "file is not a directory"),
+        ("dangling.json", "symbolic link to nowhere, which does not exist"),
+        ("results.json", "the file's format is not `bulkmem-profile`"),
         ("/proc/bulkmem/p.json", "No such file"),
-        (".", "not an ordinary file"),
-        ("/dev/null", "not an ordinary file"),
+        ("folder.json", "it is a directory"),
+        ("device.json", "not a regular file"),
     ] {
         assert_refused_at_once(home.spawnable().args(LONG).args(["--output", target]), reason);
     }
-    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "nothing is left behind");
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 5, "nothing is left");
+}
+
+#[test]
+fn a_name_that_no_policy_file_can_have_is_refused() {
+    let home = Home::new();
+    for (arguments, variable) in
+        [(&["--output", "p"][..], ""), (&["--output", "/dev/null"], ""), (&[], "p.json")]
+    {
+        let assert = home.bulkmem().args(SHORT).args(arguments).env("BULKMEM_PROFILE", variable).assert();
+        assert.code(2).stderr(contains("does not end in .policy").and(contains("FILE.json, the evidence")));
+    }
+    home.bulkmem().args(SHORT).args(["--output", "p.policy"]).assert().success();
+    load(&home.path().join("p.json"));
 }
 
 #[test]

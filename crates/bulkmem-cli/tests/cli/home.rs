@@ -183,6 +183,7 @@ pub(crate) fn profile() -> Profile {
             seconds: 7.5,
             samples: 84,
             complete: true,
+            operations: Vec::new(),
         },
         rules: vec![
             rule(0, "c_library", "it is short"),

@@ -1,6 +1,7 @@
 //! Results are saved as they are measured: whatever ends a run, the file is whole and holds what was complete.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -149,4 +150,139 @@ fn assert_fails_and_keeps(mut command: Command, home: &Home, reason: &str, all: 
     assert!(0 < kept && kept < all, "{kept} of {all}");
     let stray = fs::read_dir(home.path()).unwrap().flatten().filter(|it| it.path().is_file()).count();
     assert_eq!(stray, 1, "nothing is left beside it");
+}
+
+/// Planted results: more than any run here finds.
+fn old_results(home: &Home) -> Vec<u8> {
+    let old = serde_json::to_vec(&crate::planted::everything("AMD EPYC 9B14", 1.0)).unwrap();
+    fs::write(home.path().join("found.json"), &old).unwrap();
+    fs::write(home.path().join("found.csv"), "old\n1\n").unwrap();
+    old
+}
+
+fn names(home: &Home) -> Vec<String> {
+    let entries = fs::read_dir(home.path()).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_run_that_measures_nothing_leaves_the_old_results() {
+    let home = Home::new();
+    let old = old_results(&home);
+    let command = [
+        "bench",
+        "corun",
+        "--size",
+        "1M",
+        "--chunk",
+        "64K",
+        "--page-size",
+        "4K",
+        "--output",
+        "found.json",
+        "--csv",
+        "found.csv",
+    ];
+    let assert = home.bulkmem().args(command).args(["--", "false"]).assert().code(1);
+    let said = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    assert!(fs::read(home.path().join("found.json")).unwrap() == old, "{said}");
+    assert_eq!(fs::read_to_string(home.path().join("found.csv")).unwrap(), "old\n1\n");
+    assert!(said.contains("found.json is unchanged") && said.contains("found.csv is unchanged"), "{said}");
+    assert_eq!(names(&home), ["found.csv", "found.json"]);
+    // Interrupted before the first row: the first group does not end.
+    let mut child = home
+        .spawnable()
+        .args(command)
+        .args(["--", "sleep", "60"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut complaints = BufReader::new(child.stderr.take().unwrap());
+    complaints.read_line(&mut String::new()).unwrap();
+    signal(&child, libc::SIGINT);
+    let mut said = String::new();
+    complaints.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(fs::read(home.path().join("found.json")).unwrap() == old, "{said}");
+    assert_eq!(names(&home), ["found.csv", "found.json"]);
+    // And where there was no file, none is made.
+    let empty = Home::new();
+    empty.bulkmem().args(command).args(["--", "false"]).assert().code(1);
+    assert!(names(&empty).is_empty());
+}
+
+#[test]
+fn a_partial_result_is_saved_next_to_the_old_one() {
+    for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGKILL] {
+        let home = Home::new();
+        let old = old_results(&home);
+        fs::write(home.path().join("found.partial.json"), "of an earlier run").unwrap();
+        let mut child = home
+            .spawnable()
+            .args(LONG)
+            .args(["--csv", "found.csv"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let partial = home.path().join("found.partial-2.json");
+        wait_for(&partial, &mut child);
+        wait_for(&home.path().join("found.partial.csv"), &mut child);
+        signal(&child, number);
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let code = child.wait().unwrap().code();
+        assert!(fs::read(home.path().join("found.json")).unwrap() == old, "{said}");
+        assert_eq!(fs::read_to_string(home.path().join("found.csv")).unwrap(), "old\n1\n");
+        assert_eq!(fs::read_to_string(home.path().join("found.partial.json")).unwrap(), "of an earlier run");
+        assert!(rows(&partial) > 0);
+        let all =
+            ["found.csv", "found.json", "found.partial-2.json", "found.partial.csv", "found.partial.json"];
+        assert_eq!(names(&home), all, "{said}");
+        if number != libc::SIGKILL {
+            assert_eq!(code, Some(130), "{said}");
+            assert!(said.contains("found.json is unchanged; what was measured is in "), "{said}");
+            assert!(said.contains("found.partial-2.json") && said.contains("found.partial.csv"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_complete_result_replaces_the_old_one() {
+    let home = Home::new();
+    old_results(&home);
+    let short = ["bench", "clear", "--size", "4K,8K", "--method", "portable", "--loops", "1"];
+    let files = ["--output", "found.json", "--csv", "found.csv"];
+    let assert = home.bulkmem().args(short).args(files).assert().success();
+    assert!(!String::from_utf8_lossy(&assert.get_output().stderr).contains("unchanged"));
+    load(&home, true);
+    assert!(fs::read_to_string(home.path().join("found.csv")).unwrap().starts_with("measurement,"));
+    assert_eq!(names(&home), ["found.csv", "found.json"], "no partial result stays");
+}
+
+/// A terminal that is closed sends SIGHUP; nohup(1) has it ignored.
+#[test]
+fn an_ignored_hang_up_stays_ignored() {
+    let home = Home::new();
+    let script = r#"trap '' HUP; exec "$0" bench clear --size 4K-1M --method portable --loops 1 --runs 50 \
+        --output found.json"#;
+    let mut child = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_bulkmem")])
+        .current_dir(home.path())
+        .env("HOME", home.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for(&home.path().join("found.json"), &mut child);
+    signal(&child, libc::SIGHUP);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    load(&home, true);
 }

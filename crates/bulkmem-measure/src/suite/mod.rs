@@ -27,7 +27,7 @@ mod parse;
 mod persist;
 mod place;
 mod pollution;
-mod quality;
+pub(crate) mod quality;
 mod reservation;
 mod results;
 mod reuse;

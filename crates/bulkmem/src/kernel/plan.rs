@@ -288,6 +288,7 @@ mod tests {
                 seconds: 1.0,
                 samples: 1,
                 complete: true,
+                operations: Vec::new(),
             },
             rules: rules.iter().map(rule).collect(),
             threads: Vec::new(),

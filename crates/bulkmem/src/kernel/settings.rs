@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use super::KernelError;
-use crate::aside;
+use crate::output_file;
 
 /// How a file begins that [`Settings::persist`] wrote.
 const WRITTEN_BY_US: &str = "# Written by `bulkmem kmod apply --persist`";
@@ -117,8 +117,7 @@ impl Settings {
         root.join("etc/modprobe.d/bulkmem.conf")
     }
 
-    /// Writes the settings to where `modprobe` reads them when it loads the module: aside, then renamed. `whence` is said
-    /// in a comment. A file that somebody else wrote is kept as `bulkmem.conf.old`.
+    /// Writes the settings to where `modprobe` reads them when it loads the module, atomically. A comment says `whence`. A file that somebody else wrote is kept as `bulkmem.conf.old`.
     ///
     /// # Errors
     /// [`KernelError::Unwritable`]; what was there before is as it was.
@@ -126,18 +125,17 @@ impl Settings {
         let path = Settings::file(root);
         // A comment is one line, whatever is in it.
         let whence = whence.replace(char::is_control, " ");
-        let text = format!("{WRITTEN_BY_US}: {whence}\n{}", self.options_line());
+        let text = format!("{WRITTEN_BY_US}: {whence}\n{}\n", self.options_line());
         // What somebody wrote there by hand is kept beside it, under a name that modprobe does not read.
         let unwritable = |source| KernelError::Unwritable { path: path.clone(), source };
         match std::fs::read(&path) {
             Ok(before) if !before.starts_with(WRITTEN_BY_US.as_bytes()) => {
-                let lines = before.strip_suffix(b"\n").unwrap_or(&before);
-                aside::write(&path.with_extension("conf.old"), lines).map_err(unwritable)?;
+                output_file::write(&path.with_extension("conf.old"), &before).map_err(unwritable)?;
             }
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(unwritable(error)),
             _ => {}
         }
-        aside::write(&path, text.as_bytes()).map_err(unwritable)?;
+        output_file::write(&path, text.as_bytes()).map_err(unwritable)?;
         Ok(path)
     }
 }
@@ -184,7 +182,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("# ") && lines[0].contains("/x options evil"), "{text}");
         assert_eq!(lines[1..], [ALL.options_line()]);
-        // Written again, ours is replaced; somebody else's is kept aside.
+        // Written again, ours is replaced; somebody else's is kept under another name.
         let old = path.with_extension("conf.old");
         ALL.persist(root.path(), "again").unwrap();
         assert!(!old.exists());

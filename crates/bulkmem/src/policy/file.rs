@@ -10,10 +10,10 @@ use serde::Deserialize;
 
 use super::choice;
 use super::{FORMAT, MOST_RULES, Profile, ProfileError, VERSION};
-use crate::aside;
 use crate::machine::Machine;
 use crate::method::Parameters;
 use crate::operation::Operation;
+use crate::output_file;
 
 /// A thorough calibration writes some hundred KiB.
 const MOST_BYTES: u64 = 16 << 20;
@@ -74,9 +74,8 @@ impl Profile {
         Profile::parse(&bytes)
     }
 
-    /// Writes a file: aside in the same folder, which is made where it is missing, then renamed. Whoever reads sees
-    /// the old file or the new one, whole; a failure leaves the old one, and nothing beside it. A symbolic link is
-    /// followed.
+    /// Replaces a file atomically, and makes its directory if missing: readers see the old file or the new one, and a
+    /// failure leaves the old one. Follows symbolic links.
     ///
     /// # Errors
     /// [`ProfileError::Value`] where the profile holds what [`Profile::check`] refuses on every machine;
@@ -84,8 +83,9 @@ impl Profile {
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         self.sound()?;
         let unwritable = |source| ProfileError::Unwritable { path: path.to_owned(), source };
-        let text = serde_json::to_vec_pretty(self).map_err(|error| unwritable(error.into()))?;
-        aside::write(path, &text).map_err(unwritable)
+        let mut text = serde_json::to_vec_pretty(self).map_err(|error| unwritable(error.into()))?;
+        text.push(b'\n');
+        output_file::write(path, &text).map_err(unwritable)
     }
 
     /// Whether the profile serves on a machine: measured on the same processor model, rules in order, every method

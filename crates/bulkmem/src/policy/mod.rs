@@ -36,7 +36,10 @@ pub use choice::Choice;
 pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError, ProfileError};
 pub use policy_file::POLICY_VERSION;
-pub use profile::{Condition, Cost, FORMAT, Figure, Mode, Profile, Provenance, Rule, Saturation, VERSION};
+pub use profile::{
+    BusyProcess, Condition, Cost, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Provenance, Rule,
+    Saturation, VERSION,
+};
 pub use rules::MOST_RULES;
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 

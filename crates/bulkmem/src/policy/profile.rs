@@ -94,8 +94,68 @@ pub struct Provenance {
     pub seconds: f64,
     /// Samples taken in all.
     pub samples: u64,
-    /// False where calibration was interrupted before every operation was measured.
+    /// True if every operation was measured to the end.
     pub complete: bool,
+    /// The operations that were measured to the end, each with the calibration that its rules come from: the fields
+    /// above are of the last calibration, and an earlier one may have measured other operations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<OperationProvenance>,
+}
+
+/// When and how one operation was measured to the end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OperationProvenance {
+    /// The operation.
+    pub operation: Operation,
+    /// When it was finished: RFC 3339, UTC.
+    pub date: String,
+    /// How much calibration was requested.
+    pub mode: Mode,
+    /// Version of bulkmem.
+    pub bulkmem: String,
+    /// The commit bulkmem was built from.
+    pub commit: String,
+    /// Microcode revision; empty if unknown.
+    pub microcode: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Size of the pages that backed the measured memory, bytes.
+    pub backing_page_size: usize,
+    /// What others did with the processors while it was measured; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+}
+
+/// Use of the processors by others while something was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// How many processors other processes used, on average.
+    pub others: f64,
+    /// How many processors the machine has.
+    pub processors: usize,
+    /// The share of the processors' time that the hypervisor gave to other guests (steal), 0 to 1.
+    pub stolen: f64,
+    /// The share of the time in which a limit (cgroup `cpu.max`) held the calibration back, 0 to 1.
+    pub throttled: f64,
+    /// The other processes that used most, at most three, without control characters in their names.
+    pub busiest: Vec<BusyProcess>,
+}
+
+/// A process that used the processors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BusyProcess {
+    /// Its name, as the kernel has it: at most 15 bytes.
+    pub name: String,
+    /// Its number.
+    pub pid: u32,
+    /// How many processors it used, on average.
+    pub processors: f64,
 }
 
 /// How much calibration was asked for.

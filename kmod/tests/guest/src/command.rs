@@ -156,6 +156,7 @@ fn profile(method: &str) -> Profile {
             seconds: 1.0,
             samples: 1,
             complete: true,
+            operations: Vec::new(),
         },
         rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, method)],
         threads: Vec::new(),

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::common::remarks;
 use crate::commands::Outcome;
-use crate::commands::follow::{follow, is_stdout};
+use crate::commands::follow::{Files, follow, is_stdout};
 use crate::output::{self, duration};
 use crate::results;
 
@@ -47,7 +47,8 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
         args.output.display()
     ))?;
     let csv = args.csv.as_deref();
-    follow("bench all", &measurements, Some(&args.output), csv, |found| {
+    let files = Files { json: Some(&args.output), csv, input: None };
+    follow("bench all", &measurements, files, |found| {
         if args.json {
             output::print_raw(results::json(found)?.as_bytes())?;
         } else if csv.is_some_and(is_stdout) {

@@ -2,8 +2,7 @@
 
 mod table;
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -13,18 +12,22 @@ use bulkmem_measure::{
 use serde::Serialize;
 
 use crate::args::ChoiceArgs;
+use crate::commands::follow::is_stdout;
 use crate::commands::{Outcome, measure_failure, nothing_measured};
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::interrupt;
 use crate::output::{self, Progress};
+use crate::results::{self, word};
 use crate::served::Served;
+use crate::sink::{LiveSink, State};
 
 pub(super) fn run(args: &ChoiceArgs) -> Outcome {
     let options = options(args);
     options.validate().map_err(measure_failure)?;
-    // A file that can't be made is found out before measuring.
-    let csv = args.csv.as_deref().map(open_csv).transpose()?;
     let served = Served::load()?;
+    let profile: Vec<&Path> = served.profile.iter().map(|(path, _)| path.as_path()).collect();
+    let file = args.csv.as_deref().filter(|path| !is_stdout(path));
+    let mut sink = file.map(|path| LiveSink::open(path, &profile)).transpose()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("bench choice");
     let run = if args.unmeasured { regret } else { bench };
@@ -35,15 +38,18 @@ pub(super) fn run(args: &ChoiceArgs) -> Outcome {
         Err(MeasureError::Interrupted) => return nothing_measured(&stop),
         Err(error) => return Err(measure_failure(error)),
     };
-    if let Some(csv) = csv {
-        write_csv(&report, csv).map_err(|error| match args.csv.as_deref() {
-            Some(path) if path.as_os_str() != "-" => cannot_write(path, &error),
-            _ => Failure::from(error),
-        })?;
+    if let Some(sink) = &mut sink {
+        let state = State { complete: report.complete, empty: report.rows.is_empty() };
+        sink.save(csv(&report)?.as_bytes(), state).map_err(|error| sink.failure(&error))?;
+    }
+    if let Some(note) = sink.map(LiveSink::finish).transpose()?.flatten() {
+        output::note(&note)?;
     }
     if args.json {
         output::print_json(&Document { overall: report.overall(), report: &report })?;
-    } else if args.csv.as_deref() != Some(Path::new("-")) {
+    } else if args.csv.as_deref().is_some_and(is_stdout) {
+        output::print_raw(csv(&report)?.as_bytes())?;
+    } else {
         output::print(&table::text(&report, output::width()))?;
     }
     if stop.load(Ordering::Relaxed) {
@@ -89,24 +95,9 @@ fn options(args: &ChoiceArgs) -> BenchOptions {
     options
 }
 
-fn open_csv(path: &Path) -> Result<Box<dyn Write>, Failure> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(io::stdout()));
-    }
-    match File::create(path) {
-        Ok(file) => Ok(Box::new(file)),
-        Err(error) => Err(cannot_write(path, &error)),
-    }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(format!("cannot write {}: {error}", path.display()))
-        .help("name a file you may write: --csv FILE, or --csv - for stdout")
-}
-
-fn write_csv(report: &BenchReport, sink: Box<dyn Write>) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(sink);
-    csv.write_record([
+/// The rows as comma-separated values.
+fn csv(report: &BenchReport) -> io::Result<String> {
+    let head = [
         "operation",
         "length",
         "intent",
@@ -125,10 +116,10 @@ fn write_csv(report: &BenchReport, sink: Box<dyn Write>) -> io::Result<()> {
         "disturbance_ns",
         "ratio_to_best_peer",
         "regret",
-    ])?;
+    ];
     let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-    for row in &report.rows {
-        csv.write_record([
+    let lines = report.rows.iter().map(|row| {
+        Ok(vec![
             report.operation.to_string(),
             row.length.to_string(),
             row.intent.to_string(),
@@ -147,12 +138,7 @@ fn write_csv(report: &BenchReport, sink: Box<dyn Write>) -> io::Result<()> {
             optional(row.disturbance_ns),
             optional(row.ratio_to_best_peer),
             optional(row.regret),
-        ])?;
-    }
-    csv.flush()
-}
-
-/// The word that a value has in JSON.
-fn word(value: &impl serde::Serialize) -> io::Result<String> {
-    Ok(serde_json::to_value(value)?.as_str().unwrap_or_default().to_owned())
+        ])
+    });
+    results::table(head.map(str::to_owned).to_vec(), lines)
 }

@@ -1,13 +1,13 @@
 //! What all measurements of the suite have in common: arguments, progress, saving as measured, and printing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bulkmem_measure::suite::{Measure, Peers, Results, Wanted};
 use clap::Args;
 
 use super::counted;
 use crate::commands::Outcome;
-use crate::commands::follow::{follow, follow_counting, is_stdout};
+use crate::commands::follow::{Files, follow, follow_counting, is_stdout};
 use crate::names::names;
 use crate::{output, results};
 
@@ -71,6 +71,16 @@ impl Common {
         measurements: &[&dyn Measure],
         view: impl Fn(&Results, usize) -> String,
     ) -> Outcome {
+        self.run_on(None, measurements, view)
+    }
+
+    /// The same for measurements of `input`, a file that is never written to as an output.
+    pub(crate) fn run_on(
+        &self,
+        input: Option<&Path>,
+        measurements: &[&dyn Measure],
+        view: impl Fn(&Results, usize) -> String,
+    ) -> Outcome {
         let csv = self.csv.as_deref();
         let show = |found: &Results| {
             if self.json {
@@ -85,11 +95,11 @@ impl Common {
             }
             Ok(())
         };
-        let json = self.output.as_deref();
+        let files = Files { json: self.output.as_deref(), csv, input };
         if self.counters {
-            follow_counting("bench", measurements, json, csv, show)
+            follow_counting("bench", measurements, files, show)
         } else {
-            follow("bench", measurements, json, csv, show)
+            follow("bench", measurements, files, show)
         }
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
         peers: args.common.peers(),
         runs: args.common.runs(),
     };
-    args.common.run(&[&options], view)
+    args.common.run_on(args.target.path(), &[&options], view)
 }
 
 /// The rows of input and output, and what follows from them.

@@ -85,7 +85,7 @@ pub(super) fn run(args: &PersistArgs) -> Outcome {
         peers: args.common.peers(),
         runs: args.common.runs(),
     };
-    args.common.run(&[&options], view)
+    args.common.run_on(args.target.path(), &[&options], view)
 }
 
 /// The rows of persistent writes, and what follows from them.

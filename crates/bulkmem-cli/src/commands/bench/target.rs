@@ -1,6 +1,6 @@
 //! The arguments that say what is read from and written to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bulkmem_measure::suite::{Attribute, Attributes, BadAttribute, PageSize, Target, TargetOptions};
@@ -45,6 +45,11 @@ impl TargetArgs {
             attribute,
             page_size: self.page_size,
         }
+    }
+
+    /// The path, if one is named.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.target.as_deref()
     }
 
     /// Whether it is another than memory of the kernel module.

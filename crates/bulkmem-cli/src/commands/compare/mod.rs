@@ -11,6 +11,7 @@ use clap::Args;
 use super::Outcome;
 use super::follow::is_stdout;
 use crate::failure::{Exit, Failure};
+use crate::sink::Sink;
 use crate::{output, results};
 
 /// Compare two runs row by row: ratio, interval, verdict
@@ -83,7 +84,8 @@ fn percent(text: &str) -> Result<f64, &'static str> {
 }
 
 pub(super) fn run(args: &CompareArgs) -> Outcome {
-    let sink = args.csv.as_deref().filter(|path| !is_stdout(path)).map(results::Sink::create).transpose()?;
+    let csv = args.csv.as_deref().filter(|path| !is_stdout(path));
+    let sink = csv.map(|path| Sink::open(path, &[&args.old, &args.new])).transpose()?;
     let (old, new) = (results::load(&args.old)?, results::load(&args.new)?);
     check_names(&args.only, [&old, &new])?;
     let differences = Differences::between(&old.evidence, &new.evidence);
@@ -101,7 +103,7 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
     }
     let csv = files::csv(&found)?;
     if let Some(sink) = &sink {
-        sink.write(csv.as_bytes())?;
+        sink.write(csv.as_bytes()).map_err(|error| sink.failure(&error))?;
     }
     if args.json {
         output::print_json(&files::Document::new(args, &old, &new, &differences, &found))?;

@@ -14,14 +14,14 @@ mod picture;
 mod sections;
 mod verdict;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Outcome;
 use crate::args::{Format, ReportArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::results::Sink;
 use crate::served::Served;
+use crate::sink::Sink;
 use input::Input;
 use model::{Chart, Report};
 
@@ -34,9 +34,9 @@ pub(super) fn run(args: &ReportArgs) -> Outcome {
         )
         .help("leave --chart out, or add --format svg"));
     }
-    // A file that cannot be written is found out first.
-    let sink = if to_stdout { None } else { Some(Sink::create(&output)?) };
-    let inputs = inputs(args)?;
+    let files: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
+    let sink = if to_stdout { None } else { Some(Sink::open(&output, &files)?) };
+    let inputs = inputs(args, sink.as_ref())?;
     let report = report(&inputs);
     let bytes = match (args.format, &args.chart) {
         (Format::Html, _) => html::render(&report)?.into_bytes(),
@@ -49,8 +49,11 @@ pub(super) fn run(args: &ReportArgs) -> Outcome {
         output::print_raw(&bytes)?;
         return Ok(Exit::Done);
     };
-    sink.write(&bytes)
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", output.display())))?;
+    sink.write(&bytes).map_err(|error| sink.failure(&error))?;
+    // On stdout, the sentence would become part of the report.
+    if sink.is_stream() {
+        return Ok(Exit::Done);
+    }
     output::print(&format!("Wrote {} ({})\n", output.display(), output::size(bytes.len() as u64)))?;
     Ok(Exit::Done)
 }
@@ -67,8 +70,9 @@ fn default_output(args: &ReportArgs) -> PathBuf {
 }
 
 /// The files that were named, and the profile that serves where they are about this machine and no profile is among
-/// them; where none was named, that profile.
-fn inputs(args: &ReportArgs) -> Result<Vec<Input>, Failure> {
+/// them; where none was named, that profile. No profile that is added may be the output.
+fn inputs(args: &ReportArgs, sink: Option<&Sink>) -> Result<Vec<Input>, Failure> {
+    let apart = |input: &Path| sink.map_or(Ok(()), |sink| sink.refuse_input(input));
     let mut inputs =
         args.files.iter().map(|path| Input::load(path)).collect::<Result<Vec<Input>, Failure>>()?;
     if inputs.iter().any(Input::is_profile) {
@@ -79,6 +83,7 @@ fn inputs(args: &ReportArgs) -> Result<Vec<Input>, Failure> {
         if let Some((path, _)) = &served.profile {
             let profile = Input::load(path)?;
             if inputs.iter().any(|input| input.same_machine(&profile)) {
+                apart(path)?;
                 inputs.push(profile);
             }
         }
@@ -90,6 +95,7 @@ fn inputs(args: &ReportArgs) -> Result<Vec<Input>, Failure> {
              says which profiles were looked at, and why none serves",
         ));
     };
+    apart(path)?;
     Ok(vec![Input::load(path)?])
 }
 

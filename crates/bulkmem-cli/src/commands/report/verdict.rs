@@ -185,7 +185,7 @@ fn of_profile(profile: &bulkmem::policy::Profile) -> Vec<String> {
         provenance.date.split('T').next().unwrap_or_default(),
         provenance.seconds,
         provenance.samples,
-        if provenance.complete { "" } else { "; it was interrupted, so not everything was measured" },
+        if provenance.complete { "" } else { "; not every operation was measured to the end" },
     ));
     sentences
 }

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bulkmem::policy::{BusyProcess, Load};
+
 use super::Doubt;
 
 /// The kernel counts in ticks: over less time than this they say nothing.
@@ -13,6 +15,37 @@ const SHORTEST: f64 = 0.2;
 const BUSY: f64 = 0.1;
 /// The hypervisor, or a limit, disturbs from this share of the time on.
 const TAKEN: f64 = 0.01;
+/// So many processes are named in a profile.
+const MOST_NAMED: usize = 3;
+/// Others must use so many processors more, or take such a share of the time more, to be called a heavier load: averages
+/// over seconds differ by less between two runs on a machine that does nothing else.
+const HEAVIER: (f64, f64) = (0.25, 0.05);
+
+/// Whether others took clearly more of the processors than in an earlier measurement. An unknown load counts as none.
+pub(crate) fn is_heavier(load: Option<&Load>, earlier: Option<&Load>) -> bool {
+    let parts = |load: Option<&Load>| {
+        load.map_or([0.0; 3], |load| {
+            [load.others / HEAVIER.0, load.stolen / HEAVIER.1, load.throttled / HEAVIER.1]
+        })
+    };
+    parts(load).iter().zip(parts(earlier)).any(|(now, before)| *now >= before + 1.0)
+}
+
+/// Follows the load on the machine from one moment on.
+#[derive(Debug)]
+pub(crate) struct LoadMeter(Option<Snapshot>);
+
+impl LoadMeter {
+    /// Starts now.
+    pub(crate) fn start() -> LoadMeter {
+        LoadMeter(Snapshot::here())
+    }
+
+    /// The load since then; `None` if that is too short, or nothing could be read.
+    pub(crate) fn load(&self) -> Option<Load> {
+        between(self.0.as_ref()?, &Snapshot::here()?).map(|disturbance| disturbance.load())
+    }
+}
 
 /// The machine and this process at one moment. What could not be read is 0, empty or `None`.
 #[derive(Clone, Debug)]
@@ -84,6 +117,23 @@ impl Disturbance {
         .filter(|(_, size, least)| size >= least)
         .map(|(doubt, size, _)| (doubt, size))
         .collect()
+    }
+
+    /// The same, as profiles have it.
+    fn load(&self) -> Load {
+        let busiest = self.by.iter().take(MOST_NAMED).map(|(name, pid, used)| BusyProcess {
+            // Any process can call itself anything.
+            name: name.replace(char::is_control, "?"),
+            pid: *pid,
+            processors: *used,
+        });
+        Load {
+            others: self.others,
+            processors: self.processors,
+            stolen: self.stolen,
+            throttled: self.throttled,
+            busiest: busiest.collect(),
+        }
     }
 
     /// How much others used, and who.

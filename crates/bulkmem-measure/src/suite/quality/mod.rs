@@ -3,7 +3,7 @@
 //! Rows are marked as their group is complete. What is said about them is put together over all groups, so that a long
 //! run ends in a few notes and not in one for each group.
 
-mod host;
+pub(crate) mod host;
 mod notes;
 mod samples;
 
