@@ -1,10 +1,12 @@
 //! Output files of commands: checked before any work, never one of the inputs, never replaced by less.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use bulkmem::output_file::{self, OutputFile};
+use bulkmem::output_file::OutputFile;
+use bulkmem_measure::suite::Results;
+use serde::Deserialize;
 
 use crate::failure::Failure;
 
@@ -22,19 +24,31 @@ impl Sink {
     /// Opens an output path and checks that it can be written; no file is made or changed.
     ///
     /// # Errors
-    /// If it cannot be written, or is one of the inputs.
+    /// If it cannot be written, is one of the inputs, or holds measurements.
     pub(crate) fn open(path: &Path, inputs: &[&Path]) -> Result<Sink, Failure> {
+        Sink::open_over(path, inputs, None)
+    }
+
+    /// The same for what may replace measurements of one format.
+    fn open_over(path: &Path, inputs: &[&Path], replaces: Option<&str>) -> Result<Sink, Failure> {
         let file = OutputFile::open(path).map_err(|error| failure(path, &error))?;
         let sink = Sink { path: path.to_owned(), file };
         for input in inputs {
             sink.refuse_input(input)?;
+        }
+        if let Some(format) = sink.file.regular().and_then(format_of)
+            && replaces != Some(&format)
+        {
+            let name = path.display();
+            return Err(Failure::usage(format!("{name} holds measurements ({format}), which would be lost"))
+                .help("name another file to write, or remove this one"));
         }
         sink.file.check(ROOM).map_err(|error| sink.failure(&error))?;
         Ok(sink)
     }
 
     /// Refuses an input that is the same file.
-    pub(crate) fn refuse_input(&self, input: &Path) -> Result<(), Failure> {
+    fn refuse_input(&self, input: &Path) -> Result<(), Failure> {
         if !self.file.is_same_file(input) {
             return Ok(());
         }
@@ -63,6 +77,16 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
         .help("name a file in a directory you may write to, with space left")
 }
 
+/// The format of a file, if it is one of ours.
+fn format_of(path: &Path) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: String,
+    }
+    let Head { format } = serde_json::from_reader(BufReader::new(File::open(path).ok()?)).ok()?;
+    [bulkmem::policy::FORMAT, Results::FORMAT].contains(&format.as_str()).then_some(format)
+}
+
 /// What a measurement saves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
@@ -85,9 +109,13 @@ pub(crate) struct LiveSink {
 }
 
 impl LiveSink {
-    /// As [`Sink::open`].
-    pub(crate) fn open(path: &Path, inputs: &[&Path]) -> Result<LiveSink, Failure> {
-        let sink = Sink::open(path, inputs)?;
+    /// As [`Sink::open`]; `replaces` is the format of measurements that it may replace.
+    pub(crate) fn open(
+        path: &Path,
+        input: Option<&Path>,
+        replaces: Option<&str>,
+    ) -> Result<LiveSink, Failure> {
+        let sink = Sink::open_over(path, input.as_slice(), replaces)?;
         let size = sink.file.regular().and_then(|target| fs::metadata(target).ok()).map(|about| about.len());
         Ok(LiveSink {
             sink,
@@ -114,7 +142,7 @@ impl LiveSink {
         }
         if self.keeps_old && !state.complete {
             let partial = self.partial.get_or_insert_with(|| free_name(target, "partial"));
-            return output_file::write(partial, bytes);
+            return OutputFile::open(partial)?.write(bytes);
         }
         self.sink.write(bytes)?;
         self.complete = true;

@@ -182,8 +182,9 @@ mod tests {
         }
     }
 
-    fn all(others: f64) -> ([(Operation, u32); 5], [(Operation, f64); 5]) {
-        (Operation::ALL.map(|it| (it, 100)), Operation::ALL.map(|it| (it, others)))
+    /// So much of every operation.
+    fn all<T: Copy>(each: T) -> [(Operation, T); 5] {
+        Operation::ALL.map(|operation| (operation, each))
     }
 
     /// Whose rules an operation has.
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn an_operation_that_was_measured_replaces_its_rules_and_leaves_the_others() {
-        let (measured, finished) = all(0.0);
+        let (measured, finished) = (all(100), all(0.0));
         let old = profile("old", &measured, &finished);
         let new = profile("new", &[(Operation::Flush, 5)], &[(Operation::Flush, 0.0)]);
         assert!(!new.provenance.complete, "one operation is not all");
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_unfinished_operation_never_replaces_a_finished_one() {
-        let (measured, finished) = all(0.0);
+        let (measured, finished) = (all(100), all(0.0));
         let old = profile("old", &measured, &finished);
         let new =
             profile("new", &[(Operation::Clear, 900), (Operation::Fill, 900)], &[(Operation::Clear, 0.0)]);
@@ -244,9 +245,9 @@ mod tests {
 
     #[test]
     fn a_heavier_load_replaces_nothing_unless_forced() {
-        let (measured, quiet) = all(0.1);
+        let (measured, quiet) = (all(100), all(0.1));
         let old = profile("old", &measured, &quiet);
-        let mut finished = all(0.15).1;
+        let mut finished = all(0.15);
         finished[1].1 = 1.5;
         let new = profile("new", &measured, &finished);
         let merged = merge(&old, &new, false);
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_profile_without_a_list_of_operations_counts_as_one_calibration() {
-        let (measured, _) = all(0.0);
+        let measured = all(100);
         let mut old = profile("old", &measured[..2], &[]);
         old.provenance.complete = true;
         let new = profile("new", &[(Operation::ALL[0], 900)], &[]);

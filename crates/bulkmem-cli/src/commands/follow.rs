@@ -59,8 +59,8 @@ fn follow_with(
     for measurement in measurements {
         measurement.validate().map_err(measure_failure)?;
     }
+    let (mut json, mut csv) = open(files)?;
     let served = Served::load()?;
-    let (mut json, mut csv) = open(files, &served)?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new(name);
     let mut save = |found: &Results| {
@@ -105,13 +105,12 @@ fn follow_with(
 }
 
 /// Opens the output files, before anything is measured.
-fn open(files: Files<'_>, served: &Served) -> Result<(Option<LiveSink>, Option<LiveSink>), Failure> {
-    let profile = served.profile.as_ref().map(|(path, _)| path.as_path());
-    let inputs: Vec<&Path> = [profile, files.input].into_iter().flatten().collect();
-    let open = |path: Option<&Path>| {
-        path.filter(|path| !is_stdout(path)).map(|path| LiveSink::open(path, &inputs)).transpose()
+fn open(files: Files<'_>) -> Result<(Option<LiveSink>, Option<LiveSink>), Failure> {
+    let open = |path: Option<&Path>, replaces| {
+        let file = path.filter(|path| !is_stdout(path));
+        file.map(|path| LiveSink::open(path, files.input, replaces)).transpose()
     };
-    let (json, csv) = (open(files.json)?, open(files.csv)?);
+    let (json, csv) = (open(files.json, Some(Results::FORMAT))?, open(files.csv, None)?);
     if let (Some(json), Some(csv)) = (&json, &csv)
         && json.same_as(csv)
     {

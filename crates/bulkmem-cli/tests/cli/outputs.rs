@@ -260,9 +260,34 @@ fn the_profile_that_is_used_is_never_the_output() {
         vec!["report", "--output", profile.to_str().unwrap()],
     ] {
         let said = refused(&home, &command, 2);
-        assert!(said.contains("is also an input"), "{command:?}: {said}");
+        assert!(said.contains("holds measurements"), "{command:?}: {said}");
         assert_eq!(fs::read(&profile).unwrap(), before, "{command:?}");
     }
+}
+
+#[test]
+fn measurements_are_replaced_only_by_measurements_of_their_kind() {
+    let home = with_results();
+    let results = fs::read(home.path().join("found.json")).unwrap();
+    fs::write(home.path().join("other.json"), &results).unwrap();
+    let profile = serde_json::to_vec(&crate::home::profile()).unwrap();
+    fs::write(home.path().join("profile.json"), &profile).unwrap();
+    for command in [
+        arguments(&SHORT, &["--output", "profile.json"]),
+        arguments(&SHORT, &["--csv", "profile.json"]),
+        arguments(&SHORT, &["--csv", "other.json"]),
+        vec!["bench", "choice", "clear", "--csv", "other.json"],
+        vec!["report", "found.json", "--output", "other.json"],
+        vec!["report", "found.json", "--output", "profile.json"],
+        vec!["compare", "found.json", "found.json", "--csv", "other.json"],
+    ] {
+        let said = refused(&home, &command, 2);
+        assert!(said.contains("holds measurements"), "{command:?}: {said}");
+        assert_eq!(fs::read(home.path().join("other.json")).unwrap(), results, "{command:?}");
+        assert_eq!(fs::read(home.path().join("profile.json")).unwrap(), profile, "{command:?}");
+    }
+    home.bulkmem().args(arguments(&SHORT, &["--output", "other.json"])).assert().success();
+    assert_ne!(fs::read(home.path().join("other.json")).unwrap(), results);
 }
 
 #[test]

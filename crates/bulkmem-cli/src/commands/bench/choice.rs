@@ -3,7 +3,6 @@
 mod table;
 
 use std::io;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use bulkmem_measure::{
@@ -14,7 +13,7 @@ use serde::Serialize;
 use crate::args::ChoiceArgs;
 use crate::commands::follow::is_stdout;
 use crate::commands::{Outcome, measure_failure, nothing_measured};
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{self, Progress};
 use crate::results::{self, word};
@@ -24,10 +23,9 @@ use crate::sink::{LiveSink, State};
 pub(super) fn run(args: &ChoiceArgs) -> Outcome {
     let options = options(args);
     options.validate().map_err(measure_failure)?;
-    let served = Served::load()?;
-    let profile: Vec<&Path> = served.profile.iter().map(|(path, _)| path.as_path()).collect();
     let file = args.csv.as_deref().filter(|path| !is_stdout(path));
-    let mut sink = file.map(|path| LiveSink::open(path, &profile)).transpose()?;
+    let sink = file.map(|path| LiveSink::open(path, None, None)).transpose()?;
+    let served = Served::load()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("bench choice");
     let run = if args.unmeasured { regret } else { bench };
@@ -38,13 +36,7 @@ pub(super) fn run(args: &ChoiceArgs) -> Outcome {
         Err(MeasureError::Interrupted) => return nothing_measured(&stop),
         Err(error) => return Err(measure_failure(error)),
     };
-    if let Some(sink) = &mut sink {
-        let state = State { complete: report.complete, empty: report.rows.is_empty() };
-        sink.save(csv(&report)?.as_bytes(), state).map_err(|error| sink.failure(&error))?;
-    }
-    if let Some(note) = sink.map(LiveSink::finish).transpose()?.flatten() {
-        output::note(&note)?;
-    }
+    let written = sink.map(|sink| write(sink, &report)).transpose();
     if args.json {
         output::print_json(&Document { overall: report.overall(), report: &report })?;
     } else if args.csv.as_deref().is_some_and(is_stdout) {
@@ -52,11 +44,21 @@ pub(super) fn run(args: &ChoiceArgs) -> Outcome {
     } else {
         output::print(&table::text(&report, output::width()))?;
     }
+    if let Some(note) = written?.flatten() {
+        output::note(&note)?;
+    }
     if stop.load(Ordering::Relaxed) {
         output::note("interrupted: only what was measured by then is shown")?;
         return Ok(Exit::Interrupted);
     }
     Ok(Exit::Done)
+}
+
+/// Writes the rows; returns where they are if the file that was there was kept.
+fn write(mut sink: LiveSink, report: &BenchReport) -> Result<Option<String>, Failure> {
+    let state = State { complete: report.complete, empty: report.rows.is_empty() };
+    sink.save(csv(report)?.as_bytes(), state).map_err(|error| sink.failure(&error))?;
+    sink.finish()
 }
 
 /// What `--json` prints.

@@ -135,7 +135,7 @@ impl Target {
             Previous::Other(_) if measured.provenance.complete => whole(measured),
             Previous::Other(why) => {
                 let unmerged = Unmerged {
-                    why: format!("it cannot be merged with: {why}"),
+                    why: format!("the one there cannot be used: {why}"),
                     help: "calibrate all operations, which replaces it, or name another file: --output FILE",
                     path: self.save_unmerged("partial", measured)?,
                 };

@@ -36,7 +36,7 @@ pub(super) fn run(args: &ReportArgs) -> Outcome {
     }
     let files: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     let sink = if to_stdout { None } else { Some(Sink::open(&output, &files)?) };
-    let inputs = inputs(args, sink.as_ref())?;
+    let inputs = inputs(args)?;
     let report = report(&inputs);
     let bytes = match (args.format, &args.chart) {
         (Format::Html, _) => html::render(&report)?.into_bytes(),
@@ -70,9 +70,8 @@ fn default_output(args: &ReportArgs) -> PathBuf {
 }
 
 /// The files that were named, and the profile that serves where they are about this machine and no profile is among
-/// them; where none was named, that profile. No profile that is added may be the output.
-fn inputs(args: &ReportArgs, sink: Option<&Sink>) -> Result<Vec<Input>, Failure> {
-    let apart = |input: &Path| sink.map_or(Ok(()), |sink| sink.refuse_input(input));
+/// them; where none was named, that profile.
+fn inputs(args: &ReportArgs) -> Result<Vec<Input>, Failure> {
     let mut inputs =
         args.files.iter().map(|path| Input::load(path)).collect::<Result<Vec<Input>, Failure>>()?;
     if inputs.iter().any(Input::is_profile) {
@@ -83,7 +82,6 @@ fn inputs(args: &ReportArgs, sink: Option<&Sink>) -> Result<Vec<Input>, Failure>
         if let Some((path, _)) = &served.profile {
             let profile = Input::load(path)?;
             if inputs.iter().any(|input| input.same_machine(&profile)) {
-                apart(path)?;
                 inputs.push(profile);
             }
         }
@@ -95,7 +93,6 @@ fn inputs(args: &ReportArgs, sink: Option<&Sink>) -> Result<Vec<Input>, Failure>
              says which profiles were looked at, and why none serves",
         ));
     };
-    apart(path)?;
     Ok(vec![Input::load(path)?])
 }
 

@@ -17,18 +17,20 @@ const BUSY: f64 = 0.1;
 const TAKEN: f64 = 0.01;
 /// So many processes are named in a profile.
 const MOST_NAMED: usize = 3;
-/// Others must use so many processors more, or take such a share of the time more, to be called a heavier load: averages
-/// over seconds differ by less between two runs on a machine that does nothing else.
-const HEAVIER: (f64, f64) = (0.25, 0.05);
+/// Others must use so many processors more, and this share of all processors, to be called a heavier load: on a machine
+/// that does nothing else, averages over seconds differ by less.
+const HEAVIER: (f64, f64) = (0.25, 1.0 / 64.0);
+/// The hypervisor, or a limit, must take this share of the time more.
+const HEAVIER_TAKEN: f64 = 0.05;
 
 /// Whether others took clearly more of the processors than in an earlier measurement. An unknown load counts as none.
 pub(crate) fn is_heavier(load: Option<&Load>, earlier: Option<&Load>) -> bool {
-    let parts = |load: Option<&Load>| {
-        load.map_or([0.0; 3], |load| {
-            [load.others / HEAVIER.0, load.stolen / HEAVIER.1, load.throttled / HEAVIER.1]
-        })
-    };
-    parts(load).iter().zip(parts(earlier)).any(|(now, before)| *now >= before + 1.0)
+    let Some(load) = load else { return false };
+    let (others, stolen, throttled) =
+        earlier.map_or((0.0, 0.0, 0.0), |it| (it.others, it.stolen, it.throttled));
+    load.others >= others + HEAVIER.0 + HEAVIER.1 * load.processors as f64
+        || load.stolen >= stolen + HEAVIER_TAKEN
+        || load.throttled >= throttled + HEAVIER_TAKEN
 }
 
 /// Follows the load on the machine from one moment on.
@@ -122,8 +124,7 @@ impl Disturbance {
     /// The same, as profiles have it.
     fn load(&self) -> Load {
         let busiest = self.by.iter().take(MOST_NAMED).map(|(name, pid, used)| BusyProcess {
-            // Any process can call itself anything.
-            name: name.replace(char::is_control, "?"),
+            name: name.clone(),
             pid: *pid,
             processors: *used,
         });
@@ -313,7 +314,8 @@ fn processes(root: &Path) -> BTreeMap<u32, Process> {
 fn process(stat: &[u8]) -> Option<Process> {
     let text = String::from_utf8_lossy(stat);
     let (head, tail) = text.rsplit_once(')')?;
-    let name = head.split_once('(')?.1.to_owned();
+    // Any process can call itself anything; control characters could move a terminal's cursor.
+    let name = head.split_once('(')?.1.replace(char::is_control, "?");
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     // Counted from the field after the name: state, parent, …, user time, system time.

@@ -40,13 +40,18 @@ fn others_are_what_this_process_did_not_use_and_the_busiest_is_named() {
 }
 
 #[test]
-fn a_profile_names_the_busiest_without_control_characters() {
-    let others =
-        [(1234, "y\x1b[31m\ns", 1, 0.5), (77, "sshd", 1, 0.03), (78, "a", 1, 0.02), (79, "b", 1, 0.01)];
+fn a_profile_names_the_busiest() {
+    let others = [(1234, "yes", 1, 0.5), (77, "sshd", 1, 0.03), (78, "a", 1, 0.02), (79, "b", 1, 0.01)];
     let load = second(1.93, 1.0, &others).unwrap().load();
     assert!((load.others - 0.93).abs() < 1e-9 && load.processors == 2, "{load:?}");
     let names: Vec<&str> = load.busiest.iter().map(|busy| busy.name.as_str()).collect();
-    assert_eq!(names, ["y?[31m?s", "sshd", "a"]);
+    assert_eq!(names, ["yes", "sshd", "a"]);
+}
+
+#[test]
+fn names_have_no_control_characters() {
+    let stat = b"12 (y\x1b[31m\n) s) R 1 12 12 0 -1 4194304 0 0 0 0 50 7 0 0 20 0 1 0 100 0 0";
+    assert_eq!(process(stat).unwrap().name, "y?[31m?) s");
 }
 
 #[test]
@@ -55,12 +60,16 @@ fn a_load_is_heavier_only_beyond_what_two_runs_differ_by() {
         |others, stolen, throttled| Load { others, processors: 2, stolen, throttled, busiest: Vec::new() };
     let quiet = load(0.02, 0.0, 0.0);
     assert!(!is_heavier(Some(&load(0.2, 0.03, 0.03)), Some(&quiet)));
-    for heavy in [load(0.3, 0.0, 0.0), load(0.0, 0.06, 0.0), load(0.0, 0.0, 0.06)] {
+    for heavy in [load(0.31, 0.0, 0.0), load(0.0, 0.06, 0.0), load(0.0, 0.0, 0.06)] {
         assert!(is_heavier(Some(&heavy), Some(&quiet)), "{heavy:?}");
         assert!(is_heavier(Some(&heavy), None), "unknown counts as quiet");
         assert!(!is_heavier(Some(&heavy), Some(&heavy)) && !is_heavier(Some(&quiet), Some(&heavy)));
         assert!(!is_heavier(None, Some(&quiet)));
     }
+    let many = |others| Load { processors: 256, ..load(others, 0.0, 0.0) };
+    assert!(
+        !is_heavier(Some(&many(4.0)), Some(&many(0.0))) && is_heavier(Some(&many(4.3)), Some(&many(0.0)))
+    );
 }
 
 #[test]
