@@ -93,7 +93,9 @@ if cargo +nightly --version >/dev/null 2>&1; then
     if cargo +nightly miri --version >/dev/null 2>&1 && [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src ]]; then
         # What is borrowed and shared. Built for an architecture of which the library has no assembly, so that this also
         # shows that it builds for one. Tests of mere arithmetic are left out: they would take minutes.
-        miri=(scripts/isolated.sh env "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
+        # Miri keeps the standard library that it builds in the user's cache.
+        miri=(scripts/isolated.sh env "XDG_CACHE_HOME=${XDG_CACHE_HOME:-$HOME/.cache}"
+            "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
             cargo +nightly miri test --target aarch64-unknown-linux-gnu)
         tests miri cargo "${miri[*]@Q}" "${miri[@]}" --locked -p bulkmem --lib \
             -- plan:: c_functions:: policy::environment:: threads:: unfenced::

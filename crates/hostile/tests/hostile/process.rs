@@ -52,12 +52,10 @@ pub(crate) fn profile(home: &Path) -> PathBuf {
     home.join(".config/bulkmem/profile.policy")
 }
 
-/// Path of a file that cargo built for this test, in the folder of the test or one up.
-pub(crate) fn built(name: &str) -> Result<PathBuf, Failed> {
-    let this = std::env::current_exe()?;
-    let places = this.ancestors().skip(1).take(2).map(|folder| folder.join(name));
-    let mut found: Vec<PathBuf> = places.filter(|path| path.is_file()).collect();
-    found.pop().ok_or_else(|| format!("cargo has not built {name}").into())
+/// Path of the library that cargo built for this test, in the same folder.
+pub(crate) fn preload() -> Result<PathBuf, Failed> {
+    let path = std::env::current_exe()?.with_file_name("libhostile_preload.so");
+    if path.is_file() { Ok(path) } else { Err(format!("cargo has not built {}", path.display()).into()) }
 }
 
 /// A process to be.

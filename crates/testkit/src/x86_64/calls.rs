@@ -90,12 +90,15 @@ impl Calls {
             |index: u64| word(index).filter(|word| image.bounds(*word).is_some_and(|it| it.start == *word));
         // The slot that a function's address is in, or the first of a table's functions.
         let first = function(0);
-        // The table of a trait object, which is only ever named by its address: a function that drops or none, the size,
-        // the alignment, and the methods.
-        let is_table = instruction.mnemonic() == Mnemonic::Lea
-            && (first.is_some() || word(0) == Some(0))
-            && word(2).is_some_and(u64::is_power_of_two);
-        first.into_iter().chain((3..).map_while(function).filter(|_| is_table)).collect()
+        // The table of a trait object, which code names by its address: a function that drops or 0, the size, the
+        // alignment, and the methods. The next table may follow.
+        let is_table = |at: u64| word(at + 2).is_some_and(u64::is_power_of_two) && function(at + 3).is_some();
+        if instruction.mnemonic() != Mnemonic::Lea || !is_table(0) {
+            return first.into_iter().collect();
+        }
+        let is_next = |at: u64| function(at + 1).is_none() && is_table(at);
+        let methods = (3..).take_while(|at| !is_next(*at)).map_while(function);
+        first.into_iter().chain(methods).collect()
     }
 
     fn import(&mut self, name: &str, function: u64) -> Vec<u64> {
