@@ -50,7 +50,7 @@ fn a_file_that_cannot_be_written_is_found_out_before_measuring() {
 fn bad_arguments_name_cause_and_remedy() {
     let home = Home::new();
     for (arguments, message) in [
-        (&["--size", "100T"][..], "bytes of memory"),
+        (&["--size", "100T"][..], "of memory"),
         (&["--page-size", "8K"], "it has 4K"),
         (&["--page-size", "often"], "4K, thp, 2M or 1G"),
         (&["--method", "nosuch"], "unknown method `nosuch`"),

@@ -8,7 +8,7 @@ use bulkmem::method;
 use bulkmem::{Operation, Pages};
 
 use super::published::published;
-use crate::arena::available_memory;
+use crate::memory_left;
 use crate::suite::{
     Attributes, ChunksOptions, Direction, ForkOptions, IopsOptions, Measure, PageSize, Pattern, Peers,
     PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, Wanted,
@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     let facts = published();
     let runs = if quick { 3 } else { 5 };
-    let most = available_memory() / 2;
+    let most = memory_left().bytes / 2;
     let largest = if quick { 1 << 30 } else { u64::MAX };
     let sizes = facts.memset_by_size.sizes_mib.iter().map(|mib| mib * MIB);
     let sizes = sizes.filter(|size| *size <= most.min(largest)).collect();

@@ -9,16 +9,16 @@ use super::{
     ChunksOptions, CorunOptions, ForkOptions, IopsOptions, Measure, PersistOptions, PollutionOptions,
     ReuseOptions, SizesOptions, TargetOptions, Victim, VmOptions,
 };
-use crate::arena::available_memory;
+use crate::{MeasureError, memory_left};
 
 const MIB: u64 = 1 << 20;
 
-/// Every measurement, in the usual order: some minutes; quick: smaller, fewer samples, about one. Memory that the
-/// machine has not got is not asked for.
+/// Every measurement, in the usual order: some minutes; quick: smaller, fewer samples, about one. If a limit on the
+/// memory of this process is set, what needs more is left out.
 pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
     let runs = if quick { 3 } else { 5 };
     // Copies need twice as much, and others need some too.
-    let most = (available_memory() / 4).max(16 * MIB);
+    let most = (memory_left().bytes / 4).max(16 * MIB);
     let sizes: Vec<u64> = if quick {
         vec![64 << 10, MIB, 16 * MIB, 128 * MIB]
     } else {
@@ -50,7 +50,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         let l2 = Machine::current().caches.sane().l2;
         pollution.lists.retain(|list| *list <= l2);
     }
-    vec![
+    let mut all: Vec<Box<dyn Measure>> = vec![
         Box::new(by_size(Operation::Clear)),
         Box::new(by_size(Operation::Fill)),
         Box::new(by_size(Operation::Copy)),
@@ -62,7 +62,11 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(reuse),
         Box::new(fork),
         Box::new(iops),
-    ]
+    ];
+    if memory_left().note().is_some() {
+        all.retain(|it| !matches!(it.validate(), Err(MeasureError::TooLarge { .. })));
+    }
+    all
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::{Measurement, Metric, PageSize, Peers, Place, Row};
 use crate::arena::Stretch;
 use crate::stats::{bootstrap, median};
 use crate::workload::FILL_BYTE;
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, memory, memory_left};
 
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 2e6;
@@ -44,13 +44,16 @@ pub struct ReuseOptions {
 
 impl Default for ReuseOptions {
     /// Clear and copy of 32 KiB to 64 MiB, of which between nothing and everything is read back; transparent huge pages,
-    /// 5 samples.
+    /// 5 samples. Smaller sizes, and a smaller footprint, if memory does not suffice.
     fn default() -> ReuseOptions {
+        let sizes = [32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+        let most = memory_left().most();
+        let enough = Machine::current().caches.sane().l3.saturating_mul(5) <= most;
         ReuseOptions {
             operations: vec![Operation::Clear, Operation::Copy],
-            sizes: vec![32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20],
+            sizes: memory::defaults(sizes, |size| size * 5),
             shares: vec![0.0, 6.25, 12.5, 25.0, 50.0, 75.0, 100.0],
-            footprint: None,
+            footprint: (!enough).then_some(most / 4),
             page_size: PageSize::TRANSPARENT,
             methods: Wanted::Usual,
             peers: Peers::All,

@@ -14,7 +14,7 @@ use super::quality::Quality;
 use super::{Finding, Measurement, Metric, Place, Results, Row, Subject};
 use crate::counters::{Counters, Counts};
 use crate::stats::{Stats, median};
-use crate::{Evidence, MeasureError, Progress};
+use crate::{Evidence, MeasureError, Progress, memory_left};
 
 /// A measurement with its options.
 pub trait Measure {
@@ -92,6 +92,9 @@ fn run_all<'a>(
         measurement.validate()?;
     }
     let mut run = Run::new(policy, command, watch, measurements.iter().map(|it| it.seconds()).sum());
+    if let Some(note) = memory_left().note() {
+        run.note(note);
+    }
     if counting {
         run.open_counters();
     }
@@ -313,6 +316,7 @@ impl<'a> Run<'a> {
             elapsed,
             left,
             what: format!("{} {what}", self.measurement),
+            note: None,
         });
     }
 

@@ -85,7 +85,7 @@ pub(super) fn run(args: &CorunArgs) -> Outcome {
     };
     let mut options = CorunOptions::new(victim);
     options.rates.clone_from(&args.rate);
-    options.size = args.size;
+    options.size = args.size.or(options.size);
     options.chunk = args.chunk;
     options.same_cpu = args.same_cpu;
     options.page_size = args.page_size;
