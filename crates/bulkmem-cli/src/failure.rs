@@ -32,7 +32,8 @@ impl From<Exit> for ExitCode {
 
 /// The exit code of an interrupted command: 128 and the number of SIGINT, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
-const FAILED: u8 = 1;
+/// The exit code of a command that failed.
+pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const REGRESSED: u8 = 3;
 

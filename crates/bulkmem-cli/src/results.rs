@@ -4,14 +4,19 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use bulkmem_measure::Counts;
 use bulkmem_measure::suite::{Key, Results, Row};
+use bulkmem_measure::{Counts, MemoryLeft, memory_left};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::failure::Failure;
 
 /// A long run of everything writes some megabytes.
 const MOST_BYTES: u64 = 1 << 28;
+/// Memory that a byte of a file takes until its results are compared, at most.
+const TO_COMPARE: u64 = 6;
+/// The same until they are laid out as a report.
+pub(crate) const TO_REPORT: u64 = 18;
 
 /// What every version of the format has.
 #[derive(Deserialize)]
@@ -26,19 +31,32 @@ struct Head {
 /// Where it cannot be read or is larger than 256 MiB, is damaged (with line and column), holds something else, or
 /// was written in a version of the format that this one does not know. All name the file and the remedy.
 pub(crate) fn load(path: &Path) -> Result<Results, Failure> {
-    understand(path, &read(path)?)
+    understand(path, &read(path, TO_COMPARE)?)
 }
 
-/// The bytes of a file, which may also be a pipe.
+/// The bytes of a file, which may also be a pipe, and each of which takes so much memory later.
 ///
 /// # Errors
-/// Where it cannot be read or is larger than 256 MiB, with the remedy.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+/// If it cannot be read, is larger than 256 MiB, or needs more memory than is left; with the remedy.
+pub(crate) fn read(path: &Path, memory_a_byte: u64) -> Result<Vec<u8>, Failure> {
+    read_within(path, memory_a_byte, &memory_left())
+}
+
+fn read_within(path: &Path, memory_a_byte: u64, left: &MemoryLeft) -> Result<Vec<u8>, Failure> {
     let name = path.display();
+    let most = left.bytes / memory_a_byte;
     let mut bytes = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+        .and_then(|file| file.take(most.min(MOST_BYTES) + 1).read_to_end(&mut bytes))
         .map_err(|error| Failure::new(format!("cannot read {name}: {error}")).help(REMEDY))?;
+    if bytes.len() as u64 > most {
+        let most = crate::output::size(most);
+        return Err(Failure::new(format!(
+            "{name} is too large for the memory that this process may use: reading more than {most} needs more than the \
+             {left}"
+        ))
+        .help(format!("{}, or name a smaller file", left.limit.remedy())));
+    }
     if bytes.len() as u64 > MOST_BYTES {
         let most = crate::output::size(MOST_BYTES);
         return Err(Failure::new(format!("{name} is larger than {most}: results are not")).help(REMEDY));
@@ -62,9 +80,14 @@ const AGAIN: &str =
 /// Results from the bytes of a file, or what is wrong with it and the remedy.
 fn parse(bytes: &[u8]) -> Result<Results, (String, &'static str)> {
     let damaged = |error: serde_json::Error| (format!("is damaged: {error}"), AGAIN);
-    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(damaged)?;
-    let Ok(Head { format, version }) = Head::deserialize(&value) else {
-        return Err(("is JSON, but no results of bulkmem".to_owned(), REMEDY));
+    let Head { format, version } = match serde_json::from_slice(bytes) {
+        Ok(head) => head,
+        Err(error) if error.is_data() => {
+            // What is JSON up to there may be cut off or damaged later.
+            serde_json::from_slice::<IgnoredAny>(bytes).map_err(damaged)?;
+            return Err(("is JSON, but no results of bulkmem".to_owned(), REMEDY));
+        }
+        Err(error) => return Err(damaged(error)),
     };
     if format == bulkmem::policy::FORMAT {
         return Err(("is a profile, not results".to_owned(), REMEDY));
@@ -211,7 +234,24 @@ pub(crate) fn word(value: &impl serde::Serialize) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use bulkmem_measure::MemoryLimit;
+
     use super::*;
+
+    #[test]
+    fn a_file_that_does_not_fit_the_memory_left_is_refused_with_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        fs::write(&path, vec![b' '; 4096]).unwrap();
+        let within = |bytes| read_within(&path, 10, &MemoryLeft { bytes, limit: MemoryLimit::AddressSpace });
+        assert_eq!(within(40960).unwrap().len(), 4096);
+        let failure = format!("{:?}", within(40950).unwrap_err());
+        for part in
+            ["results.json is too large", "left by the address space limit (ulimit -v)", "raise that limit"]
+        {
+            assert!(failure.contains(part), "{part}: {failure}");
+        }
+    }
 
     fn refused(text: &str) -> (String, &'static str) {
         parse(text.as_bytes()).expect_err(text)

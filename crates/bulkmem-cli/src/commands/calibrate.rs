@@ -36,8 +36,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         // end, and then it counts.
         _ = profile.save(target);
     };
-    let measured =
-        calibrate(&options, &mut |it| progress.update(it.done, it.left, &it.what), &stop, &mut save);
+    let mut notes = Vec::new();
+    let mut follow = |it: &bulkmem_measure::Progress| match &it.note {
+        Some(note) => notes.push(note.clone()),
+        None => progress.update(it.done, it.left, &it.what),
+    };
+    let measured = calibrate(&options, &mut follow, &stop, &mut save);
     drop(progress);
     let profile = match measured {
         Ok(profile) => profile,
@@ -45,7 +49,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         Err(error) => return Err(measure_failure(error)),
     };
     let saved = target.as_deref().map(|target| save_to(target, &profile)).transpose();
-    let shown = show(args, &profile, target.as_deref().filter(|_| saved.is_ok()));
+    let shown = show(args, &profile, target.as_deref().filter(|_| saved.is_ok()), &notes);
     // That it could not be kept matters more than that it could not be shown.
     saved?;
     if stop.load(Ordering::Relaxed) && !profile.provenance.complete {
@@ -126,13 +130,19 @@ fn cannot_write(path: &Path, why: impl std::fmt::Display) -> Failure {
 struct Document<'a> {
     path: Option<&'a Path>,
     choices: Vec<ChoiceRow>,
+    notes: &'a [String],
     profile: &'a Profile,
 }
 
-fn show(args: &CalibrateArgs, profile: &Profile, path: Option<&Path>) -> Result<(), Failure> {
+fn show(
+    args: &CalibrateArgs,
+    profile: &Profile,
+    path: Option<&Path>,
+    notes: &[String],
+) -> Result<(), Failure> {
     let choices = choices::of(profile);
     if args.json {
-        return Ok(output::print_json(&Document { path, choices, profile })?);
+        return Ok(output::print_json(&Document { path, choices, notes, profile })?);
     }
     let provenance = &profile.provenance;
     let mut text = format!("{}\n\n", provenance::cpu(&provenance.cpu));
@@ -147,6 +157,9 @@ fn show(args: &CalibrateArgs, profile: &Profile, path: Option<&Path>) -> Result<
     }
     let took = duration(std::time::Duration::from_secs_f64(provenance.seconds.max(0.0)));
     text += &format!("\n{}\n", styled(FAINT, format!("{} samples in {took}.", provenance.samples)));
+    for note in notes {
+        text += &format!("{}\n", output::wrapped(&format!("Note: {}", note), "", output::width()));
+    }
     text += &match path {
         Some(path) => format!("Wrote {}\n", path.display()),
         None => "Wrote nothing.\n".to_owned(),

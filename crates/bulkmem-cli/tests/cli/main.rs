@@ -17,6 +17,7 @@ mod explain;
 mod home;
 mod info;
 mod kmod;
+mod limits;
 mod methods;
 mod pages;
 mod planted;

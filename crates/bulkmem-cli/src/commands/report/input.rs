@@ -45,7 +45,7 @@ impl Input {
     /// Where it cannot be read, is damaged, too new, neither of the two, or holds nothing.
     pub(super) fn load(path: &Path) -> Result<Input, Failure> {
         let name = path.display().to_string();
-        let bytes = results::read(path)?;
+        let bytes = results::read(path, results::TO_REPORT)?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let document = if is_profile(&text) {
             let profile = Profile::parse(text.as_bytes()).map_err(|error| {
