@@ -48,14 +48,28 @@ pub(super) fn run(args: &ReproduceArgs) -> Outcome {
 }
 
 fn show(args: &ReproduceArgs, found: &Results) -> Result<(), Failure> {
-    let reproduction = Reproduction::of(found);
     if args.json {
-        output::print_json(&reproduction)?;
+        output::print_json(&Reproduction::of(found))?;
     } else {
         let width = output::width();
-        output::print(&(text(&reproduction, args.figures, width) + &remarks(found, width)))?;
+        let text = text(&Reproduction::of(found), args.figures, width);
+        output::print(&(text + &single(found, width) + &remarks(found, width)))?;
     }
     Ok(())
+}
+
+/// What must be known of figures of a single run.
+fn single(found: &Results, width: usize) -> String {
+    let count = found.rows.iter().filter(|row| row.samples.len() < 2).count();
+    if count == 0 {
+        return String::new();
+    }
+    let note = format!(
+        "Note: {count} of {} rows are of a single run: how much they vary is not known, and what follows from them may be \
+         chance; measure with --runs 5 or more",
+        found.rows.len()
+    );
+    wrapped(&note, "", width) + "\n"
 }
 
 /// The reproduction for people.

@@ -8,7 +8,7 @@ use bulkmem::{Intent, Operation};
 
 use super::buffer::{Buffer, Content, fits};
 use super::doer::{self, Doer, Wanted};
-use super::run::{Contender, Measure, Run};
+use super::run::{Contender, Measure, Run, SINGLE};
 use super::units::bytes;
 use super::{Measurement, Metric, PageSize, Peers, Place, Row};
 use crate::arena::Stretch;
@@ -137,6 +137,10 @@ impl Measure for ReuseOptions {
                     run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
                 }
             }
+        }
+        if self.runs < 2 {
+            run.note(SINGLE);
+            return Ok(());
         }
         for operation in &self.operations {
             let of = |row: &&Row| row.place.operation == Some(*operation);
@@ -338,7 +342,9 @@ type Side<'r> = Vec<Vec<&'r [f64]>>;
 /// ([`Effect`]); the C library and the policy choose between the two by themselves and stand on neither.
 pub fn payoffs(rows: &[&Row]) -> Vec<Payoff> {
     let mut places: Vec<(Operation, u64)> = Vec::new();
-    for row in rows.iter().filter(|row| row.measurement == Measurement::Reuse) {
+    // A single sample does not tell how much it varies.
+    let usable = |row: &&&Row| row.measurement == Measurement::Reuse && row.samples.len() > 1;
+    for row in rows.iter().filter(usable) {
         if let (Some(operation), Some(size)) = (row.place.operation, row.place.size)
             && !places.contains(&(operation, size))
         {

@@ -133,6 +133,9 @@ impl From<f64> for Sample {
     }
 }
 
+/// What is said in place of findings where each row has one sample.
+pub(crate) const SINGLE: &str = "each figure is a single sample: how much it varies is not known, and nothing is concluded; give --runs 5 or more";
+
 /// How a sample is taken.
 pub(crate) type Taking<'c> = dyn FnMut() -> Result<Sample, MeasureError> + 'c;
 /// How a sample is taken that lasts seconds: it calls what it is given every second or so, with what is to be said
@@ -282,8 +285,11 @@ impl<'a> Run<'a> {
         self.choices.push((subject.clone(), place.clone(), choice));
     }
 
-    /// Says what follows from the rows.
+    /// Says what follows from the rows; of a single sample each, nothing does.
     pub(crate) fn find(&mut self, text: impl Into<String>) {
+        if self.rows().all(|row| row.samples.len() < 2) {
+            return self.note(SINGLE);
+        }
         self.results.findings.push(Finding { measurement: self.measurement, text: text.into() });
     }
 
