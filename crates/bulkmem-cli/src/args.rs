@@ -257,7 +257,7 @@ pub(crate) struct ReproduceArgs {
     /// Results to take the figures from instead of measuring
     #[arg(value_name = "FILES")]
     pub(crate) files: Vec<PathBuf>,
-    /// Take about a minute: smaller extents, fewer samples
+    /// Take about a minute: smaller extents
     #[arg(long)]
     pub(crate) quick: bool,
     /// Show every published figure beside ours, too

@@ -22,7 +22,7 @@ const USUAL: &str = "bulkmem-results.json";
 /// the machine quiet meanwhile. Results are saved whenever a part is complete; Ctrl-C keeps what there is.
 #[derive(Args, Debug)]
 pub(crate) struct AllArgs {
-    /// Take about a minute: fewer sizes, smaller extents, fewer samples
+    /// Take about a minute: fewer and smaller sizes
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print JSON
