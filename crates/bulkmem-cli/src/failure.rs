@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 
 use crate::output;
+use crate::plain::plain;
 
 /// How a command that ran to its end left things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +69,9 @@ impl Failure {
         if is_broken_pipe(self.error.as_ref()) {
             return Exit::Done.into();
         }
-        let mut text = chain(self.error.as_ref());
+        let mut text = plain(&chain(self.error.as_ref()));
         if let Some(help) = &self.help {
+            let help = plain(help);
             let style = Style::new().fg_color(Some(AnsiColor::Green.into())).bold();
             _ = write!(text, "\n{style}help:{style:#} {help}");
         }

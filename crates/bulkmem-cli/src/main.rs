@@ -8,6 +8,7 @@ mod figures;
 mod interrupt;
 mod names;
 mod output;
+mod plain;
 mod provenance;
 mod results;
 mod served;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::failure::Failure;
+use crate::plain;
 
 /// A long run of everything writes some megabytes.
 const MOST_BYTES: u64 = 1 << 28;
@@ -164,13 +165,12 @@ fn permissions() -> fs::Permissions {
 
 /// Results as JSON.
 pub(crate) fn json(found: &Results) -> io::Result<String> {
-    let mut text = serde_json::to_string_pretty(found)?;
-    text.push('\n');
-    Ok(text)
+    Ok(plain::json(&serde_json::to_string_pretty(found)?) + "\n")
 }
 
 /// Results as comma-separated values: a line a row, a column for each key that any row has.
 pub(crate) fn csv(found: &Results) -> io::Result<String> {
+    let found = &plain::results(found);
     let keys: Vec<Key> = Key::ALL
         .into_iter()
         .filter(|key| found.rows.iter().any(|row| row.place.get(*key).is_some()))

@@ -14,6 +14,7 @@ use super::{Outcome, measure_failure, nothing_measured};
 use crate::args::CalibrateArgs;
 use crate::failure::{Exit, Failure, chain};
 use crate::output::{self, FAINT, Progress, duration, styled};
+use crate::plain::plain;
 use crate::{interrupt, provenance};
 
 /// Where `--system` writes to.
@@ -145,7 +146,7 @@ fn show(
         return Ok(output::print_json(&Document { path, choices, notes, profile })?);
     }
     let provenance = &profile.provenance;
-    let mut text = format!("{}\n\n", provenance::cpu(&provenance.cpu));
+    let mut text = format!("{}\n\n", plain(&provenance::cpu(&provenance.cpu)));
     text += &choices::text(&choices, output::width());
     for saturation in &profile.threads {
         text += &format!(
@@ -158,10 +159,10 @@ fn show(
     let took = duration(std::time::Duration::from_secs_f64(provenance.seconds.max(0.0)));
     text += &format!("\n{}\n", styled(FAINT, format!("{} samples in {took}.", provenance.samples)));
     for note in notes {
-        text += &format!("{}\n", output::wrapped(&format!("Note: {}", note), "", output::width()));
+        text += &format!("{}\n", output::wrapped(&format!("Note: {}", plain(note)), "", output::width()));
     }
     text += &match path {
-        Some(path) => format!("Wrote {}\n", path.display()),
+        Some(path) => format!("Wrote {}\n", plain(&path.display().to_string())),
         None => "Wrote nothing.\n".to_owned(),
     };
     Ok(output::print(&text)?)

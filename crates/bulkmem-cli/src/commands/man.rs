@@ -8,6 +8,7 @@ use super::Outcome;
 use crate::args::{Cli, ManArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::plain::plain;
 
 pub(super) fn run(args: &ManArgs) -> Outcome {
     let command = Cli::command();
@@ -23,6 +24,6 @@ pub(super) fn run(args: &ManArgs) -> Outcome {
     };
     fs::create_dir_all(directory).map_err(cannot)?;
     clap_mangen::generate_to(command, directory).map_err(cannot)?;
-    output::print(&format!("Wrote the manual pages to {}\n", directory.display()))?;
+    output::print(&format!("Wrote the manual pages to {}\n", plain(&directory.display().to_string())))?;
     Ok(Exit::Done)
 }

@@ -11,7 +11,7 @@ use super::follow::follow_counting;
 use crate::args::ReproduceArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
-use crate::results;
+use crate::{plain, results};
 
 /// How wide the words for verdicts are.
 const VERDICT: usize = 14;
@@ -51,9 +51,9 @@ fn show(args: &ReproduceArgs, found: &Results) -> Result<(), Failure> {
     if args.json {
         output::print_json(&Reproduction::of(found))?;
     } else {
-        let width = output::width();
-        let text = text(&Reproduction::of(found), args.figures, width);
-        output::print(&(text + &single(found, width) + &remarks(found, width)))?;
+        let (found, width) = (plain::results(found), output::width());
+        let text = text(&Reproduction::of(&found), args.figures, width);
+        output::print(&(text + &single(&found, width) + &remarks(&found, width)))?;
     }
     Ok(())
 }

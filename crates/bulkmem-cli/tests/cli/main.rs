@@ -14,6 +14,7 @@ mod calibrate;
 mod choice;
 mod compare;
 mod explain;
+mod foreign;
 mod home;
 mod info;
 mod kmod;

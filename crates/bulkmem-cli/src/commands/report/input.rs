@@ -6,7 +6,7 @@ use bulkmem::policy::{CpuIdentity, Profile};
 use bulkmem_measure::suite::{Finding, Measurement, Results, Row};
 
 use crate::failure::{Failure, chain};
-use crate::results;
+use crate::{plain, results};
 
 /// A file.
 #[derive(Debug)]
@@ -52,16 +52,16 @@ impl Input {
                 Failure::new(format!("cannot use the profile {name}: {}", chain(&error)))
                     .help("run `bulkmem calibrate` to write it anew, or leave the file out")
             })?;
-            Document::Profile(Box::new(profile))
+            Document::Profile(Box::new(plain::profile(&profile)))
         } else {
             let found = results::understand(path, &bytes)?;
             if found.rows.is_empty() {
                 return Err(Failure::new(format!("{name} holds no rows: nothing was measured"))
                     .help("measure again, and let one group of rows finish; or leave the file out"));
             }
-            Document::Results(Box::new(found))
+            Document::Results(Box::new(plain::results(&found)))
         };
-        Ok(Input { name, text, document })
+        Ok(Input { name: plain::plain(&name), text, document })
     }
 
     /// Whether it holds a profile.

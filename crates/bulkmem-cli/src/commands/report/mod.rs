@@ -20,6 +20,7 @@ use super::Outcome;
 use crate::args::{Format, ReportArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::plain::plain;
 use crate::results::Sink;
 use crate::served::Served;
 use input::Input;
@@ -51,7 +52,8 @@ pub(super) fn run(args: &ReportArgs) -> Outcome {
     };
     sink.write(&bytes)
         .map_err(|error| Failure::new(format!("cannot write {}: {error}", output.display())))?;
-    output::print(&format!("Wrote {} ({})\n", output.display(), output::size(bytes.len() as u64)))?;
+    let name = plain(&output.display().to_string());
+    output::print(&format!("Wrote {name} ({})\n", output::size(bytes.len() as u64)))?;
     Ok(Exit::Done)
 }
 
