@@ -75,7 +75,8 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `path` (where the profile was written, or null), `choices` (each with `operation`, `intent`, `from`, `method`, \
-`parameters`, `gb_per_s` (slowest and fastest), `times_c_library`, `reason`), `profile` (as in the file).")]
+`parameters`, `gb_per_s` (slowest and fastest), `times_c_library`, `reason`), `notes` (what was left out and why), `profile` (as \
+in the file).")]
 pub(crate) struct CalibrateArgs {
     /// Take at most 10 seconds
     #[arg(long, conflicts_with = "thorough")]
@@ -261,7 +262,7 @@ pub(crate) struct ReproduceArgs {
     /// Results to take the figures from instead of measuring
     #[arg(value_name = "FILES")]
     pub(crate) files: Vec<PathBuf>,
-    /// Take about a minute: smaller extents, fewer samples
+    /// Take about a minute: smaller extents
     #[arg(long)]
     pub(crate) quick: bool,
     /// Show every published figure beside ours, too

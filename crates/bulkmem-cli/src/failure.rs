@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 
 use crate::output;
+use crate::plain::plain;
 
 /// How a command that ran to its end left things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,8 @@ impl From<Exit> for ExitCode {
 
 /// The exit code of an interrupted command: 128 and the number of SIGINT, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
-const FAILED: u8 = 1;
+/// The exit code of a command that failed.
+pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const REGRESSED: u8 = 3;
 
@@ -67,8 +69,9 @@ impl Failure {
         if is_broken_pipe(self.error.as_ref()) {
             return Exit::Done.into();
         }
-        let mut text = chain(self.error.as_ref());
+        let mut text = plain(&chain(self.error.as_ref()));
         if let Some(help) = &self.help {
+            let help = plain(help);
             let style = Style::new().fg_color(Some(AnsiColor::Green.into())).bold();
             _ = write!(text, "\n{style}help:{style:#} {help}");
         }

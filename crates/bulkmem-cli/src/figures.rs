@@ -4,7 +4,7 @@ use bulkmem::method::{Parameters, c_library};
 use bulkmem::policy::{Condition, Cost, Figure, Profile, Rule};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Key, Place, Subject};
+use bulkmem_measure::suite::{Key, Place, Row, Subject};
 
 use crate::output::exact_size;
 
@@ -157,6 +157,11 @@ pub(crate) fn place_value(place: &Place, key: Key) -> String {
         Ok(bytes) if key.is_bytes() => exact_size(bytes),
         _ => text,
     }
+}
+
+/// The standard deviation, percent: `1.2%`; `?` of a single sample, which has none.
+pub(crate) fn deviation(row: &Row) -> String {
+    if row.samples.len() < 2 { "?".to_owned() } else { format!("{:.1}%", row.stats.pstdev_percent()) }
 }
 
 /// A number to three digits.

@@ -4,13 +4,18 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use bulkmem_measure::Counts;
 use bulkmem_measure::suite::{Key, Results, ResultsError, Row};
+use bulkmem_measure::{Counts, MemoryLeft, memory_left};
 
 use crate::failure::Failure;
+use crate::plain;
 
 /// A long run of everything writes some megabytes.
 const MOST_BYTES: u64 = 1 << 28;
+/// Memory that a byte of a file takes until its results are compared, at most.
+const TO_COMPARE: u64 = 6;
+/// The same until they are laid out as a report.
+pub(crate) const TO_REPORT: u64 = 18;
 
 /// Reads results from a file, which may also be a pipe.
 ///
@@ -18,19 +23,32 @@ const MOST_BYTES: u64 = 1 << 28;
 /// Where it cannot be read or is larger than 256 MiB, is damaged (with line and column), holds something else, or
 /// was written in a version of the format that this one does not know. All name the file and the remedy.
 pub(crate) fn load(path: &Path) -> Result<Results, Failure> {
-    understand(path, &read(path)?)
+    understand(path, &read(path, TO_COMPARE)?)
 }
 
-/// The bytes of a file, which may also be a pipe.
+/// The bytes of a file, which may also be a pipe, and each of which takes so much memory later.
 ///
 /// # Errors
-/// Where it cannot be read or is larger than 256 MiB, with the remedy.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+/// If it cannot be read, is larger than 256 MiB, or needs more memory than is left; with the remedy.
+pub(crate) fn read(path: &Path, memory_a_byte: u64) -> Result<Vec<u8>, Failure> {
+    read_within(path, memory_a_byte, &memory_left())
+}
+
+fn read_within(path: &Path, memory_a_byte: u64, left: &MemoryLeft) -> Result<Vec<u8>, Failure> {
     let name = path.display();
+    let most = left.bytes / memory_a_byte;
     let mut bytes = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+        .and_then(|file| file.take(most.min(MOST_BYTES) + 1).read_to_end(&mut bytes))
         .map_err(|error| Failure::new(format!("cannot read {name}: {error}")).help(REMEDY))?;
+    if bytes.len() as u64 > most {
+        let most = crate::output::size(most);
+        return Err(Failure::new(format!(
+            "{name} is too large for the memory that this process may use: reading more than {most} needs more than the \
+             {left}"
+        ))
+        .help(format!("{}, or name a smaller file", left.limit.remedy())));
+    }
     if bytes.len() as u64 > MOST_BYTES {
         let most = crate::output::size(MOST_BYTES);
         return Err(Failure::new(format!("{name} is larger than {most}: results are not")).help(REMEDY));
@@ -65,13 +83,12 @@ fn parse(bytes: &[u8]) -> Result<Results, (String, &'static str)> {
 
 /// Results as JSON.
 pub(crate) fn json(found: &Results) -> io::Result<String> {
-    let mut text = serde_json::to_string_pretty(found)?;
-    text.push('\n');
-    Ok(text)
+    Ok(plain::json(&serde_json::to_string_pretty(found)?) + "\n")
 }
 
 /// Results as comma-separated values: a line a row, a column for each key that any row has.
 pub(crate) fn csv(found: &Results) -> io::Result<String> {
+    let found = &plain::results(found);
     let keys: Vec<Key> = Key::ALL
         .into_iter()
         .filter(|key| found.rows.iter().any(|row| row.place.get(*key).is_some()))
@@ -135,7 +152,26 @@ pub(crate) fn word(value: &impl serde::Serialize) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use bulkmem_measure::MemoryLimit;
+
     use super::*;
+
+    #[test]
+    fn a_file_that_does_not_fit_the_memory_left_is_refused_with_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        fs::write(&path, vec![b' '; 4096]).unwrap();
+        let within = |bytes| read_within(&path, 10, &MemoryLeft { bytes, limit: MemoryLimit::AddressSpace });
+        assert_eq!(within(40960).unwrap().len(), 4096);
+        let failure = format!("{:?}", within(40950).unwrap_err());
+        for part in
+            ["results.json is too large", "left by the address space limit (ulimit -v)", "raise that limit"]
+        {
+            assert!(failure.contains(part), "{part}: {failure}");
+        }
+    }
 
     fn refused(text: &str) -> (String, &'static str) {
         parse(text.as_bytes()).expect_err(text)

@@ -24,6 +24,14 @@ pub(crate) fn size(text: &str) -> Result<u64, BadSize> {
     let bad = |why: &str| BadSize(format!("`{text}` is no size: {why}; write 4096, 4K, 256M or 1.5G"));
     // An address space holds no more than this, and every computation on lengths stays in range below it.
     const MOST: u64 = 1 << 47;
+    if text.starts_with('-') {
+        return Err(bad("it is negative"));
+    }
+    // Without a unit it counts bytes.
+    let bytes = text.trim().trim_end_matches(['b', 'B']).trim_end().parse::<f64>();
+    if bytes.is_ok_and(|bytes| bytes.fract() != 0.0) {
+        return Err(bad("it is not a whole number of bytes"));
+    }
     match Config::new().with_binary().parse_size(text) {
         Ok(0) => Err(bad("it must be at least 1 byte")),
         Ok(size) if size > MOST => Err(bad("it is more than 128T")),
@@ -39,6 +47,10 @@ pub(crate) fn sizes(text: &str) -> Result<Vec<u64>, BadSize> {
     let Some((from, to)) = text.split_once('-') else {
         return Ok(vec![size(text)?]);
     };
+    if from.is_empty() || to.is_empty() {
+        let why = if from.is_empty() { "no size is negative" } else { "the range has no end" };
+        return Err(BadSize(format!("`{text}` is no size: {why}; write 4096, 4K, 256M, 1.5G or 4K-1M")));
+    }
     let (from, to) = (size(from)?, size(to)?);
     if from > to {
         return Err(BadSize(format!("`{text}` is an empty range: its first size is the larger one")));
@@ -55,13 +67,32 @@ mod tests {
         for text in ["4096", "4K", "4KB", "4KiB", "4 k", "0.00390625M"] {
             assert_eq!(size(text), Ok(4096), "{text}");
         }
-        assert_eq!(size("1.5G"), Ok(3 << 29));
+        assert_eq!(
+            (size("1.5G"), size("1.5K"), size("2.0"), size("1.5e3")),
+            (Ok(3 << 29), Ok(1536), Ok(2), Ok(1500))
+        );
         assert_eq!(size("128T"), Ok(1 << 47));
     }
 
     #[test]
     fn nonsense_is_refused_with_the_text_and_an_example() {
-        for text in ["", "K", "0", "0K", "4X", "-4", "4KK", "129T", "99999999999999999999", "1e40", "∞"] {
+        for text in [
+            "",
+            "K",
+            "0",
+            "0K",
+            "4X",
+            "-4",
+            "1.5",
+            "1.5B",
+            "0.5 b",
+            "1.5e0",
+            "4KK",
+            "129T",
+            "99999999999999999999",
+            "1e40",
+            "∞",
+        ] {
             let error = size(text).expect_err(text).to_string();
             assert!(error.contains(&format!("`{text}`")) && error.contains("256M"), "{error}");
         }
@@ -74,6 +105,13 @@ mod tests {
         assert_eq!(sizes("3-13"), Ok(vec![3, 6, 12]));
         assert_eq!(sizes("1M-1M"), Ok(vec![1 << 20]));
         assert!(sizes("1M-4K").unwrap_err().to_string().contains("empty range"));
-        assert!(sizes("4K-").is_err() && sizes("-4K").is_err() && sizes("1K-2K-3K").is_err());
+        for text in ["4K-", "-4K", "-", "--4K", "1K-2K-3K"] {
+            let error = sizes(text).expect_err(text).to_string();
+            assert!(!error.contains("``"), "{error}");
+        }
+        assert!(
+            sizes("-1").unwrap_err().to_string().starts_with("`-1` is no size: no size is negative; write")
+        );
+        assert!(sizes("1K-").unwrap_err().to_string().contains("has no end"));
     }
 }

@@ -1,21 +1,21 @@
 //! The memory to measure in: one stretch of huge pages where the kernel gives them, every page touched before
 //! anything is timed.
 
-use std::fs;
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
 use bulkmem::{Pages, Region};
 
-use crate::MeasureError;
 use crate::clock::Clock;
+use crate::memory::MemoryLeft;
+use crate::{MeasureError, memory_left, threads};
 
 const HUGE: usize = 2 << 20;
 /// Pages are touched in pieces of this size, so that a slow host can be noticed in time.
 const PIECE: usize = 64 << 20;
 /// Less than this is no use.
 const LEAST: usize = 16 << 20;
-/// The share of the available memory that is used at most: 1 part in this many.
+/// The share of the memory left that is used: 1 part in this many, if that is enough.
 const PART: u64 = 4;
 
 /// A stretch of the arena.
@@ -31,33 +31,55 @@ pub(crate) struct Arena {
     region: Region,
     neighbour: usize,
     side: usize,
+    /// Why the sides are smaller than was asked.
+    shortened: Option<String>,
 }
 
 impl Arena {
     /// Takes memory for a destination and a source of `side` bytes each, and for a neighbour of `neighbour` bytes.
-    /// Both sides are smaller where less memory is available, or where touching all of it would take longer than
-    /// `patience`.
+    /// Both sides are smaller if less memory is left, or if touching all of it would take longer than `patience`.
     pub(crate) fn new(
         side: u64,
         neighbour: u64,
         clock: &Clock,
         patience: Duration,
     ) -> Result<Arena, MeasureError> {
-        let available = available_memory();
-        let usable = usize::try_from(available / PART).unwrap_or(usize::MAX / 4);
+        Arena::within(&memory_left(), side, neighbour, clock, patience)
+    }
+
+    /// The same, with so much memory left.
+    fn within(
+        left: &MemoryLeft,
+        side: u64,
+        neighbour: u64,
+        clock: &Clock,
+        patience: Duration,
+    ) -> Result<Arena, MeasureError> {
         let neighbour = usize::try_from(neighbour).unwrap_or(LEAST).clamp(4096, LEAST).next_multiple_of(HUGE);
         let wanted = usize::try_from(side).unwrap_or(usize::MAX / 8).saturating_add(HUGE).max(LEAST);
-        let side = wanted.min(usable.saturating_sub(neighbour) / 2) / HUGE * HUGE;
-        if side < LEAST {
-            return Err(MeasureError::Memory { needed: (2 * LEAST + neighbour) as u64, available });
+        let least = (2 * LEAST + neighbour) as u64;
+        if left.most() < least {
+            return Err(MeasureError::Memory { needed: least, left: left.clone() });
         }
+        let usable = usize::try_from((left.bytes / PART).max(least)).unwrap_or(usize::MAX / 4);
+        let fits = (usable - neighbour) / 2;
+        let mut shortened = (fits < wanted).then(|| format!("to fit the {left}"));
+        let side = wanted.min(fits) / HUGE * HUGE;
         let bytes = neighbour + 2 * side;
         let mut region = Region::new(bytes, Pages::Transparent)
             .or_else(|_| Region::new(bytes, Pages::Base))
             .map_err(|source| MeasureError::Mapping { bytes: bytes as u64, source })?;
         let ready = touch(&mut region, neighbour + 2 * LEAST, clock, clock.elapsed() + patience);
+        if ready < bytes {
+            shortened = Some("as touching more memory would take too long".to_owned());
+        }
         let side = (ready - neighbour) / 2 / HUGE * HUGE;
-        Ok(Arena { region, neighbour, side })
+        Ok(Arena { region, neighbour, side, shortened })
+    }
+
+    /// Why the longest operation is shorter than was asked, if it is.
+    pub(crate) fn shortened(&self) -> Option<&str> {
+        self.shortened.as_deref()
     }
 
     /// The longest operation that fits at any alignment.
@@ -95,11 +117,7 @@ fn touch(region: &mut Region, least: usize, clock: &Clock, deadline: Duration) -
         }
         ready += piece.len();
         let share = (piece.len() / machine.processors.clamp(1, 16)).next_multiple_of(HUGE);
-        std::thread::scope(|scope| {
-            for part in piece.chunks_mut(share) {
-                scope.spawn(move || write_something(part));
-            }
-        });
+        threads::share(machine.processors.clamp(1, 16), piece.chunks_mut(share), write_something);
     }
     ready
 }
@@ -112,18 +130,10 @@ pub(crate) fn write_something(part: &mut [u8]) {
     }
 }
 
-/// Memory that can be had without anybody suffering, bytes; half of all where the kernel does not tell.
-pub(crate) fn available_memory() -> u64 {
-    let kibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    kibibytes.map_or(Machine::current().memory / 2, |kibibytes| kibibytes.saturating_mul(1024))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MemoryLimit;
 
     #[test]
     fn stretches_lie_apart_and_are_ready() {
@@ -141,8 +151,29 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_makes_it_smaller_and_is_named() {
+        let of = |mebibytes: u64| {
+            let left = MemoryLeft { bytes: mebibytes << 20, limit: MemoryLimit::AddressSpace };
+            Arena::within(&left, 256 << 20, 1 << 20, &Clock::new(), Duration::from_secs(60))
+        };
+        // A quarter; at least what is of use, as long as that is three quarters at most.
+        for (mebibytes, longest) in [(400, 46), (140, 14), (46, 14)] {
+            let arena = of(mebibytes).unwrap();
+            assert_eq!(arena.longest() >> 20, longest, "{mebibytes} MiB");
+            let why = arena.shortened().unwrap();
+            assert_eq!(
+                why,
+                format!("to fit the {mebibytes} MiB left by the address space limit (ulimit -v)")
+            );
+        }
+        assert!(matches!(of(45), Err(MeasureError::Memory { .. })));
+        assert_eq!(of(4096).unwrap().shortened(), None);
+    }
+
+    #[test]
     fn impatience_makes_it_smaller_but_never_useless() {
         let arena = Arena::new(256 << 20, 1 << 20, &Clock::new(), Duration::ZERO).unwrap();
         assert!(arena.side >= LEAST && arena.side < 128 << 20, "{}", arena.side);
+        assert!(arena.shortened().unwrap().contains("too long"), "{arena:?}");
     }
 }

@@ -128,12 +128,15 @@ pub fn bench(
     let longest = options.lengths.iter().copied().max().unwrap_or_default();
     let side = workload::footprint(longest, last_level);
     let what = "getting memory ready".to_owned();
-    progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left: options.budget, what });
+    progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left: options.budget, what, note: None });
     let neighbour = Workloads::neighbour_size(machine);
     let arena = Arena::new(side, neighbour, &clock, options.budget.mul_f64(PATIENCE))?;
     let mut notes = Vec::new();
     let trials = |intent, length| contestants(options, policy, intent, length);
     let places = places(options, last_level, arena.longest(), &mut notes);
+    if !notes.is_empty() {
+        notes.extend(arena.shortened().map(|why| format!("lengths are left out {why}")));
+    }
     if options.peers {
         notes.extend(peers::peers(options.operation).err().map(str::to_owned));
     }

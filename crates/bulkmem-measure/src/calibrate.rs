@@ -51,20 +51,18 @@ pub fn calibrate(
     let machine = Machine::current();
     let last_level = workload::last_level(machine);
     let left = options.budget;
-    progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left, what: "getting memory ready".to_owned() });
+    let what = "getting memory ready".to_owned();
+    progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left, what, note: None });
     let side = workload::footprint(options.max_length, last_level);
     let arena = Arena::new(side, Workloads::neighbour_size(machine), &clock, left.mul_f64(PATIENCE))?;
     let max_length = options.max_length.min(arena.longest());
+    let note = arena.shortened().map(|why| shortened(max_length, options.max_length, why));
     let threads =
         if options.threads == 0 { machine.processors } else { options.threads.min(machine.processors) };
     let setting = Setting { mode: options.mode, max_length, last_level, threads: threads.max(1) };
     let mut session = Session::new(Workloads::new(clock, arena), stop, progress, options.budget);
-    if max_length < options.max_length {
-        session.say(format!(
-            "memory allows lengths up to {} instead of {}",
-            bytes(max_length),
-            bytes(options.max_length)
-        ));
+    if let Some(note) = note {
+        session.note(note);
     }
     let mut ledger = Ledger::default();
     run(&mut session, &setting, &options.operations, &mut ledger, &mut |session, ledger| {
@@ -77,6 +75,14 @@ pub fn calibrate(
     }
     session.say("done".to_owned());
     Ok(profile(&session, &ledger, options.mode))
+}
+
+/// What the user must know about memory that is smaller than wanted.
+fn shortened(longest: u64, asked: u64, why: &str) -> String {
+    if longest < asked {
+        return format!("the longest length is {} instead of {}, {why}", bytes(longest), bytes(asked));
+    }
+    format!("less memory than usual is measured in, {why}: what should not be in the cache may be, in part")
 }
 
 /// The profile that follows from what is known.

@@ -1,5 +1,8 @@
 //! What can go wrong before or while something is measured.
 
+use crate::memory::MemoryLeft;
+use crate::suite::units;
+
 /// Why nothing could be measured. The message names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -12,32 +15,31 @@ pub enum MeasureError {
         /// What is wrong with it, and what would be accepted.
         reason: String,
     },
-    /// Too little memory is available to measure in.
+    /// Too little memory is left to measure in.
     #[error(
-        "measuring needs {needed} bytes of memory (a quarter of what is available is used at most, and {available} \
-         bytes are available); ask for a smaller largest length, or free memory"
+        "measuring needs at least {} of memory, and at most {} can be used: three quarters of the {left}; {}",
+        units::bytes(*needed), units::bytes(left.most()), left.limit.remedy()
     )]
     Memory {
         /// Bytes needed.
         needed: u64,
-        /// Bytes available.
-        available: u64,
+        /// Memory that this process may still use.
+        left: MemoryLeft,
     },
-    /// More memory was asked for than can be had without anybody suffering.
+    /// A size needs more memory than this process may still use.
     #[error(
-        "this needs {needed} bytes of memory, and only {available} bytes are available, of which three quarters are used \
-         at most; name a smaller size, or free memory"
+        "this needs {} of memory, and at most {} can be used: three quarters of the {left}; name a \
+         smaller size, or {}",
+        units::bytes(*needed), units::bytes(left.most()), left.limit.remedy()
     )]
     TooLarge {
         /// Bytes needed.
         needed: u64,
-        /// Bytes available.
-        available: u64,
+        /// Memory that this process may still use.
+        left: MemoryLeft,
     },
     /// The operating system refused the memory to measure in.
-    #[error(
-        "the operating system refused {bytes} bytes to measure in; free memory or raise the limit (ulimit -v)"
-    )]
+    #[error("the operating system refused {} to measure in", units::bytes(*bytes))]
     Mapping {
         /// Bytes asked for.
         bytes: u64,

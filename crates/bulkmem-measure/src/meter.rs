@@ -112,12 +112,28 @@ impl<'a, M> Session<'a, M> {
     where
         M: Meter<T>,
     {
+        self.report(what, None);
+    }
+
+    /// Reports something that results cannot be read rightly without.
+    pub(crate) fn note<T>(&mut self, note: String)
+    where
+        M: Meter<T>,
+    {
+        self.report(String::new(), Some(note));
+    }
+
+    fn report<T>(&mut self, what: String, note: Option<String>)
+    where
+        M: Meter<T>,
+    {
         let elapsed = self.meter.elapsed();
         (self.progress)(&Progress {
             done: (elapsed.as_secs_f64() / self.budget.as_secs_f64()).min(1.0),
             elapsed,
             left: self.budget.saturating_sub(elapsed),
             what,
+            note,
         });
     }
 }

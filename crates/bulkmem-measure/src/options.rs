@@ -22,8 +22,8 @@ pub struct CalibrateOptions {
     pub budget: Duration,
     /// The operations to measure, each once.
     pub operations: Vec<Operation>,
-    /// The largest length, bytes. Where memory does not suffice a smaller one is measured, and `Progress::what`
-    /// says so.
+    /// The largest length, bytes. If memory does not suffice a smaller one is measured, and `Progress::note` says
+    /// so.
     pub max_length: u64,
     /// The most threads to try; 0: as many as there are processors.
     pub threads: usize,
@@ -81,8 +81,10 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Time until the end, as far as can be told.
     pub left: Duration,
-    /// What is being measured, or what has to be said (memory that does not suffice, for example).
+    /// What is being measured.
     pub what: String,
+    /// Something that results cannot be read rightly without, such as memory that does not suffice; said once.
+    pub note: Option<String>,
 }
 
 /// Where ranges start.

@@ -17,6 +17,7 @@ use crate::interface;
 use crate::meter::{Cell, Meter, Sample};
 use crate::neighbour::Neighbour;
 use crate::positions::Wander;
+use crate::threads;
 
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 20_000.0;
@@ -327,9 +328,13 @@ pub(crate) fn split(
     let (work, ends) = (&work, &ends);
     std::thread::scope(|scope| {
         for from in (part..length).step_by(part) {
-            scope.spawn(move || {
+            let piece = move || {
                 work(ends.0.0.wrapping_add(from), ends.1.0.wrapping_add(from), part.min(length - from));
-            });
+            };
+            // As in the library: if the system has no more threads, this one does their pieces.
+            if threads::spawn(scope, piece).is_none() {
+                piece();
+            }
         }
         work(dst, src, part);
     });

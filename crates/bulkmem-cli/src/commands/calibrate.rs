@@ -18,6 +18,7 @@ use super::{Outcome, measure_failure, nothing_measured};
 use crate::args::CalibrateArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, FAINT, Progress, duration, styled};
+use crate::plain::plain;
 use crate::served::evidence_of;
 use crate::{interrupt, provenance};
 
@@ -41,8 +42,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         // end, and then it counts.
         _ = target.save(profile);
     };
-    let measured =
-        calibrate(&options, &mut |it| progress.update(it.done, it.left, &it.what), &stop, &mut save);
+    let mut notes = Vec::new();
+    let mut follow = |it: &bulkmem_measure::Progress| match &it.note {
+        Some(note) => notes.push(note.clone()),
+        None => progress.update(it.done, it.left, &it.what),
+    };
+    let measured = calibrate(&options, &mut follow, &stop, &mut save);
     drop(progress);
     let profile = match measured {
         Ok(profile) => profile,
@@ -50,7 +55,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         Err(error) => return Err(measure_failure(error)),
     };
     let saved = target.as_mut().map(|target| target.finish(&profile)).transpose();
-    let shown = show(args, &profile, saved.as_ref().ok().and_then(Option::as_ref));
+    let shown = show(args, &profile, saved.as_ref().ok().and_then(Option::as_ref), &notes);
     // That it could not be kept matters more than that it could not be shown.
     let saved = saved?;
     warn_of_load(&profile)?;
@@ -160,19 +165,25 @@ fn cannot_write(path: &Path, why: impl std::fmt::Display) -> Failure {
 struct Document<'a> {
     path: Option<&'a Path>,
     choices: Vec<ChoiceRow>,
+    notes: &'a [String],
     profile: &'a Profile,
 }
 
-fn show(args: &CalibrateArgs, profile: &Profile, saved: Option<&Saved>) -> Result<(), Failure> {
+fn show(
+    args: &CalibrateArgs,
+    profile: &Profile,
+    saved: Option<&Saved>,
+    notes: &[String],
+) -> Result<(), Failure> {
     let choices = choices::of(profile);
     let written = saved.and_then(|saved| saved.written.as_ref());
     let path = written.map(|(path, _)| path.as_path());
     if args.json {
         let profile = written.map_or(profile, |(_, written)| written);
-        return Ok(output::print_json(&Document { path, choices, profile })?);
+        return Ok(output::print_json(&Document { path, choices, notes, profile })?);
     }
     let provenance = &profile.provenance;
-    let mut text = format!("{}\n\n", provenance::cpu(&provenance.cpu));
+    let mut text = format!("{}\n\n", plain(&provenance::cpu(&provenance.cpu)));
     text += &choices::text(&choices, output::width());
     for saturation in &profile.threads {
         text += &format!(
@@ -184,13 +195,16 @@ fn show(args: &CalibrateArgs, profile: &Profile, saved: Option<&Saved>) -> Resul
     }
     let took = duration(std::time::Duration::from_secs_f64(provenance.seconds.max(0.0)));
     text += &format!("\n{}\n", styled(FAINT, format!("{} samples in {took}.", provenance.samples)));
+    for note in notes {
+        text += &format!("{}\n", output::wrapped(&format!("Note: {}", plain(note)), "", output::width()));
+    }
     let Some((path, written)) = written else {
         text += "Wrote nothing.\n";
         return Ok(output::print(&text)?);
     };
-    text += &format!("Wrote {}\n", path.display());
+    text += &format!("Wrote {}\n", plain(&path.display().to_string()));
     if let Some(backup) = saved.and_then(|saved| saved.backup.as_ref()) {
-        text += &format!("The profile before is in {}\n", backup.display());
+        text += &format!("The profile before is in {}\n", plain(&backup.display().to_string()));
     }
     let measured = |operation| profile.rules.iter().any(|rule| rule.operation == operation);
     let kept = |operation: &Operation| {

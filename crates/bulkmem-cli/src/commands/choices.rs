@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::figures::{self, describe_parameters};
 use crate::output::{Column, HEADING, Table, rate, ratio, size, styled};
+use crate::plain::plain;
 
 /// A rule, and what was measured of it.
 #[derive(Debug, Serialize)]
@@ -82,8 +83,8 @@ impl ChoiceRow {
     /// With which parameters, and why.
     pub(super) fn why(&self) -> String {
         match describe_parameters(&self.parameters) {
-            none if none.is_empty() => self.reason.clone(),
-            parameters => format!("with {parameters}: {}", self.reason),
+            none if none.is_empty() => plain(&self.reason),
+            parameters => format!("with {parameters}: {}", plain(&self.reason)),
         }
     }
 }

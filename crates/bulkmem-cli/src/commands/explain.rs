@@ -15,6 +15,7 @@ use crate::figures::{self, describe_condition, describe_cost, describe_parameter
 use crate::output::{
     self, Column, FAINT, GOOD, HEADING, Table, exact_size, rate, ratio, size, styled, wrapped,
 };
+use crate::plain::plain;
 use crate::served::Served;
 
 pub(super) fn run(args: &ExplainArgs) -> Outcome {
@@ -106,8 +107,8 @@ impl Answer {
                 ("parameters", parameters),
                 ("holds from", size(self.from as u64)),
                 ("threads", threads.to_string()),
-                ("because", self.reason.clone()),
-                ("policy", self.origin.clone()),
+                ("because", plain(&self.reason)),
+                ("policy", plain(&self.origin)),
             ],
             width,
         );
@@ -150,7 +151,7 @@ impl Evidence {
                 .then(|| it.disturbance_ns.map_or("–".to_owned(), |time| format!("{time:.0}")));
             let before = [
                 if it.chosen { styled(GOOD, "→") } else { String::new() },
-                it.method.clone(),
+                plain(&it.method),
                 describe_parameters(&it.parameters),
                 rate(self.length, it.median_ns),
                 ratio(it.times_c_library.unwrap_or(f64::NAN)),

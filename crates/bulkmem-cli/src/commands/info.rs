@@ -12,6 +12,7 @@ use super::{Outcome, methods::feature_names};
 use crate::args::InfoArgs;
 use crate::failure::Exit;
 use crate::output::{self, BAD, Column, GOOD, HEADING, Table, exact_size, pairs, size, styled};
+use crate::plain::plain;
 use crate::provenance::{self, known};
 use crate::served::Served;
 
@@ -97,9 +98,13 @@ impl Info<'_> {
 
     fn text(&self, width: usize) -> String {
         let heading = |text: &str| format!("{}\n", styled(HEADING, text));
-        let mut text = heading("Machine") + &pairs(&self.machine_rows(), width);
+        let machine: Vec<_> =
+            self.machine_rows().into_iter().map(|(name, value)| (name, plain(&value))).collect();
+        let mut text = heading("Machine") + &pairs(&machine, width);
         text += &format!("\n{}{}", heading("Instruction sets"), self.instruction_table().render(width));
-        text += &format!("\n{}{}", heading("Policy"), pairs(&self.policy_rows(), width));
+        let policy: Vec<_> =
+            self.policy_rows().into_iter().map(|(name, value)| (name, plain(&value))).collect();
+        text += &format!("\n{}{}", heading("Policy"), pairs(&policy, width));
         text += &format!("\n{}{}", heading("Rules"), self.rule_table().render(width));
         text + "\n`bulkmem explain` tells the figures behind a rule.\n"
     }

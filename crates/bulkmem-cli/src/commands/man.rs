@@ -10,6 +10,7 @@ use super::Outcome;
 use crate::args::{Cli, ManArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::plain::plain;
 
 pub(super) fn run(args: &ManArgs) -> Outcome {
     let command = Cli::command();
@@ -29,7 +30,7 @@ pub(super) fn run(args: &ManArgs) -> Outcome {
         let path = directory.join(name);
         output_file::write(&path, &page).map_err(|error| cannot(&path, error))?;
     }
-    output::print(&format!("Wrote the manual pages to {}\n", directory.display()))?;
+    output::print(&format!("Wrote the manual pages to {}\n", plain(&directory.display().to_string())))?;
     Ok(Exit::Done)
 }
 

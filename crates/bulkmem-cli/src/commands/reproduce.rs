@@ -11,7 +11,7 @@ use super::follow::{Files, follow_counting};
 use crate::args::ReproduceArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
-use crate::results;
+use crate::{plain, results};
 
 /// How wide the words for verdicts are.
 const VERDICT: usize = 14;
@@ -47,14 +47,28 @@ pub(super) fn run(args: &ReproduceArgs) -> Outcome {
 }
 
 fn show(args: &ReproduceArgs, found: &Results) -> Result<(), Failure> {
-    let reproduction = Reproduction::of(found);
     if args.json {
-        output::print_json(&reproduction)?;
+        output::print_json(&Reproduction::of(found))?;
     } else {
-        let width = output::width();
-        output::print(&(text(&reproduction, args.figures, width) + &remarks(found, width)))?;
+        let (found, width) = (plain::results(found), output::width());
+        let text = text(&Reproduction::of(&found), args.figures, width);
+        output::print(&(text + &single(&found, width) + &remarks(&found, width)))?;
     }
     Ok(())
+}
+
+/// What must be known of figures of a single run.
+fn single(found: &Results, width: usize) -> String {
+    let count = found.rows.iter().filter(|row| row.samples.len() < 2).count();
+    if count == 0 {
+        return String::new();
+    }
+    let note = format!(
+        "Note: {count} of {} rows are of a single run: how much they vary is not known, and what follows from them may be \
+         chance; measure with --runs 5 or more",
+        found.rows.len()
+    );
+    wrapped(&note, "", width) + "\n"
 }
 
 /// The reproduction for people.

@@ -10,6 +10,8 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use terminal_size::{Width, terminal_size};
 
+use crate::plain::{self, plain};
+
 pub(crate) use progress::Progress;
 pub(crate) use table::{Column, Table};
 pub(crate) use units::{duration, exact_size, rate, ratio, size};
@@ -45,8 +47,7 @@ pub(crate) fn print_raw(bytes: &[u8]) -> io::Result<()> {
 
 /// Writes a value to stdout as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
+    let text = plain::json(&serde_json::to_string_pretty(value)?) + "\n";
     print_raw(text.as_bytes())
 }
 
@@ -59,8 +60,9 @@ pub(crate) fn note(line: &str) -> io::Result<()> {
 /// Writes a warning to stderr.
 pub(crate) fn warn(text: &str) -> io::Result<()> {
     note(&format!(
-        "{} {text}",
-        styled(Style::new().fg_color(Some(AnsiColor::Yellow.into())).bold(), "warning:")
+        "{} {}",
+        styled(Style::new().fg_color(Some(AnsiColor::Yellow.into())).bold(), "warning:"),
+        plain(text)
     ))
 }
 

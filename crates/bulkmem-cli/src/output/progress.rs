@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{duration, note};
+use crate::plain::plain;
 
 /// How often a line is written where there is no terminal.
 const EVERY: Duration = Duration::from_secs(3);
@@ -41,7 +42,7 @@ impl Progress {
 
     /// `done` is a share of 1; `what` is being measured.
     pub(crate) fn update(&mut self, done: f64, left: Duration, what: &str) {
-        let done = done.clamp(0.0, 1.0);
+        let (done, what) = (done.clamp(0.0, 1.0), plain(what));
         match &mut self.kind {
             Kind::Bar(bar) => {
                 bar.set_position((done * STEPS as f64) as u64);

@@ -38,6 +38,8 @@ fn it_states_its_time_and_keeps_what_it_measured() {
     assert!(shown.contains("clear") && shown.contains("Saved to bulkmem-results.json"), "{shown}");
     let found: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&saved).unwrap()).unwrap();
     assert_eq!(found["complete"], false);
+    // As many as a comparison takes.
+    assert_eq!(found["rows"][0]["samples"].as_array().unwrap().len(), 5);
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn bad_targets_name_cause_and_remedy_and_change_nothing() {
         (&["--attr", "often"], 2, "no cache attribute", "wb, wc, uc or wt"),
         (&["--block", "100"], 2, "--block: 100 bytes are not whole cache lines", "multiple of 64"),
         (&["--width", "5"], 2, "--width: no store writes 5 bytes", "4, 8, 16, 32 and 64"),
-        (&["--size", "100T"], 1, "bytes of memory", "smaller size"),
+        (&["--size", "100T"], 1, "of memory", "smaller size"),
     ] {
         if cfg!(not(target_arch = "x86_64")) && !message.starts_with("--") {
             continue;

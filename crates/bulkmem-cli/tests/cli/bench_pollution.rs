@@ -88,7 +88,7 @@ fn bad_arguments_name_cause_and_remedy() {
         assert.stderr(contains(message)).stdout("");
     }
     let large = Home::new().bulkmem().args(["bench", "pollution", "--size", "100T"]).assert().code(1);
-    large.stderr(contains("bytes of memory")).stdout("");
+    large.stderr(contains("of memory")).stdout("");
 }
 
 #[test]

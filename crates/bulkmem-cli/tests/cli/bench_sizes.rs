@@ -50,7 +50,7 @@ fn a_file_that_cannot_be_written_is_found_out_before_measuring() {
 fn bad_arguments_name_cause_and_remedy() {
     let home = Home::new();
     for (arguments, message) in [
-        (&["--size", "100T"][..], "bytes of memory"),
+        (&["--size", "100T"][..], "of memory"),
         (&["--page-size", "8K"], "it has 4K"),
         (&["--page-size", "often"], "4K, thp, 2M or 1G"),
         (&["--method", "nosuch"], "unknown method `nosuch`"),
@@ -132,4 +132,22 @@ fn what_was_asked_for_is_in_the_places() {
     }
     let bytes = home.bulkmem().args(["bench", "fill", "--byte", "0x1ff"]).assert().code(2);
     bytes.stderr(contains("0 to 255, or 0x00 to 0xff"));
+}
+
+#[test]
+fn a_single_run_has_no_deviation_and_concludes_nothing() {
+    let home = Home::new();
+    let text = home.text(&["bench", "clear", "--size", "64K", "--method", "portable", "--runs", "1"], 100);
+    assert!(text.starts_with("clear: GB/s, one run of each"), "{text}");
+    assert!(text.contains("±?") && !text.contains("±0.0"), "{text}");
+    assert!(!text.contains("the policy's choice runs at"), "{text}");
+    assert!(text.contains("Note: each figure is a single sample"), "{text}");
+    let home = Home::new();
+    let arguments =
+        ["bench", "reuse", "--size", "4K", "--share", "0,100", "--footprint", "64K", "--runs", "1"];
+    let text = home.text(&arguments, 100);
+    assert!(
+        text.contains("Note: each figure is a single sample") && !text.contains("caching pays, by size"),
+        "{text}"
+    );
 }

@@ -71,7 +71,7 @@ fn the_tables_fit() {
 fn json_has_the_documented_keys_and_a_dry_run_writes_nothing() {
     let home = Home::new();
     let document = home.json(&[&SHORT[..], &["--json", "--dry-run"]].concat());
-    assert_eq!(keys(&document), ["choices", "path", "profile"]);
+    assert_eq!(keys(&document), ["choices", "notes", "path", "profile"]);
     assert!(document["path"].is_null());
     let expected =
         ["from", "gb_per_s", "intent", "method", "operation", "parameters", "reason", "times_c_library"];

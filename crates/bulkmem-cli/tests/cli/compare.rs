@@ -135,6 +135,31 @@ fn rows_of_one_file_alone_are_counted_or_listed() {
 }
 
 #[test]
+fn too_few_samples_are_said_once_with_what_to_do() {
+    let mut few = results();
+    for row in &mut few.rows {
+        row.samples.truncate(3);
+        row.stats = Stats::of(&row.samples).unwrap();
+    }
+    let both = home(&few);
+    fs::copy(both.path().join("new.json"), both.path().join("old.json")).unwrap();
+    let output = both.bulkmem().args(COMPARE).assert().code(0).get_output().stdout.clone();
+    let text = String::from_utf8(output).unwrap();
+    assert_fits(&text, 80);
+    assert!(text.starts_with("No row has a verdict (–): a verdict takes 5 samples on both sides."), "{text}");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words.matches("--runs 5").count(), 1, "{text}");
+    assert!(text.contains("1.00") && !text.contains("too few"), "{text}");
+    // Some rows: the others have their verdicts.
+    let mut some = changed(3, 0.8);
+    some.rows[0].samples.truncate(4);
+    let output = home(&some).bulkmem().args(COMPARE).assert().code(3).get_output().stdout.clone();
+    let text = String::from_utf8(output).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.starts_with("1 of 6 rows have no verdict"), "{text}");
+    assert!(text.contains("0 better, 1 worse, 4 the same") && text.contains("1 without a verdict"), "{text}");
+}
+
+#[test]
 fn different_machines_are_compared_only_when_told_to() {
     let mut new = results();
     new.evidence.cpu.model = 17;

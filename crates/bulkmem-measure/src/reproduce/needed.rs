@@ -8,7 +8,8 @@ use bulkmem::method;
 use bulkmem::{Operation, Pages};
 
 use super::published::published;
-use crate::arena::available_memory;
+use crate::memory_left;
+use crate::stats::ENOUGH;
 use crate::suite::{
     Attributes, ChunksOptions, Direction, ForkOptions, IopsOptions, Measure, PageSize, Pattern, Peers,
     PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, Wanted,
@@ -16,12 +17,12 @@ use crate::suite::{
 
 const MIB: u64 = 1 << 20;
 
-/// The measurements behind the published tables: a few minutes; quick: smaller extents and fewer samples, about one.
+/// The measurements behind the published tables: a few minutes; quick: smaller extents, about one. All take five samples, as fewer can't be compared.
 /// What memory does not hold is left out.
 pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     let facts = published();
-    let runs = if quick { 3 } else { 5 };
-    let most = available_memory() / 2;
+    let runs = ENOUGH as usize;
+    let most = memory_left().bytes / 2;
     let largest = if quick { 1 << 30 } else { u64::MAX };
     let sizes = facts.memset_by_size.sizes_mib.iter().map(|mib| mib * MIB);
     let sizes = sizes.filter(|size| *size <= most.min(largest)).collect();
@@ -64,7 +65,7 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     let iops = IopsOptions {
         directions: vec![Direction::Read, Direction::Write],
         threads: vec![1],
-        time: Duration::from_millis(if quick { 50 } else { 200 }),
+        time: Duration::from_millis(if quick { 30 } else { 200 }),
         runs,
         ..IopsOptions::new()
     };

@@ -9,48 +9,48 @@ use super::{
     ChunksOptions, CorunOptions, ForkOptions, IopsOptions, Measure, PersistOptions, PollutionOptions,
     ReuseOptions, SizesOptions, TargetOptions, Victim, VmOptions,
 };
-use crate::arena::available_memory;
+use crate::stats::ENOUGH;
+use crate::{MeasureError, memory_left};
 
 const MIB: u64 = 1 << 20;
 
-/// Every measurement, in the usual order: some minutes; quick: smaller, fewer samples, about one. Memory that the
-/// machine has not got is not asked for.
+/// Every measurement, in the usual order: some minutes; quick: fewer and smaller sizes, about one. All take five
+/// samples, as fewer can't be compared. If a limit on the memory of this process is set, what needs more is left out.
 pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
-    let runs = if quick { 3 } else { 5 };
+    let runs = ENOUGH as usize;
     // Copies need twice as much, and others need some too.
-    let most = (available_memory() / 4).max(16 * MIB);
+    let most = (memory_left().bytes / 4).max(16 * MIB);
     let sizes: Vec<u64> = if quick {
-        vec![64 << 10, MIB, 16 * MIB, 128 * MIB]
+        vec![64 << 10, 2 * MIB, 64 * MIB]
     } else {
         vec![4 << 10, 16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB]
     };
     let sizes: Vec<u64> = sizes.into_iter().filter(|size| *size <= most).collect();
     let by_size = |operation| SizesOptions { sizes: sizes.clone(), runs, ..SizesOptions::new(operation) };
     let usual = ChunksOptions::new();
-    let extent = if quick { usual.extent.min(256 * MIB) } else { usual.extent };
+    let extent = if quick { usual.extent.min(128 * MIB) } else { usual.extent };
     let chunks = ChunksOptions { runs, ..ChunksOptions::of(extent) };
     let mut vm = VmOptions { runs, ..VmOptions::default() };
     let mut persist = PersistOptions { runs, ..PersistOptions::new() };
     let mut reuse = ReuseOptions { runs, ..ReuseOptions::default() };
     let mut fork = ForkOptions { runs, ..ForkOptions::default() };
     let mut iops = IopsOptions { runs, time: Duration::from_millis(200), ..IopsOptions::new() };
-    // These two tell their rows from a control, which takes five runs.
     let mut pollution = PollutionOptions::new(Operation::Clear);
     let corun = CorunOptions::new(Victim::Walk);
     if quick {
-        vm.size = vm.size.min(256 * MIB);
+        vm.size = vm.size.min(128 * MIB);
         vm.page_sizes.truncate(1);
         persist.target = TargetOptions { size: Some(64 * MIB), ..TargetOptions::ram() };
         reuse.sizes = vec![32 << 10, MIB, 16 * MIB];
         reuse.shares = vec![0.0, 25.0, 100.0];
         fork.sizes = vec![4 << 10, 64 << 10, 256 << 10];
-        iops.time = Duration::from_millis(50);
+        iops.time = Duration::from_millis(30);
         iops.target = TargetOptions { size: Some(256 * MIB), ..TargetOptions::ram() };
         // The last level, which others share and walks take longest in, is left to the long run.
         let l2 = Machine::current().caches.sane().l2;
         pollution.lists.retain(|list| *list <= l2);
     }
-    vec![
+    let mut all: Vec<Box<dyn Measure>> = vec![
         Box::new(by_size(Operation::Clear)),
         Box::new(by_size(Operation::Fill)),
         Box::new(by_size(Operation::Copy)),
@@ -62,7 +62,11 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(reuse),
         Box::new(fork),
         Box::new(iops),
-    ]
+    ];
+    if memory_left().note().is_some() {
+        all.retain(|it| !matches!(it.validate(), Err(MeasureError::TooLarge { .. })));
+    }
+    all
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use bulkmem::machine::Machine;
 
 use super::reservation::Reservation;
 use super::{PageSize, Run};
-use crate::MeasureError;
-use crate::arena::{Stretch, available_memory, write_something};
+use crate::arena::{Stretch, write_something};
+use crate::{MeasureError, memory_left, threads};
 
 /// Memory is touched in pieces of this size, between which somebody may ask to stop.
 const PIECE: usize = 256 << 20;
@@ -85,13 +85,9 @@ impl Buffer {
                 return Ok(None);
             }
             let part = piece.len().div_ceil(processors).next_multiple_of(64);
-            std::thread::scope(|scope| {
-                for part in piece.chunks_mut(part) {
-                    scope.spawn(move || match content {
-                        Content::Mixed => write_something(part),
-                        Content::Zeros => part.fill(0),
-                    });
-                }
+            threads::share(processors, piece.chunks_mut(part), |part| match content {
+                Content::Mixed => write_something(part),
+                Content::Zeros => part.fill(0),
             });
         }
         Ok(Some(Buffer { region, _reservation: reservation }))
@@ -108,11 +104,10 @@ impl Buffer {
     }
 }
 
-/// Whether so many bytes can be taken without anybody suffering.
+/// Checks that a measurement may take so many bytes.
 ///
 /// # Errors
-/// [`MeasureError::TooLarge`] where they cannot.
+/// [`MeasureError::TooLarge`] if that is more than three quarters of the memory left.
 pub(crate) fn fits(bytes: u64) -> Result<(), MeasureError> {
-    let available = available_memory();
-    if bytes <= available / 4 * 3 { Ok(()) } else { Err(MeasureError::TooLarge { needed: bytes, available }) }
+    memory_left().check(bytes)
 }

@@ -11,8 +11,8 @@ use super::reservation::Reservation;
 use super::rounds::Rounds;
 use super::run::{Contender, Measure, Run};
 use super::{Measurement, Metric, PageSize, Peers, Place, Row, units};
-use crate::arena::{Stretch, available_memory};
-use crate::{Kind, MeasureError};
+use crate::arena::Stretch;
+use crate::{Kind, MeasureError, memory_left};
 
 /// Where nothing is asked for, an extent is not larger than this: the sources' own.
 const LARGEST: u64 = 4 << 30;
@@ -44,7 +44,7 @@ impl ChunksOptions {
     /// An extent of 4 GiB, or of half the available memory where that is less, in the sources' chunks and transparent
     /// huge pages, 5 samples.
     pub fn new() -> ChunksOptions {
-        let half = (available_memory() / 2).max(2 * CHUNKS[0]);
+        let half = (memory_left().bytes / 2).max(2 * CHUNKS[0]);
         ChunksOptions::of(LARGEST.min(1 << half.ilog2()))
     }
 
@@ -277,7 +277,7 @@ mod tests {
             (ChunksOptions { chunks: vec![], ..small() }, "chunks: name at least one"),
             (ChunksOptions { chunks: vec![0], ..small() }, "chunks: a chunk has at least 1 byte"),
             (ChunksOptions { chunks: vec![2 << 20], ..small() }, "no more than the extent: 1048576 bytes"),
-            (ChunksOptions { extent: 1 << 46, ..small() }, "bytes of memory"),
+            (ChunksOptions { extent: 1 << 46, ..small() }, "of memory"),
         ] {
             let error = run(&options, false).0.unwrap_err().to_string();
             assert!(error.contains(said), "{said}: {error}");
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn the_usual_extent_fits_and_holds_its_chunks() {
         let options = ChunksOptions::new();
-        assert!(options.extent <= LARGEST && options.extent <= available_memory());
+        assert!(options.extent <= LARGEST && options.extent <= memory_left().bytes);
         options.validate().unwrap();
         assert_eq!(ChunksOptions::of(8 << 20).chunks, CHUNKS[..4]);
     }

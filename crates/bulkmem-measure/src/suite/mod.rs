@@ -37,7 +37,7 @@ mod sizes;
 mod target;
 #[cfg(test)]
 mod testing;
-mod units;
+pub(crate) mod units;
 mod vm;
 
 pub use all::all;

@@ -1,6 +1,7 @@
 //! Results from the bytes of a file, which may hold anything.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::Results;
 
@@ -59,9 +60,14 @@ impl Results {
     /// # Errors
     /// If they are damaged, something else, or of another version of the format.
     pub fn parse(bytes: &[u8]) -> Result<Results, ResultsError> {
-        let value: serde_json::Value = serde_json::from_slice(bytes).map_err(ResultsError::Damaged)?;
-        let Ok(Head { format, version }) = Head::deserialize(&value) else {
-            return Err(ResultsError::NotResults);
+        let Head { format, version } = match serde_json::from_slice(bytes) {
+            Ok(head) => head,
+            Err(error) if error.is_data() => {
+                // What is JSON up to there may be cut off or damaged later.
+                serde_json::from_slice::<IgnoredAny>(bytes).map_err(ResultsError::Damaged)?;
+                return Err(ResultsError::NotResults);
+            }
+            Err(error) => return Err(ResultsError::Damaged(error)),
         };
         if format == bulkmem::policy::FORMAT {
             return Err(ResultsError::Profile);

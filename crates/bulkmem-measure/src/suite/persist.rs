@@ -76,7 +76,7 @@ impl PersistOptions {
         let least = self.blocks.iter().copied().max().unwrap_or(0).max(machine.page_size as u64);
         let usual = last_level(machine).saturating_mul(8).clamp(USUAL, 1 << 30);
         // Where that is more than can be had without anybody suffering, less must do.
-        let usual = usual.min(crate::arena::available_memory() / 4).max(least);
+        let usual = usual.min(crate::memory_left().bytes / 4).max(least);
         Want { writes: true, least, usual }
     }
 

@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::neighbour::{LINE, Neighbour};
 use crate::stats::median;
 use crate::workload::FILL_BYTE;
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, memory};
 
 /// The control's name: the same time without touching memory.
 pub const SAME_TIME: &str = "same time, no memory";
@@ -58,7 +58,7 @@ pub struct PollutionOptions {
 }
 
 impl PollutionOptions {
-    /// Half of each cache, transparent huge pages, 5 samples.
+    /// Half of each cache, if memory suffices for it, transparent huge pages, 5 samples.
     ///
     /// Half, because a list that takes a whole cache does not stay in it: the walk's own variables, the kernel and,
     /// beyond the second level, other processors need room too.
@@ -66,16 +66,23 @@ impl PollutionOptions {
         let mut lists: Vec<u64> =
             Machine::current().caches.sane().levels().into_iter().map(|size| size / 2).collect();
         lists.dedup();
-        PollutionOptions {
+        let mut options = PollutionOptions {
             operation,
-            lists,
+            lists: Vec::new(),
             size: None,
             page_size: PageSize::TRANSPARENT,
             walks: None,
             methods: Wanted::Usual,
             peers: Peers::All,
             runs: 5,
-        }
+        };
+        options.lists = memory::defaults(lists, |list| options.needed(list));
+        options
+    }
+
+    /// Bytes of memory that a list needs.
+    fn needed(&self, list: u64) -> u64 {
+        self.worked_on(list).saturating_add(list)
     }
 
     fn size(&self, list: u64) -> u64 {
@@ -115,7 +122,7 @@ impl Measure for PollutionOptions {
                 let reason = format!("a list of {list} bytes has no two lines; name 128 bytes at least");
                 return Err(MeasureError::Option { option: "lists", reason });
             }
-            fits(self.worked_on(list).saturating_add(list))?;
+            fits(self.needed(list))?;
         }
         self.page_size.check()?;
         doer::methods(&self.methods, self.operation).map(drop)
@@ -447,8 +454,8 @@ mod tests {
         };
         assert!(refused(&|it| it.operation = Operation::Flush).contains("name clear, fill, copy or persist"));
         assert!(refused(&|it| it.lists = vec![64]).contains("no two lines"));
-        assert!(refused(&|it| it.lists = vec![1 << 46]).contains("bytes of memory"));
-        assert!(refused(&|it| it.size = Some(u64::MAX)).contains("bytes of memory"));
+        assert!(refused(&|it| it.lists = vec![1 << 46]).contains("of memory"));
+        assert!(refused(&|it| it.size = Some(u64::MAX)).contains("of memory"));
         assert!(refused(&|it| it.methods = Wanted::Named(vec!["nosuch".into()])).contains("nosuch"));
     }
 

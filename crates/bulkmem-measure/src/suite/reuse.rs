@@ -8,13 +8,13 @@ use bulkmem::{Intent, Operation};
 
 use super::buffer::{Buffer, Content, fits};
 use super::doer::{self, Doer, Wanted};
-use super::run::{Contender, Measure, Run};
+use super::run::{Contender, Measure, Run, SINGLE};
 use super::units::bytes;
 use super::{Measurement, Metric, PageSize, Peers, Place, Row};
 use crate::arena::Stretch;
 use crate::stats::{bootstrap, median};
 use crate::workload::FILL_BYTE;
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, memory, memory_left};
 
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 2e6;
@@ -44,13 +44,16 @@ pub struct ReuseOptions {
 
 impl Default for ReuseOptions {
     /// Clear and copy of 32 KiB to 64 MiB, of which between nothing and everything is read back; transparent huge pages,
-    /// 5 samples.
+    /// 5 samples. Smaller sizes, and a smaller footprint, if memory does not suffice.
     fn default() -> ReuseOptions {
+        let sizes = [32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+        let most = memory_left().most();
+        let enough = Machine::current().caches.sane().l3.saturating_mul(5) <= most;
         ReuseOptions {
             operations: vec![Operation::Clear, Operation::Copy],
-            sizes: vec![32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20],
+            sizes: memory::defaults(sizes, |size| size * 5),
             shares: vec![0.0, 6.25, 12.5, 25.0, 50.0, 75.0, 100.0],
-            footprint: None,
+            footprint: (!enough).then_some(most / 4),
             page_size: PageSize::TRANSPARENT,
             methods: Wanted::Usual,
             peers: Peers::All,
@@ -134,6 +137,10 @@ impl Measure for ReuseOptions {
                     run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
                 }
             }
+        }
+        if self.runs < 2 {
+            run.note(SINGLE);
+            return Ok(());
         }
         for operation in &self.operations {
             let of = |row: &&Row| row.place.operation == Some(*operation);
@@ -335,7 +342,9 @@ type Side<'r> = Vec<Vec<&'r [f64]>>;
 /// ([`Effect`]); the C library and the policy choose between the two by themselves and stand on neither.
 pub fn payoffs(rows: &[&Row]) -> Vec<Payoff> {
     let mut places: Vec<(Operation, u64)> = Vec::new();
-    for row in rows.iter().filter(|row| row.measurement == Measurement::Reuse) {
+    // A single sample does not tell how much it varies.
+    let usable = |row: &&&Row| row.measurement == Measurement::Reuse && row.samples.len() > 1;
+    for row in rows.iter().filter(usable) {
         if let (Some(operation), Some(size)) = (row.place.operation, row.place.size)
             && !places.contains(&(operation, size))
         {

@@ -14,7 +14,7 @@ use super::quality::Quality;
 use super::{Finding, Measurement, Metric, Place, Results, Row, Subject};
 use crate::counters::{Counters, Counts};
 use crate::stats::{Stats, median};
-use crate::{Evidence, MeasureError, Progress};
+use crate::{Evidence, MeasureError, Progress, memory_left};
 
 /// A measurement with its options.
 pub trait Measure {
@@ -92,6 +92,9 @@ fn run_all<'a>(
         measurement.validate()?;
     }
     let mut run = Run::new(policy, command, watch, measurements.iter().map(|it| it.seconds()).sum());
+    if let Some(note) = memory_left().note() {
+        run.note(note);
+    }
     if counting {
         run.open_counters();
     }
@@ -129,6 +132,9 @@ impl From<f64> for Sample {
         Sample { value, also: Vec::new() }
     }
 }
+
+/// What is said in place of findings where each row has one sample.
+pub(crate) const SINGLE: &str = "each figure is a single sample: how much it varies is not known, and nothing is concluded; give --runs 5 or more";
 
 /// How a sample is taken.
 pub(crate) type Taking<'c> = dyn FnMut() -> Result<Sample, MeasureError> + 'c;
@@ -279,8 +285,11 @@ impl<'a> Run<'a> {
         self.choices.push((subject.clone(), place.clone(), choice));
     }
 
-    /// Says what follows from the rows.
+    /// Says what follows from the rows; of a single sample each, nothing does.
     pub(crate) fn find(&mut self, text: impl Into<String>) {
+        if self.rows().all(|row| row.samples.len() < 2) {
+            return self.note(SINGLE);
+        }
         self.results.findings.push(Finding { measurement: self.measurement, text: text.into() });
     }
 
@@ -313,6 +322,7 @@ impl<'a> Run<'a> {
             elapsed,
             left,
             what: format!("{} {what}", self.measurement),
+            note: None,
         });
     }
 

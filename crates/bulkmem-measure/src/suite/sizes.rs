@@ -14,7 +14,7 @@ use super::rounds::Rounds;
 use super::run::{Contender, Measure, Run};
 use super::{Measurement, Metric, PageSize, Place, units};
 use crate::arena::Stretch;
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, memory};
 
 /// More threads than this are a mistake.
 const MOST_THREADS: usize = 1024;
@@ -65,11 +65,12 @@ pub struct SizesOptions {
 }
 
 impl SizesOptions {
-    /// The sources' sizes, in transparent huge pages, 5 samples.
+    /// The sources' sizes, if memory suffices for them, in transparent huge pages, 5 samples.
     pub fn new(operation: Operation) -> SizesOptions {
         SizesOptions {
             operation,
-            sizes: vec![16 << 20, 128 << 20, 1 << 30],
+            // Copies need twice as much, and the kernel's first touch as much again.
+            sizes: memory::defaults([16 << 20, 128 << 20, 1 << 30], |size| size * 3),
             page_sizes: vec![PageSize::TRANSPARENT],
             attributes: Attributes::Own,
             chunk: None,

@@ -3,7 +3,7 @@
 use humansize::{BINARY, format_size};
 
 /// A size in binary units, to one decimal: `256 MiB`, `1.5 GiB`.
-pub(super) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     format_size(bytes, BINARY.decimal_places(1).decimal_zeroes(0))
 }
 

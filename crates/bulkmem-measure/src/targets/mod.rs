@@ -146,7 +146,7 @@ pub fn targets(
                 let done = before + inner.done * weight / whole;
                 let elapsed = start.elapsed();
                 let left = options.budget.saturating_sub(elapsed);
-                progress(&Progress { done, elapsed, left, what: inner.what.clone() });
+                progress(&Progress { done, elapsed, left, what: inner.what.clone(), note: None });
             };
             match (part.run)(&bench_options, policy, &mut inner, stop) {
                 Ok(one) => reports.push(one),

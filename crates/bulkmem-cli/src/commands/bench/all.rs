@@ -10,7 +10,7 @@ use super::common::remarks;
 use crate::commands::Outcome;
 use crate::commands::follow::{Files, follow, is_stdout};
 use crate::output::{self, duration};
-use crate::results;
+use crate::{plain, results};
 
 /// Where results go unless a file is named.
 const USUAL: &str = "bulkmem-results.json";
@@ -22,7 +22,7 @@ const USUAL: &str = "bulkmem-results.json";
 /// the machine quiet meanwhile. Results are saved whenever a part is complete; Ctrl-C keeps what there is.
 #[derive(Args, Debug)]
 pub(crate) struct AllArgs {
-    /// Take about a minute: fewer sizes, smaller extents, fewer samples
+    /// Take about a minute: fewer and smaller sizes
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print JSON
@@ -44,7 +44,7 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
         "bench all: {} measurements, about {} on a quiet machine; saved to {} as measured",
         measurements.len(),
         duration(Duration::from_secs_f64(seconds)),
-        args.output.display()
+        plain::plain(&args.output.display().to_string())
     ))?;
     let csv = args.csv.as_deref();
     let files = Files { json: Some(&args.output), csv, input: None };
@@ -54,7 +54,7 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
         } else if csv.is_some_and(is_stdout) {
             output::print_raw(results::csv(found)?.as_bytes())?;
         } else {
-            output::print(&text(found, &args.output, output::width()))?;
+            output::print(&text(&plain::results(found), &args.output, output::width()))?;
         }
         Ok(())
     })
@@ -68,7 +68,7 @@ fn text(found: &Results, saved: &Path, width: usize) -> String {
         text.push('\n');
     }
     let rest = Results { rows: Vec::new(), findings: Vec::new(), ..found.clone() };
-    let path = saved.display();
+    let path = plain::plain(&saved.display().to_string());
     text + &remarks(&rest, width)
         + &format!(
             "Saved to {path}. `bulkmem report {path}` makes a page of it, `bulkmem reproduce {path}` compares it.\n"

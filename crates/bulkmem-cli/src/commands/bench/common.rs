@@ -9,7 +9,7 @@ use super::counted;
 use crate::commands::Outcome;
 use crate::commands::follow::{Files, follow, follow_counting, is_stdout};
 use crate::names::names;
-use crate::{output, results};
+use crate::{output, plain, results};
 
 /// Arguments of every measurement.
 #[derive(Args, Clone, Debug)]
@@ -88,6 +88,7 @@ impl Common {
             } else if csv.is_some_and(is_stdout) {
                 output::print_raw(results::csv(found)?.as_bytes())?;
             } else {
+                let found = &plain::results(found);
                 output::print(&view(found, output::width()))?;
                 if self.counters {
                     output::print(&counted::text(found, output::width()))?;

@@ -12,6 +12,7 @@ use super::common::{Common, MethodArgs, remarks};
 use super::pivot::digits;
 use crate::commands::Outcome;
 use crate::failure::Failure;
+use crate::figures::deviation;
 use crate::output::{Column, FAINT, HEADING, Table, exact_size, styled, wrapped};
 use crate::sizes::size;
 
@@ -85,7 +86,7 @@ pub(super) fn run(args: &CorunArgs) -> Outcome {
     };
     let mut options = CorunOptions::new(victim);
     options.rates.clone_from(&args.rate);
-    options.size = args.size;
+    options.size = args.size.or(options.size);
     options.chunk = args.chunk;
     options.same_cpu = args.same_cpu;
     options.page_size = args.page_size;
@@ -125,7 +126,7 @@ fn table(rows: &[&Row], width: usize) -> String {
         let also = |name: &str| row.also.get(name).copied();
         table.row([
             short_name(row, rows),
-            format!("{} ±{:.1}%", digits(row.stats.mean), row.stats.pstdev_percent()),
+            format!("{} ±{}", digits(row.stats.mean), deviation(row)),
             beyond.cell(row, |percent| format!("{percent:+.1}%")),
             also("rate").filter(|rate| *rate > 0.0).map_or("–".to_owned(), digits),
             also("busy_percent").map_or("–".to_owned(), |busy| format!("{busy:.0}%")),

@@ -7,6 +7,7 @@ use clap::Args;
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::{Pivot, digits, value};
 use crate::commands::Outcome;
+use crate::figures::deviation;
 use crate::output::{Column, FAINT, HEADING, Table, styled, wrapped};
 use crate::sizes::sizes;
 
@@ -100,7 +101,7 @@ fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
         let Some(any) = forks.iter().find(|row| row.place.size == Some(size)) else { continue };
         let cells = FORKS.iter().map(|(name, _)| {
             row(name).map_or("–".to_owned(), |row| {
-                format!("{} ±{:.1}%", digits(row.stats.mean / 1e3), row.stats.pstdev_percent())
+                format!("{} ±{}", digits(row.stats.mean / 1e3), deviation(row))
             })
         });
         let count = any.place.page_size.map_or(f64::NAN, |page| size as f64 / page.bytes() as f64);

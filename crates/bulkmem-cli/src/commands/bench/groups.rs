@@ -3,6 +3,8 @@
 use bulkmem_measure::Kind;
 use bulkmem_measure::suite::{Place, Row};
 
+use crate::figures;
+
 /// The rows of one table; never empty.
 pub(super) type Group<'r> = Vec<&'r Row>;
 
@@ -19,9 +21,9 @@ pub(super) fn groups<'r>(rows: &[&'r Row]) -> Vec<Group<'r>> {
     groups
 }
 
-/// The standard deviation, percent, and a mark where the row is doubtful: `±1.2% `, `±40.5%~`.
+/// The standard deviation, percent, and a mark where the row is doubtful: `±1.2% `, `±40.5%~`, `±? `.
 pub(super) fn deviation(row: &Row) -> String {
-    format!("±{:.1}%{}", row.stats.pstdev_percent(), if row.doubts.is_empty() { ' ' } else { '~' })
+    format!("±{}{}", figures::deviation(row), if row.doubts.is_empty() { ' ' } else { '~' })
 }
 
 /// What the marks in a table mean.

@@ -100,14 +100,13 @@ impl<'a> Pivot<'a> {
         }
         _ = write!(heading, ": {}", row.metric.unit());
         if self.cell.is_none() {
-            _ = write!(heading, ", mean ± standard deviation of {}", runs(row.samples.len()));
+            _ = match row.samples.len() {
+                1 => write!(heading, ", one run of each"),
+                runs => write!(heading, ", mean ± standard deviation of {runs} runs"),
+            };
         }
         heading
     }
-}
-
-fn runs(count: usize) -> String {
-    format!("{count} run{}", if count == 1 { "" } else { "s" })
 }
 
 /// What a row's subject is called.

@@ -67,7 +67,7 @@ pub(super) fn run(args: &ReuseArgs) -> Outcome {
     if !args.share.is_empty() {
         options.shares.clone_from(&args.share);
     }
-    options.footprint = args.footprint;
+    options.footprint = args.footprint.or(options.footprint);
     options.page_size = args.page_size;
     options.methods = args.methods.wanted();
     options.peers = args.common.peers();

@@ -9,6 +9,7 @@ use crate::commands::{Outcome, measure_failure, nothing_measured};
 use crate::failure::Exit;
 use crate::interrupt;
 use crate::output::{self, BAD, Column, FAINT, GOOD, Progress, Table, styled, wrapped};
+use crate::plain::plain;
 use crate::served::Served;
 
 pub(super) fn run(args: &TargetsArgs) -> Outcome {
@@ -71,9 +72,9 @@ fn text(report: &TargetReport, width: usize) -> String {
         count(Some(false)),
         count(None),
     );
-    text += &format!("{}\n", wrapped(&format!("Policy: {}", report.policy), "", width));
+    text += &format!("{}\n", wrapped(&format!("Policy: {}", plain(&report.policy)), "", width));
     for note in &report.notes {
-        text += &format!("{}\n", wrapped(&format!("Note: {note}"), "", width));
+        text += &format!("{}\n", wrapped(&format!("Note: {}", plain(note)), "", width));
     }
     text
 }

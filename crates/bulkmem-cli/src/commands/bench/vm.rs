@@ -9,6 +9,7 @@ use clap::Args;
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::{digits, name, value};
 use crate::commands::Outcome;
+use crate::figures::deviation;
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, styled, wrapped};
 use crate::sizes::size;
 use bulkmem_measure::suite::PageSize;
@@ -116,7 +117,7 @@ fn times(rows: &[&Row], width: usize) -> String {
                     && !matches!(rival.subject.kind, Kind::Read | Kind::Control)
             })
             .min_by(|one, other| one.stats.median.total_cmp(&other.stats.median));
-        let seconds = format!("{} ±{:.1}%", digits(row.stats.mean * scale), row.stats.pstdev_percent());
+        let seconds = format!("{} ±{}", digits(row.stats.mean * scale), deviation(row));
         table.row([
             value(row, Key::Memory),
             name(row),

@@ -220,7 +220,7 @@ impl Previous {
         match checked {
             Ok(profile) => Ok(Previous::Usable(Box::new(profile))),
             Err(ProfileError::Missing) => Ok(Previous::None),
-            Err(error @ ProfileError::Format { .. }) => Err(cannot_write(path, chain(&error))),
+            Err(error @ ProfileError::Format) => Err(cannot_write(path, chain(&error))),
             Err(_) if fs::metadata(path).is_ok_and(|about| about.len() == 0) => Ok(Previous::None),
             Err(error) => Ok(Previous::Other(chain(&error))),
         }

@@ -12,7 +12,7 @@ use super::Outcome;
 use super::follow::is_stdout;
 use crate::failure::{Exit, Failure};
 use crate::sink::Sink;
-use crate::{output, results};
+use crate::{output, plain, results};
 
 /// Compare two runs row by row: ratio, interval, verdict
 ///
@@ -101,19 +101,26 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
             "measure the same again: the same measurement, sizes and methods (their arguments are `command` in the files)",
         ));
     }
+    if args.json {
+        output::print_json(&files::Document::new(args, &old, &new, &differences, &found))?;
+        return Ok(exit(&found));
+    }
+    let (found, differences) = plain::comparison(found, &differences);
     let csv = files::csv(&found)?;
     if let Some(sink) = &sink {
         sink.write(csv.as_bytes()).map_err(|error| sink.failure(&error))?;
     }
-    if args.json {
-        output::print_json(&files::Document::new(args, &old, &new, &differences, &found))?;
-    } else if args.csv.as_deref().is_some_and(is_stdout) {
+    if args.csv.as_deref().is_some_and(is_stdout) {
         output::print_raw(csv.as_bytes())?;
     } else {
         let remarks = remarks([&old, &new], &differences, &found);
         output::print(&table::text(&found, args.all, &remarks, output::width()))?;
     }
-    Ok(if found.count(Verdict::Worse) > 0 { Exit::Regressed } else { Exit::Done })
+    Ok(exit(&found))
+}
+
+fn exit(found: &Comparison) -> Exit {
+    if found.count(Verdict::Worse) > 0 { Exit::Regressed } else { Exit::Done }
 }
 
 /// Whether each name is that of something in the files.

@@ -7,7 +7,7 @@ use crate::output::{BAD, Column, FAINT, GOOD, HEADING, Table, styled, wrapped};
 
 /// The comparison in lines of at most `width` columns: a table for each measurement and metric, and what follows.
 pub(super) fn text(found: &Comparison, all: bool, remarks: &[String], width: usize) -> String {
-    let mut text = String::new();
+    let mut text = too_few(found).map_or_else(String::new, |line| wrapped(&line, "", width) + "\n\n");
     for of_kind in found.rows.chunk_by(|a, b| kind(&a.row) == kind(&b.row)) {
         let (measurement, metric) = kind(&of_kind[0].row);
         let heading = format!("{measurement}: {}, medians", metric.unit());
@@ -89,8 +89,22 @@ fn verdict(verdict: Verdict) -> String {
         Verdict::Better => styled(GOOD, "better"),
         Verdict::Worse => styled(BAD, "worse"),
         Verdict::Same => "same".to_owned(),
-        Verdict::TooFew => "too few".to_owned(),
+        Verdict::TooFew => "–".to_owned(),
     }
+}
+
+/// What to do about rows without a verdict, and what can be said of them all the same.
+fn too_few(found: &Comparison) -> Option<String> {
+    let few = found.count(Verdict::TooFew);
+    let which = match few {
+        0 => return None,
+        _ if few == found.rows.len() => "No row has a verdict".to_owned(),
+        _ => format!("{} of {} have no verdict", few, rows_of(found.rows.len())),
+    };
+    Some(format!(
+        "{which} (–): a verdict takes 5 samples on both sides. The ratios and their intervals are shown, and may be \
+         chance. Measure both again with --runs 5 or more."
+    ))
 }
 
 fn summary(found: &Comparison) -> String {
@@ -103,7 +117,7 @@ fn summary(found: &Comparison) -> String {
         count(Verdict::Same),
     );
     if count(Verdict::TooFew) > 0 {
-        text += &format!(", {} with fewer than 5 samples (ask for more --runs)", count(Verdict::TooFew));
+        text += &format!(", {} without a verdict", count(Verdict::TooFew));
     }
     text += &format!(". Changes below {} % are not counted;", number(found.threshold * 100.0));
     text + &format!(" of those that are, at most {} % are there by chance.", number(CHANCE * 100.0))

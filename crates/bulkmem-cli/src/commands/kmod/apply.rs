@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::{Outcome, Root};
 use crate::failure::{Exit, Failure, chain};
 use crate::output::{self, Column, Table};
+use crate::plain::plain;
 use crate::served::Served;
 
 /// Set the module's method, chunk and threshold as the profile says
@@ -90,7 +91,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
         let set = module.set(&plan.settings).map_err(Failure::new)?;
         if args.persist {
             let whence = format!("from {} of {}", path.display(), profile.provenance.date);
-            persisted = Some(persist(&module, &plan.settings, &whence, set)?);
+            persisted = Some(persist(&module, &plan.settings, &plain(&whence), set)?);
         }
     }
     let lines = plan.reasons.into_iter().map(|reason| Line {
@@ -156,10 +157,10 @@ fn text(document: &Document, settings: &Settings, args: &ApplyArgs, width: usize
     ]);
     for line in &document.parameters {
         let or = |value: &Option<String>, other: &str| value.clone().unwrap_or_else(|| other.to_owned());
-        table.row([line.name.to_owned(), or(&line.before, "–"), or(&line.after, "left"), line.why.clone()]);
+        table.row([line.name.to_owned(), or(&line.before, "–"), or(&line.after, "left"), plain(&line.why)]);
     }
     let mut text = table.render(width);
-    let mut say = |line: String| text += &format!("{}\n", output::wrapped(&line, "", width));
+    let mut say = |line: String| text += &format!("{}\n", output::wrapped(&plain(&line), "", width));
     let profile = document.profile.display();
     match (&document.persisted, document.dry_run) {
         (_, true) => {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Outcome, Root};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, pairs, size, styled, wrapped};
+use crate::plain::plain;
 
 /// Show whether the module is in force, its parameters, and what it has cleared so far
 ///
@@ -152,7 +153,7 @@ fn about(state: State, status: &Status) -> Vec<(&'static str, String)> {
         (
             "file",
             or(
-                status.installed.as_ref().map(|file| file.display().to_string()),
+                status.installed.as_ref().map(|file| plain(&file.display().to_string())),
                 "not installed: gone at reboot",
             ),
         ),
@@ -161,7 +162,7 @@ fn about(state: State, status: &Status) -> Vec<(&'static str, String)> {
             (if status.device { "/dev/bulkmem" } else { "missing: /dev/bulkmem is not there" }).to_owned(),
         ),
         ("taint", if taint.is_empty() { "unknown".to_owned() } else { taint.join("; ") }),
-        ("at load", or(status.persisted.clone(), "the module's own defaults")),
+        ("at load", plain(&or(status.persisted.clone(), "the module's own defaults"))),
     ]
 }
 

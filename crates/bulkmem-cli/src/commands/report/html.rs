@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::look::{Looks, hex};
 use super::model::{Axis, Chart, Grid, Holds, Report, Scale, Section, Shape, Source, Table};
+use crate::plain;
 
 /// Apache ECharts, as published; `assets/README.md` says which version.
 pub(super) const ECHARTS: &str = include_str!("../../../assets/echarts/echarts.common.min.js");
@@ -80,7 +81,7 @@ pub(super) fn render(report: &Report) -> io::Result<String> {
 
 /// JSON in the page. Nothing in it can end the element: the letter that could is written as an escape.
 fn json_script(id: &str, text: &str) -> Markup {
-    html! { script type="application/json" id=(id) { (PreEscaped(text.replace('<', "\\u003c"))) } }
+    html! { script type="application/json" id=(id) { (PreEscaped(plain::json(text).replace('<', "\\u003c"))) } }
 }
 
 fn contents(report: &Report) -> Markup {

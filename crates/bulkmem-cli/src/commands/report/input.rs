@@ -6,7 +6,7 @@ use bulkmem::policy::{CpuIdentity, Profile};
 use bulkmem_measure::suite::{Finding, Measurement, Results, Row};
 
 use crate::failure::{Failure, chain};
-use crate::results;
+use crate::{plain, results};
 
 /// A file.
 #[derive(Debug)]
@@ -45,23 +45,23 @@ impl Input {
     /// Where it cannot be read, is damaged, too new, neither of the two, or holds nothing.
     pub(super) fn load(path: &Path) -> Result<Input, Failure> {
         let name = path.display().to_string();
-        let bytes = results::read(path)?;
+        let bytes = results::read(path, results::TO_REPORT)?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let document = if is_profile(&text) {
             let profile = Profile::parse(text.as_bytes()).map_err(|error| {
                 Failure::new(format!("cannot use the profile {name}: {}", chain(&error)))
                     .help("run `bulkmem calibrate` to write it anew, or leave the file out")
             })?;
-            Document::Profile(Box::new(profile))
+            Document::Profile(Box::new(plain::profile(&profile)))
         } else {
             let found = results::understand(path, &bytes)?;
             if found.rows.is_empty() {
                 return Err(Failure::new(format!("{name} holds no rows: nothing was measured"))
                     .help("measure again, and let one group of rows finish; or leave the file out"));
             }
-            Document::Results(Box::new(found))
+            Document::Results(Box::new(plain::results(&found)))
         };
-        Ok(Input { name, text, document })
+        Ok(Input { name: plain::plain(&name), text, document })
     }
 
     /// Whether it holds a profile.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::model::{Chart, Grid, Holds, Report};
+use crate::plain::plain;
 
 pub(super) fn render(report: &Report) -> String {
     let mut text = format!("# {}\n", escape(&report.title));
@@ -72,15 +73,55 @@ fn grid(grid: &Grid) -> String {
     text
 }
 
-/// A text that Markdown takes letter by letter.
+/// A text that Markdown takes letter by letter: no markup, HTML, entity, link or list.
 fn escape(text: &str) -> String {
+    const MARKUP: &str = "|*_`<>[]\\#&~$";
+    let text = plain(text);
+    // A start that would begin a list, or rule off or underline: `12. `, `- `, `---`; not `12.5` or `-5`.
+    let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    let marker = text.len() - rest.len();
+    let number =
+        marker > 0 && (rest.starts_with(['.', ')']) && (rest.len() == 1 || rest[1..].starts_with(' ')));
+    let sign = marker == 0
+        && rest.starts_with(['-', '+', '='])
+        && !rest[1..].starts_with(|it: char| it.is_ascii_digit());
+    let marked = (number || sign).then_some(marker);
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '|' | '*' | '_' | '`' | '<' | '[' | '\\' | '#' => escaped.extend(['\\', letter]),
-            '\n' | '\r' => escaped.push(' '),
-            _ => escaped.push(letter),
+    for (at, letter) in text.char_indices() {
+        let rest = &text[at..];
+        // Where GitHub's Markdown makes links of bare addresses.
+        let link =
+            rest.starts_with("://") || text[..at].to_ascii_lowercase().ends_with("www") && letter == '.';
+        if MARKUP.contains(letter) || link || marked == Some(at) {
+            escaped.push('\\');
         }
+        escaped.push(letter);
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn texts_are_taken_letter_by_letter() {
+        for (text, escaped) in [
+            ("AMD EPYC 9B14, 1.5 times", "AMD EPYC 9B14, 1.5 times"),
+            ("a|b `c` *d* _e_ ~f~ $g$", "a\\|b \\`c\\` \\*d\\* \\_e\\_ \\~f\\~ \\$g\\$"),
+            ("<img src=x> &lt; [a](b) # c", "\\<img src=x\\> \\&lt; \\[a\\](b) \\# c"),
+            ("see https://a.example, WWW.a.example", "see https\\://a.example, WWW\\.a.example"),
+            ("- a", "\\- a"),
+            ("= a", "\\= a"),
+            ("12. a", "12\\. a"),
+            ("12) a", "12\\) a"),
+            ("12.5 GB/s", "12.5 GB/s"),
+            ("-5 %", "-5 %"),
+            ("--- a", "\\--- a"),
+            ("12.", "12\\."),
+            ("a\nb\u{1b}[0m\u{202e}", "a\\\\nb\\\\u{1b}\\[0m\\\\u{202e}"),
+        ] {
+            assert_eq!(escape(text), escaped, "{text:?}");
+        }
+    }
 }

@@ -20,6 +20,7 @@ use super::Outcome;
 use crate::args::{Format, ReportArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::plain::plain;
 use crate::served::Served;
 use crate::sink::Sink;
 use input::Input;
@@ -54,7 +55,8 @@ pub(super) fn run(args: &ReportArgs) -> Outcome {
     if sink.is_stream() {
         return Ok(Exit::Done);
     }
-    output::print(&format!("Wrote {} ({})\n", output.display(), output::size(bytes.len() as u64)))?;
+    let name = plain(&output.display().to_string());
+    output::print(&format!("Wrote {name} ({})\n", output::size(bytes.len() as u64)))?;
     Ok(Exit::Done)
 }
 

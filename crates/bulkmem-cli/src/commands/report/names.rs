@@ -110,8 +110,12 @@ pub(super) fn digits(number: f64) -> String {
     grouped
 }
 
-/// Mean and deviation: `12.3 ±0.4 %`; where the mean is about 0, as differences are, `2.1 ±3.4`.
+/// Mean and deviation: `12.3 ±0.4 %`; where the mean is about 0, as differences are, `2.1 ±3.4`; of a
+/// single run `12.3 (1 run)`.
 pub(super) fn mean(row: &Row) -> String {
+    if row.samples.len() < 2 {
+        return format!("{} (1 run)", digits(row.stats.mean));
+    }
     let (mean, deviation) = (row.stats.mean, row.stats.pstdev);
     if mean.abs() < deviation {
         return format!("{} ±{}", digits(mean), digits(deviation));

@@ -35,7 +35,14 @@ fn of(machine: &Machine<'_>) -> Vec<String> {
     let mut sentences = Vec::new();
     for measurement in OPERATIONS {
         let verb = measurement.name();
-        let rows = machine.of(measurement);
+        let mut rows = machine.of(measurement);
+        let all = rows.len();
+        rows.retain(|row| row.samples.len() > 1);
+        if rows.len() < all {
+            sentences.push(format!(
+                "{verb}: some figures are of a single run; nothing is concluded from these: measure with --runs 5 or more."
+            ));
+        }
         let largest = rows.iter().filter_map(|row| row.place.size).max();
         let Some(largest) = largest else { continue };
         let at: Vec<&Row> = rows.iter().copied().filter(|row| row.place.size == Some(largest)).collect();

@@ -23,7 +23,7 @@ use crate::arena::Stretch;
 use crate::clock::Clock;
 use crate::neighbour::Neighbour;
 use crate::stats::median;
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, memory_left};
 
 /// The name of the control with nothing in the background.
 pub const ALONE: &str = "alone";
@@ -74,10 +74,11 @@ pub struct CorunOptions {
 impl CorunOptions {
     /// Clearing 2 MiB at once at 1 GB/s in transparent huge pages, 5 samples.
     pub fn new(victim: Victim) -> CorunOptions {
+        let usual = Machine::current().caches.sane().l3 * 2;
         CorunOptions {
             victim,
             rates: vec![1.0],
-            size: None,
+            size: Some(memory_left().bytes / 4).filter(|most| *most < usual),
             chunk: 2 << 20,
             same_cpu: false,
             page_size: PageSize::TRANSPARENT,
@@ -389,7 +390,7 @@ mod tests {
         }
         assert!(refused(&|it| it.chunk = 0).contains("name a smaller one"));
         assert!(refused(&|it| it.chunk = 2 << 20).contains("name a smaller one"));
-        assert!(refused(&|it| it.size = Some(1 << 46)).contains("bytes of memory"));
+        assert!(refused(&|it| it.size = Some(1 << 46)).contains("of memory"));
         assert!(refused(&|it| it.victim = small(&[]).victim).contains("name a program"));
         let missing = testing::run(&small(&["no-such-program"]), false).0.unwrap_err();
         assert!(missing.to_string().contains("cannot start `no-such-program`"), "{missing}");

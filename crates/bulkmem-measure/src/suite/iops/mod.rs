@@ -80,7 +80,7 @@ impl IopsOptions {
         let usual = last_level(Machine::current()).saturating_mul(8).max(USUAL);
         // Where that is more than can be had without anybody suffering, less must do; all targets are there at once.
         let targets = self.attributes.asked().len().max(1) as u64;
-        let usual = usual.min(crate::arena::available_memory() / 4 / targets).max(least);
+        let usual = usual.min(crate::memory_left().bytes / 4 / targets).max(least);
         Want { writes, least, usual }
     }
 }

@@ -21,8 +21,7 @@ use super::doer::{self, Wanted};
 use super::reservation::Reservation;
 use super::run::{Contender, Measure, Run, Sample};
 use super::{Measurement, Memory, Metric, PageSize, Peers, Place, Row, Subject, units};
-use crate::arena::available_memory;
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, memory_left};
 
 /// A sample looks for a wish to stop at least this often, bytes a thread.
 const PIECE: usize = 256 << 20;
@@ -59,7 +58,7 @@ impl Default for VmOptions {
     /// huge pages, and 2 MiB ones where they are reserved or can be; one thread, and as many as there are processors;
     /// 5 samples.
     fn default() -> VmOptions {
-        let half = available_memory() / 2;
+        let half = memory_left().bytes / 2;
         let unit = if half >= 1 << 30 { 1 << 30 } else { 64 << 20 };
         let size = (half / unit * unit).clamp(64 << 20, 4 << 30);
         let mut page_sizes = vec![PageSize::TRANSPARENT];

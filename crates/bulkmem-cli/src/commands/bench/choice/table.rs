@@ -8,6 +8,7 @@ use bulkmem_measure::{BenchReport, BenchRow, Kind, Overall};
 
 use crate::figures::{describe_condition, describe_cost, describe_parameters};
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, exact_size, rate, ratio, styled, wrapped};
+use crate::plain::plain;
 
 /// Columns that a length takes, with the gap before it.
 const LENGTH: usize = 9;
@@ -67,9 +68,9 @@ pub(super) fn text(report: &BenchReport, width: usize) -> String {
             choosing.choose_ns,
         );
     }
-    _ = writeln!(text, "{}", wrapped(&format!("Policy: {}", report.policy), "", width));
+    _ = writeln!(text, "{}", wrapped(&format!("Policy: {}", plain(&report.policy)), "", width));
     for note in &report.notes {
-        _ = writeln!(text, "{}", wrapped(&format!("Note: {note}"), "", width));
+        _ = writeln!(text, "{}", wrapped(&format!("Note: {}", plain(note)), "", width));
     }
     if !report.complete {
         text += "Not every place was measured: the time was up.\n";

@@ -5,6 +5,7 @@ use bulkmem_measure::suite::Row;
 
 use super::bar::bar;
 use super::{Pivot, digits, name, value};
+use crate::figures;
 use crate::output::{Column, FAINT, GOOD, Table, styled, wrapped};
 
 /// Blank columns between two columns of a table.
@@ -49,12 +50,13 @@ impl<'a> Grid<'a> {
 
     /// The table, and what belongs to it, in lines of at most `width` columns.
     pub(super) fn text(&self, width: usize) -> String {
-        let deviation = self.rows.iter().map(|row| deviation(row).chars().count()).max().unwrap_or_default();
+        let deviation =
+            self.rows.iter().map(|row| figures::deviation(row).chars().count()).max().unwrap_or_default();
         let cell = |row: &Row| match self.pivot.cell {
             Some(cell) => cell(row),
             None => {
                 let doubtful = if row.doubts.is_empty() { ' ' } else { '~' };
-                format!("{}{doubtful}±{:>deviation$}", digits(row.stats.mean), self::deviation(row))
+                format!("{}{doubtful}±{:>deviation$}", digits(row.stats.mean), figures::deviation(row))
             }
         };
         let marked = |row: &Row| {
@@ -238,10 +240,6 @@ impl<'a> Grid<'a> {
         };
         policies.iter().map(of).collect()
     }
-}
-
-fn deviation(row: &Row) -> String {
-    format!("{:.1}%", row.stats.pstdev_percent())
 }
 
 /// Each text once, in order of appearance.
