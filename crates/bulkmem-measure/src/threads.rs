@@ -3,6 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
+use crate::MeasureError;
+
 /// Plenty for loops over memory; a limit on the address space counts every stack in full.
 const STACK: usize = 256 << 10;
 
@@ -17,17 +19,21 @@ pub(crate) fn share<T: Send>(threads: usize, items: impl Iterator<Item = T> + Se
     };
     thread::scope(|scope| {
         // Stops at the first thread that the system refuses: the others do its share.
-        _ = (1..threads).map_while(|_| spawn(scope, worker)).count();
+        _ = (1..threads).map_while(|_| spawn(scope, worker).ok()).count();
         worker();
     });
 }
 
-/// Starts a thread; `None` if the system refuses.
+/// Starts a thread with a small stack.
+///
+/// # Errors
+/// [`MeasureError::System`] if the system has none left.
 pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
-) -> Option<ScopedJoinHandle<'scope, T>> {
-    thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).ok()
+) -> Result<ScopedJoinHandle<'scope, T>, MeasureError> {
+    let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+    thread.map_err(|source| MeasureError::System { doing: "start a thread", source })
 }
 
 #[cfg(test)]

@@ -332,7 +332,7 @@ pub(crate) fn split(
                 work(ends.0.0.wrapping_add(from), ends.1.0.wrapping_add(from), part.min(length - from));
             };
             // As in the library: if the system has no more threads, this one does their pieces.
-            if threads::spawn(scope, piece).is_none() {
+            if threads::spawn(scope, piece).is_err() {
                 piece();
             }
         }

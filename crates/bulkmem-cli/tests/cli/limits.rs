@@ -89,6 +89,22 @@ fn a_measurement_leaves_out_the_sizes_that_nobody_named() {
     );
 }
 
+/// Threads that the system refuses, and a file that does not fit the address space.
+#[test]
+fn what_cannot_start_or_be_mapped_is_an_error() {
+    let iops = ["bench", "iops", "--size", "4M", "--runs", "2", "--time", "2ms", "--threads", "500"];
+    let persist = ["bench", "persist", "--target", "made", "--size", "256M", "--runs", "2"];
+    for (arguments, cause, remedy) in [
+        (&iops[..], "cannot start a thread: ", "error: "),
+        (&persist, "made: cannot be mapped: ", "raise the limit of the address space (ulimit -v)"),
+    ] {
+        let output = run(&Home::new(), arguments, libc::RLIMIT_AS, 120 * MIB);
+        let complaint = words(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        assert!(complaint.contains(cause) && complaint.contains(remedy), "{complaint}");
+    }
+}
+
 /// Whatever the limit, from where the command can start at all: an answer or a message.
 #[test]
 fn what_reads_files_fails_with_a_message_and_is_never_aborted() {

@@ -7,7 +7,7 @@ use bulkmem::Region;
 use super::PageSize;
 use super::reservation::Reservation;
 use super::run::Sample;
-use crate::MeasureError;
+use crate::{MeasureError, threads};
 
 /// Fresh memory, prefaulted by so many threads, each its own part. The kernel finds the pages, clears and maps them;
 /// all three are in the time.
@@ -42,13 +42,14 @@ impl FirstTouch {
         let start = Instant::now();
         let (first, others) = regions.split_first_mut().expect("no memory is refused before");
         let outcome = std::thread::scope(|scope| {
-            let others: Vec<_> = others.iter_mut().map(|region| scope.spawn(|| region.prefault())).collect();
+            let others = others.iter_mut().map(|region| threads::spawn(scope, || region.prefault()));
+            let others = others.collect::<Result<Vec<_>, _>>()?;
             let first = first.prefault();
-            others.into_iter().fold(first, |so_far, thread| {
+            Ok(others.into_iter().fold(first, |so_far, thread| {
                 let other = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 so_far.and(other)
-            })
-        });
+            }))
+        })?;
         let ns = start.elapsed().as_secs_f64() * 1e9;
         let length: usize = self.parts.iter().sum();
         outcome.map_err(mapping(length as u64))?;

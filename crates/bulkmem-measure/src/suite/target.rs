@@ -420,6 +420,12 @@ impl TargetOptions {
     }
 
     fn not_mappable(&self, error: &io::Error) -> MeasureError {
+        if error.raw_os_error() == Some(libc::ENOMEM) {
+            return self.refuse(
+                format!("cannot be mapped: {error}"),
+                "give a smaller --size, or raise the limit of the address space (ulimit -v)",
+            );
+        }
         self.refuse(
             format!("cannot be mapped: {error}"),
             "name a file on a file system, or a device, that can be mapped",

@@ -1,7 +1,7 @@
 //! Threads that read and write blocks at random places, count them, and time each of them.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{RwLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use bulkmem::{Pages, Region};
 use hdrhistogram::Histogram;
 
 use super::access::Ways;
-use crate::MeasureError;
 use crate::arena::{Stretch, write_something};
 use crate::positions::Wander;
 use crate::suite::Direction;
 use crate::suite::run::Sample;
+use crate::{MeasureError, threads};
 
 /// Latencies are kept to this many digits …
 const DIGITS: u8 = 3;
@@ -85,8 +85,8 @@ impl Team {
         stop: &AtomicBool,
     ) -> Result<Sample, MeasureError> {
         let half = job.time / 2;
-        let rates = self.together(half, stop, |worker, done| worker.count(job, ways, done));
-        let timed = self.together(half, stop, |worker, done| worker.time(job, ways, done));
+        let rates = self.together(half, stop, |worker, done| worker.count(job, ways, done))?;
+        let timed = self.together(half, stop, |worker, done| worker.time(job, ways, done))?;
         if stop.load(Ordering::Relaxed) {
             return Err(MeasureError::Interrupted);
         }
@@ -104,21 +104,26 @@ impl Team {
         time: Duration,
         stop: &AtomicBool,
         work: impl Fn(&mut Worker, &AtomicBool) -> T + Sync,
-    ) -> Vec<T> {
-        let (ready, done) = (Barrier::new(self.workers.len() + 1), AtomicBool::new(false));
-        let (ready, done, work) = (&ready, &done, &work);
+    ) -> Result<Vec<T>, MeasureError> {
+        let (gate, done) = (RwLock::new(()), AtomicBool::new(false));
+        let (gate, done, work) = (&gate, &done, &work);
         thread::scope(|scope| {
-            let threads: Vec<_> = self
-                .workers
-                .iter_mut()
-                .map(|worker| {
-                    scope.spawn(move || {
-                        ready.wait();
-                        work(worker, done)
-                    })
+            let closed = gate.write();
+            let (tell, ready) = mpsc::channel();
+            let start = |worker| {
+                let tell = tell.clone();
+                threads::spawn(scope, move || {
+                    // Who started it waits for this, or has given up.
+                    _ = tell.send(());
+                    drop(gate.read());
+                    work(worker, done)
                 })
-                .collect();
-            ready.wait();
+            };
+            // If the system has no more threads, the gate opens as `closed` is dropped, and those that run see `done`.
+            let threads = self.workers.iter_mut().map(start).collect::<Result<Vec<_>, _>>();
+            let threads = threads.inspect_err(|_| done.store(true, Ordering::Relaxed))?;
+            ready.iter().take(threads.len()).for_each(drop);
+            drop(closed);
             let until = Instant::now() + time;
             while !stop.load(Ordering::Relaxed) {
                 match until.saturating_duration_since(Instant::now()) {
@@ -128,7 +133,7 @@ impl Team {
             }
             done.store(true, Ordering::Relaxed);
             let joined = threads.into_iter().map(|thread| thread.join());
-            joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+            Ok(joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect())
         })
     }
 }
@@ -308,7 +313,8 @@ mod tests {
         let mut memory = vec![1u8; 4096];
         let stop = AtomicBool::new(true);
         let mut team = Team::new(stretch(&mut memory), 4, 256).unwrap();
-        let starts = team.together(Duration::from_secs(60), &stop, |worker, _| worker.part.start.addr());
+        let starts =
+            team.together(Duration::from_secs(60), &stop, |worker, _| worker.part.start.addr()).unwrap();
         assert_eq!(starts.len(), 4);
         assert_eq!(starts.iter().collect::<HashSet<_>>().len(), 4);
     }
