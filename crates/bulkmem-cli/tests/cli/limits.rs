@@ -72,7 +72,7 @@ fn too_little_to_measure_in_is_an_error_that_names_the_limit() {
 }
 
 #[test]
-fn a_measurement_leaves_out_the_sizes_that_nobody_named() {
+fn a_measurement_leaves_out_default_sizes_that_do_not_fit() {
     let home = Home::new();
     let arguments = ["bench", "clear", "--method", "portable", "--runs", "2", "--json"];
     let output = run(&home, &arguments, libc::RLIMIT_AS, 400 * MIB);
