@@ -39,7 +39,7 @@ pub(crate) fn json(text: &str) -> String {
     escaped
 }
 
-/// Whether a character only acts on others: order, joining, breaking, tagging.
+/// True if a character only acts on others: order, joining, breaking, tagging.
 fn is_invisible(letter: char) -> bool {
     matches!(letter,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Puts an escape character behind every text, at any depth, but where a fixed word is expected.
+    /// Puts an escape character after every text, at any depth, but where a fixed word is expected.
     fn plant(value: &mut Value, key: &str) {
         const WORDS: [&str; 13] = [
             "measurement",

@@ -60,7 +60,7 @@ impl Served {
         })
     }
 
-    /// Where the rules of one operation and intent come from, in a sentence.
+    /// The origin of the rules of one operation and intent, in a sentence.
     pub(crate) fn describe_rules(&self, operation: Operation, intent: Intent) -> String {
         let origin = self.policy.origin();
         let forced = origin.forced.iter().any(|(other, _)| *other == operation);
@@ -75,7 +75,7 @@ impl Served {
     }
 }
 
-/// Where a policy comes from, in a sentence.
+/// The origin of a policy, in a sentence.
 fn describe(origin: &Origin) -> String {
     let mut text = match &origin.basis {
         Basis::Profile { path, provenance } => {

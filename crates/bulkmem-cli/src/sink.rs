@@ -58,7 +58,7 @@ impl Sink {
             .help("name another file to write"))
     }
 
-    /// Whether it is written through, and holds no file of its own: a device, a FIFO, stdout.
+    /// True if it is written through, and holds no file of its own: a device, a FIFO, stdout.
     pub(crate) fn is_stream(&self) -> bool {
         self.file.regular().is_none()
     }
@@ -87,7 +87,7 @@ fn format_of(path: &Path) -> Option<String> {
     [bulkmem::policy::FORMAT, Results::FORMAT].contains(&format.as_str()).then_some(format)
 }
 
-/// What a measurement saves.
+/// The state of the result that a measurement saves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     /// Nothing is left to measure.
@@ -126,7 +126,7 @@ impl LiveSink {
         })
     }
 
-    /// Whether both replace the same file.
+    /// True if both replace the same file.
     pub(crate) fn same_as(&self, other: &LiveSink) -> bool {
         self.sink.file.replaces_the_same_as(&other.sink.file)
     }

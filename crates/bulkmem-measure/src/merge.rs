@@ -11,11 +11,11 @@ use crate::suite::quality::host::{LoadMeter, is_heavier};
 /// A calibration, merged into the profile before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
-    /// What both know together.
+    /// The knowledge of both together.
     pub profile: Profile,
     /// The operations whose new measurements were not taken over, and why.
     pub kept: Vec<(Operation, Kept)>,
-    /// Whether anything new was taken over.
+    /// True if anything new was taken over.
     pub changed: bool,
 }
 
@@ -108,12 +108,12 @@ pub fn load_during(time: Duration) -> Option<Load> {
     meter.load()
 }
 
-/// Whether others took clearly more of the processors than on an idle machine.
+/// True if others took clearly more of the processors than on an idle machine.
 pub fn is_heavy(load: &Load) -> bool {
     is_heavier(Some(load), None)
 }
 
-/// Whether a load is heavier than that under which a profile's rules for each of these operations were measured: none
+/// True if a load is heavier than that under which a profile's rules for each of these operations were measured: none
 /// of them would be replaced.
 pub fn is_heavier_than(load: &Load, profile: &Profile, operations: &[Operation]) -> bool {
     operations.iter().all(|operation| {

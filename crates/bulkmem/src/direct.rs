@@ -1,6 +1,6 @@
 //! Short calls, straight to the C library.
 //!
-//! Where the policy has the C library do the work, consulting the policy would cost a short call as much as the work
+//! If the policy chooses the C library, consulting the policy would cost a short call as much as the work
 //! itself. So the free functions compare the length with what was learned once, and call memset or memcpy directly.
 //! Everything else is done by a function of its own, so that the short way needs no register saved.
 

@@ -14,7 +14,7 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// What this process was told: [`Durability::CachesIncluded`] if `BULKMEM_EADR` was `1` when the process started, else
+    /// The setting of this process: [`Durability::CachesIncluded`] if `BULKMEM_EADR` was `1` when the process started, else
     /// [`Durability::FlushToMemory`]. [`crate::init`] reports a value that is neither `1` nor `0`.
     #[inline]
     pub fn current() -> Durability {

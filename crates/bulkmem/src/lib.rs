@@ -1,5 +1,5 @@
 //! Clears, fills, copies and persists large memory at the limit of the machine, and leaves the cache
-//! alone when that is what serves.
+//! alone when that is better.
 //!
 //! ```
 //! use bulkmem::{Bulk, Intent};

@@ -100,7 +100,7 @@ impl OutputFile {
         }
     }
 
-    /// Whether another path names the same regular file, also by symbolic or hard links.
+    /// True if another path names the same regular file, also by symbolic or hard links.
     pub fn is_same_file(&self, other: &Path) -> bool {
         let here = match &self.destination {
             Destination::Regular(target) => fs::metadata(target),
@@ -112,7 +112,7 @@ impl OutputFile {
         }
     }
 
-    /// Whether both replace the same file, which need not exist yet.
+    /// True if both replace the same file, which need not exist yet.
     pub fn replaces_the_same_as(&self, other: &OutputFile) -> bool {
         let entry = |file: &OutputFile| {
             let target = file.regular()?;
@@ -307,7 +307,7 @@ fn named(file: &File, folder: &Path) -> io::Result<TempPath> {
     Ok(named.into_temp_path())
 }
 
-/// Whether files in a directory belong to the kernel or to open file descriptors, and cannot be replaced.
+/// True if files in a directory belong to the kernel or to open file descriptors, and cannot be replaced.
 #[cfg(target_os = "linux")]
 fn is_procfs(folder: &Path) -> io::Result<bool> {
     Ok(rustix::fs::statfs(folder)?.f_type == rustix::fs::PROC_SUPER_MAGIC)

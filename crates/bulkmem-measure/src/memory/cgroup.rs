@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::text;
 
-/// What each limited group leaves, bytes, and the file with its limit. The files of `/proc` and `/sys` are taken from
+/// The bytes that each limited group leaves, and the file with its limit. The files of `/proc` and `/sys` are taken from
 /// below `root`; the paths returned are those within it.
 pub(super) fn left(root: &Path) -> Vec<(u64, PathBuf)> {
     let text = |path: &str| text(root, Path::new(path));
@@ -73,7 +73,7 @@ impl Version {
         ours.then_some(path)
     }
 
-    /// What the limits of the group in a folder leave.
+    /// The bytes that the limits of the group in a folder leave.
     fn left(self, root: &Path, folder: &Path) -> Vec<(u64, PathBuf)> {
         let text = |file: &str| text(root, &folder.join(file));
         let number = |file: &str| text(file).trim().parse::<u64>().ok();

@@ -38,7 +38,7 @@ pub enum MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// What the user can do about it.
+    /// The remedy.
     pub fn remedy(&self) -> &'static str {
         match self {
             MemoryLimit::Available => "free memory",

@@ -1,7 +1,7 @@
 use super::*;
 
 const MIB: u64 = 1 << 20;
-/// What version 1 writes for no limit.
+/// The limit that version 1 writes if there is none.
 const UNLIMITED: &str = "9223372036854771712";
 
 fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -14,7 +14,7 @@ fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
-/// What is left on a machine with 8 GiB available and these files.
+/// The memory left on a machine with 8 GiB available and these files.
 fn left(files: &[(&str, &str)]) -> (u64, MemoryLimit) {
     let machine = ("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable:    8388608 kB\n");
     let root = root(&[&[machine], files].concat());

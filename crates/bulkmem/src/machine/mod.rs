@@ -74,7 +74,7 @@ impl Machine {
     }
 }
 
-/// What a policy has to know of a machine.
+/// The properties of a machine that a policy depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'m> {
     pub(crate) cpu: CpuKey<'m>,
@@ -89,7 +89,7 @@ impl Machine {
     }
 }
 
-/// Calls `f` with what a policy has to know of this machine, and with a function that finds the sizes of its second and
+/// Calls `f` with the properties of this machine that a policy depends on, and with a function that finds the sizes of its second and
 /// third cache level. Does not allocate. The number of processors is left open: [`processors`] counts them when threads
 /// are about to be started.
 pub(crate) fn with_this<R>(f: impl FnOnce(Target, &dyn Fn() -> Caches) -> R) -> R {

@@ -96,7 +96,7 @@ fn system_only() -> Environment<'static> {
     Environment { system: Some(SYSTEM), ..Environment::default() }
 }
 
-/// Whether the process has more rights than its caller.
+/// True if the process has more rights than its caller.
 fn secure() -> bool {
     // SAFETY: getauxval has no precondition. Miri does not have it.
     cfg!(not(miri)) && unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

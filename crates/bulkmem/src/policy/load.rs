@@ -49,7 +49,7 @@ impl<'e> Loaded<'e> {
         buffer: [0; BUFFER],
     };
 
-    /// Whether a variable could not be followed. Refused files that no variable names do not count.
+    /// True if a variable could not be followed. Refused files that no variable names do not count.
     pub(super) fn disobeys(&self) -> bool {
         let profile = self.environment.profile.is_some() && self.file.is_none();
         profile || self.method.is_some() || self.unknown_durability || self.environment.too_long.is_some()

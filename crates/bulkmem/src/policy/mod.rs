@@ -300,7 +300,7 @@ impl Policy {
         thresholds.map(|it| (it.from, *it.choice(operation), reason(it.from, it.reason))).collect()
     }
 
-    /// Whether the rules of an operation and intent were measured on this machine, as opposed to the defaults and to
+    /// True if the rules of an operation and intent were measured on this machine, as opposed to the defaults and to
     /// forced methods.
     pub fn is_measured(&self, operation: Operation, intent: Intent) -> bool {
         self.rules.measured(operation, intent)
@@ -311,7 +311,7 @@ impl Policy {
         &self.origin
     }
 
-    /// Whether this machine can run every method that the policy may answer. False only for a policy made for
+    /// True if this machine can run every method that the policy may answer. False only for a policy made for
     /// another, described machine: its answers may be looked at, but not carried out.
     #[inline]
     pub fn runs_here(&self) -> bool {

@@ -75,7 +75,7 @@ pub(super) fn load(
     parse(&mut Lines::new(read, buffer), machine, rules)
 }
 
-/// Whether a file may be read as a policy; its size.
+/// True if a file may be read as a policy; its size.
 fn acceptable(about: &Stat, owner: Owner) -> Result<u64, PolicyFileError> {
     // Files in /proc are regular, have the size 0, and may block or have effects when they are read.
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile || about.st_size <= 0 {

@@ -58,7 +58,7 @@ impl Threshold {
 struct Table {
     start: u16,
     length: u16,
-    /// Whether the rules were measured, as opposed to the defaults.
+    /// True if the rules were measured, as opposed to the defaults.
     measured: bool,
 }
 
@@ -177,7 +177,7 @@ impl Rules {
         self.thresholds.get(start..start + length).unwrap_or_default()
     }
 
-    /// Whether the rules of an operation and intent were measured.
+    /// True if the rules of an operation and intent were measured.
     pub(super) fn measured(&self, operation: Operation, intent: Intent) -> bool {
         self.tables[operation as usize][intent as usize].measured
     }

@@ -1,10 +1,10 @@
-//! What the policy rests on.
+//! The basis of the policy.
 
 use bulkmem::policy::{Basis, Policy};
 
 use crate::work::{self, Run};
 
-/// What the process-wide policy rests on, and what is forced, in one line.
+/// The basis of the process-wide policy, and the forced methods, in one line.
 fn facts() -> String {
     let origin = Policy::global().origin();
     let basis = match origin.basis {

@@ -19,7 +19,7 @@ pub(crate) fn strict(_: Run) -> Result<(), String> {
     unreachable!("SYS_exit does not return")
 }
 
-/// What opens files or looks for them.
+/// The system calls that open files or look for them.
 const OPENING: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,

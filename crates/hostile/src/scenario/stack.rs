@@ -1,4 +1,4 @@
-//! What calls leave in memory: on the stack of a thread, which the scenario provides and reads afterwards, and on the heap.
+//! The traces of calls in memory: on the stack of a thread, which the scenario provides and reads afterwards, and on the heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
@@ -59,7 +59,7 @@ pub(crate) fn depth(operation: Run) -> Result<(), String> {
     if first >= MOST { Err(format!("{first} bytes of stack, {MOST} or more")) } else { Ok(()) }
 }
 
-/// What is secret here.
+/// The secret.
 const SECRET: u8 = 0xc5;
 
 /// Longest run of secret bytes.

@@ -25,7 +25,7 @@ pub(crate) fn together(_: Run) -> Result<(), String> {
 
 static HANDLERS_MEMORY: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static WRONG: AtomicBool = AtomicBool::new(false);
-/// Whether the main thread is at its first call.
+/// True if the main thread is at its first call.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_signal(_: libc::c_int) {

@@ -1,4 +1,4 @@
-//! What scenarios do with memory. Nothing here allocates, so that it can be done in a signal handler.
+//! The work that scenarios do with memory. Nothing here allocates, so that it can be done in a signal handler.
 
 use bulkmem::{Bulk, Error};
 
@@ -38,7 +38,7 @@ fn copy(memory: &mut [u8], length: usize) -> bool {
     bulkmem::copy(dst, src).is_ok() && dst == src
 }
 
-/// What an architecture without such instructions answers is right, too.
+/// The error of an architecture without such instructions is right, too.
 fn durable(result: Result<(), Error>) -> bool {
     matches!(result, Ok(()) | Err(Error::NotDurable { .. }))
 }

@@ -1,4 +1,4 @@
-//! What `BULKMEM_PROFILE` can name that is no profile. The first call returns, and the defaults are used.
+//! Files that `BULKMEM_PROFILE` can name and that are not policy files. The first call returns, and the defaults are used.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

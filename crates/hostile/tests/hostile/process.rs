@@ -15,7 +15,7 @@ use libtest_mimic::Failed;
 /// A scenario that takes longer is killed as hung; the slowest takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a scenario finds in its home.
+/// The content of a scenario's home.
 #[derive(Clone, Copy)]
 pub(crate) enum Home {
     Empty,
@@ -55,7 +55,7 @@ pub(crate) fn profile(home: &Path) -> PathBuf {
 /// Path of the library that cargo built for this test, in the same folder.
 pub(crate) fn preload() -> Result<PathBuf, Failed> {
     let path = std::env::current_exe()?.with_file_name("libhostile_preload.so");
-    if path.is_file() { Ok(path) } else { Err(format!("cargo has not built {}", path.display()).into()) }
+    if path.is_file() { Ok(path) } else { Err(format!("cargo did not build {}", path.display()).into()) }
 }
 
 /// A process to be.
@@ -64,7 +64,7 @@ pub(crate) struct Run {
     stderr: Option<Stdio>,
 }
 
-/// What became of it.
+/// The outcome.
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,

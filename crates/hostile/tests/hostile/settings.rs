@@ -113,7 +113,7 @@ fn as_other(program: &Path) -> Run {
     })
 }
 
-/// Whether a set-user-ID program can be made here.
+/// True if a set-user-ID program can be made here.
 ///
 /// # Errors
 /// Why not.

@@ -30,17 +30,17 @@ pub fn order(instruction: &Instruction) -> Order {
     }
 }
 
-/// Whether an instruction stores past the cache.
+/// True if an instruction stores past the cache.
 pub fn bypasses(instruction: &Instruction) -> bool {
     order(instruction) == Order::Weak && !writes_back(instruction)
 }
 
-/// Whether an instruction writes a cache line back.
+/// True if an instruction writes a cache line back.
 pub fn writes_back(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush)
 }
 
-/// Whether an instruction writes a YMM or ZMM register. Until their upper halves are zeroed, SSE instructions of the
+/// True if an instruction writes a YMM or ZMM register. Until their upper halves are zeroed, SSE instructions of the
 /// caller run slowly on some processors, and the system saves more at each change of thread.
 pub fn writes_wide_register(instruction: &Instruction) -> bool {
     let mut factory = InstructionInfoFactory::new();
@@ -53,12 +53,12 @@ pub fn writes_wide_register(instruction: &Instruction) -> bool {
     })
 }
 
-/// Whether an instruction zeroes the upper halves of the vector registers.
+/// True if an instruction zeroes the upper halves of the vector registers.
 pub fn zeroes_upper_halves(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall)
 }
 
-/// Whether an instruction is a non-temporal load.
+/// True if an instruction is a non-temporal load.
 pub fn loads_nontemporally(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Movntdqa | Mnemonic::Vmovntdqa)
 }
@@ -130,7 +130,7 @@ pub fn texts(instructions: &[Instruction]) -> String {
     instructions.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether an access may write.
+/// True if an access may write.
 pub(super) fn writes(access: OpAccess) -> bool {
     use OpAccess::*;
     matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite)

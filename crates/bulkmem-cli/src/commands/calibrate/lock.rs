@@ -50,7 +50,7 @@ impl Drop for Lock {
     }
 }
 
-/// Nobody else can open it: a lock needs no permission to write.
+/// No other user can open it: a lock needs no permission to write.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);

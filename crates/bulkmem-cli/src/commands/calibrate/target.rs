@@ -28,13 +28,13 @@ const LOOK: Duration = Duration::from_millis(300);
 pub(super) struct Target {
     /// The evidence, symbolic links resolved.
     path: PathBuf,
-    /// What programs load: next to the name that was given.
+    /// The policy file, which programs load: next to the name that was given.
     policy: PathBuf,
     previous: Previous,
-    /// Whether a heavier load is no reason to keep the previous rules.
+    /// True if a heavier load is no reason to keep the previous rules.
     force: bool,
     backup: Option<PathBuf>,
-    /// Where measurements go that may not replace the previous profile.
+    /// The file for measurements that may not replace the previous profile.
     unmerged: Option<PathBuf>,
     _lock: Lock,
 }
@@ -49,7 +49,7 @@ enum Previous {
     Other(String),
 }
 
-/// What became of a calibration.
+/// The result of saving a calibration.
 #[derive(Debug)]
 pub(super) struct Saved {
     /// The file, with its content; `None` if it is unchanged.
@@ -58,7 +58,7 @@ pub(super) struct Saved {
     pub(super) backup: Option<PathBuf>,
     /// The operations whose new measurements are not in the file.
     pub(super) kept: Vec<(Operation, Kept)>,
-    /// What could not be merged.
+    /// The measurements that could not be merged.
     pub(super) unmerged: Option<Unmerged>,
 }
 
@@ -80,7 +80,7 @@ impl Target {
     pub(super) fn open(path: &Path, force: bool) -> Result<Target, Failure> {
         let failed = |error: io::Error| cannot_write(path, error);
         match fs::create_dir_all(folder_of(path)) {
-            // The next step says that it is no directory.
+            // The next step says that it is not a directory.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
             _ => {}
         }
@@ -185,7 +185,7 @@ impl Target {
         &self.path
     }
 
-    /// Whether there was a profile before.
+    /// True if there was a profile before.
     pub(super) fn has_previous(&self) -> bool {
         !matches!(self.previous, Previous::None)
     }
