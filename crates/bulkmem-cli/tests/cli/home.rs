@@ -73,6 +73,14 @@ impl Home {
         for name in UNSET {
             command.env_remove(name);
         }
+        // Under nohup the tests, and so the command, would ignore it.
+        let reset = || {
+            // SAFETY: async-signal-safe, and no handler of ours is replaced.
+            unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+            Ok(())
+        };
+        // SAFETY: the closure only makes an async-signal-safe call and allocates nothing.
+        unsafe { command.pre_exec(reset) };
         command
     }
 

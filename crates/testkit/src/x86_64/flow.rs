@@ -7,6 +7,7 @@
 //! register, an unknown function of another library) is an error, never a guess.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::CString;
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -76,6 +77,8 @@ struct Walker<'i> {
     instructions: BTreeMap<u64, Instruction>,
     imports: Vec<String>,
     unordered_loads: BTreeMap<u64, Instruction>,
+    /// The address of the variable that was last loaded into a register.
+    loaded: HashMap<Register, u64>,
     /// With what states a function returns, by its start and the state it is called in; `None` while it is walked.
     summaries: HashMap<(u64, State), Option<States>>,
 }
@@ -98,6 +101,7 @@ impl Flow {
             instructions: BTreeMap::new(),
             imports: Vec::new(),
             unordered_loads: BTreeMap::new(),
+            loaded: HashMap::new(),
             summaries: HashMap::new(),
         };
         let start = function as u64;
@@ -136,6 +140,7 @@ impl Walker<'_> {
             }
             let instruction = self.decode(ip)?;
             let next = instruction.next_ip();
+            self.note_load(&instruction);
             if loads_nontemporally(&instruction) && !state.loads_ordered {
                 self.unordered_loads.insert(ip, instruction);
             }
@@ -213,23 +218,56 @@ impl Walker<'_> {
         }
     }
 
-    /// Where a call or jump through a fixed slot of this executable leads.
-    fn slot(&self, instruction: &Instruction) -> Option<Target> {
-        if instruction.op0_kind() != OpKind::Memory || instruction.memory_base() != Register::RIP {
-            return None;
+    /// Notes which variable a register was loaded from, directly or through the address of the variable.
+    fn note_load(&mut self, instruction: &Instruction) {
+        if instruction.mnemonic() != Mnemonic::Mov || instruction.op0_kind() != OpKind::Register {
+            return;
         }
-        let slot = instruction.ip_rel_memory_address();
+        let variable = match instruction.memory_base() {
+            Register::RIP => Some(instruction.ip_rel_memory_address()),
+            base if instruction.memory_displacement64() == 0 => {
+                self.loaded.get(&base).and_then(|slot| self.image.word(*slot))
+            }
+            _ => None,
+        };
+        match variable {
+            Some(variable) => self.loaded.insert(instruction.op0_register(), variable),
+            None => self.loaded.remove(&instruction.op0_register()),
+        };
+    }
+
+    /// The target of a call or jump through a fixed slot of this executable, or through a register that was loaded from a
+    /// variable: the library keeps the addresses of the C library's functions in variables.
+    fn slot(&self, instruction: &Instruction) -> Option<Target> {
+        let slot = match instruction.op0_kind() {
+            OpKind::Memory if instruction.memory_base() == Register::RIP => {
+                instruction.ip_rel_memory_address()
+            }
+            OpKind::Register => *self.loaded.get(&instruction.op0_register())?,
+            _ => return None,
+        };
         if let Some(name) = self.image.import(slot) {
             return Some(Target::Import(name.to_owned()));
         }
-        // SAFETY: a call through it stands in code that is reached, so that it holds a function's address.
-        let target = unsafe { (slot as *const u64).read() };
-        self.image.is_code(target).then_some(Target::Code(target))
+        let target = self.image.word(slot)?;
+        if self.image.is_code(target) {
+            return Some(Target::Code(target));
+        }
+        let name = LIBRARY.into_iter().find(|name| address_of(name) == Some(target))?;
+        Some(Target::Import(name.to_owned()))
     }
 
     fn lost(&self, what: &str, instruction: &Instruction) -> String {
         format!("{} {what}: {}", self.image.function(instruction.ip()), text(instruction))
     }
+}
+
+/// The address of another library's function.
+fn address_of(name: &str) -> Option<u64> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name ends in 0.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!address.is_null()).then_some(address as u64)
 }
 
 /// Whether a function of the standard library is one that panics.
