@@ -9,6 +9,7 @@ use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::environment;
 use super::load::Loaded;
@@ -18,6 +19,10 @@ use crate::durability::Durability;
 
 /// How often loading can be taken over: by the child of a process that forked while loading, and once more by its child.
 const SLOTS: usize = 3;
+
+/// Longest time that [`init`] waits for another thread to load. It takes a millisecond at most, unless a network file
+/// system is slow.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 struct Slot(UnsafeCell<Loaded<'static>>);
 
@@ -56,7 +61,7 @@ fn loaded() -> Option<&'static Loaded<'static>> {
 #[cold]
 #[inline(never)]
 fn load() -> Option<&'static Loaded<'static>> {
-    let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let process = process();
     let claim = CLAIM.load(Ordering::Acquire);
     let slot = (claim >> 32) as usize;
     if slot > 0 && claim as u32 == process {
@@ -103,18 +108,23 @@ pub(super) fn global() -> &'static Policy {
     })
 }
 
-/// The policy, when the thread that loads it has done so. `None` if no thread of this process does, because it was
-/// forked in the middle of loading too often.
+/// The policy, when the thread that loads it has done so. `None` if no thread of this process does: it was forked in the
+/// middle of loading too often, or into a new PID namespace where it has the number of the process that loads.
 fn wait() -> Option<&'static Loaded<'static>> {
+    let start = Instant::now();
     loop {
         if let Some(loaded) = loaded() {
             return Some(loaded);
         }
         let claim = CLAIM.load(Ordering::Acquire);
-        let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
-        if (claim >> 32) as usize >= SLOTS && claim as u32 != process {
+        let exhausted = (claim >> 32) as usize >= SLOTS && claim as u32 != process();
+        if exhausted || start.elapsed() > LONGEST_WAIT {
             return None;
         }
         std::thread::yield_now();
     }
+}
+
+fn process() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
 }
