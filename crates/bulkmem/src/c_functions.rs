@@ -92,28 +92,22 @@ unsafe extern "C" fn built_in_memmove(dst: *mut c_void, src: *const c_void, leng
 }
 
 /// Finds the C library's functions. Called by the constructor; not async-signal-safe, because dlsym is not.
-#[cfg(not(miri))]
+///
+/// A static program has one function of each name, and nothing tells whether it is the C library's or the program's own,
+/// built on this library. So there the built-in functions remain.
+#[cfg(not(any(miri, target_feature = "crt-static")))]
 pub(crate) fn resolve() {
-    for (pointer, name, linked) in [
-        (&MEMSET, c"memset", libc::memset as *mut c_void),
-        (&MEMCPY, c"memcpy", libc::memcpy as *mut c_void),
-        (&MEMMOVE, c"memmove", libc::memmove as *mut c_void),
-    ] {
-        let found = if cfg!(target_feature = "crt-static") {
-            // Nothing can be preloaded into a static program, and it has no dynamic linker to consult.
-            linked
-        } else {
-            // SAFETY: the name ends in 0.
-            unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
-        };
+    for (pointer, name) in [(&MEMSET, c"memset"), (&MEMCPY, c"memcpy"), (&MEMMOVE, c"memmove")] {
+        // SAFETY: the name ends in 0.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         if !found.is_null() {
             pointer.store(found.cast(), Relaxed);
         }
     }
 }
 
-/// Miri knows no dlsym; the built-in functions remain.
-#[cfg(miri)]
+/// Miri knows no dlsym; the built-in functions remain there, too.
+#[cfg(any(miri, target_feature = "crt-static"))]
 pub(crate) fn resolve() {}
 
 #[cfg(test)]
@@ -121,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg(not(miri))]
+    #[cfg(not(any(miri, target_feature = "crt-static")))]
     fn the_constructor_has_found_the_c_librarys_functions() {
         for (pointer, built_in) in [
             (&MEMSET, built_in_memset as *mut ()),

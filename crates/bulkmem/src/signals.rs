@@ -1,4 +1,4 @@
-//! Keeps the program's signal handlers off the threads that this library starts.
+//! Keeps the program's signal handlers off the threads that this library starts, and off a thread that loads the policy.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -23,14 +23,14 @@ impl Mask {
     fn block() -> Mask {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
-        // SAFETY: sigfillset initializes the set that the next calls read. pthread_sigmask changes the current thread's
+        // SAFETY: sigfillset initializes the set that the next calls read. sigprocmask changes the current thread's
         // mask, which is no other thread's, and initializes `before`: it fails only for an unknown first argument.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             for fault in FAULTS {
                 libc::sigdelset(all.as_mut_ptr(), fault);
             }
-            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
             Mask(before.assume_init())
         }
     }
@@ -40,6 +40,6 @@ impl Drop for Mask {
     fn drop(&mut self) {
         // SAFETY: the set is initialized. The value never leaves the thread whose mask it holds: `without_signals` keeps
         // it on its stack.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }

@@ -16,7 +16,8 @@ use crate::home::{Home, assert_fits, keys, limit_file_size, succeeds};
 /// Enough to choose something, in little time.
 pub(crate) const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
 /// More than a test waits for.
-const LONG: [&str; 8] = ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s", "--force"];
+pub(crate) const LONG: [&str; 8] =
+    ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s", "--force"];
 
 /// Evidence of this machine.
 pub(crate) fn load_evidence(path: &Path) -> Profile {

@@ -12,7 +12,7 @@ use bulkmem::policy::{Load, Mode, OperationProvenance, Profile};
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::calibrate::{SHORT, load, load_evidence, send, start};
+use crate::calibrate::{LONG, SHORT, load, load_evidence, send, start};
 use crate::home::{Home, profile};
 
 /// Flush alone, in little time, on a machine that may be busy with other tests.
@@ -239,4 +239,61 @@ fn a_linked_profile_is_replaced_where_it_is() {
     assert!(home.profile().is_symlink());
     assert_eq!(load(&home.profile()).provenance.operations.len(), 2);
     assert_eq!(names(&elsewhere), ["p.json", "p.json.old"]);
+}
+
+/// Expects a refusal before anything is measured or written.
+fn refused(home: &Home, output: &str, reason: &str) {
+    let assert = home.bulkmem().args(FLUSH).args(["--output", output]).assert().code(1).stdout("");
+    assert.stderr(contains(reason).and(contains("calibrate: ").not()));
+}
+
+#[test]
+fn a_file_that_is_no_policy_file_is_not_overwritten() {
+    let home = Home::new();
+    for text in ["grant { other policy };", "x", "bulkmem-poli"] {
+        fs::write(home.path().join("java.policy"), text).unwrap();
+        refused(&home, "java.json", "java.policy: it is not a policy file");
+        assert_eq!(fs::read_to_string(home.path().join("java.policy")).unwrap(), text);
+        assert_eq!(names(home.path()), ["java.policy"]);
+    }
+    fs::write(home.path().join("java.policy"), "").unwrap();
+    home.bulkmem().args(FLUSH).args(["--output", "java.json"]).assert().success();
+    load(&home.path().join("java.json"));
+}
+
+#[test]
+fn the_policy_file_and_the_evidence_are_two_files() {
+    let home = Home::new();
+    let text = serde_json::to_string(&profile()).unwrap();
+    fs::write(home.path().join("x.json"), &text).unwrap();
+    symlink("x.json", home.path().join("x.policy")).unwrap();
+    refused(&home, "x.json", "x.policy: it is the same file as the evidence");
+    assert_eq!(fs::read_to_string(home.path().join("x.json")).unwrap(), text);
+}
+
+#[test]
+fn backups_are_regular_files() {
+    let home = Home::new();
+    for name in ["p.json.old", "p.policy.old"] {
+        let fifo = home.path().join(name);
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        refused(&home, "p.json", "it is not a regular file");
+        fs::remove_file(&fifo).unwrap();
+    }
+}
+
+/// Killed after it wrote the evidence, and before the policy file.
+#[test]
+fn a_policy_file_that_was_not_written_is_written_next_time() {
+    let home = Home::new();
+    plant(&home, &profile());
+    fs::remove_file(home.policy()).unwrap();
+    let child = home.spawnable().args(LONG).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = child;
+    while !home.policy().exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended without the file");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(fs::read_to_string(home.policy()).unwrap(), profile().policy_text());
 }

@@ -16,13 +16,14 @@ use super::load::Loaded;
 use super::rules::Rules;
 use super::{Policy, PolicyError};
 use crate::durability::Durability;
+use crate::signals::without_signals;
 
 /// How often loading can be taken over: by the child of a process that forked while loading, and once more by its child.
 const SLOTS: usize = 3;
 
 /// Longest time that [`init`] waits for another thread to load. It takes a millisecond at most, unless a network file
 /// system is slow.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 struct Slot(UnsafeCell<Loaded<'static>>);
 
@@ -61,19 +62,25 @@ fn loaded() -> Option<&'static Loaded<'static>> {
 #[cold]
 #[inline(never)]
 fn load() -> Option<&'static Loaded<'static>> {
-    let process = process();
     let claim = CLAIM.load(Ordering::Acquire);
     let slot = (claim >> 32) as usize;
+    let mine = SLOT.get(slot)?;
+    let process = process();
     if slot > 0 && claim as u32 == process {
         // Another thread of this process is loading, or the code that this signal handler interrupted.
         return None;
     }
-    let mine = SLOT.get(slot)?;
-    let next = (slot as u64 + 1) << 32 | u64::from(process);
+    // A handler that leaves by a jump would leave the claim without a thread that loads.
+    without_signals(|| keep_errno(|| claim_and_load(claim, process, mine)))
+}
+
+fn claim_and_load(claim: u64, process: u32, mine: &'static Slot) -> Option<&'static Loaded<'static>> {
+    let next = ((claim >> 32) + 1) << 32 | u64::from(process);
     CLAIM.compare_exchange(claim, next, Ordering::AcqRel, Ordering::Acquire).ok()?;
     let Some(environment) = environment::current() else {
-        // Interrupted in the constructor. Nothing was written to the slot, so a later call may claim it.
-        CLAIM.store(claim, Ordering::Release);
+        // Too early: the constructor has not run to its end. Nothing was written to the slot, so a later call may
+        // claim it, unless a process that shares this memory went on from here.
+        let _ = CLAIM.compare_exchange(next, claim, Ordering::AcqRel, Ordering::Acquire);
         return None;
     };
     // SAFETY: the exchange gives each slot to one thread, once, and nothing reads it before it is published.
@@ -86,17 +93,30 @@ fn load() -> Option<&'static Loaded<'static>> {
     unsafe { active.as_ref() }
 }
 
+/// Runs `f`, and leaves `errno` as it was: a crate that makes rustix use the C library makes its calls set it.
+fn keep_errno<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: it always points to this thread's variable.
+    let errno = unsafe { &raw mut *libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { errno.read() };
+    let result = f();
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
+    result
+}
+
 /// See [`crate::init`].
 pub(crate) fn init() -> Result<(), PolicyError> {
     match wait() {
         Some(loaded) if loaded.disobeys() => problems().into_iter().next().map_or(Ok(()), Err),
-        _ => Ok(()),
+        Some(_) => Ok(()),
+        None => Err(PolicyError::NotLoaded),
     }
 }
 
 /// See [`super::problems`].
 pub(super) fn problems() -> Vec<PolicyError> {
-    wait().map_or_else(Vec::new, |loaded| Policy::of_loaded(loaded).1)
+    wait().map_or_else(|| vec![PolicyError::NotLoaded], |loaded| Policy::of_loaded(loaded).1)
 }
 
 /// See [`Policy::global`].
@@ -108,8 +128,8 @@ pub(super) fn global() -> &'static Policy {
     })
 }
 
-/// The policy, when the thread that loads it has done so. `None` if no thread of this process does: it was forked in the
-/// middle of loading too often, or into a new PID namespace where it has the number of the process that loads.
+/// The policy, when the thread that loads it has done so. `None` if none does: the process was forked in the middle of
+/// loading too often, or into a new PID namespace where it has the number of the process that loads, or the thread ended.
 fn wait() -> Option<&'static Loaded<'static>> {
     let start = Instant::now();
     loop {

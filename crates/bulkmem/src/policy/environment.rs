@@ -72,16 +72,31 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Reads the environment unless that was done before. `None` while another thread, or the code that this signal handler
-/// interrupted, is reading it.
+/// Copies the environment, which is complete when constructors run. Called by the constructor.
+pub(super) fn copy() {
+    let _ = read_once(true);
+}
+
+/// The environment, copied by the constructor or, before that, by the first call. `None` while it is being copied, and
+/// as long as the C library does not know it yet.
 pub(super) fn current() -> Option<Environment<'static>> {
+    read_once(false)
+}
+
+fn read_once(complete: bool) -> Option<Environment<'static>> {
     match STATE.compare_exchange(UNREAD, READING, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => {
-            // SAFETY: only the thread that got here writes, and no thread reads before `READ`. `environ` is valid: the
-            // constructor runs before the program can change it, and a first call before the constructor as well.
+            // SAFETY: reading the variable; no thread of the program changes it before or in the constructor.
+            let list = unsafe { environ };
+            if list.is_null() && !complete {
+                STATE.store(UNREAD, Ordering::Release);
+                return None;
+            }
+            // SAFETY: only the thread that got here writes, and no thread reads before `READ`. The list is null or ends
+            // in null.
             unsafe {
                 let bytes = &mut *COPIED.bytes.get();
-                *COPIED.found.get() = if secure() { system_only() } else { read(environ, bytes) };
+                *COPIED.found.get() = if secure() { system_only() } else { read(list, bytes) };
             }
             STATE.store(READ, Ordering::Release);
         }

@@ -273,6 +273,12 @@ pub enum PolicyError {
         /// Its name.
         variable: &'static str,
     },
+    /// A thread or a parent of this process began to load the policy and did not finish.
+    #[error(
+        "the policy is not loaded, because the thread that loaded it ended or the process was forked in the meantime; \
+         built-in methods are used; call bulkmem::init() before starting threads"
+    )]
+    NotLoaded,
     /// The text of forced methods is not UTF-8.
     #[error("it is not UTF-8 text")]
     NotText,

@@ -50,7 +50,7 @@ pub fn problems() -> Vec<PolicyError> {
 
 /// Copies the environment variables that count. Called by the constructor.
 pub(crate) fn read_environment() {
-    let _ = environment::current();
+    environment::copy();
 }
 
 /// Which method carries out which operation, at which length, for which intent.

@@ -1,7 +1,7 @@
 //! The profile that a calibration writes: what was there before, and what may replace it.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ const ROOM: usize = 1 << 20;
 /// How long the load is measured before a calibration: the kernel counts it in ticks of 10 ms.
 const LOOK: Duration = Duration::from_millis(300);
 
+/// Every policy file starts with this.
+const POLICY_START: &[u8; 15] = b"bulkmem-policy ";
+
 /// The file to write, locked.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -34,6 +37,7 @@ pub(super) struct Target {
     /// True if a heavier load is no reason to keep the previous rules.
     force: bool,
     backup: Option<PathBuf>,
+    policy_kept: bool,
     /// The file for measurements that may not replace the previous profile.
     unmerged: Option<PathBuf>,
     _lock: Lock,
@@ -90,18 +94,23 @@ impl Target {
         };
         file.check(ROOM).map_err(failed)?;
         let policy = policy_of(path);
-        match OutputFile::open(&policy) {
-            Ok(file) if file.regular().is_some() => {}
-            Ok(_) => return Err(cannot_write(&policy, "it is not a regular file")),
-            Err(error) => return Err(cannot_write(&policy, error)),
+        check_policy(&policy, &file)?;
+        for backup in [old_name(target), old_name(&policy)] {
+            regular(&backup)?;
         }
         let lock = Lock::take(target)?;
+        let previous = Previous::load(target)?;
+        if let Previous::Usable(old) = &previous {
+            // A calibration that was killed between the two files left the policy file of the one before.
+            save_policy(&policy, old)?;
+        }
         Ok(Target {
-            previous: Previous::load(target)?,
+            previous,
             path: target.to_owned(),
             policy,
             force,
             backup: None,
+            policy_kept: false,
             unmerged: None,
             _lock: lock,
         })
@@ -147,6 +156,7 @@ impl Target {
             save_profile(&self.path, &merged.profile)?;
         }
         // Also if the profile is from before there were policy files.
+        self.back_up_policy(&merged.profile)?;
         save_policy(&self.policy, &merged.profile)?;
         Ok(Saved {
             written: merged.changed.then(|| (self.path.clone(), merged.profile)),
@@ -203,11 +213,19 @@ impl Target {
         }
         let backup = old_name(&self.path);
         copy(&self.path, &backup)?;
-        if self.policy.exists() {
-            copy(&self.policy, &old_name(&self.policy))?;
-        }
         self.backup = Some(backup);
         Ok(())
+    }
+}
+
+impl Target {
+    /// Keeps a copy of the previous policy file, once.
+    fn back_up_policy(&mut self, next: &Profile) -> Result<(), Failure> {
+        if self.policy_kept || !self.policy.exists() || has_policy_of(&self.policy, next) {
+            return Ok(());
+        }
+        self.policy_kept = true;
+        copy(&self.policy, &old_name(&self.policy))
     }
 }
 
@@ -227,6 +245,37 @@ impl Previous {
     }
 }
 
+/// Checks that a path names a regular file or nothing.
+fn regular(path: &Path) -> Result<OutputFile, Failure> {
+    // Opening a FIFO would wait for its reader.
+    if fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+        return Err(cannot_write(path, "it is not a regular file"));
+    }
+    match OutputFile::open(path) {
+        Ok(file) if file.regular().is_some() => Ok(file),
+        Ok(_) => Err(cannot_write(path, "it is not a regular file")),
+        Err(error) => Err(cannot_write(path, error)),
+    }
+}
+
+/// Checks that a policy file may be written: that the path names one, or nothing, and not the evidence.
+fn check_policy(path: &Path, evidence: &OutputFile) -> Result<(), Failure> {
+    if regular(path)?.replaces_the_same_as(evidence) {
+        return Err(cannot_write(path, "it is the same file as the evidence, which ends in .json"));
+    }
+    let mut start = [0; POLICY_START.len()];
+    let read = File::open(path).and_then(|mut file| {
+        let empty = file.metadata()?.len() == 0;
+        if empty { Ok(()) } else { file.read_exact(&mut start) }
+    });
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(cannot_write(path, error)),
+        _ if start == *POLICY_START || start.iter().all(|byte| *byte == 0) => Ok(()),
+        _ => Err(cannot_write(path, "it is not a policy file, and would be overwritten")),
+    }
+}
+
 /// The name of the copy of the file before.
 fn old_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -241,11 +290,14 @@ fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
 
 /// Writes what programs load, unless it is there already.
 fn save_policy(path: &Path, profile: &Profile) -> Result<(), Failure> {
-    let text = profile.policy_text();
-    if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+    if has_policy_of(path, profile) {
         return Ok(());
     }
-    output_file::write(path, text.as_bytes()).map_err(|error| cannot_write(path, error))
+    output_file::write(path, profile.policy_text().as_bytes()).map_err(|error| cannot_write(path, error))
+}
+
+fn has_policy_of(path: &Path, profile: &Profile) -> bool {
+    fs::read(path).is_ok_and(|text| text == profile.policy_text().as_bytes())
 }
 
 /// Writes the evidence.
