@@ -39,6 +39,17 @@ pub(super) struct Environment<'e> {
     pub(super) too_long: Option<&'static str>,
 }
 
+impl Environment<'_> {
+    pub(super) const NONE: Self = Environment {
+        profile: None,
+        method: None,
+        durability: None,
+        user: None,
+        system: None,
+        too_long: None,
+    };
+}
+
 /// Bytes for four copied values of the greatest length that is kept.
 const ROOM: usize = 4 * MOST;
 /// Greatest length of a value that is kept, with the 0 at its end: that of a path.
@@ -52,17 +63,8 @@ struct Copied {
 // SAFETY: written by the one thread that moves `STATE` from `UNREAD` to `READING`, and read only after `READ`.
 unsafe impl Sync for Copied {}
 
-static COPIED: Copied = Copied {
-    bytes: UnsafeCell::new([0; ROOM]),
-    found: UnsafeCell::new(Environment {
-        profile: None,
-        method: None,
-        durability: None,
-        user: None,
-        system: None,
-        too_long: None,
-    }),
-};
+static COPIED: Copied =
+    Copied { bytes: UnsafeCell::new([0; ROOM]), found: UnsafeCell::new(Environment::NONE) };
 static STATE: AtomicU8 = AtomicU8::new(UNREAD);
 const UNREAD: u8 = 0;
 const READING: u8 = 1;

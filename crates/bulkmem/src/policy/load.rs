@@ -38,14 +38,7 @@ impl<'e> Loaded<'e> {
         refused: [None; 2],
         method: None,
         unknown_durability: false,
-        environment: Environment {
-            profile: None,
-            method: None,
-            durability: None,
-            user: None,
-            system: None,
-            too_long: None,
-        },
+        environment: Environment::NONE,
         buffer: [0; BUFFER],
     };
 
