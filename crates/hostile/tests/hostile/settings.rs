@@ -45,6 +45,10 @@ pub(crate) fn add(suite: &mut Suite) {
     suite.test("settings::a_variable_that_is_removed_later_was_read", || {
         Run::scenario(&["removed_later"]).variable("BULKMEM_METHOD", "clear:portable").silent_success()
     });
+    suite.test("settings::a_first_call_before_the_constructors_does_not_hide_them", || {
+        let run = Run::program("early", &[]).variable("BULKMEM_METHOD", "clear:portable");
+        run.outcome()?.printed("clear:portable")
+    });
     let name = "settings::of_a_set_user_id_program_are_ignored";
     match set_user_id() {
         Ok(()) => suite.test(name, ignored_where_secure),

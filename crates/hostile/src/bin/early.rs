@@ -1,0 +1,29 @@
+//! Makes its first call before the C library knows the environment: in `.preinit_array`, which runs before every
+//! constructor. Later, the environment must count.
+
+use std::process::ExitCode;
+
+/// The dynamic linker calls every function in this section before the constructors.
+#[used]
+#[unsafe(link_section = ".preinit_array")]
+static EARLY: extern "C" fn() = early;
+
+extern "C" fn early() {
+    let mut memory = [1; 5000];
+    bulkmem::clear(&mut memory);
+    if memory.iter().any(|byte| *byte != 0) {
+        // Nothing can be printed here.
+        std::process::abort();
+    }
+}
+
+fn main() -> ExitCode {
+    if let Err(error) = bulkmem::init() {
+        println!("{error}");
+        return ExitCode::FAILURE;
+    }
+    for (operation, choice) in &bulkmem::policy::Policy::global().origin().forced {
+        println!("{operation}:{choice}");
+    }
+    ExitCode::SUCCESS
+}
