@@ -32,7 +32,9 @@ fuzz_target!(|text: &str| {
         let mut forced = policy.origin().forced.iter().filter(|(other, _)| *other == operation);
         let choice = forced.next().map(|(_, choice)| *choice);
         assert!(forced.next().is_none(), "{operation} is forced twice");
-        for (length, intent) in LENGTHS.into_iter().flat_map(|length| Intent::ALL.map(|intent| (length, intent))) {
+        for (length, intent) in
+            LENGTHS.into_iter().flat_map(|length| Intent::ALL.map(|intent| (length, intent)))
+        {
             let expected = choice.unwrap_or_else(|| DEFAULTS.choose(operation, length, intent));
             assert_eq!(policy.choose(operation, length, intent), expected, "{operation} {length} {intent}");
         }

@@ -26,13 +26,17 @@ fuzz_target!(|bytes: &[u8]| {
     for operation in Operation::ALL {
         for intent in Intent::ALL {
             let rules = policy.rules(operation, intent);
-            assert!(rules.is_sorted_by(|(one, ..), (other, ..)| one < other), "{operation} {intent}: {rules:?}");
+            assert!(
+                rules.is_sorted_by(|(one, ..), (other, ..)| one < other),
+                "{operation} {intent}: {rules:?}"
+            );
             let lengths = rules.iter().flat_map(|(from, ..)| [*from, from.saturating_sub(1)]);
             for length in lengths.chain([0, usize::MAX]) {
                 assert!((1..=MACHINE.processors).contains(&policy.threads(operation, length)));
-                for choice in
-                    [policy.choose(operation, length, intent), policy.choose_part(operation, 64, length, intent)]
-                {
+                for choice in [
+                    policy.choose(operation, length, intent),
+                    policy.choose_part(operation, 64, length, intent),
+                ] {
                     assert!(MACHINE.features.contains(choice.method.requires));
                     let knobs = choice.method.knobs(operation);
                     assert!(knobs.is_none_or(|knobs| choice.parameters.fit(knobs)), "{choice}");
