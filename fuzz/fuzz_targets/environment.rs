@@ -47,7 +47,7 @@ fuzz_target!(|text: &str| {
 fn check(choice: &Choice, operation: Operation) {
     let features = Machine::current().features;
     assert!(choice.method.does(operation) && features.contains(choice.method.requires));
-    assert!(choice.method.knobs(operation).is_none_or(|knobs| choice.parameters.fit(knobs)), "{choice}");
+    assert!(choice.method.tunables(operation).is_none_or(|tunables| choice.parameters.is_valid_for(tunables)), "{choice}");
     let again = Choice::parse(&choice.to_string(), operation, features);
     assert_eq!(again.expect("what was written can be read"), *choice);
 }

@@ -38,8 +38,8 @@ fuzz_target!(|bytes: &[u8]| {
                     policy.choose_part(operation, 64, length, intent),
                 ] {
                     assert!(MACHINE.features.contains(choice.method.requires));
-                    let knobs = choice.method.knobs(operation);
-                    assert!(knobs.is_none_or(|knobs| choice.parameters.fit(knobs)), "{choice}");
+                    let tunables = choice.method.tunables(operation);
+                    assert!(tunables.is_none_or(|tunables| choice.parameters.is_valid_for(tunables)), "{choice}");
                 }
             }
         }

@@ -4,7 +4,8 @@
 use std::sync::LazyLock;
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::{CpuIdentity, Policy, Profile};
+use bulkmem::policy::{CpuIdentity, Policy};
+use bulkmem_measure::calibration::{Profile};
 use bulkmem::{Intent, Operation};
 use libfuzzer_sys::fuzz_target;
 
@@ -16,7 +17,7 @@ static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine {
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(profile) = Profile::parse(bytes) else { return };
-    let Ok(policy) = Policy::from_profile(&profile, &MACHINE) else { return };
+    let Ok(policy) = profile.policy(&MACHINE) else { return };
     assert!(policy.runs_here());
     for operation in Operation::ALL {
         let lengths = profile.rules.iter().flat_map(|rule| [rule.from, rule.from.saturating_sub(1)]);
@@ -28,8 +29,8 @@ fuzz_target!(|bytes: &[u8]| {
                     policy.choose_part(operation, 64, length, intent),
                 ] {
                     assert!(MACHINE.features.contains(choice.method.requires));
-                    let knobs = choice.method.knobs(operation);
-                    assert!(knobs.is_none_or(|knobs| choice.parameters.fit(knobs)), "{choice}");
+                    let tunables = choice.method.tunables(operation);
+                    assert!(tunables.is_none_or(|tunables| choice.parameters.is_valid_for(tunables)), "{choice}");
                 }
             }
         }

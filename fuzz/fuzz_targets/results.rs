@@ -3,7 +3,7 @@
 #![no_main]
 
 use bulkmem_measure::reproduce::Reproduction;
-use bulkmem_measure::suite::{CompareOptions, Comparison, Results};
+use bulkmem_measure::engine::{CompareOptions, Comparison, Results};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -21,7 +21,7 @@ Sizes:
 Environment:
   BULKMEM_METHOD   forces methods: clear:movnti,copy:rep_movsb; with parameters:
                    clear:write_prefetch_avx512[write_distance=4096]
-  BULKMEM_PROFILE  the profile to use in place of the user's and the system's;
+  BULKMEM_PROFILE  the profile to use in config of the user's and the system's;
                    calibrate writes it
   BULKMEM_EADR     1: the caches are in the persistence domain, persist and
                    flush need only a fence
@@ -233,7 +233,7 @@ pub(crate) enum Threads {
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: a list; each row with `name`, `summary`, `operations`, `effect` (allocates, bypasses, evicts, mixed), `ordering` \
-(ordered, weak), `requires`, `available`, `missing`, `knobs` (each with `name`, `operations`, `smallest`, `largest`, `step`, \
+(ordered, weak), `requires`, `available`, `missing`, `tunables` (each with `name`, `operations`, `smallest`, `largest`, `step`, \
 `default`, `search`).")]
 pub(crate) struct MethodsArgs {
     /// Only methods that can do this operation
@@ -256,7 +256,7 @@ pub(crate) struct MethodsArgs {
 #[command(after_long_help = "\
 JSON: `evidence`, `alike` (each with `machine`, `distance`: root mean square of logarithms, `same_model`, `reasons`), `conclusions` \
 (each with `claim`, `source`, `published`, `here`, `verdict`: holds, fails, not-measured), `choices` (each with `size`, `gb_per_s`, \
-`times_string`, `times_movnti`), `figures` (each with `table`, `machine`, `subject`, `place`, `unit`, `published`, `here`, `against`, \
+`times_string`, `times_movnti`), `figures` (each with `table`, `machine`, `candidate`, `config`, `unit`, `published`, `here`, `against`, \
 `published_ratio`, `here_ratio`).")]
 pub(crate) struct ReproduceArgs {
     /// Results to take the figures from instead of measuring

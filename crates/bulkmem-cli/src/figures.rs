@@ -1,10 +1,10 @@
 //! Questions to the measurements of a profile, and what people call what was measured.
 
 use bulkmem::method::{Parameters, c_library};
-use bulkmem::policy::{Condition, Cost, Figure, Profile, Rule};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Key, Place, Row, Subject};
+use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile, Rule};
+use bulkmem_measure::engine::{Candidate, Config, Dimension, Row};
 
 use crate::output::exact_size;
 
@@ -140,19 +140,19 @@ pub(crate) fn describe_parameters(parameters: &Parameters) -> String {
 }
 
 /// What a subject is called in tables.
-pub(crate) fn subject(subject: &Subject) -> String {
-    match subject.kind {
-        Kind::Policy => subject.name.replacen("policy", "the policy's choice", 1),
+pub(crate) fn candidate(candidate: &Candidate) -> String {
+    match candidate.kind {
+        Kind::Policy => candidate.name.replacen("policy", "the policy's choice", 1),
         Kind::Read => "(reading)".to_owned(),
-        Kind::Control => format!("({})", subject.name),
-        Kind::Kernel => format!("kernel: {}", subject.name),
-        Kind::Method | Kind::Peer => name_with(&subject.name, &subject.parameters),
+        Kind::Control => format!("({})", candidate.name),
+        Kind::Kernel => format!("kernel: {}", candidate.name),
+        Kind::Method | Kind::Peer => name_with(&candidate.name, &candidate.parameters),
     }
 }
 
 /// The value of a place's key, for people; empty where it is not set.
-pub(crate) fn place_value(place: &Place, key: Key) -> String {
-    let text = place.get(key).unwrap_or_default();
+pub(crate) fn place_value(config: &Config, key: Dimension) -> String {
+    let text = config.get(key).unwrap_or_default();
     match text.parse() {
         Ok(bytes) if key.is_bytes() => exact_size(bytes),
         _ => text,

@@ -10,7 +10,7 @@ pub(crate) struct BadNames {
 impl std::fmt::Display for BadNames {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let BadNames { text, why } = self;
-        write!(f, "`{text}` is no list of names: {why}; write name,name[knob=value,knob=value]")
+        write!(f, "`{text}` is no list of names: {why}; write name,name[tunable=value,tunable=value]")
     }
 }
 impl std::error::Error for BadNames {}

@@ -4,9 +4,10 @@
 //! A control character in such a text could move the cursor, forge a line, or reverse the order of letters. Tables,
 //! notes, errors, Markdown, HTML and comma-separated values show what [`plain`] returns. JSON has escapes of its own.
 
-use bulkmem::policy::{CpuIdentity, Profile};
+use bulkmem::policy::CpuIdentity;
 use bulkmem_measure::Evidence;
-use bulkmem_measure::suite::{Comparison, Differences, Place, Results, Subject};
+use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::engine::{Candidate, Comparison, Config, Differences, Results};
 
 /// The text in one line, with an escape in place of each character that is a control or has no shape of its own:
 /// `\n`, `\t`, `\u{1b}`, `\u{202e}`.
@@ -55,7 +56,7 @@ pub(crate) fn results(found: &Results) -> Results {
     clean(notes);
     clean(findings.iter_mut().map(|finding| &mut finding.text));
     for row in rows {
-        clean_key(&mut row.subject, &mut row.place);
+        clean_key(&mut row.candidate, &mut row.config);
         clean(&mut row.chosen);
         row.also = std::mem::take(&mut row.also).into_iter().map(|(name, it)| (plain(&name), it)).collect();
     }
@@ -83,16 +84,16 @@ pub(crate) fn profile(profile: &Profile) -> Profile {
 pub(crate) fn comparison(mut found: Comparison, differences: &Differences) -> (Comparison, Differences) {
     let compared = found.rows.iter_mut().map(|change| &mut change.row);
     for row in compared.chain(&mut found.only_old).chain(&mut found.only_new) {
-        clean_key(&mut row.subject, &mut row.place);
+        clean_key(&mut row.candidate, &mut row.config);
     }
     let mut differences = differences.clone();
     clean(differences.machine.iter_mut().chain(&mut differences.settings));
     (found, differences)
 }
 
-fn clean_key(subject: &mut Subject, place: &mut Place) {
-    clean([&mut subject.name]);
-    clean([&mut place.target, &mut place.attribute, &mut place.content].into_iter().flatten());
+fn clean_key(candidate: &mut Candidate, config: &mut Config) {
+    clean([&mut candidate.name]);
+    clean([&mut config.target, &mut config.attribute, &mut config.content].into_iter().flatten());
 }
 
 fn clean_cpu(cpu: &mut CpuIdentity) {
@@ -176,7 +177,7 @@ mod tests {
     fn no_text_of_results_is_left_out() {
         let row = serde_json::json!({
             "measurement": "clear",
-            "subject": { "kind": "method", "name": "movnti" },
+            "candidate": { "kind": "method", "name": "movnti" },
             "place": { "operation": "clear", "page_size": "4K", "target": "t", "attribute": "a", "content": "c" },
             "metric": "bandwidth", "samples": [1.0], "chosen": "it", "also": { "pages\u{1b}": 1.0 },
             "stats": { "median": 1.0, "mean": 1.0, "pstdev": 0.0, "min": 1.0, "max": 1.0, "interval": [1.0, 1.0] },

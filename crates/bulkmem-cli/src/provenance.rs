@@ -1,7 +1,8 @@
 //! Where a profile comes from, as rows of names and values.
 
 use bulkmem::Operation;
-use bulkmem::policy::{CpuIdentity, Load, Mode, Provenance};
+use bulkmem::policy::CpuIdentity;
+use bulkmem_measure::calibration::{Load, Mode, Provenance};
 
 use crate::output::{exact_size, size};
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use bulkmem_measure::suite::{Key, Results, ResultsError, Row};
+use bulkmem_measure::engine::{Dimension, Results, ResultsError, Row};
 use bulkmem_measure::{Counts, MemoryLeft, memory_left};
 
 use crate::failure::Failure;
@@ -89,9 +89,9 @@ pub(crate) fn json(found: &Results) -> io::Result<String> {
 /// Results as comma-separated values: a line a row, a column for each key that any row has.
 pub(crate) fn csv(found: &Results) -> io::Result<String> {
     let found = &plain::results(found);
-    let keys: Vec<Key> = Key::ALL
+    let keys: Vec<Dimension> = Dimension::ALL
         .into_iter()
-        .filter(|key| found.rows.iter().any(|row| row.place.get(*key).is_some()))
+        .filter(|key| found.rows.iter().any(|row| row.config.get(*key).is_some()))
         .collect();
     let mut also: Vec<&str> = found.rows.iter().flat_map(|row| row.also.keys()).map(String::as_str).collect();
     also.sort_unstable();
@@ -107,11 +107,11 @@ pub(crate) fn csv(found: &Results) -> io::Result<String> {
         let stats = &row.stats;
         let mut cells = vec![
             row.measurement.to_string(),
-            word(&row.subject.kind)?,
-            row.subject.name.clone(),
-            crate::figures::describe_parameters(&row.subject.parameters),
+            word(&row.candidate.kind)?,
+            row.candidate.name.clone(),
+            crate::figures::describe_parameters(&row.candidate.parameters),
         ];
-        cells.extend(keys.iter().map(|key| row.place.get(*key).unwrap_or_default()));
+        cells.extend(keys.iter().map(|key| row.config.get(*key).unwrap_or_default()));
         cells.push(word(&row.metric)?);
         let [low, high] = stats.interval;
         let numbers = [stats.median, stats.mean, stats.pstdev, stats.min, stats.max, low, high];

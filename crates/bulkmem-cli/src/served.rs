@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::{self, Basis, Origin, Policy, PolicyError, Profile, ProfileError};
+use bulkmem::policy::{self, Basis, Origin, Policy, PolicyError};
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::{Profile, ProfileError};
 
 use crate::failure::{Failure, chain};
 use crate::output;
@@ -54,7 +55,7 @@ impl Served {
         };
         Ok(match evidence(path)? {
             Some((path, profile)) => {
-                Served { machine, policy: policy.explained_by(&profile), profile: Some((path, profile)) }
+                Served { machine, policy: profile.explain(policy), profile: Some((path, profile)) }
             }
             None => Served { machine, policy, profile: None },
         })
@@ -68,31 +69,33 @@ impl Served {
             Basis::Profile { path, .. } if !forced && !self.policy.is_measured(operation, intent) => {
                 let path = path.as_ref().map_or("the profile".into(), |path| path.display().to_string());
                 let defaults = Policy::defaults(self.machine);
-                format!("{path} has no rules for it; {}", describe(defaults.origin()))
+                format!("{path} has no rules for it; {}", self.describe(defaults.origin()))
             }
-            _ => describe(origin),
+            _ => self.describe(origin),
         }
     }
-}
 
-/// The origin of a policy, in a sentence.
-fn describe(origin: &Origin) -> String {
-    let mut text = match &origin.basis {
-        Basis::Profile { path, provenance } => {
-            let path = path.as_ref().map_or("memory".into(), |path| path.display().to_string());
-            let date = provenance.as_ref().map_or(String::new(), |it| format!(" of {}", it.date));
-            let whole = if provenance.as_ref().is_none_or(|it| it.complete) { "" } else { ", incomplete" };
-            format!("the profile {path}{date}{whole}")
+    /// The origin of a policy, in a sentence.
+    fn describe(&self, origin: &Origin) -> String {
+        let mut text = match &origin.basis {
+            Basis::Profile { path } => {
+                let path = path.as_ref().map_or("memory".into(), |path| path.display().to_string());
+                let provenance = self.profile.as_ref().map(|(_, profile)| &profile.provenance);
+                let date = provenance.as_ref().map_or(String::new(), |it| format!(" of {}", it.date));
+                let whole =
+                    if provenance.as_ref().is_none_or(|it| it.complete) { "" } else { ", incomplete" };
+                format!("the profile {path}{date}{whole}")
+            }
+            Basis::Defaults { microarchitecture, why, source } => {
+                format!("the built-in defaults for {microarchitecture}: {why} ({source})")
+            }
+            _ => "an unknown origin".to_owned(),
+        };
+        for (operation, choice) in &origin.forced {
+            text += &format!("; {operation} is forced to {choice}");
         }
-        Basis::Defaults { microarchitecture, why, source } => {
-            format!("the built-in defaults for {microarchitecture}: {why} ({source})")
-        }
-        _ => "an unknown origin".to_owned(),
-    };
-    for (operation, choice) in &origin.forced {
-        text += &format!("; {operation} is forced to {choice}");
+        text
     }
-    text
 }
 
 /// The evidence next to a policy file, if it is there and of the same calibration.
@@ -116,7 +119,7 @@ fn evidence(policy: &Path) -> Result<Option<(PathBuf, Profile)>, Failure> {
 
 /// Says so if there is evidence that no program uses, as older versions wrote it.
 fn report_evidence_without_policy() -> Result<(), Failure> {
-    for policy in Profile::search_path() {
+    for policy in policy::search_path() {
         let evidence = evidence_of(&policy);
         if evidence.is_file() && !policy.exists() {
             let text = format!(

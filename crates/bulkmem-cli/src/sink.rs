@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use bulkmem::output_file::OutputFile;
-use bulkmem_measure::suite::Results;
+use bulkmem_measure::engine::Results;
+use bulkmem_output::OutputFile;
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -84,7 +84,7 @@ fn format_of(path: &Path) -> Option<String> {
         format: String,
     }
     let Head { format } = serde_json::from_reader(BufReader::new(File::open(path).ok()?)).ok()?;
-    [bulkmem::policy::FORMAT, Results::FORMAT].contains(&format.as_str()).then_some(format)
+    [bulkmem_measure::calibration::FORMAT, Results::FORMAT].contains(&format.as_str()).then_some(format)
 }
 
 /// The state of the result that a measurement saves.

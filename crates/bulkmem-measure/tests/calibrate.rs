@@ -4,8 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::{Cost, Mode, Policy, Profile};
+use bulkmem::policy::Policy;
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::{Cost, Mode, Profile};
 use bulkmem_measure::{CalibrateOptions, MeasureError, calibrate};
 
 /// Small and short: every operation, up to 256 KiB, in 3 s.
@@ -33,7 +34,7 @@ fn the_profile_is_accepted_and_serves_everything() {
     profile.check(machine).unwrap();
     assert!(profile.provenance.complete && profile.provenance.samples > 100);
     assert_eq!(profile.provenance.cpu, machine.cpu);
-    let policy = Policy::from_profile(&profile, machine).unwrap();
+    let policy = profile.policy(machine).unwrap();
     for operation in Operation::ALL {
         let measured = |cost| profile.figures.iter().any(|f| f.operation == operation && f.cost == cost);
         assert_eq!(

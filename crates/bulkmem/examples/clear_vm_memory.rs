@@ -8,20 +8,20 @@ use std::error::Error;
 use std::time::Instant;
 
 use bulkmem::policy::Policy;
-use bulkmem::{Bulk, Intent, Operation, Pages, Region};
+use bulkmem::{Intent, Mapping, Operation, Options, Pages};
 
 const CHUNK: usize = 2 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mebibytes: usize = std::env::args().nth(1).map_or(Ok(256), |text| text.parse())?;
-    let mut memory = Region::new(mebibytes << 20, Pages::Transparent)?;
+    let mut memory = Mapping::new(mebibytes << 20, Pages::Transparent)?;
     memory.prefault()?;
     bulkmem::fill(&mut memory, 0xA5); // what the last guest left
 
     let alone = Policy::global().choose(Operation::Clear, CHUNK, Intent::Stream);
     println!("a chunk alone would be cleared by {alone}");
 
-    let bulk = Bulk::of(memory.len()).intent(Intent::Stream);
+    let bulk = Options::new().total_len(memory.len()).intent(Intent::Stream);
     let part = Policy::global().choose_part(Operation::Clear, CHUNK, memory.len(), Intent::Stream);
     let start = Instant::now();
     for chunk in memory.chunks_mut(CHUNK) {

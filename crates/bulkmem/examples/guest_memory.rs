@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bulkmem::{Bulk, Pages, Region};
+use bulkmem::{Mapping, Options, Pages};
 
 const SIZE: usize = 64 << 20;
 /// The guest counts in its first 8 bytes.
@@ -28,7 +28,7 @@ impl Guest {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut region = Region::new(SIZE, Pages::Transparent)?;
+    let mut region = Mapping::new(SIZE, Pages::Transparent)?;
     region.prefault()?;
     let guest = Guest(region.as_mut_ptr());
     let stop = AtomicBool::new(false);
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         });
 
-        let bulk = Bulk::of(SIZE);
+        let bulk = Options::new().total_len(SIZE);
         let rest = SIZE - COUNTER;
         let mut snapshot = vec![0_u8; rest];
         // SAFETY: the region is mapped and writable for the whole time; the guest does not write past its counter, and

@@ -30,10 +30,10 @@ impl Log<'_> {
         let length = self.length();
         let start = HEADER + length;
         let place = self.bytes.get_mut(start..start + record.len()).ok_or("the log is full")?;
-        bulkmem::persist(place, record)?;
+        bulkmem::copy_persist(place, record)?;
         // Ordinary stores, made durable afterwards.
         self.bytes[..8].copy_from_slice(&((length + record.len()) as u64).to_le_bytes());
-        bulkmem::flush(&self.bytes[..8])?;
+        bulkmem::persist(&self.bytes[..8])?;
         Ok(())
     }
 }

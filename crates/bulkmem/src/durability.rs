@@ -1,23 +1,29 @@
 //! What survives a power failure.
 
-use crate::policy;
-
-/// What survives a power failure, and so what persist and flush must do.
+/// What survives a power failure, which decides what operations that persist must do.
+///
+/// The default comes from the policy: [`Durability::FlushToMemory`], unless the policy file says otherwise
+/// (`bulkmem calibrate --durability caches-included`). [`Options::durability`](crate::Options::durability) overrides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Durability {
-    /// Memory survives, caches do not: every line is written back, and a fence waits for it.
+    /// Memory survives and caches do not (ADR): every line is written back, and a fence waits for it.
     #[default]
     FlushToMemory,
-    /// Caches survive as well (eADR and the like): persist is a copy and a fence, flush is a fence. On a machine where
-    /// that is not so, a power failure loses data.
+    /// Caches survive too (eADR, GPF): a persisting copy or fill is an ordinary one with a fence, and
+    /// [`persist`](crate::persist) is a fence. On a machine where caches do not survive, a power failure loses data.
     CachesIncluded,
 }
 
 impl Durability {
-    /// The setting of this process: [`Durability::CachesIncluded`] if `BULKMEM_EADR` was `1` when the process started, else
-    /// [`Durability::FlushToMemory`]. [`crate::init`] reports a value that is neither `1` nor `0`.
-    #[inline]
-    pub fn current() -> Durability {
-        policy::durability()
+    /// Every value, in the order of declaration.
+    pub const ALL: [Durability; 2] = [Durability::FlushToMemory, Durability::CachesIncluded];
+
+    /// Returns the name that policy files and command lines use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Durability::FlushToMemory => "flush-to-memory",
+            Durability::CachesIncluded => "caches-included",
+        }
     }
 }

@@ -21,10 +21,10 @@ pub enum Error {
         /// Length of the source, bytes.
         source_length: usize,
     },
-    /// The two ranges of a persist share bytes.
+    /// The two ranges of a persisting copy overlap.
     #[error(
         "destination {destination:#x} and source {source_address:#x} overlap within {length} bytes, and a copy that \
-         overlaps cannot be made durable in one pass: copy_raw and then flush_raw do it in two"
+         overlaps cannot be made durable in one pass: copy_raw and then persist_raw do it in two"
     )]
     Overlap {
         /// Address of the destination.
@@ -37,11 +37,11 @@ pub enum Error {
     /// Nothing here can write a cache line back to memory.
     #[error(
         "nothing on this machine can write cache lines back, so {operation} cannot make bytes durable: where power \
-         failure spares the caches (eADR), say so with BULKMEM_EADR=1 or Durability::CachesIncluded; elsewhere map \
+         failure spares the caches (eADR), say so with Options::durability(Durability::CachesIncluded); elsewhere map \
          the file and use msync"
     )]
     NotDurable {
-        /// Persist or flush.
+        /// The operation that persists.
         operation: Operation,
     },
     /// A policy's methods cannot all run here.
@@ -50,14 +50,6 @@ pub enum Error {
          of a profile that was measured here"
     )]
     ForeignPolicy,
-    /// A forced method is not a row of [`crate::method::all`].
-    #[error(
-        "`{method}` is not a row of the table of methods: take one from method::all() or method::by_name()"
-    )]
-    NotInTable {
-        /// The name it gave itself.
-        method: &'static str,
-    },
     /// A forced method cannot do the operation.
     #[error("the method `{method}` cannot {operation}: `bulkmem methods` lists those that can")]
     WrongOperation {
@@ -80,9 +72,9 @@ pub enum Error {
     /// A forced method does not take these parameters.
     #[error(
         "the method `{method}` does not take {parameters:?} for {operation}: keep to the ranges and steps of its \
-         knobs, or start from Method::default_parameters"
+         tunables, or start from Method::default_parameters"
     )]
-    Unfit {
+    InvalidParameters {
         /// The method.
         method: &'static str,
         /// The operation.

@@ -2,15 +2,15 @@
 //! alone when that is better.
 //!
 //! ```
-//! use bulkmem::{Bulk, Intent};
+//! use bulkmem::{Options, Intent};
 //!
 //! let mut memory = vec![1; 8 << 20];
 //! let source = vec![7; 8 << 20];
 //! bulkmem::clear(&mut memory); // by the method that this machine does it fastest with
 //! bulkmem::copy(&mut memory, &source)?;
-//! bulkmem::persist(&mut memory[..4096], &source[..4096])?; // durable when it returns
+//! bulkmem::copy_persist(&mut memory[..4096], &source[..4096])?; // durable when it returns
 //!
-//! let bulk = Bulk::of(memory.len()).intent(Intent::Stream); // one large clear, not read soon,
+//! let bulk = Options::new().total_len(memory.len()).intent(Intent::Stream); // one large clear, not read soon,
 //! memory.chunks_mut(2 << 20).for_each(|chunk| bulk.clear(chunk)); // in small calls
 //! # assert!(memory.iter().all(|&byte| byte == 0));
 //! # Ok::<(), bulkmem::Error>(())
@@ -19,10 +19,10 @@
 //! | to | see |
 //! |---|---|
 //! | clear, fill, copy, persist, flush | [`clear`], [`fill`], [`copy`], [`persist`], [`flush`] |
-//! | say how much there is in all, what comes next, how many threads may work | [`Bulk`] |
+//! | say how much there is in all, what comes next, how many threads may work | [`Options`] |
 //! | fence once after many operations | [`fence_scope`] |
-//! | work on memory that others write meanwhile | [`Bulk::clear_raw`], [`Bulk::copy_raw`] and the like |
-//! | take huge pages from the operating system | [`Region`] |
+//! | work on memory that others write meanwhile | [`Options::clear_raw`], [`Options::copy_raw`] and the like |
+//! | take huge pages from the operating system | [`Mapping`] |
 //! | have the kernel clear huge pages as this library would, or take memory of another cache attribute | [`kernel`] |
 //! | know which method is chosen, and why | [`policy`] |
 //! | load the policy at a moment of your choice | [`init`] |
@@ -40,7 +40,6 @@
 //! |---|---|
 //! | `BULKMEM_METHOD` | forces methods: `clear:movnti,copy:rep_movsb`; see [`policy::Policy::force`] |
 //! | `BULKMEM_PROFILE` | the policy file to use, instead of the user's or the system's |
-//! | `BULKMEM_EADR` | `1`: caches survive a power failure; see [`Durability`] |
 //!
 //! The library reads them once, when the program is loaded; a later `setenv` has no effect. A process with more rights
 //! than its caller (set-user-ID and the like) ignores them, and `HOME` and `XDG_CONFIG_HOME` too. A value that cannot be
@@ -57,7 +56,7 @@
 //! # What to rely on
 //!
 //! - Every function that gives plain bytes back has fenced.
-//! - No thread is made unless [`Bulk::threads`] asks for it, and none outlives the call. Such a thread blocks every
+//! - No thread is made unless [`Options::threads`] asks for it, and none outlives the call. Such a thread blocks every
 //!   signal but those of its own faults, so that the program's handlers run on the program's threads.
 //! - Instructions are used only where the processor has them and the operating system has enabled them; safe code
 //!   cannot make it otherwise.
@@ -69,34 +68,33 @@
 #[cfg(doctest)]
 mod book;
 mod built_in;
-mod bulk;
 mod c_functions;
-mod direct;
 mod durability;
 mod error;
-#[cfg(target_os = "linux")]
-pub mod kernel;
 mod load_time;
 pub mod machine;
+#[cfg(target_os = "linux")]
+mod mapping;
 pub mod method;
 mod operation;
-#[doc(hidden)]
-pub mod output_file;
+mod operations;
+mod options;
 mod plan;
 pub mod policy;
-#[cfg(target_os = "linux")]
-mod region;
+pub mod raw_memory;
+mod short_calls;
 mod signals;
 mod text;
 mod threads;
 mod unfenced;
 
-pub use bulk::{Bulk, clear, copy, fill, flush, persist};
 pub use durability::Durability;
 pub use error::Error;
-pub use operation::{Intent, Operation, UnknownName};
 #[cfg(target_os = "linux")]
-pub use region::{Pages, Region, RegionError};
+pub use mapping::{Mapping, MappingError, Pages};
+pub use operation::{Intent, Operation, UnknownName};
+pub use operations::{clear, clear_persist, copy, copy_persist, fill, fill_persist, persist};
+pub use options::Options;
 pub use threads::Threads;
 pub use unfenced::{FenceScope, Unfenced, fence_scope};
 
@@ -106,7 +104,7 @@ pub use unfenced::{FenceScope, Unfenced, fence_scope};
 /// a seccomp filter. Unlike operations, it may allocate and wait, so do not call it in a signal handler or an allocator.
 ///
 /// # Errors
-/// If `BULKMEM_PROFILE`, `BULKMEM_METHOD` or `BULKMEM_EADR` cannot be followed. The library is ready nevertheless: it
+/// If `BULKMEM_PROFILE` or `BULKMEM_METHOD` cannot be followed. The library is ready nevertheless: it
 /// uses what it could follow, and the defaults for the rest.
 pub fn init() -> Result<(), policy::PolicyError> {
     policy::init()

@@ -3,12 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// What is done to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
 pub enum Operation {
     /// Every byte becomes zero.
     Clear,
@@ -16,16 +14,18 @@ pub enum Operation {
     Fill,
     /// The bytes of one range are written to another.
     Copy,
-    /// Copy, and make durable: when it returns, the bytes have left the processor's caches.
+    /// Fill, and make durable: when it returns, the bytes have left the processor's caches.
+    FillPersist,
+    /// Copy, and make durable.
+    CopyPersist,
+    /// Make durable what ordinary stores wrote before.
     Persist,
-    /// Make durable what was written before by ordinary stores.
-    Flush,
 }
 
 /// What the caller will do next with the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
 pub enum Intent {
     /// Nothing is known: finish soonest.
     #[default]
@@ -38,8 +38,14 @@ pub enum Intent {
 
 impl Operation {
     /// Every operation, in the order of declaration.
-    pub const ALL: [Operation; 5] =
-        [Operation::Clear, Operation::Fill, Operation::Copy, Operation::Persist, Operation::Flush];
+    pub const ALL: [Operation; 6] = [
+        Operation::Clear,
+        Operation::Fill,
+        Operation::Copy,
+        Operation::FillPersist,
+        Operation::CopyPersist,
+        Operation::Persist,
+    ];
 
     /// The name used in profiles, on command lines and in `BULKMEM_METHOD`.
     pub const fn name(self) -> &'static str {
@@ -47,9 +53,20 @@ impl Operation {
             Operation::Clear => "clear",
             Operation::Fill => "fill",
             Operation::Copy => "copy",
+            Operation::FillPersist => "fill_persist",
+            Operation::CopyPersist => "copy_persist",
             Operation::Persist => "persist",
-            Operation::Flush => "flush",
         }
+    }
+
+    /// True if the operation reads a source range.
+    pub const fn has_source(self) -> bool {
+        matches!(self, Operation::Copy | Operation::CopyPersist)
+    }
+
+    /// True if the bytes are durable when the operation returns.
+    pub const fn persists(self) -> bool {
+        matches!(self, Operation::FillPersist | Operation::CopyPersist | Operation::Persist)
     }
 }
 

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use crate::c_functions;
 use crate::error::Error;
-use crate::method::{self, CopyFn, Entry, FillFn, FlushFn, Ordering, Parameters};
+use crate::method::{self, CopyFn, Entry, FillFn, Ordering, Parameters, PersistFn};
 use crate::policy::Choice;
 use crate::threads;
 
 /// The memory that a call works on.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
-    /// Written to, or, by a flush, written back.
+    /// Written to, or, by a persist, written back.
     dst: *mut u8,
     /// Read; null where the operation has no source.
     src: *const u8,
@@ -44,9 +44,9 @@ impl Memory {
         Memory { dst, src, length, byte: 0 }
     }
 
-    /// The memory of a flush.
+    /// The memory of a persist.
     #[inline(always)]
-    pub(crate) fn flushed(start: *const u8, length: usize) -> Memory {
+    pub(crate) fn written_back(start: *const u8, length: usize) -> Memory {
         Memory { dst: start.cast_mut(), src: std::ptr::null(), length, byte: 0 }
     }
 
@@ -107,7 +107,7 @@ impl Kernel for CopyFn {
     }
 }
 
-impl Kernel for FlushFn {
+impl Kernel for PersistFn {
     #[inline(always)]
     unsafe fn call(self, memory: &Memory, piece: Range<usize>, parameters: &Parameters) {
         // SAFETY: passed on from the caller.

@@ -33,10 +33,10 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use crate::bulk::Bulk;
 use crate::error::Error;
 use crate::method;
 use crate::operation::Operation;
+use crate::options::Options;
 use crate::plan::Memory;
 
 /// Runs `f` with a scope in which operations do not fence; fences once at the end, whether `f` returns or panics, if
@@ -53,11 +53,11 @@ use crate::plan::Memory;
 /// ```
 #[inline]
 pub fn fence_scope<'env, R>(f: impl for<'scope> FnOnce(&'scope FenceScope<'scope, 'env>) -> R) -> R {
-    Bulk::new().fence_scope(f)
+    Options::new().fence_scope(f)
 }
 
-impl<'p> Bulk<'p> {
-    /// As [`fence_scope`], with what this `Bulk` says. Operations on several threads fence on each of them at once.
+impl<'p> Options<'p> {
+    /// As [`fence_scope`], with what this `Options` says. Operations on several threads fence on each of them at once.
     #[inline]
     pub fn fence_scope<'env, R>(&self, f: impl for<'scope> FnOnce(&'scope FenceScope<'scope, 'env>) -> R) -> R
     where
@@ -65,8 +65,12 @@ impl<'p> Bulk<'p> {
     {
         // `f` must do with every 'scope up to 'env, so all that it lends for 'scope is borrowed for 'env; and 'env is a
         // parameter, so it outlives this call. The scope is dropped, and fences, before the call ends in either way.
-        let scope =
-            FenceScope { bulk: self.deferred(), debt: Debt::default(), scope: PhantomData, env: PhantomData };
+        let scope = FenceScope {
+            options: self.deferred(),
+            debt: Debt::default(),
+            scope: PhantomData,
+            env: PhantomData,
+        };
         f(&scope)
     }
 }
@@ -74,7 +78,7 @@ impl<'p> Bulk<'p> {
 /// The operations that do not fence; see [`fence_scope`].
 #[derive(Debug)]
 pub struct FenceScope<'scope, 'env: 'scope> {
-    bulk: Bulk<'env>,
+    options: Options<'env>,
     debt: Debt,
     /// Invariant, as in `std::thread::Scope`: else `'scope` could shrink to less than the scope's time.
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -101,7 +105,7 @@ impl<'scope> FenceScope<'scope, '_> {
         dst: &'scope mut [u8],
         byte: u8,
     ) -> Unfenced<'scope, &'scope mut [u8]> {
-        let plan = self.bulk.plan_fill(operation, dst.len());
+        let plan = self.options.plan_fill(operation, dst.len());
         // SAFETY: a mutable slice is valid for writes.
         let weak = unsafe { plan.unfenced(Memory::filled(dst.as_mut_ptr(), dst.len(), byte)) };
         self.owe(weak, dst)
@@ -119,36 +123,64 @@ impl<'scope> FenceScope<'scope, '_> {
     ) -> Result<Unfenced<'scope, &'scope mut [u8]>, Error> {
         let memory = Memory::pair(dst, src)?;
         // SAFETY: `pair` vouches for the slices.
-        let weak = unsafe { self.bulk.plan_copy(dst.len()).unfenced(memory) };
+        let weak = unsafe { self.options.plan_copy(dst.len()).unfenced(memory) };
         Ok(self.owe(weak, dst))
     }
 
-    /// Copies `src` to `dst` and makes `dst` durable: it is, once fenced. See [`crate::persist`].
+    /// Copies `src` to `dst` and makes `dst` durable: it is, once fenced. See [`crate::copy_persist`].
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; [`Error::NotDurable`] on an architecture without instructions for it.
     #[inline]
-    pub fn persist(
+    pub fn copy_persist(
         &'scope self,
         dst: &'scope mut [u8],
         src: &[u8],
     ) -> Result<Unfenced<'scope, &'scope mut [u8]>, Error> {
         let memory = Memory::pair(dst, src)?;
-        let plan = self.bulk.plan_persist(dst.len())?;
+        let plan = self.options.plan_copy_persist(dst.len())?;
         // SAFETY: `pair` vouches for the slices.
         let weak = unsafe { plan.unfenced(memory) };
         Ok(self.owe(weak, dst))
     }
 
-    /// Makes durable what ordinary stores have written to `bytes`: it is, once fenced. See [`crate::flush`].
+    /// Sets every byte of `dst` to `byte` and makes `dst` durable, once fenced. See [`crate::fill_persist`].
     ///
     /// # Errors
     /// [`Error::NotDurable`] on an architecture without instructions for it.
     #[inline]
-    pub fn flush(&'scope self, bytes: &'scope [u8]) -> Result<Unfenced<'scope, &'scope [u8]>, Error> {
-        let weak = match self.bulk.plan_flush(bytes.len())? {
+    pub fn fill_persist(
+        &'scope self,
+        dst: &'scope mut [u8],
+        byte: u8,
+    ) -> Result<Unfenced<'scope, &'scope mut [u8]>, Error> {
+        let plan = self.options.plan_fill_persist(dst.len())?;
+        // SAFETY: a mutable slice is valid for writes.
+        let weak = unsafe { plan.unfenced(Memory::filled(dst.as_mut_ptr(), dst.len(), byte)) };
+        Ok(self.owe(weak, dst))
+    }
+
+    /// Sets every byte of `dst` to zero and makes `dst` durable, once fenced. See [`crate::clear_persist`].
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`] on an architecture without instructions for it.
+    #[inline]
+    pub fn clear_persist(
+        &'scope self,
+        dst: &'scope mut [u8],
+    ) -> Result<Unfenced<'scope, &'scope mut [u8]>, Error> {
+        self.fill_persist(dst, 0)
+    }
+
+    /// Makes durable what ordinary stores have written to `bytes`: it is, once fenced. See [`crate::persist`].
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`] on an architecture without instructions for it.
+    #[inline]
+    pub fn persist(&'scope self, bytes: &'scope [u8]) -> Result<Unfenced<'scope, &'scope [u8]>, Error> {
+        let weak = match self.options.plan_persist(bytes.len())? {
             // SAFETY: a slice is valid for reads.
-            Some(plan) => unsafe { plan.unfenced(Memory::flushed(bytes.as_ptr(), bytes.len())) },
+            Some(plan) => unsafe { plan.unfenced(Memory::written_back(bytes.as_ptr(), bytes.len())) },
             None => true,
         };
         Ok(self.owe(weak, bytes))
@@ -296,9 +328,9 @@ mod tests {
     }
 
     /// Methods whose stores are ordered.
-    fn ordered() -> Bulk<'static> {
+    fn ordered() -> Options<'static> {
         let portable = method::by_name("portable").unwrap();
-        Bulk::new().method(Operation::Clear, Choice::of(portable, Operation::Clear)).unwrap()
+        Options::new().method(Operation::Clear, Choice::of(portable, Operation::Clear)).unwrap()
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod x86_64 {
     use bulkmem::machine::{Features, Machine};
     use bulkmem::method::Method;
     use bulkmem::policy::{Choice, Policy};
-    use bulkmem::{Bulk, Durability, Error, Operation};
+    use bulkmem::{Durability, Error, Operation, Options};
     use libtest_mimic::Failed;
     use testkit::case::Case;
     use testkit::guard::{Guarded, LINE, Place};
@@ -46,7 +46,7 @@ mod x86_64 {
     const LONGEST: usize = 1 << 18;
 
     pub(super) fn add(suite: &mut Suite) {
-        let durable = |operation: Operation| matches!(operation, Operation::Persist | Operation::Flush);
+        let durable = |operation: Operation| matches!(operation, Operation::CopyPersist | Operation::Persist);
         for row in walk::rows().filter(|(_, operation)| durable(*operation)) {
             suite.row("row", row, every_length_and_offset);
         }
@@ -117,7 +117,7 @@ mod x86_64 {
     }
 
     fn before(operation: Operation) -> State {
-        if operation == Operation::Flush { State::Cached } else { State::Untouched }
+        if operation == Operation::Persist { State::Cached } else { State::Untouched }
     }
 
     /// How a program can ask for it.
@@ -129,20 +129,22 @@ mod x86_64 {
     }
 
     impl Form {
-        fn call(self, bulk: &Bulk, operation: Operation, to: &mut [u8], from: &[u8]) -> Result<(), Error> {
-            let persist = operation == Operation::Persist;
+        fn call(self, bulk: &Options, operation: Operation, to: &mut [u8], from: &[u8]) -> Result<(), Error> {
+            let persist = operation == Operation::CopyPersist;
             match self {
-                Form::Slice if persist => bulk.persist(to, from),
-                Form::Slice => bulk.flush(to),
+                Form::Slice if persist => bulk.copy_persist(to, from),
+                Form::Slice => bulk.persist(to),
                 // SAFETY: two slices of one length, apart from each other.
-                Form::Raw if persist => unsafe { bulk.persist_raw(to.as_mut_ptr(), from.as_ptr(), to.len()) },
+                Form::Raw if persist => unsafe {
+                    bulk.copy_persist_raw(to.as_mut_ptr(), from.as_ptr(), to.len())
+                },
                 // SAFETY: a slice.
-                Form::Raw => unsafe { bulk.flush_raw(to.as_ptr(), to.len()) },
+                Form::Raw => unsafe { bulk.persist_raw(to.as_ptr(), to.len()) },
                 Form::Scope => bulk.fence_scope(|scope| {
                     if persist {
-                        scope.persist(to, from)?.defer();
+                        scope.copy_persist(to, from)?.defer();
                     } else {
-                        scope.flush(to)?.defer();
+                        scope.persist(to)?.defer();
                     }
                     Ok(())
                 }),
@@ -158,13 +160,13 @@ mod x86_64 {
         once.chain((1..=SHORTEST).map(|length| (length, (LINE - length % LINE) % LINE)))
     }
 
-    /// Through the public operations where the processor has what the row needs; a `Bulk` takes no method that would
+    /// Through the public operations where the processor has what the row needs; a `Options` takes no method that would
     /// have to be emulated, so where it lacks that, by the row's own fenced entry, under emulation.
     fn every_length_and_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let mut bench = Bench::new(LONG.into_iter().fold(SHORT, usize::max));
         let bulk = if method.available() {
             let choice = Choice::of(method, operation);
-            Some(Bulk::new().durability(Durability::FlushToMemory).method(operation, choice)?)
+            Some(Options::new().durability(Durability::FlushToMemory).method(operation, choice)?)
         } else {
             None
         };
@@ -200,8 +202,8 @@ mod x86_64 {
         for count in 0..=every.len() {
             let machine = Machine { features: fewer(count), ..here.clone() };
             let policy = Policy::defaults(&machine);
-            let bulk = Bulk::new().durability(Durability::FlushToMemory).policy(&policy)?;
-            for operation in [Operation::Persist, Operation::Flush] {
+            let bulk = Options::new().durability(Durability::FlushToMemory).policy(&policy)?;
+            for operation in [Operation::CopyPersist, Operation::Persist] {
                 let edges = policy.rules(operation, bulkmem::Intent::Throughput);
                 let around = edges.iter().flat_map(|(from, ..)| [from.saturating_sub(1), *from, from + 1]);
                 for length in around.chain([1, 100, 5000]).filter(|length| (1..=LONGEST).contains(length)) {
@@ -224,9 +226,10 @@ mod x86_64 {
     /// Nothing is written back, but no store is left behind by the fence.
     fn persist_where_caches_survive() -> Result<(), Failed> {
         let mut bench = Bench::new(SHORT);
-        let bulk = Bulk::new().durability(Durability::CachesIncluded);
+        let bulk = Options::new().durability(Durability::CachesIncluded);
         for (length, offset) in places().filter(|(length, _)| (1..=SHORT).contains(length)) {
-            let watched = bench.watch(length, offset, State::Untouched, |to, from| bulk.persist(to, from))?;
+            let watched =
+                bench.watch(length, offset, State::Untouched, |to, from| bulk.copy_persist(to, from))?;
             let stored = watched.worst().is_some_and(|(_, state)| state != State::Untouched);
             if !stored || watched.stores_pending > 0 || watched.weak_pending > 0 {
                 return Err(format!("{length} bytes at offset {offset}: {watched:?}").into());
@@ -237,9 +240,9 @@ mod x86_64 {
 
     fn flush_where_caches_survive() -> Result<(), Failed> {
         let mut bench = Bench::new(SHORT);
-        let bulk = Bulk::new().durability(Durability::CachesIncluded);
+        let bulk = Options::new().durability(Durability::CachesIncluded);
         for length in [1, LINE, SHORT] {
-            let watched = bench.watch(length, 5, State::Cached, |to, _| bulk.flush(to))?;
+            let watched = bench.watch(length, 5, State::Cached, |to, _| bulk.persist(to))?;
             assert_eq!((watched.fences, watched.weak), (1, 0), "{length} bytes");
         }
         Ok(())

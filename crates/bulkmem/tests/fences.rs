@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 mod x86_64 {
     use bulkmem::Operation;
     use bulkmem::machine::Features;
-    use bulkmem::method::{Effect, Method, Ordering};
+    use bulkmem::method::{CacheEffect, Method, Ordering};
     use libtest_mimic::Failed;
     use testkit::case::Case;
     use testkit::harness::Suite;
@@ -118,10 +118,10 @@ mod x86_64 {
         let past = flow.instructions.values().find(|it| bypasses(it));
         let back = flow.instructions.values().find(|it| writes_back(it));
         let (may_bypass, may_write_back) = match method.effect {
-            Effect::Allocates => (false, false),
-            Effect::Bypasses => (true, true),
-            Effect::Evicts => (false, true),
-            Effect::Mixed => (true, false),
+            CacheEffect::Allocates => (false, false),
+            CacheEffect::Bypasses => (true, true),
+            CacheEffect::Evicts => (false, true),
+            CacheEffect::Mixed => (true, false),
         };
         for (found, may) in [(past, may_bypass), (back, may_write_back)] {
             if let Some(found) = found.filter(|_| !may) {
@@ -129,10 +129,10 @@ mod x86_64 {
             }
         }
         match method.effect {
-            Effect::Bypasses | Effect::Mixed if past.is_none() => {
+            CacheEffect::Bypasses | CacheEffect::Mixed if past.is_none() => {
                 Err(format!("declared {:?}, but no store bypasses the cache", method.effect).into())
             }
-            Effect::Evicts if back.is_none() => Err("declared Evicts, but writes nothing back".into()),
+            CacheEffect::Evicts if back.is_none() => Err("declared Evicts, but writes nothing back".into()),
             _ => Ok(()),
         }
     }

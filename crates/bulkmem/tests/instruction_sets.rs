@@ -106,8 +106,8 @@ fn check(choice: Choice, operation: Operation, features: Features) -> Result<(),
             method.name
         ));
     }
-    match method.knobs(operation) {
-        Some(knobs) if parameters.fit(knobs) => Ok(()),
+    match method.tunables(operation) {
+        Some(tunables) if parameters.is_valid_for(tunables) => Ok(()),
         Some(_) => Err(format!("{operation}: {} is chosen with ill-fitting {parameters:?}", method.name)),
         None => match method::all().find(|it| it.does(operation) && features.contains(it.requires)) {
             Some(other) => Err(format!("{operation}: {} cannot, but {} can", method.name, other.name)),

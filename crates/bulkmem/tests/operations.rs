@@ -1,4 +1,4 @@
-//! The safe operations and the raw ones, with everything that `Bulk` can say, against plain Rust.
+//! The safe operations and the raw ones, with everything that `Options` can say, against plain Rust.
 
 use std::env;
 use std::mem;
@@ -8,9 +8,9 @@ use std::process::Command;
 use std::ptr;
 
 use bulkmem::machine::{Features, Machine};
-use bulkmem::method::{self, Code, Effect, Method, Ordering};
+use bulkmem::method::{self, CacheEffect, Code, Method, Ordering};
 use bulkmem::policy::{Choice, Policy};
-use bulkmem::{Bulk, Durability, Error, Intent, Operation, Threads};
+use bulkmem::{Durability, Error, Intent, Operation, Options, Threads};
 
 /// Lengths where something changes: lines, pages, their neighbours, and some beyond.
 fn lengths() -> impl Iterator<Item = usize> + Clone {
@@ -38,8 +38,8 @@ fn between(offset: usize, length: usize, work: impl FnOnce(&mut [u8])) -> Vec<u8
     memory[offset..offset + length].to_vec()
 }
 
-/// Every operation of one `Bulk`, at one place and length.
-fn check(bulk: &Bulk<'_>, offset: usize, length: usize) {
+/// Every operation of one `Options`, at one place and length.
+fn check(bulk: &Options<'_>, offset: usize, length: usize) {
     let source: Vec<u8> = pattern(length + 3)[3..].to_vec();
     let case = format!("{bulk:?} {offset} {length}");
     assert!(between(offset, length, |dst| bulk.clear(dst)).iter().all(|&byte| byte == 0), "clear {case}");
@@ -48,9 +48,12 @@ fn check(bulk: &Bulk<'_>, offset: usize, length: usize) {
         "fill {case}"
     );
     assert!(between(offset, length, |dst| bulk.copy(dst, &source).unwrap()) == source, "copy {case}");
-    assert!(between(offset, length, |dst| bulk.persist(dst, &source).unwrap()) == source, "persist {case}");
+    assert!(
+        between(offset, length, |dst| bulk.copy_persist(dst, &source).unwrap()) == source,
+        "persist {case}"
+    );
     let before = pattern(offset + length)[offset..].to_vec();
-    assert!(between(offset, length, |dst| bulk.flush(dst).unwrap()) == before, "flush {case}");
+    assert!(between(offset, length, |dst| bulk.persist(dst).unwrap()) == before, "flush {case}");
 }
 
 #[test]
@@ -65,9 +68,9 @@ fn the_free_functions_do_what_plain_rust_does() {
         bulkmem::copy(&mut memory, &source).unwrap();
         assert!(memory == source, "copy {length}");
         memory.fill(0);
-        bulkmem::persist(&mut memory, &source).unwrap();
+        bulkmem::copy_persist(&mut memory, &source).unwrap();
         assert!(memory == source, "persist {length}");
-        bulkmem::flush(&memory).unwrap();
+        bulkmem::persist(&memory).unwrap();
         assert!(memory == source, "flush {length}");
     }
 }
@@ -76,7 +79,7 @@ fn the_free_functions_do_what_plain_rust_does() {
 fn every_intent_and_extent_gives_the_same_bytes() {
     for intent in Intent::ALL {
         for extent in [0, 1, 100_000, 64 << 20, 200 << 30, usize::MAX] {
-            let bulk = Bulk::of(extent).intent(intent);
+            let bulk = Options::new().total_len(extent).intent(intent);
             for (at, length) in lengths().enumerate() {
                 check(&bulk, at % 67, length);
             }
@@ -88,7 +91,7 @@ fn every_intent_and_extent_gives_the_same_bytes() {
 fn every_durability_gives_the_same_bytes() {
     for durability in [Durability::FlushToMemory, Durability::CachesIncluded] {
         for length in lengths() {
-            check(&Bulk::new().durability(durability), 5, length);
+            check(&Options::new().durability(durability), 5, length);
         }
     }
 }
@@ -99,7 +102,7 @@ fn every_method_can_be_forced_where_it_can_run() {
     for row in method::all() {
         for operation in Operation::ALL {
             let choice = Choice::of(row, operation);
-            let bulk = Bulk::new().method(operation, choice);
+            let bulk = Options::new().method(operation, choice);
             if !row.does(operation) {
                 assert_eq!(bulk.unwrap_err(), Error::WrongOperation { method: row.name, operation });
             } else if !row.available() {
@@ -122,20 +125,20 @@ fn what_cannot_run_cannot_be_forced() {
     static LIAR: Method = Method {
         name: "portable",
         summary: "",
-        effect: Effect::Allocates,
+        effect: CacheEffect::Allocates,
         ordering: Ordering::Ordered,
         requires: Features::empty(),
         code: Code { clear: None, fill: None, copy: None, persist: None, flush: None },
     };
     let choice = Choice { method: &LIAR, parameters: Default::default() };
-    let refused = Bulk::new().method(Operation::Clear, choice).unwrap_err();
+    let refused = Options::new().method(Operation::Clear, choice).unwrap_err();
     assert_eq!(refused, Error::NotInTable { method: "portable" });
 
     for row in method::all().filter(|row| row.available()) {
         for operation in Operation::ALL {
             let mut choice = Choice::of(row, operation);
             choice.parameters.streams = u32::MAX;
-            let refused = Bulk::new().method(operation, choice).map(|_| ()).unwrap_err();
+            let refused = Options::new().method(operation, choice).map(|_| ()).unwrap_err();
             let expected = if row.does(operation) {
                 Error::Unfit { method: row.name, operation, parameters: choice.parameters }
             } else {
@@ -155,7 +158,7 @@ fn a_policy_of_another_machine_is_refused() {
     if let Some(row) = elsewhere {
         policy.force(&format!("clear:{}", row.name)).unwrap();
     }
-    let bulk = Bulk::new().policy(&policy);
+    let bulk = Options::new().policy(&policy);
     assert_eq!(bulk.is_ok(), policy.runs_here());
     if elsewhere.is_some() {
         assert_eq!(bulk.unwrap_err(), Error::ForeignPolicy);
@@ -164,7 +167,7 @@ fn a_policy_of_another_machine_is_refused() {
     let mut own = Policy::defaults(Machine::current());
     own.force("clear:portable,fill:portable,copy:portable").unwrap();
     for length in lengths() {
-        check(&Bulk::new().policy(&own).unwrap(), 3, length);
+        check(&Options::new().policy(&own).unwrap(), 3, length);
     }
 }
 
@@ -174,12 +177,12 @@ fn any_number_of_threads_gives_the_same_bytes() {
     for threads in exactly.chain([Threads::One, Threads::Auto, Threads::Exactly(NonZeroUsize::MAX)]) {
         for length in [0, 1, 4095, 4096, 4097, 8192, 3 * 4096 - 1, 5 * 4096 + 17, 40_961, 100_003] {
             for offset in [0, 1, 2049] {
-                check(&Bulk::new().threads(threads), offset, length);
+                check(&Options::new().threads(threads), offset, length);
             }
         }
     }
     let threads = Threads::Exactly(NonZeroUsize::new(2).unwrap());
-    check(&Bulk::new().threads(threads).durability(Durability::CachesIncluded), 77, (40 << 20) + 5);
+    check(&Options::new().threads(threads).durability(Durability::CachesIncluded), 77, (40 << 20) + 5);
 }
 
 #[test]
@@ -190,14 +193,16 @@ fn every_hot_range_is_cleared_and_so_is_the_rest() {
         edges.extend([length / 2, length]);
         for start in edges.iter().copied().filter(|&edge| edge <= length) {
             for end in edges.iter().copied().filter(|&edge| start <= edge && edge <= length) {
-                let cleared = between(offset, length, |dst| Bulk::new().clear_hot(dst, start..end).unwrap());
+                let cleared =
+                    between(offset, length, |dst| Options::new().clear_hot(dst, start..end).unwrap());
                 assert!(cleared.iter().all(|&byte| byte == 0), "{offset} {length} {start}..{end}");
             }
         }
     }
     let threads = Threads::Exactly(NonZeroUsize::new(3).unwrap());
-    let cleared =
-        between(1, 1 << 20, |dst| Bulk::of(1 << 30).threads(threads).clear_hot(dst, 70_000..80_000).unwrap());
+    let cleared = between(1, 1 << 20, |dst| {
+        Options::new().total_len(1 << 30).threads(threads).clear_hot(dst, 70_000..80_000).unwrap()
+    });
     assert!(cleared.iter().all(|&byte| byte == 0));
 }
 
@@ -206,7 +211,7 @@ fn every_hot_range_is_cleared_and_so_is_the_rest() {
 fn a_hot_range_elsewhere_is_an_error_and_clears_nothing() {
     for hot in [0..101, 100..101, 101..101, 60..50, 101..0, 0..usize::MAX, usize::MAX..usize::MAX] {
         let mut memory = pattern(100);
-        let refused = Bulk::new().clear_hot(&mut memory, hot.clone()).unwrap_err();
+        let refused = Options::new().clear_hot(&mut memory, hot.clone()).unwrap_err();
         assert_eq!(refused, Error::HotOutOfBounds { hot, length: 100 });
         assert_eq!(memory, pattern(100));
     }
@@ -217,11 +222,11 @@ fn different_lengths_are_an_error_and_write_nothing() {
     let expected = Error::LengthMismatch { destination: 100, source_length: 99 };
     let mut memory = pattern(100);
     assert_eq!(bulkmem::copy(&mut memory, &[0; 99]).unwrap_err(), expected);
-    assert_eq!(bulkmem::persist(&mut memory, &[0; 99]).unwrap_err(), expected);
+    assert_eq!(bulkmem::copy_persist(&mut memory, &[0; 99]).unwrap_err(), expected);
     bulkmem::fence_scope(|scope| {
         let (left, right) = memory.split_at_mut(50);
         assert!(scope.copy(left, &[0; 51]).is_err());
-        assert!(scope.persist(right, &[0; 49]).is_err());
+        assert!(scope.copy_persist(right, &[0; 49]).is_err());
     });
     assert_eq!(memory, pattern(100));
 }
@@ -236,13 +241,14 @@ fn raw_copies_that_overlap_are_moves() {
             expected.copy_within(from..from + LENGTH, to);
             let start = memory.as_mut_ptr();
             // SAFETY: both ranges are within the vector.
-            unsafe { Bulk::new().copy_raw(start.add(to), start.add(from), LENGTH) }
+            unsafe { Options::new().copy_raw(start.add(to), start.add(from), LENGTH) }
             assert!(memory == expected, "{from} {to}");
 
             let mut memory = pattern(LENGTH + distance);
             let start = memory.as_mut_ptr();
             // SAFETY: as above.
-            let persisted = unsafe { Bulk::new().persist_raw(start.add(to), start.add(from), LENGTH) };
+            let persisted =
+                unsafe { Options::new().copy_persist_raw(start.add(to), start.add(from), LENGTH) };
             if distance < LENGTH {
                 let destination = start.addr() + to;
                 let refused =
@@ -259,7 +265,7 @@ fn raw_copies_that_overlap_are_moves() {
 
 #[test]
 fn raw_forms_do_what_the_safe_ones_do() {
-    let bulk = Bulk::of(1 << 30).intent(Intent::Stream);
+    let bulk = Options::new().total_len(1 << 30).intent(Intent::Stream);
     for length in lengths() {
         let source = pattern(length);
         let mut memory = pattern(length);
@@ -271,7 +277,7 @@ fn raw_forms_do_what_the_safe_ones_do() {
             bulk.fill_raw(start, length, 9);
             assert!((0..length).all(|at| start.add(at).read() == 9));
             bulk.copy_raw(start, source.as_ptr(), length);
-            bulk.flush_raw(start, length).unwrap();
+            bulk.persist_raw(start, length).unwrap();
         }
         assert!(memory == source, "{length}");
     }
@@ -279,30 +285,38 @@ fn raw_forms_do_what_the_safe_ones_do() {
 
 #[test]
 fn no_bytes_at_all_may_be_anywhere() {
-    for bulk in [Bulk::new(), Bulk::of(1 << 30).threads(Threads::Exactly(NonZeroUsize::new(4).unwrap()))] {
+    for bulk in [
+        Options::new(),
+        Options::new().total_len(1 << 30).threads(Threads::Exactly(NonZeroUsize::new(4).unwrap())),
+    ] {
         for at in [ptr::null_mut(), ptr::without_provenance_mut(usize::MAX), ptr::without_provenance_mut(1)] {
             // SAFETY: no bytes.
             unsafe {
                 bulk.clear_raw(at, 0);
                 bulk.fill_raw(at, 0, 1);
                 bulk.copy_raw(at, at, 0);
-                bulk.persist_raw(at, at, 0).unwrap();
-                bulk.flush_raw(at, 0).unwrap();
+                bulk.copy_persist_raw(at, at, 0).unwrap();
+                bulk.persist_raw(at, 0).unwrap();
             }
         }
     }
 }
 
-/// A `Bulk` whose stores are weakly ordered, on architectures with such stores.
-fn weak() -> Bulk<'static> {
+/// A `Options` whose stores are weakly ordered, on architectures with such stores.
+fn weak() -> Options<'static> {
     let rows = method::all().filter(|row| row.available() && row.ordering == Ordering::Weak);
     let row = rows.into_iter().find(|row| row.does(Operation::Clear)).unwrap_or(method::c_library());
-    Bulk::new().method(Operation::Clear, Choice::of(row, Operation::Clear)).unwrap()
+    Options::new().method(Operation::Clear, Choice::of(row, Operation::Clear)).unwrap()
 }
 
 #[test]
 fn a_scope_does_every_operation() {
-    for bulk in [Bulk::new(), weak(), Bulk::of(1 << 30), Bulk::new().durability(Durability::CachesIncluded)] {
+    for bulk in [
+        Options::new(),
+        weak(),
+        Options::new().total_len(1 << 30),
+        Options::new().durability(Durability::CachesIncluded),
+    ] {
         for length in [0, 1, 64, 100, 5000, 300_000] {
             let source = pattern(length);
             let [mut a, mut b, mut c, mut d] = [(); 4].map(|()| vec![1; length]);
@@ -310,8 +324,8 @@ fn a_scope_does_every_operation() {
                 let cleared = scope.clear(&mut a);
                 let filled = scope.fill(&mut b, 3);
                 let copied = scope.copy(&mut c, &source).unwrap();
-                let persisted = scope.persist(&mut d, &source).unwrap();
-                let flushed = scope.flush(&source).unwrap();
+                let persisted = scope.copy_persist(&mut d, &source).unwrap();
+                let flushed = scope.persist(&source).unwrap();
                 let ((((a, b), c), d), flushed) =
                     cleared.join(filled).join(copied).join(persisted).join(flushed).fence();
                 assert!(a.iter().all(|&byte| byte == 0) && b.iter().all(|&byte| byte == 3));
@@ -396,9 +410,9 @@ fn the_environment_tells_whether_caches_survive() {
         assert_eq!(problem, maybe.then(|| "BULKMEM_EADR is \"maybe\"; set it to 1 or 0".to_owned()));
         let mut memory = [0; 100];
         for _ in 0..3 {
-            bulkmem::persist(&mut memory, &[1; 100]).unwrap();
+            bulkmem::copy_persist(&mut memory, &[1; 100]).unwrap();
         }
-        bulkmem::flush(&memory).unwrap();
+        bulkmem::persist(&memory).unwrap();
         assert_eq!(memory, [1; 100]);
         return;
     }
@@ -413,7 +427,7 @@ fn the_environment_tells_whether_caches_survive() {
 fn forced_methods_hold_for_short_calls_too() {
     let name = "forced_methods_hold_for_short_calls_too";
     if is_child() {
-        check(&Bulk::new(), 1, 10);
+        check(&Options::new(), 1, 10);
         let chosen = Policy::global().choose(Operation::Clear, 10, Intent::Throughput);
         assert_eq!(chosen.method.name, "portable");
         return;
@@ -446,7 +460,7 @@ fn threads_that_cannot_be_had_are_done_without() {
     };
     let before = blocked();
     let threads = Threads::Exactly(NonZeroUsize::new(8).unwrap());
-    Bulk::new().threads(threads).fill(&mut memory, 7);
+    Options::new().threads(threads).fill(&mut memory, 7);
     assert!(memory.iter().all(|&byte| byte == 7));
     assert_eq!(blocked(), before);
 }
@@ -456,11 +470,11 @@ fn errors_tell_the_cause_and_the_remedy() {
     let row = method::by_name("portable").unwrap();
     for (error, parts) in [
         (Error::LengthMismatch { destination: 5, source_length: 6 }, ["5 bytes", "slice both"]),
-        (Error::Overlap { destination: 16, source_address: 17, length: 2 }, ["0x10", "flush_raw"]),
-        (Error::NotDurable { operation: Operation::Persist }, ["persist", "BULKMEM_EADR=1"]),
+        (Error::Overlap { destination: 16, source_address: 17, length: 2 }, ["0x10", "persist_raw"]),
+        (Error::NotDurable { operation: Operation::CopyPersist }, ["persist", "BULKMEM_EADR=1"]),
         (Error::NotInTable { method: row.name }, ["portable", "method::all()"]),
         (
-            Error::WrongOperation { method: row.name, operation: Operation::Flush },
+            Error::WrongOperation { method: row.name, operation: Operation::Persist },
             ["flush", "bulkmem methods"],
         ),
         (Error::Unavailable { method: "clzero", missing: Features::CLZERO }, ["CLZERO", "bulkmem methods"]),

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         suite.row("parameters", row, every_parameter_set);
         suite.row("units", row, about_every_unit);
         suite.row("zero_length", row, nothing_at_all);
-        if matches!(row.1, Operation::Copy | Operation::Persist) {
+        if matches!(row.1, Operation::Copy | Operation::CopyPersist) {
             suite.row("source_offsets", row, every_source_offset);
         }
     }
@@ -91,7 +91,7 @@ fn every_parameter_set(method: &'static Method, operation: Operation) -> Result<
     let mut case = Case::new(method, operation);
     let mut count = 0;
     ran(method, || {
-        for parameters in walk::parameter_sets(method.knobs(operation).unwrap_or_default()) {
+        for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
             for length in 0..=SHORT {
                 // A quarter of the offsets for each length, another one for the next.
                 for offset in (length % 4..LINE).step_by(4) {
@@ -109,7 +109,7 @@ fn every_parameter_set(method: &'static Method, operation: Operation) -> Result<
 }
 
 fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(), Failed> {
-    let sets = walk::parameter_sets(method.knobs(operation).unwrap_or_default());
+    let sets = walk::parameter_sets(method.tunables(operation).unwrap_or_default());
     let longest = sets.iter().flat_map(|set| walk::unit_lengths(set, LONGEST)).max().unwrap_or(0);
     let mut oracle = Oracle::new(longest);
     let mut case = Case::new(method, operation);
@@ -145,7 +145,7 @@ fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(),
 fn nothing_at_all(method: &'static Method, operation: Operation) -> Result<(), Failed> {
     let guarded = testkit::guard::Guarded::new(1);
     let mut case = Case::new(method, operation);
-    for parameters in walk::parameter_sets(method.knobs(operation).unwrap_or_default()) {
+    for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
         for fenced in [true, false] {
             for address in [0, 1, 63, 64, usize::MAX, guarded.addresses().start - 1, guarded.addresses().end]
             {

@@ -1,7 +1,7 @@
 //! The policy answers sanely on any machine, and follows what the user forces.
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
-use bulkmem::method::{self, Effect};
+use bulkmem::method::{self, CacheEffect};
 use bulkmem::policy::{Basis, Choice, Policy, PolicyError};
 use bulkmem::{Intent, Operation};
 use proptest::prelude::*;
@@ -73,9 +73,9 @@ fn lengths() -> impl Strategy<Value = usize> {
 
 fn serves(machine: &Machine, operation: Operation, choice: Choice) -> Result<(), TestCaseError> {
     prop_assert!(machine.features.contains(choice.method.requires), "{choice} is not available");
-    let knobs = choice.method.knobs(operation);
-    if let Some(knobs) = knobs {
-        prop_assert!(choice.parameters.fit(knobs), "{choice} does not fit");
+    let tunables = choice.method.tunables(operation);
+    if let Some(tunables) = tunables {
+        prop_assert!(choice.parameters.is_valid_for(tunables), "{choice} does not fit");
     } else {
         let able =
             method::all().any(|method| method.does(operation) && machine.features.contains(method.requires));
@@ -125,12 +125,12 @@ proptest! {
         for operation in Operation::ALL {
             let reuse = policy.choose(operation, length, Intent::Reuse).method;
             let cached = method::all().any(|method| {
-                method.does(operation) && method.effect != Effect::Bypasses && machine.features.contains(method.requires)
+                method.does(operation) && method.effect != CacheEffect::Bypasses && machine.features.contains(method.requires)
             });
-            prop_assert!(reuse.effect != Effect::Bypasses || !cached, "{operation}: {}", reuse.name);
+            prop_assert!(reuse.effect != CacheEffect::Bypasses || !cached, "{operation}: {}", reuse.name);
             let stream = policy.choose(operation, length, Intent::Stream).method;
-            if cfg!(target_arch = "x86_64") && length >= 4096 && operation != Operation::Flush {
-                prop_assert_eq!(stream.effect, Effect::Bypasses, "{}: {}", operation, stream.name);
+            if cfg!(target_arch = "x86_64") && length >= 4096 && operation != Operation::Persist {
+                prop_assert_eq!(stream.effect, CacheEffect::Bypasses, "{}: {}", operation, stream.name);
             }
         }
     }

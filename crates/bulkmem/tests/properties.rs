@@ -41,18 +41,18 @@ fn main() -> ExitCode {
 
 /// Any parameters that fit.
 fn parameters(method: &Method, operation: Operation) -> impl Strategy<Value = Parameters> {
-    let knobs = method.knobs(operation).unwrap_or_default();
-    let values: Vec<_> = knobs
+    let tunables = method.tunables(operation).unwrap_or_default();
+    let values: Vec<_> = tunables
         .iter()
-        .map(|knob| {
-            let step = knob.step.max(1);
-            (knob.range.0.div_ceil(step)..=knob.range.1 / step).prop_map(move |steps| steps * step)
+        .map(|tunable| {
+            let step = tunable.step.max(1);
+            (tunable.range.0.div_ceil(step)..=tunable.range.1 / step).prop_map(move |steps| steps * step)
         })
         .collect();
     values.prop_map(move |values| {
         let mut parameters = Parameters::default();
-        for (knob, value) in knobs.iter().zip(values) {
-            parameters.set(knob.name, value);
+        for (tunable, value) in tunables.iter().zip(values) {
+            parameters.set(tunable.name, value);
         }
         parameters
     })

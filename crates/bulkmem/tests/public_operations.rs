@@ -19,7 +19,7 @@ mod x86_64 {
     use bulkmem::machine::{Machine, features};
     use bulkmem::method::{self, Method, Ordering};
     use bulkmem::policy::{Choice, Policy};
-    use bulkmem::{Bulk, Durability, Error, Intent, Operation};
+    use bulkmem::{Durability, Error, Intent, Operation, Options};
     use libtest_mimic::Failed;
     use testkit::guard::Guarded;
     use testkit::harness::Suite;
@@ -40,7 +40,7 @@ mod x86_64 {
 
     pub(super) fn add(suite: &mut Suite) {
         for (method, operation) in walk::rows().filter(|(method, _)| method.ordering == Ordering::Weak) {
-            // A `Bulk` takes no method that would have to be emulated.
+            // A `Options` takes no method that would have to be emulated.
             let missing = method.requires.difference(features());
             for (form, name) in [(Form::Slice, "slice"), (Form::Raw, "raw"), (Form::Scope, "scope")] {
                 suite.row_needing(
@@ -83,7 +83,7 @@ mod x86_64 {
         if watched.weak_pending > 0 {
             return Err(format!("{} weak stores are pending", watched.weak_pending).into());
         }
-        let durable = matches!(operation, Operation::Persist | Operation::Flush);
+        let durable = matches!(operation, Operation::CopyPersist | Operation::Persist);
         match watched.worst() {
             Some((at, state)) if durable && state != State::Durable => {
                 Err(format!("byte {at} is {state:?}").into())
@@ -93,15 +93,15 @@ mod x86_64 {
     }
 
     fn before(operation: Operation) -> State {
-        if operation == Operation::Flush { State::Cached } else { State::Untouched }
+        if operation == Operation::Persist { State::Cached } else { State::Untouched }
     }
 
     /// The fewest streams need the least memory.
     fn with_fewest_streams(method: &'static Method, operation: Operation) -> Choice {
         let mut choice = Choice::of(method, operation);
-        for knob in method.knobs(operation).unwrap_or_default() {
-            if knob.name == "streams" {
-                choice.parameters.streams = knob.range.0;
+        for tunable in method.tunables(operation).unwrap_or_default() {
+            if tunable.name == "streams" {
+                choice.parameters.streams = tunable.range.0;
             }
         }
         choice
@@ -109,7 +109,7 @@ mod x86_64 {
 
     fn returns_fenced(method: &'static Method, operation: Operation, form: Form) -> Result<(), Failed> {
         let choice = with_fewest_streams(method, operation);
-        let bulk = Bulk::new().durability(Durability::FlushToMemory).method(operation, choice)?;
+        let bulk = Options::new().durability(Durability::FlushToMemory).method(operation, choice)?;
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH + 3];
         let memory = &mut memory[3..];
@@ -122,15 +122,15 @@ mod x86_64 {
         let expected = match operation {
             Operation::Clear => 0,
             Operation::Fill => 7,
-            Operation::Copy | Operation::Persist => 0x5a,
-            Operation::Flush => 0xff,
+            Operation::Copy | Operation::CopyPersist => 0x5a,
+            Operation::Persist => 0xff,
         };
         if memory.iter().any(|byte| *byte != expected) { Err("wrong bytes".into()) } else { Ok(()) }
     }
 
     /// On write-combining memory, ordinary stores are weakly ordered too.
     fn raw_form_fences(method: &'static Method, operation: Operation) -> Result<(), Failed> {
-        let bulk = Bulk::new().method(operation, with_fewest_streams(method, operation))?;
+        let bulk = Options::new().method(operation, with_fewest_streams(method, operation))?;
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH];
         all_fenced(&traced(&mut memory, before(operation), |to| by_raw(&bulk, operation, to, &source))?)
@@ -141,7 +141,7 @@ mod x86_64 {
         all_fenced(&traced(&mut memory, State::Untouched, |to| {
             let start = to.as_mut_ptr();
             // SAFETY: both ranges are within the slice.
-            unsafe { Bulk::new().copy_raw(start.add(1), start, LENGTH - 1) }
+            unsafe { Options::new().copy_raw(start.add(1), start, LENGTH - 1) }
             Ok(())
         })?)
     }
@@ -154,9 +154,9 @@ mod x86_64 {
     }
 
     /// One call for a part of 64 bytes of 1 GiB that bypasses the cache, and what it did.
-    fn short_part(call: impl FnOnce(&Bulk, &mut [u8])) -> Result<Watched, Failed> {
+    fn short_part(call: impl FnOnce(&Options, &mut [u8])) -> Result<Watched, Failed> {
         let policy = Policy::defaults(Machine::current());
-        let bulk = Bulk::of(1 << 30).intent(Intent::Stream).policy(&policy)?;
+        let bulk = Options::new().total_len(1 << 30).intent(Intent::Stream).policy(&policy)?;
         let whole = policy.choose(Operation::Clear, 1 << 30, Intent::Stream).method;
         assert_eq!(whole.ordering, Ordering::Weak, "{}", whole.name);
         let mut memory = Guarded::new(4096);
@@ -180,18 +180,18 @@ mod x86_64 {
         Ok(())
     }
 
-    fn by_slice(bulk: &Bulk, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn by_slice(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         match operation {
             Operation::Clear => bulk.clear(to),
             Operation::Fill => bulk.fill(to, 7),
             Operation::Copy => bulk.copy(to, &source[..to.len()])?,
-            Operation::Persist => bulk.persist(to, &source[..to.len()])?,
-            Operation::Flush => bulk.flush(to)?,
+            Operation::CopyPersist => bulk.copy_persist(to, &source[..to.len()])?,
+            Operation::Persist => bulk.persist(to)?,
         }
         Ok(())
     }
 
-    fn by_raw(bulk: &Bulk, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn by_raw(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         let (start, length, source) = (to.as_mut_ptr(), to.len(), source[..to.len()].as_ptr());
         // SAFETY: both slices are valid for `length` bytes, the destination for writes, and they are apart.
         unsafe {
@@ -199,28 +199,28 @@ mod x86_64 {
                 Operation::Clear => bulk.clear_raw(start, length),
                 Operation::Fill => bulk.fill_raw(start, length, 7),
                 Operation::Copy => bulk.copy_raw(start, source, length),
-                Operation::Persist => bulk.persist_raw(start, source, length)?,
-                Operation::Flush => bulk.flush_raw(start, length)?,
+                Operation::CopyPersist => bulk.copy_persist_raw(start, source, length)?,
+                Operation::Persist => bulk.persist_raw(start, length)?,
             }
         }
         Ok(())
     }
 
-    fn in_scope(bulk: &Bulk, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn in_scope(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         let source = &source[..to.len()];
         bulk.fence_scope(|scope| {
             match operation {
                 Operation::Clear => scope.clear(to).defer(),
                 Operation::Fill => scope.fill(to, 7).defer(),
                 Operation::Copy => scope.copy(to, source)?.defer(),
-                Operation::Persist => scope.persist(to, source)?.defer(),
-                Operation::Flush => scope.flush(to)?.defer(),
+                Operation::CopyPersist => scope.copy_persist(to, source)?.defer(),
+                Operation::Persist => scope.persist(to)?.defer(),
             }
             Ok(())
         })
     }
 
-    /// The functions without a `Bulk` use the process's policy, which the environment forces to weak methods.
+    /// The functions without a `Options` use the process's policy, which the environment forces to weak methods.
     fn add_free_functions(suite: &mut Suite) {
         let weak = |operation: Operation| {
             method::all().find(|it| it.does(operation) && it.ordering == Ordering::Weak && it.available())
@@ -260,8 +260,8 @@ mod x86_64 {
                     Operation::Clear => bulkmem::clear(to),
                     Operation::Fill => bulkmem::fill(to, 7),
                     Operation::Copy => bulkmem::copy(to, &source)?,
-                    Operation::Persist => bulkmem::persist(to, &source)?,
-                    Operation::Flush => bulkmem::flush(to)?,
+                    Operation::CopyPersist => bulkmem::copy_persist(to, &source)?,
+                    Operation::Persist => bulkmem::persist(to)?,
                 }
                 Ok(())
             })?;
@@ -272,7 +272,7 @@ mod x86_64 {
 
     fn one_fence_serves_a_scope() -> Result<(), Failed> {
         let movnti = method::by_name("movnti").expect("a row of every x86-64");
-        let bulk = Bulk::new().method(Operation::Clear, Choice::of(movnti, Operation::Clear))?;
+        let bulk = Options::new().method(Operation::Clear, Choice::of(movnti, Operation::Clear))?;
         // On lines, so that every byte is stored by MOVNTI.
         let mut parts = Guarded::new(3 * 4096);
         parts.bytes_mut().fill(1);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
-use bulkmem::method::{self, Effect};
+use bulkmem::method::{self, CacheEffect};
 use bulkmem::policy::Policy;
 use bulkmem::{Intent, Operation};
 use serde::Deserialize;
@@ -261,7 +261,7 @@ fn skylake_never_bypasses_the_cache_for_throughput() {
         let policy = Policy::defaults(&described);
         for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
             for (from, choice, _) in policy.rules(operation, Intent::Throughput) {
-                assert_eq!(choice.method.effect, Effect::Allocates, "{operation} from {from}: {choice}");
+                assert_eq!(choice.method.effect, CacheEffect::Allocates, "{operation} from {from}: {choice}");
             }
         }
     }
@@ -324,7 +324,7 @@ fn the_table_of_methods_says_what_the_counters_say_of_the_cache() {
         for (name, replaced) in &measured.replaced {
             let allocates = *replaced > table.lines / 2;
             let effect = method::by_name(name).unwrap().effect;
-            let expected = if allocates { Effect::Allocates } else { Effect::Bypasses };
+            let expected = if allocates { CacheEffect::Allocates } else { CacheEffect::Bypasses };
             assert_eq!(effect, expected, "{}: {name}", measured.uarch);
         }
     }
@@ -338,16 +338,16 @@ fn persisting_by_width() {
     for (described, lengths) in [(cascade_lake(), [4096, 1 << 30]), (unknown(), [4096, 1 << 20])] {
         let policy = Policy::defaults(&described);
         for length in lengths {
-            let choice = policy.choose(Operation::Persist, length, Intent::Throughput).method.name;
+            let choice = policy.choose(Operation::CopyPersist, length, Intent::Throughput).method.name;
             let row = rows.iter().find(|row| row.method == choice);
             let row = row.unwrap_or_else(|| panic!("{choice} was not measured"));
             assert_eq!((row.ram, row.nvdimm), (best(|row| row.ram), best(|row| row.nvdimm)), "{choice}");
         }
         // Below 768 bytes, the best of those that bypass the cache.
-        let choice = policy.choose(Operation::Persist, 512, Intent::Throughput).method;
-        assert_eq!(choice.effect, Effect::Bypasses);
+        let choice = policy.choose(Operation::CopyPersist, 512, Intent::Throughput).method;
+        assert_eq!(choice.effect, CacheEffect::Bypasses);
         let bypassing =
-            rows.iter().filter(|row| method::by_name(&row.method).unwrap().effect == Effect::Bypasses);
+            rows.iter().filter(|row| method::by_name(&row.method).unwrap().effect == CacheEffect::Bypasses);
         let best = bypassing.max_by(|a, b| a.ram.total_cmp(&b.ram)).unwrap();
         assert_eq!(choice.name, best.method);
     }
@@ -367,7 +367,7 @@ fn persisting_goes_the_way_that_was_faster() {
         let best = at_target.max_by(|a, b| a.mean.total_cmp(&b.mean)).unwrap();
         let way = method::by_name(&best.method).unwrap().effect;
         assert_eq!(
-            policy.choose(Operation::Persist, 1 << 30, Intent::Throughput).method.effect,
+            policy.choose(Operation::CopyPersist, 1 << 30, Intent::Throughput).method.effect,
             way,
             "{target}"
         );
@@ -383,7 +383,7 @@ fn persisting_for_stream_disturbs_least() {
             rows.iter().filter(|row| row.target == target).min_by_key(|row| row.after - row.before).unwrap();
         let way = method::by_name(&least.method).unwrap().effect;
         for length in [64, 4096, 1 << 30] {
-            let choice = policy.choose(Operation::Persist, length, Intent::Stream);
+            let choice = policy.choose(Operation::CopyPersist, length, Intent::Stream);
             assert_eq!(choice.method.effect, way, "{target}, {length}: {choice}");
         }
     }
@@ -403,7 +403,7 @@ fn clearing_what_is_read_next() {
         assert_eq!(fits, row.cached < row.bypassing, "the table itself, at {}", row.length);
         let intent = if fits { Intent::Reuse } else { Intent::Throughput };
         let effect = policy.choose(Operation::Clear, row.length, intent).method.effect;
-        assert_eq!(effect == Effect::Bypasses, row.bypassing < row.cached, "at {}", row.length);
+        assert_eq!(effect == CacheEffect::Bypasses, row.bypassing < row.cached, "at {}", row.length);
     }
     assert_eq!(seen, [true; 2]);
 }

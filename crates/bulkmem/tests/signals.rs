@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::{mem, ptr, slice};
 
-use bulkmem::{Bulk, Threads};
+use bulkmem::{Options, Threads};
 
 const LENGTH: usize = 1 << 20;
 
@@ -57,7 +57,7 @@ fn a_fault_on_a_new_thread_reaches_the_handler() {
     let threads = Threads::Exactly(NonZeroUsize::new(2).unwrap());
     // SAFETY: the range is mapped, and the handler keeps it writable.
     let bytes = unsafe {
-        Bulk::new().threads(threads).fill_raw(start.cast(), LENGTH, 7);
+        Options::new().threads(threads).fill_raw(start.cast(), LENGTH, 7);
         slice::from_raw_parts(start.cast::<u8>(), LENGTH)
     };
     assert!(bytes.iter().all(|&byte| byte == 7));

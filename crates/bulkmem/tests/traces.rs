@@ -42,7 +42,7 @@ mod x86_64 {
         for row in walk::rows() {
             suite.row("executes", row, what_is_required_is_executed);
             suite.row("fenced", row, nothing_is_pending_at_the_end);
-            if matches!(row.1, Operation::Persist | Operation::Flush) {
+            if matches!(row.1, Operation::CopyPersist | Operation::Persist) {
                 suite.row("durable", row, every_byte_is_durable_at_the_end);
             }
             if row.0.requires.intersects(emulate::EMULATED) {
@@ -91,7 +91,7 @@ mod x86_64 {
         let speed = Features::ERMS | Features::FSRM;
         let mut unseen = method.requires.difference(speed | Features::SSE2);
         let memory = Memory::new(1 << 16);
-        let mut sets = walk::parameter_sets(method.knobs(operation).unwrap_or_default());
+        let mut sets = walk::parameter_sets(method.tunables(operation).unwrap_or_default());
         // The cheapest first: what is long enough for every loop is twice the longest unit.
         let enough = |set: &Parameters| {
             let longest = set.read_distance.max(set.write_distance).max(set.block).max(set.streams * 4096);
@@ -118,8 +118,9 @@ mod x86_64 {
     /// After the fenced entry nothing is pending; after the unfenced one of a weak row, at times, something is.
     fn nothing_is_pending_at_the_end(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let mut base = Case::new(method, operation);
-        let streams = method.knobs(operation).unwrap_or_default().iter().find(|knob| knob.name == "streams");
-        base.parameters.streams = streams.map_or(0, |knob| knob.range.0);
+        let streams =
+            method.tunables(operation).unwrap_or_default().iter().find(|tunable| tunable.name == "streams");
+        base.parameters.streams = streams.map_or(0, |tunable| tunable.range.0);
         // The last is long enough for every page stream to be at work.
         let streamed = 2 * 4096 * base.parameters.streams as usize;
         let memory = Memory::new(streamed.max(1 << 12));
@@ -144,8 +145,8 @@ mod x86_64 {
     /// Every byte of the range has left the cache, and a fence came after.
     fn every_byte_is_durable_at_the_end(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let memory = Memory::new(1 << 14);
-        let before = if operation == Operation::Flush { State::Cached } else { State::Untouched };
-        for parameters in walk::parameter_sets(method.knobs(operation).unwrap_or_default()) {
+        let before = if operation == Operation::Persist { State::Cached } else { State::Untouched };
+        for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
             let defaults = parameters == method.default_parameters(operation);
             let lengths: &[usize] = if defaults { &LENGTHS } else { &[1500] };
             for (count, length) in lengths.iter().copied().enumerate() {

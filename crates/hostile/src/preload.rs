@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use bulkmem::Bulk;
+use bulkmem::Options;
 
 /// # Safety
 /// As in the C library.
@@ -12,8 +12,8 @@ pub unsafe extern "C" fn memset(dst: *mut c_void, byte: c_int, length: usize) ->
     // SAFETY: passed on from the caller.
     unsafe {
         match byte as u8 {
-            0 => Bulk::new().clear_raw(dst.cast(), length),
-            byte => Bulk::new().fill_raw(dst.cast(), length, byte),
+            0 => Options::new().clear_raw(dst.cast(), length),
+            byte => Options::new().fill_raw(dst.cast(), length, byte),
         }
     }
     dst
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn memset(dst: *mut c_void, byte: c_int, length: usize) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(dst: *mut c_void, src: *const c_void, length: usize) -> *mut c_void {
     // SAFETY: passed on from the caller.
-    unsafe { Bulk::new().copy_raw(dst.cast(), src.cast(), length) }
+    unsafe { Options::new().copy_raw(dst.cast(), src.cast(), length) }
     dst
 }
 
@@ -33,6 +33,6 @@ pub unsafe extern "C" fn memcpy(dst: *mut c_void, src: *const c_void, length: us
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memmove(dst: *mut c_void, src: *const c_void, length: usize) -> *mut c_void {
     // SAFETY: passed on from the caller; overlapping ranges are copied as by memmove.
-    unsafe { Bulk::new().copy_raw(dst.cast(), src.cast(), length) }
+    unsafe { Options::new().copy_raw(dst.cast(), src.cast(), length) }
     dst
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Once;
 
 use bulkmem::Operation;
-use bulkmem::method::{CopyFn, FillFn, FlushFn, Method, Parameters};
+use bulkmem::method::{CopyFn, FillFn, Method, Parameters, PersistFn};
 
 use crate::guard::Place;
 
@@ -53,14 +53,14 @@ impl Case {
     /// The function that the case calls.
     ///
     /// # Panics
-    /// Where the method lacks the operation or the parameters do not fit its knobs.
+    /// Where the method lacks the operation or the parameters do not fit its tunables.
     pub fn function(&self) -> Function {
-        let knobs = self.method.knobs(self.operation);
+        let tunables = self.method.tunables(self.operation);
         assert!(
-            knobs.is_some_and(|knobs| self.parameters.fit(knobs)),
+            tunables.is_some_and(|tunables| self.parameters.is_valid_for(tunables)),
             "{self}: ill-fitting parameters or operation"
         );
-        let code = &self.method.code;
+        let code = self.method.code();
         /// One of an entry's two functions.
         macro_rules! entry {
             ($kind:ident, $operation:ident) => {
@@ -71,27 +71,28 @@ impl Case {
             Operation::Clear => entry!(Fill, clear),
             Operation::Fill => entry!(Fill, fill),
             Operation::Copy => entry!(Copy, copy),
-            Operation::Persist => entry!(Copy, persist),
-            Operation::Flush => entry!(Flush, flush),
+            Operation::FillPersist => entry!(Fill, fill_persist),
+            Operation::CopyPersist => entry!(Copy, copy_persist),
+            Operation::Persist => entry!(Persist, persist),
         };
-        function.expect("there are knobs, so there is an entry")
+        function.expect("there are tunables, so there is an entry")
     }
 
     /// Whether the operation reads a source.
     pub fn has_source(&self) -> bool {
-        matches!(self.operation, Operation::Copy | Operation::Persist)
+        self.operation.has_source()
     }
 }
 
 /// One of the functions of a row.
 #[derive(Clone, Copy, Debug)]
 pub enum Function {
-    /// Of a clear or fill.
+    /// Fills and clears.
     Fill(FillFn),
-    /// Of a copy or persist.
+    /// Copies.
     Copy(CopyFn),
-    /// Of a flush.
-    Flush(FlushFn),
+    /// Persists what ordinary stores wrote.
+    Persist(PersistFn),
 }
 
 impl Function {
@@ -100,7 +101,7 @@ impl Function {
         match self {
             Function::Fill(function) => function as *const (),
             Function::Copy(function) => function as *const (),
-            Function::Flush(function) => function as *const (),
+            Function::Persist(function) => function as *const (),
         }
     }
 
@@ -114,13 +115,13 @@ impl Function {
     pub unsafe fn call(self, case: &Case, to: *mut u8, from: *const u8) {
         let Case { length, parameters, .. } = case;
         // A clear is only ever given 0.
-        let byte = if case.operation == Operation::Fill { case.byte } else { 0 };
+        let byte = if case.operation == Operation::Clear { 0 } else { case.byte };
         // SAFETY: the caller vouches for the ranges and the machine; `Case::function` checked the parameters.
         unsafe {
             match self {
                 Function::Fill(function) => function(to, *length, byte, parameters),
                 Function::Copy(function) => function(to, from, *length, parameters),
-                Function::Flush(function) => function(to, *length, parameters),
+                Function::Persist(function) => function(to, *length, parameters),
             }
         }
     }

@@ -78,7 +78,7 @@ impl Oracle {
     ///
     /// # Panics
     /// Where the case does not fit this oracle, the method lacks the operation or the parameters do not fit its
-    /// knobs. The caller sees to it that this machine can run the method ([`crate::walk::missing`]).
+    /// tunables. The caller sees to it that this machine can run the method ([`crate::walk::missing`]).
     pub fn check(&mut self, case: &Case) -> Result<(), Mismatch> {
         self.check_by(case, |call| call())
     }
@@ -96,11 +96,11 @@ impl Oracle {
         let new = &mut self.expected[to.clone()];
         match case.operation {
             Operation::Clear => new.fill(0),
-            Operation::Fill => new.fill(case.byte),
-            Operation::Copy | Operation::Persist => new.copy_from_slice(&self.source_bytes[from.clone()]),
-            Operation::Flush => {}
+            Operation::Fill | Operation::FillPersist => new.fill(case.byte),
+            Operation::Copy | Operation::CopyPersist => new.copy_from_slice(&self.source_bytes[from.clone()]),
+            Operation::Persist => {}
         }
-        if case.operation != Operation::Flush {
+        if case.operation != Operation::Persist {
             // No byte holds beforehand what it must hold afterwards: one left out is always seen.
             let old = &mut self.destination.bytes_mut()[to.clone()];
             old.iter_mut().zip(&self.expected[to.clone()]).for_each(|(old, new)| *old = !new);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bulkmem::Operation;
 use bulkmem::machine::{Features, features};
-use bulkmem::method::{self, Knob, Method, Parameters};
+use bulkmem::method::{self, Method, Parameters, Tunable};
 
 use crate::guard::LINE;
 
@@ -29,51 +29,51 @@ fn dispensable() -> Features {
     Features::empty()
 }
 
-/// The values of a knob worth testing: both ends of its range and their neighbours, the middle, the default, and
+/// The values of a tunable worth testing: both ends of its range and their neighbours, the middle, the default, and
 /// all that calibration searches. Sorted, each once.
-pub fn values(knob: &Knob) -> Vec<u32> {
-    let step = knob.step.max(1);
-    let low = knob.range.0.next_multiple_of(step);
-    let high = knob.range.1 - knob.range.1 % step;
+pub fn values(tunable: &Tunable) -> Vec<u32> {
+    let step = tunable.step.max(1);
+    let low = tunable.range.0.next_multiple_of(step);
+    let high = tunable.range.1 - tunable.range.1 % step;
     let middle = (low + (high - low) / 2) / step * step;
-    let mut values = vec![low, low + step, middle, high.saturating_sub(step), high, knob.default];
-    values.extend(knob.search);
+    let mut values = vec![low, low + step, middle, high.saturating_sub(step), high, tunable.default];
+    values.extend(tunable.search);
     values.retain(|value| (low..=high).contains(value));
     values.sort_unstable();
     values.dedup();
     values
 }
 
-/// The parameters to test a row with, each once and the defaults first: every knob's every value beside the other
-/// knobs' defaults; every pair of knobs at the ends and the middle of their ranges; all knobs at an end.
-pub fn parameter_sets(knobs: &[Knob]) -> Vec<Parameters> {
+/// The parameters to test a row with, each once and the defaults first: every tunable's every value beside the other
+/// tunables' defaults; every pair of tunables at the ends and the middle of their ranges; all tunables at an end.
+pub fn parameter_sets(tunables: &[Tunable]) -> Vec<Parameters> {
     let mut defaults = Parameters::default();
-    for knob in knobs {
-        defaults.set(knob.name, knob.default);
+    for tunable in tunables {
+        defaults.set(tunable.name, tunable.default);
     }
-    let with = |base: &Parameters, knob: &Knob, value: u32| {
+    let with = |base: &Parameters, tunable: &Tunable, value: u32| {
         let mut parameters = *base;
-        parameters.set(knob.name, value);
+        parameters.set(tunable.name, value);
         parameters
     };
-    let coarse = |knob: &Knob| {
-        let values = values(knob);
+    let coarse = |tunable: &Tunable| {
+        let values = values(tunable);
         [values[0], values[values.len() / 2], values[values.len() - 1]]
     };
 
     let mut sets = vec![defaults];
-    for knob in knobs {
-        sets.extend(values(knob).into_iter().map(|value| with(&defaults, knob, value)));
+    for tunable in tunables {
+        sets.extend(values(tunable).into_iter().map(|value| with(&defaults, tunable, value)));
     }
-    for (index, first) in knobs.iter().enumerate() {
-        for second in &knobs[index + 1..] {
+    for (index, first) in tunables.iter().enumerate() {
+        for second in &tunables[index + 1..] {
             for a in coarse(first) {
                 sets.extend(coarse(second).map(|b| with(&with(&defaults, first, a), second, b)));
             }
         }
     }
     for end in 0..3 {
-        sets.push(knobs.iter().fold(defaults, |set, knob| with(&set, knob, coarse(knob)[end])));
+        sets.push(tunables.iter().fold(defaults, |set, tunable| with(&set, tunable, coarse(tunable)[end])));
     }
     let mut seen = HashSet::new();
     sets.retain(|set| seen.insert(*set));
@@ -114,10 +114,10 @@ pub fn unit_lengths(parameters: &Parameters, most: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    const DISTANCE: Knob =
-        Knob { name: "write_distance", range: (0, 1000), step: 64, default: 256, search: &[0, 128, 512] };
-    const STREAMS: Knob =
-        Knob { name: "streams", range: (1, 8), step: 1, default: 4, search: &[1, 2, 3, 4, 5, 6, 7, 8] };
+    const DISTANCE: Tunable =
+        Tunable { name: "write_distance", range: (0, 1000), step: 64, default: 256, search: &[0, 128, 512] };
+    const STREAMS: Tunable =
+        Tunable { name: "streams", range: (1, 8), step: 1, default: 4, search: &[1, 2, 3, 4, 5, 6, 7, 8] };
 
     #[test]
     fn values_cover_the_range_and_keep_to_the_step() {
@@ -127,13 +127,17 @@ mod tests {
 
     #[test]
     fn sets_fit_start_with_the_defaults_and_hold_every_value_and_pair_of_ends() {
-        let knobs = [DISTANCE, STREAMS];
-        let sets = parameter_sets(&knobs);
-        assert!(sets.iter().all(|set| set.fit(&knobs)));
+        let tunables = [DISTANCE, STREAMS];
+        let sets = parameter_sets(&tunables);
+        assert!(sets.iter().all(|set| set.fit(&tunables)));
         assert_eq!((sets[0].write_distance, sets[0].streams), (256, 4));
-        for knob in &knobs {
-            for value in values(knob) {
-                assert!(sets.iter().any(|set| set.get(knob.name) == Some(value)), "{} {value}", knob.name);
+        for tunable in &tunables {
+            for value in values(tunable) {
+                assert!(
+                    sets.iter().any(|set| set.get(tunable.name) == Some(value)),
+                    "{} {value}",
+                    tunable.name
+                );
             }
         }
         for pair in [(0, 1), (0, 8), (960, 1), (960, 8)] {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use bulkmem::Operation;
-use bulkmem::policy::{Mode, Profile};
+use bulkmem_measure::calibration::{Mode, Profile};
 use bulkmem_measure::{CalibrateOptions, Kept, MeasureError, calibrate, is_heavy};
 use serde::Serialize;
 
@@ -138,7 +138,7 @@ fn path(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
     } else if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         (path.into(), VARIABLE)
     } else {
-        let policy = Profile::user_path().ok_or_else(|| {
+        let policy = bulkmem::policy::user_path().ok_or_else(|| {
             Failure::new("there is no place for a profile: neither XDG_CONFIG_HOME nor HOME is set")
                 .help("name the file: bulkmem calibrate --output FILE.json")
         })?;

@@ -1,8 +1,8 @@
 //! The table of what a profile chooses and why, which `calibrate` and `report` print.
 
 use bulkmem::method::Parameters;
-use bulkmem::policy::{Profile, Rule};
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::{Profile, Rule};
 use bulkmem_measure::{cost_of, stats::geometric_mean};
 use serde::Serialize;
 

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use bulkmem::method::Parameters;
-use bulkmem::policy::{Choice, Condition, Cost};
+use bulkmem::policy::Choice;
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::{Condition, Cost};
 use bulkmem_measure::cost_of;
 use serde::Serialize;
 
@@ -70,10 +71,13 @@ impl Answer {
         let (operation, intent) = (args.op, args.intent);
         let length = usize::try_from(args.size)
             .map_err(|_| Failure::usage("--size: no address space of this machine holds that much"))?;
-        let choice = served.policy.choose(operation, length, intent);
+        let choice = served
+            .policy
+            .choose(operation, length, intent)
+            .ok_or_else(|| Failure::new(format!("no method of this architecture supports {operation}")))?;
         let rules = served.policy.rules(operation, intent);
-        let rule = rules.into_iter().rev().find(|(from, ..)| *from <= length);
-        let (from, reason) = rule.map_or((0, String::new()), |(from, _, reason)| (from, reason));
+        let rule = rules.into_iter().rev().find(|rule| rule.from <= length);
+        let (from, reason) = rule.map_or((0, String::new()), |rule| (rule.from, rule.reason));
         Ok(Answer {
             operation,
             length: args.size,
@@ -190,7 +194,7 @@ fn evidence(args: &ExplainArgs, served: &Served, choice: Choice) -> Option<Evide
         figures.push(own);
         figures.sort_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
     }
-    let measured = |figure: &&bulkmem::policy::Figure| Measured {
+    let measured = |figure: &&bulkmem_measure::calibration::Figure| Measured {
         method: figure.method.clone(),
         parameters: figure.parameters,
         median_ns: figure.median_ns,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bulkmem::policy::Policy;
 use bulkmem_measure::MeasureError;
-use bulkmem_measure::suite::{Measure, Results, Watch, measure, measure_counting};
+use bulkmem_measure::engine::{Measure, Observer, Results, measure, measure_counting};
 
 use super::{Outcome, measure_failure, nothing_measured};
 use crate::failure::{Exit, Failure};
@@ -47,7 +47,7 @@ pub(super) fn follow_counting(
 
 /// What measures.
 type Measuring =
-    for<'a> fn(&[&dyn Measure], &'a Policy, Vec<String>, Watch<'a>) -> Result<Results, MeasureError>;
+    for<'a> fn(&[&dyn Measure], &'a Policy, Vec<String>, Observer<'a>) -> Result<Results, MeasureError>;
 
 fn follow_with(
     measure: Measuring,
@@ -73,7 +73,7 @@ fn follow_with(
         }
         Ok(())
     };
-    let watch = Watch {
+    let watch = Observer {
         progress: &mut |it| progress.update(it.done, it.left, &it.what),
         save: &mut save,
         stop: &stop,

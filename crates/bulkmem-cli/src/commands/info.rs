@@ -1,11 +1,12 @@
 //! `bulkmem info`.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use bulkmem::machine::{Features, Machine};
 use bulkmem::method;
 use bulkmem::policy::{Basis, Choice, Origin, Policy};
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::{Profile, Provenance};
 use serde::Serialize;
 
 use super::{Outcome, methods::feature_names};
@@ -34,7 +35,13 @@ fn rules(policy: &Policy) -> Vec<InForce> {
     ladders
         .flat_map(|(operation, intent)| {
             let rules = policy.rules(operation, intent).into_iter();
-            rules.map(move |(from, choice, reason)| InForce { operation, intent, from, choice, reason })
+            rules.map(move |rule| InForce {
+                operation,
+                intent,
+                from: rule.from,
+                choice: rule.choice,
+                reason: rule.reason,
+            })
         })
         .collect()
 }
@@ -46,8 +53,10 @@ struct Info<'s> {
     machine: &'static Machine,
     instructions: Vec<InstructionSet>,
     policy: &'s Origin,
+    /// Where, when and how the rules were measured.
+    provenance: Option<&'s Provenance>,
     #[serde(skip)]
-    evidence: Option<&'s Path>,
+    profile: Option<&'s (PathBuf, Profile)>,
     rules: Vec<InForce>,
     counters: Counters,
 }
@@ -90,7 +99,8 @@ impl Info<'_> {
             machine: served.machine,
             instructions: Features::all().iter().map(instruction_set).collect(),
             policy: served.policy.origin(),
-            evidence: served.profile.as_ref().map(|(path, _)| path.as_path()),
+            provenance: served.profile.as_ref().map(|(_, profile)| &profile.provenance),
+            profile: served.profile.as_ref(),
             rules: rules(&served.policy),
             counters: Counters { available: reason.is_none(), reason },
         }
@@ -173,11 +183,13 @@ impl Info<'_> {
     fn policy_rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = Vec::new();
         match &self.policy.basis {
-            Basis::Profile { path, provenance } => {
+            Basis::Profile { path } => {
                 let path = path.as_ref().map_or("memory".to_owned(), |path| path.display().to_string());
                 rows.push(("policy file", path));
-                rows.extend(self.evidence.map(|path| ("evidence", path.display().to_string())));
-                rows.extend(provenance.iter().flat_map(|it| provenance::rows(it)));
+                if let Some((path, profile)) = self.profile {
+                    rows.push(("profile", path.display().to_string()));
+                    rows.extend(provenance::rows(&profile.provenance));
+                }
             }
             Basis::Defaults { microarchitecture, why, source } => {
                 rows.push(("profile", "none: `bulkmem calibrate` makes one".to_owned()));

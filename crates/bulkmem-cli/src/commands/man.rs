@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use bulkmem::output_file;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
@@ -28,7 +27,7 @@ pub(super) fn run(args: &ManArgs) -> Outcome {
     command.build();
     for (name, page) in pages(&command)? {
         let path = directory.join(name);
-        output_file::write(&path, &page).map_err(|error| cannot(&path, error))?;
+        bulkmem_output::write(&path, &page).map_err(|error| cannot(&path, error))?;
     }
     output::print(&format!("Wrote the manual pages to {}\n", plain(&directory.display().to_string())))?;
     Ok(Exit::Done)

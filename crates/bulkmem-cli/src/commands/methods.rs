@@ -2,7 +2,7 @@
 
 use bulkmem::Operation;
 use bulkmem::machine::Features;
-use bulkmem::method::{self, Effect, Knob, Method, Ordering};
+use bulkmem::method::{self, Method, Ordering, Tunable};
 use serde::Serialize;
 
 use super::Outcome;
@@ -35,7 +35,7 @@ struct Row {
     requires: Vec<String>,
     available: bool,
     missing: Vec<String>,
-    knobs: Vec<KnobRow>,
+    tunables: Vec<KnobRow>,
 }
 
 #[derive(Serialize)]
@@ -55,33 +55,33 @@ impl Row {
             name: method.name,
             summary: method.summary,
             operations: Operation::ALL.into_iter().filter(|operation| method.does(*operation)).collect(),
-            effect: effect(method.effect),
+            effect: method.effect.name(),
             ordering: ordering(method.ordering),
             requires: feature_names(method.requires),
             available: method.available(),
             missing: feature_names(method.requires - bulkmem::machine::features()),
-            knobs: knobs(method),
+            tunables: tunables(method),
         }
     }
 }
 
-/// The knobs of a method over all its operations; those that are the same for several stand once.
-fn knobs(method: &Method) -> Vec<KnobRow> {
-    let mut rows: Vec<(Knob, KnobRow)> = Vec::new();
+/// The tunables of a method over all its operations; those that are the same for several stand once.
+fn tunables(method: &Method) -> Vec<KnobRow> {
+    let mut rows: Vec<(Tunable, KnobRow)> = Vec::new();
     for operation in Operation::ALL {
-        for knob in method.knobs(operation).unwrap_or_default() {
-            match rows.iter_mut().find(|(known, _)| known == knob) {
+        for tunable in method.tunables(operation).unwrap_or_default() {
+            match rows.iter_mut().find(|(known, _)| known == tunable) {
                 Some((_, row)) => row.operations.push(operation),
                 None => rows.push((
-                    *knob,
+                    *tunable,
                     KnobRow {
-                        name: knob.name,
+                        name: tunable.name,
                         operations: vec![operation],
-                        smallest: knob.range.0,
-                        largest: knob.range.1,
-                        step: knob.step,
-                        default: knob.default,
-                        search: knob.search,
+                        smallest: tunable.range.0,
+                        largest: tunable.range.1,
+                        step: tunable.step,
+                        default: tunable.default,
+                        search: tunable.search,
                     },
                 )),
             }
@@ -116,8 +116,8 @@ fn text(rows: &[Row], width: usize) -> String {
         ]);
     }
     let mut text = table.render(width);
-    if rows.iter().any(|row| !row.knobs.is_empty()) {
-        text += &format!("\n{}\n{}", styled(output::HEADING, "Knobs"), knob_table(rows).render(width));
+    if rows.iter().any(|row| !row.tunables.is_empty()) {
+        text += &format!("\n{}\n{}", styled(output::HEADING, "Tunables"), knob_table(rows).render(width));
     }
     let here = rows.iter().filter(|row| row.available).count();
     text + &format!(
@@ -126,20 +126,20 @@ fn text(rows: &[Row], width: usize) -> String {
     )
 }
 
-/// The knobs, those that are alike in one row.
+/// The tunables, those that are alike in one row.
 fn knob_table(rows: &[Row]) -> Table {
     let mut alike: Vec<([String; 6], Vec<&str>)> = Vec::new();
     for row in rows {
-        for knob in &row.knobs {
+        for tunable in &row.tunables {
             let value =
-                |value: u32| if knob.largest >= 64 { exact_size(value.into()) } else { value.to_string() };
+                |value: u32| if tunable.largest >= 64 { exact_size(value.into()) } else { value.to_string() };
             let cells = [
-                knob.name.to_owned(),
-                value(knob.smallest),
-                value(knob.largest),
-                value(knob.step),
-                value(knob.default),
-                join(&knob.operations),
+                tunable.name.to_owned(),
+                value(tunable.smallest),
+                value(tunable.largest),
+                value(tunable.step),
+                value(tunable.default),
+                join(&tunable.operations),
             ];
             match alike.iter_mut().find(|(known, _)| *known == cells) {
                 Some((_, methods)) => methods.push(row.name),
@@ -149,7 +149,7 @@ fn knob_table(rows: &[Row]) -> Table {
     }
     alike.sort();
     let mut table = Table::new([
-        Column::left("knob"),
+        Column::left("tunable"),
         Column::right("from"),
         Column::right("to"),
         Column::right("steps of").optional(2),
@@ -165,16 +165,6 @@ fn knob_table(rows: &[Row]) -> Table {
 
 fn join(operations: &[Operation]) -> String {
     operations.iter().map(|operation| operation.name()).collect::<Vec<_>>().join(" ")
-}
-
-/// What a method leaves in the cache, in a word.
-fn effect(effect: Effect) -> &'static str {
-    match effect {
-        Effect::Allocates => "allocates",
-        Effect::Bypasses => "bypasses",
-        Effect::Evicts => "evicts",
-        Effect::Mixed => "mixed",
-    }
 }
 
 /// Whether a method needs a fence, in a word.

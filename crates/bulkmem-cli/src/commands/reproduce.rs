@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use bulkmem_measure::engine::{Measure, Results};
 use bulkmem_measure::reproduce::{Conclusion, PublishedFigure, Reproduction, Verdict, measurements};
-use bulkmem_measure::suite::{Measure, Results};
 
 use super::Outcome;
 use super::bench::{digits, remarks};
@@ -145,7 +145,7 @@ fn of_table(figures: &[PublishedFigure]) -> Table {
     let mut table = Table::new([
         Column::left("machine"),
         Column::left("place").optional(2),
-        Column::left("subject"),
+        Column::left("candidate"),
         Column::right("published"),
         Column::right("×"),
         Column::right("here"),
@@ -155,8 +155,8 @@ fn of_table(figures: &[PublishedFigure]) -> Table {
     for figure in figures {
         table.row([
             figure.machine.clone(),
-            figure.place.clone(),
-            figure.subject.clone(),
+            figure.config.clone(),
+            figure.candidate.clone(),
             digits(figure.published),
             number(figure.published_ratio),
             number(figure.here),

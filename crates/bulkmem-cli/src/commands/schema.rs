@@ -1,7 +1,7 @@
 //! `bulkmem schema`: what the files of bulkmem look like, for programs that read or write them.
 
-use bulkmem::policy::Profile;
-use bulkmem_measure::suite::Results;
+use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::engine::Results;
 use clap::{Args, ValueEnum};
 use schemars::schema_for;
 

@@ -90,15 +90,15 @@ impl Table {
         for row in &self.rows {
             table.add_row(shown.iter().map(|at| cell(at, &row[*at])));
         }
-        for (place, at) in shown.iter().enumerate() {
-            let gap = if place + 1 == shown.len() { 0 } else { GAP };
+        for (config, at) in shown.iter().enumerate() {
+            let gap = if config + 1 == shown.len() { 0 } else { GAP };
             let fixed = Width::Fixed((self.narrowest(*at) + gap) as u16);
             let constraint = if self.columns[*at].prose {
                 ColumnConstraint::LowerBoundary(fixed)
             } else {
                 ColumnConstraint::Absolute(fixed)
             };
-            let column = table.column_mut(place).expect("every column has a heading");
+            let column = table.column_mut(config).expect("every column has a heading");
             column.set_padding((0, gap as u16)).set_constraint(constraint);
         }
         let mut text = String::new();

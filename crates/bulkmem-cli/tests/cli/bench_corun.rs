@@ -52,7 +52,7 @@ fn a_command_runs_beside_each_and_beside_the_controls() {
     for row in rows {
         assert_eq!(row["metric"], "seconds");
         assert!(row["also"]["user_s"].is_number() && row["also"]["system_s"].is_number(), "{row}");
-        let background = row["subject"]["name"] != "alone";
+        let background = row["candidate"]["name"] != "alone";
         for name in ["cleared_gb", "rate", "busy_percent"] {
             assert_eq!(row["also"][name].is_number(), background, "{name} of {row}");
         }

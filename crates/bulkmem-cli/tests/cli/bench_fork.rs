@@ -38,7 +38,7 @@ fn json_has_the_pages_counted() {
         for size in [8192, 65536] {
             let row = rows
                 .iter()
-                .find(|row| row["subject"]["name"] == name && row["place"]["size"] == size)
+                .find(|row| row["candidate"]["name"] == name && row["place"]["size"] == size)
                 .unwrap_or_else(|| panic!("{name} {size}"));
             assert_eq!(row["metric"], "nanoseconds");
             let Some(copied) = row["also"]["buffer_pages_copied"].as_f64() else {

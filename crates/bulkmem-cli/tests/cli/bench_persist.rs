@@ -53,7 +53,7 @@ fn rows_say_where_and_how_wide() {
         assert_eq!((&row["metric"], &row["place"]["target"]), (&"bandwidth".into(), &"ram".into()));
         assert_eq!(row["place"]["pattern"], "random");
         assert_eq!(row["place"]["attribute"], "wb");
-        let width = match row["subject"]["name"].as_str().unwrap() {
+        let width = match row["candidate"]["name"].as_str().unwrap() {
             "movnti" => 8.into(),
             "movnti_4" => 4.into(),
             _ => serde_json::Value::Null,

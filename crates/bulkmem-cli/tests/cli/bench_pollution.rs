@@ -57,10 +57,10 @@ fn rows_carry_the_walks() {
             ("same time, no memory", "control"),
             ("nothing in between", "control"),
         ] {
-            let of: Vec<_> = rows.iter().filter(|row| row["subject"]["name"] == name).collect();
+            let of: Vec<_> = rows.iter().filter(|row| row["candidate"]["name"] == name).collect();
             assert_eq!(of.len(), 2, "{name} for each list");
             for row in of {
-                assert_eq!((&row["subject"]["kind"], &row["metric"]), (&kind.into(), &"growth".into()));
+                assert_eq!((&row["candidate"]["kind"], &row["metric"]), (&kind.into(), &"growth".into()));
                 assert_eq!(
                     (&row["place"]["operation"], &row["place"]["size"]),
                     (&operation.into(), &65536.into())

@@ -73,7 +73,7 @@ fn seven_shares_fit_a_terminal_and_every_method_can_be_shown() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|row| row["subject"]["name"] == "policy, reuse")
+        .filter(|row| row["candidate"]["name"] == "policy, reuse")
         .map(|row| row["place"]["read_back"].as_f64().unwrap())
         .collect();
     assert_eq!(shares, [0.0, 6.25, 12.5, 25.0, 50.0, 75.0, 100.0]);

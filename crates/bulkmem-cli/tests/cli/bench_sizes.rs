@@ -86,13 +86,13 @@ fn speed_ups_are_said_against_whom_one_names_and_the_choice_is_named() {
 #[test]
 fn commas_in_brackets_belong_to_the_method() {
     let home = Home::new();
-    // What a comma cuts off would be an unknown method; what it does not is a knob that portable lacks.
+    // What a comma cuts off would be an unknown method; what it does not is a tunable that portable lacks.
     let arguments = ["bench", "fill", "--size", "64K", "--method", "c_library,portable[a=1,b=2]"];
     home.bulkmem()
         .args(arguments)
         .assert()
         .code(2)
-        .stderr(contains("portable[a=1,b=2]: ").and(contains("knob `a`")));
+        .stderr(contains("portable[a=1,b=2]: ").and(contains("tunable `a`")));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn what_was_asked_for_is_in_the_places() {
         let place = &row["place"];
         assert_eq!((&place["chunk"], &place["offset"]), (&4096.into(), &16.into()));
         assert_eq!((&place["page_size"], &place["content"]), (&"4K".into(), &"zeros".into()));
-        assert_eq!(row["chosen"].is_string(), row["subject"]["kind"] == "policy");
+        assert_eq!(row["chosen"].is_string(), row["candidate"]["kind"] == "policy");
     }
     let bytes = home.bulkmem().args(["bench", "fill", "--byte", "0x1ff"]).assert().code(2);
     bytes.stderr(contains("0 to 255, or 0x00 to 0xff"));

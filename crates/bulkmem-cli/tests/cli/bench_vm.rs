@@ -52,12 +52,12 @@ fn the_table_fits_and_shows_fresh_and_reused_memory() {
 fn json_has_the_phases() {
     let found = Home::new().json(&[&SMALL[..], &["--json"]].concat());
     let rows = found["rows"].as_array().unwrap();
-    let fresh = rows.iter().find(|row| row["subject"]["name"] == "prefault").unwrap();
+    let fresh = rows.iter().find(|row| row["candidate"]["name"] == "prefault").unwrap();
     assert_eq!((&fresh["place"]["memory"], &fresh["metric"]), (&"fresh".into(), &"seconds".into()));
     for key in ["bytes_per_ns", "first_s", "prefault_s", "release_s", "reserve_s"] {
         assert!(keys(&fresh["also"]).contains(&key), "{key}");
     }
-    assert!(rows.iter().any(|row| row["subject"]["name"] == "policy" && row["place"]["threads"] == 2));
+    assert!(rows.iter().any(|row| row["candidate"]["name"] == "policy" && row["place"]["threads"] == 2));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_hint_is_measured_beside_none_or_said_to_be_not_available() {
     let text = Home::new().text(&[&SMALL[..], &["--hint"]].concat(), 80);
     assert_fits(&text, 80);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match bulkmem::kernel::BulkHint::available() {
+    match bulkmem_kmod::BulkHint::available() {
         Ok(()) => assert!(words.contains("kernel: prefault, hinted"), "{text}"),
         Err(error) => {
             println!("skipped: a hint beside none: {error}");

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::{Policy, Profile};
+use bulkmem::policy::Policy;
+use bulkmem_measure::calibration::Profile;
 use predicates::prelude::*;
 use predicates::str::contains;
 

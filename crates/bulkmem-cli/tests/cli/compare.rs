@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use bulkmem_measure::engine::{Candidate, Config, Measurement, Metric, QualityFlag, Results, Row};
 use bulkmem_measure::stats::Stats;
-use bulkmem_measure::suite::{Doubt, Measurement, Metric, Place, Results, Row, Subject};
 use bulkmem_measure::{Evidence, Kind};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
@@ -14,8 +14,8 @@ fn row(kind: Kind, name: &str, size: u64, center: f64) -> Row {
     let samples: Vec<f64> = [1.0, 1.01, 0.99, 1.005, 0.995].map(|share| share * center).to_vec();
     Row {
         measurement: Measurement::Clear,
-        subject: Subject::named(kind, name),
-        place: Place { size: Some(size), page_size: Some("4K".parse().unwrap()), ..Place::default() },
+        candidate: Candidate::named(kind, name),
+        config: Config { size: Some(size), page_size: Some("4K".parse().unwrap()), ..Config::default() },
         metric: Metric::Bandwidth,
         stats: Stats::of(&samples).unwrap(),
         samples,
@@ -32,8 +32,8 @@ fn results() -> Results {
     for (size, speed) in [(16 << 20, 12.0), (1 << 30, 10.0)] {
         rows.push(row(Kind::Policy, "policy", size, speed));
         let mut long = row(Kind::Method, "write_prefetch_avx512", size, speed * 0.9);
-        long.subject.parameters.write_distance = 4096;
-        long.subject.parameters.streams = 4;
+        long.candidate.parameters.write_distance = 4096;
+        long.candidate.parameters.streams = 4;
         rows.push(long);
         rows.push(row(Kind::Read, "read", size, speed * 1.2));
     }
@@ -95,7 +95,7 @@ fn nothing_changed_exits_with_0_and_something_worse_with_3() {
 #[test]
 fn the_table_fits_and_marks_what_was_doubtful() {
     let mut new = changed(4, 0.9);
-    new.rows[1].doubts.push(Doubt::Noise);
+    new.rows[1].doubts.push(QualityFlag::Noise);
     let home = home(&new);
     for columns in [80, 160] {
         let output = home.bulkmem().args(COMPARE).env("COLUMNS", columns.to_string()).assert().code(3);
@@ -128,7 +128,7 @@ fn rows_of_one_file_alone_are_counted_or_listed() {
     let assert = home.bulkmem().args(COMPARE).arg("--all").assert().code(0);
     assert.stdout(contains("clear: clzero, size 4 KiB").and(contains("write_prefetch_avx512[")));
     // Nothing in common.
-    new.rows.retain(|row| row.subject.name == "clzero");
+    new.rows.retain(|row| row.candidate.name == "clzero");
     fs::write(home.path().join("new.json"), serde_json::to_string(&new).unwrap()).unwrap();
     let assert = home.bulkmem().args(COMPARE).assert().code(1).stdout("");
     assert.stderr(contains("no row is in both files").and(contains("help: ")));
@@ -194,7 +194,7 @@ fn json_and_comma_separated_values_have_every_row() {
     let found: serde_json::Value = serde_json::from_slice(&output).unwrap();
     assert_eq!(found["rows"].as_array().unwrap().len(), 6);
     let first = &found["rows"][0];
-    assert_eq!((&first["verdict"], &first["subject"]["name"]), (&"worse".into(), &"policy".into()));
+    assert_eq!((&first["verdict"], &first["candidate"]["name"]), (&"worse".into(), &"policy".into()));
     assert!((first["times"].as_f64().unwrap() - 0.5).abs() < 1e-9);
     assert!(first["interval"][0].as_f64().unwrap() <= 0.5 && first["probability"].as_f64().unwrap() < 0.05);
     assert_eq!(found["old"]["path"], "old.json");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bulkmem_measure::suite::Results;
+use bulkmem_measure::engine::Results;
 
 use crate::home::{Home, profile};
 use crate::planted;
@@ -33,9 +33,9 @@ fn hostile() -> Results {
         finding.text.push_str(EVIL);
     }
     for row in &mut results.rows {
-        row.subject.name.push_str(EVIL);
+        row.candidate.name.push_str(EVIL);
         row.chosen = Some(EVIL.to_owned());
-        row.place.target = row.place.target.as_ref().map(|target| format!("{target}{EVIL}"));
+        row.config.target = row.config.target.as_ref().map(|target| format!("{target}{EVIL}"));
     }
     results
 }
@@ -106,7 +106,7 @@ fn without_styles(text: &str) -> String {
 fn json_keeps_every_text_as_it_is() {
     let home = home();
     let found = home.json(&["compare", "evil.json", "evil.json", "--json"]);
-    assert!(found["rows"][0]["subject"]["name"].as_str().unwrap().ends_with(EVIL));
+    assert!(found["rows"][0]["candidate"]["name"].as_str().unwrap().ends_with(EVIL));
     let found = home.json(&["explain", "--op", "clear", "--size", "4M", "--json"]);
     assert!(found["reason"].as_str().unwrap().ends_with(EVIL), "{}", found["reason"]);
 }

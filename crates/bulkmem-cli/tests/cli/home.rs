@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
-use bulkmem::policy::{
+use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::{
     Condition, Cost, FORMAT, Figure, Mode, Profile, Provenance, Rule, Saturation, VERSION,
 };
-use bulkmem::{Intent, Operation};
 use serde_json::Value;
 
 /// An empty home.

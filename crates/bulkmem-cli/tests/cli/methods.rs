@@ -26,7 +26,7 @@ fn json_has_the_documented_keys() {
         let expected = [
             "available",
             "effect",
-            "knobs",
+            "tunables",
             "missing",
             "name",
             "operations",
@@ -36,9 +36,9 @@ fn json_has_the_documented_keys() {
         ];
         assert_eq!(keys(row), expected);
         assert_eq!(row["available"], row["missing"].as_array().unwrap().is_empty());
-        for knob in row["knobs"].as_array().unwrap() {
+        for tunable in row["tunables"].as_array().unwrap() {
             assert_eq!(
-                keys(knob),
+                keys(tunable),
                 ["default", "largest", "name", "operations", "search", "smallest", "step"]
             );
         }

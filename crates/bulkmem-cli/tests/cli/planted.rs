@@ -2,10 +2,10 @@
 
 use bulkmem::Operation;
 use bulkmem::policy::CpuIdentity;
-use bulkmem_measure::stats::Stats;
-use bulkmem_measure::suite::{
-    Direction, Finding, Measurement, Memory, Metric, PageSize, Pattern, Place, Results, Row, Subject,
+use bulkmem_measure::engine::{
+    Candidate, Config, Direction, Finding, Measurement, Memory, Metric, PageSize, Pattern, Results, Row,
 };
+use bulkmem_measure::stats::Stats;
 use bulkmem_measure::{Evidence, Kind};
 
 /// A name that would end an element, start a script and break a table, if it were not escaped.
@@ -76,18 +76,18 @@ pub(crate) fn nothing(machine: &str) -> Results {
 /// A row of five samples about `value`.
 pub(crate) fn row(
     measurement: Measurement,
-    subject: Subject,
-    place: Place,
+    candidate: Candidate,
+    config: Config,
     metric: Metric,
     value: f64,
 ) -> Row {
     let samples: Vec<f64> = [0.99, 1.01, 1.0, 0.995, 1.004].iter().map(|share| share * value).collect();
-    let chosen = (subject.kind == Kind::Policy).then(|| "clzero".to_owned());
+    let chosen = (candidate.kind == Kind::Policy).then(|| "clzero".to_owned());
     let stats = Stats::of(&samples).expect("there are samples");
     Row {
         measurement,
-        subject,
-        place,
+        candidate,
+        config,
         metric,
         samples,
         stats,
@@ -98,12 +98,12 @@ pub(crate) fn row(
     }
 }
 
-fn method(name: &str) -> Subject {
-    Subject::named(if name == "c_library" { Kind::Peer } else { Kind::Method }, name)
+fn method(name: &str) -> Candidate {
+    Candidate::named(if name == "c_library" { Kind::Peer } else { Kind::Method }, name)
 }
 
-fn policy() -> Subject {
-    Subject::named(Kind::Policy, "policy")
+fn policy() -> Candidate {
+    Candidate::named(Kind::Policy, "policy")
 }
 
 fn pages(name: &str) -> Option<PageSize> {
@@ -136,18 +136,18 @@ fn sizes(results: &mut Results, measurement: Measurement, operation: Operation, 
     for page_size in ["thp", "4K"] {
         for shift in (12..=30).step_by(2) {
             let size = 1u64 << shift;
-            let place = || Place {
+            let config = || Config {
                 operation: Some(operation),
                 size: Some(size),
                 page_size: pages(page_size),
-                ..Place::default()
+                ..Config::default()
             };
             let slower = if page_size == "4K" { 0.93 } else { 1.0 };
-            let mut add = |subject, value: f64| {
+            let mut add = |candidate, value: f64| {
                 results.rows.push(row(
                     measurement,
-                    subject,
-                    place(),
+                    candidate,
+                    config(),
                     Metric::Bandwidth,
                     value * speed * slower,
                 ));
@@ -158,8 +158,8 @@ fn sizes(results: &mut Results, measurement: Measurement, operation: Operation, 
             for (name, speed) in speeds {
                 add(method(name), speed);
             }
-            add(Subject::named(Kind::Peer, "libpmem"), at_size(size, [40.0, 12.1]));
-            add(Subject::named(Kind::Read, "read"), at_size(size, [90.0, 14.0]));
+            add(Candidate::named(Kind::Peer, "libpmem"), at_size(size, [40.0, 12.1]));
+            add(Candidate::named(Kind::Read, "read"), at_size(size, [90.0, 14.0]));
         }
     }
     find(results, measurement, &format!("{operation}: a planted finding."));
@@ -167,20 +167,20 @@ fn sizes(results: &mut Results, measurement: Measurement, operation: Operation, 
 
 fn chunks(results: &mut Results, speed: f64) {
     for chunk in [4 * K, 64 * K, 2 * M, 8 * M, 32 * M, 128 * M, G] {
-        for (subject, value) in [
+        for (candidate, value) in [
             (policy(), 23.0),
             (method("rep_stosb"), 8.0 + (chunk as f64).log2() * 0.4),
             (method("movnti"), 11.9),
             (method("clzero"), 23.1),
         ] {
-            let place = Place {
+            let config = Config {
                 operation: Some(Operation::Clear),
                 size: Some(4 * G),
                 chunk: Some(chunk),
                 page_size: pages("4K"),
-                ..Place::default()
+                ..Config::default()
             };
-            results.rows.push(row(Measurement::Chunks, subject, place, Metric::Bandwidth, value * speed));
+            results.rows.push(row(Measurement::Chunks, candidate, config, Metric::Bandwidth, value * speed));
         }
     }
 }
@@ -188,23 +188,23 @@ fn chunks(results: &mut Results, speed: f64) {
 fn vm(results: &mut Results, speed: f64) {
     for (page_size, seconds) in [("4K", 4.2), ("thp", 1.9), ("2M", 1.5)] {
         for threads in [1, 2] {
-            let place = |memory| Place {
+            let config = |memory| Config {
                 operation: Some(Operation::Clear),
                 size: Some(8 * G),
                 page_size: pages(page_size),
                 threads: Some(threads),
                 memory: Some(memory),
-                ..Place::default()
+                ..Config::default()
             };
             let seconds = seconds / threads as f64 / speed;
-            let kernel = Subject::named(Kind::Kernel, "prefault");
-            let mut fresh = row(Measurement::Vm, kernel, place(Memory::Fresh), Metric::Seconds, seconds);
+            let kernel = Candidate::named(Kind::Kernel, "prefault");
+            let mut fresh = row(Measurement::Vm, kernel, config(Memory::Fresh), Metric::Seconds, seconds);
             fresh.also.insert("bytes_per_ns".to_owned(), (8 * G) as f64 / seconds / 1e9);
             results.rows.push(fresh);
             results.rows.push(row(
                 Measurement::Vm,
                 policy(),
-                place(Memory::Reused),
+                config(Memory::Reused),
                 Metric::Seconds,
                 seconds * 0.4,
             ));
@@ -221,45 +221,46 @@ fn persist(results: &mut Results, speed: f64) {
                 ("store, clflushopt", 5.0),
                 ("store, clflush", 1.2),
             ] {
-                let place = Place {
-                    operation: Some(Operation::Persist),
+                let config = Config {
+                    operation: Some(Operation::CopyPersist),
                     width: Some(width),
                     pattern: Some(pattern),
                     target: Some(HOSTILE.to_owned()),
-                    ..Place::default()
+                    ..Config::default()
                 };
                 let value = value * speed * if pattern == Pattern::Random { 0.3 } else { 1.0 };
-                results.rows.push(row(Measurement::Persist, method(name), place, Metric::Bandwidth, value));
+                results.rows.push(row(Measurement::Persist, method(name), config, Metric::Bandwidth, value));
             }
         }
     }
-    let place = Place {
-        operation: Some(Operation::Persist),
+    let config = Config {
+        operation: Some(Operation::CopyPersist),
         pattern: Some(Pattern::Sequential),
         target: Some(HOSTILE.to_owned()),
-        ..Place::default()
+        ..Config::default()
     };
-    results.rows.push(row(Measurement::Persist, policy(), place, Metric::Bandwidth, 5.2 * speed));
+    results.rows.push(row(Measurement::Persist, policy(), config, Metric::Bandwidth, 5.2 * speed));
 }
 
 fn pollution(results: &mut Results, speed: f64) {
     for (list, by) in [(16 * K, 1.0), (512 * K, 20.0), (16 * M, 900.0)] {
-        for (subject, value) in [
+        for (candidate, value) in [
             (policy(), 40.0),
-            (Subject::named(Kind::Policy, "policy, stream"), 3.0),
+            (Candidate::named(Kind::Policy, "policy, stream"), 3.0),
             (method("rep_stosb"), 950.0),
             (method("movnti"), 12.0),
             (method("clzero"), 15.0),
-            (Subject::named(Kind::Control, "same time, no memory"), 10.0),
+            (Candidate::named(Kind::Control, "same time, no memory"), 10.0),
         ] {
-            let place = Place {
+            let config = Config {
                 operation: Some(Operation::Clear),
                 size: Some(2 * list),
                 list: Some(list),
                 page_size: pages("thp"),
-                ..Place::default()
+                ..Config::default()
             };
-            let mut it = row(Measurement::Pollution, subject, place, Metric::Nanoseconds, value * by / speed);
+            let mut it =
+                row(Measurement::Pollution, candidate, config, Metric::Nanoseconds, value * by / speed);
             it.also.insert("before_ns".to_owned(), 100.0 * by);
             results.rows.push(it);
         }
@@ -267,14 +268,14 @@ fn pollution(results: &mut Results, speed: f64) {
 }
 
 fn corun(results: &mut Results) {
-    for (subject, value) in [
+    for (candidate, value) in [
         (policy(), 20.3),
         (method("rep_stosb"), 22.8),
         (method("movnti"), 20.6),
-        (Subject::named(Kind::Control, "same processor time"), 20.1),
+        (Candidate::named(Kind::Control, "same processor time"), 20.1),
     ] {
-        let place = Place { operation: Some(Operation::Clear), rate: Some(2.0), ..Place::default() };
-        results.rows.push(row(Measurement::Corun, subject, place, Metric::Seconds, value));
+        let config = Config { operation: Some(Operation::Clear), rate: Some(2.0), ..Config::default() };
+        results.rows.push(row(Measurement::Corun, candidate, config, Metric::Seconds, value));
     }
     find(
         results,
@@ -289,15 +290,15 @@ fn reuse(results: &mut Results, speed: f64) {
             for (name, first, last) in
                 [("rep_stosb", 12.0, 9.0), ("movnti", 16.0, 5.0), ("clzero", 20.0, 6.5)]
             {
-                let place = Place {
+                let config = Config {
                     operation: Some(Operation::Clear),
                     size: Some(size),
                     read_back: Some(share),
                     page_size: pages("thp"),
-                    ..Place::default()
+                    ..Config::default()
                 };
                 let value = (first + (last - first) * share / 100.0) * speed;
-                results.rows.push(row(Measurement::Reuse, method(name), place, Metric::Bandwidth, value));
+                results.rows.push(row(Measurement::Reuse, method(name), config, Metric::Bandwidth, value));
             }
         }
     }
@@ -305,10 +306,10 @@ fn reuse(results: &mut Results, speed: f64) {
 
 fn fork(results: &mut Results, speed: f64) {
     for size in [4 * K, 16 * K, 64 * K, 256 * K] {
-        let kernel = Subject::named(Kind::Kernel, "fork, then write");
-        let place = Place { size: Some(size), page_size: pages("4K"), ..Place::default() };
+        let kernel = Candidate::named(Kind::Kernel, "fork, then write");
+        let config = Config { size: Some(size), page_size: pages("4K"), ..Config::default() };
         let value = (60_000.0 + size as f64 * 0.4) / speed;
-        let mut it = row(Measurement::Fork, kernel, place, Metric::Nanoseconds, value);
+        let mut it = row(Measurement::Fork, kernel, config, Metric::Nanoseconds, value);
         it.also.insert("pages_copied".to_owned(), (size / 4096) as f64);
         results.rows.push(it);
     }
@@ -317,19 +318,19 @@ fn fork(results: &mut Results, speed: f64) {
 fn iops(results: &mut Results, speed: f64) {
     for direction in [Direction::Read, Direction::Write] {
         for threads in [1, 2, 4] {
-            for (subject, value) in
+            for (candidate, value) in
                 [(policy(), 3.1e6), (method("movntdqa"), 2.4e6), (method("nontemporal_avx512"), 2.9e6)]
             {
-                let place = Place {
+                let config = Config {
                     size: Some(G),
                     chunk: Some(4096),
                     threads: Some(threads),
                     direction: Some(direction),
                     target: Some("ram".to_owned()),
-                    ..Place::default()
+                    ..Config::default()
                 };
                 let value = value * speed * (threads as f64).sqrt();
-                let mut it = row(Measurement::Iops, subject, place, Metric::Iops, value);
+                let mut it = row(Measurement::Iops, candidate, config, Metric::Iops, value);
                 for (name, times) in [("p50_ns", 1.0), ("p99_ns", 2.1), ("p999_ns", 9.0), ("p9999_ns", 80.0)]
                 {
                     it.also.insert(name.to_owned(), times * 1e9 / value);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use bulkmem::Operation;
 use bulkmem::machine::Machine;
-use bulkmem::policy::{Load, Mode, OperationProvenance, Profile};
+use bulkmem_measure::calibration::{Load, Mode, OperationProvenance, Profile};
 use predicates::prelude::*;
 use predicates::str::contains;
 
@@ -85,10 +85,10 @@ fn one_operation_is_merged_into_the_profile_and_the_one_before_is_kept() {
     let merged = load(&home.profile());
     let clear: Vec<_> = merged.rules.iter().filter(|rule| rule.operation == Operation::Clear).collect();
     assert_eq!(clear, old.rules.iter().collect::<Vec<_>>());
-    assert!(merged.rules.iter().any(|rule| rule.operation == Operation::Flush));
+    assert!(merged.rules.iter().any(|rule| rule.operation == Operation::Persist));
     assert!(merged.figures.starts_with(&old.figures) && merged.threads == old.threads);
     let measured: Vec<_> = merged.provenance.operations.iter().map(|it| (it.operation, it.mode)).collect();
-    assert_eq!(measured, [(Operation::Clear, Mode::Quick), (Operation::Flush, Mode::Default)]);
+    assert_eq!(measured, [(Operation::Clear, Mode::Quick), (Operation::Persist, Mode::Default)]);
     assert_eq!(merged.provenance.operations[0].date, old.provenance.date);
     assert!(!merged.provenance.complete, "fill, copy and persist are not measured");
     let info = home.text(&["info"], 120);
@@ -123,7 +123,7 @@ fn a_profile_that_cannot_be_merged_with_is_replaced_only_by_a_complete_one() {
             .and(contains("\nhelp: calibrate all operations")),
     );
     assert_eq!(fs::read(home.profile()).unwrap(), before);
-    assert!(load_evidence(&partial).rules.iter().all(|rule| rule.operation == Operation::Flush));
+    assert!(load_evidence(&partial).rules.iter().all(|rule| rule.operation == Operation::Persist));
     fs::remove_file(&partial).unwrap();
     let whole = ["calibrate", "--max-size", "4K", "--budget", "3s"];
     home.bulkmem().args(whole).assert().success();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bulkmem_measure::suite::{Measurement, Results};
+use bulkmem_measure::engine::{Measurement, Results};
 use predicates::prelude::*;
 use predicates::str::contains;
 use sha2::{Digest, Sha256};

@@ -36,7 +36,7 @@ fn judge<T>(
     ours: &Ours<'_>,
     machine: &Measured<T>,
     curve: impl Fn(&str) -> Option<Vec<f64>>,
-    places: usize,
+    configs: usize,
     here: impl Fn(usize, &str) -> Option<f64>,
 ) -> Alike {
     let evidence = &ours.0.evidence;
@@ -64,18 +64,18 @@ fn judge<T>(
         let (Some(base), Some(theirs)) = (base, curve(name)) else { continue };
         let Some(reference) = curve(base) else { continue };
         let before = differences.len();
-        for at in 0..places {
+        for at in 0..configs {
             if let (Some(own), Some(own_base)) = (here(at, name), here(at, base)) {
                 differences.push((own / own_base).ln() - (theirs[at] / reference[at]).ln());
             }
         }
         // At the largest place: what the machine does with memory.
         if let (true, Some(own), Some(own_base)) =
-            (differences.len() > before, here(places - 1, name), here(places - 1, base))
+            (differences.len() > before, here(configs - 1, name), here(configs - 1, base))
         {
             reasons.push(format!(
                 "{name} against the string instruction at the largest: {:.2} times there, {:.2} times here",
-                theirs[places - 1] / reference[places - 1],
+                theirs[configs - 1] / reference[configs - 1],
                 own / own_base
             ));
         }

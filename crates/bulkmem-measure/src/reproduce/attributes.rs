@@ -3,7 +3,7 @@
 use super::Conclusion;
 use super::conclusions::{ELLIOTT_2015, SAME, STREAMING_LOADS, conclusion, missing};
 use super::ours::Ours;
-use crate::suite::Direction;
+use crate::engine::Direction;
 
 /// From here on a ratio is nearer to two orders of magnitude than to one.
 const TWO_ORDERS: f64 = 31.6;

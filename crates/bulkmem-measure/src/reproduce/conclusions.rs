@@ -6,7 +6,7 @@ use super::attributes::by_attribute;
 use super::ours::Ours;
 use super::published::published;
 use super::{Conclusion, Verdict};
-use crate::suite::Direction;
+use crate::engine::Direction;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -5,20 +5,20 @@ use bulkmem::Operation;
 use super::PublishedFigure;
 use super::ours::Ours;
 use super::published::published;
-use crate::suite::{Direction, Measurement, Metric};
+use crate::engine::{Direction, Measurement, Metric};
 
 const MIB: u64 = 1 << 20;
 
 /// A subject of a table in one place, before it is compared.
 struct Entry {
-    subject: String,
+    candidate: String,
     published: f64,
     here: Option<f64>,
 }
 
 impl Entry {
-    fn new(subject: impl Into<String>, published: f64, here: Option<f64>) -> Entry {
-        Entry { subject: subject.into(), published, here }
+    fn new(candidate: impl Into<String>, published: f64, here: Option<f64>) -> Entry {
+        Entry { candidate: candidate.into(), published, here }
     }
 }
 
@@ -27,18 +27,18 @@ pub(super) fn lay(ours: &Ours<'_>) -> Vec<PublishedFigure> {
     let mut figures = Vec::new();
     let facts = published();
     let mut add =
-        |table: &str, machine: &str, place: String, metric: Metric, unit: &str, entries: Vec<Entry>| {
+        |table: &str, machine: &str, config: String, metric: Metric, unit: &str, entries: Vec<Entry>| {
             let base = &entries[0];
             let ratio = |value: Option<f64>, base: Option<f64>| Some(metric.times_as_good(value?, base?));
             figures.extend(entries.iter().map(|entry| PublishedFigure {
                 table: table.to_owned(),
                 machine: machine.to_owned(),
-                subject: entry.subject.clone(),
-                place: place.clone(),
+                candidate: entry.candidate.clone(),
+                config: config.clone(),
                 unit: unit.to_owned(),
                 published: entry.published,
                 here: entry.here,
-                against: base.subject.clone(),
+                against: base.candidate.clone(),
                 published_ratio: ratio(Some(entry.published), Some(base.published)),
                 here_ratio: ratio(entry.here, base.here),
             }));
@@ -54,7 +54,7 @@ pub(super) fn lay(ours: &Ours<'_>) -> Vec<PublishedFigure> {
                     Entry::new(name, row.mean[at], here)
                 })
                 .collect();
-            entries.sort_by_key(|entry| !entry.subject.starts_with("rep_"));
+            entries.sort_by_key(|entry| !entry.candidate.starts_with("rep_"));
             add("clearing by size", &machine.uarch, format!("{mib} MiB"), Metric::Bandwidth, "GB/s", entries);
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn lay(ours: &Ours<'_>) -> Vec<PublishedFigure> {
                 .iter()
                 .map(|(name, row)| Entry::new(name, row[at] / 1e3, ours.chunk(name, chunk)));
             let mut entries: Vec<Entry> = entries.collect();
-            entries.sort_by_key(|entry| !entry.subject.starts_with("rep_"));
+            entries.sort_by_key(|entry| !entry.candidate.starts_with("rep_"));
             add("clearing by chunk", &machine.uarch, size(chunk), Metric::Bandwidth, "GB/s", entries);
         }
     }
@@ -161,7 +161,7 @@ pub(super) fn lay(ours: &Ours<'_>) -> Vec<PublishedFigure> {
     let lines = facts.write_allocate.lines as f64;
     for machine in &facts.write_allocate.machines {
         for (name, replaced) in &machine.replaced {
-            let counted = ours.row(Measurement::Clear, name, |place| place.size == Some(4096 * MIB));
+            let counted = ours.row(Measurement::Clear, name, |config| config.size == Some(4096 * MIB));
             let misses = counted.and_then(|row| row.counters.as_ref()?.l1d_load_misses);
             let here = misses.map(|misses| misses / lines);
             let entries = vec![Entry::new(name, *replaced as f64 / lines, here)];

@@ -15,7 +15,7 @@ mod published;
 use serde::{Deserialize, Serialize};
 
 use crate::Evidence;
-use crate::suite::Results;
+use crate::engine::Results;
 pub use needed::measurements;
 use ours::Ours;
 
@@ -41,9 +41,9 @@ pub struct PublishedFigure {
     /// Its machine; "unnamed" where the source does not name it.
     pub machine: String,
     /// The method or variant.
-    pub subject: String,
+    pub candidate: String,
     /// The size, chunk or pattern.
-    pub place: String,
+    pub config: String,
     /// The unit of both figures.
     pub unit: String,
     /// As published.

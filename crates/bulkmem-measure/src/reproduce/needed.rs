@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use bulkmem::kernel::Attribute;
 use bulkmem::machine::Machine;
 use bulkmem::method;
 use bulkmem::{Operation, Pages};
+use bulkmem_kmod::Attribute;
 
 use super::published::published;
-use crate::memory_left;
-use crate::stats::ENOUGH;
-use crate::suite::{
-    Attributes, ChunksOptions, Direction, ForkOptions, IopsOptions, Measure, PageSize, Pattern, Peers,
-    PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, Wanted,
+use crate::engine::stats::ENOUGH;
+use crate::engine::{Direction, Measure, PageSize, Pattern, Peers, Wanted};
+use crate::measurements::{
+    Attributes, ChunksOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions, ReuseOptions,
+    SizesOptions,
 };
+use crate::memory_left;
 
 const MIB: u64 = 1 << 20;
 
@@ -46,9 +47,9 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     };
     let pollution = PollutionOptions {
         lists: vec![Machine::current().caches.sane().l1d / 2],
-        methods: named(&["movnti", "store_8_clflushopt", "store_8_clwb"], Operation::Persist),
+        methods: named(&["movnti", "store_8_clflushopt", "store_8_clwb"], Operation::CopyPersist),
         peers: Peers::None,
-        ..PollutionOptions::new(Operation::Persist)
+        ..PollutionOptions::new(Operation::CopyPersist)
     };
     let widths: Vec<&str> = facts.persist_by_width.rows.iter().map(|row| row.method.as_str()).collect();
     let others = facts.persist_throughput.rows.iter().map(|row| row.method.as_str());
@@ -57,7 +58,7 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     persisted.dedup();
     let persist = PersistOptions {
         patterns: vec![Pattern::Sequential],
-        methods: named(&persisted, Operation::Persist),
+        methods: named(&persisted, Operation::CopyPersist),
         peers: Peers::None,
         runs,
         ..PersistOptions::new()

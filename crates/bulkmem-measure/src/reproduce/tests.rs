@@ -1,15 +1,15 @@
 use bulkmem::policy::CpuIdentity;
 
 use super::*;
-use crate::stats::Stats;
-use crate::suite::{Direction, Measurement, Metric, Place, Row, Subject};
+use crate::engine::stats::Stats;
+use crate::engine::{Candidate, Config, Direction, Measurement, Metric, Row};
 use crate::{Evidence, Kind};
 
-fn row(measurement: Measurement, name: &str, place: Place, median: f64) -> Row {
+fn row(measurement: Measurement, name: &str, config: Config, median: f64) -> Row {
     Row {
         measurement,
-        subject: Subject::named(Kind::Method, name),
-        place,
+        candidate: Candidate::named(Kind::Method, name),
+        config,
         metric: Metric::Bandwidth,
         samples: vec![median],
         stats: Stats::of(&[median]).unwrap(),
@@ -40,16 +40,16 @@ fn as_published(uarch: &str) -> Results {
     for machine in facts.memset_by_size.machines.iter().filter(|machine| machine.uarch == uarch) {
         for (name, series) in &machine.methods {
             for (mib, mean) in facts.memset_by_size.sizes_mib.iter().zip(&series.mean) {
-                let place = Place { size: Some(mib << 20), ..Place::default() };
-                rows.push(row(Measurement::Clear, name, place, *mean));
+                let config = Config { size: Some(mib << 20), ..Config::default() };
+                rows.push(row(Measurement::Clear, name, config, *mean));
             }
         }
     }
     for machine in facts.clear_by_chunk.machines.iter().filter(|machine| machine.uarch == uarch) {
         for (name, speeds) in &machine.methods {
             for (chunk, speed) in facts.clear_by_chunk.chunks.iter().zip(speeds) {
-                let place = Place { chunk: Some(*chunk), ..Place::default() };
-                rows.push(row(Measurement::Chunks, name, place, speed / 1e3));
+                let config = Config { chunk: Some(*chunk), ..Config::default() };
+                rows.push(row(Measurement::Chunks, name, config, speed / 1e3));
             }
         }
     }
@@ -132,15 +132,15 @@ fn the_table_by_attribute_is_judged_by_the_modules_memory() {
             ("wc", "movntdqa_store_avx512", 3.5e6, 2.1e6),
         ] {
             for (direction, iops) in [(Direction::Read, read), (Direction::Write, write)] {
-                let place = Place {
-                    target: Some(bulkmem::kernel::PATH.to_owned()),
+                let config = Config {
+                    target: Some(bulkmem_kmod::PATH.to_owned()),
                     attribute: Some(attribute.to_owned()),
                     chunk: Some(4096),
                     threads: Some(1),
                     direction: Some(direction),
-                    ..Place::default()
+                    ..Config::default()
                 };
-                rows.push(row(Measurement::Iops, name, place, iops));
+                rows.push(row(Measurement::Iops, name, config, iops));
             }
         }
         Reproduction::of(&results(rows))

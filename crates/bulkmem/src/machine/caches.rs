@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{Mode, OFlags, openat};
-use serde::Serialize;
 
 use crate::text::Text;
 
@@ -13,7 +12,8 @@ use crate::text::Text;
 ///
 /// Virtual machines show zeroed, missing and absurd sizes. The fields hold what was found; whoever decides by them
 /// takes [`Caches::sane`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Caches {
     /// First level, data.
     pub l1d: u64,

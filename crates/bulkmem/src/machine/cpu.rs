@@ -94,6 +94,32 @@ unsafe fn enabled_state() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
+/// The brand string; empty if the processor has none.
+pub(super) fn brand() -> String {
+    if __cpuid_count(0x8000_0000, 0).eax < 0x8000_0004 {
+        return String::new();
+    }
+    let registers = (0x8000_0002..=0x8000_0004).flat_map(|leaf| {
+        let CpuidResult { eax, ebx, ecx, edx } = __cpuid_count(leaf, 0);
+        [eax, ebx, ecx, edx]
+    });
+    let bytes: Vec<u8> = registers.flat_map(u32::to_le_bytes).take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+/// The 12 bytes by which a hypervisor names itself; `None` if the processor reports no hypervisor.
+pub(super) fn hypervisor_signature() -> Option<[u8; 12]> {
+    if __cpuid_count(1, 0).ecx >> 31 == 0 {
+        return None;
+    }
+    let CpuidResult { ebx, ecx, edx, .. } = __cpuid_count(0x4000_0000, 0);
+    let mut signature = [0; 12];
+    for (bytes, register) in signature.chunks_exact_mut(4).zip([ebx, ecx, edx]) {
+        bytes.copy_from_slice(&register.to_le_bytes());
+    }
+    Some(signature)
+}
+
 impl Cpu {
     /// Sizes of the data and unified caches from the level `from` on; 0 where the processor tells none.
     pub(super) fn caches(&self, from: usize) -> Caches {

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use serde::{Serialize, Serializer};
-
 bitflags::bitflags! {
     /// A set of instruction-set extensions.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,9 +44,10 @@ impl fmt::Display for Features {
     }
 }
 
-impl Serialize for Features {
+#[cfg(feature = "serde")]
+impl serde::Serialize for Features {
     /// A list of names.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter_names().map(|(name, _)| name))
     }
 }

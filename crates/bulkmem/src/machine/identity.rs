@@ -1,11 +1,9 @@
 //! Which processor this is.
 
-use serde::{Deserialize, Serialize};
-
 /// What identifies a processor model.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
 pub struct CpuIdentity {
     /// `GenuineIntel`, `AuthenticAMD`, …; the architecture's name where there is no CPUID.
     pub vendor: String,
@@ -49,34 +47,26 @@ pub(crate) struct CpuKey<'v> {
 pub(super) fn identify() -> CpuIdentity {
     let cpu = super::cpu::Cpu::read();
     let CpuKey { vendor, family, model, stepping } = cpu.key();
-    let brand = raw_cpuid::CpuId::new().get_processor_brand_string();
-    CpuIdentity {
-        vendor: vendor.to_owned(),
-        family,
-        model,
-        stepping,
-        name: brand.map_or_else(String::new, |brand| brand.as_str().trim().to_owned()),
-    }
+    CpuIdentity { vendor: vendor.to_owned(), family, model, stepping, name: super::cpu::brand() }
 }
 
-/// The hypervisor that the processor names; `None` where it names none.
+/// The hypervisor that the processor names; `None` if it names none.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn hypervisor() -> Option<String> {
-    use raw_cpuid::Hypervisor;
-    let name = match raw_cpuid::CpuId::new().get_hypervisor_info()?.identify() {
-        Hypervisor::Xen => "Xen",
-        Hypervisor::VMware => "VMware",
-        Hypervisor::HyperV => "Hyper-V",
-        Hypervisor::KVM => "KVM",
-        Hypervisor::QEMU => "QEMU",
-        Hypervisor::Bhyve => "bhyve",
-        Hypervisor::QNX => "QNX",
-        Hypervisor::ACRN => "ACRN",
-        Hypervisor::Unknown(first, second, third) => {
-            let bytes = [first, second, third].map(u32::to_le_bytes).concat();
-            let name: String =
-                bytes.iter().map(|it| char::from(*it)).filter(char::is_ascii_graphic).collect();
-            return Some(if name.is_empty() { "unknown".to_owned() } else { name });
+    let signature = super::cpu::hypervisor_signature()?;
+    let name = match &signature {
+        b"KVMKVMKVM\0\0\0" => "KVM",
+        b"Microsoft Hv" => "Hyper-V",
+        b"VMwareVMware" => "VMware",
+        b"XenVMMXenVMM" => "Xen",
+        b"TCGTCGTCGTCG" => "QEMU",
+        b"bhyve bhyve " => "bhyve",
+        b"ACRNACRNACRN" => "ACRN",
+        b" QNXQVMBSQG " | b"QNXQVMBSQG\0\0" => "QNX",
+        other => {
+            let letters: String =
+                other.iter().copied().map(char::from).filter(char::is_ascii_graphic).collect();
+            return Some(if letters.is_empty() { "unknown".to_owned() } else { letters });
         }
     };
     Some(name.to_owned())

@@ -10,8 +10,6 @@ mod kernel;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use serde::Serialize;
-
 pub use caches::Caches;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use features::features_known_so_far;
@@ -20,7 +18,8 @@ pub use identity::CpuIdentity;
 pub(crate) use identity::CpuKey;
 
 /// What this machine has. What could not be found out is 0, empty or `None`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Machine {
     /// The processor.
     pub cpu: CpuIdentity,

@@ -1,6 +1,6 @@
 //! The C library's memset and memcpy.
 
-use super::{Code, CopyFn, Effect, Entry, FillFn, Method, Ordering, Parameters};
+use super::{CacheEffect, Code, CopyFn, Entry, FillFn, Method, Ordering, Parameters};
 use crate::c_functions;
 use crate::machine::Features;
 
@@ -8,14 +8,14 @@ pub(super) static METHOD: Method = Method {
     name: "c_library",
     summary: "the C library's memset and memcpy",
     // Beyond a threshold of its own it may bypass the cache; it fences itself where it does.
-    effect: Effect::Allocates,
+    effect: CacheEffect::Allocates,
     ordering: Ordering::Ordered,
     requires: Features::empty(),
     code: Code { clear: Some(FILL), fill: Some(FILL), copy: Some(COPY), ..Code::NONE },
 };
 
-const FILL: Entry<FillFn> = Entry { unfenced: fill, fenced: fill, knobs: &[] };
-const COPY: Entry<CopyFn> = Entry { unfenced: copy, fenced: copy, knobs: &[] };
+const FILL: Entry<FillFn> = Entry { unfenced: fill, fenced: fill, tunables: &[] };
+const COPY: Entry<CopyFn> = Entry { unfenced: copy, fenced: copy, tunables: &[] };
 
 /// # Safety
 /// See [`FillFn`].

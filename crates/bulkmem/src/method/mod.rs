@@ -6,6 +6,8 @@
 // Miri runs no assembly, which is all that these two are made of: under it only `portable` is there.
 #[cfg(not(miri))]
 mod c_library;
+#[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
+mod entry;
 mod parameters;
 pub(crate) mod portable;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -13,14 +15,19 @@ mod x86_64;
 
 use std::fmt;
 
-pub use parameters::{Knob, Parameters};
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use entry::{Code, CopyFn, Entry, FillFn, PersistFn};
+#[cfg(feature = "unstable-internals")]
+pub use entry::{Code, CopyFn, Entry, FillFn, PersistFn};
+pub use parameters::{Parameters, Tunable};
 
 use crate::machine::Features;
 use crate::operation::Operation;
 
 /// What a method leaves in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+#[non_exhaustive]
+pub enum CacheEffect {
     /// The destination's lines end up in the cache.
     Allocates,
     /// The destination's lines do not enter the cache (and leave it, where they were there).
@@ -29,6 +36,18 @@ pub enum Effect {
     Evicts,
     /// Some lines enter the cache, others pass it by.
     Mixed,
+}
+
+impl CacheEffect {
+    /// Returns the word that tables and JSON use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CacheEffect::Allocates => "allocates",
+            CacheEffect::Bypasses => "bypasses",
+            CacheEffect::Evicts => "evicts",
+            CacheEffect::Mixed => "mixed",
+        }
+    }
 }
 
 /// Whether the stores of a method are ordered before later stores of the same thread.
@@ -40,87 +59,44 @@ pub enum Ordering {
     Weak,
 }
 
-/// Writes `byte` to `len` bytes from `dst`. A row's clear kernel is only ever given 0.
-///
-/// # Safety
-/// `dst..dst+len` is valid for writes, the method's [`Method::requires`] are all enabled on this machine, and
-/// `parameters` are within the ranges of the entry's knobs.
-pub type FillFn = unsafe fn(dst: *mut u8, len: usize, byte: u8, parameters: &Parameters);
-
-/// Copies `len` bytes from `src` to `dst`.
-///
-/// # Safety
-/// As [`FillFn`]; besides, `src..src+len` is valid for reads and does not overlap the destination.
-pub type CopyFn = unsafe fn(dst: *mut u8, src: *const u8, len: usize, parameters: &Parameters);
-
-/// Writes the cache lines that hold `start..start+len` back to memory.
-///
-/// # Safety
-/// As [`FillFn`], but the range needs only be valid for reads.
-pub type FlushFn = unsafe fn(start: *const u8, len: usize, parameters: &Parameters);
-
-/// A method's code for one operation.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<F: 'static> {
-    /// Without a fence at its end: on a weakly ordered method the caller owes one.
-    pub unfenced: F,
-    /// Followed by a fence where the method is weakly ordered.
-    pub fenced: F,
-    /// What can be tuned.
-    pub knobs: &'static [Knob],
-}
-
 /// One row of the table.
+#[non_exhaustive]
 pub struct Method {
     /// The name, unique in the table.
     pub name: &'static str,
     /// One line on what it does.
     pub summary: &'static str,
     /// What it leaves in the cache.
-    pub effect: Effect,
+    pub effect: CacheEffect,
     /// Whether it needs a fence.
     pub ordering: Ordering,
     /// The instructions it uses; all must be enabled.
     pub requires: Features,
-    /// Its code, by operation.
-    pub code: Code,
-}
-
-/// A method's code, by operation.
-#[derive(Clone, Copy, Debug)]
-pub struct Code {
-    /// Clear: the byte given is always 0.
-    pub clear: Option<Entry<FillFn>>,
-    /// Fill with any byte.
-    pub fill: Option<Entry<FillFn>>,
-    /// Copy.
-    pub copy: Option<Entry<CopyFn>>,
-    /// Copy and make durable (durable once fenced).
-    pub persist: Option<Entry<CopyFn>>,
-    /// Make durable (durable once fenced).
-    pub flush: Option<Entry<FlushFn>>,
-}
-
-impl Code {
-    /// No operation at all: the base that rows build upon.
-    pub(crate) const NONE: Code = Code { clear: None, fill: None, copy: None, persist: None, flush: None };
+    pub(crate) code: Code,
 }
 
 impl Method {
-    /// The knobs of the method for one operation; `None` where it cannot do that operation.
-    pub fn knobs(&self, operation: Operation) -> Option<&'static [Knob]> {
+    /// Returns the functions of the method, by operation.
+    #[cfg(feature = "unstable-internals")]
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// The tunables of the method for one operation; `None` where it cannot do that operation.
+    pub fn tunables(&self, operation: Operation) -> Option<&'static [Tunable]> {
         match operation {
-            Operation::Clear => self.code.clear.map(|entry| entry.knobs),
-            Operation::Fill => self.code.fill.map(|entry| entry.knobs),
-            Operation::Copy => self.code.copy.map(|entry| entry.knobs),
-            Operation::Persist => self.code.persist.map(|entry| entry.knobs),
-            Operation::Flush => self.code.flush.map(|entry| entry.knobs),
+            Operation::Clear => self.code.clear.map(|entry| entry.tunables),
+            Operation::Fill => self.code.fill.map(|entry| entry.tunables),
+            Operation::Copy => self.code.copy.map(|entry| entry.tunables),
+            Operation::FillPersist => self.code.fill_persist.map(|entry| entry.tunables),
+            Operation::CopyPersist => self.code.copy_persist.map(|entry| entry.tunables),
+            Operation::Persist => self.code.persist.map(|entry| entry.tunables),
         }
     }
 
     /// Whether the method can do the operation.
     pub fn does(&self, operation: Operation) -> bool {
-        self.knobs(operation).is_some()
+        self.tunables(operation).is_some()
     }
 
     /// Whether the processor has, and the operating system enables, all that the method needs.
@@ -131,8 +107,8 @@ impl Method {
     /// The parameters that serve where nothing was measured.
     pub fn default_parameters(&self, operation: Operation) -> Parameters {
         let mut parameters = Parameters::default();
-        for knob in self.knobs(operation).unwrap_or_default() {
-            parameters.set(knob.name, knob.default);
+        for tunable in self.tunables(operation).unwrap_or_default() {
+            parameters.set(tunable.name, tunable.default);
         }
         parameters
     }

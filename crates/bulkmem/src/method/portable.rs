@@ -1,20 +1,20 @@
 //! The scalar reference that tests compare with, and the only method besides the C library's on other
 //! architectures: volatile word stores, which the compiler neither merges into a call nor leaves out.
 
-use super::{Code, CopyFn, Effect, Entry, FillFn, Method, Ordering, Parameters};
+use super::{CacheEffect, Code, CopyFn, Entry, FillFn, Method, Ordering, Parameters};
 use crate::machine::Features;
 
 pub(super) static METHOD: Method = Method {
     name: "portable",
     summary: "volatile word stores; the reference the tests compare with",
-    effect: Effect::Allocates,
+    effect: CacheEffect::Allocates,
     ordering: Ordering::Ordered,
     requires: Features::empty(),
     code: Code { clear: Some(FILL), fill: Some(FILL), copy: Some(COPY), ..Code::NONE },
 };
 
-const FILL: Entry<FillFn> = Entry { unfenced: fill, fenced: fill, knobs: &[] };
-const COPY: Entry<CopyFn> = Entry { unfenced: copy, fenced: copy, knobs: &[] };
+const FILL: Entry<FillFn> = Entry { unfenced: fill, fenced: fill, tunables: &[] };
+const COPY: Entry<CopyFn> = Entry { unfenced: copy, fenced: copy, tunables: &[] };
 
 const WORD: usize = size_of::<usize>();
 

@@ -7,15 +7,14 @@
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::environment;
 use super::load::Loaded;
 use super::rules::Rules;
 use super::{Policy, PolicyError};
-use crate::durability::Durability;
 use crate::signals::without_signals;
 
 /// How often loading can be taken over: by the child of a process that forked while loading, and once more by its child.
@@ -42,12 +41,6 @@ static CLAIM: AtomicU64 = AtomicU64::new(0);
 #[inline(always)]
 pub(crate) fn rules() -> Option<&'static Rules> {
     loaded().map(|loaded| &loaded.rules)
-}
-
-/// What survives a power failure, as the environment says. While that is not known, the answer that loses nothing.
-#[inline]
-pub(crate) fn durability() -> Durability {
-    loaded().map_or(Durability::FlushToMemory, |loaded| loaded.durability)
 }
 
 #[inline(always)]
@@ -107,7 +100,9 @@ fn keep_errno<R>(f: impl FnOnce() -> R) -> R {
 
 /// See [`crate::init`].
 pub(crate) fn init() -> Result<(), PolicyError> {
-    match wait() {
+    let loaded = wait();
+    log_once(loaded);
+    match loaded {
         Some(loaded) if loaded.disobeys() => problems().into_iter().next().map_or(Ok(()), Err),
         Some(_) => Ok(()),
         None => Err(PolicyError::NotLoaded),
@@ -122,10 +117,33 @@ pub(super) fn problems() -> Vec<PolicyError> {
 /// See [`Policy::global`].
 pub(super) fn global() -> &'static Policy {
     static GLOBAL: OnceLock<Policy> = OnceLock::new();
-    GLOBAL.get_or_init(|| match wait() {
-        Some(loaded) => Policy::of_loaded(loaded).0,
-        None => Policy::defaults(crate::machine::Machine::current()),
+    GLOBAL.get_or_init(|| {
+        let loaded = wait();
+        log_once(loaded);
+        match loaded {
+            Some(loaded) => Policy::of_loaded(loaded).0,
+            None => Policy::defaults(crate::machine::Machine::current()),
+        }
     })
+}
+
+/// Sends what could not be used to the `log` facade, once in a process. Operations never do: a logger may allocate, lock,
+/// and use this library.
+fn log_once(loaded: Option<&Loaded<'static>>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Some(loaded) = loaded else { return log::warn!("{}", PolicyError::NotLoaded) };
+        let (policy, errors) = Policy::of_loaded(loaded);
+        for refused in &policy.origin().refused {
+            log::warn!("{} is not used: {}", refused.path.display(), refused.reason);
+        }
+        for error in errors.iter().filter(|error| !matches!(error, PolicyError::Profile { .. })) {
+            match std::error::Error::source(error) {
+                Some(source) => log::warn!("{error}: {source}"),
+                None => log::warn!("{error}"),
+            }
+        }
+    });
 }
 
 /// The policy, when the thread that loads it has done so. `None` if none does: the process was forked in the middle of

@@ -1,13 +1,10 @@
-//! A method with its parameters, and how people write it: `method[knob=value,knob=value]`.
+//! A method with its parameters, and how people write it: `method[tunable=value,tunable=value]`.
 
 use std::fmt;
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
-
 use super::PolicyError;
 use crate::machine::Features;
-use crate::method::{self, Knob, Method, Parameters};
+use crate::method::{self, Method, Parameters, Tunable};
 use crate::operation::Operation;
 
 /// What the policy answers: a method and its parameters, ready to call.
@@ -15,7 +12,7 @@ use crate::operation::Operation;
 pub struct Choice {
     /// The method; available on this machine.
     pub method: &'static Method,
-    /// Its parameters; within its knobs' ranges.
+    /// Its parameters; within its tunables' ranges.
     pub parameters: Parameters,
 }
 
@@ -25,11 +22,11 @@ impl Choice {
         Choice { method, parameters: method.default_parameters(operation) }
     }
 
-    /// From `method` or `method[knob=value,knob=value]`. A knob that is not given has its default.
+    /// From `method` or `method[tunable=value,tunable=value]`. A tunable that is not given has its default.
     ///
     /// # Errors
     /// Where the text is none, the method is unknown, cannot do the operation or needs instructions that are not
-    /// among `features`, or where it has no such knob or the value is out of its range.
+    /// among `features`, or where it has no such tunable or the value is out of its range.
     pub fn parse(text: &str, operation: Operation, features: Features) -> Result<Choice, PolicyError> {
         Choice::parse_borrowed(text, operation, features).map_err(PolicyError::from)
     }
@@ -41,7 +38,7 @@ impl Choice {
         features: Features,
     ) -> Result<Choice, ChoiceError<'_>> {
         let grammar = ChoiceError::Grammar { given: text };
-        let (name, knobs) = match text.trim().split_once('[') {
+        let (name, tunables) = match text.trim().split_once('[') {
             Some((name, rest)) => (name.trim(), rest.strip_suffix(']').ok_or(grammar)?.trim()),
             None => (text.trim(), ""),
         };
@@ -49,9 +46,9 @@ impl Choice {
             return Err(grammar);
         }
         let mut choice = Choice::of(find(name, operation, features)?, operation);
-        for setting in knobs.split(',').filter(|_| !knobs.is_empty()) {
-            let (knob, value) = setting.split_once('=').ok_or(grammar)?;
-            choice.set(operation, knob.trim(), value.trim())?;
+        for setting in tunables.split(',').filter(|_| !tunables.is_empty()) {
+            let (tunable, value) = setting.split_once('=').ok_or(grammar)?;
+            choice.set(operation, tunable.trim(), value.trim())?;
         }
         Ok(choice)
     }
@@ -63,15 +60,15 @@ impl Choice {
         value: &'t str,
     ) -> Result<(), ChoiceError<'t>> {
         let method = self.method;
-        let knobs = method.knobs(operation).unwrap_or_default();
-        let Some(knob) = knobs.iter().find(|knob| knob.name == name) else {
-            return Err(ChoiceError::UnknownKnob { method, operation, knob: name });
+        let tunables = method.tunables(operation).unwrap_or_default();
+        let Some(tunable) = tunables.iter().find(|tunable| tunable.name == name) else {
+            return Err(ChoiceError::UnknownTunable { method, operation, tunable: name });
         };
         let number = value.parse().ok().filter(|number: &u32| {
-            (knob.range.0..=knob.range.1).contains(number) && number.is_multiple_of(knob.step.max(1))
+            (tunable.range.0..=tunable.range.1).contains(number) && number.is_multiple_of(tunable.step.max(1))
         });
-        let Some(number) = number else { return Err(ChoiceError::OutOfRange { method, knob, value }) };
-        self.parameters.set(knob.name, number);
+        let Some(number) = number else { return Err(ChoiceError::OutOfRange { method, tunable, value }) };
+        self.parameters.set(tunable.name, number);
         Ok(())
     }
 }
@@ -83,8 +80,8 @@ pub(super) enum ChoiceError<'t> {
     UnknownMethod { given: &'t str, operation: Operation },
     CannotDo { method: &'static Method, operation: Operation },
     Unavailable { method: &'static Method, missing: Features },
-    UnknownKnob { method: &'static Method, operation: Operation, knob: &'t str },
-    OutOfRange { method: &'static Method, knob: &'static Knob, value: &'t str },
+    UnknownTunable { method: &'static Method, operation: Operation, tunable: &'t str },
+    OutOfRange { method: &'static Method, tunable: &'static Tunable, value: &'t str },
 }
 
 /// The method of that name, if it does the operation with these instructions.
@@ -124,22 +121,22 @@ impl From<ChoiceError<'_>> for PolicyError {
             ChoiceError::Unavailable { method, missing } => {
                 PolicyError::Unavailable { method: method.name, missing }
             }
-            ChoiceError::UnknownKnob { method, operation, knob } => {
-                let known = method.knobs(operation).unwrap_or_default().iter().map(|knob| knob.name);
-                PolicyError::UnknownKnob {
+            ChoiceError::UnknownTunable { method, operation, tunable } => {
+                let known = method.tunables(operation).unwrap_or_default().iter().map(|tunable| tunable.name);
+                PolicyError::UnknownTunable {
                     method: method.name,
                     operation,
-                    knob: printable(knob),
+                    tunable: printable(tunable),
                     known: listed(known),
                 }
             }
-            ChoiceError::OutOfRange { method, knob, value } => PolicyError::OutOfRange {
+            ChoiceError::OutOfRange { method, tunable, value } => PolicyError::OutOfRange {
                 method: method.name,
-                knob: knob.name,
+                tunable: tunable.name,
                 value: printable(value),
-                least: knob.range.0,
-                most: knob.range.1,
-                step: knob.step.max(1),
+                least: tunable.range.0,
+                most: tunable.range.1,
+                step: tunable.step.max(1),
             },
         }
     }
@@ -155,8 +152,8 @@ static BUILT_IN: [Choice; Operation::ALL.len()] = {
     const fn choice(method: &'static Method) -> Choice {
         Choice { method, parameters: Parameters::NONE }
     }
-    let [clear, fill, copy, persist, flush] = method::BUILT_IN;
-    [choice(clear), choice(fill), choice(copy), choice(persist), choice(flush)]
+    let [clear, fill, copy, fill_persist, copy_persist, persist] = method::BUILT_IN;
+    [choice(clear), choice(fill), choice(copy), choice(fill_persist), choice(copy_persist), choice(persist)]
 };
 
 /// The choice for a call that arrives before a policy is loaded.
@@ -178,9 +175,12 @@ impl fmt::Display for Choice {
     }
 }
 
-impl Serialize for Choice {
+#[cfg(feature = "serde")]
+impl serde::Serialize for Choice {
     /// The method's name and its parameters.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+
         let mut fields = serializer.serialize_struct("Choice", 2)?;
         fields.serialize_field("method", self.method.name)?;
         fields.serialize_field("parameters", &self.parameters)?;
@@ -197,11 +197,11 @@ mod tests {
         for operation in Operation::ALL {
             let choice = built_in(operation);
             assert!(method::all().any(|method| method == choice.method), "{choice} is in the table");
-            assert_eq!(
-                choice.method.does(operation),
-                cfg!(target_arch = "x86_64") || operation < Operation::Persist
+            assert_eq!(choice.method.does(operation), cfg!(target_arch = "x86_64") || !operation.persists());
+            assert!(
+                choice.parameters.is_valid_for(choice.method.tunables(operation).unwrap_or_default()),
+                "{choice}"
             );
-            assert!(choice.parameters.fit(choice.method.knobs(operation).unwrap_or_default()), "{choice}");
             let baseline = if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() };
             assert!(baseline.contains(choice.method.requires), "{choice}");
             assert_ne!(choice.method.name, "c_library");

@@ -4,7 +4,7 @@ use super::known::{self, From, Microarchitecture, PAST_LAST_LEVEL, Step, Want, p
 use super::rules::{RuleOrigin, Rules};
 use super::{Basis, Choice};
 use crate::machine::{Caches, CpuIdentity, Features, Target};
-use crate::method::{self, Effect};
+use crate::method::{self, CacheEffect};
 use crate::operation::{Intent, Operation};
 
 /// Nothing beyond the C library's own choice begins below a page.
@@ -111,14 +111,16 @@ impl Builder<'_> {
                 self.build(operation, intent, (C_LIBRARY, C_LIBRARY_REASON), row.clear);
             }
             (Operation::Copy, _) => self.copy(row, intent),
-            (Operation::Persist, _) => self.persist(row, intent),
-            (Operation::Flush, Intent::Stream) => self.build(
+            (Operation::FillPersist | Operation::CopyPersist, _) => {
+                self.store_persist(row, operation, intent)
+            }
+            (Operation::Persist, Intent::Stream) => self.build(
                 operation,
                 intent,
                 (FLUSH_AWAY, "CLFLUSHOPT writes back and leaves the cache to others"),
                 &[],
             ),
-            (Operation::Flush, _) => self.build(
+            (Operation::Persist, _) => self.build(
                 operation,
                 intent,
                 (FLUSH, "CLWB writes back and may keep the line; CLFLUSH waits for each"),
@@ -148,7 +150,7 @@ impl Builder<'_> {
         self.build(Operation::Copy, intent, small, &[step]);
     }
 
-    fn persist(&mut self, row: &Microarchitecture, intent: Intent) {
+    fn store_persist(&mut self, row: &Microarchitecture, operation: Operation, intent: Intent) {
         let short = "short: non-temporal stores write 512-byte blocks to persistent memory 1.3 times as fast as cached \
                      stores with CLFLUSHOPT (Patocka, dm-writecache, 2020)";
         let long = "cached stores with a write-back for each line are 1.25 times as fast as non-temporal ones (Patocka, \
@@ -161,16 +163,16 @@ impl Builder<'_> {
                     Step { from: PAST_LAST_LEVEL, methods: BYPASS_COPY, reason: past },
                 ];
                 let steps = if row.bypass_pays { &steps[..] } else { &steps[..1] };
-                self.build(Operation::Persist, intent, (BYPASS_COPY, short), steps);
+                self.build(operation, intent, (BYPASS_COPY, short), steps);
             }
             Intent::Reuse => self.build(
-                Operation::Persist,
+                operation,
                 intent,
                 (WRITE_BACK_CACHED, "passes through the cache; CLWB may keep the line"),
                 &[],
             ),
             Intent::Stream => self.build(
-                Operation::Persist,
+                operation,
                 intent,
                 (
                     BYPASS_COPY,
@@ -220,16 +222,16 @@ impl Builder<'_> {
     fn pick(&self, operation: Operation, intent: Intent, wanted: &[Want]) -> Option<Choice> {
         wanted.iter().find_map(|want| {
             let method = method::by_name(want.name)?;
-            let knobs = method.knobs(operation)?;
-            let kept = intent != Intent::Reuse || method.effect != Effect::Bypasses;
+            let tunables = method.tunables(operation)?;
+            let kept = intent != Intent::Reuse || method.effect != CacheEffect::Bypasses;
             if !kept || !self.features.contains(method.requires) {
                 return None;
             }
             let mut choice = Choice::of(method, operation);
-            for (knob, value) in want.set {
-                choice.parameters.set(knob, *value);
+            for (tunable, value) in want.set {
+                choice.parameters.set(tunable, *value);
             }
-            choice.parameters.fit(knobs).then_some(choice)
+            choice.parameters.is_valid_for(tunables).then_some(choice)
         })
     }
 }
@@ -244,8 +246,8 @@ mod tests {
     fn every_wanted_method_is_in_the_table() {
         for (operation, lists) in [
             (Operation::Copy, &[C_LIBRARY, BYPASS_COPY, CACHED_COPY][..]),
-            (Operation::Persist, &[BYPASS_COPY, WRITE_BACK, WRITE_BACK_CACHED]),
-            (Operation::Flush, &[FLUSH, FLUSH_AWAY]),
+            (Operation::CopyPersist, &[BYPASS_COPY, WRITE_BACK, WRITE_BACK_CACHED]),
+            (Operation::Persist, &[FLUSH, FLUSH_AWAY]),
         ] {
             for want in lists.iter().copied().flatten() {
                 known::tests::check(want, operation);

@@ -15,8 +15,6 @@ use crate::built_in;
 pub(super) const PROFILE: &str = "BULKMEM_PROFILE";
 /// Forces methods.
 pub(super) const METHOD: &str = "BULKMEM_METHOD";
-/// `1`: caches survive a power failure.
-pub(super) const DURABILITY: &str = "BULKMEM_EADR";
 
 /// The administrator's policy file.
 pub(super) const SYSTEM: &CStr = c"/etc/bulkmem/profile.policy";
@@ -28,8 +26,6 @@ pub(super) struct Environment<'e> {
     pub(super) profile: Option<&'e CStr>,
     /// `BULKMEM_METHOD`.
     pub(super) method: Option<&'e CStr>,
-    /// `BULKMEM_EADR`.
-    pub(super) durability: Option<&'e CStr>,
     /// The user's policy file: `bulkmem/profile.policy` in `XDG_CONFIG_HOME`, or in `.config` in `HOME`, if that is an
     /// absolute path.
     pub(super) user: Option<&'e CStr>,
@@ -40,18 +36,12 @@ pub(super) struct Environment<'e> {
 }
 
 impl Environment<'_> {
-    pub(super) const NONE: Self = Environment {
-        profile: None,
-        method: None,
-        durability: None,
-        user: None,
-        system: None,
-        too_long: None,
-    };
+    pub(super) const NONE: Self =
+        Environment { profile: None, method: None, user: None, system: None, too_long: None };
 }
 
-/// Bytes for four copied values of the greatest length that is kept.
-const ROOM: usize = 4 * MOST;
+/// Bytes for three copied values of the greatest length that is kept.
+const ROOM: usize = 3 * MOST;
 /// Greatest length of a value that is kept, with the 0 at its end: that of a path.
 const MOST: usize = libc::PATH_MAX as usize;
 
@@ -124,7 +114,7 @@ fn secure() -> bool {
 /// # Safety
 /// `list` is null or a list of C strings that ends in null.
 unsafe fn read<'e>(mut list: *const *const c_char, bytes: &'e mut [u8]) -> Environment<'e> {
-    const NAMES: [&str; 5] = [PROFILE, METHOD, DURABILITY, "XDG_CONFIG_HOME", "HOME"];
+    const NAMES: [&str; 4] = [PROFILE, METHOD, "XDG_CONFIG_HOME", "HOME"];
     let mut values: [Option<&CStr>; NAMES.len()] = [None; NAMES.len()];
     if !list.is_null() {
         loop {
@@ -154,7 +144,7 @@ unsafe fn read<'e>(mut list: *const *const c_char, bytes: &'e mut [u8]) -> Envir
         }
         kept
     };
-    let [profile, method, durability, config, home] = values;
+    let [profile, method, config, home] = values;
     let absolute = |path: &&CStr| path.to_bytes().first() == Some(&b'/');
     let user: Option<[&[u8]; 3]> = match (config.filter(absolute), home.filter(absolute)) {
         (Some(config), _) => Some([config.to_bytes(), b"", b"/bulkmem/profile.policy"]),
@@ -164,7 +154,6 @@ unsafe fn read<'e>(mut list: *const *const c_char, bytes: &'e mut [u8]) -> Envir
     Environment {
         profile: profile.and_then(|value| keep(&[value.to_bytes()], PROFILE)),
         method: method.and_then(|value| keep(&[value.to_bytes()], METHOD)),
-        durability: durability.and_then(|value| keep(&[value.to_bytes()], DURABILITY)),
         user: user.and_then(|parts| keep(&parts, "HOME")),
         system: Some(SYSTEM),
         too_long,
@@ -227,18 +216,10 @@ mod tests {
 
     #[test]
     fn the_values_that_count_are_copied() {
-        let all = [
-            "HOME=/home/u",
-            "BULKMEM_PROFILE=p",
-            "BULKMEM_METHOD=m=n",
-            "BULKMEM_EADR=1",
-            "BULKMEM_PROFILE=2",
-            "X",
-        ];
+        let all = ["HOME=/home/u", "BULKMEM_PROFILE=p", "BULKMEM_METHOD=m=n", "BULKMEM_PROFILE=2", "X"];
         with(&all, |found| {
             assert_eq!(text(found.profile), Some("p"), "the first of two counts");
             assert_eq!(text(found.method), Some("m=n"));
-            assert_eq!(text(found.durability), Some("1"));
             assert_eq!(text(found.user), Some("/home/u/.config/bulkmem/profile.policy"));
             assert_eq!(found.system, Some(SYSTEM));
             assert_eq!(found.too_long, None);
@@ -247,9 +228,9 @@ mod tests {
 
     #[test]
     fn empty_variables_and_similar_names_do_not_count() {
-        let none = ["BULKMEM_PROFILE=", "BULKMEM_METHODS=x", "BULKMEM_EAD=1", "HOME=relative", "", "="];
+        let none = ["BULKMEM_PROFILE=", "BULKMEM_METHODS=x", "HOME=relative", "", "="];
         with(&none, |found| {
-            assert_eq!((found.profile, found.method, found.durability, found.user), (None, None, None, None));
+            assert_eq!((found.profile, found.method, found.user), (None, None, None));
         });
     }
 
@@ -274,10 +255,10 @@ mod tests {
             });
         }
         let most = format!("={}", "x".repeat(MOST - 1));
-        let all = [PROFILE, METHOD, DURABILITY].map(|name| name.to_owned() + &most);
+        let all = [PROFILE, METHOD].map(|name| name.to_owned() + &most);
         let home = format!("HOME=/{}", "h".repeat(4000));
-        with(&[&all[0], &all[1], &all[2], &home], |found| {
-            assert!(found.profile.is_some() && found.method.is_some() && found.durability.is_some());
+        with(&[&all[0], &all[1], &home], |found| {
+            assert!(found.profile.is_some() && found.method.is_some());
             assert!(found.user.is_some() && found.too_long.is_none());
         });
     }

@@ -1,85 +1,10 @@
 //! What can be wrong with a profile, or with what a user asks of the policy.
 
-use std::io;
 use std::path::PathBuf;
 
-use super::{POLICY_VERSION, VERSION};
+use super::POLICY_VERSION;
 use crate::machine::Features;
 use crate::operation::{Operation, UnknownName};
-
-/// Why a profile cannot be used or written. The remedy for most: run `bulkmem calibrate` on this machine.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProfileError {
-    /// No such file.
-    #[error("there is no profile; `bulkmem calibrate` makes one")]
-    Missing,
-    /// It is there, but cannot be read.
-    #[error("the profile cannot be read; check its permissions")]
-    Unreadable(#[source] io::Error),
-    /// A folder, a device or a pipe.
-    #[error("the profile is not a regular file; name a file that `bulkmem calibrate` wrote")]
-    NotAFile,
-    /// Larger than any calibration writes.
-    #[error("the profile has {bytes} bytes, more than the {most} that are read; calibrate again")]
-    TooLarge {
-        /// How many bytes there are.
-        bytes: u64,
-        /// How many are read.
-        most: u64,
-    },
-    /// It is not JSON, or a field is missing, unknown or of the wrong type.
-    #[error("the profile is damaged at line {line}, column {column}; calibrate again")]
-    Damaged {
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1; 0 where the line is empty.
-        column: usize,
-    },
-    /// JSON, but another program's.
-    #[error("the file's format is not `{}`; name a file that `bulkmem calibrate` wrote", super::FORMAT)]
-    Format,
-    /// A version of the format that this library does not read.
-    #[error("the profile has version {found}, this library reads version {VERSION}; {}", version_remedy(*.found))]
-    Version {
-        /// The value of the field `version`.
-        found: u32,
-    },
-    /// Measured on another processor.
-    #[error("the profile was measured on another processor model than this, {machine}; calibrate here")]
-    ForeignCpu {
-        /// This machine's processor.
-        machine: String,
-    },
-    /// A rule or figure names a method that is unknown, cannot do its operation, or cannot run here.
-    #[error(
-        "{place} of the profile names a method that is unknown, cannot do the operation or cannot run here; calibrate again"
-    )]
-    Method {
-        /// Which: `rule 3`, `figure 17`, counted from 1.
-        place: String,
-    },
-    /// A value that no calibration writes.
-    #[error("{place} of the profile {what}; calibrate again")]
-    Value {
-        /// Which: `rule 3`, `figure 17`, counted from 1; or `the provenance`.
-        place: String,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// It could not be written; what was there before still is.
-    #[error("the profile cannot be written to {}; check the folder, its permissions and the space left", .path.display())]
-    Unwritable {
-        /// Where to.
-        path: PathBuf,
-        /// What failed.
-        source: io::Error,
-    },
-}
-
-fn version_remedy(found: u32) -> &'static str {
-    if found > VERSION { "update bulkmem, or calibrate again" } else { "calibrate again" }
-}
 
 /// Why a policy file is not used. Holds nothing that the file holds, since a program may read a file that its user may
 /// not.
@@ -175,7 +100,7 @@ pub enum LineError {
 #[non_exhaustive]
 pub enum PolicyError {
     /// Not of the form that forced methods have.
-    #[error("`{given}` is not of the form operation:method or operation:method[knob=value,…]")]
+    #[error("`{given}` is not of the form operation:method or operation:method[tunable=value,…]")]
     Grammar {
         /// The part that is not.
         given: String,
@@ -217,25 +142,25 @@ pub enum PolicyError {
         /// The instructions.
         missing: Features,
     },
-    /// The method has no such knob.
-    #[error("the method `{method}` has no knob `{knob}` for {operation}; it has: {known}")]
-    UnknownKnob {
+    /// The method has no such tunable.
+    #[error("the method `{method}` has no tunable `{tunable}` for {operation}; it has: {known}")]
+    UnknownTunable {
         /// The method.
         method: &'static str,
         /// The operation.
         operation: Operation,
         /// What was given.
-        knob: String,
-        /// The knobs it has.
+        tunable: String,
+        /// The tunables it has.
         known: String,
     },
-    /// A knob does not take this value.
-    #[error("{knob}={value} is not for `{method}`: it takes {least} to {most} in steps of {step}")]
+    /// A tunable does not take this value.
+    #[error("{tunable}={value} is not for `{method}`: it takes {least} to {most} in steps of {step}")]
     OutOfRange {
         /// The method.
         method: &'static str,
-        /// The knob.
-        knob: &'static str,
+        /// The tunable.
+        tunable: &'static str,
         /// What was given.
         value: String,
         /// Smallest value.
@@ -260,12 +185,6 @@ pub enum PolicyError {
         path: PathBuf,
         /// What is wrong with it.
         source: PolicyFileError,
-    },
-    /// `BULKMEM_EADR` is neither `1` nor `0`.
-    #[error("BULKMEM_EADR is {given:?}; set it to 1 or 0")]
-    Durability {
-        /// Its value.
-        given: String,
     },
     /// A variable is longer than a path can be.
     #[error("{variable} has more than 4095 bytes; shorten it")]

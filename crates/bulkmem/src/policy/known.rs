@@ -267,9 +267,10 @@ pub(super) mod tests {
     #[cfg(target_arch = "x86_64")]
     pub(in crate::policy) fn check(want: &Want, operation: Operation) {
         let method = method::by_name(want.name).unwrap_or_else(|| panic!("no method {}", want.name));
-        let knobs = method.knobs(operation).unwrap_or_else(|| panic!("{} cannot {operation}", want.name));
+        let tunables =
+            method.tunables(operation).unwrap_or_else(|| panic!("{} cannot {operation}", want.name));
         let mut parameters = method.default_parameters(operation);
-        assert!(want.set.iter().all(|(knob, value)| parameters.set(knob, *value)), "{want:?}");
-        assert!(parameters.fit(knobs), "{want:?}");
+        assert!(want.set.iter().all(|(tunable, value)| parameters.set(tunable, *value)), "{want:?}");
+        assert!(parameters.is_valid_for(tunables), "{want:?}");
     }
 }

@@ -10,22 +10,18 @@ use super::environment::Environment;
 use super::policy_file::{self, BUFFER, Owner};
 use super::rules::Rules;
 use super::{Choice, PolicyFileError, defaults};
-use crate::durability::Durability;
 use crate::machine::{self, Features, Target};
 use crate::operation::Operation;
 
 /// The policy of a process, and what is to be said about it.
 pub(super) struct Loaded<'e> {
     pub(super) rules: Rules,
-    pub(super) durability: Durability,
     /// The file that the rules come from; `None`: the defaults.
     pub(super) file: Option<&'e CStr>,
     /// The files that were found and not used, the more important first.
     pub(super) refused: [Option<(&'e CStr, PolicyFileError)>; 2],
     /// What cannot be followed in `BULKMEM_METHOD`.
     pub(super) method: Option<ForceError<'e>>,
-    /// A value of `BULKMEM_EADR` that is neither `1` nor `0`.
-    pub(super) unknown_durability: bool,
     pub(super) environment: Environment<'e>,
     buffer: [u8; BUFFER],
 }
@@ -33,11 +29,9 @@ pub(super) struct Loaded<'e> {
 impl<'e> Loaded<'e> {
     pub(super) const EMPTY: Loaded<'e> = Loaded {
         rules: Rules::EMPTY,
-        durability: Durability::FlushToMemory,
         file: None,
         refused: [None; 2],
         method: None,
-        unknown_durability: false,
         environment: Environment::NONE,
         buffer: [0; BUFFER],
     };
@@ -45,7 +39,7 @@ impl<'e> Loaded<'e> {
     /// True if a variable could not be followed. Refused files that no variable names do not count.
     pub(super) fn disobeys(&self) -> bool {
         let profile = self.environment.profile.is_some() && self.file.is_none();
-        profile || self.method.is_some() || self.unknown_durability || self.environment.too_long.is_some()
+        profile || self.method.is_some() || self.environment.too_long.is_some()
     }
 
     /// Loads into an empty one. Allocates nothing, waits for nothing but reading a file, and never fails: what cannot
@@ -59,13 +53,6 @@ impl<'e> Loaded<'e> {
                 self.method = force(&mut self.rules, given, machine.features).err();
             }
         });
-        if let Some(given) = environment.durability {
-            match given.to_bytes() {
-                b"0" => {}
-                b"1" => self.durability = Durability::CachesIncluded,
-                _ => self.unknown_durability = true,
-            }
-        }
     }
 
     fn read_files(&mut self, environment: &Environment<'e>, machine: Target) {
@@ -107,7 +94,7 @@ pub(super) enum ForceError<'t> {
     Choice(ChoiceError<'t>),
 }
 
-/// Forces what `operation:method[knob=value,…],operation:method` says. After an error nothing has changed.
+/// Forces what `operation:method[tunable=value,…],operation:method` says. After an error nothing has changed.
 fn force<'t>(rules: &mut Rules, given: &'t CStr, features: Features) -> Result<(), ForceError<'t>> {
     let text = given.to_str().map_err(|_| ForceError::NotText)?;
     force_text(rules, text, features, &mut |_, _| {})

@@ -12,34 +12,26 @@ mod choice;
 mod defaults;
 mod environment;
 mod error;
-mod file;
 mod known;
 mod load;
 mod policy_file;
-mod profile;
 mod rules;
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use serde::Serialize;
-
+use crate::durability::Durability;
 use crate::machine::{Features, Machine};
 use crate::operation::{Intent, Operation};
 use load::{ForceError, Loaded};
-use rules::RuleOrigin;
 
 pub use crate::machine::CpuIdentity;
-pub(crate) use active::{durability, init, rules};
+pub(crate) use active::{init, rules};
 pub use choice::Choice;
 pub(crate) use choice::built_in;
-pub use error::{LineError, PolicyError, PolicyFileError, ProfileError};
-pub use policy_file::POLICY_VERSION;
-pub use profile::{
-    BusyProcess, Condition, Cost, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Provenance, Rule,
-    Saturation, VERSION,
-};
+pub use error::{LineError, PolicyError, PolicyFileError};
+pub use policy_file::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
 pub use rules::MOST_RULES;
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 
@@ -65,7 +57,8 @@ pub struct Policy {
 }
 
 /// Where a policy comes from.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Origin {
     /// What the answers rest on, where no method is forced.
     pub basis: Basis,
@@ -76,16 +69,14 @@ pub struct Origin {
 }
 
 /// What the answers of a policy rest on. See [`Policy::is_measured`] for each operation and intent.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Basis {
     /// Measurements on this machine.
     Profile {
         /// The policy file; `None` if the rules did not come from one.
         path: Option<PathBuf>,
-        /// Where, when and how it was measured; `None` for a policy file, which does not tell.
-        provenance: Option<Box<Provenance>>,
     },
     /// What is known of such machines.
     Defaults {
@@ -99,12 +90,31 @@ pub enum Basis {
 }
 
 /// A policy file that was found and not used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Refused {
     /// The file.
     pub path: PathBuf,
     /// Why, and the remedy.
     pub reason: String,
+}
+
+/// One rule of a policy: from a length on, a method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rule {
+    /// Smallest total length in bytes that the rule is for.
+    pub from: usize,
+    /// The method and its parameters.
+    pub choice: Choice,
+    /// Why.
+    pub reason: String,
+}
+
+/// The choice, if its method supports the operation.
+#[inline]
+fn supporting(choice: Choice, operation: Operation) -> Option<Choice> {
+    choice.method.does(operation).then_some(choice)
 }
 
 impl Policy {
@@ -118,7 +128,7 @@ impl Policy {
     /// The same as [`Policy::global`], made anew. Reads the environment of the time when the process started.
     ///
     /// # Errors
-    /// Where `BULKMEM_METHOD`, `BULKMEM_PROFILE` or `BULKMEM_EADR` cannot be followed. A policy file found elsewhere
+    /// Where `BULKMEM_METHOD` or `BULKMEM_PROFILE` cannot be followed. A policy file found elsewhere
     /// that cannot be used is no error: [`Origin::refused`] tells of it.
     pub fn from_environment() -> Result<Policy, PolicyError> {
         let mut loaded = Box::new(Loaded::EMPTY);
@@ -137,7 +147,7 @@ impl Policy {
             features: crate::machine::features(),
             origin: Origin {
                 basis: match loaded.file {
-                    Some(file) => Basis::Profile { path: Some(path(file)), provenance: None },
+                    Some(file) => Basis::Profile { path: Some(path(file)) },
                     None => defaults::basis(&Machine::current().cpu),
                 },
                 forced: Vec::new(),
@@ -160,9 +170,6 @@ impl Policy {
                 // It was valid once; forced again, it is noted in the origin.
                 None => errors.extend(policy.force(&given.to_string_lossy()).err()),
             }
-        }
-        if let (true, Some(given)) = (loaded.unknown_durability, loaded.environment.durability) {
-            errors.push(PolicyError::Durability { given: given.to_string_lossy().into_owned() });
         }
         errors.extend(loaded.environment.too_long.map(|variable| PolicyError::TooLong { variable }));
         (policy, errors)
@@ -192,50 +199,17 @@ impl Policy {
     pub fn from_file_bytes(bytes: &[u8], machine: &Machine) -> Result<Policy, PolicyFileError> {
         let mut rules = Box::new(Rules::EMPTY);
         policy_file::parse_bytes(bytes, machine.target(), &mut rules)?;
-        Ok(Policy::with(machine, rules, Basis::Profile { path: None, provenance: None }))
+        Ok(Policy::with(machine, rules, Basis::Profile { path: None }))
     }
 
-    /// What a profile says; where it says nothing of an operation and intent, the defaults.
-    ///
-    /// # Errors
-    /// As [`Profile::check`].
-    pub fn from_profile(profile: &Profile, machine: &Machine) -> Result<Policy, ProfileError> {
-        profile.check(machine)?;
-        let wrong = |place: String| ProfileError::Value { place, what: "is out of order".to_owned() };
-        let mut rules = Box::new(Rules::EMPTY);
-        for operation in Operation::ALL {
-            for intent in Intent::ALL {
-                for rule in profile.rules_of(operation, intent) {
-                    let place = || format!("a rule ({operation}, {intent})");
-                    let method = choice::find(&rule.method, operation, machine.features);
-                    let method = method.map_err(|_| ProfileError::Method { place: place() })?;
-                    let from = usize::try_from(rule.from).map_err(|_| wrong(place()))?;
-                    let choice = Choice { method, parameters: rule.parameters };
-                    let pushed = rules.push((operation, intent), from, choice, RuleOrigin::Measured);
-                    pushed.map_err(|_| wrong(place()))?;
-                }
-            }
-            for one in profile.threads.iter().filter(|one| one.operation == operation) {
-                let threads = one.threads.min(machine.processors).max(1);
-                let from = usize::try_from(one.from).unwrap_or(usize::MAX);
-                let pushed = rules.push_threads(operation, from, threads);
-                pushed.map_err(|_| wrong(format!("a number of threads ({operation})")))?;
-            }
-        }
-        let basis = Basis::Profile { path: None, provenance: None };
-        Ok(Policy::with(machine, rules, basis).explained_by(profile))
-    }
-
-    /// The same policy with what its evidence tells: the reason of each measured rule, and where and when it was measured.
+    /// Replaces the reasons that [`Policy::rules`] reports. Each is for the rule of an operation and intent that starts at
+    /// a length in bytes; other rules keep the reason they have.
     #[must_use]
-    pub fn explained_by(mut self, profile: &Profile) -> Policy {
-        let reason = |rule: &Rule| {
-            Some((rule.operation, rule.intent, usize::try_from(rule.from).ok()?, rule.reason.clone()))
-        };
-        self.reasons = profile.rules.iter().filter_map(reason).collect();
-        if let Basis::Profile { provenance, .. } = &mut self.origin.basis {
-            *provenance = Some(Box::new(profile.provenance.clone()));
-        }
+    pub fn with_reasons(
+        mut self,
+        reasons: impl IntoIterator<Item = (Operation, Intent, usize, String)>,
+    ) -> Policy {
+        self.reasons = reasons.into_iter().collect();
         self
     }
 
@@ -243,7 +217,7 @@ impl Policy {
     /// `clear:write_prefetch_avx512[write_distance=4096]`. An operation that is not named keeps its rules.
     ///
     /// # Errors
-    /// Where the text is not of that form, or names an operation, method or knob that is unknown or cannot be used on
+    /// Where the text is not of that form, or names an operation, method or tunable that is unknown or cannot be used on
     /// this policy's machine. Then nothing has changed.
     pub fn force(&mut self, spec: &str) -> Result<(), PolicyError> {
         let forced = &mut self.origin.forced;
@@ -254,26 +228,37 @@ impl Policy {
         .map_err(PolicyError::from)
     }
 
-    /// The method and parameters for an extent of `length` bytes.
-    ///
-    /// They are available on the machine that the policy was made for and fit the method's knobs. For persist and
-    /// flush on an architecture without any method that does them, the C library's row is the answer, which
-    /// [`does`](crate::method::Method::does) not do them.
+    /// Returns the method and parameters for `length` bytes in total. This policy's machine can run the method, and its
+    /// tunables take the parameters. `None` if no method of this architecture supports the operation.
     #[inline]
-    pub fn choose(&self, operation: Operation, length: usize, intent: Intent) -> Choice {
-        *self.rules.choose(operation, length, intent)
+    pub fn choose(&self, operation: Operation, length: usize, intent: Intent) -> Option<Choice> {
+        supporting(*self.rules.choose(operation, length, intent), operation)
     }
 
-    /// The method and parameters for one call of `length` bytes that is part of an extent of `extent` bytes.
+    /// Returns the method and parameters for one call of `length` bytes that is part of `total_len` bytes; `None` as for
+    /// [`Policy::choose`].
     ///
-    /// That is the extent's answer, with two exceptions. Methods whose speed depends on the length of one call, the C
-    /// library and the REP instructions, are chosen only if the call itself is as long as their rule says, and the rule
-    /// below them answers otherwise. And calls of clear, fill and copy that are shorter than 4 KiB get the answer for
-    /// their own length, because the fence that ends a call that bypasses the cache would take longer than it saves. In a
-    /// [`fence_scope`](crate::fence_scope), where no call ends in a fence, they get the extent's.
+    /// The answer is that for the total length, with two exceptions. Methods whose speed depends on the length of one call,
+    /// the C library and the REP instructions, are chosen only if the call itself is as long as their rule requires;
+    /// otherwise the rule before it applies. And calls of clear, fill and copy that are shorter than 4 KiB get the
+    /// answer for their own length, because the fence at the end of a call that bypasses the cache would take longer than
+    /// it saves. In a [`fence_scope`](crate::fence_scope), where calls do not end in a fence, they get the answer for the
+    /// total length.
     #[inline]
-    pub fn choose_part(&self, operation: Operation, length: usize, extent: usize, intent: Intent) -> Choice {
-        *self.rules.choose_part(operation, length, extent, intent, SHORTEST_FENCED_PART)
+    pub fn choose_part(
+        &self,
+        operation: Operation,
+        length: usize,
+        total_len: usize,
+        intent: Intent,
+    ) -> Option<Choice> {
+        let choice = self.rules.choose_part(operation, length, total_len, intent, SHORTEST_FENCED_PART);
+        supporting(*choice, operation)
+    }
+
+    /// Returns what survives a power failure, as the policy file says.
+    pub fn durability(&self) -> Durability {
+        self.rules.durability()
     }
 
     /// The fewest threads that saturate memory with an operation of that length; 1 where that is unknown.
@@ -281,23 +266,24 @@ impl Policy {
         self.rules.threads(operation, length)
     }
 
-    /// The rules of an operation and intent, rising: from which length on, the choice, and why.
-    pub fn rules(&self, operation: Operation, intent: Intent) -> Vec<(usize, Choice, String)> {
+    /// Returns the rules of an operation and intent in rising order of length.
+    pub fn rules(&self, operation: Operation, intent: Intent) -> Vec<Rule> {
         let forced = self.origin.forced.iter().find(|(other, _)| *other == operation);
-        let reason = |from: usize, fallback: Option<&'static str>| {
+        let reason = |from: usize, default: Option<&'static str>| {
             if let Some((operation, choice)) = forced {
                 return format!("forced: {operation}:{choice}");
             }
             let own =
                 |it: &&(Operation, Intent, usize, String)| (it.0, it.1, it.2) == (operation, intent, from);
-            match (self.reasons.iter().find(own), fallback) {
+            match (self.reasons.iter().find(own), default) {
                 (Some((.., reason)), _) => reason.clone(),
                 (None, Some(reason)) => reason.to_owned(),
                 (None, None) => "measured here".to_owned(),
             }
         };
         let thresholds = self.rules.thresholds(operation, intent).iter();
-        thresholds.map(|it| (it.from, *it.choice(operation), reason(it.from, it.reason))).collect()
+        let rule = |from, choice, default| Rule { from, choice, reason: reason(from, default) };
+        thresholds.map(|it| rule(it.from, *it.choice(operation), it.reason)).collect()
     }
 
     /// True if the rules of an operation and intent were measured on this machine, as opposed to the defaults and to
@@ -335,22 +321,21 @@ impl From<ForceError<'_>> for PolicyError {
     }
 }
 
-impl Profile {
-    /// Where policy files are looked for, the first that can be used counts: the file that `BULKMEM_PROFILE` names and
-    /// no other; else the user's, then the system's `/etc/bulkmem/profile.policy`.
-    pub fn search_path() -> Vec<PathBuf> {
-        let environment = environment::current().unwrap_or_default();
-        let path = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
-        match environment.profile {
-            Some(named) => vec![path(named)],
-            None => [environment.user, environment.system].into_iter().flatten().map(path).collect(),
-        }
+/// Returns the paths where policy files are looked for: the file that `BULKMEM_PROFILE` names and no other; else the
+/// user's, then the system's `/etc/bulkmem/profile.policy`. The first that can be used counts.
+pub fn search_path() -> Vec<PathBuf> {
+    let environment = environment::current().unwrap_or_default();
+    let path = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
+    match environment.profile {
+        Some(named) => vec![path(named)],
+        None => [environment.user, environment.system].into_iter().flatten().map(path).collect(),
     }
+}
 
-    /// The user's policy file: `bulkmem/profile.policy` in `$XDG_CONFIG_HOME`, else in `~/.config`. `None` if neither
-    /// that variable nor `HOME` holds an absolute path, or if the process runs with more rights than its caller.
-    pub fn user_path() -> Option<PathBuf> {
-        let environment = environment::current()?;
-        environment.user.map(|path| PathBuf::from(OsStr::from_bytes(path.to_bytes())))
-    }
+/// Returns the path of the user's policy file: `bulkmem/profile.policy` in `$XDG_CONFIG_HOME`, else in `~/.config`.
+/// `None` if neither that variable nor `HOME` holds an absolute path, or if the process runs with more rights than its
+/// caller.
+pub fn user_path() -> Option<PathBuf> {
+    let environment = environment::current()?;
+    environment.user.map(|path| PathBuf::from(OsStr::from_bytes(path.to_bytes())))
 }

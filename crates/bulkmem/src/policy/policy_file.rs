@@ -1,8 +1,9 @@
 //! The policy file: the rules of one machine in a few kilobytes of text, which programs load.
 //!
 //! ```text
-//! bulkmem-policy 1
+//! bulkmem-policy 2
 //! cpu 6 207 2 GenuineIntel
+//! durability flush-to-memory
 //! rule clear throughput 0 c_library
 //! rule clear throughput 1048576 write_prefetch_avx512[write_distance=4096]
 //! threads clear 67108864 2
@@ -21,17 +22,18 @@ use rustix::io::Errno;
 use super::rules::{RuleError, RuleOrigin, Rules};
 use super::{Choice, LineError, PolicyFileError};
 use crate::built_in;
+use crate::durability::Durability;
 use crate::machine::{CpuKey, Target};
 use crate::operation::{Intent, Operation};
 
 /// The version of the policy file that this library reads.
-pub const POLICY_VERSION: u32 = 1;
+pub const POLICY_VERSION: u32 = 2;
 /// The first word of a policy file.
-pub(super) const MAGIC: &str = "bulkmem-policy";
+pub const POLICY_FORMAT: &str = "bulkmem-policy";
 /// A full policy file has less than half as many bytes.
 const MOST_BYTES: u64 = 256 << 10;
 /// Most threads that a policy may name.
-pub(super) const MOST_THREADS: usize = 1 << 16;
+pub const MOST_THREADS: usize = 1 << 16;
 /// Room for the longest line and what is read ahead.
 pub(super) const BUFFER: usize = 1024;
 
@@ -125,6 +127,7 @@ where
                 Ok(())
             }
             _ if !for_this_cpu => Err(LineError::NoCpu),
+            "durability" => durability(rest, rules),
             "rule" => rule(rest, machine, rules),
             "threads" => threads(rest, machine, rules),
             "end" if rest.is_empty() => return lines.nothing_more(),
@@ -141,7 +144,7 @@ fn head(line: Option<(u32, &str)>) -> Result<(), PolicyFileError> {
     if line.starts_with('{') {
         return Err(PolicyFileError::Evidence);
     }
-    let version = line.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' '));
+    let version = line.strip_prefix(POLICY_FORMAT).and_then(|rest| rest.strip_prefix(' '));
     let version: u32 = version.and_then(|it| it.parse().ok()).ok_or(PolicyFileError::NotAPolicy)?;
     if version == POLICY_VERSION { Ok(()) } else { Err(PolicyFileError::Version { found: version }) }
 }
@@ -152,6 +155,13 @@ fn cpu(text: &str) -> Option<CpuKey<'_>> {
     let mut number = || words.next()?.parse().ok();
     let (family, model, stepping) = (number()?, number()?, number()?);
     Some(CpuKey { vendor: words.next()?, family, model, stepping })
+}
+
+/// `flush-to-memory` or `caches-included`.
+fn durability(text: &str, rules: &mut Rules) -> Result<(), LineError> {
+    let found = Durability::ALL.into_iter().find(|it| it.name() == text).ok_or(LineError::Fields)?;
+    rules.set_durability(found);
+    Ok(())
 }
 
 /// `OPERATION INTENT FROM METHOD`.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::Choice;
 use super::choice::built_in;
+use crate::durability::Durability;
 use crate::machine::Features;
 use crate::method::Method;
 use crate::operation::{Intent, Operation};
@@ -84,6 +85,8 @@ pub(crate) struct Rules {
     thread_rules: [u8; OPERATIONS],
     /// All that the chosen methods need.
     requires: Features,
+    /// What survives a power failure.
+    durability: Durability,
 }
 
 impl Rules {
@@ -94,6 +97,7 @@ impl Rules {
         threads: [[(0, 0); MOST_RULES]; OPERATIONS],
         thread_rules: [0; OPERATIONS],
         requires: Features::empty(),
+        durability: Durability::FlushToMemory,
     };
 
     /// Removes all rules.
@@ -102,6 +106,7 @@ impl Rules {
         self.tables.as_flattened_mut().iter_mut().for_each(|table| table.length = 0);
         self.thread_rules.iter_mut().for_each(|count| *count = 0);
         self.requires = Features::empty();
+        self.durability = Durability::FlushToMemory;
     }
 
     /// Adds a rule; those of one table one after another, rising from 0. A rule that repeats the choice before it is
@@ -210,8 +215,7 @@ impl Rules {
         shortest: usize,
     ) -> &Choice {
         // Durable stores end in a fence whatever the method.
-        let durable = matches!(operation, Operation::Persist | Operation::Flush);
-        if extent <= length || (length < shortest && !durable) {
+        if extent <= length || (length < shortest && !operation.persists()) {
             return self.choose(operation, length, intent);
         }
         let thresholds = self.thresholds(operation, intent);
@@ -233,6 +237,16 @@ impl Rules {
         let count = usize::from(self.thread_rules[operation as usize]);
         let all = &self.threads[operation as usize][..count];
         all.iter().rev().find(|(from, _)| *from <= length).map_or(1, |&(_, threads)| threads)
+    }
+
+    /// What survives a power failure.
+    #[inline(always)]
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    pub(super) fn set_durability(&mut self, durability: Durability) {
+        self.durability = durability;
     }
 
     /// All the instructions that the methods need.
@@ -342,9 +356,9 @@ mod tests {
             }
             rules.force(operation, choice("portable"));
         }
-        assert_eq!(rules.choose(Operation::Flush, 5, Intent::Stream).method.name, "portable");
+        assert_eq!(rules.choose(Operation::Persist, 5, Intent::Stream).method.name, "portable");
         rules.reset();
-        assert!(rules.thresholds(Operation::Flush, Intent::Stream).is_empty());
+        assert!(rules.thresholds(Operation::Persist, Intent::Stream).is_empty());
     }
 
     #[test]

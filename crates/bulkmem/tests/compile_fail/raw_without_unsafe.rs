@@ -1,6 +1,6 @@
 //! The raw forms are unsafe: nothing vouches for a pointer.
 
 fn main() {
-    bulkmem::Bulk::new().clear_raw(std::ptr::null_mut(), 1);
-    bulkmem::Bulk::new().copy_raw(std::ptr::null_mut(), std::ptr::null(), 1);
+    bulkmem::Options::new().clear_raw(std::ptr::null_mut(), 1);
+    bulkmem::Options::new().copy_raw(std::ptr::null_mut(), std::ptr::null(), 1);
 }

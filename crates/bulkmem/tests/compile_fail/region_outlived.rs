@@ -1,9 +1,9 @@
 //! Bytes of a region do not outlive it.
 
-use bulkmem::{Pages, Region};
+use bulkmem::{Pages, Mapping};
 
 fn main() {
-    let mut region = Region::new(4096, Pages::Base).unwrap();
+    let mut region = Mapping::new(4096, Pages::Base).unwrap();
     let bytes = &mut region[..];
     drop(region);
     bulkmem::clear(bytes);

@@ -1,6 +1,6 @@
 //! The work that scenarios do with memory. Nothing here allocates, so that it can be done in a signal handler.
 
-use bulkmem::{Bulk, Error};
+use bulkmem::{Error, Options};
 
 /// Bytes of memory that [`exercise`] works on.
 pub(crate) const ROOM: usize = 2 * LONGEST;
@@ -45,22 +45,22 @@ fn durable(result: Result<(), Error>) -> bool {
 
 fn persist(memory: &mut [u8], length: usize) -> bool {
     let (dst, src) = halves(memory, length);
-    let result = bulkmem::persist(dst, src);
+    let result = bulkmem::copy_persist(dst, src);
     durable(result.clone()) && (result.is_err() || dst == src)
 }
 
 fn flush(memory: &mut [u8], length: usize) -> bool {
     let (dst, _) = halves(memory, length);
-    durable(bulkmem::flush(dst))
+    durable(bulkmem::persist(dst))
 }
 
 fn raw(memory: &mut [u8], length: usize) -> bool {
     let (dst, src) = halves(memory, length);
     // SAFETY: two slices of that length, apart.
     unsafe {
-        Bulk::new().copy_raw(dst.as_mut_ptr(), src.as_ptr(), length);
+        Options::new().copy_raw(dst.as_mut_ptr(), src.as_ptr(), length);
         let copied = dst == src;
-        Bulk::new().clear_raw(dst.as_mut_ptr(), length);
+        Options::new().clear_raw(dst.as_mut_ptr(), length);
         copied && dst.iter().all(|&byte| byte == 0)
     }
 }
@@ -69,7 +69,7 @@ fn raw(memory: &mut [u8], length: usize) -> bool {
 fn moved(memory: &mut [u8], length: usize) -> bool {
     let (_, src) = halves(memory, length);
     // SAFETY: within the slice; raw copies may overlap.
-    unsafe { Bulk::new().copy_raw(src.as_mut_ptr(), src.as_ptr().add(1), length - 1) };
+    unsafe { Options::new().copy_raw(src.as_mut_ptr(), src.as_ptr().add(1), length - 1) };
     (1..length).all(|at| src[at - 1] == at as u8 | 1)
 }
 

@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use bulkmem::{Bulk, Error};
+use bulkmem::{Error, Options};
 use libtest_mimic::Failed;
 use testkit::case::Case;
 use testkit::harness::Suite;
@@ -55,7 +55,7 @@ const FOREIGN: [&str; 16] = [
 ];
 
 /// Functions that run only if the caller has chosen several threads.
-const THREADS: [&str; 3] = ["bulkmem::bulk::Bulk::saturating", "bulkmem::threads::", "::on_threads"];
+const THREADS: [&str; 3] = ["bulkmem::bulk::Options::saturating", "bulkmem::threads::", "::on_threads"];
 
 fn is_foreign(name: &str) -> bool {
     FOREIGN.iter().any(|foreign| match *foreign {
@@ -131,65 +131,65 @@ const FUNCTIONS: [(&str, Address); 13] = [
     ("clear", || bulkmem::clear as *const ()),
     ("fill", || bulkmem::fill as *const ()),
     ("copy", || bulkmem::copy as *const ()),
-    ("persist", || bulkmem::persist as *const ()),
-    ("flush", || bulkmem::flush as *const ()),
+    ("persist", || bulkmem::copy_persist as *const ()),
+    ("flush", || bulkmem::persist as *const ()),
     ("clear_raw", || clear_raw as *const ()),
     ("fill_raw", || fill_raw as *const ()),
     ("copy_raw", || copy_raw as *const ()),
+    ("copy_persist_raw", || copy_persist_raw as *const ()),
     ("persist_raw", || persist_raw as *const ()),
-    ("flush_raw", || flush_raw as *const ()),
     ("clear_hot", || clear_hot as *const ()),
     ("fence_scope", || fence_scope as *const ()),
     ("dropped_unfenced", || dropped as *const ()),
 ];
 
 #[inline(never)]
-unsafe fn clear_raw(bulk: &Bulk, dst: *mut u8, length: usize) {
+unsafe fn clear_raw(bulk: &Options, dst: *mut u8, length: usize) {
     // SAFETY: passed on from the caller.
     unsafe { bulk.clear_raw(dst, length) }
 }
 
 #[inline(never)]
-unsafe fn fill_raw(bulk: &Bulk, dst: *mut u8, length: usize, byte: u8) {
+unsafe fn fill_raw(bulk: &Options, dst: *mut u8, length: usize, byte: u8) {
     // SAFETY: passed on from the caller.
     unsafe { bulk.fill_raw(dst, length, byte) }
 }
 
 #[inline(never)]
-unsafe fn copy_raw(bulk: &Bulk, dst: *mut u8, src: *const u8, length: usize) {
+unsafe fn copy_raw(bulk: &Options, dst: *mut u8, src: *const u8, length: usize) {
     // SAFETY: passed on from the caller.
     unsafe { bulk.copy_raw(dst, src, length) }
 }
 
 #[inline(never)]
-unsafe fn persist_raw(bulk: &Bulk, dst: *mut u8, src: *const u8, length: usize) -> Result<(), Error> {
+unsafe fn copy_persist_raw(bulk: &Options, dst: *mut u8, src: *const u8, length: usize) -> Result<(), Error> {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.persist_raw(dst, src, length) }
+    unsafe { bulk.copy_persist_raw(dst, src, length) }
 }
 
 #[inline(never)]
-unsafe fn flush_raw(bulk: &Bulk, start: *const u8, length: usize) -> Result<(), Error> {
+unsafe fn persist_raw(bulk: &Options, start: *const u8, length: usize) -> Result<(), Error> {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.flush_raw(start, length) }
+    unsafe { bulk.persist_raw(start, length) }
 }
 
 #[inline(never)]
-fn clear_hot(bulk: &Bulk, dst: &mut [u8], hot: usize) -> Result<(), Error> {
+fn clear_hot(bulk: &Options, dst: &mut [u8], hot: usize) -> Result<(), Error> {
     bulk.clear_hot(dst, hot..hot + 64)
 }
 
 #[inline(never)]
-fn fence_scope(bulk: &Bulk, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
+fn fence_scope(bulk: &Options, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
     let (left, right) = dst.split_at_mut_checked(64).unwrap_or_default();
     bulk.fence_scope(|scope| {
         scope.clear(left).defer();
-        scope.persist(right, src)?.defer();
+        scope.copy_persist(right, src)?.defer();
         Ok(())
     })
 }
 
 #[inline(never)]
-fn dropped(bulk: &Bulk, dst: &mut [u8], src: &[u8]) -> bool {
+fn dropped(bulk: &Options, dst: &mut [u8], src: &[u8]) -> bool {
     let (left, right) = dst.split_at_mut_checked(64).unwrap_or_default();
     bulk.fence_scope(|scope| {
         drop(scope.fill(left, 7));

@@ -112,7 +112,7 @@ pub unsafe fn decode_at(address: u64) -> Instruction {
 
 /// What an instruction does that can be emulated, with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum CacheEffect {
     /// The 64 bytes from here become zero.
     Clear {
         /// Where; on a line.
@@ -145,12 +145,12 @@ pub enum Refusal {
     Segment,
 }
 
-impl Effect {
+impl CacheEffect {
     /// What the instruction does, given the registers.
     ///
     /// # Errors
     /// Where it is none that can be emulated, or would fault.
-    pub fn of(instruction: &Instruction, registers: &Registers) -> Result<Effect, Refusal> {
+    pub fn of(instruction: &Instruction, registers: &Registers) -> Result<CacheEffect, Refusal> {
         const LINE: u64 = 64;
         match instruction.code() {
             // The address size is that of the register: EAX under an address-size prefix.
@@ -158,7 +158,7 @@ impl Effect {
                 let register =
                     if instruction.code() == Code::Clzeroq { Register::RAX } else { Register::EAX };
                 let address = registers.get(register).ok_or(Refusal::Unknown)?;
-                Ok(Effect::Clear { line: address / LINE * LINE })
+                Ok(CacheEffect::Clear { line: address / LINE * LINE })
             }
             Code::Movdir64b_r64_m512 | Code::Movdir64b_r32_m512 => {
                 let to = registers.get(instruction.op0_register()).ok_or(Refusal::Unknown)?;
@@ -166,13 +166,13 @@ impl Effect {
                 if to % LINE != 0 {
                     return Err(Refusal::Misaligned);
                 }
-                Ok(Effect::Move { to, from })
+                Ok(CacheEffect::Move { to, from })
             }
             Code::Clwb_m8 | Code::Clflushopt_m8 => {
                 let by =
                     if instruction.code() == Code::Clwb_m8 { Features::CLWB } else { Features::CLFLUSHOPT };
                 let address = registers.address(instruction, 0).ok_or(Refusal::Segment)?;
-                Ok(Effect::WriteBack { address, by })
+                Ok(CacheEffect::WriteBack { address, by })
             }
             _ => Err(Refusal::Unknown),
         }
@@ -181,9 +181,9 @@ impl Effect {
     /// The instruction that has this effect.
     pub fn feature(&self) -> Features {
         match self {
-            Effect::Clear { .. } => Features::CLZERO,
-            Effect::Move { .. } => Features::MOVDIR64B,
-            Effect::WriteBack { by, .. } => *by,
+            CacheEffect::Clear { .. } => Features::CLZERO,
+            CacheEffect::Move { .. } => Features::MOVDIR64B,
+            CacheEffect::WriteBack { by, .. } => *by,
         }
     }
 
@@ -196,12 +196,14 @@ impl Effect {
         // code that the compiler does not connect with this.
         unsafe {
             match *self {
-                Effect::Clear { line } => (line as *mut [u64; 8]).write_volatile([0; 8]),
-                Effect::Move { to, from } => {
+                CacheEffect::Clear { line } => (line as *mut [u64; 8]).write_volatile([0; 8]),
+                CacheEffect::Move { to, from } => {
                     let bytes = (from as *const [u8; 64]).read_volatile();
                     (to as *mut [u8; 64]).write_volatile(bytes);
                 }
-                Effect::WriteBack { address, .. } => std::arch::x86_64::_mm_clflush(address as *const u8),
+                CacheEffect::WriteBack { address, .. } => {
+                    std::arch::x86_64::_mm_clflush(address as *const u8)
+                }
             }
         }
     }
@@ -224,7 +226,7 @@ pub fn count(instruction: Features) -> u64 {
 pub(super) unsafe fn emulate(registers: &Registers) -> Result<usize, Refusal> {
     // SAFETY: the caller vouches for the instruction.
     let instruction = unsafe { decode_at(registers.rip) };
-    let effect = Effect::of(&instruction, registers)?;
+    let effect = CacheEffect::of(&instruction, registers)?;
     // SAFETY: the caller vouches for its addresses.
     unsafe { effect.apply() };
     let mut counts = COUNTS.get();

@@ -8,7 +8,7 @@ use std::ops::Range;
 use bulkmem::machine::Features;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, Register, UsedMemory};
 
-use super::emulate::{Effect, Registers};
+use super::emulate::{CacheEffect, Registers};
 use super::instruction::{Order, order, writes};
 use super::trace::Trace;
 
@@ -100,10 +100,10 @@ impl Watched {
             }
             Order::Plain => {}
         }
-        match Effect::of(instruction, registers) {
-            Ok(Effect::Clear { line }) => self.store(line..line + LINE, State::Pending),
-            Ok(Effect::Move { to, .. }) => self.store(to..to + LINE, State::Pending),
-            Ok(Effect::WriteBack { address, .. }) => self.write_back(address, State::Pending),
+        match CacheEffect::of(instruction, registers) {
+            Ok(CacheEffect::Clear { line }) => self.store(line..line + LINE, State::Pending),
+            Ok(CacheEffect::Move { to, .. }) => self.store(to..to + LINE, State::Pending),
+            Ok(CacheEffect::WriteBack { address, .. }) => self.write_back(address, State::Pending),
             // Never emulated, as every processor has it.
             Err(_) if instruction.mnemonic() == Mnemonic::Clflush => {
                 let address = registers.address(instruction, 0).ok_or_else(|| unknown(instruction))?;

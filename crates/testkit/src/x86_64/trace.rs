@@ -14,7 +14,7 @@ use std::sync::Once;
 use bulkmem::machine::Features;
 use iced_x86::Instruction;
 
-use super::emulate::{self, Effect, Registers, decode_at, emulate};
+use super::emulate::{self, CacheEffect, Registers, decode_at, emulate};
 use crate::case::{Line, give_up, install};
 
 /// The trap flag in RFLAGS.
@@ -114,7 +114,7 @@ extern "C" fn on_step(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mu
         }
         // SAFETY: as above.
         let instruction = unsafe { decode_at(registers.rip) };
-        let wanted = Effect::of(&instruction, &registers)
+        let wanted = CacheEffect::of(&instruction, &registers)
             .is_ok_and(|effect| recorder.emulated.contains(effect.feature()));
         if !wanted {
             return;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use bulkmem::kernel::{Attribute, DeviceMemory, KernelError, MemoryOptions};
-use bulkmem::{Bulk, Pages};
+use bulkmem::{Options, Pages};
+use bulkmem_kmod::{Attribute, DeviceMemory, KernelError, MemoryOptions};
 use libtest_mimic::Failed;
 use serde_json::Value;
 use testkit::harness::Suite;
@@ -28,10 +28,10 @@ fn device_memory_holds_what_is_written() -> Result<(), Failed> {
             let mut seen = vec![1_u8; length];
             // SAFETY: as long as each other, apart, and this test's alone.
             unsafe {
-                Bulk::new().copy_raw(seen.as_mut_ptr(), memory.as_ptr(), length);
+                Options::new().copy_raw(seen.as_mut_ptr(), memory.as_ptr(), length);
                 assert!(seen.iter().all(|byte| *byte == 0), "{options:?}");
-                Bulk::new().fill_raw(memory.as_ptr(), length, 0xa5);
-                Bulk::new().copy_raw(seen.as_mut_ptr(), memory.as_ptr(), length);
+                Options::new().fill_raw(memory.as_ptr(), length, 0xa5);
+                Options::new().copy_raw(seen.as_mut_ptr(), memory.as_ptr(), length);
             }
             assert!(seen.iter().all(|byte| *byte == 0xa5), "{options:?}");
         }

@@ -3,11 +3,11 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use bulkmem::kernel::{BulkHint, KernelError, Method, Module, Settings};
 use bulkmem::machine::Machine;
-use bulkmem::method::Parameters as Knobs;
-use bulkmem::policy::{FORMAT, Mode, Profile, Provenance, Rule, VERSION};
-use bulkmem::{Intent, Operation, Pages, Region};
+use bulkmem::method::Parameters as Tunables;
+use bulkmem::{Intent, Mapping, Operation, Pages};
+use bulkmem_kmod::{BulkHint, KernelError, Method, Module, Settings};
+use bulkmem_measure::calibration::{FORMAT, Mode, Profile, Provenance, Rule, VERSION};
 use libtest_mimic::Failed;
 use serde_json::Value;
 use testkit::harness::Suite;
@@ -74,7 +74,7 @@ fn without_the_module() -> Result<(), Failed> {
     }
     let found = BulkHint::available();
     assert!(matches!(found, Err(KernelError::NotLoaded { .. })), "{found:?}");
-    assert!(!Region::new(1 << 20, Pages::Base)?.prefault_hinted()?);
+    assert!(!Mapping::new(1 << 20, Pages::Base)?.prefault_hinted()?);
     Ok(())
 }
 
@@ -132,9 +132,9 @@ fn profile(method: &str) -> Profile {
         intent: Intent::Throughput,
         from,
         method: method.to_owned(),
-        parameters: Knobs {
+        parameters: Tunables {
             write_distance: if method.starts_with("write_prefetch") { 1024 } else { 0 },
-            ..Knobs::default()
+            ..Tunables::default()
         },
         reason: "a test".to_owned(),
     };
@@ -255,7 +255,7 @@ fn a_hint_lives_as_long_as_its_value() -> Result<(), Failed> {
     module::fresh()?;
     module::set("method", "movnti")?;
     module::set("threshold", (2 * MIDDLE).to_string())?;
-    let mut region = Region::new(4 * MIDDLE, Pages::Transparent)?;
+    let mut region = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
     let before = Counters::read()?;
     let hint = BulkHint::of(&region)?;
     assert_eq!(Counters::read()?.get("hints"), before.get("hints") + 1);
@@ -265,7 +265,7 @@ fn a_hint_lives_as_long_as_its_value() -> Result<(), Failed> {
     assert_eq!(after.get("hints"), before.get("hints"));
     assert!(after.since(&before).get("movnti/hinted") >= 4, "{:?}", after.since(&before));
     assert!(region.iter().all(|byte| *byte == 0));
-    let mut region = Region::new(4 * MIDDLE, Pages::Transparent)?;
+    let mut region = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
     assert!(region.prefault_hinted()?);
     assert!(Counters::read()?.since(&after).get("movnti/hinted") >= 4);
     Ok(())

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bulkmem_measure::suite::{Measure, Measurement, Results, all};
+use bulkmem_measure::engine::{Measure, Measurement, Results};
+use bulkmem_measure::measurements::all;
 use clap::Args;
 
 use super::common::remarks;

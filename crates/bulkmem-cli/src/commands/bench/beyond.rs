@@ -1,7 +1,7 @@
 //! How far a row lies beyond its control, as tables show it.
 
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Contrast, Row, control_of};
+use bulkmem_measure::engine::{Contrast, Row, control_of};
 
 use super::pivot::name;
 use crate::output::{FAINT, GOOD, styled};
@@ -29,7 +29,7 @@ impl<'r> Beyond<'r> {
     /// A row's distance and its interval, as `number` writes them; for the control nothing. Marked where nobody who
     /// competes lies nearer to the control, as far as can be told.
     pub(super) fn cell(&self, row: &Row, number: impl Fn(f64) -> String) -> String {
-        if row.subject.kind == Kind::Control && row.subject.name == self.control {
+        if row.candidate.kind == Kind::Control && row.candidate.name == self.control {
             return styled(FAINT, "the control ");
         }
         let Some(contrast) = self.contrast(row) else { return "– ".to_owned() };
@@ -47,19 +47,19 @@ impl<'r> Beyond<'r> {
 
     /// Whether nobody is nearer to the control. Those who cannot be told from it are all alike.
     fn best(&self, row: &Row, contrast: &Contrast) -> bool {
-        let rivals = || self.rows.iter().filter(|row| row.subject.kind != Kind::Control);
+        let rivals = || self.rows.iter().filter(|row| row.candidate.kind != Kind::Control);
         let rank = |contrast: &Contrast| if contrast.distinguishable() { contrast.by.max(0.0) } else { 0.0 };
         let least =
             rivals().filter_map(|row| self.contrast(row)).map(|it| rank(&it)).fold(f64::INFINITY, f64::min);
-        row.subject.kind != Kind::Control && rank(contrast) <= least
+        row.candidate.kind != Kind::Control && rank(contrast) <= least
     }
 }
 
 /// What a row's subject is called among others: without its parameters, where no other goes by the same name.
 pub(super) fn short_name(row: &Row, among: &[&Row]) -> String {
-    let alike = among.iter().filter(|other| other.subject.name == row.subject.name).count();
-    if alike == 1 && matches!(row.subject.kind, Kind::Method | Kind::Peer) {
-        return row.subject.name.clone();
+    let alike = among.iter().filter(|other| other.candidate.name == row.candidate.name).count();
+    if alike == 1 && matches!(row.candidate.kind, Kind::Method | Kind::Peer) {
+        return row.candidate.name.clone();
     }
     name(row)
 }
@@ -68,7 +68,7 @@ pub(super) fn short_name(row: &Row, among: &[&Row]) -> String {
 pub(super) fn groups<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<Vec<&'r Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
-        match groups.iter_mut().find(|group| group[0].place == row.place) {
+        match groups.iter_mut().find(|group| group[0].config == row.config) {
             Some(group) => group.push(row),
             None => groups.push(vec![row]),
         }
@@ -87,7 +87,7 @@ pub(super) fn signed(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bulkmem_measure::suite::SAME_TIME;
+    use bulkmem_measure::measurements::SAME_TIME;
 
     use super::*;
 
@@ -95,7 +95,7 @@ mod tests {
         let samples: Vec<f64> = [-2.0, -1.0, 0.0, 1.0, 2.0].iter().map(|noise| growth + noise).collect();
         serde_json::from_value(serde_json::json!({
             "measurement": "pollution",
-            "subject": { "kind": kind, "name": name },
+            "candidate": { "kind": kind, "name": name },
             "place": {},
             "metric": "growth",
             "samples": samples,
@@ -133,7 +133,7 @@ mod tests {
         let mut rows =
             [row(Kind::Method, "a", 1.0), row(Kind::Method, "b", 1.0), row(Kind::Control, "c", 1.0)];
         for row in &mut rows {
-            row.subject.parameters.set("write_distance", 64);
+            row.candidate.parameters.set("write_distance", 64);
         }
         let short = |at: usize, among: &[&Row]| short_name(&rows[at], among);
         let all: Vec<&Row> = rows.iter().collect();
@@ -145,8 +145,9 @@ mod tests {
     fn rows_of_one_place_stand_together() {
         let mut rows =
             [row(Kind::Method, "a", 1.0), row(Kind::Method, "b", 1.0), row(Kind::Method, "c", 1.0)];
-        rows[1].place.list = Some(1);
-        let names = |group: &Vec<&Row>| group.iter().map(|row| row.subject.name.clone()).collect::<Vec<_>>();
+        rows[1].config.list = Some(1);
+        let names =
+            |group: &Vec<&Row>| group.iter().map(|row| row.candidate.name.clone()).collect::<Vec<_>>();
         let groups: Vec<Vec<String>> = groups(rows.iter()).iter().map(names).collect();
         assert_eq!(groups, [vec!["a", "c"], vec!["b"]]);
     }

@@ -1,6 +1,6 @@
 //! Random input and output in memory of several cache attributes: the source's table, with more methods.
 
-use bulkmem_measure::suite::{Direction, Place, Row};
+use bulkmem_measure::engine::{Config, Direction, Row};
 
 use super::groups::{Group, deviation, is_best};
 use super::iops::count;
@@ -12,7 +12,7 @@ pub(super) type Part<'r> = Vec<&'r Row>;
 
 /// The rows that stand in tables by attribute, and all others, in the order in which they were measured.
 pub(super) fn split<'r>(rows: &[&'r Row]) -> (Vec<Part<'r>>, Vec<&'r Row>) {
-    let same = |row: &Row| Place { attribute: None, direction: None, mix: None, ..row.place.clone() };
+    let same = |row: &Row| Config { attribute: None, direction: None, mix: None, ..row.config.clone() };
     let mut parts: Vec<Part<'r>> = Vec::new();
     for row in rows {
         match parts.iter_mut().find(|part| same(part[0]) == same(row)) {
@@ -20,30 +20,30 @@ pub(super) fn split<'r>(rows: &[&'r Row]) -> (Vec<Part<'r>>, Vec<&'r Row>) {
             None => parts.push(vec![row]),
         }
     }
-    let several = |part: &Part<'_>| part.iter().any(|row| row.place.attribute != part[0].place.attribute);
+    let several = |part: &Part<'_>| part.iter().any(|row| row.config.attribute != part[0].config.attribute);
     let (parts, others): (Vec<Part<'r>>, Vec<Part<'r>>) = parts.into_iter().partition(several);
     (parts, others.concat())
 }
 
 /// One table: a line for each attribute and method, a column for each direction.
 pub(super) fn table(part: &Part<'_>, width: usize) -> String {
-    let place = &part[0].place;
-    let threads = place.threads.unwrap_or(1);
+    let config = &part[0].config;
+    let threads = config.threads.unwrap_or(1);
     let heading = format!(
         "iops by cache attribute, {}, {threads} thread{}: {} of {} each",
-        place.chunk.map(exact_size).unwrap_or_default(),
+        config.chunk.map(exact_size).unwrap_or_default(),
         if threads == 1 { "" } else { "s" },
-        place.size.map(exact_size).unwrap_or_default(),
-        place.target.as_deref().unwrap_or_default(),
+        config.size.map(exact_size).unwrap_or_default(),
+        config.target.as_deref().unwrap_or_default(),
     );
     let all = [Direction::Read, Direction::Write, Direction::Mixed];
     let directions: Vec<Direction> =
-        all.into_iter().filter(|it| part.iter().any(|row| row.place.direction == Some(*it))).collect();
+        all.into_iter().filter(|it| part.iter().any(|row| row.config.direction == Some(*it))).collect();
     let title = |direction: &Direction| match direction {
         Direction::Read => "reads/s".to_owned(),
         Direction::Write => "writes/s".to_owned(),
         Direction::Mixed => {
-            let mix = part.iter().find_map(|row| row.place.mix).unwrap_or_default();
+            let mix = part.iter().find_map(|row| row.config.mix).unwrap_or_default();
             format!("{mix} % reads/s")
         }
     };
@@ -51,7 +51,7 @@ pub(super) fn table(part: &Part<'_>, width: usize) -> String {
     let mut table =
         Table::new(columns.into_iter().chain(directions.iter().map(|it| Column::right(title(it)))));
     // Methods in the order of their first row; attributes likewise.
-    let attributes = distinct(part.iter().map(|row| row.place.attribute.as_deref().unwrap_or_default()));
+    let attributes = distinct(part.iter().map(|row| row.config.attribute.as_deref().unwrap_or_default()));
     let names = distinct(part.iter().map(|row| name(row)));
     for attribute in &attributes {
         for who in &names {
@@ -59,8 +59,8 @@ pub(super) fn table(part: &Part<'_>, width: usize) -> String {
                 let here: Group<'_> = part
                     .iter()
                     .copied()
-                    .filter(|row| row.place.attribute.as_deref().unwrap_or_default() == *attribute)
-                    .filter(|row| row.place.direction == Some(*direction))
+                    .filter(|row| row.config.attribute.as_deref().unwrap_or_default() == *attribute)
+                    .filter(|row| row.config.direction == Some(*direction))
                     .collect();
                 let row = here.iter().copied().find(|row| name(row) == *who)?;
                 let text = format!("{} {}", count(row.stats.mean), deviation(row));
@@ -92,7 +92,7 @@ mod tests {
         let samples = [iops, iops, iops];
         serde_json::from_value(serde_json::json!({
             "measurement": "iops",
-            "subject": { "kind": Kind::Method, "name": method },
+            "candidate": { "kind": Kind::Method, "name": method },
             "place": {
                 "target": "/dev/bulkmem", "attribute": attribute, "direction": direction, "chunk": 4096,
                 "size": 1 << 30, "threads": 1,

@@ -1,6 +1,7 @@
 //! `bulkmem bench chunks`.
 
-use bulkmem_measure::suite::{ChunksOptions, Key, PageSize, Results};
+use bulkmem_measure::engine::{Dimension, PageSize, Results};
+use bulkmem_measure::measurements::ChunksOptions;
 use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
@@ -47,7 +48,7 @@ How to read it:
   some 32 KiB. The policy is told the extent, not only the chunk. Memory is written to with other
   bytes before each clear, outside the time.
 
-JSON: `rows` with `place`: `operation`, `size` (the extent), `chunk`, `page_size`; `metric`:
+JSON: `rows` with `config`: `operation`, `size` (the extent), `chunk`, `page_size`; `metric`:
 `bandwidth`, GB/s; the policy's rows with `chosen`.
 
 Source: Ankur Arora, [PATCH v3 00/21] huge page clearing optimizations, linux-kernel, June 2022.";
@@ -66,5 +67,5 @@ pub(super) fn run(args: &ChunksArgs) -> Outcome {
 
 pub(super) fn text(found: &Results, width: usize) -> String {
     let rows: Vec<_> = found.rows.iter().collect();
-    Pivot::down(Key::Chunk).text(&rows, width) + &remarks(found, width)
+    Pivot::down(Dimension::Chunk).text(&rows, width) + &remarks(found, width)
 }

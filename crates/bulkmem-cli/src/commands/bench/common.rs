@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use bulkmem_measure::suite::{Measure, Peers, Results, Wanted};
+use bulkmem_measure::engine::Peers;
+use bulkmem_measure::engine::{Measure, Results, Wanted};
 use clap::Args;
 
 use super::counted;

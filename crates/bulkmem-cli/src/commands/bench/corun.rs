@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 
-use bulkmem_measure::suite::{
-    CorunOptions, Measurement, PageSize, Results, Row, SAME_PROCESSOR_TIME, Victim,
-};
+use bulkmem_measure::engine::{Measurement, PageSize, Results, Row};
+use bulkmem_measure::measurements::{CorunOptions, SAME_PROCESSOR_TIME, Victim};
 use clap::Args;
 
 use super::beyond::{Beyond, groups, short_name};
@@ -39,7 +38,7 @@ it took. * marks those who slow the command least.
 Source: Ankur Arora, huge page clearing optimizations, linux-kernel, June 2022: a kernel build beside background clearing \
 took about 2 % less time where the clearing passed the cache by.
 
-JSON: as all measurements; rows have the metric `seconds` and the place's `rate`; `also` has `user_s` and `system_s` (of the \
+JSON: as all measurements; rows have the metric `seconds` and the config's `rate`; `also` has `user_s` and `system_s` (of the \
 command), `cleared_gb`, `rate` (achieved, GB/s) and `busy_percent` (of the background).")]
 pub(crate) struct CorunArgs {
     /// The rates that clearing is held to, GB/s
@@ -108,11 +107,11 @@ pub(super) fn tables(found: &Results, width: usize) -> String {
 }
 
 fn table(rows: &[&Row], width: usize) -> String {
-    let place = &rows[0].place;
+    let config = &rows[0].config;
     let heading = format!(
         "corun: a run beside {} GB/s of clearing, {} at once, seconds",
-        place.rate.unwrap_or_default(),
-        exact_size(place.chunk.unwrap_or_default()),
+        config.rate.unwrap_or_default(),
+        exact_size(config.chunk.unwrap_or_default()),
     );
     let beyond = Beyond::new(rows.to_vec(), SAME_PROCESSOR_TIME);
     let mut table = Table::new([

@@ -1,7 +1,7 @@
 //! What the hardware counted, as tables.
 
 use bulkmem_measure::Counts;
-use bulkmem_measure::suite::{Results, Row};
+use bulkmem_measure::engine::{Results, Row};
 
 use super::pivot::{name, value};
 use crate::output::{Column, FAINT, HEADING, Table, styled, wrapped};
@@ -25,11 +25,12 @@ pub(super) fn text(found: &Results, width: usize) -> String {
     let counted: Vec<(&Row, &Counts)> =
         found.rows.iter().filter_map(|row| Some((row, row.counters.as_ref()?))).collect();
     let mut text = String::new();
-    for of_place in counted.chunk_by(|(a, _), (b, _)| a.measurement == b.measurement && a.place == b.place) {
+    for of_place in counted.chunk_by(|(a, _), (b, _)| a.measurement == b.measurement && a.config == b.config)
+    {
         let row = of_place[0].0;
         let mut heading = row.measurement.to_string();
-        for key in bulkmem_measure::suite::Key::ALL {
-            if row.place.get(key).is_some() {
+        for key in bulkmem_measure::engine::Dimension::ALL {
+            if row.config.get(key).is_some() {
                 heading += &format!(", {} {}", key.name().replace('_', " "), value(row, key));
             }
         }
@@ -72,8 +73,8 @@ fn short(count: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bulkmem_measure::engine::{Candidate, Config, Measurement, Metric};
     use bulkmem_measure::stats::Stats;
-    use bulkmem_measure::suite::{Measurement, Metric, Place, Subject};
     use bulkmem_measure::{Evidence, Kind};
 
     use super::*;
@@ -81,8 +82,8 @@ mod tests {
     fn row(name: &str, counters: Option<Counts>) -> Row {
         Row {
             measurement: Measurement::Clear,
-            subject: Subject::named(Kind::Method, name),
-            place: Place { size: Some(4 << 30), ..Place::default() },
+            candidate: Candidate::named(Kind::Method, name),
+            config: Config { size: Some(4 << 30), ..Config::default() },
             metric: Metric::Bandwidth,
             samples: vec![10.0],
             stats: Stats::of(&[10.0]).unwrap(),

@@ -1,7 +1,8 @@
 //! `bulkmem bench fork`.
 
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{ForkOptions, Key, Measurement, Results, Row};
+use bulkmem_measure::engine::{Dimension, Measurement, Results, Row};
+use bulkmem_measure::measurements::ForkOptions;
 use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
@@ -29,7 +30,7 @@ use crate::sizes::sizes;
 /// and 8 copied a fork, besides those of the buffer, inside the kernel.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-JSON: rows as all measurements have them; `metric` is `nanoseconds`; `place` has `operation` (`copy`: forks, and copying within \
+JSON: rows as all measurements have them; `metric` is `nanoseconds`; `config` has `operation` (`copy`: forks, and copying within \
 the process; `clear`: fresh pages touched first, and clearing within the process), `size` and `page_size`; `also` has, for \
 forks, `buffer_pages_copied`, `pages_copied` (those of the buffer among them), `pages_cleared`, `page_table_pages` and \
 `minor_faults` (of the child).")]
@@ -69,48 +70,50 @@ const FORKS: [(&str, &str); 4] = [
 /// The tables: time per fork, pages counted, and as much work within the process.
 pub(super) fn text(found: &Results, width: usize) -> String {
     let rows: Vec<&Row> = found.of(Measurement::Fork).collect();
-    let is_fork = |row: &&Row| FORKS.iter().any(|(name, _)| *name == row.subject.name);
+    let is_fork = |row: &&Row| FORKS.iter().any(|(name, _)| *name == row.candidate.name);
     let (forks, others): (Vec<&Row>, Vec<&Row>) = rows.into_iter().partition(is_fork);
     let mut text = times(&forks, &others, width);
     text += &pages(&forks, width);
-    let others: Vec<&Row> = others.into_iter().filter(|row| row.subject.kind != Kind::Read).collect();
-    text += &Pivot::across(Key::Size).text(&others, width);
+    let others: Vec<&Row> = others.into_iter().filter(|row| row.candidate.kind != Kind::Read).collect();
+    text += &Pivot::across(Dimension::Size).text(&others, width);
     text + &remarks(found, width)
 }
 
 /// Sizes in the order in which they were measured.
 fn lengths(rows: &[&Row]) -> Vec<u64> {
-    let mut lengths: Vec<u64> = rows.iter().filter_map(|row| row.place.size).collect();
+    let mut lengths: Vec<u64> = rows.iter().filter_map(|row| row.config.size).collect();
     lengths.dedup();
     lengths
 }
 
 fn of<'r>(rows: &[&'r Row], name: &str, size: u64) -> Option<&'r Row> {
-    rows.iter().copied().find(|row| row.subject.name == name && row.place.size == Some(size))
+    rows.iter().copied().find(|row| row.candidate.name == name && row.config.size == Some(size))
 }
 
 fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
     let Some(first) = forks.first() else { return String::new() };
     let copies: Vec<&Row> =
-        others.iter().copied().filter(|row| row.place.operation == first.place.operation).collect();
+        others.iter().copied().filter(|row| row.config.operation == first.config.operation).collect();
     let titles = FORKS.iter().map(|(_, title)| Column::right(*title));
     let columns = [Column::right("buffer")].into_iter().chain(titles);
     let mut table = Table::new(columns.chain([Column::right("a page"), Column::right("copy").optional(1)]));
     for size in lengths(forks) {
         let row = |name| of(forks, name, size);
-        let Some(any) = forks.iter().find(|row| row.place.size == Some(size)) else { continue };
+        let Some(any) = forks.iter().find(|row| row.config.size == Some(size)) else { continue };
         let cells = FORKS.iter().map(|(name, _)| {
             row(name).map_or("–".to_owned(), |row| {
                 format!("{} ±{}", digits(row.stats.mean / 1e3), deviation(row))
             })
         });
-        let count = any.place.page_size.map_or(f64::NAN, |page| size as f64 / page.bytes() as f64);
+        let count = any.config.page_size.map_or(f64::NAN, |page| size as f64 / page.bytes() as f64);
         let a_page = row("fork, child writes")
             .zip(row("fork alone"))
             .map(|(writes, alone)| (writes.stats.median - alone.stats.median) / count / 1e3);
         let copy = of(&copies, "c_library", size).map(|row| row.stats.median / count / 1e3);
         let number = |number: Option<f64>| number.map_or("–".to_owned(), digits);
-        table.row([value(any, Key::Size)].into_iter().chain(cells).chain([number(a_page), number(copy)]));
+        table.row(
+            [value(any, Dimension::Size)].into_iter().chain(cells).chain([number(a_page), number(copy)]),
+        );
     }
     let note = "Mean ± standard deviation; a page and a page's copy by medians.";
     format!(
@@ -124,12 +127,12 @@ fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
 /// What the kernel copied and cleared: for each buffer where the child writes, and for the largest in the other forks
 /// too, whose own pages are the same whatever the buffer.
 fn pages(forks: &[&Row], width: usize) -> String {
-    let largest = forks.iter().filter_map(|row| row.place.size).max();
+    let largest = forks.iter().filter_map(|row| row.config.size).max();
     let counted: Vec<&Row> = forks
         .iter()
         .copied()
         .filter(|row| row.also.contains_key("pages_copied"))
-        .filter(|row| row.subject.name == "fork, child writes" || row.place.size == largest)
+        .filter(|row| row.candidate.name == "fork, child writes" || row.config.size == largest)
         .collect();
     if counted.is_empty() {
         return String::new();
@@ -146,8 +149,8 @@ fn pages(forks: &[&Row], width: usize) -> String {
     for row in counted {
         let also = |name: &str| row.also.get(name).map_or("–".to_owned(), |count| format!("{count:.0}"));
         table.row([
-            value(row, Key::Size),
-            row.subject.name.clone(),
+            value(row, Dimension::Size),
+            row.candidate.name.clone(),
             also("pages_copied"),
             also("buffer_pages_copied"),
             also("pages_cleared"),

@@ -1,7 +1,7 @@
 //! Rows that were measured in turns, and so stand in one table.
 
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Place, Row};
+use bulkmem_measure::engine::{Config, Row};
 
 use crate::figures;
 
@@ -10,10 +10,10 @@ pub(super) type Group<'r> = Vec<&'r Row>;
 
 /// Rows by place, whatever the width of stores, in the order in which they were measured.
 pub(super) fn groups<'r>(rows: &[&'r Row]) -> Vec<Group<'r>> {
-    let place = |row: &Row| Place { width: None, ..row.place.clone() };
+    let config = |row: &Row| Config { width: None, ..row.config.clone() };
     let mut groups: Vec<Group<'r>> = Vec::new();
     for row in rows {
-        match groups.iter_mut().find(|group| place(group[0]) == place(row)) {
+        match groups.iter_mut().find(|group| config(group[0]) == config(row)) {
             Some(group) => group.push(row),
             None => groups.push(vec![row]),
         }
@@ -31,7 +31,7 @@ pub(super) const MARKS: &str = "* the best, by median; ~ doubtful, as the notes 
 
 /// Whether nobody else in the group has a better median; reading and controls do not compete.
 pub(super) fn is_best(group: &Group<'_>, row: &Row) -> bool {
-    let competes = |row: &Row| !matches!(row.subject.kind, Kind::Read | Kind::Control);
+    let competes = |row: &Row| !matches!(row.candidate.kind, Kind::Read | Kind::Control);
     let beats = |other: &&&Row| {
         competes(other) && row.metric.times_as_good(other.stats.median, row.stats.median) > 1.0
     };

@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use bulkmem_measure::suite::{Attributes, Direction, IopsOptions, Measurement, Results, Row};
+use bulkmem_measure::engine::{Direction, Measurement, Results, Row};
+use bulkmem_measure::measurements::{Attributes, IopsOptions};
 use clap::{Args, ValueEnum};
 
 use super::by_attribute;
@@ -42,7 +43,7 @@ use crate::sizes::sizes;
 /// Source: Robert Elliott, "RE: another pmem variant V2", linux-nvdimm, 2015.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-JSON: rows as all measurements have them; `metric` is `iops`; `place` has `target`, `size` (the working set), `attribute`, \
+JSON: rows as all measurements have them; `metric` is `iops`; `config` has `target`, `size` (the working set), `attribute`, \
 `chunk` (a block), `direction` (`read`, `write` or `mixed`), `mix` (percent of reads, where mixed) and `threads`; `also` has \
 `p50_ns`, `p99_ns`, `p999_ns` and `p9999_ns`, medians of the samples' percentiles.")]
 pub(crate) struct IopsArgs {
@@ -130,20 +131,20 @@ pub(crate) fn view(found: &Results, width: usize) -> String {
 }
 
 fn table(group: &Group<'_>, width: usize) -> String {
-    let place = &group[0].place;
-    let what = match (place.direction, place.mix) {
+    let config = &group[0].config;
+    let what = match (config.direction, config.mix) {
         (Some(Direction::Read), _) => "random reads".to_owned(),
         (Some(Direction::Write), _) => "random writes".to_owned(),
         (_, mix) => format!("random, {} % reads", mix.unwrap_or_default()),
     };
-    let threads = place.threads.unwrap_or(1);
+    let threads = config.threads.unwrap_or(1);
     let heading = format!(
         "iops, {what} of {}, {threads} thread{}: {} of {}{}",
-        place.chunk.map(exact_size).unwrap_or_default(),
+        config.chunk.map(exact_size).unwrap_or_default(),
         if threads == 1 { "" } else { "s" },
-        place.size.map(exact_size).unwrap_or_default(),
-        place.target.as_deref().unwrap_or_default(),
-        place.attribute.as_deref().map_or(String::new(), |attribute| format!(" ({attribute})"))
+        config.size.map(exact_size).unwrap_or_default(),
+        config.target.as_deref().unwrap_or_default(),
+        config.attribute.as_deref().map_or(String::new(), |attribute| format!(" ({attribute})"))
     );
     let latencies = [("p50", "p50_ns"), ("p99", "p99_ns"), ("p99.9", "p999_ns"), ("p99.99", "p9999_ns")];
     let mut table = Table::new(
@@ -153,7 +154,7 @@ fn table(group: &Group<'_>, width: usize) -> String {
     );
     for row in group {
         let iops = format!("{} {}", count(row.stats.mean), deviation(row));
-        let gb_per_s = row.stats.median * place.chunk.unwrap_or_default() as f64 / 1e9;
+        let gb_per_s = row.stats.median * config.chunk.unwrap_or_default() as f64 / 1e9;
         let latency = |key: &str| row.also.get(key).map_or("–".to_owned(), |ns| digits(ns / 1e3));
         let cells = [
             name(row),

@@ -1,6 +1,7 @@
 //! `bulkmem bench persist`.
 
-use bulkmem_measure::suite::{Attribute, Measurement, Pattern, PersistOptions, Results, Row};
+use bulkmem_measure::engine::{Measurement, Pattern, Results, Row};
+use bulkmem_measure::measurements::{Attribute, PersistOptions};
 use clap::{Args, ValueEnum};
 
 use super::common::{Common, MethodArgs, remarks};
@@ -32,7 +33,7 @@ use crate::sizes::sizes;
 /// Source: Mikulas Patocka, "memcpy_flushcache: use cache flushing for larger lengths", dm-devel, 2020.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-JSON: rows as all measurements have them; `metric` is `bandwidth`; `place` has `target`, `size`, `attribute`, `pattern` \
+JSON: rows as all measurements have them; `metric` is `bandwidth`; `config` has `target`, `size`, `attribute`, `pattern` \
 (`sequential` or `random`), `chunk` (bytes between two fences; none for a single fence) and, for methods, `width` (bytes a \
 store); `also` has `per_8_bytes_ns` and, where there are several, `per_block_ns`.")]
 pub(crate) struct PersistArgs {
@@ -98,15 +99,15 @@ pub(crate) fn view(found: &Results, width: usize) -> String {
 }
 
 fn table(group: &Group<'_>, width: usize) -> String {
-    let place = &group[0].place;
-    let order = if place.pattern == Some(Pattern::Random) { "random" } else { "sequential" };
-    let fence = place
+    let config = &group[0].config;
+    let order = if config.pattern == Some(Pattern::Random) { "random" } else { "sequential" };
+    let fence = config
         .chunk
         .map_or("one fence at the end".into(), |chunk| format!("a fence for each {}", exact_size(chunk)));
     let heading = format!(
         "persist, {order} writes, {fence}: {} of {}",
-        place.size.map(exact_size).unwrap_or_default(),
-        place.target.as_deref().unwrap_or_default()
+        config.size.map(exact_size).unwrap_or_default(),
+        config.target.as_deref().unwrap_or_default()
     );
     let blocks = group.iter().any(|row| row.also.contains_key("per_block_ns"));
     let mut columns = vec![
@@ -126,7 +127,7 @@ fn table(group: &Group<'_>, width: usize) -> String {
         let best = is_best(group, row);
         let mut cells = vec![
             name(row),
-            row.place.width.map_or(String::new(), |width| width.to_string()),
+            row.config.width.map_or(String::new(), |width| width.to_string()),
             format!("{} {}", digits(row.stats.mean), deviation(row)),
             if best { styled(GOOD, format!("{median}*")) } else { format!("{median} ") },
             ns("per_8_bytes_ns"),

@@ -6,7 +6,7 @@ mod grid;
 
 use std::fmt::Write as _;
 
-use bulkmem_measure::suite::{Key, Row};
+use bulkmem_measure::engine::{Dimension, Row};
 
 use crate::figures;
 pub(crate) use crate::figures::digits;
@@ -17,7 +17,7 @@ use grid::Grid;
 #[derive(Clone, Copy)]
 pub(super) struct Pivot<'a> {
     /// Whose values stand opposite the subjects.
-    key: Key,
+    key: Dimension,
     /// Whether subjects stand across, and the key's values down.
     subjects_across: bool,
     /// Whom to say the speed-up against, by name.
@@ -28,12 +28,12 @@ pub(super) struct Pivot<'a> {
 
 impl<'a> Pivot<'a> {
     /// Subjects down, the key's values across; the best of each column is marked.
-    pub(super) fn across(key: Key) -> Pivot<'a> {
+    pub(super) fn across(key: Dimension) -> Pivot<'a> {
         Pivot { key, subjects_across: false, baseline: None, cell: None }
     }
 
     /// The key's values down, subjects across; the best of each line is marked.
-    pub(super) fn down(key: Key) -> Pivot<'a> {
+    pub(super) fn down(key: Dimension) -> Pivot<'a> {
         Pivot { subjects_across: true, ..Pivot::across(key) }
     }
 
@@ -51,21 +51,21 @@ impl<'a> Pivot<'a> {
     pub(super) fn text(&self, rows: &[&Row], width: usize) -> String {
         let Some(first) = rows.first() else { return String::new() };
         // What varies besides the subject and what stands opposite tells the tables apart.
-        let varies = |key: &Key| {
-            *key != self.key && rows.iter().any(|row| row.place.get(*key) != first.place.get(*key))
+        let varies = |key: &Dimension| {
+            *key != self.key && rows.iter().any(|row| row.config.get(*key) != first.config.get(*key))
         };
-        let apart: Vec<Key> = Key::ALL.into_iter().filter(varies).collect();
-        let place = |row: &Row| apart.iter().map(|key| row.place.get(*key)).collect::<Vec<_>>();
+        let apart: Vec<Dimension> = Dimension::ALL.into_iter().filter(varies).collect();
+        let config = |row: &Row| apart.iter().map(|key| row.config.get(*key)).collect::<Vec<_>>();
         let mut seen = Vec::new();
         let mut text = String::new();
         let (mut marked, mut compared, mut doubtful) = (false, false, false);
         for row in rows {
-            let here = (place(row), row.metric, row.measurement);
+            let here = (config(row), row.metric, row.measurement);
             if seen.contains(&here) {
                 continue;
             }
             let of_place =
-                rows.iter().copied().filter(|row| (place(row), row.metric, row.measurement) == here);
+                rows.iter().copied().filter(|row| (config(row), row.metric, row.measurement) == here);
             let grid = Grid::new(*self, of_place.collect());
             let heading = wrapped(&self.heading(row, &apart), "", width);
             text += &format!("{}\n{}\n", styled(HEADING, heading), grid.text(width));
@@ -93,9 +93,9 @@ impl<'a> Pivot<'a> {
         text
     }
 
-    fn heading(&self, row: &Row, apart: &[Key]) -> String {
+    fn heading(&self, row: &Row, apart: &[Dimension]) -> String {
         let mut heading = row.measurement.to_string();
-        for key in apart.iter().filter(|key| row.place.get(**key).is_some()) {
+        for key in apart.iter().filter(|key| row.config.get(**key).is_some()) {
             _ = write!(heading, ", {} {}", key.name().replace('_', " "), value(row, *key));
         }
         _ = write!(heading, ": {}", row.metric.unit());
@@ -111,12 +111,12 @@ impl<'a> Pivot<'a> {
 
 /// What a row's subject is called.
 pub(super) fn name(row: &Row) -> String {
-    figures::subject(&row.subject)
+    figures::candidate(&row.candidate)
 }
 
 /// The value of a key, for people.
-pub(super) fn value(row: &Row, key: Key) -> String {
-    figures::place_value(&row.place, key)
+pub(super) fn value(row: &Row, key: Dimension) -> String {
+    figures::place_value(&row.config, key)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! `bulkmem bench pollution`.
 
 use bulkmem::Operation;
-use bulkmem_measure::suite::{Measurement, PageSize, PollutionOptions, Results, Row, SAME_TIME, home_of};
+use bulkmem_measure::engine::{Measurement, PageSize, Results, Row};
+use bulkmem_measure::measurements::{PollutionOptions, SAME_TIME, home_of};
 use clap::Args;
 
 use super::beyond::{Beyond, groups, short_name, signed};
@@ -33,7 +34,7 @@ the same for each line of the list. * marks those who cost the neighbour least.
 Source: Mikulas Patocka, memcpy_flushcache: use cache flushing for larger lengths, dm-devel, April 2020 (there in \
 cycles, on the first-level cache, and without a control).
 
-JSON: as all measurements; rows have the metric `growth` (nanoseconds a walk beyond the control), the place's `list` and \
+JSON: as all measurements; rows have the metric `growth` (nanoseconds a walk beyond the control), the config's `list` and \
 `size`, and `also` has `before_ns`, `after_ns`, `control_ns`, `between_ns` (the operation).")]
 pub(crate) struct PollutionArgs {
     /// What happens between the walks: clear, fill, copy or persist
@@ -84,8 +85,8 @@ pub(super) fn tables(found: &Results, width: usize) -> String {
 }
 
 fn table(rows: &[&Row], width: usize) -> String {
-    let place = &rows[0].place;
-    let (list, size) = (place.list.unwrap_or_default(), place.size.unwrap_or_default());
+    let config = &rows[0].config;
+    let (list, size) = (config.list.unwrap_or_default(), config.size.unwrap_or_default());
     let largest = rows.iter().filter_map(|row| row.also.get("after_ns")).copied().fold(0.0, f64::max);
     let (unit, ns) = match largest {
         1e7.. => ("ms", 1e6),
@@ -100,7 +101,7 @@ fn table(rows: &[&Row], width: usize) -> String {
             "memory" => "no cache",
             cache => cache,
         },
-        place.operation.map_or("", Operation::name),
+        config.operation.map_or("", Operation::name),
         exact_size(size),
     );
     let beyond = Beyond::new(rows.to_vec(), SAME_TIME);

@@ -1,9 +1,10 @@
 //! `bulkmem bench reuse`.
 
 use bulkmem::Operation;
-use bulkmem::method::{self, Effect};
+use bulkmem::method::{self, CacheEffect};
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Key, Measurement, PageSize, Pays, Results, ReuseOptions, Row, payoffs};
+use bulkmem_measure::engine::{Dimension, Measurement, PageSize, Results, Row};
+use bulkmem_measure::measurements::{Pays, ReuseOptions, payoffs};
 use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
@@ -22,7 +23,7 @@ use crate::sizes::{size, sizes};
 /// Operations wander over more memory than the caches hold, as an allocator's fresh pages do; --footprint of the size
 /// itself has the same memory again and again, as an allocator that hands out what was just freed. What is read is spread
 /// evenly, line by line: who is given a page touches some of it here and there. (The last part alone would still be in the
-/// cache however large the whole; then clear it last: `bulkmem::Bulk::clear_hot`.)
+/// cache however large the whole; then clear it last: `bulkmem::Options::clear_hot`.)
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 How to read it: GB/s of the operation's bytes, over the time of the operation and the reading together, by median. Of the \
@@ -33,7 +34,7 @@ themselves. * marks the best of a column. The last table says from which share o
 Source: Denis Vlasenko, copy_page(): non-temporal stores look useful?, linux-kernel, August 2004, which ends with the \
 question whether any workload is faster with copies that are not non-temporal.
 
-JSON: as all measurements; rows have the metric `bandwidth` and the place's `operation`, `size` and `read_back` (percent).")]
+JSON: as all measurements; rows have the metric `bandwidth` and the config's `operation`, `size` and `read_back` (percent).")]
 pub(crate) struct ReuseArgs {
     /// Clear, fill, copy
     #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = operation(), default_value = "clear,copy")]
@@ -82,23 +83,23 @@ pub(super) fn run(args: &ReuseArgs) -> Outcome {
 fn by_method(found: &Results, width: usize) -> String {
     let rows: Vec<&Row> = found.of(Measurement::Reuse).collect();
     let cell = |row: &Row| digits(row.stats.median);
-    Pivot::across(Key::ReadBack).cell(&cell).text(&rows, width)
+    Pivot::across(Dimension::ReadBack).cell(&cell).text(&rows, width)
 }
 
 /// A table for each operation and size, and one of where caching pays.
 pub(super) fn tables(found: &Results, width: usize) -> String {
     let rows: Vec<&Row> = found.of(Measurement::Reuse).collect();
-    let mut places: Vec<(Option<Operation>, Option<u64>)> = Vec::new();
+    let mut configs: Vec<(Option<Operation>, Option<u64>)> = Vec::new();
     for row in &rows {
-        let place = (row.place.operation, row.place.size);
-        if !places.contains(&place) {
-            places.push(place);
+        let config = (row.config.operation, row.config.size);
+        if !configs.contains(&config) {
+            configs.push(config);
         }
     }
     let mut text = String::new();
-    for (operation, size) in places {
+    for (operation, size) in configs {
         let here =
-            rows.iter().copied().filter(|row| (row.place.operation, row.place.size) == (operation, size));
+            rows.iter().copied().filter(|row| (row.config.operation, row.config.size) == (operation, size));
         let heading = format!(
             "reuse: {} of {} and reading by share of the result, GB/s",
             operation.map_or("", Operation::name),
@@ -113,26 +114,26 @@ pub(super) fn tables(found: &Results, width: usize) -> String {
 type Side = (&'static str, fn(&Row) -> bool);
 
 const SIDES: [Side; 6] = [
-    ("into the cache", |row| has_effect(row, Effect::Allocates)),
-    ("past the cache", |row| has_effect(row, Effect::Bypasses)),
-    ("c_library", |row| row.subject.name == "c_library"),
-    ("policy, throughput", |row| row.subject.name == "policy"),
-    ("policy, reuse", |row| row.subject.name == "policy, reuse"),
-    ("policy, stream", |row| row.subject.name == "policy, stream"),
+    ("into the cache", |row| has_effect(row, CacheEffect::Allocates)),
+    ("past the cache", |row| has_effect(row, CacheEffect::Bypasses)),
+    ("c_library", |row| row.candidate.name == "c_library"),
+    ("policy, throughput", |row| row.candidate.name == "policy"),
+    ("policy, reuse", |row| row.candidate.name == "policy, reuse"),
+    ("policy, stream", |row| row.candidate.name == "policy, stream"),
 ];
 
-fn has_effect(row: &Row, effect: Effect) -> bool {
-    let method = || method::by_name(&row.subject.name);
-    row.subject.kind == Kind::Method && method().is_some_and(|method| method.effect == effect)
+fn has_effect(row: &Row, effect: CacheEffect) -> bool {
+    let method = || method::by_name(&row.candidate.name);
+    row.candidate.kind == Kind::Method && method().is_some_and(|method| method.effect == effect)
 }
 
 /// The best of each side by share.
 fn sides(rows: &[&Row], width: usize) -> String {
-    let mut shares: Vec<f64> = rows.iter().filter_map(|row| row.place.read_back).collect();
+    let mut shares: Vec<f64> = rows.iter().filter_map(|row| row.config.read_back).collect();
     shares.sort_by(f64::total_cmp);
     shares.dedup();
     let best = |of: fn(&Row) -> bool, share: f64| {
-        let here = rows.iter().filter(|row| row.place.read_back == Some(share) && of(row));
+        let here = rows.iter().filter(|row| row.config.read_back == Some(share) && of(row));
         here.map(|row| row.stats.median).reduce(f64::max)
     };
     let mut text = String::new();

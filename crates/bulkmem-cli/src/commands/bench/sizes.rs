@@ -5,7 +5,8 @@ use std::num::NonZeroUsize;
 use bulkmem::Operation;
 use bulkmem::machine;
 use bulkmem::policy::Choice;
-use bulkmem_measure::suite::{Key, PageSize, Results, SizesOptions};
+use bulkmem_measure::engine::{Dimension, PageSize, Results};
+use bulkmem_measure::measurements::SizesOptions;
 use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
@@ -122,7 +123,7 @@ How to read it:
   GB/s are 10⁹ bytes a second; perf's GB are 2³⁰ bytes. A difference smaller than the deviations is
   none. With --threads, starting the threads is in the time.
 
-JSON: `rows` with `place`: `operation`, `size`, `page_size`, and where asked for `chunk`, `threads`,
+JSON: `rows` with `config`: `operation`, `size`, `page_size`, and where asked for `chunk`, `threads`,
 `offset`, `content` (`zeros`), with --attr `attribute` and `target`; `metric`: `bandwidth`, GB/s; the policy's rows with `chosen`.
 
 Source: Ankur Arora, [PATCH 4/8] x86/asm: add clear_page_nt(), linux-kernel, October 2020."
@@ -204,8 +205,8 @@ pub(super) fn distinct<T: PartialEq>(values: Vec<T>) -> Vec<T> {
 
 pub(super) fn text(found: &Results, baseline: &str, width: usize) -> String {
     let rows: Vec<_> = found.rows.iter().collect();
-    let attributes = distinct(rows.iter().map(|row| row.place.attribute.as_deref()).collect());
-    let key = if attributes.len() > 1 { Key::Attribute } else { Key::Size };
+    let attributes = distinct(rows.iter().map(|row| row.config.attribute.as_deref()).collect());
+    let key = if attributes.len() > 1 { Dimension::Attribute } else { Dimension::Size };
     Pivot::across(key).baseline(baseline).text(&rows, width) + &remarks(found, width)
 }
 

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use bulkmem_measure::suite::{Attribute, Attributes, BadAttribute, PageSize, Target, TargetOptions};
+use bulkmem_measure::engine::PageSize;
+use bulkmem_measure::measurements::{Attribute, Attributes, BadAttribute, Target, TargetOptions};
 use clap::Args;
 
 use crate::sizes::size;

@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Key, Memory, Results, Row, VmOptions};
+use bulkmem_measure::engine::{Dimension, Memory, Results, Row};
+use bulkmem_measure::measurements::VmOptions;
 use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
@@ -12,7 +13,7 @@ use crate::commands::Outcome;
 use crate::figures::deviation;
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, styled, wrapped};
 use crate::sizes::size;
-use bulkmem_measure::suite::PageSize;
+use bulkmem_measure::engine::PageSize;
 
 /// Memory for a virtual machine: reserve, prefault and clear it; by the kernel, and again by each method
 ///
@@ -33,7 +34,7 @@ use bulkmem_measure::suite::PageSize;
 /// Source: Ankur Arora, "huge page clearing optimizations", linux-kernel, 2022.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-JSON: rows as all measurements have them; `metric` is `seconds`; `place` has `size`, `page_size`, `threads` and `memory` (`fresh` \
+JSON: rows as all measurements have them; `metric` is `seconds`; `config` has `size`, `page_size`, `threads` and `memory` (`fresh` \
 or `reused`); `also` has `bytes_per_ns`, and for fresh memory the phases `reserve_s` (mapping), `prefault_s`, `register_s` \
 (creating the virtual machine and handing the memory over), `vcpu_s` (its processor), `guest_s` (the guest looks at its \
 memory; not part of the time) and `release_s` (giving all back; not part of it), and `first_s` (the untimed first round).")]
@@ -74,29 +75,29 @@ pub(super) fn run(args: &VmArgs) -> Outcome {
 
 /// The tables: for each size and page size who took how long, and where the time went.
 pub(super) fn text(found: &Results, width: usize) -> String {
-    let rows: Vec<&Row> = found.of(bulkmem_measure::suite::Measurement::Vm).collect();
+    let rows: Vec<&Row> = found.of(bulkmem_measure::engine::Measurement::Vm).collect();
     let mut text = String::new();
-    let mut places: Vec<(String, String)> = Vec::new();
+    let mut configs: Vec<(String, String)> = Vec::new();
     for row in &rows {
-        let place = (value(row, Key::Size), value(row, Key::PageSize));
-        if places.contains(&place) {
+        let config = (value(row, Dimension::Size), value(row, Dimension::PageSize));
+        if configs.contains(&config) {
             continue;
         }
         let of_place: Vec<&Row> = rows
             .iter()
             .copied()
-            .filter(|row| (value(row, Key::Size), value(row, Key::PageSize)) == place)
+            .filter(|row| (value(row, Dimension::Size), value(row, Dimension::PageSize)) == config)
             .collect();
-        let heading = format!("vm, {} in {} pages", place.0, place.1);
+        let heading = format!("vm, {} in {} pages", config.0, config.1);
         text += &format!("{}\n{}\n", styled(HEADING, heading), times(&of_place, width));
         text += &phases(&of_place, width);
-        places.push(place);
+        configs.push(config);
     }
     text + &remarks(found, width)
 }
 
 fn times(rows: &[&Row], width: usize) -> String {
-    let fresh = |row: &&&Row| row.place.memory == Some(Memory::Fresh);
+    let fresh = |row: &&&Row| row.config.memory == Some(Memory::Fresh);
     let base = rows.iter().find(fresh).map(|row| row.stats.median);
     // One unit for all.
     let most = rows.iter().map(|row| row.stats.mean).fold(0.0, f64::max);
@@ -113,17 +114,17 @@ fn times(rows: &[&Row], width: usize) -> String {
         let best = rows
             .iter()
             .filter(|rival| {
-                rival.place.memory == row.place.memory
-                    && !matches!(rival.subject.kind, Kind::Read | Kind::Control)
+                rival.config.memory == row.config.memory
+                    && !matches!(rival.candidate.kind, Kind::Read | Kind::Control)
             })
             .min_by(|one, other| one.stats.median.total_cmp(&other.stats.median));
         let seconds = format!("{} ±{}", digits(row.stats.mean * scale), deviation(row));
         table.row([
-            value(row, Key::Memory),
+            value(row, Dimension::Memory),
             name(row),
-            value(row, Key::Threads),
+            value(row, Dimension::Threads),
             if best == Some(row) { styled(GOOD, format!("{seconds}*")) } else { format!("{seconds} ") },
-            row.place.size.map_or("–".to_owned(), |size| digits(size as f64 / 1e9 / row.stats.median)),
+            row.config.size.map_or("–".to_owned(), |size| digits(size as f64 / 1e9 / row.stats.median)),
             base.map_or("–".to_owned(), |base| digits(base / row.stats.median)),
         ]);
     }
@@ -141,7 +142,7 @@ fn phases(rows: &[&Row], width: usize) -> String {
         ("(guest)", &["guest_s"]),
         ("(release)", &["release_s"]),
     ];
-    let fresh: Vec<&&Row> = rows.iter().filter(|row| row.place.memory == Some(Memory::Fresh)).collect();
+    let fresh: Vec<&&Row> = rows.iter().filter(|row| row.config.memory == Some(Memory::Fresh)).collect();
     if fresh.is_empty() {
         return String::new();
     }
@@ -153,7 +154,7 @@ fn phases(rows: &[&Row], width: usize) -> String {
             let seconds: Option<f64> = keys.iter().map(|key| row.also.get(*key)).sum();
             seconds.map_or("–".to_owned(), |seconds| digits(seconds * 1e3))
         });
-        table.row([row.subject.name.clone(), value(row, Key::Threads)].into_iter().chain(cells));
+        table.row([row.candidate.name.clone(), value(row, Dimension::Threads)].into_iter().chain(cells));
     }
     let note = "Medians. What is in brackets is not part of the time above.";
     format!("{}{}\n\n", table.render(width), styled(FAINT, note))

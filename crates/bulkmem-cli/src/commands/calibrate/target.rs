@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bulkmem::Operation;
 use bulkmem::machine::Machine;
-use bulkmem::output_file::{self, OutputFile, folder_of};
-use bulkmem::policy::{Profile, ProfileError};
+use bulkmem_measure::calibration::{Profile, ProfileError};
 use bulkmem_measure::{Kept, Merged, is_heavier_than, load_during, merge};
+use bulkmem_output::{self, OutputFile, folder_of};
 
 use super::cannot_write;
 use super::lock::Lock;
@@ -284,7 +284,7 @@ fn old_name(path: &Path) -> PathBuf {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    let copied = fs::read(from).and_then(|bytes| output_file::write(to, &bytes));
+    let copied = fs::read(from).and_then(|bytes| bulkmem_output::write(to, &bytes));
     copied.map_err(|error| cannot_write(to, error))
 }
 
@@ -293,7 +293,7 @@ fn save_policy(path: &Path, profile: &Profile) -> Result<(), Failure> {
     if has_policy_of(path, profile) {
         return Ok(());
     }
-    output_file::write(path, profile.policy_text().as_bytes()).map_err(|error| cannot_write(path, error))
+    bulkmem_output::write(path, profile.policy_text().as_bytes()).map_err(|error| cannot_write(path, error))
 }
 
 fn has_policy_of(path: &Path, profile: &Profile) -> bool {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bulkmem_measure::suite::{Comparison, Differences, Key, Results};
+use bulkmem_measure::engine::{Comparison, Differences, Dimension, Results};
 use serde::Serialize;
 
 use super::CompareArgs;
@@ -57,9 +57,9 @@ impl<'a> Document<'a> {
 
 /// The rows that both files have, a line each.
 pub(super) fn csv(found: &Comparison) -> io::Result<String> {
-    let keys: Vec<Key> = Key::ALL
+    let keys: Vec<Dimension> = Dimension::ALL
         .into_iter()
-        .filter(|key| found.rows.iter().any(|row| row.row.place.get(*key).is_some()))
+        .filter(|key| found.rows.iter().any(|row| row.row.config.get(*key).is_some()))
         .collect();
     let names = keys.iter().map(|key| key.name());
     let figures = [
@@ -81,11 +81,11 @@ pub(super) fn csv(found: &Comparison) -> io::Result<String> {
         let row = &change.row;
         let mut cells = vec![
             row.measurement.to_string(),
-            word(&row.subject.kind)?,
-            row.subject.name.clone(),
-            describe_parameters(&row.subject.parameters),
+            word(&row.candidate.kind)?,
+            row.candidate.name.clone(),
+            describe_parameters(&row.candidate.parameters),
         ];
-        cells.extend(keys.iter().map(|key| row.place.get(*key).unwrap_or_default()));
+        cells.extend(keys.iter().map(|key| row.config.get(*key).unwrap_or_default()));
         let optional = |number: Option<f64>| number.map(|it| it.to_string()).unwrap_or_default();
         let [low, high] = change.interval;
         cells.extend([

@@ -5,7 +5,7 @@ mod table;
 
 use std::path::PathBuf;
 
-use bulkmem_measure::suite::{CompareOptions, Comparison, Differences, Measurement, Results, Verdict};
+use bulkmem_measure::engine::{CompareOptions, Comparison, Differences, Measurement, Results, Verdict};
 use clap::Args;
 
 use super::Outcome;
@@ -37,7 +37,7 @@ figure that was doubtful where it was measured (noise, drift, other processes). 
 table shows how much they changed.
 
 JSON: `old` and `new` (`path`, `date`, `bulkmem`, `commit`, `complete`), `machine` and `settings` (what differs), `threshold`, \
-`reading` (how many times as fast the machine reads memory), `rows` (each with `measurement`, `subject`, `place`, `metric`, \
+`reading` (how many times as fast the machine reads memory), `rows` (each with `measurement`, `candidate`, `config`, `metric`, \
 `old` and `new` (`median`, `samples`, `doubts`), `times`, `difference`, `interval`, `probability`, `verdict`: better, worse, \
 same or too_few), `only_old`, `only_new`.
 
@@ -127,11 +127,11 @@ fn exit(found: &Comparison) -> Exit {
 fn check_names(only: &[String], files: [&Results; 2]) -> Result<(), Failure> {
     let rows = || files.iter().flat_map(|file| &file.rows);
     for name in only {
-        if !rows().any(|row| row.subject.name == *name || row.measurement.name() == name) {
+        if !rows().any(|row| row.candidate.name == *name || row.measurement.name() == name) {
             let measurements =
                 Measurement::ALL.into_iter().filter(|it| rows().any(|row| row.measurement == *it));
             let mut names: Vec<&str> = measurements.map(Measurement::name).collect();
-            let mut subjects: Vec<&str> = rows().map(|row| row.subject.name.as_str()).collect();
+            let mut subjects: Vec<&str> = rows().map(|row| row.candidate.name.as_str()).collect();
             subjects.sort_unstable();
             subjects.dedup();
             names.extend(subjects);

@@ -1,8 +1,8 @@
 //! A comparison as a table.
 
-use bulkmem_measure::suite::{CHANCE, Change, Comparison, Identity, Key, Side, Verdict};
+use bulkmem_measure::engine::{CHANCE, Change, Comparison, Dimension, Identity, Side, Verdict};
 
-use crate::figures::{digits, place_value, subject};
+use crate::figures::{candidate, digits, place_value};
 use crate::output::{BAD, Column, FAINT, GOOD, HEADING, Table, styled, wrapped};
 
 /// The comparison in lines of at most `width` columns: a table for each measurement and metric, and what follows.
@@ -37,14 +37,15 @@ pub(super) fn text(found: &Comparison, all: bool, remarks: &[String], width: usi
     text
 }
 
-fn kind(row: &Identity) -> (bulkmem_measure::suite::Measurement, bulkmem_measure::suite::Metric) {
+fn kind(row: &Identity) -> (bulkmem_measure::engine::Measurement, bulkmem_measure::engine::Metric) {
     (row.measurement, row.metric)
 }
 
 fn table(rows: &[Change]) -> Table {
     // Only what tells the rows apart.
-    let varies = |key: &Key| rows.iter().any(|row| row.row.place.get(*key) != rows[0].row.place.get(*key));
-    let keys: Vec<Key> = Key::ALL.into_iter().filter(varies).collect();
+    let varies =
+        |key: &Dimension| rows.iter().any(|row| row.row.config.get(*key) != rows[0].row.config.get(*key));
+    let keys: Vec<Dimension> = Dimension::ALL.into_iter().filter(varies).collect();
     let titles: Vec<&str> = keys.iter().map(|key| key.name()).collect();
     let mut columns = vec![Column::left("").prose()];
     if !keys.is_empty() {
@@ -59,9 +60,9 @@ fn table(rows: &[Change]) -> Table {
     ]);
     let mut table = Table::new(columns);
     for row in rows {
-        let mut cells = vec![subject(&row.row.subject).replace('[', " [")];
+        let mut cells = vec![candidate(&row.row.candidate).replace('[', " [")];
         if !keys.is_empty() {
-            let values = keys.iter().map(|key| place_value(&row.row.place, *key));
+            let values = keys.iter().map(|key| place_value(&row.row.config, *key));
             cells.push(values.filter(|value| !value.is_empty()).collect::<Vec<_>>().join(", "));
         }
         let [low, high] = row.interval;
@@ -134,9 +135,9 @@ fn rows_of(count: usize) -> String {
 
 /// A row's subject and place in one line.
 fn whole_name(row: &Identity) -> String {
-    let places = Key::ALL.into_iter().filter_map(|key| {
-        row.place.get(key)?;
-        Some(format!("{} {}", key.name().replace('_', " "), place_value(&row.place, key)))
+    let configs = Dimension::ALL.into_iter().filter_map(|key| {
+        row.config.get(key)?;
+        Some(format!("{} {}", key.name().replace('_', " "), place_value(&row.config, key)))
     });
-    [subject(&row.subject)].into_iter().chain(places).collect::<Vec<_>>().join(", ")
+    [candidate(&row.candidate)].into_iter().chain(configs).collect::<Vec<_>>().join(", ")
 }

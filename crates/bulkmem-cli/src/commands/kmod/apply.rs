@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use bulkmem::kernel::{Before, KernelError, Module, Plan, PlanError, Settings};
 use bulkmem::machine::Machine;
-use bulkmem::policy::Profile;
+use bulkmem_kmod::{Before, KernelError, Module, Settings};
+use bulkmem_measure::calibration::{Plan, PlanError, Profile};
 use clap::Args;
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ mod status;
 
 use std::path::PathBuf;
 
-use bulkmem::kernel::Module;
+use bulkmem_kmod::Module;
 use clap::{Args, Subcommand};
 
 use super::Outcome;
@@ -15,7 +15,7 @@ use super::Outcome;
 /// The module clears huge pages at page faults by the method that was measured to be best here, on unmodified kernels, and
 /// /dev/bulkmem gives memory of a chosen cache attribute. docs/kernel/README.md says how to get it and what to expect.
 ///
-/// A process declares what it is about to fault in as a whole by itself, through the library (bulkmem::kernel::BulkHint): a
+/// A process declares what it is about to fault in as a whole by itself, through the library (bulkmem_kmod::BulkHint): a
 /// hint is of the caller's own memory, so no command can give one for another.
 #[derive(Args, Debug)]
 #[command(subcommand_value_name = "COMMAND")]

@@ -1,6 +1,6 @@
 //! `bulkmem kmod status`.
 
-use bulkmem::kernel::{Counters, Settings, Status};
+use bulkmem_kmod::{Counters, Settings, Status};
 use clap::Args;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! Where figures come from: machines and files, as names and values.
 
 use bulkmem_measure::Evidence;
-use bulkmem_measure::suite::Results;
+use bulkmem_measure::engine::Results;
 
 use super::input::{Document, Input, Machine};
 use super::model::{About, Source};

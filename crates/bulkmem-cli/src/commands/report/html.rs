@@ -264,7 +264,7 @@ fn data(chart: &Chart, all: &[&Chart], looks: &Looks) -> Value {
                 .iter()
                 .map(|point| {
                     let [low, high] = point.interval.map_or([None, None], |interval| interval.map(Some));
-                    json!([point.place, point.value, low, high, point.remark])
+                    json!([point.config, point.value, low, high, point.remark])
                 })
                 .collect();
             json!({
@@ -285,9 +285,9 @@ fn data(chart: &Chart, all: &[&Chart], looks: &Looks) -> Value {
     json!({
         "name": chart.name,
         "shape": if chart.shape == Shape::Lines { "lines" } else { "bars" },
-        "stacked": chart.places.name.is_empty(),
+        "stacked": chart.configs.name.is_empty(),
         "more": chart.more,
-        "places": axis(&chart.places),
+        "places": axis(&chart.configs),
         "values": axis(&chart.values),
         "top": if compared.len() > 1 { Value::from(round_up(most)) } else { Value::Null },
         "bottom": if compared.len() > 1 && least < 0.0 { Value::from(-round_up(-least)) } else { Value::Null },

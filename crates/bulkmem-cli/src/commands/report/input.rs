@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use bulkmem::policy::{CpuIdentity, Profile};
-use bulkmem_measure::suite::{Finding, Measurement, Results, Row};
+use bulkmem::policy::CpuIdentity;
+use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::engine::{Finding, Measurement, Results, Row};
 
 use crate::failure::{Failure, chain};
 use crate::{plain, results};
@@ -93,7 +94,7 @@ fn is_profile(text: &str) -> bool {
     struct Head {
         format: String,
     }
-    serde_json::from_str::<Head>(text).is_ok_and(|head| head.format == bulkmem::policy::FORMAT)
+    serde_json::from_str::<Head>(text).is_ok_and(|head| head.format == bulkmem_measure::calibration::FORMAT)
 }
 
 /// The machines that files are about, in the order in which they turn up.
@@ -161,7 +162,9 @@ impl<'i> Machine<'i> {
 
 /// Whether two rows differ only in what was measured.
 fn same_place(a: &Row, b: &Row) -> bool {
-    (a.measurement, a.metric) == (b.measurement, b.metric) && a.subject == b.subject && a.place == b.place
+    (a.measurement, a.metric) == (b.measurement, b.metric)
+        && a.candidate == b.candidate
+        && a.config == b.config
 }
 
 /// The processor's name; where several machines have it, with what tells them apart.

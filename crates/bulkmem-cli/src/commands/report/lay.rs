@@ -1,7 +1,7 @@
 //! Rows as charts: what varies along an axis, who varies between series, and a chart for each combination of the rest.
 
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Key, Metric, Row};
+use bulkmem_measure::engine::{Dimension, Metric, Row};
 
 use super::input::Machine;
 use super::model::{Axis, Chart, Grid, Holds, Point, Scale, Series, Shape, slug};
@@ -18,9 +18,9 @@ pub(super) struct Lay<'a> {
     /// What every chart's title begins with.
     pub(super) title: &'a str,
     /// What goes along the axis of places; where there is nothing, or all rows have the same, subjects do.
-    pub(super) along: Option<Key>,
+    pub(super) along: Option<Dimension>,
     /// What else tells series apart, not charts.
-    pub(super) within: &'a [Key],
+    pub(super) within: &'a [Dimension],
     /// Whether the machine's label belongs into names and titles: there are several.
     pub(super) several: bool,
     /// Whether cache sizes are places of this axis.
@@ -39,7 +39,7 @@ impl<'a> Lay<'a> {
             return Vec::new();
         }
         let along = self.along.filter(|key| distinct(rows, *key) > 1);
-        let apart: Vec<Key> = Key::ALL
+        let apart: Vec<Dimension> = Dimension::ALL
             .into_iter()
             .filter(|key| Some(*key) != along && !self.within.contains(key) && distinct(rows, *key) > 1)
             .collect();
@@ -53,23 +53,29 @@ impl<'a> Lay<'a> {
         for metric in &metrics {
             let of_metric: Vec<&Row> = rows.iter().copied().filter(|row| row.metric == *metric).collect();
             for part in parts(&of_metric, &apart) {
-                let mut place: Vec<String> = apart.iter().map(|key| names::place(part[0], *key)).collect();
+                let mut config: Vec<String> = apart.iter().map(|key| names::config(part[0], *key)).collect();
                 if metrics.len() > 1 {
-                    place.push(names::metric(*metric));
+                    config.push(names::metric(*metric));
                 }
-                charts.push(self.chart(machine, &part, along, &place));
+                charts.push(self.chart(machine, &part, along, &config));
             }
         }
         charts
     }
 
-    fn chart(&self, machine: &Machine<'_>, rows: &[&Row], along: Option<Key>, place: &[String]) -> Chart {
+    fn chart(
+        &self,
+        machine: &Machine<'_>,
+        rows: &[&Row],
+        along: Option<Dimension>,
+        config: &[String],
+    ) -> Chart {
         let machine_name = self.several.then(|| machine.label.clone());
         let title =
-            [self.title.to_owned()].into_iter().chain(place.iter().cloned()).chain(machine_name.clone());
-        let named = [self.name.to_owned()].into_iter().chain(place.iter().cloned()).chain(machine_name);
+            [self.title.to_owned()].into_iter().chain(config.iter().cloned()).chain(machine_name.clone());
+        let named = [self.name.to_owned()].into_iter().chain(config.iter().cloned()).chain(machine_name);
         let values = Axis { name: names::metric(rows[0].metric), scale: Scale::Even };
-        let (shape, places, mut series) = match along {
+        let (shape, configs, mut series) = match along {
             Some(key) => {
                 let scale = scale(rows, key);
                 let series = self.lines(rows, key, &scale);
@@ -90,10 +96,10 @@ impl<'a> Lay<'a> {
             shape,
             more: rows[0].metric.higher_is_better(),
             marks: if self.caches { marks(machine.caches, &series) } else { Vec::new() },
-            places,
+            configs,
             values,
             series,
-            group: format!("{} {place:?}", self.name),
+            group: format!("{} {config:?}", self.name),
             folded: false,
             brief: brief(rows, along, &|row| self.who(rows, row)),
             figures: figures(rows),
@@ -102,37 +108,37 @@ impl<'a> Lay<'a> {
 
     /// Who a row is about, with what else tells series apart.
     fn who(&self, rows: &[&Row], row: &Row) -> String {
-        let mut name = names::subject(&row.subject);
+        let mut name = names::candidate(&row.candidate);
         for key in
-            self.within.iter().filter(|key| distinct(rows, **key) > 1 && row.place.get(**key).is_some())
+            self.within.iter().filter(|key| distinct(rows, **key) > 1 && row.config.get(**key).is_some())
         {
-            name += &format!(", {}", names::place(row, *key));
+            name += &format!(", {}", names::config(row, *key));
         }
         name
     }
 
-    fn lines(&self, rows: &[&Row], key: Key, scale: &Scale) -> Vec<Series> {
+    fn lines(&self, rows: &[&Row], key: Dimension, scale: &Scale) -> Vec<Series> {
         let mut series: Vec<Series> = Vec::new();
         for row in rows {
             let name = self.who(rows, row);
-            let place = match scale {
-                Scale::Named(places) => {
-                    places.iter().position(|it| *it == names::value(row, key)).map(|at| at as f64)
+            let config = match scale {
+                Scale::Named(configs) => {
+                    configs.iter().position(|it| *it == names::value(row, key)).map(|at| at as f64)
                 }
-                _ => row.place.get(key).and_then(|text| text.parse().ok()),
+                _ => row.config.get(key).and_then(|text| text.parse().ok()),
             };
-            let Some(place) = place else { continue };
-            let point = point(row, place);
+            let Some(config) = config else { continue };
+            let point = point(row, config);
             match series.iter_mut().find(|it| it.name == name) {
                 Some(found) => found.points.push(point),
                 None => {
-                    let kind = row.subject.kind;
+                    let kind = row.candidate.kind;
                     series.push(Series { name, kind, shown: true, points: vec![point] });
                 }
             }
         }
         for it in &mut series {
-            it.points.sort_by(|a, b| a.place.total_cmp(&b.place));
+            it.points.sort_by(|a, b| a.config.total_cmp(&b.config));
         }
         series
     }
@@ -148,8 +154,8 @@ impl<'a> Lay<'a> {
         let subjects: Vec<String> = sorted.iter().map(|row| self.who(rows, row)).collect();
         let mut series: Vec<Series> = Vec::new();
         for (at, row) in sorted.iter().enumerate() {
-            let kind = row.subject.kind;
-            let name = kind_name(kind, names::is_c_library(&row.subject)).to_owned();
+            let kind = row.candidate.kind;
+            let name = kind_name(kind, names::is_c_library(&row.candidate)).to_owned();
             let point = point(row, at as f64);
             match series.iter_mut().find(|it| it.name == name) {
                 Some(found) => found.points.push(point),
@@ -174,9 +180,9 @@ fn kind_name(kind: Kind, c_library: bool) -> &'static str {
     }
 }
 
-fn point(row: &Row, place: f64) -> Point {
+fn point(row: &Row, config: f64) -> Point {
     let stats = &row.stats;
-    Point { place, value: stats.median, interval: Some(stats.interval), remark: remark(row) }
+    Point { config, value: stats.median, interval: Some(stats.interval), remark: remark(row) }
 }
 
 /// What is to be said of a row besides its figures.
@@ -187,19 +193,19 @@ fn remark(row: &Row) -> String {
 }
 
 /// How many values a key has in rows; not being set is one.
-pub(super) fn distinct(rows: &[&Row], key: Key) -> usize {
-    let mut values: Vec<Option<String>> = rows.iter().map(|row| row.place.get(key)).collect();
+pub(super) fn distinct(rows: &[&Row], key: Dimension) -> usize {
+    let mut values: Vec<Option<String>> = rows.iter().map(|row| row.config.get(key)).collect();
     values.sort_unstable();
     values.dedup();
     values.len()
 }
 
 /// Rows by what they have in keys, in the order in which they turn up.
-pub(super) fn parts<'r>(rows: &[&'r Row], keys: &[Key]) -> Vec<Vec<&'r Row>> {
+pub(super) fn parts<'r>(rows: &[&'r Row], keys: &[Dimension]) -> Vec<Vec<&'r Row>> {
     let mut parts: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
         let same =
-            |part: &&mut Vec<&Row>| keys.iter().all(|key| part[0].place.get(*key) == row.place.get(*key));
+            |part: &&mut Vec<&Row>| keys.iter().all(|key| part[0].config.get(*key) == row.config.get(*key));
         match parts.iter_mut().find(same) {
             Some(part) => part.push(row),
             None => parts.push(vec![row]),
@@ -208,37 +214,37 @@ pub(super) fn parts<'r>(rows: &[&'r Row], keys: &[Key]) -> Vec<Vec<&'r Row>> {
     parts
 }
 
-fn scale(rows: &[&Row], key: Key) -> Scale {
+fn scale(rows: &[&Row], key: Dimension) -> Scale {
     if key.is_bytes() {
         return Scale::Bytes;
     }
-    if matches!(key, Key::ReadBack | Key::Rate | Key::Threads) {
+    if matches!(key, Dimension::ReadBack | Dimension::Rate | Dimension::Threads) {
         return Scale::Even;
     }
-    let mut places: Vec<String> = Vec::new();
+    let mut configs: Vec<String> = Vec::new();
     for row in rows {
         let value = names::value(row, key);
-        if !places.contains(&value) {
-            places.push(value);
+        if !configs.contains(&value) {
+            configs.push(value);
         }
     }
-    Scale::Named(places)
+    Scale::Named(configs)
 }
 
 /// Many methods hide each other: those that are the best or nearly so somewhere are shown, the others when asked for.
 pub(super) fn choose_shown(series: &mut [Series], metric: Metric) {
     let mut best: Vec<(f64, f64)> = Vec::new();
     for point in series.iter().flat_map(|it| &it.points) {
-        match best.iter_mut().find(|(place, _)| *place == point.place) {
+        match best.iter_mut().find(|(config, _)| *config == point.config) {
             Some((_, value)) if better(metric, point.value, *value) => *value = point.value,
             Some(_) => {}
-            None => best.push((point.place, point.value)),
+            None => best.push((point.config, point.value)),
         }
     }
     let score = |it: &Series| -> f64 {
         let near = |point: &Point| {
             let best =
-                best.iter().find(|(place, _)| *place == point.place).map_or(f64::NAN, |(_, value)| *value);
+                best.iter().find(|(config, _)| *config == point.config).map_or(f64::NAN, |(_, value)| *value);
             metric.times_as_good(point.value, best).clamp(0.0, 1.0).powi(8)
         };
         it.points.iter().map(near).filter(|score| score.is_finite()).sum()
@@ -257,40 +263,40 @@ pub(super) fn choose_shown(series: &mut [Series], metric: Metric) {
 
 /// The caches whose size lies between the smallest and the largest place.
 pub(super) fn marks(caches: [u64; 3], series: &[Series]) -> Vec<(f64, String)> {
-    let places = || series.iter().flat_map(|it| &it.points).map(|point| point.place);
-    let (from, to) = (places().fold(f64::INFINITY, f64::min), places().fold(0.0, f64::max));
+    let configs = || series.iter().flat_map(|it| &it.points).map(|point| point.config);
+    let (from, to) = (configs().fold(f64::INFINITY, f64::min), configs().fold(0.0, f64::max));
     let levels = ["L1", "L2", "L3"].into_iter().zip(caches);
     let inside = levels.filter(|(_, bytes)| *bytes > 0 && (from..=to).contains(&(*bytes as f64)));
     inside.map(|(level, bytes)| (bytes as f64, format!("{level} {}", crate::output::size(bytes)))).collect()
 }
 
 /// Who stands where: subjects down, places across, the best of each place marked.
-fn brief(rows: &[&Row], along: Option<Key>, who: &dyn Fn(&Row) -> String) -> Grid {
+fn brief(rows: &[&Row], along: Option<Dimension>, who: &dyn Fn(&Row) -> String) -> Grid {
     let unit = rows[0].metric.unit();
-    let place = |row: &Row| along.map_or_else(|| unit.to_owned(), |key| names::value(row, key));
-    let (mut people, mut places): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let config = |row: &Row| along.map_or_else(|| unit.to_owned(), |key| names::value(row, key));
+    let (mut people, mut configs): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for row in rows {
-        for (list, item) in [(&mut people, who(row)), (&mut places, place(row))] {
+        for (list, item) in [(&mut people, who(row)), (&mut configs, config(row))] {
             if !list.contains(&item) {
                 list.push(item);
             }
         }
     }
     let rivals = |at: &str| -> Option<&Row> {
-        let here = rows.iter().copied().filter(|row| place(row) == at && !reference(row.subject.kind));
+        let here = rows.iter().copied().filter(|row| config(row) == at && !reference(row.candidate.kind));
         here.reduce(
             |best, row| {
                 if better(row.metric, row.stats.median, best.stats.median) { row } else { best }
             },
         )
     };
-    let best: Vec<Option<&Row>> = places.iter().map(|at| rivals(at)).collect();
+    let best: Vec<Option<&Row>> = configs.iter().map(|at| rivals(at)).collect();
     let first = if along.is_some() { unit } else { "" };
-    let columns = places.iter().map(|it| (it.as_str(), Holds::Numbers));
+    let columns = configs.iter().map(|it| (it.as_str(), Holds::Numbers));
     let mut grid = Grid::new([(first, Holds::Words)].into_iter().chain(columns));
     for person in &people {
-        let cells = places.iter().zip(&best).map(|(at, best)| {
-            let row = rows.iter().copied().find(|row| who(row) == *person && place(row) == *at);
+        let cells = configs.iter().zip(&best).map(|(at, best)| {
+            let row = rows.iter().copied().find(|row| who(row) == *person && config(row) == *at);
             row.map_or_else(String::new, |row| {
                 let mark = if best.is_some_and(|best| std::ptr::eq(best, row)) { " *" } else { "" };
                 format!("{}{mark}", names::mean(row))
@@ -313,8 +319,10 @@ pub(super) fn reference(kind: Kind) -> bool {
 
 /// A row a row, with all that is known.
 pub(super) fn figures(rows: &[&Row]) -> Grid {
-    let keys: Vec<Key> =
-        Key::ALL.into_iter().filter(|key| rows.iter().any(|row| row.place.get(*key).is_some())).collect();
+    let keys: Vec<Dimension> = Dimension::ALL
+        .into_iter()
+        .filter(|key| rows.iter().any(|row| row.config.get(*key).is_some()))
+        .collect();
     let mut also: Vec<&str> = rows.iter().flat_map(|row| row.also.keys()).map(String::as_str).collect();
     also.sort_unstable();
     also.dedup();
@@ -340,7 +348,7 @@ pub(super) fn figures(rows: &[&Row]) -> Grid {
     grid.columns.extend(doubtful.then(|| ("doubts".to_owned(), Holds::Words)));
     for (row, counts) in rows.iter().zip(&counts) {
         let stats = &row.stats;
-        let mut cells = vec![names::subject(&row.subject)];
+        let mut cells = vec![names::candidate(&row.candidate)];
         cells.extend(keys.iter().map(|key| names::value(row, *key)));
         cells.push(names::digits(stats.median));
         cells.push(stats.interval.map(names::digits).join("–"));

@@ -85,7 +85,7 @@ pub(super) struct Chart {
     /// Whether larger values are better.
     pub(super) more: bool,
     /// Along the axis of what varies: horizontal for lines, vertical for bars.
-    pub(super) places: Axis,
+    pub(super) configs: Axis,
     /// Along the axis of what was measured.
     pub(super) values: Axis,
     pub(super) series: Vec<Series>,
@@ -144,7 +144,7 @@ pub(super) struct Series {
 /// A figure.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
-    pub(super) place: f64,
+    pub(super) config: f64,
     pub(super) value: f64,
     /// The 95 % interval of the value.
     pub(super) interval: Option<[f64; 2]>,

@@ -3,38 +3,38 @@
 use std::fmt::Write as _;
 
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Key, Metric, Row, Subject};
+use bulkmem_measure::engine::{Candidate, Dimension, Metric, Row};
 
 use crate::figures::name_with;
 use crate::output::exact_size;
 
 /// A subject, for somebody who knows none of our words.
-pub(super) fn subject(subject: &Subject) -> String {
-    match subject.kind {
-        Kind::Policy => match subject.name.strip_prefix("policy") {
+pub(super) fn candidate(candidate: &Candidate) -> String {
+    match candidate.kind {
+        Kind::Policy => match candidate.name.strip_prefix("policy") {
             Some(more) => format!("bulkmem's choice{more}"),
-            None => format!("bulkmem's choice, {}", subject.name),
+            None => format!("bulkmem's choice, {}", candidate.name),
         },
         Kind::Read => "reading, for comparison".to_owned(),
-        Kind::Control => format!("control: {}", subject.name),
-        Kind::Kernel => format!("kernel: {}", subject.name),
-        Kind::Peer if is_c_library(subject) => "C library".to_owned(),
-        Kind::Method | Kind::Peer => name_with(&subject.name, &subject.parameters),
+        Kind::Control => format!("control: {}", candidate.name),
+        Kind::Kernel => format!("kernel: {}", candidate.name),
+        Kind::Peer if is_c_library(candidate) => "C library".to_owned(),
+        Kind::Method | Kind::Peer => name_with(&candidate.name, &candidate.parameters),
     }
 }
 
-pub(super) fn is_c_library(subject: &Subject) -> bool {
-    subject.name == bulkmem::method::c_library().name
+pub(super) fn is_c_library(candidate: &Candidate) -> bool {
+    candidate.name == bulkmem::method::c_library().name
 }
 
 /// The value of a key, for people; empty where it is not set.
-pub(super) fn value(row: &Row, key: Key) -> String {
-    let text = row.place.get(key).unwrap_or_default();
+pub(super) fn value(row: &Row, key: Dimension) -> String {
+    let text = row.config.get(key).unwrap_or_default();
     match (key, text.as_str()) {
         (_, "") => text,
-        (Key::PageSize, "thp") => "transparent huge".to_owned(),
-        (Key::ReadBack, _) => format!("{text} %"),
-        (Key::Rate, _) => format!("{text} GB/s"),
+        (Dimension::PageSize, "thp") => "transparent huge".to_owned(),
+        (Dimension::ReadBack, _) => format!("{text} %"),
+        (Dimension::Rate, _) => format!("{text} GB/s"),
         _ => match text.parse() {
             Ok(bytes) if key.is_bytes() => exact_size(bytes),
             _ => text,
@@ -43,31 +43,35 @@ pub(super) fn value(row: &Row, key: Key) -> String {
 }
 
 /// A key and its value, as they stand in a title: `4 KiB pages`, `2 threads`.
-pub(super) fn place(row: &Row, key: Key) -> String {
+pub(super) fn config(row: &Row, key: Dimension) -> String {
     let value = value(row, key);
     match key {
         _ if value.is_empty() => format!("any {}", title(key)),
-        Key::PageSize => format!("{value} pages"),
-        Key::Threads => format!("{value} thread{}", if value == "1" { "" } else { "s" }),
-        Key::Memory => format!("{value} memory"),
-        Key::Chunk => format!("chunks of {value}"),
-        Key::List => format!("list of {value}"),
-        Key::Width => format!("{value} wide"),
-        Key::ReadBack => format!("{value} read back"),
-        Key::Content => format!("memory of {value}"),
-        Key::Attribute => format!("mapped {value}"),
-        Key::Rate => format!("at {value}"),
-        Key::Mix => format!("{value} % reads"),
-        Key::Offset => format!("off by {value}"),
-        Key::Size | Key::Operation | Key::Pattern | Key::Direction | Key::Target => value,
+        Dimension::PageSize => format!("{value} pages"),
+        Dimension::Threads => format!("{value} thread{}", if value == "1" { "" } else { "s" }),
+        Dimension::Memory => format!("{value} memory"),
+        Dimension::Chunk => format!("chunks of {value}"),
+        Dimension::List => format!("list of {value}"),
+        Dimension::Width => format!("{value} wide"),
+        Dimension::ReadBack => format!("{value} read back"),
+        Dimension::Content => format!("memory of {value}"),
+        Dimension::Attribute => format!("mapped {value}"),
+        Dimension::Rate => format!("at {value}"),
+        Dimension::Mix => format!("{value} % reads"),
+        Dimension::Offset => format!("off by {value}"),
+        Dimension::Size
+        | Dimension::Operation
+        | Dimension::Pattern
+        | Dimension::Direction
+        | Dimension::Target => value,
     }
 }
 
 /// A key as the title of a column or an axis.
-pub(super) fn title(key: Key) -> &'static str {
+pub(super) fn title(key: Dimension) -> &'static str {
     match key {
-        Key::ReadBack => "read back",
-        Key::PageSize => "pages",
+        Dimension::ReadBack => "read back",
+        Dimension::PageSize => "pages",
         other => other.name(),
     }
 }

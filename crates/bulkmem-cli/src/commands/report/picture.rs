@@ -121,14 +121,14 @@ impl Picture<'_> {
 
     /// How many bars there is room for.
     fn bar_count(&self) -> u32 {
-        let Scale::Named(places) = &self.chart.places.scale else { return 0 };
+        let Scale::Named(configs) = &self.chart.configs.scale else { return 0 };
         let each = if self.stacked() { 1 } else { self.shown().count().max(1) };
-        (places.len() * each) as u32
+        (configs.len() * each) as u32
     }
 
     /// Whether each place has one bar, whoever's it is.
     fn stacked(&self) -> bool {
-        self.chart.places.name.is_empty()
+        self.chart.configs.name.is_empty()
     }
 
     /// The height of the title and the plot.
@@ -159,13 +159,13 @@ impl Picture<'_> {
     fn lines<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>, top: i32) -> Drawn<B> {
         let (left, right) = (86, WIDTH as i32 - 40);
         let (upper, lower) = (top + 40, top + LINES_HEIGHT as i32 - TITLE - 60);
-        let (places, values) = (&self.chart.places, &self.chart.values);
+        let (configs, values) = (&self.chart.configs, &self.chart.values);
         let points = || self.shown().flat_map(|series| &series.points);
-        let (from, to) = ends(points().map(|point| along(places, point.place)));
+        let (from, to) = ends(points().map(|point| along(configs, point.config)));
         let (low, high) = ends(points().map(|point| along(values, point.value)));
         let floor = if values.scale == Scale::Decades { low.floor() } else { low.min(0.0) };
         let ceiling = if values.scale == Scale::Decades { high.ceil() } else { high + (high - floor) * 0.05 };
-        let x = |place: f64| spread(along(places, place), from, to, left + 14, right - 14);
+        let x = |config: f64| spread(along(configs, config), from, to, left + 14, right - 14);
         let y = |value: f64| spread(along(values, value), floor, ceiling, lower, upper);
         for (at, name) in value_ticks(values, floor, ceiling) {
             let at = spread(at, floor, ceiling, lower, upper);
@@ -173,21 +173,21 @@ impl Picture<'_> {
             canvas.text(&name, (left - 8, at), 14, FAINT, HPos::Right, VPos::Center)?;
         }
         canvas.line(&[(left, lower), (right, lower)], Dash::Solid, 1, FAINT)?;
-        for (at, name) in place_ticks(places, from, to) {
+        for (at, name) in place_ticks(configs, from, to) {
             let at = spread(at, from, to, left + 14, right - 14);
             canvas.line(&[(at, lower), (at, lower + 5)], Dash::Solid, 1, FAINT)?;
             canvas.text(&name, (at, lower + 9), 14, FAINT, HPos::Center, VPos::Top)?;
         }
         canvas.text(&values.name, (left, upper - 34), 14, FAINT, HPos::Left, VPos::Top)?;
-        canvas.text(&places.name, ((left + right) / 2, lower + 32), 14, FAINT, HPos::Center, VPos::Top)?;
-        for (place, name) in &self.chart.marks {
-            canvas.line(&[(x(*place), lower), (x(*place), upper)], Dash::Dashed, 1, FAINT)?;
-            canvas.text(name, (x(*place), upper - 4), 13, FAINT, HPos::Center, VPos::Bottom)?;
+        canvas.text(&configs.name, ((left + right) / 2, lower + 32), 14, FAINT, HPos::Center, VPos::Top)?;
+        for (config, name) in &self.chart.marks {
+            canvas.line(&[(x(*config), lower), (x(*config), upper)], Dash::Dashed, 1, FAINT)?;
+            canvas.text(name, (x(*config), upper - 4), 13, FAINT, HPos::Center, VPos::Bottom)?;
         }
         // The first is drawn last, over the others.
         for series in self.shown().rev() {
             let look = self.looks.look(series.kind, &series.name);
-            let points: Vec<Pixel> = series.points.iter().map(|it| (x(it.place), y(it.value))).collect();
+            let points: Vec<Pixel> = series.points.iter().map(|it| (x(it.config), y(it.value))).collect();
             canvas.line(&points, look.dash, look.width, colour(look))?;
             for point in points {
                 canvas.symbol(point, look)?;
@@ -198,7 +198,7 @@ impl Picture<'_> {
 
     /// Bars that lie, each with its figure at its end.
     fn bars<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>, top: i32) -> Drawn<B> {
-        let Scale::Named(names) = &self.chart.places.scale else { return Ok(()) };
+        let Scale::Named(names) = &self.chart.configs.scale else { return Ok(()) };
         let (left, right) = (380, WIDTH as i32 - 90);
         let lower = top + self.bar_count() as i32 * BAR;
         let points = || self.shown().flat_map(|series| &series.points);
@@ -226,7 +226,7 @@ impl Picture<'_> {
             let look = self.looks.look(series.kind, &series.name);
             for point in &series.points {
                 let slot = if self.stacked() { 0 } else { number as i32 };
-                let upper = top + (point.place as i32 * each + slot) * BAR;
+                let upper = top + (point.config as i32 * each + slot) * BAR;
                 canvas.bar((x(0.0), upper + 4), (x(point.value), upper + BAR - 4), colour(look))?;
                 let end = x(point.value.max(0.0));
                 canvas.symbol((end, upper + BAR / 2), look)?;
@@ -408,8 +408,8 @@ mod tests {
     use super::*;
 
     fn chart(shape: Shape, scale: Scale, figures: &[(f64, f64)]) -> Chart {
-        let point = |(place, value): &(f64, f64)| Point {
-            place: *place,
+        let point = |(config, value): &(f64, f64)| Point {
+            config: *config,
             value: *value,
             interval: None,
             remark: String::new(),
@@ -425,7 +425,7 @@ mod tests {
             title: "A <title> & more".into(),
             shape,
             more: true,
-            places: Axis { name: "size".into(), scale },
+            configs: Axis { name: "size".into(), scale },
             values: Axis { name: "speed, GB/s".into(), scale: Scale::Even },
             series: vec![series("bulkmem's choice", Kind::Policy), series("a <method>", Kind::Method)],
             marks: vec![(65536.0, "L1 64 KiB".into())],

@@ -2,7 +2,7 @@
 
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::{Key, Measurement, Metric, Row};
+use bulkmem_measure::engine::{Dimension, Measurement, Metric, Row};
 
 use super::input::Machine;
 use super::lay;
@@ -43,11 +43,12 @@ fn of(machine: &Machine<'_>) -> Vec<String> {
                 "{verb}: some figures are of a single run; nothing is concluded from these: measure with --runs 5 or more."
             ));
         }
-        let largest = rows.iter().filter_map(|row| row.place.size).max();
+        let largest = rows.iter().filter_map(|row| row.config.size).max();
         let Some(largest) = largest else { continue };
-        let at: Vec<&Row> = rows.iter().copied().filter(|row| row.place.size == Some(largest)).collect();
+        let at: Vec<&Row> = rows.iter().copied().filter(|row| row.config.size == Some(largest)).collect();
         // With several page sizes and the like, the first that was measured.
-        let keys: Vec<Key> = Key::ALL.into_iter().filter(|key| lay::distinct(&at, *key) > 1).collect();
+        let keys: Vec<Dimension> =
+            Dimension::ALL.into_iter().filter(|key| lay::distinct(&at, *key) > 1).collect();
         if let Some(first) = lay::parts(&at, &keys).first() {
             sentences.extend(at_place(verb, largest, first));
         }
@@ -66,34 +67,34 @@ fn of(machine: &Machine<'_>) -> Vec<String> {
 /// What is chosen at a size, and how that compares.
 fn at_place(verb: &str, size: u64, rows: &[&Row]) -> Option<String> {
     let find = |found: &dyn Fn(&Row) -> bool| rows.iter().copied().find(|row| found(row));
-    let choice = find(&|row| row.subject.kind == Kind::Policy)?;
+    let choice = find(&|row| row.candidate.kind == Kind::Policy)?;
     let picks = choice.chosen.as_ref().map(|method| format!(" picks {method} and")).unwrap_or_default();
     let speed = |row: &Row| format!("{} {}", names::digits(row.stats.median), row.metric.unit());
     let mut text = format!("To {verb} {}, bulkmem{picks} reaches {}", exact_size(size), speed(choice));
-    let c_library = find(&|row| names::is_c_library(&row.subject));
+    let c_library = find(&|row| names::is_c_library(&row.candidate));
     if let Some(other) = c_library {
         text += &format!(": {} the C library ({})", compared(choice, other), speed(other));
     }
     let libraries = rows
         .iter()
         .copied()
-        .filter(|row| row.subject.kind == Kind::Peer && !names::is_c_library(&row.subject));
+        .filter(|row| row.candidate.kind == Kind::Peer && !names::is_c_library(&row.candidate));
     if let Some(best) =
         libraries.reduce(|best, row| if row.stats.median > best.stats.median { row } else { best })
     {
         let joint = if c_library.is_some() { ", and" } else { ":" };
-        let name = names::subject(&best.subject);
+        let name = names::candidate(&best.candidate);
         text +=
             &format!("{joint} {} the best other library ({name}, {})", compared(choice, best), speed(best));
     }
     text.push('.');
-    let methods = rows.iter().copied().filter(|row| row.subject.kind == Kind::Method);
+    let methods = rows.iter().copied().filter(|row| row.candidate.kind == Kind::Method);
     let best = methods.reduce(|best, row| if row.stats.median > best.stats.median { row } else { best });
     if let Some(best) =
         best.filter(|best| apart(choice, best) && best.stats.median > choice.stats.median * 1.02)
     {
         let more = (best.stats.median / choice.stats.median - 1.0) * 100.0;
-        let name = names::subject(&best.subject);
+        let name = names::candidate(&best.candidate);
         text += &format!(" {name} was {more:.0} % faster still ({}).", speed(best));
     }
     Some(text)
@@ -116,14 +117,16 @@ fn compared(row: &Row, other: &Row) -> String {
 
 /// How the choice compares with the C library over all places.
 fn range(rows: &[&Row], verb: &str) -> Option<String> {
-    let choices = || rows.iter().copied().filter(|row| row.subject.kind == Kind::Policy);
+    let choices = || rows.iter().copied().filter(|row| row.candidate.kind == Kind::Policy);
     let times: Vec<(f64, u64)> = choices()
         .filter_map(|choice| {
             let same = |row: &&&Row| {
-                names::is_c_library(&row.subject) && row.place == choice.place && row.metric == choice.metric
+                names::is_c_library(&row.candidate)
+                    && row.config == choice.config
+                    && row.metric == choice.metric
             };
             let other = rows.iter().find(same)?;
-            Some((choice.metric.times_as_good(choice.stats.median, other.stats.median), choice.place.size?))
+            Some((choice.metric.times_as_good(choice.stats.median, other.stats.median), choice.config.size?))
         })
         .collect();
     let least = times.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -148,8 +151,8 @@ fn across(measurement: Measurement, machines: &[Machine<'_>]) -> Option<String> 
     let choices = |machine: &Machine<'_>| -> Vec<(u64, f64)> {
         let rows = machine.of(measurement);
         let chosen =
-            rows.iter().filter(|row| row.subject.kind == Kind::Policy && row.metric == Metric::Bandwidth);
-        chosen.filter_map(|row| Some((row.place.size?, row.stats.median))).collect()
+            rows.iter().filter(|row| row.candidate.kind == Kind::Policy && row.metric == Metric::Bandwidth);
+        chosen.filter_map(|row| Some((row.config.size?, row.stats.median))).collect()
     };
     let all: Vec<(&str, Vec<(u64, f64)>)> = machines
         .iter()
@@ -173,7 +176,7 @@ fn across(measurement: Measurement, machines: &[Machine<'_>]) -> Option<String> 
 }
 
 /// What a calibration says where nothing else was measured.
-fn of_profile(profile: &bulkmem::policy::Profile) -> Vec<String> {
+fn of_profile(profile: &bulkmem_measure::calibration::Profile) -> Vec<String> {
     let intents = |operation| {
         let rules = profile.rules.iter().filter(move |rule| {
             (rule.operation, rule.intent) == (operation, Intent::Throughput) && rule.from > 0

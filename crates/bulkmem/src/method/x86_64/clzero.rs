@@ -9,7 +9,7 @@ use super::entry::{fill_kernel, weak};
 use super::line::FillLine;
 use super::walk;
 use crate::machine::Features;
-use crate::method::{Code, Effect, Method, Ordering};
+use crate::method::{CacheEffect, Code, Method, Ordering};
 
 struct Clzero;
 
@@ -32,7 +32,7 @@ fill_kernel!(clear = walk::fill::<Clzero>, |dst, len, byte, p| dst, len, byte);
 pub(super) static METHODS: &[Method] = &[Method {
     name: "clzero",
     summary: "CLZERO of each line",
-    effect: Effect::Bypasses,
+    effect: CacheEffect::Bypasses,
     ordering: Ordering::Weak,
     requires: Features::CLZERO,
     code: Code { clear: weak!(FillFn, clear, &[]), ..Code::NONE },

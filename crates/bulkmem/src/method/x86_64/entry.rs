@@ -1,8 +1,8 @@
 //! Entries of rows: a kernel as it is, and the same with the fence that it owes.
 
-/// An entry of a weakly ordered method: `weak!(FillFn, kernel::path, KNOBS)`.
+/// An entry of a weakly ordered method: `weak!(FillFn, kernel::path, TUNABLES)`.
 macro_rules! weak {
-    (FillFn, $kernel:path, $knobs:expr) => {{
+    (FillFn, $kernel:path, $tunables:expr) => {{
         /// # Safety
         /// See [`FillFn`](crate::method::FillFn).
         unsafe fn fenced(dst: *mut u8, len: usize, byte: u8, parameters: &crate::method::Parameters) {
@@ -10,9 +10,9 @@ macro_rules! weak {
             unsafe { $kernel(dst, len, byte, parameters) }
             crate::method::x86_64::sfence();
         }
-        Some(crate::method::Entry::<crate::method::FillFn> { unfenced: $kernel, fenced, knobs: $knobs })
+        Some(crate::method::Entry::<crate::method::FillFn> { unfenced: $kernel, fenced, tunables: $tunables })
     }};
-    (CopyFn, $kernel:path, $knobs:expr) => {{
+    (CopyFn, $kernel:path, $tunables:expr) => {{
         /// # Safety
         /// See [`CopyFn`](crate::method::CopyFn).
         unsafe fn fenced(dst: *mut u8, src: *const u8, len: usize, parameters: &crate::method::Parameters) {
@@ -20,27 +20,31 @@ macro_rules! weak {
             unsafe { $kernel(dst, src, len, parameters) }
             crate::method::x86_64::sfence();
         }
-        Some(crate::method::Entry::<crate::method::CopyFn> { unfenced: $kernel, fenced, knobs: $knobs })
+        Some(crate::method::Entry::<crate::method::CopyFn> { unfenced: $kernel, fenced, tunables: $tunables })
     }};
-    (FlushFn, $kernel:path, $knobs:expr) => {{
+    (PersistFn, $kernel:path, $tunables:expr) => {{
         /// # Safety
-        /// See [`FlushFn`](crate::method::FlushFn).
+        /// See [`PersistFn`](crate::method::PersistFn).
         unsafe fn fenced(start: *const u8, len: usize, parameters: &crate::method::Parameters) {
             // SAFETY: passed on from the caller.
             unsafe { $kernel(start, len, parameters) }
             crate::method::x86_64::sfence();
         }
-        Some(crate::method::Entry::<crate::method::FlushFn> { unfenced: $kernel, fenced, knobs: $knobs })
+        Some(crate::method::Entry::<crate::method::PersistFn> {
+            unfenced: $kernel,
+            fenced,
+            tunables: $tunables,
+        })
     }};
 }
 
 /// An entry of a method whose stores are ordered: no fence either way.
 macro_rules! ordered {
-    ($type:ident, $kernel:path, $knobs:expr) => {
+    ($type:ident, $kernel:path, $tunables:expr) => {
         Some(crate::method::Entry::<crate::method::$type> {
             unfenced: $kernel,
             fenced: $kernel,
-            knobs: $knobs,
+            tunables: $tunables,
         })
     };
 }

@@ -6,9 +6,9 @@
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, FlushLine, Flushed, LINE};
-use super::{knobs, walk};
+use super::{tunables, walk};
 use crate::machine::Features;
-use crate::method::{Code, Effect, Method, Ordering, Parameters};
+use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
 
 /// One row: a width of store and a way to write back. CLFLUSH brings its own fences (`ordered`), the others owe one
 /// (`weak`).
@@ -20,18 +20,19 @@ macro_rules! flushed {
             type Line = Flushed<line::$store, line::$flush>;
 
             fill_kernel!($(#[$feature])? fill = walk::fill_flushed::<Line>, |dst, len, byte, p| dst, len, byte, p);
-            copy_kernel!($(#[$feature])? persist = walk::copy_flushed::<Line>, |dst, src, len, p| dst, src, len, p);
+            copy_kernel!($(#[$feature])? copy_persist = walk::copy_flushed::<Line>, |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {
                 name: $name,
                 summary: concat!("cached stores of ", $width, " bytes, each line followed by ", $flush_name),
-                effect: Effect::Evicts,
+                effect: CacheEffect::Evicts,
                 ordering: Ordering::$ordering,
                 requires: $requires,
                 code: Code {
-                    clear: $entry!(FillFn, fill, knobs::FLUSHED_FILL),
-                    fill: $entry!(FillFn, fill, knobs::FLUSHED_FILL),
-                    persist: $entry!(CopyFn, persist, knobs::FLUSHED_COPY),
+                    clear: $entry!(FillFn, fill, tunables::FLUSHED_FILL),
+                    fill: $entry!(FillFn, fill, tunables::FLUSHED_FILL),
+                    fill_persist: $entry!(FillFn, fill, tunables::FLUSHED_FILL),
+                    copy_persist: $entry!(CopyFn, copy_persist, tunables::FLUSHED_COPY),
                     ..Code::NONE
                 },
             };
@@ -83,7 +84,7 @@ flushed_by_each!(store_avx512_clwb, "store_avx512_clwb", store_avx512_clflushopt
 /// Writes back every line that holds a byte of the range.
 ///
 /// # Safety
-/// See [`FlushFn`](crate::method::FlushFn).
+/// See [`PersistFn`](crate::method::PersistFn).
 unsafe fn flush<F: FlushLine>(start: *const u8, len: usize, _: &Parameters) {
     if len == 0 {
         return;
@@ -99,16 +100,16 @@ unsafe fn flush<F: FlushLine>(start: *const u8, len: usize, _: &Parameters) {
 const CLWB: Method = Method {
     name: "clwb",
     summary: "CLWB of each line: written back, possibly kept",
-    effect: Effect::Evicts,
+    effect: CacheEffect::Evicts,
     ordering: Ordering::Weak,
     requires: Features::CLWB,
-    code: Code { flush: weak!(FlushFn, flush::<line::Clwb>, &[]), ..Code::NONE },
+    code: Code { persist: weak!(PersistFn, flush::<line::Clwb>, &[]), ..Code::NONE },
 };
 const CLFLUSHOPT: Method = Method {
     name: "clflushopt",
     summary: "CLFLUSHOPT of each line: written back and evicted",
     requires: Features::CLFLUSHOPT,
-    code: Code { flush: weak!(FlushFn, flush::<line::Clflushopt>, &[]), ..Code::NONE },
+    code: Code { persist: weak!(PersistFn, flush::<line::Clflushopt>, &[]), ..Code::NONE },
     ..CLWB
 };
 const CLFLUSH: Method = Method {
@@ -116,7 +117,7 @@ const CLFLUSH: Method = Method {
     summary: "CLFLUSH of each line between fences: written back and evicted, one after another",
     ordering: Ordering::Ordered,
     requires: Features::SSE2,
-    code: Code { flush: ordered!(FlushFn, flush::<line::Clflush>, &[]), ..Code::NONE },
+    code: Code { persist: ordered!(PersistFn, flush::<line::Clflush>, &[]), ..Code::NONE },
     ..CLWB
 };
 

@@ -327,9 +327,31 @@ impl<L: CopyLine, F: FlushLine> CopyLine for Flushed<L, F> {
     }
 }
 
-/// Lines that bypass the cache, copied by `L`; lines of which only a part is written go through the cache and are
+/// Lines that bypass the cache, written or copied by `L`; lines of which only a part is written go through the cache and are
 /// written back by the best instruction there is.
 pub(super) struct Durable<L>(std::marker::PhantomData<L>);
+
+impl<L: FillLine> FillLine for Durable<L> {
+    type Value = L::Value;
+
+    #[inline(always)]
+    unsafe fn value(byte: u8) -> L::Value {
+        // SAFETY: passed on from the caller.
+        unsafe { L::value(byte) }
+    }
+
+    #[inline(always)]
+    unsafe fn write(line: *mut u8, value: &L::Value) {
+        // SAFETY: passed on from the caller.
+        unsafe { L::write(line, value) }
+    }
+
+    #[inline(always)]
+    unsafe fn part_written(at: *mut u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { write_back(at) }
+    }
+}
 
 impl<L: CopyLine> CopyLine for Durable<L> {
     const SOURCE_ALIGNMENT: usize = L::SOURCE_ALIGNMENT;

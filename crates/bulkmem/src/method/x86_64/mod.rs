@@ -5,24 +5,26 @@ mod edges;
 mod entry;
 mod fence;
 mod flush;
-mod knobs;
 mod line;
 mod movdir64b;
 mod nontemporal;
 mod store;
 mod streams;
 mod string;
+mod tunables;
 mod walk;
 
 pub(super) use fence::sfence;
 
 use super::Method;
+use crate::operation::Operation;
 
 /// See [`BUILT_IN`](super::BUILT_IN).
-pub(crate) static BUILT_IN: [&Method; 5] = [
+pub(crate) static BUILT_IN: [&Method; Operation::ALL.len()] = [
     find(string::METHODS, b"rep_stosb"),
     find(string::METHODS, b"rep_stosb"),
     find(string::METHODS, b"rep_movsb"),
+    find(nontemporal::METHODS, b"movnti"),
     find(nontemporal::METHODS, b"movnti"),
     find(flush::METHODS, b"clflush"),
 ];

@@ -7,9 +7,9 @@ use std::arch::asm;
 
 use super::entry::{copy_kernel, fill_kernel, weak};
 use super::line::{CopyLine, Durable, FillLine, LINE};
-use super::{knobs, walk};
+use super::{tunables, walk};
 use crate::machine::Features;
-use crate::method::{Code, Effect, Method, Ordering};
+use crate::method::{CacheEffect, Code, Method, Ordering};
 
 struct Movdir64b;
 
@@ -41,9 +41,10 @@ impl CopyLine for Movdir64b {
 }
 
 fill_kernel!(fill = walk::fill::<Movdir64b>, |dst, len, byte, p| dst, len, byte);
+fill_kernel!(fill_persist = walk::fill::<Durable<Movdir64b>>, |dst, len, byte, p| dst, len, byte);
 copy_kernel!(copy = walk::copy_nontemporal::<Movdir64b, Movdir64b>, |dst, src, len, p| dst, src, len, p);
 copy_kernel!(
-    persist = walk::copy_nontemporal::<Durable<Movdir64b>, Durable<Movdir64b>>,
+    copy_persist = walk::copy_nontemporal::<Durable<Movdir64b>, Durable<Movdir64b>>,
     |dst, src, len, p| dst,
     src,
     len,
@@ -53,14 +54,15 @@ copy_kernel!(
 pub(super) static METHODS: &[Method] = &[Method {
     name: "movdir64b",
     summary: "MOVDIR64B of each line",
-    effect: Effect::Bypasses,
+    effect: CacheEffect::Bypasses,
     ordering: Ordering::Weak,
     requires: Features::MOVDIR64B,
     code: Code {
         clear: weak!(FillFn, fill, &[]),
         fill: weak!(FillFn, fill, &[]),
-        copy: weak!(CopyFn, copy, knobs::NONTEMPORAL_COPY),
-        persist: weak!(CopyFn, persist, knobs::NONTEMPORAL_COPY),
+        copy: weak!(CopyFn, copy, tunables::NONTEMPORAL_COPY),
+        fill_persist: weak!(FillFn, fill_persist, &[]),
+        copy_persist: weak!(CopyFn, copy_persist, tunables::NONTEMPORAL_COPY),
         ..Code::NONE
     },
 }];

@@ -7,9 +7,9 @@
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, Durable};
-use super::{knobs, walk};
+use super::{tunables, walk};
 use crate::machine::Features;
-use crate::method::{Code, Effect, Method, Ordering};
+use crate::method::{CacheEffect, Code, Method, Ordering};
 
 macro_rules! nontemporal {
     ($module:ident, $name:literal, $summary:literal, $line:ident, $requires:expr $(, #[$feature:meta])?) => {
@@ -20,20 +20,22 @@ macro_rules! nontemporal {
             fill_kernel!($(#[$feature])? fill = walk::fill::<Line>, |dst, len, byte, p| dst, len, byte);
             copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal::<Line, Line>,
                          |dst, src, len, p| dst, src, len, p);
-            copy_kernel!($(#[$feature])? persist = walk::copy_nontemporal::<Durable<Line>, Durable<Line>>,
+            fill_kernel!($(#[$feature])? fill_persist = walk::fill::<Durable<Line>>, |dst, len, byte, p| dst, len, byte);
+            copy_kernel!($(#[$feature])? copy_persist = walk::copy_nontemporal::<Durable<Line>, Durable<Line>>,
                          |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {
                 name: $name,
                 summary: $summary,
-                effect: Effect::Bypasses,
+                effect: CacheEffect::Bypasses,
                 ordering: Ordering::Weak,
                 requires: $requires,
                 code: Code {
                     clear: weak!(FillFn, fill, &[]),
                     fill: weak!(FillFn, fill, &[]),
-                    copy: weak!(CopyFn, copy, knobs::NONTEMPORAL_COPY),
-                    persist: weak!(CopyFn, persist, knobs::NONTEMPORAL_COPY),
+                    copy: weak!(CopyFn, copy, tunables::NONTEMPORAL_COPY),
+                    fill_persist: weak!(FillFn, fill_persist, &[]),
+                    copy_persist: weak!(CopyFn, copy_persist, tunables::NONTEMPORAL_COPY),
                     ..Code::NONE
                 },
             };
@@ -72,18 +74,18 @@ macro_rules! movntdqa {
             pub(super) const METHOD: Method = Method {
                 name: $name,
                 summary: concat!("non-temporal loads (MOVNTDQA) and stores of ", $width, " bytes"),
-                effect: Effect::Bypasses,
+                effect: CacheEffect::Bypasses,
                 ordering: Ordering::Weak,
                 requires: $requires,
-                code: Code { copy: weak!(CopyFn, copy, knobs::NONTEMPORAL_COPY), ..Code::NONE },
+                code: Code { copy: weak!(CopyFn, copy, tunables::NONTEMPORAL_COPY), ..Code::NONE },
             };
 
             pub(super) const CACHED: Method = Method {
                 name: $cached_name,
                 summary: concat!("non-temporal loads (MOVNTDQA), cached stores of ", $width, " bytes"),
-                effect: Effect::Allocates,
+                effect: CacheEffect::Allocates,
                 ordering: Ordering::Ordered,
-                code: Code { copy: ordered!(CopyFn, copy_cached, knobs::NONTEMPORAL_COPY), ..Code::NONE },
+                code: Code { copy: ordered!(CopyFn, copy_cached, tunables::NONTEMPORAL_COPY), ..Code::NONE },
                 ..METHOD
             };
         }

@@ -5,9 +5,9 @@
 //! not read soon, on processors that write past the cache faster.
 
 use super::entry::{copy_kernel, fill_kernel, ordered};
-use super::{knobs, line, walk};
+use super::{line, tunables, walk};
 use crate::machine::Features;
-use crate::method::{Code, Effect, Method, Ordering};
+use crate::method::{CacheEffect, Code, Method, Ordering};
 
 /// The two rows of one width: plain, and with write prefetch.
 macro_rules! store {
@@ -24,13 +24,13 @@ macro_rules! store {
             pub(super) const PLAIN: Method = Method {
                 name: $name,
                 summary: concat!("cached stores of ", $width, " bytes"),
-                effect: Effect::Allocates,
+                effect: CacheEffect::Allocates,
                 ordering: Ordering::Ordered,
                 requires: $requires,
                 code: Code {
                     clear: ordered!(FillFn, fill, &[]),
                     fill: ordered!(FillFn, fill, &[]),
-                    copy: ordered!(CopyFn, copy, knobs::CACHED_COPY),
+                    copy: ordered!(CopyFn, copy, tunables::CACHED_COPY),
                     ..Code::NONE
                 },
             };
@@ -40,8 +40,8 @@ macro_rules! store {
                 summary: concat!("cached stores of ", $width, " bytes, PREFETCHW ahead"),
                 requires: $requires.union(Features::PREFETCHW),
                 code: Code {
-                    clear: ordered!(FillFn, fill_prefetched, knobs::PREFETCHED_FILL),
-                    fill: ordered!(FillFn, fill_prefetched, knobs::PREFETCHED_FILL),
+                    clear: ordered!(FillFn, fill_prefetched, tunables::PREFETCHED_FILL),
+                    fill: ordered!(FillFn, fill_prefetched, tunables::PREFETCHED_FILL),
                     ..Code::NONE
                 },
                 ..PLAIN

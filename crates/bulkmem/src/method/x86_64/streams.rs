@@ -5,9 +5,9 @@
 //! Not when: the range is only a few pages long (then these methods work through it straight).
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
-use super::{knobs, line, walk};
+use super::{line, tunables, walk};
 use crate::machine::Features;
-use crate::method::{Code, Effect, Method, Ordering};
+use crate::method::{CacheEffect, Code, Method, Ordering};
 
 /// The three rows of one width: cached, non-temporal, and a hybrid of both.
 macro_rules! streams {
@@ -33,13 +33,13 @@ macro_rules! streams {
             pub(super) const CACHED: Method = Method {
                 name: $cached,
                 summary: concat!("page streams side by side, cached stores of ", $width, " bytes"),
-                effect: Effect::Allocates,
+                effect: CacheEffect::Allocates,
                 ordering: Ordering::Ordered,
                 requires: $requires.union(Features::PREFETCHW),
                 code: Code {
-                    clear: ordered!(FillFn, fill, knobs::STREAM_FILL),
-                    fill: ordered!(FillFn, fill, knobs::STREAM_FILL),
-                    copy: ordered!(CopyFn, copy, knobs::STREAM_COPY),
+                    clear: ordered!(FillFn, fill, tunables::STREAM_FILL),
+                    fill: ordered!(FillFn, fill, tunables::STREAM_FILL),
+                    copy: ordered!(CopyFn, copy, tunables::STREAM_COPY),
                     ..Code::NONE
                 },
             };
@@ -47,13 +47,13 @@ macro_rules! streams {
             pub(super) const NONTEMPORAL: Method = Method {
                 name: $nontemporal,
                 summary: concat!("page streams side by side, non-temporal stores of ", $width, " bytes"),
-                effect: Effect::Bypasses,
+                effect: CacheEffect::Bypasses,
                 ordering: Ordering::Weak,
                 requires: $requires,
                 code: Code {
-                    clear: weak!(FillFn, fill_nontemporal, knobs::NONTEMPORAL_STREAM_FILL),
-                    fill: weak!(FillFn, fill_nontemporal, knobs::NONTEMPORAL_STREAM_FILL),
-                    copy: weak!(CopyFn, copy_nontemporal, knobs::NONTEMPORAL_STREAM_COPY),
+                    clear: weak!(FillFn, fill_nontemporal, tunables::NONTEMPORAL_STREAM_FILL),
+                    fill: weak!(FillFn, fill_nontemporal, tunables::NONTEMPORAL_STREAM_FILL),
+                    copy: weak!(CopyFn, copy_nontemporal, tunables::NONTEMPORAL_STREAM_COPY),
                     ..Code::NONE
                 },
             };
@@ -61,13 +61,13 @@ macro_rules! streams {
             pub(super) const HYBRID: Method = Method {
                 name: $hybrid,
                 summary: concat!("cached page streams beside a non-temporal one, stores of ", $width, " bytes"),
-                effect: Effect::Mixed,
+                effect: CacheEffect::Mixed,
                 ordering: Ordering::Weak,
                 requires: $requires.union(Features::PREFETCHW),
                 code: Code {
-                    clear: weak!(FillFn, fill_hybrid, knobs::STREAM_FILL),
-                    fill: weak!(FillFn, fill_hybrid, knobs::STREAM_FILL),
-                    copy: weak!(CopyFn, copy_hybrid, knobs::STREAM_COPY),
+                    clear: weak!(FillFn, fill_hybrid, tunables::STREAM_FILL),
+                    fill: weak!(FillFn, fill_hybrid, tunables::STREAM_FILL),
+                    copy: weak!(CopyFn, copy_hybrid, tunables::STREAM_COPY),
                     ..Code::NONE
                 },
             };

@@ -10,9 +10,9 @@ use super::edges::{self, Lines};
 use super::entry::ordered;
 use super::line::{LINE, Store8};
 use super::walk::prefetch_for_write;
-use super::{edges::copy_part, edges::fill_part, knobs};
+use super::{edges::copy_part, edges::fill_part, tunables};
 use crate::machine::Features;
-use crate::method::{Code, Effect, Method, Ordering, Parameters};
+use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
 
 /// REP STOSQ of `words` words of 8 bytes.
 ///
@@ -72,7 +72,7 @@ unsafe fn rep_movsq(dst: *mut u8, src: *const u8, len: usize, _: &Parameters) {
 }
 
 /// REP STOSQ block by block; before each, the block `write_distance` further on is prefetched for writing.
-/// Knobs: `write_distance`, `block`.
+/// Tunables: `write_distance`, `block`.
 ///
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
@@ -99,7 +99,7 @@ unsafe fn write_prefetch_rep_stosq(dst: *mut u8, len: usize, byte: u8, parameter
 const REP_STOSB: Method = Method {
     name: "rep_stosb",
     summary: "REP STOSB",
-    effect: Effect::Allocates,
+    effect: CacheEffect::Allocates,
     ordering: Ordering::Ordered,
     requires: Features::SSE2,
     code: Code {
@@ -123,8 +123,8 @@ const WRITE_PREFETCH_REP_STOSQ: Method = Method {
     summary: "REP STOSQ block by block, PREFETCHW ahead",
     requires: Features::SSE2.union(Features::PREFETCHW),
     code: Code {
-        clear: ordered!(FillFn, write_prefetch_rep_stosq, &[knobs::WRITE_DISTANCE, knobs::REP_BLOCK]),
-        fill: ordered!(FillFn, write_prefetch_rep_stosq, &[knobs::WRITE_DISTANCE, knobs::REP_BLOCK]),
+        clear: ordered!(FillFn, write_prefetch_rep_stosq, &[tunables::WRITE_DISTANCE, tunables::REP_BLOCK]),
+        fill: ordered!(FillFn, write_prefetch_rep_stosq, &[tunables::WRITE_DISTANCE, tunables::REP_BLOCK]),
         ..Code::NONE
     },
     ..REP_STOSB

@@ -105,7 +105,7 @@ pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) {
     }
 }
 
-/// Fill with write prefetches ahead. Knobs: `write_distance`.
+/// Fill with write prefetches ahead. Tunables: `write_distance`.
 ///
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
@@ -123,7 +123,7 @@ pub(super) unsafe fn fill_prefetched<L: FillLine>(
     }
 }
 
-/// Fill with each line written back. Knobs: `write_distance`, 0 for none.
+/// Fill with each line written back. Tunables: `write_distance`, 0 for none.
 ///
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
@@ -171,7 +171,7 @@ impl Groups {
 
 /// Fills page streams side by side: a line of the first page of a group (by `First`), then the same line of each
 /// other page (by `L`), then the next line. `First` is the non-temporal stream of a hybrid; elsewhere it is `L`.
-/// Cached streams are prefetched for writing if `write_distance` is not 0. Knobs: `streams`, `write_distance`.
+/// Cached streams are prefetched for writing if `write_distance` is not 0. Tunables: `streams`, `write_distance`.
 ///
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
@@ -260,7 +260,7 @@ unsafe fn copy_lines_prefetched<L: CopyLine, R: ReadPrefetch, const WRITE: bool>
     }
 }
 
-/// Copy through the cache. Knobs: `read_distance`, `write_distance`.
+/// Copy through the cache. Tunables: `read_distance`, `write_distance`.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
@@ -285,7 +285,7 @@ pub(super) unsafe fn copy_cached<L: CopyLine>(
     }
 }
 
-/// Copy past the cache, on either side or both. Knobs: `read_distance`, `read_hint`. Where the source is not aligned as `L` needs it, the
+/// Copy past the cache, on either side or both. Tunables: `read_distance`, `read_hint`. Where the source is not aligned as `L` needs it, the
 /// lines are copied by `U`.
 ///
 /// # Safety
@@ -360,7 +360,7 @@ unsafe fn copy_lines_hinted<L: CopyLine>(
 }
 
 /// Copies page streams side by side, as [`fill_streams`] fills them; sources are prefetched `read_distance` ahead
-/// along their stream. Knobs: `streams`, `read_distance`, `write_distance`.
+/// along their stream. Tunables: `streams`, `read_distance`, `write_distance`.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
@@ -412,7 +412,7 @@ pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
     }
 }
 
-/// Copies and writes back line by line. Knobs: `write_distance`, or `block`: the destination's lines of a whole block
+/// Copies and writes back line by line. Tunables: `write_distance`, or `block`: the destination's lines of a whole block
 /// are prefetched for writing before the first of them is stored.
 ///
 /// # Safety

@@ -121,10 +121,10 @@ fn map_sync_is_refused_in_the_page_cache() -> Result<(), Failed> {
 
 fn every_method_writes() -> Result<(), Failed> {
     const LENGTHS: [usize; 9] = [1, 8, 63, 64, 65, 200, 1000, PAGE, 3 * PAGE + 17];
-    let persisting = rows(Operation::Persist);
+    let persisting = rows(Operation::CopyPersist);
     // TCG has SSE2, AVX, CLWB, CLFLUSHOPT and CLFLUSH: 4 ways past the cache, 9 through it.
     assert!(persisting.len() >= 13, "{persisting:?}");
-    assert_eq!(rows(Operation::Flush).len(), 3);
+    assert_eq!(rows(Operation::Persist).len(), 3);
 
     let scratch = Scratch::new(FOLDER, "methods", 1 << 20)?;
     let mut map = Map::synchronous(&scratch.file, 1 << 20)?;
@@ -140,7 +140,7 @@ fn every_method_writes() -> Result<(), Failed> {
             return Err(format!("after {} of {length} bytes the file differs", method.name).into());
         }
     }
-    for method in rows(Operation::Flush) {
+    for method in rows(Operation::Persist) {
         random.fill(&mut expected);
         map.bytes_mut().copy_from_slice(&expected);
         flush_by(method, map.bytes_mut())?;
@@ -181,7 +181,7 @@ fn bench_persist() -> Result<(), Failed> {
     for pattern in ["sequential", "random"] {
         let rows_of_it: Vec<&str> = csv.lines().filter(|line| line.contains(pattern)).collect();
         let rows_of_it = rows_of_it.join("\n");
-        let taken = rows(Operation::Persist).into_iter().filter(|row| row.available());
+        let taken = rows(Operation::CopyPersist).into_iter().filter(|row| row.available());
         for name in taken.map(|row| row.name).chain(["policy"]) {
             if !names(&rows_of_it).contains(name) {
                 return Err(format!("no row of {name}, {pattern}:\n{csv}").into());

@@ -14,7 +14,7 @@ pub(crate) struct Flushed {
 
 impl Flushed {
     pub(crate) fn new() -> Flushed {
-        Flushed { persist: rows(Operation::Persist), flush: rows(Operation::Flush) }
+        Flushed { persist: rows(Operation::CopyPersist), flush: rows(Operation::Persist) }
     }
 }
 
@@ -28,7 +28,7 @@ impl Store for Flushed {
         let ways = 1 + self.persist.len() + self.flush.len();
         let way = (number % ways as u64) as usize;
         match way.checked_sub(1) {
-            None => bulkmem::persist(to, from),
+            None => bulkmem::copy_persist(to, from),
             Some(way) if way < self.persist.len() => persist_by(self.persist[way], to, from),
             Some(way) => {
                 to.copy_from_slice(from);
@@ -39,6 +39,6 @@ impl Store for Flushed {
 
     fn count(&self, count: u64, to: &mut [u8]) -> Result<(), Error> {
         to.copy_from_slice(&count.to_le_bytes());
-        bulkmem::flush(to)
+        bulkmem::persist(to)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use bulkmem::Intent;
-use bulkmem::policy::Condition;
+use bulkmem_measure::calibration::Condition;
 use bulkmem_measure::{BenchReport, BenchRow, Kind, Overall};
 
 use crate::figures::{describe_condition, describe_cost, describe_parameters};
@@ -16,7 +16,7 @@ const LENGTH: usize = 9;
 /// The report for people, in lines of at most `width` columns.
 pub(super) fn text(report: &BenchReport, width: usize) -> String {
     let mut text = String::new();
-    for (intent, condition) in places(report) {
+    for (intent, condition) in configs(report) {
         let rows: Vec<&BenchRow> =
             report.rows.iter().filter(|row| (row.intent, row.condition) == (intent, condition)).collect();
         let heading =
@@ -34,7 +34,7 @@ pub(super) fn text(report: &BenchReport, width: usize) -> String {
         text.push('\n');
     }
     let overall = report.overall();
-    if overall.iter().any(|place| place.conditions > 1) {
+    if overall.iter().any(|config| config.conditions > 1) {
         let why = "A choice knows neither where its ranges start nor whether they are in the cache. So it is judged over \
                    all the conditions above, by the geometric mean of the times.";
         _ = writeln!(
@@ -78,11 +78,11 @@ pub(super) fn text(report: &BenchReport, width: usize) -> String {
     text
 }
 
-fn places(report: &BenchReport) -> Vec<(Intent, Condition)> {
-    let mut places: Vec<_> = report.rows.iter().map(|row| (row.intent, row.condition)).collect();
-    places.sort_unstable();
-    places.dedup();
-    places
+fn configs(report: &BenchReport) -> Vec<(Intent, Condition)> {
+    let mut configs: Vec<_> = report.rows.iter().map(|row| (row.intent, row.condition)).collect();
+    configs.sort_unstable();
+    configs.dedup();
+    configs
 }
 
 fn lengths(rows: &[&BenchRow]) -> Vec<u64> {
@@ -176,16 +176,16 @@ fn together(overall: &[Overall]) -> Table {
         Column::right("regret"),
         Column::left("where best was").optional(3),
     ]);
-    for place in overall {
+    for config in overall {
         table.row([
-            exact_size(place.length),
-            place.intent.to_string(),
-            place.threads.to_string(),
-            place.conditions.to_string(),
-            ratio(place.ratio_to_best_peer.unwrap_or(f64::NAN)),
-            place.best_peer.clone().unwrap_or_default(),
-            place.regret.map_or("–".to_owned(), percent),
-            place.best_method.clone().unwrap_or_default(),
+            exact_size(config.length),
+            config.intent.to_string(),
+            config.threads.to_string(),
+            config.conditions.to_string(),
+            ratio(config.ratio_to_best_peer.unwrap_or(f64::NAN)),
+            config.best_peer.clone().unwrap_or_default(),
+            config.regret.map_or("–".to_owned(), percent),
+            config.best_method.clone().unwrap_or_default(),
         ]);
     }
     table

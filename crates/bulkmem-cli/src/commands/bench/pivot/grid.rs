@@ -1,7 +1,7 @@
 //! One table of a pivot: lines, columns, and the rows at their crossings.
 
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::Row;
+use bulkmem_measure::engine::Row;
 
 use super::bar::bar;
 use super::{Pivot, digits, name, value};
@@ -143,8 +143,8 @@ impl<'a> Grid<'a> {
             (self.subjects.clone(), pairs(&self.values), corner.to_owned())
         };
         let at = |line: &str, column: &str| {
-            let (subject, value) = if self.pivot.subjects_across { (column, line) } else { (line, column) };
-            self.find(subject, value).map_or_else(|| "– ".to_owned(), cell)
+            let (candidate, value) = if self.pivot.subjects_across { (column, line) } else { (line, column) };
+            self.find(candidate, value).map_or_else(|| "– ".to_owned(), cell)
         };
         let first = widest(lines.iter().map(|(_, called)| called).chain([&corner]));
         let cells: Vec<Vec<String>> = columns
@@ -181,14 +181,14 @@ impl<'a> Grid<'a> {
         text
     }
 
-    fn find(&self, subject: &str, at: &str) -> Option<&'a Row> {
-        self.rows.iter().copied().find(|row| name(row) == subject && value(row, self.pivot.key) == at)
+    fn find(&self, candidate: &str, at: &str) -> Option<&'a Row> {
+        self.rows.iter().copied().find(|row| name(row) == candidate && value(row, self.pivot.key) == at)
     }
 
     /// The rows that compete at a value of the key; reading and controls do not.
     fn rivals(&self, at: &str) -> impl Iterator<Item = &'a Row> {
         let rows = self.rows.iter().copied().filter(move |row| value(row, self.pivot.key) == at);
-        rows.filter(|row| !matches!(row.subject.kind, Kind::Read | Kind::Control))
+        rows.filter(|row| !matches!(row.candidate.kind, Kind::Read | Kind::Control))
     }
 
     /// The best of at least two rivals at a value of the key.
@@ -205,7 +205,7 @@ impl<'a> Grid<'a> {
     fn base(&self, at: &str) -> Option<&'a Row> {
         let baseline = self.pivot.baseline?;
         let here = || self.rows.iter().copied().filter(|row| value(row, self.pivot.key) == at);
-        here().find(|row| name(row) == baseline).or_else(|| here().find(|row| row.subject.name == baseline))
+        here().find(|row| name(row) == baseline).or_else(|| here().find(|row| row.candidate.name == baseline))
     }
 
     fn speed_up(&self, row: &Row) -> String {
@@ -220,8 +220,8 @@ impl<'a> Grid<'a> {
     /// Which methods the policy chose, in words.
     fn choices(&self) -> Vec<String> {
         let policies = distinct(self.rows.iter().filter(|row| row.chosen.is_some()).map(|row| name(row)));
-        let of = |subject: &String| {
-            let chosen = |value: &String| self.find(subject, value)?.chosen.as_deref();
+        let of = |candidate: &String| {
+            let chosen = |value: &String| self.find(candidate, value)?.chosen.as_deref();
             // Neighbouring values of one method, as a range.
             let mut ranges: Vec<(&str, &str, &str)> = Vec::new();
             for value in &self.values {
@@ -236,7 +236,7 @@ impl<'a> Grid<'a> {
                 (_, true) => format!("{method} at {from}"),
                 (_, false) => format!("{method} from {from} to {to}"),
             });
-            format!("{}: {}.", subject.replacen("the", "The", 1), parts.collect::<Vec<_>>().join("; "))
+            format!("{}: {}.", candidate.replacen("the", "The", 1), parts.collect::<Vec<_>>().join("; "))
         };
         policies.iter().map(of).collect()
     }

@@ -1,8 +1,8 @@
 use bulkmem::Operation;
 use bulkmem::method::Parameters;
 use bulkmem_measure::Kind;
+use bulkmem_measure::engine::{Candidate, Config, Measurement, Metric};
 use bulkmem_measure::stats::Stats;
-use bulkmem_measure::suite::{Measurement, Metric, Place, Subject};
 
 use super::*;
 use crate::output::exact_size;
@@ -13,8 +13,8 @@ fn row(kind: Kind, name: &str, size: u64, median: f64) -> Row {
     let samples = vec![median * 0.99, median, median * 1.01];
     Row {
         measurement: Measurement::Clear,
-        subject: Subject::named(kind, name),
-        place: Place { operation: Some(Operation::Clear), size: Some(size), ..Place::default() },
+        candidate: Candidate::named(kind, name),
+        config: Config { operation: Some(Operation::Clear), size: Some(size), ..Config::default() },
         metric: Metric::Bandwidth,
         stats: Stats::of(&samples).unwrap(),
         samples,
@@ -33,7 +33,7 @@ fn rows(sizes: &[u64]) -> Vec<Row> {
         rows.push(row(Kind::Policy, "policy", *size, 30.0 + at));
         rows.push(row(Kind::Peer, "c_library", *size, 20.0 - at));
         let mut long = row(Kind::Method, "write_prefetch_avx512", *size, 10.0);
-        long.subject.parameters = Parameters { write_distance: 4096, ..Parameters::default() };
+        long.candidate.parameters = Parameters { write_distance: 4096, ..Parameters::default() };
         rows.push(long);
         rows.push(row(Kind::Read, "read", *size, 100.0));
     }
@@ -56,7 +56,7 @@ fn line<'t>(text: &'t str, start: &str) -> &'t str {
 #[test]
 fn subjects_stand_down_and_the_best_of_a_column_is_marked() {
     let rows = rows(&SIZES);
-    let text = text(Pivot::across(Key::Size).baseline("c_library"), &rows, 80);
+    let text = text(Pivot::across(Dimension::Size).baseline("c_library"), &rows, 80);
     assert!(text.starts_with("clear: GB/s, mean ± standard deviation of 3 runs\n"), "{text}");
     let policy = line(&text, "the policy's choice");
     assert_eq!(policy.matches('*').count(), 3, "{text}");
@@ -79,7 +79,7 @@ fn subjects_stand_down_and_the_best_of_a_column_is_marked() {
 #[test]
 fn subjects_stand_across_and_the_best_of_a_line_is_marked() {
     let rows = rows(&SIZES);
-    let text = text(Pivot::down(Key::Size), &rows, 80);
+    let text = text(Pivot::down(Dimension::Size), &rows, 80);
     let heading = text.lines().nth(1).unwrap();
     assert!(heading.starts_with("size ") && heading.contains("c_library"), "{text}");
     assert!(line(&text, "16 MiB").contains("30.0 ±0.8%*"), "{text}");
@@ -89,7 +89,7 @@ fn subjects_stand_across_and_the_best_of_a_line_is_marked() {
 #[test]
 fn one_column_has_bars_and_its_speed_up_beside_it() {
     let rows = rows(&SIZES[..1]);
-    let pivot = Pivot::across(Key::Size).baseline("c_library");
+    let pivot = Pivot::across(Dimension::Size).baseline("c_library");
     let wide = text(pivot, &rows, 80);
     let bars = |of: &str| line(&wide, of).matches('█').count();
     assert_eq!(bars("(reading)"), 30, "{wide}");
@@ -103,7 +103,7 @@ fn one_column_has_bars_and_its_speed_up_beside_it() {
 fn what_does_not_fit_continues_below() {
     let sizes: Vec<u64> = (12..28).map(|shift| 1 << shift).collect();
     let rows = rows(&sizes);
-    for pivot in [Pivot::across(Key::Size), Pivot::down(Key::Size)] {
+    for pivot in [Pivot::across(Dimension::Size), Pivot::down(Dimension::Size)] {
         for width in [46, 60, 80, 120, 250] {
             let text = text(pivot, &rows, width);
             for size in &sizes {
@@ -117,16 +117,16 @@ fn what_does_not_fit_continues_below() {
 fn other_keys_and_metrics_make_tables_of_their_own_and_cells_may_say_anything() {
     let mut some = rows(&SIZES[..2]);
     for row in &mut some {
-        row.place.page_size = Some("4K".parse().unwrap());
+        row.config.page_size = Some("4K".parse().unwrap());
     }
     let mut others = some.clone();
     for row in &mut others {
-        row.place.page_size = Some("2M".parse().unwrap());
+        row.config.page_size = Some("2M".parse().unwrap());
         row.metric = Metric::Seconds;
     }
     some.extend(others);
     let cell = |row: &Row| format!("<{:.0}>", row.stats.median);
-    let text = text(Pivot::across(Key::Size).cell(&cell), &some, 80);
+    let text = text(Pivot::across(Dimension::Size).cell(&cell), &some, 80);
     assert!(
         text.contains("clear, page size 4K: GB/s\n") && text.contains("clear, page size 2M: s\n"),
         "{text}"
@@ -139,9 +139,9 @@ fn other_keys_and_metrics_make_tables_of_their_own_and_cells_may_say_anything() 
 
 #[test]
 fn nothing_and_one_alone_are_shown_too() {
-    assert_eq!(Pivot::across(Key::Size).text(&[], 80), "");
+    assert_eq!(Pivot::across(Dimension::Size).text(&[], 80), "");
     let alone = [row(Kind::Method, "clzero", 4096, 3.0)];
-    let text = text(Pivot::across(Key::Size).baseline("c_library"), &alone, 80);
+    let text = text(Pivot::across(Dimension::Size).baseline("c_library"), &alone, 80);
     assert!(text.contains("3.00") && !text.contains('*') && !text.contains("speed-up"), "{text}");
 }
 
@@ -149,9 +149,9 @@ fn nothing_and_one_alone_are_shown_too() {
 fn subjects_of_one_name_keep_their_parameters() {
     let mut rows = rows(&SIZES[..1]);
     let mut other = rows[2].clone();
-    other.subject.parameters.write_distance = 8192;
+    other.candidate.parameters.write_distance = 8192;
     rows.push(other);
-    let text = text(Pivot::across(Key::Size), &rows, 80);
+    let text = text(Pivot::across(Dimension::Size), &rows, 80);
     assert!(text.contains("write_prefetch_avx512[write_distance=4096]"), "{text}");
     assert!(text.contains("write_prefetch_avx512[write_distance=8192]"), "{text}");
     assert!(!text.contains("With parameters"), "{text}");
@@ -160,10 +160,10 @@ fn subjects_of_one_name_keep_their_parameters() {
 #[test]
 fn doubtful_figures_are_marked_and_the_mark_is_explained() {
     let mut rows = rows(&SIZES);
-    let plain = text(Pivot::across(Key::Size), &rows, 80);
+    let plain = text(Pivot::across(Dimension::Size), &rows, 80);
     assert!(!plain.contains('~'), "{plain}");
-    rows[1].doubts.push(bulkmem_measure::suite::Doubt::Noise);
-    let marked = text(Pivot::across(Key::Size), &rows, 80);
+    rows[1].doubts.push(bulkmem_measure::engine::QualityFlag::Noise);
+    let marked = text(Pivot::across(Dimension::Size), &rows, 80);
     assert_eq!(line(&marked, "c_library").matches("~±").count(), 1, "{marked}");
     assert!(marked.contains("~ doubtful: the notes say why."), "{marked}");
     assert_eq!(marked.replace("~±", " ±").lines().nth(2), plain.lines().nth(2), "nothing moves");

@@ -1,9 +1,9 @@
 //! What calibration chose, and why.
 
 use bulkmem::Intent;
-use bulkmem::policy::{Cost, Profile};
 use bulkmem_measure::Kind;
-use bulkmem_measure::suite::Metric;
+use bulkmem_measure::calibration::{Cost, Profile};
+use bulkmem_measure::engine::Metric;
 
 use super::super::input::Machine;
 use super::super::lay;
@@ -52,8 +52,8 @@ fn rules(profile: &Profile) -> Grid {
         ("why", Holds::Prose),
     ]);
     for row in choices::of(profile) {
-        let place = [row.operation.to_string(), row.intent.to_string()];
-        grid.rows.push(place.into_iter().chain(row.cells()).chain([row.why()]).collect());
+        let config = [row.operation.to_string(), row.intent.to_string()];
+        grid.rows.push(config.into_iter().chain(row.cells()).chain([row.why()]).collect());
     }
     grid
 }
@@ -81,7 +81,7 @@ fn chart(
         title: [title.as_str()].into_iter().chain(of).collect::<Vec<_>>().join(", "),
         shape: Shape::Lines,
         more: true,
-        places: Axis { name: "length".to_owned(), scale: Scale::Bytes },
+        configs: Axis { name: "length".to_owned(), scale: Scale::Bytes },
         values: Axis { name: format!("GB/s: {}", describe_cost(measured.cost)), scale: Scale::Even },
         marks: lay::marks(machine.caches, &series),
         brief: brief(&series, measured),
@@ -101,7 +101,7 @@ fn lines(profile: &Profile, measured: &Measured<'_>, intent: Intent) -> Vec<Seri
         // A quartile is not the interval of the median: it is said, not drawn.
         let remark = [remark, format!("quartiles {}–{}", rate(length, high), rate(length, low))];
         let remark = remark.iter().filter(|it| !it.is_empty()).cloned().collect::<Vec<_>>().join("; ");
-        Point { place: length as f64, value: speed(nanoseconds), interval: None, remark }
+        Point { config: length as f64, value: speed(nanoseconds), interval: None, remark }
     };
     let lengths = measured.lengths();
     let chosen = lengths.iter().filter_map(|&length| {
@@ -149,7 +149,7 @@ fn brief(series: &[Series], measured: &Measured<'_>) -> Grid {
     ]);
     let at = |name: &str, length: u64| {
         let points = series.iter().filter(|it| it.name == name).flat_map(|it| &it.points);
-        let point = points.into_iter().find(|point| point.place == length as f64);
+        let point = points.into_iter().find(|point| point.config == length as f64);
         point.map_or_else(|| "–".to_owned(), |point| rate(1, 1.0 / point.value))
     };
     for length in measured.lengths() {

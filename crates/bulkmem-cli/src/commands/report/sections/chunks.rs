@@ -1,6 +1,6 @@
 //! An extent cleared in chunks.
 
-use bulkmem_measure::suite::{Key, Measurement};
+use bulkmem_measure::engine::{Dimension, Measurement};
 
 use super::super::input::Machine;
 use super::super::lay::Lay;
@@ -18,6 +18,6 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
              the whole extent, and should be flat and high.",
         ],
     );
-    let lay = Lay { along: Some(Key::Chunk), caches: true, ..Lay::new("chunks", title) };
+    let lay = Lay { along: Some(Dimension::Chunk), caches: true, ..Lay::new("chunks", title) };
     super::laid(Measurement::Chunks, machines, section, lay)
 }

@@ -1,6 +1,6 @@
 //! How much a command slows beside background clearing.
 
-use bulkmem_measure::suite::{Key, Measurement};
+use bulkmem_measure::engine::{Dimension, Measurement};
 
 use super::super::input::Machine;
 use super::super::lay::Lay;
@@ -22,6 +22,6 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         Measurement::Corun,
         machines,
         section,
-        Lay { within: &[Key::Rate], ..Lay::new("corun", title) },
+        Lay { within: &[Dimension::Rate], ..Lay::new("corun", title) },
     )
 }

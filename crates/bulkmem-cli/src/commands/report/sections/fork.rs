@@ -1,6 +1,6 @@
 //! Fork and copy-on-write.
 
-use bulkmem_measure::suite::{Key, Measurement};
+use bulkmem_measure::engine::{Dimension, Measurement};
 
 use super::super::input::Machine;
 use super::super::lay::Lay;
@@ -17,6 +17,6 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
             "The table of all figures has the pages that the kernel cleared and copied, as it counts them.",
         ],
     );
-    let lay = Lay { along: Some(Key::Size), caches: true, ..Lay::new("fork", title) };
+    let lay = Lay { along: Some(Dimension::Size), caches: true, ..Lay::new("fork", title) };
     super::laid(Measurement::Fork, machines, section, lay)
 }

@@ -1,6 +1,6 @@
 //! Random input and output: operations a second, and how long single ones take.
 
-use bulkmem_measure::suite::{Key, Measurement, Metric, Row};
+use bulkmem_measure::engine::{Dimension, Measurement, Metric, Row};
 
 use super::super::input::Machine;
 use super::super::lay::{self, Lay};
@@ -12,7 +12,7 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         "iops",
         "Random input and output",
         &[
-            "Blocks read and written at random places, as databases do, by method and by how many threads share the \
+            "Blocks read and written at random configs, as databases do, by method and by how many threads share the \
              work. Higher is more.",
             "The second kind of chart says how long single operations take: half of them are quicker than p50, and \
              one in ten thousand is slower than p99.99. Lower is better; a line that jumps up at the right is one \
@@ -22,7 +22,7 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
     let several = machines.len() > 1;
     for machine in machines {
         let rows = machine.of(Measurement::Iops);
-        let lay = Lay { along: Some(Key::Threads), several, ..Lay::new("iops", "Random blocks") };
+        let lay = Lay { along: Some(Dimension::Threads), several, ..Lay::new("iops", "Random blocks") };
         section.charts.extend(lay.charts(machine, &rows));
         section.charts.extend(latencies(machine, &rows, several));
     }
@@ -51,17 +51,18 @@ fn percentiles(row: &Row) -> Vec<(f64, String, f64)> {
 /// How long single operations take: a chart for each place, a line for each who.
 fn latencies(machine: &Machine<'_>, rows: &[&Row], several: bool) -> Vec<Chart> {
     let rows: Vec<&Row> = rows.iter().copied().filter(|row| !percentiles(row).is_empty()).collect();
-    let apart: Vec<Key> = Key::ALL.into_iter().filter(|key| lay::distinct(&rows, *key) > 1).collect();
+    let apart: Vec<Dimension> =
+        Dimension::ALL.into_iter().filter(|key| lay::distinct(&rows, *key) > 1).collect();
     let charts = lay::parts(&rows, &apart).into_iter().map(|part| {
-        let mut place: Vec<String> = apart.iter().map(|key| names::place(part[0], *key)).collect();
-        let group = format!("latency {place:?}");
-        place.extend(several.then(|| machine.label.clone()));
-        latency(&part, &place, group)
+        let mut config: Vec<String> = apart.iter().map(|key| names::config(part[0], *key)).collect();
+        let group = format!("latency {config:?}");
+        config.extend(several.then(|| machine.label.clone()));
+        latency(&part, &config, group)
     });
     charts.collect()
 }
 
-fn latency(rows: &[&Row], place: &[String], group: String) -> Chart {
+fn latency(rows: &[&Row], config: &[String], group: String) -> Chart {
     let mut ranks: Vec<(f64, String)> = Vec::new();
     for (at, name, _) in rows.iter().flat_map(|row| percentiles(row)) {
         if !ranks.iter().any(|(_, known)| *known == name) {
@@ -71,7 +72,7 @@ fn latency(rows: &[&Row], place: &[String], group: String) -> Chart {
     ranks.sort_by(|a, b| a.0.total_cmp(&b.0));
     let ranks: Vec<String> = ranks.into_iter().map(|(_, name)| name).collect();
     let point = |name: &str, ns: f64| Point {
-        place: ranks.iter().position(|rank| rank == name).unwrap_or_default() as f64,
+        config: ranks.iter().position(|rank| rank == name).unwrap_or_default() as f64,
         value: ns,
         interval: None,
         remark: String::new(),
@@ -79,8 +80,8 @@ fn latency(rows: &[&Row], place: &[String], group: String) -> Chart {
     let mut series: Vec<Series> = rows
         .iter()
         .map(|row| Series {
-            name: names::subject(&row.subject),
-            kind: row.subject.kind,
+            name: names::candidate(&row.candidate),
+            kind: row.candidate.kind,
             shown: true,
             points: percentiles(row).iter().map(|(_, name, ns)| point(name, *ns)).collect(),
         })
@@ -93,14 +94,14 @@ fn latency(rows: &[&Row], place: &[String], group: String) -> Chart {
         let find = |rank: &String| of.iter().find(|(_, name, _)| name == rank);
         let cells =
             ranks.iter().map(|rank| find(rank).map(|(.., ns)| names::digits(*ns)).unwrap_or_default());
-        brief.rows.push([names::subject(&row.subject)].into_iter().chain(cells).collect());
+        brief.rows.push([names::candidate(&row.candidate)].into_iter().chain(cells).collect());
     }
     Chart {
-        name: slug(&format!("iops latency {}", place.join(" "))),
-        title: ["How long one takes".to_owned()].iter().chain(place).cloned().collect::<Vec<_>>().join(", "),
+        name: slug(&format!("iops latency {}", config.join(" "))),
+        title: ["How long one takes".to_owned()].iter().chain(config).cloned().collect::<Vec<_>>().join(", "),
         shape: Shape::Lines,
         more: false,
-        places: Axis { name: "percentile".to_owned(), scale: Scale::Named(ranks) },
+        configs: Axis { name: "percentile".to_owned(), scale: Scale::Named(ranks) },
         values: Axis { name: "time, ns".to_owned(), scale: Scale::Decades },
         series,
         marks: Vec::new(),

@@ -12,7 +12,7 @@ mod reuse;
 mod sizes;
 mod vm;
 
-use bulkmem_measure::suite::Measurement;
+use bulkmem_measure::engine::Measurement;
 
 use super::input::Machine;
 use super::lay::Lay;

@@ -1,6 +1,6 @@
 //! Persistent writes by width and pattern.
 
-use bulkmem_measure::suite::{Key, Measurement, Row};
+use bulkmem_measure::engine::{Dimension, Measurement, Row};
 
 use super::super::input::Machine;
 use super::super::lay::Lay;
@@ -24,8 +24,8 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         // Who writes no certain width has no place on an axis of widths.
         let rows = machine.of(Measurement::Persist);
         let (wide, whole): (Vec<&Row>, Vec<&Row>) =
-            rows.into_iter().partition(|row| row.place.width.is_some());
-        let by_width = Lay { along: Some(Key::Width), several, ..Lay::new("persist", title) };
+            rows.into_iter().partition(|row| row.config.width.is_some());
+        let by_width = Lay { along: Some(Dimension::Width), several, ..Lay::new("persist", title) };
         let by_call =
             Lay { several, ..Lay::new("persist-calls", "Writing so that it lasts, by whole calls") };
         section.charts.extend(by_width.charts(machine, &wide));

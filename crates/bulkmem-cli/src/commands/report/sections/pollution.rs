@@ -1,6 +1,6 @@
 //! What is left of a neighbour's cache.
 
-use bulkmem_measure::suite::Measurement;
+use bulkmem_measure::engine::Measurement;
 
 use super::super::input::Machine;
 use super::super::lay::Lay;

@@ -86,10 +86,10 @@ fn figures(reproduction: &Reproduction, title: String) -> Table {
     ]);
     let number = |number: Option<f64>| number.map_or_else(|| "–".to_owned(), digits);
     for it in reproduction.figures.iter().filter(|it| it.here.is_some()) {
-        let PublishedFigure { table, machine, subject, place, unit, against, .. } = it;
+        let PublishedFigure { table, machine, candidate, config, unit, against, .. } = it;
         let ratios = [it.published_ratio, it.here_ratio].map(|it| ratio(it.unwrap_or(f64::NAN)));
         let [published_ratio, here_ratio] = ratios;
-        let text = [table, machine, subject, place].map(String::clone);
+        let text = [table, machine, candidate, config].map(String::clone);
         let figures = [digits(it.published), number(it.here), unit.clone(), published_ratio, here_ratio];
         grid.rows.push(text.into_iter().chain(figures).chain([against.clone()]).collect());
     }

@@ -1,6 +1,6 @@
 //! When caching pays for who reads the result.
 
-use bulkmem_measure::suite::{Key, Measurement};
+use bulkmem_measure::engine::{Dimension, Measurement};
 
 use super::super::input::Machine;
 use super::super::lay::Lay;
@@ -17,6 +17,6 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
              that pass the cache by, caching starts to pay.",
         ],
     );
-    let lay = Lay { along: Some(Key::ReadBack), ..Lay::new("reuse", "Then read back") };
+    let lay = Lay { along: Some(Dimension::ReadBack), ..Lay::new("reuse", "Then read back") };
     super::laid(Measurement::Reuse, machines, section, lay)
 }

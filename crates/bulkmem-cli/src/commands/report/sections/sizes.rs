@@ -1,6 +1,6 @@
 //! Clear, fill and copy by size and method.
 
-use bulkmem_measure::suite::{Key, Measurement};
+use bulkmem_measure::engine::{Dimension, Measurement};
 
 use super::super::input::Machine;
 use super::super::lay::Lay;
@@ -21,6 +21,6 @@ pub(super) fn section(measurement: Measurement, machines: &[Machine<'_>]) -> Opt
                   everywhere. Hover, or tap, to see which method that is at each size. “Reading” is how fast the \
                   same memory can be read: a physical reference, not a competitor.";
     let section = Section::new(measurement.name(), title, &[&shows, choice]);
-    let lay = Lay { along: Some(Key::Size), caches: true, ..Lay::new(measurement.name(), title) };
+    let lay = Lay { along: Some(Dimension::Size), caches: true, ..Lay::new(measurement.name(), title) };
     super::laid(measurement, machines, section, lay)
 }

@@ -1,6 +1,6 @@
 //! Memory for a virtual machine.
 
-use bulkmem_measure::suite::{Key, Measurement};
+use bulkmem_measure::engine::{Dimension, Measurement};
 
 use super::super::input::Machine;
 use super::super::lay::Lay;
@@ -19,6 +19,6 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
              reused, the method decides.",
         ],
     );
-    let within = &[Key::Threads, Key::Memory, Key::PageSize, Key::Target];
+    let within = &[Dimension::Threads, Dimension::Memory, Dimension::PageSize, Dimension::Target];
     super::laid(Measurement::Vm, machines, section, Lay { within, ..Lay::new("vm", title) })
 }

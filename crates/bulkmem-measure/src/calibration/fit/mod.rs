@@ -1,0 +1,98 @@
+//! What follows from figures: which method from which length on, and how many threads.
+//!
+//! At each measured length the choice has the least geometric mean of its times over the conditions (aligned or
+//! not, warm or cold, threads), among those that are in no condition slower than the C library by more than the
+//! noise, or by more than an eighth of what they gain in another (as logarithms: 2.6 times as fast for 0.9 times).
+//! A gain inside the noise changes nothing: the C library stays, then the neighbouring length's choice.
+
+mod ladder;
+mod pick;
+mod saturation;
+pub(crate) mod table;
+
+use std::collections::BTreeMap;
+
+use crate::calibration::{Cost, Figure, Rule, Saturation};
+use bulkmem::method::{self, Parameters};
+use bulkmem::{Intent, Operation};
+
+use ladder::Step;
+use pick::Pick;
+pub(crate) use pick::{NOISE, allowed_loss};
+use table::{Key, Row};
+
+/// The cost by which an intent is judged.
+pub fn cost_of(intent: Intent) -> Cost {
+    match intent {
+        Intent::Throughput => Cost::Throughput,
+        Intent::Reuse => Cost::Reuse,
+        Intent::Stream => Cost::Stream,
+    }
+}
+
+/// The rules and the numbers of threads that follow from figures. For each operation that has any figure of the
+/// cost throughput there are rules for every intent, in rising order of length, the first from 0; an intent without
+/// figures of its own is served by the figures for throughput, and the reason says so.
+pub fn fit(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
+    let mut rules = Vec::new();
+    let mut threads = Vec::new();
+    for operation in Operation::ALL {
+        let throughput = table::rows(figures, operation, Cost::Throughput);
+        threads.extend(saturation::saturation(operation, &throughput));
+        for intent in Intent::ALL {
+            let own = table::rows(figures, operation, cost_of(intent));
+            let (rows, note) = if own.is_empty() {
+                (&throughput, format!(" (by throughput: {intent} was not measured)"))
+            } else {
+                (&own, String::new())
+            };
+            rules.extend(steps(rows, intent, has_c_library(&throughput)).into_iter().map(|step| Rule {
+                operation,
+                intent,
+                from: step.from,
+                method: step.pick.key.method.clone(),
+                parameters: step.pick.key.parameters(),
+                reason: step.pick.reason + &note,
+            }));
+        }
+    }
+    (rules, threads)
+}
+
+/// The choice at each measured length of one operation and cost, without what lies between.
+pub(crate) fn choices(figures: &[Figure], operation: Operation, cost: Cost) -> Vec<(u64, Key)> {
+    let rows = table::rows(figures, operation, cost);
+    ladder::picks(&rows, chooser(cost)).into_iter().map(|(length, pick)| (length, pick.key)).collect()
+}
+
+/// How a choice is made by a cost.
+fn chooser(cost: Cost) -> fn(&Row, Option<&Key>) -> Option<Pick> {
+    match cost {
+        Cost::Throughput | Cost::Reuse => pick::fastest,
+        Cost::Stream => pick::least_disturbing,
+    }
+}
+
+fn has_c_library(rows: &BTreeMap<u64, Row>) -> bool {
+    rows.values().any(|row| pick::c_library(row).is_some())
+}
+
+/// The steps of one ladder, the first from 0: below the shortest measured length the C library where it is a
+/// candidate, and otherwise what serves at that length.
+fn steps(rows: &BTreeMap<u64, Row>, intent: Intent, c_library: bool) -> Vec<Step> {
+    let mut steps = ladder::steps(rows, ladder::picks(rows, chooser(cost_of(intent))));
+    if let Some(first) = steps.first_mut() {
+        if !c_library || first.pick.key.is_c_library() {
+            first.from = 0;
+        } else {
+            let key = Key::new(method::c_library().name, &Parameters::default());
+            let reason =
+                format!("shorter than the shortest length measured for {intent}, {} bytes", first.from);
+            steps.insert(0, Step { from: 0, pick: Pick { key, reason } });
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests;

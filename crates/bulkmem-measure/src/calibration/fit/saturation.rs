@@ -1,0 +1,69 @@
+//! The fewest threads that saturate memory, by length.
+
+use std::collections::BTreeMap;
+
+use crate::calibration::Saturation;
+use bulkmem::Operation;
+
+use crate::calibration::fit::pick::NOISE;
+use crate::calibration::fit::table::{Figures, Row};
+
+/// For one operation: from what lengths on how many threads serve best. Empty where one thread is enough, or
+/// nothing was measured with several.
+pub(super) fn saturation(operation: Operation, rows: &BTreeMap<u64, Row>) -> Vec<Saturation> {
+    let mut steps: Vec<Saturation> = Vec::new();
+    let mut below: Option<(u64, BTreeMap<usize, f64>)> = None;
+    for (&length, row) in rows {
+        let Some(times) = by_threads(row) else { continue };
+        let threads = fewest(&times);
+        let known = steps.last().map_or(1, |step| step.threads);
+        // Counts only grow with length: a dip is noise.
+        if threads > known {
+            let from =
+                below.map_or(length, |(low, before)| pays(low, &before, length, &times, known, threads));
+            steps.push(Saturation { operation, from, threads });
+        }
+        below = Some((length, times));
+    }
+    steps
+}
+
+/// Times by number of threads, of the candidate measured with most numbers of threads (the fastest of those).
+/// Warm and cold are not mixed.
+fn by_threads(row: &Row) -> Option<BTreeMap<usize, f64>> {
+    let times = |figures: &Figures, wanted: bool| -> BTreeMap<usize, f64> {
+        let places = figures.0.iter().filter(|((aligned, warm, _), _)| *aligned && *warm == wanted);
+        places.map(|((_, _, threads), line)| (*threads, line.ns())).collect()
+    };
+    [false, true]
+        .into_iter()
+        .flat_map(|warm| row.values().map(move |figures| times(figures, warm)))
+        .filter(|times| times.len() > 1 && times.contains_key(&1))
+        .min_by(|a, b| b.len().cmp(&a.len()).then(a[&1].total_cmp(&b[&1])))
+}
+
+/// The fewest threads whose time is within the noise of the best.
+fn fewest(times: &BTreeMap<usize, f64>) -> usize {
+    let best = times.values().copied().fold(f64::INFINITY, f64::min);
+    times.iter().find(|(_, ns)| **ns <= best * (1.0 + NOISE)).map_or(1, |(threads, _)| *threads)
+}
+
+/// Where between two lengths `many` threads overtake `few`: the crossing of the straight lines between logarithms.
+fn pays(
+    low: u64,
+    before: &BTreeMap<usize, f64>,
+    high: u64,
+    after: &BTreeMap<usize, f64>,
+    few: usize,
+    many: usize,
+) -> u64 {
+    let ratio = |times: &BTreeMap<usize, f64>| Some((times.get(&few)? / times.get(&many)?).ln());
+    match (ratio(before), ratio(after)) {
+        (Some(under), Some(over)) if under < 0.0 && over > 0.0 => {
+            let share = -under / (over - under);
+            let (low, high) = ((low as f64).ln(), (high as f64).ln());
+            ((low + share * (high - low)).exp() as u64).next_multiple_of(4096)
+        }
+        _ => high,
+    }
+}

@@ -1,0 +1,277 @@
+//! Merging a calibration into the profile that it is to replace: an operation's rules are replaced only by better ones.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::calibration::{Load, OperationProvenance, Profile};
+use bulkmem::Operation;
+
+use crate::engine::quality::host::{LoadMeter, is_heavier};
+
+/// A calibration, merged into the profile before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merged {
+    /// The knowledge of both together.
+    pub profile: Profile,
+    /// The operations whose new measurements were not taken over, and why.
+    pub kept: Vec<(Operation, Kept)>,
+    /// True if anything new was taken over.
+    pub changed: bool,
+}
+
+/// Why the earlier measurements of an operation stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The new ones were not finished.
+    Unfinished,
+    /// The new ones were taken under a heavier load.
+    Quieter,
+}
+
+/// Merges a calibration into an earlier one of the same machine. Rules, figures and numbers of threads of an operation
+/// are replaced if it was measured to the end, and not under a heavier load than before, unless `force`. An operation
+/// that neither finished has the measurements of which there are more.
+pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
+    let mut merged = Merged {
+        profile: Profile { rules: Vec::new(), threads: Vec::new(), figures: Vec::new(), ..new.clone() },
+        kept: Vec::new(),
+        changed: false,
+    };
+    let mut operations = Vec::new();
+    for operation in Operation::ALL {
+        let (before, now) = (provenance_of(old, operation), provenance_of(new, operation));
+        let kept = match (&before, &now) {
+            (_, None) if samples(new, operation) == 0 => None,
+            (Some(_), None) => Some(Kept::Unfinished),
+            (None, None) if samples(old, operation) > samples(new, operation) => Some(Kept::Unfinished),
+            (Some(before), Some(now)) if !force && is_heavier(now.load.as_ref(), before.load.as_ref()) => {
+                Some(Kept::Quieter)
+            }
+            _ => {
+                merged.take(new, operation);
+                merged.changed = true;
+                operations.extend(now);
+                continue;
+            }
+        };
+        merged.kept.extend(kept.map(|why| (operation, why)));
+        merged.take(old, operation);
+        operations.extend(before);
+    }
+    let provenance = &mut merged.profile.provenance;
+    provenance.complete = operations.len() == Operation::ALL.len();
+    provenance.operations = operations;
+    merged
+}
+
+impl Merged {
+    /// Takes over what a profile has of an operation.
+    fn take(&mut self, from: &Profile, operation: Operation) {
+        let to = &mut self.profile;
+        to.rules.extend(from.rules.iter().filter(|rule| rule.operation == operation).cloned());
+        to.threads.extend(from.threads.iter().filter(|it| it.operation == operation).cloned());
+        to.figures.extend(from.figures.iter().filter(|figure| figure.operation == operation).cloned());
+    }
+}
+
+/// When and how a profile's rules for an operation were measured; `None` if they were not measured to the end.
+fn provenance_of(profile: &Profile, operation: Operation) -> Option<OperationProvenance> {
+    let whole = &profile.provenance;
+    if let Some(found) = whole.operations.iter().find(|it| it.operation == operation) {
+        return Some(found.clone());
+    }
+    // Profiles written before operations were listed: one calibration measured all that a complete one has.
+    let listed = !whole.operations.is_empty();
+    let has_rules = profile.rules.iter().any(|rule| rule.operation == operation);
+    (!listed && whole.complete && has_rules).then(|| OperationProvenance {
+        operation,
+        date: whole.date.clone(),
+        mode: whole.mode,
+        bulkmem: whole.bulkmem.clone(),
+        commit: whole.commit.clone(),
+        microcode: whole.microcode.clone(),
+        kernel: whole.kernel.clone(),
+        backing_page_size: whole.backing_page_size,
+        load: None,
+    })
+}
+
+fn samples(profile: &Profile, operation: Operation) -> u64 {
+    let figures = profile.figures.iter().filter(|figure| figure.operation == operation);
+    figures.map(|figure| u64::from(figure.samples)).sum()
+}
+
+/// Measures the load on the machine for a while; `None` if it cannot be read.
+pub fn load_during(time: Duration) -> Option<Load> {
+    let meter = LoadMeter::start();
+    sleep(time);
+    meter.load()
+}
+
+/// True if others took clearly more of the processors than on an idle machine.
+pub fn is_heavy(load: &Load) -> bool {
+    is_heavier(Some(load), None)
+}
+
+/// True if a load is heavier than that under which a profile's rules for each of these operations were measured: none
+/// of them would be replaced.
+pub fn is_heavier_than(load: &Load, profile: &Profile, operations: &[Operation]) -> bool {
+    operations.iter().all(|operation| {
+        provenance_of(profile, *operation).is_some_and(|before| is_heavier(Some(load), before.load.as_ref()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use crate::calibration::{Condition, Cost, FORMAT, Figure, Mode, Rule, Saturation, VERSION};
+    use bulkmem::Intent;
+    use bulkmem::method::Parameters;
+
+    use super::*;
+    use crate::Evidence;
+
+    /// A profile with so many samples of each operation, of which some were measured to the end.
+    fn profile(reason: &str, measured: &[(Operation, u32)], finished: &[(Operation, f64)]) -> Profile {
+        let finished: Vec<_> = finished
+            .iter()
+            .map(|(operation, others)| {
+                let load =
+                    Load { others: *others, processors: 2, stolen: 0.0, throttled: 0.0, busiest: Vec::new() };
+                (*operation, SystemTime::now(), Some(load))
+            })
+            .collect();
+        let mode = if reason == "old" { Mode::Thorough } else { Mode::Quick };
+        let of = |operation: &Operation, samples: u32| Figure {
+            operation: *operation,
+            cost: Cost::Throughput,
+            method: "portable".to_owned(),
+            parameters: Parameters::default(),
+            length: 64,
+            condition: Condition { aligned: true, warm: false, threads: 1 },
+            median_ns: 1.0,
+            quartiles_ns: [1.0, 1.0],
+            samples,
+            disturbance_ns: None,
+        };
+        Profile {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            provenance: Evidence::default().provenance(mode, &finished),
+            rules: measured
+                .iter()
+                .map(|(operation, _)| Rule {
+                    operation: *operation,
+                    intent: Intent::Throughput,
+                    from: 0,
+                    method: "portable".to_owned(),
+                    parameters: Parameters::default(),
+                    reason: reason.to_owned(),
+                })
+                .collect(),
+            threads: measured
+                .iter()
+                .map(|(operation, samples)| Saturation {
+                    operation: *operation,
+                    from: 0,
+                    threads: *samples as usize,
+                })
+                .collect(),
+            figures: measured.iter().map(|(operation, samples)| of(operation, *samples)).collect(),
+        }
+    }
+
+    /// So much of every operation.
+    fn all<T: Copy>(each: T) -> [(Operation, T); 5] {
+        Operation::ALL.map(|operation| (operation, each))
+    }
+
+    /// Whose rules an operation has.
+    fn whose(profile: &Profile, operation: Operation) -> &str {
+        let rules: Vec<_> = profile.rules.iter().filter(|rule| rule.operation == operation).collect();
+        assert_eq!(rules.len(), 1, "{operation}");
+        assert_eq!(profile.threads.iter().filter(|it| it.operation == operation).count(), 1);
+        assert_eq!(profile.figures.iter().filter(|it| it.operation == operation).count(), 1);
+        &rules[0].reason
+    }
+
+    #[test]
+    fn an_operation_that_was_measured_replaces_its_rules_and_leaves_the_others() {
+        let (measured, finished) = (all(100), all(0.0));
+        let old = profile("old", &measured, &finished);
+        let new = profile("new", &[(Operation::Persist, 5)], &[(Operation::Persist, 0.0)]);
+        assert!(!new.provenance.complete, "one operation is not all");
+        let merged = merge(&old, &new, false);
+        assert!(merged.changed && merged.kept.is_empty() && merged.profile.provenance.complete);
+        for operation in Operation::ALL {
+            let (reason, mode) = match operation {
+                Operation::Persist => ("new", Mode::Quick),
+                _ => ("old", Mode::Thorough),
+            };
+            assert_eq!(whose(&merged.profile, operation), reason);
+            assert_eq!(provenance_of(&merged.profile, operation).unwrap().mode, mode);
+        }
+    }
+
+    #[test]
+    fn an_unfinished_operation_never_replaces_a_finished_one() {
+        let (measured, finished) = (all(100), all(0.0));
+        let old = profile("old", &measured, &finished);
+        let new =
+            profile("new", &[(Operation::Clear, 900), (Operation::Fill, 900)], &[(Operation::Clear, 0.0)]);
+        for force in [false, true] {
+            let merged = merge(&old, &new, force);
+            assert_eq!(merged.kept, [(Operation::Fill, Kept::Unfinished)]);
+            assert_eq!(whose(&merged.profile, Operation::Clear), "new");
+            assert_eq!(whose(&merged.profile, Operation::Fill), "old");
+            assert!(merged.changed && merged.profile.provenance.complete);
+        }
+        let nothing = merge(&old, &profile("new", &[(Operation::Clear, 900)], &[]), true);
+        assert!(!nothing.changed);
+        assert_eq!(nothing.profile.rules, old.rules);
+        assert_eq!(nothing.profile.provenance.operations, old.provenance.operations);
+    }
+
+    #[test]
+    fn of_two_unfinished_measurements_the_larger_stays() {
+        let old = profile("old", &[(Operation::Clear, 100), (Operation::Fill, 10)], &[]);
+        let new = profile("new", &[(Operation::Clear, 99), (Operation::Fill, 11), (Operation::Copy, 1)], &[]);
+        let merged = merge(&old, &new, false);
+        let found = [Operation::Clear, Operation::Fill, Operation::Copy].map(|it| whose(&merged.profile, it));
+        assert_eq!(found, ["old", "new", "new"]);
+        assert!(!merged.profile.provenance.complete && merged.profile.provenance.operations.is_empty());
+    }
+
+    #[test]
+    fn a_heavier_load_replaces_nothing_unless_forced() {
+        let (measured, quiet) = (all(100), all(0.1));
+        let old = profile("old", &measured, &quiet);
+        let mut finished = all(0.15);
+        finished[1].1 = 1.5;
+        let new = profile("new", &measured, &finished);
+        let merged = merge(&old, &new, false);
+        assert_eq!(merged.kept, [(Operation::ALL[1], Kept::Quieter)]);
+        assert_eq!(whose(&merged.profile, Operation::ALL[1]), "old");
+        assert_eq!(whose(&merged.profile, Operation::ALL[0]), "new");
+        assert_eq!(merge(&old, &new, true).kept, []);
+        let load = new.provenance.operations[1].load.clone().unwrap();
+        assert!(is_heavier_than(&load, &old, &Operation::ALL));
+        let part = profile("old", &measured[..1], &quiet[..1]);
+        assert!(is_heavier_than(&load, &part, &Operation::ALL[..1]));
+        assert!(!is_heavier_than(&load, &part, &Operation::ALL), "the others would be new");
+    }
+
+    #[test]
+    fn a_profile_without_a_list_of_operations_counts_as_one_calibration() {
+        let measured = all(100);
+        let mut old = profile("old", &measured[..2], &[]);
+        old.provenance.complete = true;
+        let new = profile("new", &[(Operation::ALL[0], 900)], &[]);
+        let merged = merge(&old, &new, false);
+        assert_eq!(merged.kept, [(Operation::ALL[0], Kept::Unfinished)]);
+        assert!(!merged.profile.provenance.complete, "it has rules for two operations");
+        old.provenance.complete = false;
+        assert_eq!(provenance_of(&old, Operation::ALL[0]), None);
+    }
+}

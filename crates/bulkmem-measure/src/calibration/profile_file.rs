@@ -1,0 +1,212 @@
+//! Profiles on disk: read, checked, written.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use serde::Deserialize;
+
+use bulkmem::machine::Machine;
+use bulkmem::method::{self, Parameters};
+use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS};
+use bulkmem::{Intent, Operation};
+
+use super::profile::{FORMAT, Profile, VERSION};
+use super::profile_error::ProfileError;
+
+/// A thorough calibration writes some hundred KiB.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// What every version of the format has.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+}
+
+impl Profile {
+    /// From the bytes of a file.
+    ///
+    /// # Errors
+    /// Where they are too many, no JSON, of another format or version, or where a field is missing, unknown or of the
+    /// wrong type. Whether the values serve on a machine, [`Profile::check`] tells.
+    pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError> {
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(ProfileError::TooLarge { bytes: bytes.len() as u64, most: MOST_BYTES });
+        }
+        // The head first: a newer version may have fields that this one does not know.
+        let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
+        if head.format != FORMAT {
+            return Err(ProfileError::Format);
+        }
+        if head.version != VERSION {
+            return Err(ProfileError::Version { found: head.version });
+        }
+        serde_json::from_slice(bytes).map_err(damaged)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Where there is none, it cannot be read, is no regular file or larger than 16 MiB; and as [`Profile::parse`].
+    pub fn load(path: &Path) -> Result<Profile, ProfileError> {
+        let unreadable = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProfileError::Missing,
+            _ => ProfileError::Unreadable(error),
+        };
+        // Not blocking, so that a FIFO waits for no writer; the type is that of the opened file.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+        let about = file.metadata().map_err(unreadable)?;
+        // Files in /proc are regular, have the size 0, and may block or have effects when they are read.
+        if !about.is_file() || about.len() == 0 {
+            return Err(ProfileError::NotAFile);
+        }
+        if about.len() > MOST_BYTES {
+            return Err(ProfileError::TooLarge { bytes: about.len(), most: MOST_BYTES });
+        }
+        let mut bytes = Vec::new();
+        file.take(about.len()).read_to_end(&mut bytes).map_err(unreadable)?;
+        Profile::parse(&bytes)
+    }
+
+    /// Replaces a file atomically, and makes its directory if missing: readers see the old file or the new one, and a
+    /// failure leaves the old one. Follows symbolic links.
+    ///
+    /// # Errors
+    /// [`ProfileError::Value`] where the profile holds what [`Profile::check`] refuses on every machine;
+    /// [`ProfileError::Unwritable`] where the file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
+        self.sound()?;
+        let unwritable = |source| ProfileError::Unwritable { path: path.to_owned(), source };
+        let mut text = serde_json::to_vec_pretty(self).map_err(|error| unwritable(error.into()))?;
+        text.push(b'\n');
+        bulkmem_output::write(path, &text).map_err(unwritable)
+    }
+
+    /// Whether the profile serves on a machine: measured on the same processor model, rules in order, every method
+    /// known and available, every parameter within its tunable's range.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self, machine: &Machine) -> Result<(), ProfileError> {
+        if self.format != FORMAT {
+            return Err(ProfileError::Format);
+        }
+        if self.version != VERSION {
+            return Err(ProfileError::Version { found: self.version });
+        }
+        if !self.provenance.cpu.same_model(&machine.cpu) {
+            let machine = format!("{} ({})", machine.cpu.key(), machine.cpu.name);
+            return Err(ProfileError::ForeignCpu { machine });
+        }
+        self.sound()?;
+        for (at, rule) in self.rules.iter().enumerate() {
+            let place = format!("rule {}", at + 1);
+            check_method(machine, place, rule.operation, &rule.method, &rule.parameters)?;
+        }
+        for (at, figure) in self.figures.iter().enumerate() {
+            let place = format!("figure {}", at + 1);
+            check_method(machine, place, figure.operation, &figure.method, &figure.parameters)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the values can be, whatever the machine.
+    fn sound(&self) -> Result<(), ProfileError> {
+        let wrong = |place: String, what: String| Err(ProfileError::Value { place, what });
+        let seconds = self.provenance.seconds;
+        if !seconds.is_finite() || seconds < 0.0 {
+            return wrong("the provenance".to_owned(), format!("says it took {seconds} seconds"));
+        }
+        let mut last: Vec<((Operation, Intent), u64)> = Vec::new();
+        let mut counts = [[0; Intent::ALL.len()]; Operation::ALL.len()];
+        for (at, rule) in self.rules.iter().enumerate() {
+            let key = (rule.operation, rule.intent);
+            let place = format!("rule {} ({}, {})", at + 1, rule.operation, rule.intent);
+            let count = &mut counts[rule.operation as usize][rule.intent as usize];
+            *count += 1;
+            if *count > MOST_RULES {
+                return wrong(place, format!("is one too many: at most {MOST_RULES} of its kind are read"));
+            }
+            match last.iter_mut().find(|(other, _)| *other == key) {
+                None if rule.from != 0 => {
+                    return wrong(
+                        place,
+                        format!("is the first of its kind and starts at {}, not 0", rule.from),
+                    );
+                }
+                None => last.push((key, 0)),
+                Some((_, from)) if rule.from <= *from => {
+                    return wrong(place, format!("starts at {}, not after {from}", rule.from));
+                }
+                Some((_, from)) => *from = rule.from,
+            }
+        }
+        let mut last: Vec<(Operation, u64)> = Vec::new();
+        for (at, one) in self.threads.iter().enumerate() {
+            let place = format!("number of threads {} ({})", at + 1, one.operation);
+            if !(1..=MOST_THREADS).contains(&one.threads) {
+                return wrong(place, format!("is {}, not 1 to {MOST_THREADS}", one.threads));
+            }
+            match last.iter_mut().find(|(operation, _)| *operation == one.operation) {
+                None => last.push((one.operation, one.from)),
+                Some((_, from)) if one.from <= *from => {
+                    return wrong(place, format!("starts at {}, not after {from}", one.from));
+                }
+                Some((_, from)) => *from = one.from,
+            }
+        }
+        for (at, figure) in self.figures.iter().enumerate() {
+            let place = format!("figure {}", at + 1);
+            let [low, high] = figure.quartiles_ns;
+            let times = [low, figure.median_ns, high];
+            if times.iter().any(|time| !time.is_finite() || *time < 0.0) || low > high {
+                return wrong(place, format!("has the impossible times {times:?}"));
+            }
+            if figure.disturbance_ns.is_some_and(|time| !time.is_finite()) {
+                return wrong(place, "has an impossible disturbance".to_owned());
+            }
+            if !(1..=MOST_THREADS).contains(&figure.condition.threads) {
+                return wrong(place, format!("was measured with {} threads", figure.condition.threads));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Only the place: the parser's own message quotes what the file holds.
+fn damaged(error: serde_json::Error) -> ProfileError {
+    ProfileError::Damaged { line: error.line(), column: error.column() }
+}
+
+fn check_method(
+    machine: &Machine,
+    place: String,
+    operation: Operation,
+    name: &str,
+    parameters: &Parameters,
+) -> Result<(), ProfileError> {
+    let method = method::by_name(name).filter(|method| machine.features.contains(method.requires));
+    let Some((method, tunables)) = method.and_then(|it| Some((it, it.tunables(operation)?))) else {
+        return Err(ProfileError::Method { place });
+    };
+    if parameters.is_valid_for(tunables) {
+        return Ok(());
+    }
+    let given = Choice { method, parameters: *parameters };
+    let ranges = tunables.iter().map(|tunable| {
+        format!(
+            "{} from {} to {} in steps of {}",
+            tunable.name,
+            tunable.range.0,
+            tunable.range.1,
+            tunable.step.max(1)
+        )
+    });
+    let ranges: Vec<String> = ranges.collect();
+    let takes = if ranges.is_empty() { "no parameters".to_owned() } else { ranges.join(", ") };
+    Err(ProfileError::Value { place, what: format!("says {given}, but {name} takes {takes}") })
+}

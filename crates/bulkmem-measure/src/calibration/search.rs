@@ -1,0 +1,274 @@
+//! The search for what is fast at one length: every method once, the better half again, then one tunable at a time
+//! around the best.
+
+use std::time::Duration;
+
+use crate::calibration::{Condition, Cost};
+use bulkmem::Operation;
+use bulkmem::method::{self, CacheEffect, Parameters};
+use bulkmem::policy::Choice;
+
+use crate::calibration::plan::LONG;
+use crate::engine::meter::{Cell, Meter, Session};
+
+/// A candidate slower than the best by this factor after one sample gets no second one.
+const HOPELESS: f64 = 1.5;
+/// So many survive the first sample at most …
+const SURVIVORS: usize = 12;
+/// … and besides them so many of those that leave the cache alone, for the intent `Stream`.
+const SPARING: usize = 4;
+/// So many methods' tunables are turned.
+const TUNED: usize = 3;
+/// A tunable's new value must gain this much.
+const WORTH_A_TURN: f64 = 0.015;
+/// Samples for each value of a tunable in each condition.
+const TURNS: usize = 2;
+
+/// Where is searched.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub(crate) operation: Operation,
+    pub(crate) length: u64,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// A candidate with the best time seen in each of the field's conditions.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ranked {
+    pub(crate) choice: Choice,
+    times: Vec<f64>,
+}
+
+impl Ranked {
+    fn new(choice: Choice, conditions: usize) -> Ranked {
+        Ranked { choice, times: vec![f64::INFINITY; conditions] }
+    }
+
+    /// The mean logarithm of the times; infinite where one is missing.
+    pub(crate) fn score(&self) -> f64 {
+        self.times.iter().map(|ns| ns.ln()).sum::<f64>() / self.times.len().max(1) as f64
+    }
+}
+
+/// Every method that can do the operation here, with the parameters that serve where nothing was measured; the C
+/// library first.
+pub(crate) fn every_method(operation: Operation) -> Vec<Choice> {
+    method::all()
+        .filter(|method| method.does(operation) && method.available())
+        .map(|method| Choice { method, parameters: method.default_parameters(operation) })
+        .collect()
+}
+
+/// Whether a method leaves the cache to others.
+pub(crate) fn spares_cache(choice: &Choice) -> bool {
+    matches!(choice.method.effect, CacheEffect::Bypasses | CacheEffect::Evicts)
+}
+
+/// Searches one field, starting from `candidates` in their order, until the deadline. Returns what was measured,
+/// best first.
+pub(crate) fn explore<M: Meter<Choice>>(
+    session: &mut Session<'_, M>,
+    field: &Field,
+    candidates: &[Choice],
+    deadline: Duration,
+) -> Vec<Ranked> {
+    let mut ranked = Vec::new();
+    // The last quarter belongs to the tunables.
+    let now = session.elapsed();
+    let screened = now + deadline.saturating_sub(now).mul_f64(0.75);
+    for &choice in candidates {
+        if ranked.len() > 1 && session.over(screened) {
+            break;
+        }
+        let mut entry = Ranked::new(choice, field.conditions.len());
+        measure(session, field, &mut entry);
+        ranked.push(entry);
+    }
+    for keep in [SURVIVORS, SURVIVORS / 2] {
+        let survivors = survivors(&mut ranked, keep);
+        for &index in &survivors {
+            if session.over(screened) {
+                break;
+            }
+            measure(session, field, &mut ranked[index]);
+        }
+    }
+    sort(&mut ranked);
+    for choice in to_tune(&ranked, field.operation) {
+        tune(session, field, &mut ranked, choice, deadline);
+    }
+    sort(&mut ranked);
+    ranked.retain(|entry| entry.score().is_finite());
+    ranked
+}
+
+/// Takes a sample in each condition and keeps the better of the new and the known.
+fn measure<M: Meter<Choice>>(session: &mut Session<'_, M>, field: &Field, entry: &mut Ranked) {
+    for (condition, best) in field.conditions.iter().zip(&mut entry.times) {
+        let cell = Cell {
+            operation: field.operation,
+            cost: Cost::Throughput,
+            length: field.length,
+            condition: *condition,
+        };
+        if let Some(sample) = session.sample(&cell, &entry.choice) {
+            *best = best.min(sample.ns);
+        }
+    }
+}
+
+fn sort(ranked: &mut [Ranked]) {
+    ranked.sort_by(|a, b| a.score().total_cmp(&b.score()));
+}
+
+/// Sorts, and returns the indices of those worth another sample.
+fn survivors(ranked: &mut [Ranked], keep: usize) -> Vec<usize> {
+    sort(ranked);
+    let Some(best) = ranked.first().map(Ranked::score) else { return Vec::new() };
+    let near = |entry: &Ranked| entry.score() <= best + HOPELESS.ln();
+    let sparing: Vec<usize> =
+        (0..ranked.len()).filter(|&index| spares_cache(&ranked[index].choice)).take(SPARING).collect();
+    (0..ranked.len())
+        .filter(|index| (*index < keep && near(&ranked[*index])) || sparing.contains(index))
+        .collect()
+}
+
+/// The best few methods that have tunables, and the best of those that leaves the cache alone.
+fn to_tune(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
+    let Some(best) = ranked.first().map(Ranked::score) else { return Vec::new() };
+    let tunable = |entry: &&Ranked| {
+        entry.choice.method.tunables(operation).is_some_and(|tunables| !tunables.is_empty())
+    };
+    let mut chosen: Vec<Choice> = Vec::new();
+    for entry in ranked.iter().filter(tunable).filter(|entry| entry.score() <= best + HOPELESS.ln()) {
+        if chosen.len() < TUNED && chosen.iter().all(|choice| choice.method != entry.choice.method) {
+            chosen.push(entry.choice);
+        }
+    }
+    let sparing = ranked.iter().filter(tunable).find(|entry| spares_cache(&entry.choice));
+    chosen.extend(sparing.map(|entry| entry.choice).filter(|choice| !chosen.contains(choice)));
+    chosen
+}
+
+/// Turns one tunable after the other around a choice, keeping what gains, and adds what was tried to the ranking.
+fn tune<M: Meter<Choice>>(
+    session: &mut Session<'_, M>,
+    field: &Field,
+    ranked: &mut Vec<Ranked>,
+    start: Choice,
+    deadline: Duration,
+) {
+    let mut current = start;
+    for tunable in start.method.tunables(field.operation).unwrap_or_default() {
+        let mut values: Vec<Ranked> = tunable
+            .search
+            .iter()
+            .map(|&value| with(current, tunable.name, value))
+            .chain([current])
+            .map(|choice| Ranked::new(choice, field.conditions.len()))
+            .collect();
+        values.dedup_by_key(|entry| entry.choice.parameters);
+        for _ in 0..TURNS {
+            for entry in &mut values {
+                if session.over(deadline) {
+                    return;
+                }
+                measure(session, field, entry);
+            }
+        }
+        let Some(stays) = values.iter().find(|entry| entry.choice == current).map(Ranked::score) else {
+            return;
+        };
+        sort(&mut values);
+        if values[0].score() < stays - WORTH_A_TURN {
+            current = values[0].choice;
+        }
+        for entry in values {
+            match ranked.iter_mut().find(|known| known.choice == entry.choice) {
+                Some(known) => {
+                    known
+                        .times
+                        .iter_mut()
+                        .zip(&entry.times)
+                        .for_each(|(known, new)| *known = known.min(*new));
+                }
+                None => ranked.push(entry),
+            }
+        }
+    }
+}
+
+fn with(mut choice: Choice, tunable: &str, value: u32) -> Choice {
+    choice.parameters.set(tunable, value);
+    choice
+}
+
+/// The candidates to start the next length with: the best of each method in the order of this length's ranking, then
+/// all other methods, for what is hopeless in the cache may be the best past it. Where samples take long the order
+/// stays as it is, and only those that are not far behind go on.
+pub(crate) fn seeds(ranked: &[Ranked], next_length: u64, operation: Operation) -> Vec<Choice> {
+    let Some(best) = ranked.first().map(Ranked::score) else { return Vec::new() };
+    let few = next_length >= LONG;
+    let mut seeds: Vec<Choice> = Vec::new();
+    let mut sparing = 0;
+    for entry in ranked {
+        if seeds.iter().any(|seed| seed.method == entry.choice.method) {
+            continue;
+        }
+        let spares = spares_cache(&entry.choice) && sparing < SPARING;
+        let near = entry.score() <= best + HOPELESS.ln();
+        if !few || near || spares || entry.choice.method == method::c_library() {
+            sparing += usize::from(spares);
+            seeds.push(entry.choice);
+        }
+    }
+    if !few {
+        for choice in every_method(operation) {
+            if seeds.iter().all(|seed| seed.method != choice.method) {
+                seeds.push(choice);
+            }
+        }
+    }
+    seeds
+}
+
+/// Whom to measure with care: the best few, the best in each condition, the best that is nowhere slower than the C
+/// library, and whoever is named in `also`. No more than `most`, but those in `also` and the C library are never
+/// left out.
+pub(crate) fn finalists(
+    ranked: &[Ranked],
+    also: &[Choice],
+    operation: Operation,
+    most: usize,
+) -> Vec<Choice> {
+    let mut finalists: Vec<Choice> = Vec::new();
+    let plain = method::c_library();
+    if plain.does(operation) {
+        finalists.push(Choice { method: plain, parameters: Parameters::default() });
+    }
+    for choice in also {
+        if !finalists.contains(choice) {
+            finalists.push(*choice);
+        }
+    }
+    let plain = ranked.iter().find(|entry| entry.choice.method == plain);
+    let never_slower = ranked.iter().find(|entry| {
+        entry.choice.method != method::c_library()
+            && plain.is_none_or(|plain| entry.times.iter().zip(&plain.times).all(|(ns, plain)| ns <= plain))
+    });
+    let conditions = ranked.first().map_or(0, |entry| entry.times.len());
+    let best_in_each = (0..conditions)
+        .filter_map(|index| ranked.iter().min_by(|a, b| a.times[index].total_cmp(&b.times[index])));
+    let order = ranked.iter().take(1).chain(never_slower).chain(best_in_each).chain(ranked.iter().skip(1));
+    for entry in order {
+        // Two settings of one method are enough.
+        let same = finalists.iter().filter(|choice| choice.method == entry.choice.method).count();
+        if finalists.len() < most && same < 2 && !finalists.contains(&entry.choice) {
+            finalists.push(entry.choice);
+        }
+    }
+    finalists
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Calibration on planted times.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::calibration::{Condition, Rule};
+
+use super::*;
+use crate::engine::fake::Planted;
+
+const SETTING: Setting =
+    Setting { mode: Mode::Default, max_length: 1 << 30, last_level: 32 << 20, threads: 2 };
+
+/// A simple machine: a cached method that is fast while the range fits the last-level cache, one that bypasses it
+/// and is fast beyond, everything else slower than both.
+fn machine(cell: &Cell, choice: &Choice) -> f64 {
+    let length = cell.length as f64;
+    let fits = cell.length <= 16 << 20;
+    let gb_per_s = match (choice.method.name, fits) {
+        ("c_library", true) => 20.0,
+        ("c_library", false) => 8.0,
+        ("portable", true) => 30.0,
+        ("portable", false) => 7.0,
+        ("movnti", _) => 12.0,
+        _ => 5.0,
+    };
+    let threads = cell.condition.threads;
+    let spawn = if threads > 1 { 40_000.0 } else { 0.0 };
+    20.0 + spawn + length / gb_per_s / (threads as f64).sqrt()
+}
+
+fn calibrated(
+    operations: &[Operation],
+    budget: Duration,
+    stop_after: Option<u64>,
+) -> (Ledger, bool, Duration, Vec<usize>, u64) {
+    let stop = AtomicBool::new(false);
+    let mut samples = 0;
+    let mut saved = Vec::new();
+    let mut ledger = Ledger::default();
+    let mut quiet = |_: &Progress| {};
+    let answer = |cell: &Cell, choice: &Choice| {
+        samples += 1;
+        if Some(samples) == stop_after {
+            stop.store(true, Ordering::Relaxed);
+        }
+        machine(cell, choice)
+    };
+    let mut session = Session::new(Planted::new(0.01, answer), &stop, &mut quiet, budget);
+    let complete = run(&mut session, &SETTING, operations, &mut ledger, &mut |_, ledger| {
+        saved.push(ledger.finished.len());
+    });
+    let elapsed = session.elapsed();
+    (ledger, complete, elapsed, saved, samples)
+}
+
+fn rules(ledger: &Ledger, intent: bulkmem::Intent) -> Vec<Rule> {
+    let (rules, _) = fit::fit(ledger.figures());
+    rules.into_iter().filter(|rule| rule.intent == intent && rule.operation == Operation::Clear).collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_planted_machine_is_found_out() {
+    let (ledger, complete, elapsed, saved, _) =
+        calibrated(&[Operation::Clear], Duration::from_secs(20), None);
+    assert!(complete);
+    assert_eq!(saved, [1]);
+    assert!(elapsed <= Duration::from_secs(21), "{elapsed:?}");
+    let rules = rules(&ledger, bulkmem::Intent::Throughput);
+    let at = |length: u64| rules.iter().rfind(|rule| rule.from <= length).unwrap().method.as_str();
+    for length in [4 << 10, 256 << 10, 4 << 20] {
+        assert_eq!(at(length), "portable", "{rules:?}");
+    }
+    for length in [64 << 20, 1 << 30] {
+        assert_eq!(at(length), "movnti", "{rules:?}");
+    }
+    let change = rules.iter().find(|rule| rule.method == "movnti").unwrap().from;
+    assert!((16 << 20..40 << 20).contains(&change), "the change was looked for more closely: {change}");
+    let (_, threads) = fit::fit(ledger.figures());
+    assert_eq!(threads.len(), 1, "{threads:?}");
+    assert_eq!(threads[0].threads, 2);
+    assert!(threads[0].from > 256 << 10, "starting a thread takes time: {threads:?}");
+    let finals = Condition { aligned: false, warm: true, threads: 1 };
+    assert!(ledger.figures().iter().any(|figure| figure.condition == finals && figure.samples >= 9));
+}
+
+#[test]
+fn every_cost_and_operation_is_measured_in_time() {
+    let budget = Duration::from_secs(55);
+    let (ledger, complete, elapsed, saved, _) = calibrated(&Operation::ALL, budget, None);
+    assert!(complete);
+    assert_eq!(saved, [1, 2, 3, 4, 5]);
+    assert!(elapsed <= budget.mul_f64(1.05), "{elapsed:?}");
+    let measured =
+        |operation, cost| ledger.figures().iter().any(|f| f.operation == operation && f.cost == cost);
+    for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
+        for cost in [Cost::Throughput, Cost::Reuse] {
+            assert!(measured(operation, cost), "{operation} {cost:?}");
+        }
+    }
+    let longest = ledger.figures().iter().map(|figure| figure.length).max();
+    assert_eq!(longest, Some(1 << 30));
+}
+
+#[test]
+fn a_short_time_is_kept_too() {
+    let budget = Duration::from_secs(9);
+    let (ledger, _, elapsed, _, _) = calibrated(&Operation::ALL, budget, None);
+    assert!(elapsed <= budget.mul_f64(1.06), "{elapsed:?}");
+    for operation in [Operation::Clear, Operation::Copy] {
+        let longest = ledger.figures().iter().filter(|f| f.operation == operation).map(|f| f.length).max();
+        assert_eq!(longest, Some(1 << 30), "{operation}");
+    }
+}
+
+#[test]
+fn a_stop_keeps_what_is_measured_and_takes_no_further_sample() {
+    let (ledger, complete, _, saved, samples) =
+        calibrated(&[Operation::Clear, Operation::Copy], Duration::from_secs(20), Some(3000));
+    assert!(!complete);
+    assert_eq!(saved, [0], "an operation that was not measured to the end does not count");
+    assert_eq!(samples, 3000);
+    assert!(!ledger.figures().is_empty());
+    assert!(ledger.figures().iter().all(|figure| figure.operation == Operation::Clear));
+    assert!(!rules(&ledger, bulkmem::Intent::Throughput).is_empty());
+}
+
+#[test]
+fn the_ledger_keeps_the_figure_with_more_samples() {
+    let figure = |samples, median_ns| Figure {
+        operation: Operation::Clear,
+        cost: Cost::Throughput,
+        method: "movnti".to_owned(),
+        parameters: Parameters::default(),
+        length: 64,
+        condition: Condition { aligned: true, warm: true, threads: 1 },
+        median_ns,
+        quartiles_ns: [median_ns; 2],
+        samples,
+        disturbance_ns: None,
+    };
+    let mut ledger = Ledger::default();
+    ledger.add(figure(5, 1.0));
+    ledger.add(figure(9, 2.0));
+    ledger.add(figure(3, 3.0));
+    assert_eq!(ledger.figures(), [figure(9, 2.0)]);
+}
+
+#[test]
+fn lengths_for_people() {
+    let shown: Vec<String> = [1, 64, 4096, 5000, 1 << 20, 3 << 29].map(bytes).to_vec();
+    assert_eq!(shown, ["1 B", "64 B", "4 KiB", "4.9 KiB", "1 MiB", "1.5 GiB"]);
+}

@@ -1,0 +1,180 @@
+//! The memory to measure in: one stretch of huge pages where the kernel gives them, every page touched before
+//! anything is timed.
+
+use std::time::Duration;
+
+use bulkmem::machine::Machine;
+use bulkmem::{Mapping, Pages};
+
+use crate::engine::clock::Clock;
+use crate::engine::memory::MemoryLeft;
+use crate::engine::threads;
+use crate::{MeasureError, memory_left};
+
+const HUGE: usize = 2 << 20;
+/// Pages are touched in pieces of this size, so that a slow host can be noticed in time.
+const PIECE: usize = 64 << 20;
+/// Less than this is no use.
+const LEAST: usize = 16 << 20;
+/// The share of the memory left that is used: 1 part in this many, if that is enough.
+const PART: u64 = 4;
+
+/// A stretch of the arena.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) start: *mut u8,
+    pub(crate) length: usize,
+}
+
+/// The memory to measure in.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    region: Mapping,
+    neighbour: usize,
+    side: usize,
+    /// Why the sides are smaller than was asked.
+    shortened: Option<String>,
+}
+
+impl Arena {
+    /// Takes memory for a destination and a source of `side` bytes each, and for a neighbour of `neighbour` bytes.
+    /// Both sides are smaller if less memory is left, or if touching all of it would take longer than `patience`.
+    pub(crate) fn new(
+        side: u64,
+        neighbour: u64,
+        clock: &Clock,
+        patience: Duration,
+    ) -> Result<Arena, MeasureError> {
+        Arena::within(&memory_left(), side, neighbour, clock, patience)
+    }
+
+    /// The same, with so much memory left.
+    fn within(
+        left: &MemoryLeft,
+        side: u64,
+        neighbour: u64,
+        clock: &Clock,
+        patience: Duration,
+    ) -> Result<Arena, MeasureError> {
+        let neighbour = usize::try_from(neighbour).unwrap_or(LEAST).clamp(4096, LEAST).next_multiple_of(HUGE);
+        let wanted = usize::try_from(side).unwrap_or(usize::MAX / 8).saturating_add(HUGE).max(LEAST);
+        let least = (2 * LEAST + neighbour) as u64;
+        if left.most() < least {
+            return Err(MeasureError::Memory { needed: least, left: left.clone() });
+        }
+        let usable = usize::try_from((left.bytes / PART).max(least)).unwrap_or(usize::MAX / 4);
+        let fits = (usable - neighbour) / 2;
+        let mut shortened = (fits < wanted).then(|| format!("to fit the {left}"));
+        let side = wanted.min(fits) / HUGE * HUGE;
+        let bytes = neighbour + 2 * side;
+        let mut region = Mapping::new(bytes, Pages::Transparent)
+            .or_else(|_| Mapping::new(bytes, Pages::Base))
+            .map_err(|source| MeasureError::Mapping { bytes: bytes as u64, source })?;
+        let ready = touch(&mut region, neighbour + 2 * LEAST, clock, clock.elapsed() + patience);
+        if ready < bytes {
+            shortened = Some("as touching more memory would take too long".to_owned());
+        }
+        let side = (ready - neighbour) / 2 / HUGE * HUGE;
+        Ok(Arena { region, neighbour, side, shortened })
+    }
+
+    /// Why the longest operation is shorter than was asked, if it is.
+    pub(crate) fn shortened(&self) -> Option<&str> {
+        self.shortened.as_deref()
+    }
+
+    /// The longest operation that fits at any alignment.
+    pub(crate) fn longest(&self) -> u64 {
+        (self.side - HUGE) as u64
+    }
+
+    pub(crate) fn neighbour(&mut self) -> Stretch {
+        Stretch { start: self.region.as_mut_ptr(), length: self.neighbour }
+    }
+
+    pub(crate) fn destination(&mut self) -> Stretch {
+        Stretch { start: self.region.as_mut_ptr().wrapping_add(self.neighbour), length: self.side }
+    }
+
+    pub(crate) fn source(&mut self) -> Stretch {
+        let start = self.region.as_mut_ptr().wrapping_add(self.neighbour + self.side);
+        Stretch { start, length: self.side }
+    }
+
+    /// The size of the pages behind it, as the kernel reports it; of a base page where it does not.
+    pub(crate) fn backing_page_size(&self) -> usize {
+        self.region.backing_page_size().unwrap_or(Machine::current().page_size)
+    }
+}
+
+/// Writes to every page, with all processors, at least the first `least` bytes, then until the deadline. Returns
+/// how many bytes are ready.
+fn touch(region: &mut Mapping, least: usize, clock: &Clock, deadline: Duration) -> usize {
+    let machine = Machine::current();
+    let mut ready = 0;
+    for piece in region.chunks_mut(PIECE) {
+        if ready >= least && clock.elapsed() >= deadline {
+            break;
+        }
+        ready += piece.len();
+        let share = (piece.len() / machine.processors.clamp(1, 16)).next_multiple_of(HUGE);
+        threads::share(machine.processors.clamp(1, 16), piece.chunks_mut(share), write_something);
+    }
+    ready
+}
+
+/// Writes bytes of which no line is zero or like the next: some processors move lines of zeros faster than others
+/// (Zen 4 writes them past the cache three times as fast), and a copy of them would measure that.
+pub(crate) fn write_something(part: &mut [u8]) {
+    for (index, word) in part.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *word = (index as u64 | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryLimit;
+
+    #[test]
+    fn stretches_lie_apart_and_are_ready() {
+        let clock = Clock::new();
+        let mut arena = Arena::new(32 << 20, 1 << 20, &clock, Duration::from_secs(60)).unwrap();
+        assert!(arena.longest() >= 32 << 20);
+        let (neighbour, destination, source) = (arena.neighbour(), arena.destination(), arena.source());
+        let end = |stretch: Stretch| stretch.start.wrapping_add(stretch.length);
+        assert!(end(neighbour) <= destination.start && end(destination) <= source.start);
+        let ready = arena.neighbour + 2 * arena.side;
+        let blank =
+            arena.region[..ready].chunks(64).filter(|line| line.iter().all(|byte| *byte == 0)).count();
+        assert_eq!(blank, 0, "every line was written, none with zeros");
+        assert!(arena.backing_page_size().is_power_of_two());
+    }
+
+    #[test]
+    fn a_limit_makes_it_smaller_and_is_named() {
+        let of = |mebibytes: u64| {
+            let left = MemoryLeft { bytes: mebibytes << 20, limit: MemoryLimit::AddressSpace };
+            Arena::within(&left, 256 << 20, 1 << 20, &Clock::new(), Duration::from_secs(60))
+        };
+        // A quarter; at least what is of use, as long as that is three quarters at most.
+        for (mebibytes, longest) in [(400, 46), (140, 14), (46, 14)] {
+            let arena = of(mebibytes).unwrap();
+            assert_eq!(arena.longest() >> 20, longest, "{mebibytes} MiB");
+            let why = arena.shortened().unwrap();
+            assert_eq!(
+                why,
+                format!("to fit the {mebibytes} MiB left by the address space limit (ulimit -v)")
+            );
+        }
+        assert!(matches!(of(45), Err(MeasureError::Memory { .. })));
+        assert_eq!(of(4096).unwrap().shortened(), None);
+    }
+
+    #[test]
+    fn impatience_makes_it_smaller_but_never_useless() {
+        let arena = Arena::new(256 << 20, 1 << 20, &Clock::new(), Duration::ZERO).unwrap();
+        assert!(arena.side >= LEAST && arena.side < 128 << 20, "{}", arena.side);
+        assert!(arena.shortened().unwrap().contains("too long"), "{arena:?}");
+    }
+}

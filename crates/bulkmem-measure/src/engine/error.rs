@@ -1,0 +1,116 @@
+//! What can go wrong before or while something is measured.
+
+use crate::engine::memory::MemoryLeft;
+use crate::engine::units;
+
+/// Why nothing could be measured. The message names the cause and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// An option has a value that cannot be used.
+    #[error("{option}: {reason}")]
+    Option {
+        /// The option's name, as the fields of the options are called.
+        option: &'static str,
+        /// What is wrong with it, and what would be accepted.
+        reason: String,
+    },
+    /// Too little memory is left to measure in.
+    #[error(
+        "measuring needs at least {} of memory, and at most {} can be used: three quarters of the {left}; {}",
+        units::bytes(*needed), units::bytes(left.most()), left.limit.remedy()
+    )]
+    Memory {
+        /// Bytes needed.
+        needed: u64,
+        /// Memory that this process may still use.
+        left: MemoryLeft,
+    },
+    /// A size needs more memory than this process may still use.
+    #[error(
+        "this needs {} of memory, and at most {} can be used: three quarters of the {left}; name a \
+         smaller size, or {}",
+        units::bytes(*needed), units::bytes(left.most()), left.limit.remedy()
+    )]
+    TooLarge {
+        /// Bytes needed.
+        needed: u64,
+        /// Memory that this process may still use.
+        left: MemoryLeft,
+    },
+    /// The operating system refused the memory to measure in.
+    #[error("the operating system refused {} to measure in", units::bytes(*bytes))]
+    Mapping {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What it said.
+        #[source]
+        source: bulkmem::MappingError,
+    },
+    /// Huge pages are not there, and could not be reserved.
+    #[error("{needed} huge pages of {size} are needed and {free} are free: {reason}")]
+    HugePages {
+        /// Pages needed.
+        needed: u64,
+        /// Bytes a page, as people write it.
+        size: String,
+        /// Pages free.
+        free: u64,
+        /// Why no more can be had, and what can be done about it.
+        reason: String,
+    },
+    /// The operating system refused something that the measurement cannot do without.
+    #[error("cannot {doing}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What it said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// What was to be read from or written to cannot be. Nothing was changed.
+    #[error("{target}: {cause}; {remedy}")]
+    Target {
+        /// Its name, as it was given.
+        target: String,
+        /// Why.
+        cause: String,
+        /// What can be done.
+        remedy: &'static str,
+    },
+    /// The kernel module, or memory of its device, cannot be had.
+    #[error(transparent)]
+    Kernel(bulkmem_kmod::KernelError),
+    /// A method that this machine lacks, or that does not exist, was asked for.
+    #[error("{name}: {reason}; `bulkmem methods` lists what this machine has")]
+    Method {
+        /// The name that was given.
+        name: String,
+        /// Why it cannot be measured.
+        reason: String,
+    },
+    /// The policy's methods cannot run here.
+    #[error("the policy was made for a machine with instructions that this one lacks; calibrate here")]
+    Policy,
+    /// What was measured could not be saved.
+    #[error("what was measured cannot be saved; check the folder, its permissions and the space left")]
+    Save {
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A command that others are measured beside did not end well.
+    #[error(
+        "`{command}` ended with {status}; it has to end with 0 every time: run it by itself until it does, or see what it \
+         says with --show-output"
+    )]
+    Command {
+        /// The program and its arguments.
+        command: String,
+        /// How it ended.
+        status: String,
+    },
+    /// It was stopped before a first figure was complete.
+    #[error("interrupted before anything was measured")]
+    Interrupted,
+}

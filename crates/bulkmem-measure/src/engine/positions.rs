@@ -1,0 +1,69 @@
+//! Where the operations of one sample happen: at the same place again and again, or all over a stretch.
+
+use crate::engine::arena::Stretch;
+
+const LINE: usize = 64;
+
+/// Walks the slots of a stretch in an order that looks random and comes back to a slot only after all others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wander {
+    state: u64,
+}
+
+impl Wander {
+    pub(crate) fn new(seed: u64) -> Wander {
+        Wander { state: seed }
+    }
+
+    /// The next of `slots` slots.
+    pub(crate) fn next(&mut self, slots: u64) -> u64 {
+        // A linear congruential generator with a power of two as modulus, a - 1 divisible by 4 and an odd increment
+        // runs through all residues; those that are no slots are skipped. The high bits differ most, and they are
+        // the ones that make addresses differ most.
+        let mask = slots.max(1).next_power_of_two() - 1;
+        loop {
+            self.state = self.state.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(0x5851_f42d_4c95_7f2d);
+            let slot = self.state & mask;
+            if slot < slots.max(1) {
+                return slot;
+            }
+        }
+    }
+
+    /// An address in the stretch at which `length` bytes fit: the start of a line, or `offset` bytes behind it.
+    pub(crate) fn config(&mut self, stretch: Stretch, length: usize, offset: usize) -> *mut u8 {
+        let stride = (length + LINE).next_multiple_of(LINE);
+        let slots = (stretch.length / stride) as u64;
+        stretch.start.wrapping_add(self.next(slots) as usize * stride + offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_slot_comes_once_before_any_comes_again() {
+        for slots in [1, 2, 3, 7, 64, 1000, 4096] {
+            let mut wander = Wander::new(42);
+            let seen: HashSet<u64> = (0..slots).map(|_| wander.next(slots)).collect();
+            assert_eq!(seen.len() as u64, slots);
+        }
+    }
+
+    #[test]
+    fn places_fit() {
+        let memory = [0u8; 4096];
+        let stretch = Stretch { start: memory.as_ptr().cast_mut(), length: memory.len() };
+        let mut wander = Wander::new(1);
+        for length in [1, 63, 64, 1000, 4000] {
+            for offset in [0, 1, 63] {
+                let at = wander.config(stretch, length, offset).addr() - stretch.start.addr();
+                assert!(at + length <= memory.len(), "{length} bytes at {at}");
+                assert_eq!(at % LINE, offset);
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Who else used the machine: read before and after, and compared.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::calibration::{BusyProcess, Load};
+
+use crate::engine::quality::QualityFlag;
+
+/// The kernel counts in ticks: over less time than this they say nothing.
+const SHORTEST: f64 = 0.2;
+/// Others disturb from so many processors on. Every machine has some daemons.
+const BUSY: f64 = 0.1;
+/// The hypervisor, or a limit, disturbs from this share of the time on.
+const TAKEN: f64 = 0.01;
+/// So many processes are named in a profile.
+const MOST_NAMED: usize = 3;
+/// Others must use so many processors more, and this share of all processors, to be called a heavier load: on a machine
+/// that does nothing else, averages over seconds differ by less.
+const HEAVIER: (f64, f64) = (0.25, 1.0 / 64.0);
+/// The hypervisor, or a limit, must take this share of the time more.
+const HEAVIER_TAKEN: f64 = 0.05;
+
+/// Whether others took clearly more of the processors than in an earlier measurement. An unknown load counts as none.
+pub(crate) fn is_heavier(load: Option<&Load>, earlier: Option<&Load>) -> bool {
+    let Some(load) = load else { return false };
+    let (others, stolen, throttled) =
+        earlier.map_or((0.0, 0.0, 0.0), |it| (it.others, it.stolen, it.throttled));
+    load.others >= others + HEAVIER.0 + HEAVIER.1 * load.processors as f64
+        || load.stolen >= stolen + HEAVIER_TAKEN
+        || load.throttled >= throttled + HEAVIER_TAKEN
+}
+
+/// Follows the load on the machine from one moment on.
+#[derive(Debug)]
+pub(crate) struct LoadMeter(Option<Snapshot>);
+
+impl LoadMeter {
+    /// Starts now.
+    pub(crate) fn start() -> LoadMeter {
+        LoadMeter(Snapshot::here())
+    }
+
+    /// The load since then; `None` if that is too short, or nothing could be read.
+    pub(crate) fn load(&self) -> Option<Load> {
+        between(self.0.as_ref()?, &Snapshot::here()?).map(|disturbance| disturbance.load())
+    }
+}
+
+/// The machine and this process at one moment. What could not be read is 0, empty or `None`.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    at: Instant,
+    system: System,
+    own: Own,
+    processes: BTreeMap<u32, Process>,
+}
+
+/// What `/proc` tells of the whole system.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct System {
+    processors: usize,
+    /// Seconds of all processors since they started: worked, and given to others by the hypervisor.
+    busy: f64,
+    stolen: f64,
+    /// Seconds in which somebody waited for a processor.
+    waited: Option<f64>,
+    /// Seconds in which a limit held this control group back.
+    throttled: Option<f64>,
+}
+
+/// What this process used, its children that ended included.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Own {
+    pid: u32,
+    seconds: f64,
+    /// How often the kernel took the processor away.
+    put_off: u64,
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq)]
+struct Process {
+    name: String,
+    parent: u32,
+    seconds: f64,
+}
+
+/// What others did between two moments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Disturbance {
+    /// Processors that others used, of so many.
+    pub(super) others: f64,
+    pub(super) processors: usize,
+    /// The share of all processors' time that the hypervisor gave away.
+    stolen: f64,
+    /// The share of the time in which a limit held this process back, and in which somebody waited for a processor.
+    throttled: f64,
+    waited: Option<f64>,
+    /// How often this process had to give up the processor.
+    put_off: u64,
+    /// The smallest use that the kernel's ticks can tell, processors.
+    resolution: f64,
+    /// Who used how many processors, those first who used most; without this process and its descendants.
+    by: Vec<(String, u32, f64)>,
+}
+
+impl Disturbance {
+    /// The doubts that follow, with their sizes.
+    pub(super) fn doubts(&self) -> Vec<(QualityFlag, f64)> {
+        [
+            (QualityFlag::Busy, self.others, BUSY + 2.0 * self.resolution),
+            (QualityFlag::Stolen, self.stolen, TAKEN + self.resolution / self.processors.max(1) as f64),
+            (QualityFlag::Throttled, self.throttled, TAKEN),
+        ]
+        .into_iter()
+        .filter(|(_, size, least)| size >= least)
+        .map(|(doubt, size, _)| (doubt, size))
+        .collect()
+    }
+
+    /// The same, as profiles have it.
+    fn load(&self) -> Load {
+        let busiest = self.by.iter().take(MOST_NAMED).map(|(name, pid, used)| BusyProcess {
+            name: name.clone(),
+            pid: *pid,
+            processors: *used,
+        });
+        Load {
+            others: self.others,
+            processors: self.processors,
+            stolen: self.stolen,
+            throttled: self.throttled,
+            busiest: busiest.collect(),
+        }
+    }
+
+    /// How much others used, and who.
+    pub(super) fn others_in_words(&self) -> String {
+        let mut text = format!("{:.2} of {} processors", self.others, self.processors);
+        let mut more = Vec::new();
+        match self.by.first() {
+            Some((name, pid, used)) if *used >= self.others / 4.0 => {
+                more.push(format!("most: `{name}`, pid {pid}"));
+            }
+            Some(_) => more.push("many of them, each little".to_owned()),
+            None => more.push("none that can be seen from here".to_owned()),
+        }
+        if let Some(waited) = self.waited.filter(|share| *share >= 0.01) {
+            more.push(format!("somebody waited for a processor {:.0} % of the time", waited * 100.0));
+        }
+        if self.put_off > 0 {
+            let times = if self.put_off == 1 { "once".to_owned() } else { format!("{} times", self.put_off) };
+            more.push(format!("this process had to give way {times}"));
+        }
+        text += &format!(" ({})", more.join("; "));
+        text
+    }
+}
+
+/// What others did between two moments; `None` where they are too close to tell, or nothing could be read.
+pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Option<Disturbance> {
+    let wall = after.at.saturating_duration_since(before.at).as_secs_f64();
+    if wall < SHORTEST || after.system.processors == 0 {
+        return None;
+    }
+    let since = |before: f64, after: f64| (after - before).max(0.0);
+    let used = |pid: &u32, process: &Process| {
+        let earlier = before.processes.get(pid).filter(|earlier| earlier.name == process.name);
+        since(earlier.map_or(0.0, |earlier| earlier.seconds), process.seconds)
+    };
+    // Children that still run are this process's own as well, and not yet in its own account.
+    let (ours, others): (Vec<_>, Vec<_>) = after
+        .processes
+        .iter()
+        .filter(|(pid, _)| **pid != after.own.pid)
+        .partition(|(pid, _)| descends(**pid, after.own.pid, &after.processes));
+    let children: f64 = ours.iter().map(|(pid, process)| used(pid, process)).sum();
+    let own = since(before.own.seconds, after.own.seconds) + children;
+    let (system, earlier) = (&after.system, &before.system);
+    let mut by: Vec<(String, u32, f64)> = others
+        .into_iter()
+        .map(|(pid, process)| (process.name.clone(), *pid, used(pid, process) / wall))
+        .filter(|(.., used)| *used > 0.0)
+        .collect();
+    by.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let share = |before: Option<f64>, after: Option<f64>| Some(since(before?, after?) / wall);
+    Some(Disturbance {
+        others: (since(earlier.busy, system.busy) - own).max(0.0) / wall,
+        processors: system.processors,
+        stolen: since(earlier.stolen, system.stolen) / wall / system.processors as f64,
+        throttled: share(earlier.throttled, system.throttled).unwrap_or_default(),
+        waited: share(earlier.waited, system.waited),
+        put_off: after.own.put_off.saturating_sub(before.own.put_off),
+        resolution: tick() / wall,
+        by,
+    })
+}
+
+/// Whether a process is a child, or a child's child, of another.
+fn descends(mut pid: u32, of: u32, processes: &BTreeMap<u32, Process>) -> bool {
+    // Bounded, should the kernel list a circle while processes come and go.
+    for _ in 0..processes.len() {
+        match processes.get(&pid) {
+            Some(process) if process.parent == of => return true,
+            Some(process) => pid = process.parent,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// Seconds of one of the kernel's ticks.
+fn tick() -> f64 {
+    // SAFETY: sysconf has no preconditions.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1.0 / if ticks > 0 { ticks as f64 } else { 100.0 }
+}
+
+impl Snapshot {
+    /// Now; `None` where `/proc` tells nothing of the processors.
+    pub(super) fn here() -> Option<Snapshot> {
+        let snapshot = Snapshot {
+            at: Instant::now(),
+            system: System::read(Path::new("/")),
+            own: Own::now(),
+            processes: processes(Path::new("/")),
+        };
+        (snapshot.system.processors > 0).then_some(snapshot)
+    }
+}
+
+impl System {
+    /// From the files below `root`.
+    fn read(root: &Path) -> System {
+        let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let mut system = System::of_stat(&text("proc/stat"));
+        system.waited = waited(&text("proc/pressure/cpu"));
+        // Of the second version of control groups alone; the first has a folder for each controller.
+        let group = text("proc/self/cgroup");
+        let group = group.lines().find_map(|line| line.strip_prefix("0::/"));
+        system.throttled = group
+            .and_then(|group| throttled(&text(&format!("sys/fs/cgroup/{group}/cpu.stat"))))
+            .or_else(|| throttled(&text("sys/fs/cgroup/cpu.stat")));
+        system
+    }
+
+    /// From the text of `/proc/stat`: user, nice, system, idle, waiting for input, interrupts, soft interrupts, steal.
+    fn of_stat(text: &str) -> System {
+        let mut system = System::default();
+        for line in text.lines() {
+            let Some((name, numbers)) = line.split_once(' ') else { continue };
+            if name.strip_prefix("cpu").is_some_and(|at| at.parse::<u32>().is_ok()) {
+                system.processors += 1;
+            }
+            if name == "cpu" {
+                let ticks: Vec<f64> = numbers.split_whitespace().map_while(|it| it.parse().ok()).collect();
+                let of = |at: usize| ticks.get(at).copied().unwrap_or_default() * tick();
+                system.busy = [0, 1, 2, 5, 6].map(of).iter().sum();
+                system.stolen = of(7);
+            }
+        }
+        system
+    }
+}
+
+/// From the text of `/proc/pressure/cpu`: seconds in which some process waited.
+fn waited(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    let total = line.split_whitespace().find_map(|word| word.strip_prefix("total="))?;
+    Some(total.parse::<f64>().ok()? / 1e6)
+}
+
+/// From the text of a control group's `cpu.stat`: seconds in which it was held back.
+fn throttled(text: &str) -> Option<f64> {
+    let number = text.lines().find_map(|line| line.strip_prefix("throttled_usec "))?;
+    Some(number.trim().parse::<f64>().ok()? / 1e6)
+}
+
+impl Own {
+    fn now() -> Own {
+        let usage = |who| {
+            // SAFETY: all zeros is a value of this struct of plain numbers.
+            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+            // SAFETY: the pointer is to a struct of that type, which lives on.
+            let known = unsafe { libc::getrusage(who, &raw mut usage) } == 0;
+            known.then_some(usage)
+        };
+        let mut own = Own { pid: std::process::id(), ..Own::default() };
+        for usage in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].into_iter().filter_map(usage) {
+            let seconds = |time: libc::timeval| {
+                Duration::new(time.tv_sec.unsigned_abs(), 0).as_secs_f64() + time.tv_usec as f64 / 1e6
+            };
+            own.seconds += seconds(usage.ru_utime) + seconds(usage.ru_stime);
+            own.put_off += usage.ru_nivcsw.unsigned_abs();
+        }
+        own
+    }
+}
+
+/// All processes that can be seen.
+fn processes(root: &Path) -> BTreeMap<u32, Process> {
+    let entries = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
+    let process = |entry: fs::DirEntry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        Some((pid, process(&fs::read(entry.path().join("stat")).ok()?)?))
+    };
+    entries.filter_map(process).collect()
+}
+
+/// From the bytes of `/proc/PID/stat`. The name stands in brackets and may hold anything, brackets included.
+fn process(stat: &[u8]) -> Option<Process> {
+    let text = String::from_utf8_lossy(stat);
+    let (head, tail) = text.rsplit_once(')')?;
+    // Any process can call itself anything; control characters could move a terminal's cursor.
+    let name = head.split_once('(')?.1.replace(char::is_control, "?");
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // Counted from the field after the name: state, parent, …, user time, system time.
+    Some(Process { name, parent: number(1)? as u32, seconds: (number(11)? + number(12)?) as f64 * tick() })
+}
+
+#[cfg(test)]
+mod tests;

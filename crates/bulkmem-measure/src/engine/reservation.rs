@@ -1,0 +1,195 @@
+//! Huge pages that are reserved for a measurement and given back after it, whatever becomes of the process.
+//!
+//! The kernel keeps the number of reserved pages until somebody changes it: a process that is killed would leave them
+//! behind, lost to everybody else. So a guardian, a small shell process in a process group of its own, reserves them
+//! and waits at a pipe. When the reservation is dropped, or the process ends in any way at all, the pipe ends, and the
+//! guardian gives the pages back.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use bulkmem::Pages;
+
+use crate::MeasureError;
+use crate::engine::PageSize;
+use crate::engine::buffer::fits;
+
+/// What the guardian does.
+const GUARDIAN: &str = include_str!("reservation/guardian.sh");
+
+/// Huge pages that were reserved; dropping it gives them back.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    guardian: Child,
+    /// Open as long as the reservation lives.
+    pipe: Option<ChildStdin>,
+}
+
+impl Reservation {
+    /// Sees to it that `bytes` in pages of that size can be mapped: reserves what is missing. `None` where nothing is.
+    ///
+    /// # Errors
+    /// Where that is not allowed, or the kernel has not got so many pages; then none stay reserved.
+    pub(crate) fn of(bytes: u64, pages: PageSize) -> Result<Option<Reservation>, MeasureError> {
+        match Pool::of(pages) {
+            Some(pool) => pool.reserve(bytes),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether [`Reservation::of`] is allowed and has a chance, as far as can be known without trying. Memory in pages
+    /// that need no reservation is only checked for its size.
+    ///
+    /// # Errors
+    /// What is in the way, and the remedy.
+    pub(crate) fn check(bytes: u64, pages: PageSize) -> Result<(), MeasureError> {
+        match Pool::of(pages) {
+            Some(pool) => pool.missing(bytes).map(drop),
+            None => fits(bytes),
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.pipe = None;
+        // Once it ended, the pages are given back. Where that was refused, it said so itself.
+        _ = self.guardian.wait();
+    }
+}
+
+/// The kernel's reserved pages of one size.
+#[derive(Debug)]
+struct Pool {
+    folder: PathBuf,
+    page: PageSize,
+}
+
+impl Pool {
+    /// The pool that pages of that size come from, where they come from one.
+    fn of(page: PageSize) -> Option<Pool> {
+        let Pages::Explicit(bytes) = page.0 else { return None };
+        let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", bytes / 1024).into();
+        Some(Pool { folder, page })
+    }
+
+    fn numbers(&self) -> PathBuf {
+        self.folder.join("nr_hugepages")
+    }
+
+    fn read(&self, file: &str) -> u64 {
+        let text = fs::read_to_string(self.folder.join(file)).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// Pages that nobody uses and that were promised to nobody.
+    fn free(&self) -> u64 {
+        self.read("free_hugepages").saturating_sub(self.read("resv_hugepages"))
+    }
+
+    /// How many pages are needed for `bytes`, and how many of them must be reserved first; whether that can be tried.
+    fn missing(&self, bytes: u64) -> Result<(u64, u64), MeasureError> {
+        let needed = bytes.div_ceil(self.page.bytes());
+        let missing = needed.saturating_sub(self.free());
+        if missing > 0 {
+            fits(missing.saturating_mul(self.page.bytes()))?;
+            // Opening changes nothing.
+            File::options().write(true).open(self.numbers()).map_err(|error| {
+                self.refused(needed, &format!("reserving them is refused ({error})"), &self.by_hand(missing))
+            })?;
+        }
+        Ok((needed, missing))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Option<Reservation>, MeasureError> {
+        let (needed, missing) = self.missing(bytes)?;
+        if missing == 0 {
+            return Ok(None);
+        }
+        let (reservation, got) = self.hold(missing)?;
+        self.judge(reservation, got, needed, missing).map(Some)
+    }
+
+    /// Has a guardian reserve pages; how many it got, where it said so.
+    fn hold(&self, pages: u64) -> Result<(Reservation, Option<u64>), MeasureError> {
+        let mut guardian = guardian(&self.folder, pages, Stdio::piped())
+            .map_err(|source| MeasureError::System { doing: "start sh, which guards huge pages", source })?;
+        let pipe = guardian.stdin.take();
+        let answer = guardian.stdout.take().map(got);
+        // From here on dropping it gives back.
+        let reservation = Reservation { guardian, pipe };
+        Ok((reservation, answer.and_then(Result::ok)))
+    }
+
+    /// Keeps what is enough, and gives back what is not.
+    fn judge(
+        &self,
+        reservation: Reservation,
+        got: Option<u64>,
+        needed: u64,
+        missing: u64,
+    ) -> Result<Reservation, MeasureError> {
+        match got {
+            Some(got) if got >= missing => Ok(reservation),
+            Some(got) => {
+                let why = format!(
+                    "the kernel found {got} of the {missing} that are missing, as memory is taken or in fragments; they \
+                     were given back"
+                );
+                let size = self.page;
+                let remedy = format!(
+                    "free memory, or gather it with `echo 1 > /proc/sys/vm/compact_memory` as root; at boot there is \
+                     enough in one piece: add `hugepagesz={size} hugepages={needed}` to the kernel's parameters"
+                );
+                Err(self.refused(needed, &why, &remedy))
+            }
+            None => Err(self.refused(needed, "reserving them failed", &self.by_hand(missing))),
+        }
+    }
+
+    /// What an administrator does.
+    fn by_hand(&self, missing: u64) -> String {
+        let wanted = self.read("nr_hugepages").saturating_add(missing);
+        format!(
+            "run this as root (sudo), or reserve them as root: echo {wanted} > {}",
+            self.numbers().display()
+        )
+    }
+
+    fn refused(&self, needed: u64, why: &str, remedy: &str) -> MeasureError {
+        MeasureError::HugePages {
+            needed,
+            size: self.page.to_string(),
+            free: self.free(),
+            reason: format!("{why}; {remedy}"),
+        }
+    }
+}
+
+/// Starts a guardian that reserves pages and keeps them until its input ends.
+fn guardian(folder: &Path, wanted: u64, input: Stdio) -> io::Result<Child> {
+    Command::new("sh")
+        .arg("-c")
+        .arg(GUARDIAN)
+        .arg("bulkmem-guardian")
+        .arg(folder)
+        .arg(wanted.to_string())
+        .stdin(input)
+        .stdout(Stdio::piped())
+        // What a terminal sends to the process does not reach the guardian.
+        .process_group(0)
+        .spawn()
+}
+
+/// How many pages the guardian says that it got.
+fn got(output: impl io::Read) -> io::Result<u64> {
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    line.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests;

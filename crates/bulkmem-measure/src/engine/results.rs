@@ -1,0 +1,240 @@
+//! What a run found: the document that is saved, shown, compared and reported.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bulkmem::method::Parameters;
+use bulkmem::policy::Choice;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::stats::Stats;
+use crate::engine::{Config, QualityFlag};
+use crate::{Counts, Evidence, Kind};
+
+/// The measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Measurement {
+    /// Clearing by size and method.
+    Clear,
+    /// Filling by size and method.
+    Fill,
+    /// Copying by size and method.
+    Copy,
+    /// An extent cleared in chunks.
+    Chunks,
+    /// Memory for a virtual machine.
+    Vm,
+    /// Persistent writes by width and pattern.
+    Persist,
+    /// What is left of a neighbour's cache.
+    Pollution,
+    /// How much a command slows beside background clearing.
+    Corun,
+    /// When caching pays for who reads the result.
+    Reuse,
+    /// Fork and copy-on-write.
+    Fork,
+    /// Random input and output of blocks.
+    Iops,
+}
+
+impl Measurement {
+    /// All of them, in the order in which they are run and shown.
+    pub const ALL: [Measurement; 11] = [
+        Measurement::Clear,
+        Measurement::Fill,
+        Measurement::Copy,
+        Measurement::Chunks,
+        Measurement::Vm,
+        Measurement::Persist,
+        Measurement::Pollution,
+        Measurement::Corun,
+        Measurement::Reuse,
+        Measurement::Fork,
+        Measurement::Iops,
+    ];
+
+    /// The name, as the command line and files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Measurement::Clear => "clear",
+            Measurement::Fill => "fill",
+            Measurement::Copy => "copy",
+            Measurement::Chunks => "chunks",
+            Measurement::Vm => "vm",
+            Measurement::Persist => "persist",
+            Measurement::Pollution => "pollution",
+            Measurement::Corun => "corun",
+            Measurement::Reuse => "reuse",
+            Measurement::Fork => "fork",
+            Measurement::Iops => "iops",
+        }
+    }
+}
+
+impl fmt::Display for Measurement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What the samples of a row are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Bytes worked on a second, in GB/s (10⁹ bytes a second). Higher is better.
+    Bandwidth,
+    /// Wall-clock time, seconds. Lower is better.
+    Seconds,
+    /// Wall-clock time, nanoseconds. Lower is better.
+    Nanoseconds,
+    /// Operations a second. Higher is better.
+    Iops,
+    /// How much longer something took than its control, nanoseconds. Around 0, below it too, where there was nothing:
+    /// two of these have a difference but no ratio. Lower is better.
+    Growth,
+}
+
+impl Metric {
+    /// The unit, for people.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::Bandwidth => "GB/s",
+            Metric::Seconds => "s",
+            Metric::Nanoseconds | Metric::Growth => "ns",
+            Metric::Iops => "IOPS",
+        }
+    }
+
+    /// Whether more is better.
+    pub fn higher_is_better(self) -> bool {
+        matches!(self, Metric::Bandwidth | Metric::Iops)
+    }
+
+    /// Whether the figures are differences, which lie around 0: they have neither ratios nor a relative spread.
+    pub fn is_difference(self) -> bool {
+        self == Metric::Growth
+    }
+
+    /// How many times as good `new` is as `old`: above 1 is better, whatever the metric. NaN for differences.
+    pub fn times_as_good(self, new: f64, old: f64) -> f64 {
+        if self.is_difference() {
+            return f64::NAN;
+        }
+        if self.higher_is_better() { new / old } else { old / new }
+    }
+}
+
+/// Who was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Candidate {
+    /// What it is.
+    pub kind: Kind,
+    /// The method's or the peer's name; for the policy `policy`.
+    pub name: String,
+    /// The method's parameters; all zero for others.
+    #[serde(default)]
+    pub parameters: Parameters,
+}
+
+impl Candidate {
+    /// A method with its parameters.
+    pub fn method(choice: &Choice) -> Candidate {
+        let kind = if choice.method == bulkmem::method::c_library() { Kind::Peer } else { Kind::Method };
+        Candidate { kind, name: choice.method.name.to_owned(), parameters: choice.parameters }
+    }
+
+    /// Somebody without parameters.
+    pub fn named(kind: Kind, name: impl Into<String>) -> Candidate {
+        Candidate { kind, name: name.into(), parameters: Parameters::default() }
+    }
+}
+
+/// One subject in one place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Row {
+    /// The measurement that it belongs to.
+    pub measurement: Measurement,
+    /// Who.
+    pub candidate: Candidate,
+    /// Where.
+    pub config: Config,
+    /// What the samples are.
+    pub metric: Metric,
+    /// The samples in the order in which they were taken, in the metric's unit.
+    pub samples: Vec<f64>,
+    /// The samples in brief.
+    pub stats: Stats,
+    /// For the policy: the method that it chose here, with parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
+    /// Medians of what else was seen, by name; names end in their unit: `p99_ns`, `before_ns`, `pages_cleared`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub also: BTreeMap<String, f64>,
+    /// What the hardware counted during further samples, an operation, where that was asked for and the machine has
+    /// counters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counts>,
+    /// What makes the row doubtful.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<QualityFlag>,
+}
+
+/// Something that the rows say, in words.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// The measurement that shows it.
+    pub measurement: Measurement,
+    /// A sentence or two.
+    pub text: String,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Results {
+    /// Always `bulkmem-results`.
+    #[schemars(extend("const" = "bulkmem-results"))]
+    pub format: String,
+    /// The version of the format.
+    #[schemars(extend("const" = 1))]
+    pub version: u32,
+    /// Where, when and with what.
+    pub evidence: Evidence,
+    /// The arguments that the run was started with.
+    pub command: Vec<String>,
+    /// What was measured, in the order in which it was.
+    pub rows: Vec<Row>,
+    /// What follows from the rows.
+    pub findings: Vec<Finding>,
+    /// What was left out and why; what makes rows doubtful, and what can be done about it.
+    pub notes: Vec<String>,
+    /// False as long as the run goes on, and where it was interrupted.
+    pub complete: bool,
+}
+
+impl Results {
+    /// What the field `format` says.
+    pub const FORMAT: &'static str = "bulkmem-results";
+    /// The version of the format that this library writes.
+    pub const VERSION: u32 = 1;
+
+    /// The rows of one measurement.
+    pub fn of(&self, measurement: Measurement) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.measurement == measurement)
+    }
+
+    /// What belongs to one measurement, without the notes, which are about the whole run.
+    pub fn only(&self, measurement: Measurement) -> Results {
+        let mut part = Results { notes: Vec::new(), ..self.clone() };
+        part.rows.retain(|row| row.measurement == measurement);
+        part.findings.retain(|finding| finding.measurement == measurement);
+        part
+    }
+
+    /// The measurements that have rows, in their usual order.
+    pub fn measurements(&self) -> Vec<Measurement> {
+        Measurement::ALL.into_iter().filter(|measurement| self.of(*measurement).next().is_some()).collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! Where operations happen, and that samples span what they should.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use bulkmem::policy::Condition;
+
+use super::*;
+
+fn workloads() -> Workloads {
+    let clock = Clock::new();
+    let arena = Arena::new(16 << 20, 1 << 20, &clock, Duration::from_secs(60)).unwrap();
+    Workloads::new(clock, arena)
+}
+
+fn cell(operation: Operation, cost: Cost, length: u64, aligned: bool, warm: bool) -> Cell {
+    Cell { operation, cost, length, condition: Condition { aligned, warm, threads: 1 } }
+}
+
+/// The ranges of several samples: destinations and sources, as addresses.
+fn visited(workloads: &mut Workloads, cell: &Cell) -> Vec<(usize, usize)> {
+    let visited = RefCell::new(Vec::new());
+    for _ in 0..5 {
+        workloads.run(cell, "test", Parameters::default(), |dst, src, length| {
+            assert_eq!(length as u64, cell.length);
+            visited.borrow_mut().push((dst.addr(), src.addr()));
+        });
+    }
+    visited.into_inner()
+}
+
+fn distinct(addresses: impl Iterator<Item = usize>) -> usize {
+    addresses.collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn ranges_lie_in_the_arena_apart_and_aligned_as_asked() {
+    let mut workloads = workloads();
+    let (destination, source) = (workloads.arena.destination(), workloads.arena.source());
+    for operation in Operation::ALL {
+        for length in [1, 64, 1000, 5 << 20] {
+            for aligned in [true, false] {
+                for warm in [true, false] {
+                    let cell = cell(operation, Cost::Throughput, length, aligned, warm);
+                    for (dst, src) in visited(&mut workloads, &cell) {
+                        for (at, stretch) in [(dst, destination), (src, source)] {
+                            let start = stretch.start.addr();
+                            assert!(
+                                at >= start && at + length as usize <= start + stretch.length,
+                                "{cell:?}"
+                            );
+                        }
+                        assert_eq!(dst % LINE == 0, aligned, "{cell:?}");
+                        assert_eq!(src % LINE == dst % LINE, aligned, "unaligned ones differ: {cell:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn warm_stays_cold_wanders_and_persist_reads_what_is_cached() {
+    let mut workloads = workloads();
+    let mut configs = |operation, warm| {
+        let cell = cell(operation, Cost::Throughput, 4096, true, warm);
+        let visited = visited(&mut workloads, &cell);
+        let (dst, src) = (visited.iter().map(|it| it.0), visited.iter().map(|it| it.1));
+        (distinct(dst), distinct(src), visited.len())
+    };
+    let (dst, src, all) = configs(Operation::Copy, true);
+    assert!(dst == 1 && src == 1 && all > 5);
+    let (dst, src, all) = configs(Operation::Copy, false);
+    assert!(dst > 100.min(all / 4) && src > 100.min(all / 4), "{dst} {src} of {all}");
+    let (dst, src, all) = configs(Operation::CopyPersist, false);
+    assert!(dst > 100.min(all / 4) && src == 1, "{dst} {src} of {all}");
+    let (dst, _, _) = configs(Operation::Persist, true);
+    assert!(dst > 1, "a line flushed already has nothing to write back");
+}
+
+#[test]
+fn what_is_flushed_was_written_just_before() {
+    let mut workloads = workloads();
+    let cell = cell(Operation::Persist, Cost::Throughput, 200, false, true);
+    let written = RefCell::new(true);
+    workloads.run(&cell, "test", Parameters::default(), |dst, _, length| {
+        // SAFETY: the range lies in the arena.
+        let lines = unsafe { std::slice::from_raw_parts(dst, length) };
+        *written.borrow_mut() &= lines.iter().step_by(LINE).all(|byte| *byte == 1);
+    });
+    assert!(written.into_inner());
+}
+
+#[test]
+fn a_batch_that_was_measured_too_small_grows() {
+    let mut workloads = workloads();
+    let cell = cell(Operation::Clear, Cost::Throughput, 64, true, true);
+    let key = (cell, "test", Parameters::default());
+    workloads.batches.insert(key, 1);
+    let calls = RefCell::new(0u64);
+    workloads.run(&cell, "test", Parameters::default(), |_, _, _| *calls.borrow_mut() += 1);
+    assert!(workloads.batches[&key] > 1);
+    assert!(calls.into_inner() > 100, "nearly nothing has to be done very often to span a sample");
+}
+
+#[test]
+fn every_cost_calls_the_operation_and_only_stream_has_a_disturbance() {
+    let mut workloads = workloads();
+    for cost in [Cost::Throughput, Cost::Reuse, Cost::Stream] {
+        let cell = cell(Operation::Copy, cost, 4096, true, false);
+        let calls = RefCell::new(0);
+        let sample = workloads.run(&cell, "test", Parameters::default(), |_, _, _| *calls.borrow_mut() += 1);
+        assert!(calls.into_inner() > 0);
+        assert!(sample.ns > 0.0);
+        assert_eq!(sample.disturbance_ns.is_some(), cost == Cost::Stream);
+    }
+}
+
+#[test]
+fn methods_do_their_operation_directly_and_through_the_interface() {
+    let mut workloads = workloads();
+    for operation in Operation::ALL {
+        for method in bulkmem::method::all().filter(|method| method.does(operation) && method.available()) {
+            let choice = Choice::of(method, operation);
+            for threads in [1, 2] {
+                let mut cell = cell(operation, Cost::Throughput, 256 << 10, true, true);
+                cell.condition.threads = threads;
+                let sample = direct(&mut workloads, &cell, &choice).unwrap();
+                assert!(sample.ns > 0.0 && sample.ns.is_finite(), "{operation} {}", method.name);
+                let dst = workloads.arena.destination().start;
+                let src = workloads.arena.source().start;
+                // SAFETY: both ranges lie in the arena.
+                let (dst, src) = unsafe {
+                    (std::slice::from_raw_parts(dst, 256 << 10), std::slice::from_raw_parts(src, 256 << 10))
+                };
+                match operation {
+                    Operation::Clear => assert!(dst.iter().all(|byte| *byte == 0), "{}", method.name),
+                    Operation::Fill => assert!(dst.iter().all(|byte| *byte == FILL_BYTE), "{}", method.name),
+                    Operation::Copy | Operation::CopyPersist => assert!(dst == src, "{}", method.name),
+                    Operation::Persist => {}
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn split_covers_everything_once() {
+    for threads in [1, 2, 3, 7] {
+        for length in [0, 1, 4096, 4097, 100_000] {
+            let parts = std::sync::Mutex::new(Vec::new());
+            let (dst, src) =
+                (std::ptr::without_provenance_mut(1 << 20), std::ptr::without_provenance(1 << 30));
+            split(threads, dst, src, length, |dst, src, length| {
+                assert_eq!(dst.addr() - (1 << 20), src.addr() - (1 << 30));
+                parts.lock().unwrap().push((dst.addr() - (1 << 20), length));
+            });
+            let mut parts = parts.into_inner().unwrap();
+            parts.sort_unstable();
+            assert!(parts.len() <= threads.max(1));
+            let end = parts.iter().fold(0, |end, (from, length)| {
+                assert_eq!(*from, end);
+                end + length
+            });
+            assert_eq!(end, length);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The lot: every measurement, at sizes that this machine can bear and in a time that can be stated beforehand.
+
+use std::time::Duration;
+
+use bulkmem::Operation;
+use bulkmem::machine::Machine;
+
+use crate::engine::Measure;
+use crate::engine::stats::ENOUGH;
+use crate::measurements::{
+    ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions, ReuseOptions,
+    SizesOptions, TargetOptions, Victim, VmOptions,
+};
+use crate::{MeasureError, memory_left};
+
+const MIB: u64 = 1 << 20;
+
+/// Every measurement, in the usual order: some minutes; quick: fewer and smaller sizes, about one. All take five
+/// samples, as fewer can't be compared. If a limit on the memory of this process is set, what needs more is left out.
+pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
+    let runs = ENOUGH as usize;
+    // Copies need twice as much, and others need some too.
+    let most = (memory_left().bytes / 4).max(16 * MIB);
+    let sizes: Vec<u64> = if quick {
+        vec![64 << 10, 2 * MIB, 64 * MIB]
+    } else {
+        vec![4 << 10, 16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB]
+    };
+    let sizes: Vec<u64> = sizes.into_iter().filter(|size| *size <= most).collect();
+    let by_size = |operation| SizesOptions { sizes: sizes.clone(), runs, ..SizesOptions::new(operation) };
+    let usual = ChunksOptions::new();
+    let extent = if quick { usual.extent.min(128 * MIB) } else { usual.extent };
+    let chunks = ChunksOptions { runs, ..ChunksOptions::of(extent) };
+    let mut vm = VmOptions { runs, ..VmOptions::default() };
+    let mut persist = PersistOptions { runs, ..PersistOptions::new() };
+    let mut reuse = ReuseOptions { runs, ..ReuseOptions::default() };
+    let mut fork = ForkOptions { runs, ..ForkOptions::default() };
+    let mut iops = IopsOptions { runs, time: Duration::from_millis(200), ..IopsOptions::new() };
+    let mut pollution = PollutionOptions::new(Operation::Clear);
+    let corun = CorunOptions::new(Victim::Walk);
+    if quick {
+        vm.size = vm.size.min(128 * MIB);
+        vm.page_sizes.truncate(1);
+        persist.target = TargetOptions { size: Some(64 * MIB), ..TargetOptions::ram() };
+        reuse.sizes = vec![32 << 10, MIB, 16 * MIB];
+        reuse.shares = vec![0.0, 25.0, 100.0];
+        fork.sizes = vec![4 << 10, 64 << 10, 256 << 10];
+        iops.time = Duration::from_millis(30);
+        iops.target = TargetOptions { size: Some(256 * MIB), ..TargetOptions::ram() };
+        // The last level, which others share and walks take longest in, is left to the long run.
+        let l2 = Machine::current().caches.sane().l2;
+        pollution.lists.retain(|list| *list <= l2);
+    }
+    let mut all: Vec<Box<dyn Measure>> = vec![
+        Box::new(by_size(Operation::Clear)),
+        Box::new(by_size(Operation::Fill)),
+        Box::new(by_size(Operation::Copy)),
+        Box::new(chunks),
+        Box::new(vm),
+        Box::new(persist),
+        Box::new(pollution),
+        Box::new(corun),
+        Box::new(reuse),
+        Box::new(fork),
+        Box::new(iops),
+    ];
+    if memory_left().note().is_some() {
+        all.retain(|it| !matches!(it.validate(), Err(MeasureError::TooLarge { .. })));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Measurement;
+
+    #[test]
+    fn nothing_is_left_out_and_quick_is_quicker() {
+        let seconds = |quick| -> f64 { all(quick).iter().map(|it| it.seconds()).sum() };
+        for quick in [false, true] {
+            let measurements: Vec<Measurement> = all(quick).iter().map(|it| it.measurement()).collect();
+            assert_eq!(measurements, Measurement::ALL);
+            for it in all(quick) {
+                it.validate().unwrap_or_else(|error| panic!("{}: {error}", it.measurement()));
+            }
+        }
+        assert!(seconds(true) < seconds(false) / 2.0, "{} {}", seconds(true), seconds(false));
+    }
+}

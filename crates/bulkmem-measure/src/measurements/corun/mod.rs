@@ -1,0 +1,434 @@
+//! How much somebody slows while memory is cleared in the background.
+
+mod background;
+mod cpus;
+mod victim;
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::rc::Rc;
+
+use bulkmem::machine::Machine;
+use bulkmem::{Intent, Operation};
+
+use self::background::{Background, Work};
+use self::cpus::Placement;
+use self::victim::{Took, Walker};
+use crate::calibration::neighbour::Neighbour;
+use crate::engine::arena::Stretch;
+use crate::engine::buffer::{Buffer, Content, fits};
+use crate::engine::clock::Clock;
+use crate::engine::contrast::{Contrast, control_of, too_few};
+use crate::engine::doer::{self, Doer, Wanted};
+use crate::engine::run::{LongContender, Measure, Run, Sample};
+use crate::engine::stats::median;
+use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
+use crate::{Kind, MeasureError, memory_left};
+
+/// The name of the control with nothing in the background.
+pub const ALONE: &str = "alone";
+/// The name of the control that slowdowns are said against: a thread as busy as clearing keeps it.
+pub const SAME_PROCESSOR_TIME: &str = "same processor time";
+
+/// Who achieves less than this share of the rate asked for is named.
+const FULL_RATE: f64 = 0.95;
+
+/// Who is disturbed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// A program and its arguments; it has to end with 0 every time.
+    Command {
+        /// The program first.
+        words: Vec<OsString>,
+        /// Whether its output goes to stderr, and not nowhere.
+        show_output: bool,
+    },
+    /// A walk over a list of half the last-level cache, for about half a second, in this process.
+    Walk,
+}
+
+/// How to measure what background clearing costs somebody.
+#[derive(Clone, Debug)]
+pub struct CorunOptions {
+    /// Who.
+    pub victim: Victim,
+    /// The rates that clearing is held to, GB/s.
+    pub rates: Vec<f64>,
+    /// Bytes of the memory that is cleared, over and over; twice the last-level cache where not given.
+    pub size: Option<u64>,
+    /// Bytes cleared at once; between two of them the background sleeps as the rate wants it.
+    pub chunk: u64,
+    /// Whether both are bound to the same processor. Otherwise the clearing has one for itself and the victim all the
+    /// others, where there is more than one.
+    pub same_cpu: bool,
+    /// The pages behind the memory.
+    pub page_size: PageSize,
+    /// Which methods.
+    pub methods: Wanted,
+    /// Who else.
+    pub peers: Peers,
+    /// Samples of each.
+    pub runs: usize,
+}
+
+impl CorunOptions {
+    /// Clearing 2 MiB at once at 1 GB/s in transparent huge pages, 5 samples.
+    pub fn new(victim: Victim) -> CorunOptions {
+        let usual = Machine::current().caches.sane().l3 * 2;
+        CorunOptions {
+            victim,
+            rates: vec![1.0],
+            size: Some(memory_left().bytes / 4).filter(|most| *most < usual),
+            chunk: 2 << 20,
+            same_cpu: false,
+            page_size: PageSize::TRANSPARENT,
+            methods: Wanted::Usual,
+            peers: Peers::All,
+            runs: 5,
+        }
+    }
+
+    fn size(&self) -> u64 {
+        let size = self.size.unwrap_or(Machine::current().caches.sane().l3 * 2);
+        size.next_multiple_of(self.chunk.max(1))
+    }
+
+    fn list(&self) -> u64 {
+        if self.victim == Victim::Walk { Machine::current().caches.sane().l3 / 2 } else { 0 }
+    }
+}
+
+impl Measure for CorunOptions {
+    fn measurement(&self) -> Measurement {
+        Measurement::Corun
+    }
+
+    fn validate(&self) -> Result<(), MeasureError> {
+        let bad = |option, reason: String| Err(MeasureError::Option { option, reason });
+        if let Victim::Command { words, .. } = &self.victim
+            && words.is_empty()
+        {
+            return bad("command", "there is none; name a program and its arguments".into());
+        }
+        if let Some(rate) = self.rates.iter().find(|rate| !(0.001..=1000.0).contains(*rate)) {
+            return bad("rates", format!("{rate} GB/s cannot be held; name 0.001 to 1000"));
+        }
+        if self.chunk == 0 || self.size.is_some_and(|size| size < self.chunk) {
+            return bad(
+                "chunk",
+                format!("{} bytes do not fit the memory that is cleared; name a smaller one", self.chunk),
+            );
+        }
+        fits(self.size().saturating_add(self.list()))?;
+        self.page_size.check()?;
+        doer::methods(&self.methods, Operation::Clear).map(drop)
+    }
+
+    fn seconds(&self) -> f64 {
+        // Of a command nothing is known; progress follows what is observed.
+        let once = if self.victim == Victim::Walk { 0.6 } else { 5.0 };
+        once * (self.runs + 1) as f64 * 13.0 * self.rates.len() as f64
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+        run.expect_groups(self.rates.len());
+        run.say("getting memory ready", 0.0);
+        let mut memory = Buffer::new(self.size(), self.page_size, Content::Mixed)?;
+        run.backed_by(memory.backing_page_size());
+        let mut listed = Buffer::new(self.list().max(4096), self.page_size, Content::Mixed)?;
+        let placement = Placement::new(self.same_cpu);
+        if let Some(note) = placement.note {
+            run.note(note);
+        }
+        for &rate in &self.rates {
+            if run.stopped() {
+                break;
+            }
+            let (whole, listed) = (memory.stretch(), listed.stretch());
+            let background = Background {
+                whole,
+                chunk: usize::try_from(self.chunk).unwrap_or(usize::MAX).min(whole.length),
+                rate,
+                processors: placement.background,
+            };
+            let mut contenders = self.contenders(run, background, listed, placement)?;
+            run.take_long_turns(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut contenders)?;
+            let rows: Vec<&Row> = run.rows().filter(|row| row.config.rate == Some(rate)).collect();
+            let (text, notes) = (self.conclusion(&rows), shortfalls(&rows));
+            match too_few(self.runs) {
+                Some(note) => run.note(note),
+                None => text.into_iter().for_each(|text| run.find(text)),
+            }
+            notes.into_iter().for_each(|note| run.note(note));
+        }
+        Ok(())
+    }
+}
+
+impl CorunOptions {
+    fn contenders<'c, 'a: 'c>(
+        &'c self,
+        run: &mut Run<'a>,
+        background: Background,
+        listed: Stretch,
+        placement: Placement,
+    ) -> Result<Vec<LongContender<'c>>, MeasureError> {
+        let size = self.size();
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Stream, background.whole.length)];
+        doers.extend(doer::methods(&self.methods, Operation::Clear)?.into_iter().map(Doer::Method));
+        if self.peers == Peers::None {
+            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+        }
+        let config = Config {
+            operation: Some(Operation::Clear),
+            size: Some(size),
+            chunk: Some(self.chunk),
+            rate: Some(background.rate),
+            page_size: Some(self.page_size),
+            ..Config::default()
+        };
+        for doer in &doers {
+            let choice = doer.chosen(Operation::Clear, background.chunk);
+            run.chooses(&doer.candidate(), &config, choice);
+        }
+        let control = |name| Candidate::named(Kind::Control, name);
+        let spin = Work::Spin(memset_ns(background));
+        let works = [(control(ALONE), None), (control(SAME_PROCESSOR_TIME), Some(spin))]
+            .into_iter()
+            .chain(doers.into_iter().map(|doer| (doer.candidate(), Some(Work::Clear(doer)))));
+        let stop = run.stop_flag();
+        // SAFETY: the caller keeps the memory as long as the contenders live, and gives it to nobody else.
+        let walker = Rc::new(RefCell::new(Walker::new(unsafe { Neighbour::new(listed, listed.length) })));
+        let contenders = works.map(|(candidate, work)| {
+            let walker = Rc::clone(&walker);
+            let sample = move |say: &mut dyn FnMut(&str)| -> Result<Sample, MeasureError> {
+                let mut victim = || match &self.victim {
+                    Victim::Command { words, show_output } => {
+                        victim::run_command(words, *show_output, placement.victim.as_ref(), stop, say)
+                    }
+                    Victim::Walk => walker.borrow_mut().run(placement.victim.as_ref(), stop),
+                };
+                let Some(work) = work else { return Ok(sample_of(victim()?)) };
+                // SAFETY: the measurement keeps the memory while contenders live; they take samples one after the
+                // other.
+                let (took, done) = unsafe { background.beside(work, victim) };
+                let mut sample = sample_of(took?);
+                let gigabytes = done.bytes as f64 / 1e9;
+                sample.also.extend([
+                    ("cleared_gb", gigabytes),
+                    ("rate", gigabytes / done.seconds),
+                    ("busy_percent", done.busy / done.seconds * 100.0),
+                ]);
+                Ok(sample)
+            };
+            LongContender { candidate, config: config.clone(), sample: Box::new(sample), counted: false }
+        });
+        Ok(contenders.collect())
+    }
+
+    /// Who slows the victim by how much, in words.
+    fn conclusion(&self, rows: &[&Row]) -> Option<String> {
+        let rate = rows.first()?.config.rate?;
+        let name = match &self.victim {
+            Victim::Command { words, .. } => format!("`{}`", words.first()?.to_string_lossy()),
+            Victim::Walk => "the walk".to_owned(),
+        };
+        let mut slow = Vec::new();
+        let mut even = Vec::new();
+        for row in rows.iter().filter(|row| row.candidate.kind != Kind::Control) {
+            let contrast = Contrast::of(row, control_of(rows, row, SAME_PROCESSOR_TIME)?)?;
+            if contrast.distinguishable() {
+                slow.push((row, contrast))
+            } else {
+                even.push(row.candidate.name.as_str())
+            }
+        }
+        slow.sort_by(|a, b| a.1.by.total_cmp(&b.1.by));
+        let told = slow.iter().map(|(row, contrast)| {
+            let [low, high] = contrast.interval;
+            format!("{:+.1} % ({low:+.1} to {high:+.1}) with {}", contrast.by, row.candidate.name)
+        });
+        let told: Vec<String> = told.collect();
+        let mut text = format!("Beside clearing at {rate} GB/s, {name} takes");
+        text += &match (told.is_empty(), even.is_empty()) {
+            (true, true) => return None,
+            (true, false) => " no longer that could be distinguished here, whatever clears,".to_owned(),
+            (false, _) => format!(" {}", told.join(", ")),
+        };
+        text += " than beside a thread that is as busy without touching memory.";
+        if !told.is_empty() && !even.is_empty() {
+            text += &format!(" Not distinguishable here: {}.", even.join(", "));
+        }
+        Some(text)
+    }
+}
+
+fn sample_of(took: Took) -> Sample {
+    Sample { value: took.seconds, also: vec![("user_s", took.user), ("system_s", took.system)] }
+}
+
+/// How long the C library takes to clear a chunk: as busy is the control.
+fn memset_ns(background: Background) -> f64 {
+    let clock = Clock::new();
+    let configs = background.whole.length / background.chunk;
+    let times: Vec<f64> = (0..configs.clamp(8, 64))
+        .map(|config| {
+            let at = background.whole.start.wrapping_add(config % configs * background.chunk);
+            // SAFETY: the chunk lies in the stretch, which the measurement keeps and nobody else uses.
+            clock.time(|| unsafe {
+                libc::memset(at.cast(), 0, background.chunk);
+            })
+        })
+        .collect();
+    median(&times)
+}
+
+/// Who did not clear as fast as asked.
+fn shortfalls(rows: &[&Row]) -> Option<String> {
+    let slow: Vec<String> = rows
+        .iter()
+        .filter(|row| row.candidate.kind != Kind::Control)
+        .filter_map(|row| {
+            let (achieved, asked) = (*row.also.get("rate")?, row.config.rate?);
+            (achieved < asked * FULL_RATE).then(|| format!("{} {achieved:.2}", row.candidate.name))
+        })
+        .collect();
+    let asked = rows.first()?.config.rate?;
+    (!slow.is_empty()).then(|| {
+        format!(
+            "not everybody cleared at {asked} GB/s, and slowdowns are for less clearing then: {} GB/s; ask for a lower \
+             --rate to compare",
+            slow.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::testing;
+
+    fn small(words: &[&str]) -> CorunOptions {
+        let victim =
+            Victim::Command { words: words.iter().map(OsString::from).collect(), show_output: false };
+        CorunOptions {
+            rates: vec![0.1, 0.2],
+            size: Some(1 << 20),
+            chunk: 64 << 10,
+            page_size: "4K".parse().unwrap(),
+            methods: Wanted::Named(vec!["portable".into(), "c_library".into()]),
+            runs: 5,
+            ..CorunOptions::new(victim)
+        }
+    }
+
+    #[test]
+    fn a_command_runs_beside_everybody_and_beside_the_controls() {
+        let (results, saves) = testing::run(&small(&["sleep", "0.1"]), false);
+        let results = results.unwrap();
+        assert_eq!((results.complete, saves), (true, 3));
+        for rate in [0.1, 0.2] {
+            let of = |name: &str| {
+                let here = |row: &&Row| row.config.rate == Some(rate) && row.candidate.name == name;
+                let rows: Vec<&Row> = results.rows.iter().filter(here).collect();
+                assert_eq!(rows.len(), 1, "{name} at {rate}");
+                rows[0]
+            };
+            for name in [ALONE, SAME_PROCESSOR_TIME, "policy, stream", "portable", "c_library"] {
+                assert!(of(name).stats.min >= 0.1 && of(name).also.contains_key("user_s"));
+            }
+            assert!(!of(ALONE).also.contains_key("rate"));
+            assert_eq!(of(SAME_PROCESSOR_TIME).also["cleared_gb"], 0.0);
+            assert!(of("portable").also["cleared_gb"] > 0.0 && of("portable").also["busy_percent"] > 0.0);
+        }
+        assert_eq!(results.findings.len(), 2);
+    }
+
+    #[test]
+    fn the_walk_of_our_own_needs_no_command() {
+        let options = CorunOptions {
+            rates: vec![0.1],
+            methods: Wanted::Named(vec!["portable".into()]),
+            runs: 1,
+            same_cpu: true,
+            ..CorunOptions { victim: Victim::Walk, ..small(&[]) }
+        };
+        let results = testing::run(&options, false).0.unwrap();
+        assert_eq!(results.rows.len(), 4);
+        assert!(results.rows.iter().all(|row| row.stats.median > 0.0 && row.also["user_s"] > 0.0));
+    }
+
+    #[test]
+    fn what_was_measured_before_a_command_failed_stays() {
+        let file = std::env::temp_dir().join(format!("bulkmem-corun-fails-{}", std::process::id()));
+        // Fails once it has run 8 times: in the second counted round of five contenders.
+        let script = "echo >> $0; test $(wc -l < $0) -lt 8";
+        let options = small(&["sh", "-c", script, file.to_str().unwrap()]);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let mut rows = 0;
+        let mut save = |found: &crate::engine::Results| {
+            rows = found.rows.len();
+            Ok(())
+        };
+        let watch = crate::engine::Observer { progress: &mut |_| {}, save: &mut save, stop: &stop };
+        let policy = bulkmem::policy::Policy::defaults(Machine::current());
+        let outcome = crate::engine::measure(&[&options], &policy, Vec::new(), watch);
+        std::fs::remove_file(&file).unwrap();
+        assert!(matches!(outcome, Err(MeasureError::Command { .. })), "{outcome:?}");
+        assert_eq!(rows, 2, "those who had been sampled by then");
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_before() {
+        let refused = |change: &dyn Fn(&mut CorunOptions)| {
+            let mut options = small(&["true"]);
+            change(&mut options);
+            options.validate().unwrap_err().to_string()
+        };
+        for rate in [0.0, -1.0, f64::NAN, 1e9] {
+            assert!(refused(&|it| it.rates = vec![rate]).contains("0.001 to 1000"));
+        }
+        assert!(refused(&|it| it.chunk = 0).contains("name a smaller one"));
+        assert!(refused(&|it| it.chunk = 2 << 20).contains("name a smaller one"));
+        assert!(refused(&|it| it.size = Some(1 << 46)).contains("of memory"));
+        assert!(refused(&|it| it.victim = small(&[]).victim).contains("name a program"));
+        let missing = testing::run(&small(&["no-such-program"]), false).0.unwrap_err();
+        assert!(missing.to_string().contains("cannot start `no-such-program`"), "{missing}");
+    }
+
+    fn planted(kind: Kind, name: &str, seconds: f64) -> Row {
+        let config = Config { rate: Some(2.0), ..Config::default() };
+        let samples: Vec<f64> =
+            [0.995, 0.998, 1.0, 1.002, 1.005].iter().map(|noise| noise * seconds).collect();
+        let rate = if name == "slow" { 1.2 } else { 2.0 };
+        testing::row(Measurement::Corun, (kind, name), config, (Metric::Seconds, &samples), &[("rate", rate)])
+    }
+
+    #[test]
+    fn planted_slowdowns_are_told_and_noise_is_not_distinguishable() {
+        let rows = [
+            planted(Kind::Control, ALONE, 9.0),
+            planted(Kind::Control, SAME_PROCESSOR_TIME, 10.0),
+            planted(Kind::Method, "slow", 12.0),
+            planted(Kind::Method, "little", 10.5),
+            planted(Kind::Policy, "policy, stream", 10.01),
+        ];
+        let all: Vec<&Row> = rows.iter().collect();
+        let options = small(&["make", "-j2"]);
+        let text = options.conclusion(&all).unwrap();
+        for part in [
+            "Beside clearing at 2 GB/s",
+            "`make` takes +5.0 % (",
+            "with little, +20.0 % (",
+            "Not distinguishable here: policy, stream.",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        let text = options.conclusion(&[&rows[1], &rows[4]]).unwrap();
+        assert!(text.contains("no longer that could be distinguished here"), "{text}");
+        assert_eq!(options.conclusion(&[&rows[0], &rows[2]]), None, "without the control nothing is said");
+        let note = shortfalls(&all).unwrap();
+        assert!(note.contains("slow 1.20 GB/s") && !note.contains("little"), "{note}");
+        assert_eq!(shortfalls(&all[3..]), None);
+    }
+}

@@ -1,0 +1,397 @@
+//! Fork and copy-on-write: what the kernel's copying and clearing of pages costs whoever forks.
+
+mod child;
+mod pages;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bulkmem::machine::Machine;
+use bulkmem::{Intent, Mapping, Operation, Pages as RegionPages};
+
+use self::child::{Parent, Work};
+use self::pages::{Ledger, Pages};
+use crate::engine::arena::Stretch;
+use crate::engine::buffer::{self, Buffer, Content};
+use crate::engine::doer::{self, Doer, Wanted};
+use crate::engine::run::{Contender, Measure, Run, Sample};
+use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row, units};
+use crate::{Kind, MeasureError};
+
+/// A sample spans at least this long.
+const SAMPLE: Duration = Duration::from_millis(20);
+/// And that of work within this process.
+const SHORT_SAMPLE: Duration = Duration::from_millis(2);
+
+/// The base pages of this machine.
+const BASE: PageSize = PageSize(RegionPages::Base);
+
+impl Work {
+    /// Whom the measurement calls it.
+    fn candidate(self) -> Candidate {
+        let (kind, name) = match self {
+            Work::ChildWrites => (Kind::Kernel, CHILD_WRITES),
+            Work::ParentWrites => (Kind::Kernel, "fork, parent writes"),
+            Work::ChildReads => (Kind::Control, "fork, child reads"),
+            Work::Nothing => (Kind::Control, ALONE),
+        };
+        Candidate::named(kind, name)
+    }
+}
+
+/// The subject of rows about forks whose child writes to the buffer.
+pub const CHILD_WRITES: &str = "fork, child writes";
+/// A fork whose child ends at once.
+const ALONE: &str = "fork alone";
+/// Fresh pages, touched for the first time.
+const FIRST_TOUCH: &str = "first touch";
+
+/// How to measure forks.
+#[derive(Clone, Debug)]
+pub struct ForkOptions {
+    /// The buffer's sizes, bytes: whole pages.
+    pub sizes: Vec<u64>,
+    /// Forks a sample; as many as can be timed well where not given.
+    pub loops: Option<u32>,
+    /// Which methods copy and clear as much in this process.
+    pub methods: Wanted,
+    /// Who else does.
+    pub peers: Peers,
+    /// Samples of each.
+    pub runs: usize,
+}
+
+impl Default for ForkOptions {
+    /// The source's sizes, 5 samples.
+    fn default() -> ForkOptions {
+        let sizes = [4, 20, 28, 32, 64, 128, 256].map(|kibibytes| kibibytes << 10).to_vec();
+        ForkOptions { sizes, loops: None, methods: Wanted::Usual, peers: Peers::All, runs: 5 }
+    }
+}
+
+impl Measure for ForkOptions {
+    fn measurement(&self) -> Measurement {
+        Measurement::Fork
+    }
+
+    fn validate(&self) -> Result<(), MeasureError> {
+        for &size in &self.sizes {
+            let page = BASE.bytes();
+            if size == 0 || !size.is_multiple_of(page) {
+                let reason = format!("{size} bytes are no whole number of pages: name a multiple of {page}");
+                return Err(MeasureError::Option { option: "sizes", reason });
+            }
+            // The buffer, and once more for the child's copies.
+            buffer::fits(size.saturating_mul(2))?;
+        }
+        [Operation::Copy, Operation::Clear]
+            .into_iter()
+            .filter(|operation| !self.left_out(*operation))
+            .try_for_each(|operation| doer::methods(&self.methods, operation).map(drop))
+    }
+
+    fn seconds(&self) -> f64 {
+        let forks = 4.0 * SAMPLE.as_secs_f64().max(f64::from(self.loops.unwrap_or(0)) * 3e-4);
+        let others = 20.0 * SHORT_SAMPLE.as_secs_f64();
+        self.sizes.len() as f64 * (self.runs + 1) as f64 * (forks + others)
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+        run.expect_groups(2 * self.sizes.len());
+        for &size in &self.sizes {
+            if run.stopped() {
+                break;
+            }
+            self.forks(run, size)?;
+            if !run.stopped() {
+                self.within(run, size)?;
+            }
+        }
+        self.conclude(run);
+        Ok(())
+    }
+}
+
+impl ForkOptions {
+    /// Whether none of the methods that were named does this operation, while they do the other.
+    fn left_out(&self, operation: Operation) -> bool {
+        let Wanted::Named(_) = &self.methods else { return false };
+        let other = if operation == Operation::Copy { Operation::Clear } else { Operation::Copy };
+        doer::methods(&self.methods, operation).is_err() && doer::methods(&self.methods, other).is_ok()
+    }
+
+    fn config(operation: Operation, size: u64) -> Config {
+        Config { operation: Some(operation), size: Some(size), page_size: Some(BASE), ..Config::default() }
+    }
+
+    /// Forks with the buffer in this process, and nothing else of the measurement's.
+    fn forks(&self, run: &mut Run<'_>, size: u64) -> Result<(), MeasureError> {
+        let mut memory = Buffer::new(size, BASE, Content::Mixed)?;
+        let whole = memory.stretch();
+        let page = Machine::current().page_size;
+        let parent = Parent::new(whole, page).map_err(failed("make a pipe"))?;
+        let stop = run.stop_flag();
+        let mut contenders = Vec::new();
+        for work in [Work::ChildWrites, Work::ParentWrites, Work::ChildReads, Work::Nothing] {
+            let counted = match count(&parent, work, whole, page) {
+                Ok(counted) => counted,
+                Err(error) => {
+                    run.note(format!("pages copied and cleared are not counted: not available: {error}"));
+                    Vec::new()
+                }
+            };
+            let (parent, mut loops) = (&parent, self.loops);
+            contenders.push(Contender {
+                candidate: work.candidate(),
+                config: ForkOptions::config(Operation::Copy, size),
+                sample: Box::new(move || {
+                    let (ns, forks) = several(loops, SAMPLE, stop, || {
+                        // SAFETY: the buffer lives as long as the contenders, and only they use it.
+                        unsafe { parent.fork(work, None) }.map_err(failed("fork"))
+                    })?;
+                    loops = Some(forks);
+                    Ok(Sample { value: ns, also: counted.clone() })
+                }),
+                counted: false,
+            });
+        }
+        run.take_turns(
+            &format!("{}, forks", units::bytes(size)),
+            Metric::Nanoseconds,
+            self.runs,
+            &mut contenders,
+        )
+    }
+
+    /// As much copied and cleared within this process, and first touched.
+    fn within(&self, run: &mut Run<'_>, size: u64) -> Result<(), MeasureError> {
+        let length = usize::try_from(size).unwrap_or(usize::MAX);
+        let mut memory = Buffer::new(size.saturating_mul(2), BASE, Content::Mixed)?;
+        let whole = memory.stretch();
+        let stop = run.stop_flag();
+        let mut contenders = vec![Contender {
+            candidate: Candidate::named(Kind::Kernel, FIRST_TOUCH),
+            config: ForkOptions::config(Operation::Clear, size),
+            sample: {
+                let (mut loops, mut cleared) = (None, None);
+                Box::new(move || {
+                    let cleared = match cleared {
+                        Some(cleared) => cleared,
+                        None => *cleared.insert(first_touch(length, true)?.1),
+                    };
+                    let (ns, times) = several(loops, SHORT_SAMPLE, stop, || {
+                        first_touch(length, false).map(|(took, _)| took)
+                    })?;
+                    loops = Some(times);
+                    let also = cleared.map(|pages| ("pages_cleared", pages as f64));
+                    Ok(Sample { value: ns, also: also.into_iter().collect() })
+                })
+            },
+            counted: true,
+        }];
+        for operation in [Operation::Copy, Operation::Clear] {
+            if self.left_out(operation) {
+                run.note(format!("none of the named methods can {operation}: only the others are measured"));
+            }
+            for doer in self.doers(run, operation, length)? {
+                let mut loops = None;
+                contenders.push(Contender {
+                    candidate: doer.candidate(),
+                    config: ForkOptions::config(operation, size),
+                    sample: Box::new(move || {
+                        let (ns, times) = several(loops, SHORT_SAMPLE, stop, || {
+                            let start = Instant::now();
+                            // SAFETY: the buffer holds the destination and, behind it, the source; it lives as long as
+                            // the contenders, and only they use it.
+                            unsafe {
+                                doer.run(operation, whole.start, whole.start.wrapping_add(length), length, 0)
+                            }
+                            Ok(start.elapsed())
+                        })?;
+                        loops = Some(times);
+                        Ok(ns.into())
+                    }),
+                    counted: true,
+                });
+            }
+        }
+        let what = format!("{}, within the process", units::bytes(size));
+        run.take_turns(&what, Metric::Nanoseconds, self.runs, &mut contenders)
+    }
+
+    fn doers<'c>(
+        &self,
+        run: &mut Run<'c>,
+        operation: Operation,
+        length: usize,
+    ) -> Result<Vec<Doer<'c>>, MeasureError> {
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
+        if !self.left_out(operation) {
+            doers.extend(doer::methods(&self.methods, operation)?.into_iter().map(Doer::Method));
+        }
+        if self.peers == Peers::None {
+            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+            return Ok(doers);
+        }
+        match doer::libraries(operation) {
+            Ok(libraries) => doers.extend(libraries),
+            Err(reason) => run.note(reason),
+        }
+        Ok(doers)
+    }
+
+    /// What forks cost, and how much of it is copying.
+    fn conclude(&self, run: &mut Run<'_>) {
+        let rows: Vec<Row> = run.rows().cloned().collect();
+        let of = |name: &str, operation, size| {
+            rows.iter().find(|row| {
+                row.candidate.name == name
+                    && row.config.operation == Some(operation)
+                    && row.config.size == Some(size)
+            })
+        };
+        let (Some(least), Some(most)) = (self.sizes.iter().min(), self.sizes.iter().max()) else { return };
+        if let Some(row) = of(ALONE, Operation::Copy, *least) {
+            let mut text = format!(
+                "A fork whose child ends at once takes {} here, whatever the buffer",
+                units::nanoseconds(row.stats.median)
+            );
+            if let Some([copied, cleared, tables]) =
+                figures(row, ["pages_copied", "pages_cleared", "page_table_pages"])
+            {
+                text += &format!(
+                    "; the kernel copies {copied} pages for it (stack, heap and data), clears {cleared}, and {tables} more for \
+                     the child's page tables"
+                );
+            }
+            run.find(text + ".");
+        }
+        let shares: Vec<(u64, f64)> = [*least, *most]
+            .into_iter()
+            .filter_map(|size| {
+                let (alone, writes) =
+                    (of(ALONE, Operation::Copy, size)?, of(CHILD_WRITES, Operation::Copy, size)?);
+                let share = alone.stats.median / writes.stats.median;
+                // More than all of it is noise.
+                Some((size, 100.0 * share.min(1.0)))
+            })
+            .collect();
+        if let [(small, share), (large, rest)] = shares[..]
+            && small != large
+        {
+            run.find(format!(
+                "The fork itself is {share:.0} % of the time where the child writes {}, and {rest:.0} % where it writes {}.",
+                units::bytes(small),
+                units::bytes(large)
+            ));
+        }
+        let (Some(alone), Some(writes)) =
+            (of(ALONE, Operation::Copy, *most), of(CHILD_WRITES, Operation::Copy, *most))
+        else {
+            return;
+        };
+        let pages = (*most / BASE.bytes()) as f64;
+        let a_page = (writes.stats.median - alone.stats.median) / pages;
+        if a_page <= 0.0 {
+            run.note(format!(
+                "copying the {pages} pages of {} is lost in what forks vary by: let the machine rest, ask for more --runs, or \
+                 for a larger --size",
+                units::bytes(*most)
+            ));
+            return;
+        }
+        let mut text = format!(
+            "With {}, a page copied on write costs {}",
+            units::bytes(*most),
+            units::nanoseconds(a_page)
+        );
+        if let Some(copy) = of("c_library", Operation::Copy, *most) {
+            text += &format!(
+                "; the C library copies one in {}: the rest is the fault, finding a page, and giving it back",
+                units::nanoseconds(copy.stats.median / pages)
+            );
+        }
+        run.find(text + ".");
+    }
+}
+
+/// Figures of a row, where it has them all.
+fn figures<const N: usize>(row: &Row, names: [&str; N]) -> Option<[f64; N]> {
+    let mut found = [0.0; N];
+    for (figure, name) in found.iter_mut().zip(names) {
+        *figure = *row.also.get(name)?;
+    }
+    Some(found)
+}
+
+/// Does something so often, or until it took that long; at least once. Returns the mean time, nanoseconds, and how often
+/// it was.
+fn several(
+    times: Option<u32>,
+    long: Duration,
+    stop: &AtomicBool,
+    mut once: impl FnMut() -> Result<Duration, MeasureError>,
+) -> Result<(f64, u32), MeasureError> {
+    let (mut total, mut done) = (Duration::ZERO, 0);
+    while times.map_or(total < long, |times| done < times) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(MeasureError::Interrupted);
+        }
+        total += once()?;
+        done += 1;
+    }
+    Ok((total.as_secs_f64() * 1e9 / f64::from(done.max(1)), done))
+}
+
+fn failed(doing: &'static str) -> impl FnOnce(io::Error) -> MeasureError {
+    move |source| MeasureError::System { doing, source }
+}
+
+/// What the kernel copies and clears for one such fork, by name.
+fn count(parent: &Parent, work: Work, buffer: Stretch, page: usize) -> io::Result<Vec<(&'static str, f64)>> {
+    let Pages { buffer_copied, copied, cleared, tables, faults } = counted(parent, work, buffer, page)?;
+    Ok([
+        ("buffer_pages_copied", buffer_copied),
+        ("pages_copied", copied),
+        ("pages_cleared", cleared),
+        ("page_table_pages", tables),
+        ("minor_faults", faults),
+    ]
+    .map(|(name, count)| (name, count as f64))
+    .to_vec())
+}
+
+fn counted(parent: &Parent, work: Work, buffer: Stretch, page: usize) -> io::Result<Pages> {
+    let ledger = Ledger::new(buffer, page)?;
+    // The first time, pages of the program are touched that no later fork copies again.
+    for _ in 0..2 {
+        // SAFETY: the buffer is the parent's own, and nobody else uses it.
+        unsafe { parent.fork(work, Some(&ledger)) }?;
+    }
+    Ok(ledger.count())
+}
+
+/// Maps fresh pages, writes to each, and unmaps them. Returns the time, and how many pages there were then, where that is
+/// to be counted and can be.
+fn first_touch(length: usize, count: bool) -> Result<(Duration, Option<u64>), MeasureError> {
+    let page = Machine::current().page_size;
+    let start = Instant::now();
+    let mut region = Mapping::new(length, RegionPages::Base)
+        .map_err(|source| MeasureError::Mapping { bytes: length as u64, source })?;
+    for at in (0..length).step_by(page) {
+        region[at] = 1;
+    }
+    std::hint::black_box(&mut region);
+    let pages = if count {
+        let range = Stretch { start: region.as_mut_ptr(), length };
+        pages::own_pages(range, page).ok()
+    } else {
+        None
+    };
+    drop(region);
+    Ok((start.elapsed(), pages))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::*;
+use crate::engine::{Results, testing};
+
+/// One test at a time: as long as another test's child lives, it shares every page of this process, too.
+fn alone() -> MutexGuard<'static, ()> {
+    static FORKS: Mutex<()> = Mutex::new(());
+    FORKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn small() -> ForkOptions {
+    ForkOptions {
+        sizes: vec![4 * BASE.bytes(), 9 * BASE.bytes()],
+        loops: Some(3),
+        methods: Wanted::Named(vec!["portable".into(), "c_library".into()]),
+        peers: Peers::All,
+        runs: 2,
+    }
+}
+
+fn run(options: &ForkOptions) -> Result<Results, MeasureError> {
+    testing::run(options, false).0
+}
+
+/// A buffer of so many pages, and who forks with it.
+fn parent(pages: usize) -> (Buffer, Parent, Stretch, usize) {
+    let page = Machine::current().page_size;
+    let mut buffer = Buffer::new((pages * page) as u64, BASE, Content::Mixed).unwrap();
+    let whole = buffer.stretch();
+    (buffer, Parent::new(whole, page).unwrap(), whole, page)
+}
+
+#[test]
+fn a_page_written_is_a_page_copied_and_no_other_of_the_buffer_is() {
+    let _alone = alone();
+    for pages in [1, 7, 64] {
+        let (_buffer, parent, whole, page) = parent(pages);
+        for (work, expected) in [
+            (Work::ChildWrites, pages),
+            (Work::ParentWrites, pages),
+            (Work::ChildReads, 0),
+            (Work::Nothing, 0),
+        ] {
+            let counted = match counted(&parent, work, whole, page) {
+                Ok(counted) => counted,
+                Err(error) => {
+                    println!("skipped: counting pages around a fork: {error}");
+                    return;
+                }
+            };
+            assert_eq!(counted.buffer_copied, expected as u64, "{pages} pages, {work:?}: {counted:?}");
+            assert!(counted.copied > counted.buffer_copied, "the stack at least: {counted:?}");
+            assert!(counted.tables >= 4, "one of each level at least: {counted:?}");
+            let written_by_child = if work == Work::ChildWrites { pages as u64 } else { 0 };
+            assert!(counted.faults >= written_by_child, "{work:?}: {counted:?}");
+        }
+    }
+}
+
+#[test]
+fn pages_touched_first_are_pages_cleared() {
+    let page = Machine::current().page_size;
+    let (took, pages) = first_touch(5 * page, true).unwrap();
+    assert!(took > Duration::ZERO);
+    match pages {
+        Some(pages) => assert_eq!(pages, 5),
+        None => println!("skipped: counting pages touched first: /proc/self/pagemap cannot be read"),
+    }
+}
+
+/// What the child wrote stays the child's, and what the parent wrote is there.
+#[test]
+fn the_parent_keeps_its_own_pages() {
+    let _alone = alone();
+    let (mut buffer, parent, whole, _) = parent(3);
+    for (work, byte) in [(Work::ChildWrites, 1), (Work::Nothing, 1), (Work::ParentWrites, 2)] {
+        // SAFETY: the buffer is this test's own.
+        unsafe { parent.fork(work, None) }.unwrap();
+        // SAFETY: it is mapped and touched.
+        assert_eq!(unsafe { whole.start.read_volatile() }, byte, "{work:?}");
+    }
+    _ = buffer.stretch();
+}
+
+#[test]
+fn each_size_has_a_row_of_everybody_with_the_pages_counted() {
+    let _alone = alone();
+    let options = small();
+    let found = run(&options).unwrap();
+    assert!(found.complete);
+    for &size in &options.sizes {
+        let of = |name: &str, operation| {
+            found
+                .rows
+                .iter()
+                .find(|row| {
+                    row.candidate.name == name
+                        && row.config.size == Some(size)
+                        && row.config.operation == Some(operation)
+                })
+                .unwrap_or_else(|| panic!("{name} {operation} {size}"))
+        };
+        let writes = of(CHILD_WRITES, Operation::Copy);
+        assert_eq!((writes.samples.len(), writes.metric), (2, Metric::Nanoseconds));
+        for name in [ALONE, "fork, child reads", "fork, parent writes", "policy", "portable", "c_library"] {
+            assert!(of(name, Operation::Copy).stats.median > 0.0);
+        }
+        for name in [FIRST_TOUCH, "policy", "portable", "c_library"] {
+            assert!(of(name, Operation::Clear).stats.median > 0.0);
+        }
+        if let Some(pages) = writes.also.get("buffer_pages_copied") {
+            assert_eq!(*pages, (size / BASE.bytes()) as f64);
+            assert_eq!(of(ALONE, Operation::Copy).also["buffer_pages_copied"], 0.0);
+        } else {
+            assert!(found.notes.iter().any(|note| note.contains("not available: ")), "{:?}", found.notes);
+        }
+    }
+    let said = |what: &str| found.findings.iter().any(|finding| finding.text.contains(what));
+    assert!(said("A fork whose child ends at once takes") && said("The fork itself is"));
+    let lost = found.notes.iter().any(|note| note.contains("is lost in what forks vary by"));
+    assert!(lost != said("a page copied on write costs"));
+}
+
+#[test]
+fn methods_that_only_copy_leave_clearing_to_the_others() {
+    let _alone = alone();
+    let name = if bulkmem::method::by_name("rep_movsb").is_some_and(|method| method.available()) {
+        "rep_movsb"
+    } else {
+        println!("skipped: a method that only copies: this machine has no rep_movsb");
+        return;
+    };
+    let found = run(&ForkOptions { methods: Wanted::Named(vec![name.into()]), ..small() }).unwrap();
+    let does = |operation| {
+        found.rows.iter().any(|row| row.candidate.name == name && row.config.operation == Some(operation))
+    };
+    assert!(does(Operation::Copy) && !does(Operation::Clear));
+    assert!(found.notes.iter().any(|note| note.contains("none of the named methods can clear")));
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before() {
+    let refused = |options: ForkOptions| run(&options).unwrap_err().to_string();
+    assert!(refused(ForkOptions { sizes: vec![5000], ..small() }).contains("name a multiple of"));
+    assert!(refused(ForkOptions { sizes: vec![1 << 46], ..small() }).contains("available"));
+    assert!(refused(ForkOptions { methods: Wanted::Named(vec!["no".into()]), ..small() }).contains("`no`"));
+}
+
+#[test]
+fn a_child_that_is_killed_is_an_error() {
+    let _alone = alone();
+    // A child that cannot write its buffer.
+    let page = Machine::current().page_size;
+    let mut region = Mapping::new(page, RegionPages::Base).unwrap();
+    let whole = Stretch { start: region.as_mut_ptr(), length: page };
+    let parent = Parent::new(whole, page).unwrap();
+    region[0] = 1;
+    // SAFETY: the region's own page, which nobody uses until it is readable again. A forked child has none of it, and
+    // dies of touching it.
+    assert_eq!(unsafe { libc::madvise(whole.start.cast(), page, libc::MADV_DONTFORK) }, 0);
+    // SAFETY: the parent's buffer is mapped; the child's is not, which is what is tried here: it gets a signal.
+    let error = unsafe { parent.fork(Work::ChildWrites, None) }.unwrap_err();
+    assert!(error.to_string().contains("signal 11"), "{error}");
+}

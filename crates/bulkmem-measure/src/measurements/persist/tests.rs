@@ -1,0 +1,126 @@
+//! What the rows are, what is written, and what is refused.
+
+use super::*;
+use crate::engine::Results;
+use crate::engine::testing;
+
+fn run(options: &PersistOptions) -> Result<Results, MeasureError> {
+    testing::run(options, false).0
+}
+
+fn small() -> PersistOptions {
+    let target =
+        TargetOptions { size: Some(64 << 10), page_size: "4K".parse().unwrap(), ..TargetOptions::ram() };
+    PersistOptions { target, runs: 2, ..PersistOptions::new() }
+}
+
+#[test]
+fn every_persisting_method_has_a_width_and_a_way() {
+    let methods: Vec<&Method> = method::all().filter(|method| method.does(Operation::CopyPersist)).collect();
+    for method in &methods {
+        let width = width(method).unwrap_or_else(|| panic!("{} has no width", method.name));
+        assert!(
+            method.summary.contains(&format!("{width} byte")) || method.name == "movdir64b",
+            "{}",
+            method.summary
+        );
+        assert_eq!(way(method) == Way::WriteBack, method.name.contains("_cl"), "{}", method.name);
+    }
+    if cfg!(target_arch = "x86_64") {
+        for wanted in PersistOptions::WIDTHS {
+            assert!(methods.iter().any(|method| width(method) == Some(wanted)), "{wanted}");
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn each_order_has_a_row_of_everybody_with_its_latency() {
+    let results = run(&small()).unwrap();
+    for (pattern, chunk) in [(Pattern::Sequential, None), (Pattern::Random, Some(64))] {
+        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.config.pattern == Some(pattern)).collect();
+        let named = |name: &str| rows.iter().find(|row| row.candidate.name == name);
+        for method in method::all().filter(|method| method.does(Operation::CopyPersist) && method.available())
+        {
+            let row = named(method.name).unwrap_or_else(|| panic!("{} is missing", method.name));
+            assert_eq!((row.config.width, row.config.chunk), (width(method), chunk));
+        }
+        assert!(named("policy").is_some());
+        for row in rows {
+            assert_eq!(row.config.target.as_deref(), Some("ram"));
+            assert_eq!(row.chosen.is_some(), row.candidate.kind == Kind::Policy);
+            assert!(row.stats.median > 0.0 && row.also["per_8_bytes_ns"] > 0.0, "{row:?}");
+            assert_eq!(row.also.contains_key("per_block_ns"), chunk.is_some());
+        }
+    }
+    let findings: Vec<&str> = results.findings.iter().map(|finding| finding.text.as_str()).collect();
+    assert_eq!(findings.len(), 2);
+    assert!(
+        findings[0].starts_with("sequential: writing past the cache wins")
+            && findings[0].contains("Published")
+    );
+    assert!(findings[1].starts_with("random, a fence for each 64 B: ") && !findings[1].contains("Published"));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn widths_and_blocks_are_those_asked_for() {
+    let options = PersistOptions {
+        widths: vec![4, 16],
+        blocks: vec![64, 4096],
+        patterns: vec![Pattern::Random],
+        peers: Peers::None,
+        ..small()
+    };
+    let results = run(&options).unwrap();
+    let mut seen: Vec<(Option<u64>, Option<u64>)> =
+        results.rows.iter().map(|row| (row.config.chunk, row.config.width)).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    let expected = [64, 4096].map(|block| [None, Some(4), Some(16)].map(|width| (Some(block), width)));
+    assert_eq!(seen, expected.concat());
+    let named =
+        PersistOptions { methods: Wanted::Named(vec!["movnti".into()]), peers: Peers::None, ..small() };
+    assert_eq!(run(&named).unwrap().rows.len(), 4, "the policy and the method, in two orders");
+}
+
+/// Right after a write by each method, and by each peer, the bytes are there; also in a file behind the mapping.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_is_written_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("target");
+    let mut names: Vec<String> = Vec::new();
+    for method in method::all().filter(|method| method.does(Operation::CopyPersist) && method.available()) {
+        std::fs::write(&path, vec![0; 16 << 10]).unwrap();
+        let target = TargetOptions { target: path.clone().into(), overwrite: true, ..TargetOptions::ram() };
+        let methods = Wanted::Named(vec![method.name.into()]);
+        let options = PersistOptions { target, methods, peers: Peers::None, runs: 1, ..small() };
+        let results = run(&options).unwrap();
+        names.extend(results.rows.iter().map(|row| row.candidate.name.clone()));
+        let mut source = vec![0; along::SOURCE];
+        crate::engine::arena::write_something(&mut source);
+        // Sequential writes put the source in each page; random ones its first line in each line.
+        let content = std::fs::read(&path).unwrap();
+        assert!(content.chunks(64).all(|line| *line == source[..64]), "{}", method.name);
+        assert!(results.notes.iter().any(|note| note.contains("MAP_SYNC")), "{:?}", results.notes);
+    }
+    assert!(names.iter().any(|name| name == "movnti_4"));
+}
+
+#[test]
+fn nonsense_is_refused_before() {
+    for (options, message) in [
+        (PersistOptions { blocks: vec![100], ..small() }, "block: 100 bytes are not whole cache lines"),
+        (PersistOptions { blocks: vec![0], ..small() }, "multiple of 64"),
+        (PersistOptions { widths: vec![5], ..small() }, "width: no store writes 5 bytes"),
+        (
+            PersistOptions { blocks: vec![1 << 20], ..small() },
+            "65536 bytes are too small: 1048576 are needed",
+        ),
+        (PersistOptions { methods: Wanted::Named(vec!["rep_movsb".into()]), ..small() }, "rep_movsb"),
+    ] {
+        let error = options.validate().unwrap_err().to_string();
+        assert!(error.contains(message), "{message}: {error}");
+    }
+}

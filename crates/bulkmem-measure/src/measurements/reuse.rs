@@ -1,0 +1,462 @@
+//! When caching pays for who reads the result: an operation, and a share of its result read back.
+
+use std::time::Instant;
+
+use bulkmem::machine::Machine;
+use bulkmem::method::{self, CacheEffect};
+use bulkmem::{Intent, Operation};
+
+use crate::engine::arena::Stretch;
+use crate::engine::buffer::{Buffer, Content, fits};
+use crate::engine::doer::{self, Doer, Wanted};
+use crate::engine::memory;
+use crate::engine::run::{Contender, Measure, Run, SINGLE};
+use crate::engine::stats::{bootstrap, median};
+use crate::engine::units::bytes;
+use crate::engine::workload::FILL_BYTE;
+use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row};
+use crate::{Kind, MeasureError, memory_left};
+
+/// A sample spans at least this long.
+const SAMPLE_NS: f64 = 2e6;
+const LINE: usize = 64;
+
+/// How to measure when caching pays for who reads the result.
+#[derive(Clone, Debug)]
+pub struct ReuseOptions {
+    /// Clear, fill or copy; several are measured one after the other.
+    pub operations: Vec<Operation>,
+    /// Bytes.
+    pub sizes: Vec<u64>,
+    /// The shares of the result that are read back, percent, rising.
+    pub shares: Vec<f64>,
+    /// The memory that destinations wander over, bytes, and sources over as much; where not given, twice the last-level
+    /// cache, and room for two operations at least. As much as the size: the same memory again and again.
+    pub footprint: Option<u64>,
+    /// The pages behind the memory.
+    pub page_size: PageSize,
+    /// Which methods.
+    pub methods: Wanted,
+    /// Who else.
+    pub peers: Peers,
+    /// Samples of each.
+    pub runs: usize,
+}
+
+impl Default for ReuseOptions {
+    /// Clear and copy of 32 KiB to 64 MiB, of which between nothing and everything is read back; transparent huge pages,
+    /// 5 samples. Smaller sizes, and a smaller footprint, if memory does not suffice.
+    fn default() -> ReuseOptions {
+        let sizes = [32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+        let most = memory_left().most();
+        let enough = Machine::current().caches.sane().l3.saturating_mul(5) <= most;
+        ReuseOptions {
+            operations: vec![Operation::Clear, Operation::Copy],
+            sizes: memory::defaults(sizes, |size| size * 5),
+            shares: vec![0.0, 6.25, 12.5, 25.0, 50.0, 75.0, 100.0],
+            footprint: (!enough).then_some(most / 4),
+            page_size: PageSize::TRANSPARENT,
+            methods: Wanted::Usual,
+            peers: Peers::All,
+            runs: 5,
+        }
+    }
+}
+
+impl ReuseOptions {
+    /// Bytes that destinations of a size wander over: whole places.
+    fn stretch(&self, size: u64) -> u64 {
+        let usual = || (Machine::current().caches.sane().l3 * 2).max(size.saturating_mul(2));
+        self.footprint.unwrap_or_else(usual).div_ceil(size).max(1).saturating_mul(size)
+    }
+
+    fn needed(&self, operation: Operation, size: u64) -> u64 {
+        let sides = if operation == Operation::Copy { 2 } else { 1 };
+        self.stretch(size).saturating_mul(sides)
+    }
+}
+
+impl Measure for ReuseOptions {
+    fn measurement(&self) -> Measurement {
+        Measurement::Reuse
+    }
+
+    fn validate(&self) -> Result<(), MeasureError> {
+        let bad = |option, reason: String| Err(MeasureError::Option { option, reason });
+        for &operation in &self.operations {
+            if !matches!(operation, Operation::Clear | Operation::Fill | Operation::Copy) {
+                return bad(
+                    "operations",
+                    format!("the result of {operation} is not read back here; name clear, fill or copy"),
+                );
+            }
+            doer::methods(&self.methods, operation)?;
+            for &size in &self.sizes {
+                if size < LINE as u64 {
+                    return bad(
+                        "sizes",
+                        format!("{size} bytes are less than a line; name 64 bytes at least"),
+                    );
+                }
+                fits(self.needed(operation, size))?;
+            }
+        }
+        if let Some(share) = self.shares.iter().find(|share| !(0.0..=100.0).contains(*share)) {
+            return bad("shares", format!("{share} is no share; name percents from 0 to 100"));
+        }
+        if self.shares.is_empty() || self.shares.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return bad("shares", "they are to rise, and be at least one: 0,25,100".to_owned());
+        }
+        self.page_size.check()
+    }
+
+    fn seconds(&self) -> f64 {
+        let sample = |size: u64| (size as f64 / 5.0).max(SAMPLE_NS * 1.5) / 1e9;
+        let sizes: f64 = self.sizes.iter().map(|size| sample(*size)).sum();
+        let groups = (self.operations.len() * self.shares.len()) as f64;
+        groups * sizes * (self.runs + 1) as f64 * 12.0
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+        run.expect_groups(self.operations.len() * self.sizes.len() * self.shares.len());
+        for &operation in &self.operations {
+            for &size in &self.sizes {
+                if run.stopped() {
+                    break;
+                }
+                run.say("getting memory ready", 0.0);
+                let needed = self.needed(operation, size);
+                let mut memory = Buffer::new(needed, self.page_size, Content::Mixed)?;
+                run.backed_by(memory.backing_page_size());
+                for &share in &self.shares {
+                    if run.stopped() {
+                        break;
+                    }
+                    let whole = memory.stretch();
+                    let mut contenders = self.contenders(run, operation, size, share, whole)?;
+                    let what = format!("{operation} of {}, {share} % read", bytes(size));
+                    run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                }
+            }
+        }
+        if self.runs < 2 {
+            run.note(SINGLE);
+            return Ok(());
+        }
+        for operation in &self.operations {
+            let of = |row: &&Row| row.config.operation == Some(*operation);
+            let payoffs = payoffs(&run.rows().filter(of).collect::<Vec<_>>());
+            if let Some(text) = conclusion(*operation, &payoffs) {
+                run.find(text);
+            } else {
+                run.note(format!(
+                    "{operation}: whether caching pays needs a method that leaves the result in the cache and one that \
+                     passes it by; `bulkmem methods` says which do"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ReuseOptions {
+    fn contenders<'c>(
+        &self,
+        run: &mut Run<'c>,
+        operation: Operation,
+        size: u64,
+        share: f64,
+        whole: Stretch,
+    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+        let length = usize::try_from(size).unwrap_or(usize::MAX);
+        let mut doers: Vec<Doer<'c>> =
+            Intent::ALL.map(|intent| Doer::policy(run.policy(), intent, length)).into();
+        doers.extend(doer::methods(&self.methods, operation)?.into_iter().map(Doer::Method));
+        if self.peers == Peers::All {
+            match doer::libraries(operation) {
+                Ok(libraries) => doers.extend(libraries),
+                Err(reason) => run.note(reason),
+            }
+        } else {
+            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+        }
+        let config = Config {
+            operation: Some(operation),
+            size: Some(size),
+            read_back: Some(share),
+            page_size: Some(self.page_size),
+            ..Config::default()
+        };
+        for doer in &doers {
+            let choice = doer.chosen(operation, length);
+            run.chooses(&doer.candidate(), &config, choice);
+        }
+        let side = usize::try_from(self.stretch(size)).unwrap_or(usize::MAX);
+        let contenders = doers.into_iter().map(|doer| {
+            let mut reuse = Reuse { doer, operation, whole, side, length, share, config: 0, repeats: None };
+            let sample = Box::new(move || Ok(reuse.sample().into()));
+            Contender { candidate: doer.candidate(), config: config.clone(), sample, counted: true }
+        });
+        Ok(contenders.collect())
+    }
+}
+
+/// One who does an operation and reads a share of the result.
+struct Reuse<'p> {
+    doer: Doer<'p>,
+    operation: Operation,
+    /// Destinations, and behind them the sources of a copy.
+    whole: Stretch,
+    /// How many bytes are destinations.
+    side: usize,
+    length: usize,
+    /// Percent.
+    share: f64,
+    config: usize,
+    repeats: Option<usize>,
+}
+
+impl Reuse<'_> {
+    fn once(&mut self) {
+        self.config = (self.config + 1) % (self.side / self.length);
+        let dst = self.whole.start.wrapping_add(self.config * self.length);
+        let src = if self.operation == Operation::Copy { dst.wrapping_add(self.side) } else { dst };
+        // SAFETY: the stretch holds whole places of destinations, and behind them as many sources of a copy; the
+        // measurement keeps it while contenders live, and nobody else uses it.
+        unsafe {
+            self.doer.run(self.operation, dst, src, self.length, FILL_BYTE);
+            read_share(dst, self.length, self.share);
+        }
+    }
+
+    /// GB/s of the operation and the reading together.
+    fn sample(&mut self) -> f64 {
+        let repeats = match self.repeats {
+            Some(repeats) => repeats,
+            None => {
+                let start = Instant::now();
+                self.once();
+                (SAMPLE_NS / start.elapsed().as_nanos().max(1) as f64).ceil() as usize
+            }
+        };
+        self.repeats = Some(repeats);
+        let start = Instant::now();
+        for _ in 0..repeats {
+            self.once();
+        }
+        (repeats * self.length) as f64 / (start.elapsed().as_secs_f64() * 1e9)
+    }
+}
+
+/// Reads a share of the whole lines of a range, percent, spread evenly over it.
+///
+/// Evenly, and not the first or the last part: who is handed a page touches some of it here and there, and the last
+/// part alone would be in the cache after any method that caches, however large the whole.
+///
+/// # Safety
+/// The range is valid for reads and initialized, and nobody writes to it meanwhile.
+unsafe fn read_share(start: *const u8, length: usize, percent: f64) {
+    let lines = length / LINE;
+    let wanted = (lines as f64 * percent / 100.0).round() as usize;
+    // Fixed-point: no division a line.
+    let step = ((lines as u64) << 16) / wanted.max(1) as u64;
+    let mut at = 0;
+    let mut sums = [0u64; LINE / 8];
+    for _ in 0..wanted {
+        // SAFETY: it is one of the lines of the range, as `at` stays below their number; the caller vouches for the
+        // range.
+        let line: [u64; LINE / 8] = unsafe {
+            start.wrapping_add((at >> 16) as usize * LINE).cast::<[u64; LINE / 8]>().read_unaligned()
+        };
+        sums.iter_mut().zip(line).for_each(|(sum, word)| *sum = sum.wrapping_add(word));
+        at += step;
+    }
+    std::hint::black_box(sums);
+}
+
+/// From which share of the result on, percent, caching is faster than passing the cache by.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Pays {
+    /// Even where nothing is read back.
+    Always,
+    /// From this share on.
+    From(f64),
+    /// Not even where everything is read back.
+    Never,
+}
+
+impl Pays {
+    /// A number that orders as the variants do: what can be resampled.
+    fn number(self) -> f64 {
+        match self {
+            Pays::Always => -100.0,
+            Pays::From(share) => share,
+            Pays::Never => 200.0,
+        }
+    }
+
+    /// Back from the number, or from one between two of them.
+    fn from_number(number: f64) -> Pays {
+        match number {
+            _ if number < 0.0 => Pays::Always,
+            _ if number > 100.0 => Pays::Never,
+            share => Pays::From(share),
+        }
+    }
+}
+
+impl std::fmt::Display for Pays {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Pays::Always => f.write_str("always"),
+            Pays::From(share) => write!(f, "{share:.0} %"),
+            Pays::Never => f.write_str("never"),
+        }
+    }
+}
+
+/// When caching starts to pay for an operation of a size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Payoff {
+    /// The operation.
+    pub operation: Operation,
+    /// Bytes.
+    pub size: u64,
+    /// When, by the medians of the best method on each side.
+    pub pays: Pays,
+    /// The 95 % interval, bootstrapped.
+    pub interval: [Pays; 2],
+    /// How many times as fast as the best that passes the cache by the best caching method is, where the largest share
+    /// is read back.
+    pub at_most: f64,
+    /// The best caching method there, and the best of those that pass the cache by.
+    pub best: [String; 2],
+}
+
+/// The times of one side at each share: method by method, the samples.
+type Side<'r> = Vec<Vec<&'r [f64]>>;
+
+/// When caching starts to pay, for each operation and size that the rows of a [`ReuseOptions`] measurement have both
+/// sides of.
+///
+/// The caching side are the methods whose lines end up in the cache, the other side those that pass it by
+/// ([`CacheEffect`]); the C library and the policy choose between the two by themselves and stand on neither.
+pub fn payoffs(rows: &[&Row]) -> Vec<Payoff> {
+    let mut configs: Vec<(Operation, u64)> = Vec::new();
+    // A single sample does not tell how much it varies.
+    let usable = |row: &&&Row| row.measurement == Measurement::Reuse && row.samples.len() > 1;
+    for row in rows.iter().filter(usable) {
+        if let (Some(operation), Some(size)) = (row.config.operation, row.config.size)
+            && !configs.contains(&(operation, size))
+        {
+            configs.push((operation, size));
+        }
+    }
+    configs.into_iter().filter_map(|(operation, size)| payoff(rows, operation, size)).collect()
+}
+
+fn payoff(rows: &[&Row], operation: Operation, size: u64) -> Option<Payoff> {
+    let here = |row: &&&Row| row.config.operation == Some(operation) && row.config.size == Some(size);
+    let here: Vec<&Row> = rows.iter().filter(here).copied().collect();
+    let side_of = |effect: CacheEffect, share: f64| -> Vec<&Row> {
+        let method =
+            |row: &Row| (row.candidate.kind == Kind::Method).then(|| method::by_name(&row.candidate.name))?;
+        let of = |row: &&Row| {
+            row.config.read_back == Some(share) && method(row).is_some_and(|method| method.effect == effect)
+        };
+        here.iter().copied().filter(of).collect()
+    };
+    let both =
+        |share: f64| [CacheEffect::Allocates, CacheEffect::Bypasses].map(|effect| side_of(effect, share));
+    let mut shares: Vec<f64> = here.iter().filter_map(|row| row.config.read_back).collect();
+    shares.sort_by(f64::total_cmp);
+    shares.dedup();
+    shares.retain(|share| both(*share).iter().all(|side| !side.is_empty()));
+    let last = both(*shares.last()?);
+    let best = last.each_ref().map(|side| {
+        let best = side.iter().max_by(|a, b| a.stats.median.total_cmp(&b.stats.median));
+        best.map_or((String::new(), f64::NAN), |row| (row.candidate.name.clone(), row.stats.median))
+    });
+    let samples = |effect| -> Side<'_> {
+        let at = |share: &f64| side_of(effect, *share).iter().map(|row| row.samples.as_slice()).collect();
+        shares.iter().map(at).collect()
+    };
+    let (pays, interval) =
+        crossing(&shares, &samples(CacheEffect::Allocates), &samples(CacheEffect::Bypasses));
+    let at_most = best[0].1 / best[1].1;
+    Some(Payoff { operation, size, pays, interval, at_most, best: best.map(|(name, _)| name) })
+}
+
+/// From which share on the best of the caching side is faster, and the interval of that. Samples are bandwidths.
+fn crossing(shares: &[f64], caching: &Side<'_>, bypassing: &Side<'_>) -> (Pays, [Pays; 2]) {
+    let groups: Vec<&[f64]> = caching.iter().chain(bypassing).flatten().copied().collect();
+    let counts: Vec<usize> = caching.iter().chain(bypassing).map(Vec::len).collect();
+    let statistic = |drawn: &[Vec<f64>]| {
+        // Of each side at each share, the best time of a byte.
+        let mut rest = drawn;
+        let times: Vec<f64> = counts
+            .iter()
+            .map(|count| {
+                let (these, others) = rest.split_at(*count);
+                rest = others;
+                these.iter().map(|samples| 1.0 / median(samples)).fold(f64::INFINITY, f64::min)
+            })
+            .collect();
+        let (caching, bypassing) = times.split_at(shares.len());
+        let lead: Vec<f64> = caching.iter().zip(bypassing).map(|(with, without)| with - without).collect();
+        pays_from(shares, &lead).number()
+    };
+    let found: Vec<Vec<f64>> = groups.iter().map(|group| group.to_vec()).collect();
+    let pays = Pays::from_number(statistic(&found));
+    (pays, bootstrap(&groups, |drawn| statistic(drawn)).map(Pays::from_number))
+}
+
+/// The share from which on to the largest caching is faster, between two shares where its time less the other's
+/// changes sign; times grow in proportion to the share between two of them.
+fn pays_from(shares: &[f64], lead: &[f64]) -> Pays {
+    let Some(last) = lead.iter().rposition(|lead| *lead >= 0.0) else { return Pays::Always };
+    if last + 1 == lead.len() {
+        return Pays::Never;
+    }
+    let part = lead[last] / (lead[last] - lead[last + 1]);
+    Pays::From(shares[last] + part * (shares[last + 1] - shares[last]))
+}
+
+/// What an operation's payoffs say, in words; `None` where there are none.
+fn conclusion(operation: Operation, payoffs: &[Payoff]) -> Option<String> {
+    if payoffs.is_empty() {
+        return None;
+    }
+    let found: Vec<String> = payoffs
+        .iter()
+        .map(|payoff| {
+            let [low, high] = payoff.interval;
+            let interval = if low == high { String::new() } else { format!(" ({low} to {high})") };
+            match payoff.pays {
+                Pays::From(_) => format!("{} from {}{interval}", bytes(payoff.size), payoff.pays),
+                _ => format!("{} {}{interval}", bytes(payoff.size), payoff.pays),
+            }
+        })
+        .collect();
+    let mut text = format!(
+        "{operation}: the share read back from which on caching pays, by size: {}.",
+        found.join(", ")
+    );
+    let gain = |payoff: &&Payoff| payoff.pays != Pays::Never && payoff.interval[1] != Pays::Never;
+    let best = payoffs.iter().filter(gain).max_by(|a, b| a.at_most.total_cmp(&b.at_most));
+    text += &match best {
+        Some(Payoff { size, at_most, best: [caching, bypassing], .. }) => format!(
+            " So there is work that is faster with stores that leave a {operation}'s result in the cache: at {}, read \
+             back as far as was tried, {caching} with the reading is {at_most:.2} times as fast as {bypassing}.",
+            bytes(*size)
+        ),
+        None => format!(
+            " No work was found that is faster, beyond doubt, with stores that leave a {operation}'s result in the cache, \
+             however much of it is read back."
+        ),
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,515 @@
+//! Clear, fill and copy by size and method: the tables of the sources' `perf bench mem`.
+
+use bulkmem::machine::Machine;
+use bulkmem::{Intent, Operation};
+use bulkmem_kmod::Attribute;
+
+use crate::engine::Peers;
+use crate::engine::arena::Stretch;
+use crate::engine::buffer::{Buffer, Content};
+use crate::engine::doer::{Doer, Wanted};
+use crate::engine::lineup::{FIRST_TOUCH, Lineup, kernel};
+use crate::engine::memory;
+use crate::engine::reservation::Reservation;
+use crate::engine::rounds::Rounds;
+use crate::engine::run::{Contender, Measure, Run};
+use crate::engine::{Config, Measurement, Metric, PageSize, units};
+use crate::measurements::device::{self, Attributes, Uncommon};
+use crate::measurements::first_touch::FirstTouch;
+use crate::{Kind, MeasureError};
+
+/// More threads than this are a mistake.
+const MOST_THREADS: usize = 1024;
+
+/// How to measure an operation by size and method.
+#[derive(Clone, Debug)]
+pub struct SizesOptions {
+    /// Clear, fill or copy.
+    pub operation: Operation,
+    /// Bytes.
+    pub sizes: Vec<u64>,
+    /// The pages behind the memory.
+    pub page_sizes: Vec<PageSize>,
+    /// The cache attributes of memory of the kernel module's device, which is measured in then; for clear and fill.
+    pub attributes: Attributes,
+    /// Bytes a call; the whole size where not given.
+    pub chunk: Option<u64>,
+    /// How often a sample works through the memory; enough to be timed well where not given.
+    pub loops: Option<u32>,
+    /// Numbers of threads that share the work.
+    pub threads: Vec<usize>,
+    /// What to fill with.
+    pub byte: u8,
+    /// Whether the memory, and the source of a copy, holds zeros before. Otherwise it holds mixed bytes, and memory to
+    /// clear is written to again before each loop: some processors move zeros faster, and clear zeros faster, than
+    /// other bytes.
+    pub zeros: bool,
+    /// Bytes past the start of a page at which the memory starts, and the source of a copy.
+    pub offset: u64,
+    /// Which methods.
+    pub methods: Wanted,
+    /// Who else.
+    pub peers: Peers,
+    /// Whom results are compared with; takes part where it is a method.
+    pub baseline: Option<String>,
+    /// Samples of each.
+    pub runs: usize,
+}
+
+impl SizesOptions {
+    /// The sources' sizes, if memory suffices for them, in transparent huge pages, 5 samples.
+    pub fn new(operation: Operation) -> SizesOptions {
+        SizesOptions {
+            operation,
+            // Copies need twice as much, and the kernel's first touch as much again.
+            sizes: memory::defaults([16 << 20, 128 << 20, 1 << 30], |size| size * 3),
+            page_sizes: vec![PageSize::TRANSPARENT],
+            attributes: Attributes::Own,
+            chunk: None,
+            loops: None,
+            threads: vec![1],
+            byte: 0xA5,
+            zeros: false,
+            offset: 0,
+            methods: Wanted::Usual,
+            peers: Peers::All,
+            baseline: None,
+            runs: 5,
+        }
+    }
+
+    fn content(&self) -> Content {
+        if self.zeros { Content::Zeros } else { Content::Mixed }
+    }
+
+    /// From the start of the memory to the start of what is copied.
+    fn distance(&self, size: u64) -> u64 {
+        let page = Machine::current().page_size as u64;
+        if self.operation == Operation::Copy {
+            size.saturating_add(self.offset).next_multiple_of(page)
+        } else {
+            0
+        }
+    }
+
+    /// Bytes of memory a size needs.
+    fn needed(&self, size: u64) -> u64 {
+        self.distance(size).saturating_add(size).saturating_add(self.offset)
+    }
+
+    fn lineup(&self) -> Result<Lineup, MeasureError> {
+        let mut others = vec!["policy"];
+        if self.peers == Peers::All {
+            others.push("read");
+            if self.has_first_touch() {
+                others.push(FIRST_TOUCH);
+            }
+        }
+        Lineup::new(self.operation, &self.methods, self.peers, self.baseline.as_deref(), &others)
+    }
+
+    /// Whether the kernel's first touch takes part: of ordinary memory.
+    fn has_first_touch(&self) -> bool {
+        self.operation == Operation::Clear && self.peers == Peers::All && !self.attributes.of_device()
+    }
+
+    fn config(&self, size: u64, pages: PageSize, threads: usize) -> Config {
+        Config {
+            operation: Some(self.operation),
+            size: Some(size),
+            chunk: self.chunk,
+            page_size: Some(pages),
+            threads: (self.threads != [1]).then_some(threads),
+            content: self.zeros.then(|| "zeros".to_owned()),
+            offset: Some(self.offset).filter(|offset| *offset > 0),
+            ..Config::default()
+        }
+    }
+}
+
+impl Measure for SizesOptions {
+    fn measurement(&self) -> Measurement {
+        match self.operation {
+            Operation::Fill => Measurement::Fill,
+            Operation::Copy => Measurement::Copy,
+            _ => Measurement::Clear,
+        }
+    }
+
+    fn validate(&self) -> Result<(), MeasureError> {
+        let wrong = |option, reason: String| Err(MeasureError::Option { option, reason });
+        let Some(smallest) = self.sizes.iter().min() else {
+            return wrong("sizes", "name at least one".to_owned());
+        };
+        if let Some(chunk) = self.chunk.filter(|chunk| chunk > smallest || *chunk == 0) {
+            return wrong(
+                "chunk",
+                format!("{chunk} bytes are more than the smallest size, {smallest} bytes"),
+            );
+        }
+        if !self.threads.iter().all(|threads| (1..=MOST_THREADS).contains(threads)) {
+            return wrong("threads", format!("from 1 to {MOST_THREADS} threads can share the work"));
+        }
+        let page = Machine::current().page_size as u64;
+        if self.offset >= page {
+            return wrong(
+                "offset",
+                format!("it counts from the start of a page: name less than {page} bytes"),
+            );
+        }
+        if self.attributes.of_device() && self.operation == Operation::Copy {
+            let reason =
+                "memory of other attributes is cleared and filled here; `bench iops` copies from and to it";
+            return wrong("attr", reason.to_owned());
+        }
+        for pages in &self.page_sizes {
+            for size in &self.sizes {
+                if self.attributes.of_device() {
+                    let targets = self.attributes.asked().len() as u64;
+                    device::check(self.needed(*size).saturating_mul(targets), *pages)?;
+                } else {
+                    pages.check()?;
+                    Reservation::check(self.needed(*size), *pages)?;
+                }
+            }
+        }
+        self.lineup()?;
+        self.attributes.check()
+    }
+
+    fn seconds(&self) -> f64 {
+        let doers = self.lineup().map_or(8, |lineup| lineup.doers.len() + 3) as f64;
+        let loops = f64::from(self.loops.unwrap_or(1));
+        // Clearing is preceded by rewriting.
+        let passes = if self.operation == Operation::Clear && !self.zeros { 2.0 } else { 1.0 };
+        let a_sample = |size: &u64| loops * passes * *size as f64 / 12e9 + 0.004;
+        let group = doers * (self.runs + 1) as f64;
+        // Uncached memory is written at a hundredth of the speed.
+        let attributes = self.attributes.asked();
+        let slow = |attribute: &Attribute| if *attribute == Attribute::Uc { 100.0 } else { 1.0 };
+        let times: f64 = if attributes.is_empty() { 1.0 } else { attributes.iter().map(slow).sum() };
+        let groups: f64 =
+            self.sizes.iter().map(|size| group * a_sample(size) * times + *size as f64 / 4e9).sum();
+        groups * (self.page_sizes.len() * self.threads.len()) as f64
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+        run.expect_groups(self.sizes.len() * self.page_sizes.len() * self.threads.len());
+        let attributes = self.attributes.possible(run)?;
+        for &pages in &self.page_sizes {
+            for &size in &self.sizes {
+                if run.stopped() {
+                    return Ok(());
+                }
+                let Some(mut memory) = self.memory(run, size, pages, &attributes)? else { return Ok(()) };
+                for &threads in &self.threads {
+                    let mut contenders = Vec::new();
+                    for memory in &mut memory {
+                        let config = memory.config(self.config(size, pages, threads));
+                        contenders.extend(self.contenders(run, config, memory.stretch(), threads)?);
+                    }
+                    let mut what = format!("{}, {pages} pages", units::bytes(size));
+                    if self.threads != [1] {
+                        what += &format!(", {threads} {}", if threads == 1 { "thread" } else { "threads" });
+                    }
+                    run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                }
+            }
+        }
+        self.conclude(run);
+        Ok(())
+    }
+}
+
+/// What is measured in.
+enum Where {
+    Ordinary(Buffer),
+    Device(Uncommon),
+}
+
+impl Where {
+    fn stretch(&mut self) -> Stretch {
+        match self {
+            Where::Ordinary(buffer) => buffer.stretch(),
+            Where::Device(memory) => memory.stretch(),
+        }
+    }
+
+    /// A place, with what this memory adds to it.
+    fn config(&self, config: Config) -> Config {
+        match self {
+            Where::Ordinary(_) => config,
+            Where::Device(memory) => {
+                let Config { target, attribute, page_size, .. } = memory.config();
+                Config { target, attribute, page_size, ..config }
+            }
+        }
+    }
+}
+
+impl SizesOptions {
+    /// The memory for a size: ordinary, or one stretch of each attribute. `None` where somebody asked to stop.
+    fn memory(
+        &self,
+        run: &mut Run<'_>,
+        size: u64,
+        pages: PageSize,
+        attributes: &[Attribute],
+    ) -> Result<Option<Vec<Where>>, MeasureError> {
+        if attributes.is_empty() {
+            let buffer = Buffer::of_run(run, self.needed(size), pages, self.content())?;
+            return Ok(buffer.map(|buffer| vec![Where::Ordinary(buffer)]));
+        }
+        let mut memory = Vec::new();
+        for &attribute in attributes {
+            let stretch = Uncommon::new(self.needed(size), attribute, pages)?;
+            let ready = self.zeros
+                || stretch.fill(&mut |share| {
+                    run.say(&format!("getting {attribute} memory ready: {:.0} %", share * 100.0), 0.0);
+                    !run.stopped()
+                });
+            if !ready {
+                return Ok(None);
+            }
+            run.backed_by(Some(stretch.backing_page_size()));
+            memory.push(Where::Device(stretch));
+        }
+        Ok(Some(memory))
+    }
+
+    /// How the policy's choice did against the C library and against the best of all methods.
+    fn conclude(&self, run: &mut Run<'_>) {
+        let of = |run: &Run<'_>, wanted: &dyn Fn(&crate::engine::Candidate) -> bool| -> Vec<(Config, f64)> {
+            let rows = run
+                .rows()
+                .filter(|row| row.config.operation == Some(self.operation) && wanted(&row.candidate));
+            rows.map(|row| (row.config.clone(), row.stats.median)).collect()
+        };
+        let policy = of(run, &|candidate| candidate.kind == Kind::Policy);
+        let against = |others: &[(Config, f64)]| {
+            let best = |config: &Config| {
+                let there = others.iter().filter(|(other, _)| other == config).map(|(_, speed)| *speed);
+                there.reduce(f64::max)
+            };
+            let ratios = policy.iter().filter_map(|(config, chosen)| Some(chosen / best(config)?));
+            ratios.fold(None, |range: Option<[f64; 2]>, ratio| {
+                let [least, most] = range.unwrap_or([ratio, ratio]);
+                Some([least.min(ratio), most.max(ratio)])
+            })
+        };
+        let c_library = of(run, &|candidate| candidate.name == "c_library");
+        let methods = of(run, &|candidate| candidate.kind == Kind::Method || candidate.name == "c_library");
+        let times = |[least, most]: [f64; 2]| match (format!("{least:.2}"), format!("{most:.2}")) {
+            (least, most) if least == most => least,
+            (least, most) => format!("{least} to {most}"),
+        };
+        let operation = self.operation;
+        if let Some(range) = against(&c_library) {
+            let best = against(&methods)
+                .map(|range| format!(", and at {} times that of the best method measured", times(range)));
+            run.find(format!(
+                "{operation}: the policy's choice runs at {} times the speed of the C library{}.",
+                times(range),
+                best.unwrap_or_default()
+            ));
+        }
+    }
+
+    fn contenders<'c>(
+        &self,
+        run: &mut Run<'c>,
+        config: Config,
+        whole: Stretch,
+        threads: usize,
+    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+        let size = config.size.unwrap_or_default();
+        let length = usize::try_from(size).unwrap_or(usize::MAX);
+        let chunk = self.chunk.and_then(|chunk| usize::try_from(chunk).ok()).unwrap_or(length).min(length);
+        let lineup = self.lineup()?;
+        if let Some(reason) = lineup.missing {
+            run.note(reason);
+        }
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
+        doers.extend(match self.operation {
+            Operation::Fill => lineup.filling(self.byte).doers,
+            _ => lineup.doers,
+        });
+        let choice = run.policy().choose_part(self.operation, chunk, length, Intent::Throughput);
+        run.chooses(&doers[0].candidate(), &config, choice);
+        if self.peers == Peers::All {
+            doers.push(Doer::Read);
+        }
+        let offset = usize::try_from(self.offset).unwrap_or_default();
+        let dst = whole.start.wrapping_add(offset);
+        let distance = usize::try_from(self.distance(size)).unwrap_or(usize::MAX);
+        let rounds = Rounds {
+            operation: self.operation,
+            byte: self.byte,
+            dst,
+            src: dst.wrapping_add(distance),
+            length,
+            chunk,
+            threads,
+            loops: self.loops,
+            rewritten_by: (!self.zeros).then_some(threads),
+        };
+        let stop = run.stop_flag();
+        let mut contenders: Vec<Contender<'c>> = Vec::new();
+        for doer in doers {
+            contenders.push(Contender {
+                candidate: doer.candidate(),
+                config: config.clone(),
+                // SAFETY: the memory is `needed` bytes long: the destination, and `distance` behind its start the
+                // source of a copy, both `offset` past a page. `measure` keeps it while its contenders live, and nobody
+                // else uses it. The doers were chosen for the operation.
+                sample: unsafe { rounds.sampler(doer, stop, run.counting()) },
+                counted: threads == 1,
+            });
+        }
+        if self.has_first_touch() {
+            let pages = config.page_size.unwrap_or_default();
+            match FirstTouch::new(size, pages, threads) {
+                Ok(touch) => contenders.push(Contender {
+                    candidate: kernel(),
+                    config,
+                    sample: Box::new(move || touch.sample()),
+                    counted: false,
+                }),
+                Err(error) => run.note(format!(
+                    "the kernel's first touch is left out, as it needs memory of its own: {}",
+                    chain(&error)
+                )),
+            }
+        }
+        Ok(contenders)
+    }
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::engine::testing::run;
+
+    fn small(operation: Operation) -> SizesOptions {
+        let methods = Wanted::Named(vec!["portable".into(), "c_library".into()]);
+        let page_sizes = vec!["4K".parse().unwrap()];
+        SizesOptions {
+            sizes: vec![1 << 16, 1 << 20],
+            page_sizes,
+            methods,
+            runs: 3,
+            ..SizesOptions::new(operation)
+        }
+    }
+
+    #[test]
+    fn each_size_has_a_row_of_everybody() {
+        for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
+            let (results, saves) = run(&small(operation), false);
+            let results = results.unwrap();
+            assert!(results.complete && saves == 3, "after each size and at the end");
+            for size in [1 << 16, 1 << 20] {
+                let names: Vec<&str> = results
+                    .rows
+                    .iter()
+                    .filter(|row| row.config.size == Some(size))
+                    .map(|row| row.candidate.name.as_str())
+                    .collect();
+                for name in ["policy", "portable", "c_library", "read"] {
+                    assert!(names.contains(&name), "{operation}: {names:?}");
+                }
+                assert_eq!(names.contains(&FIRST_TOUCH), operation == Operation::Clear, "{names:?}");
+            }
+            for row in &results.rows {
+                assert_eq!(row.chosen.is_some(), row.candidate.kind == Kind::Policy, "{row:?}");
+            }
+            assert!(results.findings[0].text.contains("times the speed of the C library"));
+            assert!(results.rows.iter().all(|row| row.samples.len() == 3 && row.stats.median > 0.0));
+        }
+    }
+
+    /// What distinguishes rows is in their places, and only that.
+    #[test]
+    fn threads_chunks_offsets_and_zeros_are_said() {
+        let mut options = SizesOptions {
+            threads: vec![1, 2],
+            chunk: Some(4096),
+            offset: 16,
+            zeros: true,
+            peers: Peers::None,
+            loops: Some(1),
+            ..small(Operation::Copy)
+        };
+        let (results, saves) = run(&options, false);
+        let results = results.unwrap();
+        assert_eq!((results.rows.len(), saves), (2 * 2 * 3, 5));
+        for row in &results.rows {
+            let config = &row.config;
+            assert!(place.threads.is_some_and(|threads| (1..=2).contains(&threads)), "{place:?}");
+            assert_eq!((config.chunk, config.offset), (Some(4096), Some(16)));
+            assert_eq!(config.content.as_deref(), Some("zeros"));
+        }
+        options.threads = vec![1];
+        assert_eq!(options.config(1, PageSize::TRANSPARENT, 1).threads, None);
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_by_name() {
+        let small = || small(Operation::Clear);
+        for (options, said) in [
+            (SizesOptions { sizes: vec![], ..small() }, "sizes: "),
+            (SizesOptions { chunk: Some(1 << 17), ..small() }, "chunk: 131072 bytes are more than"),
+            (SizesOptions { chunk: Some(0), ..small() }, "chunk: "),
+            (SizesOptions { threads: vec![0], ..small() }, "threads: from 1 to 1024"),
+            (SizesOptions { offset: 4096, ..small() }, "offset: "),
+            (SizesOptions { baseline: Some("nosuch".into()), ..small() }, "baseline: `nosuch` takes no part"),
+        ] {
+            let error = run(&options, false).0.unwrap_err().to_string();
+            assert!(error.starts_with(said), "{said}: {error}");
+        }
+    }
+
+    #[test]
+    fn attributes_stand_beside_each_other_or_the_error_says_how_to_get_the_module() {
+        let attributes = Attributes::Named(vec![Attribute::Wb, Attribute::Uc]);
+        let options = SizesOptions { attributes, sizes: vec![1 << 16], ..small(Operation::Clear) };
+        match run(&options, false).0 {
+            Ok(results) => {
+                for attribute in ["wb", "uc"] {
+                    let of = |name: &str| {
+                        let mut rows = results.rows.iter();
+                        rows.any(|row| {
+                            row.candidate.name == name && row.config.attribute.as_deref() == Some(attribute)
+                        })
+                    };
+                    assert!(of("policy") && of("portable") && !of(FIRST_TOUCH), "{attribute}");
+                }
+            }
+            Err(error) => {
+                println!("skipped: clearing memory of other attributes: {error}");
+                assert!(matches!(error, MeasureError::Kernel(_)), "{error}");
+            }
+        }
+        let copy = SizesOptions { operation: Operation::Copy, ..options };
+        let error = copy.validate().unwrap_err().to_string();
+        assert!(error.starts_with("attr: ") && error.contains("bench iops"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_before() {
+        let mut options = small(Operation::Clear);
+        options.sizes = vec![1 << 46];
+        assert!(matches!(run(&options, false), (Err(MeasureError::TooLarge { .. }), 0)));
+        let mut options = small(Operation::Clear);
+        options.methods = Wanted::Named(vec!["nosuch".into()]);
+        assert!(matches!(run(&options, false), (Err(MeasureError::Method { .. }), 0)));
+        assert!(matches!(run(&small(Operation::Clear), true), (Err(MeasureError::Interrupted), _)));
+    }
+}

@@ -1,0 +1,89 @@
+//! Memory that was a guest's before, cleared for the next one.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use bulkmem::{Intent, Operation, Options, Threads};
+
+use crate::engine::Peers;
+use crate::engine::arena::Stretch;
+use crate::engine::buffer::{Buffer, Content};
+use crate::engine::doer::{self, Doer};
+use crate::engine::workload::split;
+use crate::measurements::vm::{Contender, Memory, Metric, PIECE, PageSize, Run, VmOptions};
+use crate::{Kind, MeasureError};
+
+impl VmOptions {
+    /// The same memory, cleared again by everybody.
+    pub(super) fn reused(&self, run: &mut Run<'_>, pages: PageSize) -> Result<(), MeasureError> {
+        run.say(&format!("getting {pages} memory ready"), 0.0);
+        let mut memory = Buffer::new(self.size, pages, Content::Mixed)?;
+        run.backed_by(memory.backing_page_size());
+        let whole = memory.stretch();
+        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, whole.length)];
+        doers.extend(doer::methods(&self.methods, Operation::Clear)?.into_iter().map(Doer::Method));
+        if self.peers == Peers::All {
+            match doer::libraries(Operation::Clear) {
+                Ok(libraries) => doers.extend(libraries),
+                Err(reason) => run.note(reason),
+            }
+            doers.push(Doer::Read);
+        } else {
+            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+        }
+        let stop = run.stop_flag();
+        let mut contenders = Vec::new();
+        for &threads in &self.threads {
+            for &doer in &doers {
+                contenders.push(Contender {
+                    candidate: doer.candidate(),
+                    config: self.config(pages, threads, Memory::Reused),
+                    sample: Box::new(move || {
+                        let start = Instant::now();
+                        clear(doer, whole, threads, stop)?;
+                        Ok(self.sample(start.elapsed().as_secs_f64(), &[]))
+                    }),
+                    counted: threads == 1,
+                });
+            }
+        }
+        let what = format!("reused, {pages} pages");
+        run.take_turns(&what, Metric::Seconds, self.runs, &mut contenders)
+    }
+}
+
+/// Clears all of it (or reads it), so many threads a part each, piece by piece.
+fn clear(doer: Doer<'_>, whole: Stretch, threads: usize, stop: &AtomicBool) -> Result<(), MeasureError> {
+    match (doer, NonZeroUsize::new(threads)) {
+        // As a caller has it: the public interface shares the work among threads.
+        (Doer::Policy(policy, intent, extent, _), Some(count)) if threads > 1 => {
+            let bulk = Options::new()
+                .total_len(extent)
+                .intent(intent)
+                .threads(Threads::Exactly(count))
+                .policy(policy);
+            let bulk = bulk.map_err(|_| MeasureError::Policy)?;
+            // Large enough that starting threads anew for each costs nothing.
+            let piece = PIECE.saturating_mul(threads);
+            for at in (0..whole.length).step_by(piece) {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                // SAFETY: within the stretch, which nobody else uses meanwhile.
+                unsafe { bulk.clear_raw(whole.start.wrapping_add(at), piece.min(whole.length - at)) }
+            }
+        }
+        _ => split(threads, whole.start, std::ptr::null(), whole.length, |start, _, length| {
+            for at in (0..length).step_by(PIECE) {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let start = start.wrapping_add(at);
+                // SAFETY: as above, and no other thread gets this part; clearing has no source.
+                unsafe { doer.run(Operation::Clear, start, start, PIECE.min(length - at), 0) }
+            }
+        }),
+    }
+    if stop.load(Ordering::Relaxed) { Err(MeasureError::Interrupted) } else { Ok(()) }
+}

@@ -1,0 +1,153 @@
+use std::sync::atomic::AtomicBool;
+
+use bulkmem::policy::Policy;
+
+use super::*;
+use crate::engine::{Observer, Results, measure, testing};
+
+fn small() -> VmOptions {
+    VmOptions {
+        size: 4 << 20,
+        page_sizes: vec!["4K".parse().unwrap()],
+        threads: vec![1, 2],
+        methods: Wanted::Named(vec!["portable".into()]),
+        peers: Peers::None,
+        hint: false,
+        runs: 3,
+    }
+}
+
+fn run(options: &VmOptions) -> Result<Results, MeasureError> {
+    testing::run(options, false).0
+}
+
+/// Says why there are no virtual machines here; true where there are.
+fn guests_run(what: &str) -> bool {
+    match kvm::usable() {
+        Ok(kvm::Guest::Runs) => return true,
+        Ok(kvm::Guest::Idle(why)) => println!("skipped: {what}: {why}"),
+        Err(why) => println!("skipped: {what}: {why}"),
+    }
+    false
+}
+
+#[test]
+fn fresh_and_reused_memory_have_rows_with_their_phases() {
+    let found = run(&small()).unwrap();
+    assert!(found.complete);
+    for threads in [1, 2] {
+        let of = |name: &str, memory| {
+            found
+                .rows
+                .iter()
+                .find(|row| {
+                    row.candidate.name == name
+                        && row.config.threads == Some(threads)
+                        && row.config.memory == Some(memory)
+                })
+                .unwrap_or_else(|| panic!("{name} {memory:?} {threads}"))
+        };
+        let kernel = of(PREFAULT, Memory::Fresh);
+        for name in ["reserve_s", "prefault_s", "release_s", "first_s", "bytes_per_ns"] {
+            assert!(kernel.also[name] > 0.0, "{name}");
+        }
+        assert!(kernel.also["reserve_s"] + kernel.also["prefault_s"] <= kernel.stats.max * 1.001);
+        assert!((kernel.also["bytes_per_ns"] - (4 << 20) as f64 / 1e9 / kernel.stats.median).abs() < 1e-6);
+        assert_eq!(kernel.samples.len(), 3);
+        of("policy", Memory::Reused);
+        of("portable", Memory::Reused);
+    }
+    assert!(
+        found.findings.iter().any(|it| it.text.contains("4 MiB in 4K pages") && it.text.contains("bytes/ns"))
+    );
+    let guests = found.rows.iter().filter(|row| row.candidate.name == GUEST).count();
+    match kvm::usable() {
+        Ok(_) => assert_eq!(guests, 2),
+        Err(_) => assert!(guests == 0 && found.notes.iter().any(|note| note.contains("not available: "))),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_guest_finds_zeros_and_what_it_writes_is_there() {
+    if !guests_run("a guest that looks at its memory") {
+        return;
+    }
+    let stop = AtomicBool::new(false);
+    for (size, pages) in [(4096, "4K"), (1 << 20, "4K"), (6 << 20, "thp"), (20 << 20, "thp")] {
+        let phases = kvm::create(
+            fresh::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
+            true,
+            &stop,
+        )
+        .unwrap();
+        assert!(phases.guest.is_some() && phases.register.is_some() && phases.processor.is_some());
+    }
+}
+
+/// The check is worth something: memory that was not cleared is noticed, from its first byte to its last page.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_guest_notices_memory_that_is_not_clear() {
+    if !guests_run("a guest that finds what was left") {
+        return;
+    }
+    let size = 4 << 20;
+    for dirty in [None, Some(0), Some(size - 4096)] {
+        let mut memory = bulkmem::Mapping::new(size, bulkmem::Pages::Base).unwrap();
+        dirty.inspect(|at| memory[*at] = 1);
+        let seen = kvm::look_at(&mut memory);
+        match dirty {
+            None => seen.unwrap(),
+            Some(_) => assert!(seen.unwrap_err().contains("not zero")),
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before() {
+    let refused = |options: VmOptions| run(&options).unwrap_err().to_string();
+    assert!(refused(VmOptions { size: 5000, ..small() }).contains("no whole number of 4K pages"));
+    assert!(refused(VmOptions { size: 0, ..small() }).contains("no whole number"));
+    assert!(refused(VmOptions { size: 1 << 46, ..small() }).contains("available"));
+    assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("threads"));
+    assert!(refused(VmOptions { methods: Wanted::Named(vec!["no".into()]), ..small() }).contains("`no`"));
+}
+
+#[test]
+fn a_stop_halfway_keeps_what_was_measured() {
+    let stop = AtomicBool::new(false);
+    let mut progress = |it: &crate::Progress| {
+        if it.what.contains("reused") {
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    };
+    let watch = Observer { progress: &mut progress, save: &mut |_| Ok(()), stop: &stop };
+    let found = measure(&[&small()], &Policy::defaults(Machine::current()), Vec::new(), watch).unwrap();
+    assert!(!found.complete);
+    assert!(found.rows.iter().all(|row| row.config.memory == Some(Memory::Fresh)) && !found.rows.is_empty());
+}
+
+#[test]
+fn the_usual_options_can_be_measured() {
+    let usual = VmOptions::default();
+    usual.validate().unwrap();
+    assert!(usual.size >= 64 << 20 && usual.seconds() > 0.0 && !usual.threads.is_empty());
+}
+
+#[test]
+fn a_hint_stands_beside_none_or_is_said_to_be_not_available() {
+    let found = run(&VmOptions { hint: true, ..small() }).unwrap();
+    let hinted = found.rows.iter().filter(|row| row.candidate.name == HINTED).count();
+    match BulkHint::available() {
+        Ok(()) => assert_eq!(hinted, 2, "one and two threads"),
+        Err(error) => {
+            println!("skipped: memory declared to the kernel module: {error}");
+            assert_eq!(hinted, 0);
+            let note = found.notes.iter().find(|note| note.contains("bulk hint: not available")).unwrap();
+            assert!(note.contains("/dev/bulkmem"), "{note}");
+        }
+    }
+    let unasked = run(&small()).unwrap();
+    assert!(!unasked.notes.iter().any(|note| note.contains("bulk hint")), "{:?}", unasked.notes);
+}

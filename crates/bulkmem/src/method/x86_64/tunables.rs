@@ -1,0 +1,57 @@
+//! The tunables that several families share, with what calibration tries.
+
+use crate::method::Tunable;
+
+/// The furthest that any prefetch looks ahead, bytes.
+const FURTHEST: u32 = 64 * 1024;
+
+/// Write prefetch that is always on.
+pub(super) const WRITE_DISTANCE: Tunable = Tunable {
+    name: "write_distance",
+    range: (64, FURTHEST),
+    step: 64,
+    default: 4096,
+    search: &[512, 1024, 2048, 4096, 8192, 16384],
+};
+/// Write prefetch that may be left out.
+pub(super) const WRITE_DISTANCE_OR_NONE: Tunable =
+    Tunable { range: (0, FURTHEST), default: 0, search: &[0, 512, 1024, 2048, 4096, 8192], ..WRITE_DISTANCE };
+/// Read prefetch that may be left out.
+pub(super) const READ_DISTANCE: Tunable = Tunable {
+    name: "read_distance",
+    range: (0, FURTHEST),
+    step: 64,
+    default: 0,
+    search: &[0, 256, 512, 1024, 2048, 4096],
+};
+/// PREFETCHT0 or PREFETCHNTA.
+pub(super) const READ_HINT: Tunable =
+    Tunable { name: "read_hint", range: (0, 1), step: 1, default: 0, search: &[0, 1] };
+/// Page streams side by side.
+pub(super) const STREAMS: Tunable =
+    Tunable { name: "streams", range: (2, 16), step: 1, default: 4, search: &[2, 4, 8, 12] };
+/// The block of one REP instruction.
+pub(super) const REP_BLOCK: Tunable =
+    Tunable { name: "block", range: (64, FURTHEST), step: 64, default: 1024, search: &[256, 1024, 4096] };
+/// A block prefetched as a whole before its first store, or none.
+pub(super) const PREFETCHED_BLOCK: Tunable =
+    Tunable { name: "block", range: (0, FURTHEST), step: 64, default: 0, search: &[0, 256, 1024, 4096] };
+
+/// Cached copies.
+pub(super) const CACHED_COPY: &[Tunable] = &[READ_DISTANCE, WRITE_DISTANCE_OR_NONE];
+/// Non-temporal copies.
+pub(super) const NONTEMPORAL_COPY: &[Tunable] = &[READ_DISTANCE, READ_HINT];
+/// Fills with write prefetch.
+pub(super) const PREFETCHED_FILL: &[Tunable] = &[WRITE_DISTANCE];
+/// Cached page streams, filled.
+pub(super) const STREAM_FILL: &[Tunable] = &[STREAMS, WRITE_DISTANCE_OR_NONE];
+/// Cached page streams, copied.
+pub(super) const STREAM_COPY: &[Tunable] = &[STREAMS, READ_DISTANCE, WRITE_DISTANCE_OR_NONE];
+/// Non-temporal page streams, filled.
+pub(super) const NONTEMPORAL_STREAM_FILL: &[Tunable] = &[STREAMS];
+/// Non-temporal page streams, copied.
+pub(super) const NONTEMPORAL_STREAM_COPY: &[Tunable] = &[STREAMS, READ_DISTANCE];
+/// Stores each followed by a write-back.
+pub(super) const FLUSHED_COPY: &[Tunable] = &[WRITE_DISTANCE_OR_NONE, PREFETCHED_BLOCK];
+/// As [`FLUSHED_COPY`], filled.
+pub(super) const FLUSHED_FILL: &[Tunable] = &[WRITE_DISTANCE_OR_NONE];

@@ -1,0 +1,246 @@
+//! Options for operations, and how they select a method.
+
+use crate::durability::Durability;
+use crate::error::Error;
+use crate::machine;
+use crate::method::{CopyFn, FillFn, PersistFn};
+use crate::operation::{Intent, Operation};
+use crate::plan::Plan;
+use crate::policy::{self, Choice, Policy, Rules};
+use crate::threads::Threads;
+
+/// Options for one or more operations: total length, intent, threads, policy, method, durability.
+///
+/// Cheap to create and to copy. The default options are those of the free functions, such as [`clear`](crate::clear).
+///
+/// ```
+/// use bulkmem::{Intent, Options};
+///
+/// let mut memory = vec![1; 8 << 20];
+/// // Four calls that together clear 8 MiB, which is not read soon: each uses the method for 8 MiB.
+/// let options = Options::new().total_len(memory.len()).intent(Intent::Stream);
+/// for chunk in memory.chunks_mut(2 << 20) {
+///     options.clear(chunk);
+/// }
+/// assert!(memory.iter().all(|&byte| byte == 0));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'p> {
+    /// `None`: the process-wide policy.
+    policy: Option<&'p Policy>,
+    pub(crate) total_len: usize,
+    intent: Intent,
+    threads: Threads,
+    /// Checked: this machine can run the method, which supports the operation and these parameters.
+    forced: Option<(Operation, Choice)>,
+    /// `None`: what the policy says.
+    durability: Option<Durability>,
+    /// One fence follows several calls, so that a call does not have to be worth a fence of its own.
+    deferred: bool,
+}
+
+// Always inlined, so that in a call with constant options everything that they leave at its default folds away.
+impl Options<'static> {
+    /// Returns the default options: each call stands alone, uses the process-wide policy, and runs on the calling thread.
+    #[inline]
+    pub fn new() -> Options<'static> {
+        Options::default()
+    }
+}
+
+impl<'p> Options<'p> {
+    /// Sets the total length in bytes of the operation that the calls are parts of. The policy chooses the method for
+    /// that length, or for the length of the call if that is longer; [`Policy::choose_part`] describes the exceptions.
+    /// The default of 0 means that each call stands alone.
+    #[inline]
+    #[must_use]
+    pub fn total_len(self, bytes: usize) -> Self {
+        Options { total_len: bytes, ..self }
+    }
+
+    /// Sets what the caller will do next with the bytes.
+    #[inline]
+    #[must_use]
+    pub fn intent(self, intent: Intent) -> Self {
+        Options { intent, ..self }
+    }
+
+    /// Sets how many threads one call may use.
+    #[inline]
+    #[must_use]
+    pub fn threads(self, threads: Threads) -> Self {
+        Options { threads, ..self }
+    }
+
+    /// Sets what survives a power failure, instead of what the policy says.
+    #[inline]
+    #[must_use]
+    pub fn durability(self, durability: Durability) -> Self {
+        Options { durability: Some(durability), ..self }
+    }
+
+    /// Uses this policy instead of the process-wide one.
+    ///
+    /// # Errors
+    /// [`Error::ForeignPolicy`] if the policy uses instructions that this machine does not have.
+    pub fn policy<'q>(self, policy: &'q Policy) -> Result<Options<'q>, Error>
+    where
+        'p: 'q,
+    {
+        if !policy.runs_here() {
+            return Err(Error::ForeignPolicy);
+        }
+        Ok(Options { policy: Some(policy), ..self })
+    }
+
+    /// Forces a method for one operation, for every length and intent. Other operations follow the policy. A second call
+    /// replaces the first; [`Policy::force`] forces several methods.
+    ///
+    /// ```
+    /// use bulkmem::{Operation, Options, method, policy::Choice};
+    ///
+    /// let choice = Choice::of(method::by_name("portable").unwrap(), Operation::Fill);
+    /// let mut memory = vec![0; 5000];
+    /// Options::new().method(Operation::Fill, choice)?.fill(&mut memory, 7);
+    /// assert_eq!(memory, [7; 5000]);
+    /// # Ok::<(), bulkmem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongOperation`] if the method does not support the operation, [`Error::Unavailable`] if this machine
+    /// cannot run it, [`Error::InvalidParameters`] if a tunable does not take its value.
+    pub fn method(self, operation: Operation, choice: Choice) -> Result<Self, Error> {
+        let method = choice.method;
+        let Some(tunables) = method.tunables(operation) else {
+            return Err(Error::WrongOperation { method: method.name, operation });
+        };
+        let missing = method.requires.difference(machine::features());
+        if !missing.is_empty() {
+            return Err(Error::Unavailable { method: method.name, missing });
+        }
+        if !choice.parameters.is_valid_for(tunables) {
+            let parameters = choice.parameters;
+            return Err(Error::InvalidParameters { method: method.name, operation, parameters });
+        }
+        Ok(Options { forced: Some((operation, choice)), ..self })
+    }
+
+    /// Returns the same options for calls that one fence follows.
+    #[inline]
+    pub(crate) fn deferred(self) -> Self {
+        Options { deferred: true, ..self }
+    }
+
+    /// True if the process-wide policy chooses by operation and length alone, and one thread does the work.
+    #[inline(always)]
+    pub(crate) fn is_default(&self) -> bool {
+        self.policy.is_none()
+            && self.total_len == 0
+            && matches!(self.intent, Intent::Throughput)
+            && matches!(self.threads, Threads::One)
+            && self.forced.is_none()
+    }
+
+    #[inline(always)]
+    fn choose(&self, operation: Operation, length: usize) -> &Choice {
+        match &self.forced {
+            Some((forced, choice)) if *forced == operation => choice,
+            _ => match self.rules() {
+                Some(rules) if self.total_len <= length => rules.choose(operation, length, self.intent),
+                Some(rules) => {
+                    let shortest = if self.deferred { 0 } else { policy::SHORTEST_FENCED_PART };
+                    rules.choose_part(operation, length, self.total_len, self.intent, shortest)
+                }
+                None => policy::built_in(operation),
+            },
+        }
+    }
+
+    /// The rules to use; `None` while the process-wide policy is being loaded.
+    #[inline(always)]
+    fn rules(&self) -> Option<&Rules> {
+        match self.policy {
+            Some(policy) => Some(&policy.rules),
+            None => policy::rules(),
+        }
+    }
+
+    #[inline(always)]
+    fn workers(&self, operation: Operation, length: usize) -> usize {
+        match self.threads {
+            Threads::One => 1,
+            Threads::Auto => self.saturating_threads(operation, length),
+            Threads::Exactly(workers) => workers.get(),
+        }
+    }
+
+    /// The fewest threads that saturate memory, at most one for each processor. Not inlined, because it makes a system
+    /// call.
+    #[cold]
+    #[inline(never)]
+    fn saturating_threads(&self, operation: Operation, length: usize) -> usize {
+        let threads = self.rules().map_or(1, |rules| rules.threads(operation, length));
+        if threads > 1 { threads.min(machine::processors()) } else { 1 }
+    }
+
+    /// Plans [`Operation::Clear`] or [`Operation::Fill`].
+    #[inline(always)]
+    pub(crate) fn plan_fill(&self, operation: Operation, length: usize) -> Plan<'_, FillFn> {
+        let choice = self.choose(operation, length);
+        let code = &choice.method.code;
+        let entry = if operation == Operation::Clear { &code.clear } else { &code.fill };
+        Plan::new(entry.as_ref().expect(SUPPORTED), choice, self.workers(operation, length))
+    }
+
+    #[inline(always)]
+    pub(crate) fn plan_copy(&self, length: usize) -> Plan<'_, CopyFn> {
+        let choice = self.choose(Operation::Copy, length);
+        let entry = choice.method.code.copy.as_ref().expect(SUPPORTED);
+        Plan::new(entry, choice, self.workers(Operation::Copy, length))
+    }
+
+    #[inline(always)]
+    pub(crate) fn plan_fill_persist(&self, length: usize) -> Result<Plan<'_, FillFn>, Error> {
+        let operation = Operation::FillPersist;
+        if self.caches_survive(operation) {
+            return Ok(self.plan_fill(Operation::Fill, length).always_fenced());
+        }
+        let choice = self.choose(operation, length);
+        let entry = choice.method.code.fill_persist.as_ref().ok_or(Error::NotDurable { operation })?;
+        Ok(Plan::new(entry, choice, self.workers(operation, length)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn plan_copy_persist(&self, length: usize) -> Result<Plan<'_, CopyFn>, Error> {
+        let operation = Operation::CopyPersist;
+        if self.caches_survive(operation) {
+            return Ok(self.plan_copy(length).always_fenced());
+        }
+        let choice = self.choose(operation, length);
+        let entry = choice.method.code.copy_persist.as_ref().ok_or(Error::NotDurable { operation })?;
+        Ok(Plan::new(entry, choice, self.workers(operation, length)))
+    }
+
+    /// `None` if a fence suffices.
+    #[inline(always)]
+    pub(crate) fn plan_persist(&self, length: usize) -> Result<Option<Plan<'_, PersistFn>>, Error> {
+        let operation = Operation::Persist;
+        if self.caches_survive(operation) {
+            return Ok(None);
+        }
+        let choice = self.choose(operation, length);
+        let entry = choice.method.code.persist.as_ref().ok_or(Error::NotDurable { operation })?;
+        Ok(Some(Plan::new(entry, choice, self.workers(operation, length))))
+    }
+
+    /// True if the operation does not have to write cache lines back. A forced method does so in any case.
+    #[inline(always)]
+    fn caches_survive(&self, operation: Operation) -> bool {
+        let by_policy = || self.rules().map_or(Durability::FlushToMemory, Rules::durability);
+        let durability = self.durability.unwrap_or_else(by_policy);
+        durability == Durability::CachesIncluded && self.forced.is_none_or(|(forced, _)| forced != operation)
+    }
+}
+
+/// Policies, and the check of forced methods, guarantee it.
+const SUPPORTED: &str = "the chosen method supports the operation";
