@@ -30,6 +30,14 @@ else
     missing "shellcheck; the scripts were not checked (Debian: apt-get install shellcheck)"
 fi
 
+heading "import cycles"
+if command -v python3 >/dev/null || install_packages python3-minimal; then
+    scripts/check-cycles.sh || problem "scripts/cycles.py does not find what it must: see above"
+    scripts/cycles.py || status=1
+else
+    problem "import cycles were not looked for, because python3 is missing (Debian: apt-get install python3-minimal)"
+fi
+
 heading "the module's fences"
 kmod/tests/check.sh || status=1
 

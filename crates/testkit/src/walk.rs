@@ -129,7 +129,7 @@ mod tests {
     fn sets_fit_start_with_the_defaults_and_hold_every_value_and_pair_of_ends() {
         let tunables = [DISTANCE, STREAMS];
         let sets = parameter_sets(&tunables);
-        assert!(sets.iter().all(|set| set.fit(&tunables)));
+        assert!(sets.iter().all(|set| set.is_valid_for(&tunables)));
         assert_eq!((sets[0].write_distance, sets[0].streams), (256, 4));
         for tunable in &tunables {
             for value in values(tunable) {
