@@ -25,7 +25,7 @@ mod x86_64 {
 
     use bulkmem::machine::{Features, Machine};
     use bulkmem::method::Method;
-    use bulkmem::policy::{Choice, Policy};
+    use bulkmem::policy::{Choice, POLICY_FORMAT, POLICY_VERSION, Policy};
     use bulkmem::{Durability, Error, Operation, Options};
     use libtest_mimic::Failed;
     use testkit::case::Case;
@@ -44,15 +44,20 @@ mod x86_64 {
     const LONG: [usize; 2] = [4096, 3 * 4096 - 1];
     /// The longest length that a policy is asked about.
     const LONGEST: usize = 1 << 18;
+    /// What a fill writes.
+    const BYTE: u8 = 0xa5;
 
     pub(super) fn add(suite: &mut Suite) {
-        let durable = |operation: Operation| matches!(operation, Operation::CopyPersist | Operation::Persist);
-        for row in walk::rows().filter(|(_, operation)| durable(*operation)) {
+        for row in walk::rows().filter(|(_, operation)| operation.persists()) {
             suite.row("row", row, every_length_and_offset);
         }
         suite.test("policy::whatever_it_chooses", whatever_the_policy_chooses);
-        suite.test("caches_survive::persist_is_a_copy_and_a_fence", persist_where_caches_survive);
-        suite.test("caches_survive::flush_is_a_fence", flush_where_caches_survive);
+        suite.test(
+            "caches_survive::copies_and_fills_are_fenced_and_not_written_back",
+            stores_where_caches_survive,
+        );
+        suite.test("caches_survive::persist_is_a_fence", persist_where_caches_survive);
+        suite.test("caches_survive::the_policy_file_says_so", the_policy_file_says_so);
         for fault in &FAULTS {
             suite.test(&format!("control::{}", fault.name), || fault.is_caught());
         }
@@ -129,22 +134,33 @@ mod x86_64 {
     }
 
     impl Form {
-        fn call(self, bulk: &Options, operation: Operation, to: &mut [u8], from: &[u8]) -> Result<(), Error> {
-            let persist = operation == Operation::CopyPersist;
-            match self {
-                Form::Slice if persist => bulk.copy_persist(to, from),
-                Form::Slice => bulk.persist(to),
-                // SAFETY: two slices of one length, apart from each other.
-                Form::Raw if persist => unsafe {
-                    bulk.copy_persist_raw(to.as_mut_ptr(), from.as_ptr(), to.len())
+        fn call(
+            self,
+            options: &Options,
+            operation: Operation,
+            to: &mut [u8],
+            from: &[u8],
+        ) -> Result<(), Error> {
+            let length = to.len();
+            match (self, operation) {
+                (Form::Slice, Operation::FillPersist) => options.fill_persist(to, BYTE),
+                (Form::Slice, Operation::CopyPersist) => options.copy_persist(to, from),
+                (Form::Slice, _) => options.persist(to),
+                // SAFETY: a slice.
+                (Form::Raw, Operation::FillPersist) => unsafe {
+                    options.fill_persist_raw(to.as_mut_ptr(), length, BYTE)
+                },
+                // SAFETY: two slices of the same length that do not overlap.
+                (Form::Raw, Operation::CopyPersist) => unsafe {
+                    options.copy_persist_raw(to.as_mut_ptr(), from.as_ptr(), length)
                 },
                 // SAFETY: a slice.
-                Form::Raw => unsafe { bulk.persist_raw(to.as_ptr(), to.len()) },
-                Form::Scope => bulk.fence_scope(|scope| {
-                    if persist {
-                        scope.copy_persist(to, from)?.defer();
-                    } else {
-                        scope.persist(to)?.defer();
+                (Form::Raw, _) => unsafe { options.persist_raw(to.as_ptr(), length) },
+                (Form::Scope, _) => options.fence_scope(|scope| {
+                    match operation {
+                        Operation::FillPersist => scope.fill_persist(to, BYTE)?.defer(),
+                        Operation::CopyPersist => scope.copy_persist(to, from)?.defer(),
+                        _ => scope.persist(to)?.defer(),
                     }
                     Ok(())
                 }),
@@ -164,7 +180,7 @@ mod x86_64 {
     /// have to be emulated, so where it lacks that, by the row's own fenced entry, under emulation.
     fn every_length_and_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let mut bench = Bench::new(LONG.into_iter().fold(SHORT, usize::max));
-        let bulk = if method.available() {
+        let options = if method.available() {
             let choice = Choice::of(method, operation);
             Some(Options::new().durability(Durability::FlushToMemory).method(operation, choice)?)
         } else {
@@ -173,8 +189,8 @@ mod x86_64 {
         for (count, (length, offset)) in places().enumerate() {
             let form = [Form::Slice, Form::Raw, Form::Scope][count % 3];
             let case = Case { length, offset, ..Case::new(method, operation) };
-            let watched = bench.watch(length, offset, before(operation), |to, from| match &bulk {
-                Some(bulk) => form.call(bulk, operation, to, from),
+            let watched = bench.watch(length, offset, before(operation), |to, from| match &options {
+                Some(options) => form.call(options, operation, to, from),
                 None => {
                     // SAFETY: two slices of the case's length, apart; the suite runs only rows whose instructions
                     // this machine has or the tracer emulates.
@@ -202,15 +218,16 @@ mod x86_64 {
         for count in 0..=every.len() {
             let machine = Machine { features: fewer(count), ..here.clone() };
             let policy = Policy::defaults(&machine);
-            let bulk = Options::new().durability(Durability::FlushToMemory).policy(&policy)?;
-            for operation in [Operation::CopyPersist, Operation::Persist] {
+            let options = Options::new().durability(Durability::FlushToMemory).policy(&policy)?;
+            for operation in [Operation::FillPersist, Operation::CopyPersist, Operation::Persist] {
                 let edges = policy.rules(operation, bulkmem::Intent::Throughput);
-                let around = edges.iter().flat_map(|(from, ..)| [from.saturating_sub(1), *from, from + 1]);
+                let around = edges.iter().flat_map(|it| [it.from.saturating_sub(1), it.from, it.from + 1]);
                 for length in around.chain([1, 100, 5000]).filter(|length| (1..=LONGEST).contains(length)) {
                     let choice = policy.choose(operation, length, bulkmem::Intent::Throughput);
+                    let choice = choice.ok_or("every x86-64 processor can write lines back")?;
                     methods.insert(choice.method.name);
                     let watched = bench.watch(length, length % LINE, before(operation), |to, from| {
-                        Form::Slice.call(&bulk, operation, to, from)
+                        Form::Slice.call(&options, operation, to, from)
                     })?;
                     judge(&watched, || format!("{operation} of {length} bytes by {choice}"))?;
                 }
@@ -223,27 +240,68 @@ mod x86_64 {
         Ok(())
     }
 
-    /// Nothing is written back, but no store is left behind by the fence.
-    fn persist_where_caches_survive() -> Result<(), Failed> {
+    /// Nothing is written back, but a fence follows every store.
+    fn stores_where_caches_survive() -> Result<(), Failed> {
+        fenced_and_not_written_back(&Options::new().durability(Durability::CachesIncluded))
+    }
+
+    fn fenced_and_not_written_back(options: &Options) -> Result<(), Failed> {
         let mut bench = Bench::new(SHORT);
-        let bulk = Options::new().durability(Durability::CachesIncluded);
-        for (length, offset) in places().filter(|(length, _)| (1..=SHORT).contains(length)) {
-            let watched =
-                bench.watch(length, offset, State::Untouched, |to, from| bulk.copy_persist(to, from))?;
-            let stored = watched.worst().is_some_and(|(_, state)| state != State::Untouched);
-            if !stored || watched.stores_pending > 0 || watched.weak_pending > 0 {
-                return Err(format!("{length} bytes at offset {offset}: {watched:?}").into());
+        for operation in [Operation::FillPersist, Operation::CopyPersist] {
+            for (count, (length, offset)) in places().filter(|it| (1..=SHORT).contains(&it.0)).enumerate() {
+                let form = [Form::Slice, Form::Raw, Form::Scope][count % 3];
+                let call = |to: &mut [u8], from: &[u8]| form.call(options, operation, to, from);
+                let watched = bench.watch(length, offset, State::Untouched, call)?;
+                let stored = watched.worst().is_some_and(|(_, state)| state == State::Cached);
+                if !stored || watched.stores_pending > 0 || watched.weak_pending > 0 {
+                    return Err(
+                        format!("{operation} of {length} bytes at offset {offset}: {watched:?}").into()
+                    );
+                }
             }
         }
         Ok(())
     }
 
-    fn flush_where_caches_survive() -> Result<(), Failed> {
+    fn persist_where_caches_survive() -> Result<(), Failed> {
+        persist_is_a_fence(&Options::new().durability(Durability::CachesIncluded))
+    }
+
+    fn persist_is_a_fence(options: &Options) -> Result<(), Failed> {
         let mut bench = Bench::new(SHORT);
-        let bulk = Options::new().durability(Durability::CachesIncluded);
         for length in [1, LINE, SHORT] {
-            let watched = bench.watch(length, 5, State::Cached, |to, _| bulk.persist(to))?;
+            let watched = bench.watch(length, 5, State::Cached, |to, _| options.persist(to))?;
             assert_eq!((watched.fences, watched.weak), (1, 0), "{length} bytes");
+        }
+        Ok(())
+    }
+
+    /// A line of the policy file has the same effect as the option, and the option overrides it.
+    fn the_policy_file_says_so() -> Result<(), Failed> {
+        let machine = Machine::current();
+        let cpu = &machine.cpu;
+        let policy = |line: &str| {
+            let head = format!("{POLICY_FORMAT} {POLICY_VERSION}");
+            let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+            Policy::from_file_bytes(format!("{head}\n{cpu}\n{line}end\n").as_bytes(), machine)
+        };
+        let survive = policy("durability caches-included\n")?;
+        assert_eq!(survive.durability(), Durability::CachesIncluded);
+        let options = Options::new().policy(&survive)?;
+        fenced_and_not_written_back(&options)?;
+        persist_is_a_fence(&options)?;
+
+        let lost = [policy("durability flush-to-memory\n")?, policy("")?];
+        let flushing = lost.each_ref().map(|policy| Options::new().policy(policy));
+        let overridden = Ok(options.durability(Durability::FlushToMemory));
+        let mut bench = Bench::new(SHORT);
+        for options in flushing.into_iter().chain([overridden]) {
+            let options = options?;
+            for operation in Operation::ALL.into_iter().filter(|operation| operation.persists()) {
+                let call = |to: &mut [u8], from: &[u8]| Form::Slice.call(&options, operation, to, from);
+                let watched = bench.watch(SHORT, 5, before(operation), call)?;
+                judge(&watched, || format!("{operation} with {options:?}"))?;
+            }
         }
         Ok(())
     }

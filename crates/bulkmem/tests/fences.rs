@@ -122,6 +122,9 @@ mod x86_64 {
             CacheEffect::Bypasses => (true, true),
             CacheEffect::Evicts => (false, true),
             CacheEffect::Mixed => (true, false),
+            other => {
+                return Err(format!("what {other:?} means for instructions is not written down here").into());
+            }
         };
         for (found, may) in [(past, may_bypass), (back, may_write_back)] {
             if let Some(found) = found.filter(|_| !may) {

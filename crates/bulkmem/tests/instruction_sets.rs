@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
 use bulkmem::method::{self, Method, Parameters};
-use bulkmem::policy::{Choice, Policy};
+use bulkmem::policy::{Choice, Policy, Rule};
 use bulkmem::{Intent, Operation};
 use libtest_mimic::Failed;
 use testkit::case::Case;
@@ -88,11 +88,11 @@ fn every_subset(machine: &Machine, chosen: &mut Chosen) -> Result<(), String> {
 /// All that a policy answers: at every rule's start and just before, and of parts of long extents.
 fn choices(policy: &Policy, operation: Operation, intent: Intent) -> Vec<Choice> {
     let mut choices = Vec::new();
-    for (from, choice, _) in policy.rules(operation, intent) {
+    for Rule { from, choice, .. } in policy.rules(operation, intent) {
         choices.push(choice);
-        choices.push(policy.choose(operation, from.saturating_sub(1), intent));
-        choices.push(policy.choose(operation, from, intent));
-        choices.push(policy.choose_part(operation, 4096.min(from), from, intent));
+        choices.extend(policy.choose(operation, from.saturating_sub(1), intent));
+        choices.extend(policy.choose(operation, from, intent));
+        choices.extend(policy.choose_part(operation, 4096.min(from), from, intent));
     }
     choices
 }

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         suite.row("parameters", row, every_parameter_set);
         suite.row("units", row, about_every_unit);
         suite.row("zero_length", row, nothing_at_all);
-        if matches!(row.1, Operation::Copy | Operation::CopyPersist) {
+        if row.1.has_source() {
             suite.row("source_offsets", row, every_source_offset);
         }
     }
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 
 /// What an operation can be asked to write.
 fn bytes(operation: Operation) -> &'static [u8] {
-    if operation == Operation::Fill { &BYTES } else { &BYTES[..1] }
+    if matches!(operation, Operation::Fill | Operation::FillPersist) { &BYTES } else { &BYTES[..1] }
 }
 
 /// An offset into a line that differs from case to case: 37 has no factor in common with 64, so that all come.

@@ -83,9 +83,8 @@ mod x86_64 {
         if watched.weak_pending > 0 {
             return Err(format!("{} weak stores are pending", watched.weak_pending).into());
         }
-        let durable = matches!(operation, Operation::CopyPersist | Operation::Persist);
         match watched.worst() {
-            Some((at, state)) if durable && state != State::Durable => {
+            Some((at, state)) if operation.persists() && state != State::Durable => {
                 Err(format!("byte {at} is {state:?}").into())
             }
             _ => Ok(()),
@@ -109,19 +108,19 @@ mod x86_64 {
 
     fn returns_fenced(method: &'static Method, operation: Operation, form: Form) -> Result<(), Failed> {
         let choice = with_fewest_streams(method, operation);
-        let bulk = Options::new().durability(Durability::FlushToMemory).method(operation, choice)?;
+        let options = Options::new().durability(Durability::FlushToMemory).method(operation, choice)?;
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH + 3];
         let memory = &mut memory[3..];
         let watched = traced(memory, before(operation), |to| match form {
-            Form::Slice => by_slice(&bulk, operation, to, &source),
-            Form::Raw => by_raw(&bulk, operation, to, &source),
-            Form::Scope => in_scope(&bulk, operation, to, &source),
+            Form::Slice => by_slice(&options, operation, to, &source),
+            Form::Raw => by_raw(&options, operation, to, &source),
+            Form::Scope => in_scope(&options, operation, to, &source),
         })?;
         check(operation, &watched)?;
         let expected = match operation {
             Operation::Clear => 0,
-            Operation::Fill => 7,
+            Operation::Fill | Operation::FillPersist => 7,
             Operation::Copy | Operation::CopyPersist => 0x5a,
             Operation::Persist => 0xff,
         };
@@ -130,10 +129,10 @@ mod x86_64 {
 
     /// On write-combining memory, ordinary stores are weakly ordered too.
     fn raw_form_fences(method: &'static Method, operation: Operation) -> Result<(), Failed> {
-        let bulk = Options::new().method(operation, with_fewest_streams(method, operation))?;
+        let options = Options::new().method(operation, with_fewest_streams(method, operation))?;
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH];
-        all_fenced(&traced(&mut memory, before(operation), |to| by_raw(&bulk, operation, to, &source))?)
+        all_fenced(&traced(&mut memory, before(operation), |to| by_raw(&options, operation, to, &source))?)
     }
 
     fn raw_overlapping_copy_fences() -> Result<(), Failed> {
@@ -156,63 +155,66 @@ mod x86_64 {
     /// One call for a part of 64 bytes of 1 GiB that bypasses the cache, and what it did.
     fn short_part(call: impl FnOnce(&Options, &mut [u8])) -> Result<Watched, Failed> {
         let policy = Policy::defaults(Machine::current());
-        let bulk = Options::new().total_len(1 << 30).intent(Intent::Stream).policy(&policy)?;
-        let whole = policy.choose(Operation::Clear, 1 << 30, Intent::Stream).method;
+        let options = Options::new().total_len(1 << 30).intent(Intent::Stream).policy(&policy)?;
+        let whole = policy.choose(Operation::Clear, 1 << 30, Intent::Stream).ok_or("no method")?.method;
         assert_eq!(whole.ordering, Ordering::Weak, "{}", whole.name);
         let mut memory = Guarded::new(4096);
         traced(&mut memory.bytes_mut()[..64], State::Untouched, |part| {
-            call(&bulk, part);
+            call(&options, part);
             Ok(())
         })
     }
 
     fn short_parts_are_not_fenced() -> Result<(), Failed> {
-        let watched = short_part(|bulk, part| bulk.clear(part))?;
+        let watched = short_part(|options, part| options.clear(part))?;
         assert_eq!((watched.fences, watched.weak), (0, 0));
         Ok(())
     }
 
     /// There one fence does for all.
     fn short_parts_in_a_scope() -> Result<(), Failed> {
-        let watched = short_part(|bulk, part| bulk.fence_scope(|scope| scope.clear(part).defer()))?;
+        let watched = short_part(|options, part| options.fence_scope(|scope| scope.clear(part).defer()))?;
         assert!(watched.weak > 0);
         assert_eq!((watched.fences, watched.weak_pending), (1, 0));
         Ok(())
     }
 
-    fn by_slice(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn by_slice(options: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         match operation {
-            Operation::Clear => bulk.clear(to),
-            Operation::Fill => bulk.fill(to, 7),
-            Operation::Copy => bulk.copy(to, &source[..to.len()])?,
-            Operation::CopyPersist => bulk.copy_persist(to, &source[..to.len()])?,
-            Operation::Persist => bulk.persist(to)?,
+            Operation::Clear => options.clear(to),
+            Operation::Fill => options.fill(to, 7),
+            Operation::Copy => options.copy(to, &source[..to.len()])?,
+            Operation::FillPersist => options.fill_persist(to, 7)?,
+            Operation::CopyPersist => options.copy_persist(to, &source[..to.len()])?,
+            Operation::Persist => options.persist(to)?,
         }
         Ok(())
     }
 
-    fn by_raw(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn by_raw(options: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         let (start, length, source) = (to.as_mut_ptr(), to.len(), source[..to.len()].as_ptr());
         // SAFETY: both slices are valid for `length` bytes, the destination for writes, and they are apart.
         unsafe {
             match operation {
-                Operation::Clear => bulk.clear_raw(start, length),
-                Operation::Fill => bulk.fill_raw(start, length, 7),
-                Operation::Copy => bulk.copy_raw(start, source, length),
-                Operation::CopyPersist => bulk.copy_persist_raw(start, source, length)?,
-                Operation::Persist => bulk.persist_raw(start, length)?,
+                Operation::Clear => options.clear_raw(start, length),
+                Operation::Fill => options.fill_raw(start, length, 7),
+                Operation::Copy => options.copy_raw(start, source, length),
+                Operation::FillPersist => options.fill_persist_raw(start, length, 7)?,
+                Operation::CopyPersist => options.copy_persist_raw(start, source, length)?,
+                Operation::Persist => options.persist_raw(start, length)?,
             }
         }
         Ok(())
     }
 
-    fn in_scope(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn in_scope(options: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         let source = &source[..to.len()];
-        bulk.fence_scope(|scope| {
+        options.fence_scope(|scope| {
             match operation {
                 Operation::Clear => scope.clear(to).defer(),
                 Operation::Fill => scope.fill(to, 7).defer(),
                 Operation::Copy => scope.copy(to, source)?.defer(),
+                Operation::FillPersist => scope.fill_persist(to, 7)?.defer(),
                 Operation::CopyPersist => scope.copy_persist(to, source)?.defer(),
                 Operation::Persist => scope.persist(to)?.defer(),
             }
@@ -235,7 +237,7 @@ mod x86_64 {
             // The library reads the environment when the process starts, so it starts again.
             let own = std::env::current_exe().expect("this program has a file");
             let mut again = std::process::Command::new(own);
-            again.args(std::env::args_os().skip(1)).env("BULKMEM_METHOD", text).env_remove("BULKMEM_EADR");
+            again.args(std::env::args_os().skip(1)).env("BULKMEM_METHOD", text);
             panic!("cannot start again: {}", std::os::unix::process::CommandExt::exec(&mut again));
         }
         for operation in Operation::ALL {
@@ -250,7 +252,6 @@ mod x86_64 {
     fn function_returns_fenced(operation: Operation) -> Result<(), Failed> {
         let policy = Policy::global();
         assert_eq!(policy.origin().forced.iter().filter(|(it, _)| *it == operation).count(), 1);
-        let _ = Durability::current();
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH];
         // The first call learns which lengths go straight to the C library; the second goes by it.
@@ -260,6 +261,7 @@ mod x86_64 {
                     Operation::Clear => bulkmem::clear(to),
                     Operation::Fill => bulkmem::fill(to, 7),
                     Operation::Copy => bulkmem::copy(to, &source)?,
+                    Operation::FillPersist => bulkmem::fill_persist(to, 7)?,
                     Operation::CopyPersist => bulkmem::copy_persist(to, &source)?,
                     Operation::Persist => bulkmem::persist(to)?,
                 }
@@ -272,12 +274,12 @@ mod x86_64 {
 
     fn one_fence_serves_a_scope() -> Result<(), Failed> {
         let movnti = method::by_name("movnti").expect("a row of every x86-64");
-        let bulk = Options::new().method(Operation::Clear, Choice::of(movnti, Operation::Clear))?;
+        let options = Options::new().method(Operation::Clear, Choice::of(movnti, Operation::Clear))?;
         // On lines, so that every byte is stored by MOVNTI.
         let mut parts = Guarded::new(3 * 4096);
         parts.bytes_mut().fill(1);
         let watched = traced(parts.bytes_mut(), State::Untouched, |memory| {
-            bulk.fence_scope(|scope| {
+            options.fence_scope(|scope| {
                 let mut parts = memory.chunks_mut(4096).map(|part| scope.clear(part));
                 let (first, second) = (parts.next().expect("three"), parts.next().expect("three"));
                 first.join(second).defer();

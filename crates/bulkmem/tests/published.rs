@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
 use bulkmem::method::{self, CacheEffect};
-use bulkmem::policy::Policy;
+use bulkmem::policy::{Policy, Rule};
 use bulkmem::{Intent, Operation};
 use serde::Deserialize;
 
@@ -177,7 +177,7 @@ fn without(machine: &Machine, lacking: Features) -> Machine {
 }
 
 fn clear(policy: &Policy, length: usize) -> &'static str {
-    policy.choose(Operation::Clear, length, Intent::Throughput).method.name
+    policy.choose(Operation::Clear, length, Intent::Throughput).unwrap().method.name
 }
 
 /// Every block is checked below, or is here with the reason why it cannot be.
@@ -260,12 +260,12 @@ fn skylake_never_bypasses_the_cache_for_throughput() {
     {
         let policy = Policy::defaults(&described);
         for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
-            for (from, choice, _) in policy.rules(operation, Intent::Throughput) {
+            for Rule { from, choice, .. } in policy.rules(operation, Intent::Throughput) {
                 assert_eq!(choice.method.effect, CacheEffect::Allocates, "{operation} from {from}: {choice}");
             }
         }
     }
-    let choice = Policy::defaults(&full).choose(Operation::Clear, 256 * MIB, Intent::Throughput);
+    let choice = Policy::defaults(&full).choose(Operation::Clear, 256 * MIB, Intent::Throughput).unwrap();
     assert_eq!(choice.to_string(), "write_prefetch_avx[write_distance=4096]");
 }
 
@@ -277,7 +277,8 @@ fn clearing_by_chunk() {
         for described in [full.clone(), without(&full, Features::CLZERO)] {
             let policy = Policy::defaults(&described);
             for (at, &chunk) in table.chunks.iter().enumerate() {
-                let part = policy.choose_part(Operation::Clear, chunk, table.extent, Intent::Throughput);
+                let part =
+                    policy.choose_part(Operation::Clear, chunk, table.extent, Intent::Throughput).unwrap();
                 let able = measured
                     .methods
                     .iter()
@@ -299,7 +300,7 @@ fn milan_without_clzero_takes_movnti_in_small_chunks_and_rep_stosb_in_large() {
     let milan = table.machines.iter().find(|one| one.uarch == "Milan").unwrap();
     let policy = Policy::defaults(&without(&machine(milan.cpu.clone(), 32 << 20), Features::CLZERO));
     let answers = table.chunks.iter().map(|&chunk| {
-        policy.choose_part(Operation::Clear, chunk, table.extent, Intent::Throughput).method.name
+        policy.choose_part(Operation::Clear, chunk, table.extent, Intent::Throughput).unwrap().method.name
     });
     let answers: Vec<_> = answers.collect();
     assert_eq!(answers[..4], ["movnti"; 4]);
@@ -312,7 +313,8 @@ fn clearing_a_virtual_machines_memory() {
     for measured in &table.machines {
         let policy = Policy::defaults(&machine(measured.cpu.clone(), measured.llc_mib << 20));
         let best = measured.rows.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds)).unwrap();
-        let choice = policy.choose_part(Operation::Clear, best.chunk, table.extent, Intent::Throughput);
+        let choice =
+            policy.choose_part(Operation::Clear, best.chunk, table.extent, Intent::Throughput).unwrap();
         assert_eq!(choice.method.name, best.method, "{}", measured.uarch);
     }
 }
@@ -338,13 +340,14 @@ fn persisting_by_width() {
     for (described, lengths) in [(cascade_lake(), [4096, 1 << 30]), (unknown(), [4096, 1 << 20])] {
         let policy = Policy::defaults(&described);
         for length in lengths {
-            let choice = policy.choose(Operation::CopyPersist, length, Intent::Throughput).method.name;
+            let choice =
+                policy.choose(Operation::CopyPersist, length, Intent::Throughput).unwrap().method.name;
             let row = rows.iter().find(|row| row.method == choice);
             let row = row.unwrap_or_else(|| panic!("{choice} was not measured"));
             assert_eq!((row.ram, row.nvdimm), (best(|row| row.ram), best(|row| row.nvdimm)), "{choice}");
         }
         // Below 768 bytes, the best of those that bypass the cache.
-        let choice = policy.choose(Operation::CopyPersist, 512, Intent::Throughput).method;
+        let choice = policy.choose(Operation::CopyPersist, 512, Intent::Throughput).unwrap().method;
         assert_eq!(choice.effect, CacheEffect::Bypasses);
         let bypassing =
             rows.iter().filter(|row| method::by_name(&row.method).unwrap().effect == CacheEffect::Bypasses);
@@ -367,7 +370,7 @@ fn persisting_goes_the_way_that_was_faster() {
         let best = at_target.max_by(|a, b| a.mean.total_cmp(&b.mean)).unwrap();
         let way = method::by_name(&best.method).unwrap().effect;
         assert_eq!(
-            policy.choose(Operation::CopyPersist, 1 << 30, Intent::Throughput).method.effect,
+            policy.choose(Operation::CopyPersist, 1 << 30, Intent::Throughput).unwrap().method.effect,
             way,
             "{target}"
         );
@@ -383,7 +386,7 @@ fn persisting_for_stream_disturbs_least() {
             rows.iter().filter(|row| row.target == target).min_by_key(|row| row.after - row.before).unwrap();
         let way = method::by_name(&least.method).unwrap().effect;
         for length in [64, 4096, 1 << 30] {
-            let choice = policy.choose(Operation::CopyPersist, length, Intent::Stream);
+            let choice = policy.choose(Operation::CopyPersist, length, Intent::Stream).unwrap();
             assert_eq!(choice.method.effect, way, "{target}, {length}: {choice}");
         }
     }
@@ -402,7 +405,7 @@ fn clearing_what_is_read_next() {
         seen[usize::from(fits)] = true;
         assert_eq!(fits, row.cached < row.bypassing, "the table itself, at {}", row.length);
         let intent = if fits { Intent::Reuse } else { Intent::Throughput };
-        let effect = policy.choose(Operation::Clear, row.length, intent).method.effect;
+        let effect = policy.choose(Operation::Clear, row.length, intent).unwrap().method.effect;
         assert_eq!(effect == CacheEffect::Bypasses, row.bypassing < row.cached, "at {}", row.length);
     }
     assert_eq!(seen, [true; 2]);

@@ -42,7 +42,7 @@ mod x86_64 {
         for row in walk::rows() {
             suite.row("executes", row, what_is_required_is_executed);
             suite.row("fenced", row, nothing_is_pending_at_the_end);
-            if matches!(row.1, Operation::CopyPersist | Operation::Persist) {
+            if row.1.persists() {
                 suite.row("durable", row, every_byte_is_durable_at_the_end);
             }
             if row.0.requires.intersects(emulate::EMULATED) {

@@ -157,7 +157,7 @@ impl fmt::Display for Case {
         if self.has_source() {
             write!(f, " from offset {}", self.source_offset)?;
         }
-        if *operation == Operation::Fill {
+        if matches!(operation, Operation::Fill | Operation::FillPersist) {
             write!(f, " with {:#04x}", self.byte)?;
         }
         Ok(())

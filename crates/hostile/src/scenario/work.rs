@@ -10,8 +10,14 @@ const LONGEST: usize = 1 << 17;
 pub(crate) type Run = fn(memory: &mut [u8], length: usize) -> bool;
 
 /// The operations, by name.
-pub(crate) const OPERATIONS: [(&str, Run); 5] =
-    [("clear", clear), ("fill", fill), ("copy", copy), ("persist", persist), ("flush", flush)];
+pub(crate) const OPERATIONS: [(&str, Run); 6] = [
+    ("clear", clear),
+    ("fill", fill),
+    ("copy", copy),
+    ("fill_persist", fill_persist),
+    ("copy_persist", copy_persist),
+    ("persist", persist),
+];
 
 fn halves(memory: &mut [u8], length: usize) -> (&mut [u8], &mut [u8]) {
     let (dst, src) = memory.split_at_mut(LONGEST);
@@ -43,13 +49,21 @@ fn durable(result: Result<(), Error>) -> bool {
     matches!(result, Ok(()) | Err(Error::NotDurable { .. }))
 }
 
-fn persist(memory: &mut [u8], length: usize) -> bool {
-    let (dst, src) = halves(memory, length);
-    let result = bulkmem::copy_persist(dst, src);
-    durable(result.clone()) && (result.is_err() || dst == src)
+fn fill_persist(memory: &mut [u8], length: usize) -> bool {
+    let (dst, _) = halves(memory, length);
+    let filled = bulkmem::fill_persist(dst, 0x5a);
+    let right = filled.is_err() || dst.iter().all(|&byte| byte == 0x5a);
+    let cleared = bulkmem::clear_persist(dst);
+    right && durable(filled) && (cleared.is_err() || dst.iter().all(|&byte| byte == 0)) && durable(cleared)
 }
 
-fn flush(memory: &mut [u8], length: usize) -> bool {
+fn copy_persist(memory: &mut [u8], length: usize) -> bool {
+    let (dst, src) = halves(memory, length);
+    let result = bulkmem::copy_persist(dst, src);
+    (result.is_err() || dst == src) && durable(result)
+}
+
+fn persist(memory: &mut [u8], length: usize) -> bool {
     let (dst, _) = halves(memory, length);
     durable(bulkmem::persist(dst))
 }

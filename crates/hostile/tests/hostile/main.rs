@@ -15,7 +15,7 @@ use libtest_mimic::Failed;
 use process::{Home, Run};
 use testkit::harness::Suite;
 
-const OPERATIONS: [&str; 5] = ["clear", "fill", "copy", "persist", "flush"];
+const OPERATIONS: [&str; 6] = ["clear", "fill", "copy", "fill_persist", "copy_persist", "persist"];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));

@@ -11,12 +11,11 @@ use testkit::harness::Suite;
 
 use crate::process::Run;
 
-const BAD: [(&str, &str); 5] = [
+const BAD: [(&str, &str); 4] = [
     ("BULKMEM_METHOD", "clear:nonsense"),
     ("BULKMEM_METHOD", "\u{fffd}[[[,:="),
     ("BULKMEM_PROFILE", "/nonexistent/profile"),
     ("BULKMEM_PROFILE", "relative/nowhere"),
-    ("BULKMEM_EADR", "perhaps"),
 ];
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -162,7 +161,6 @@ fn ignored_where_secure() -> Result<(), Failed> {
         as_other(&program).variable("BULKMEM_METHOD", "clear:nonsense"),
         as_other(&program).variable("BULKMEM_PROFILE", &secret),
         as_other(&program).variable("BULKMEM_PROFILE", crate::process::profile(&home)),
-        as_other(&program).variable("BULKMEM_EADR", "perhaps"),
         as_other(&program).home(&home),
         as_other(&program).variable("XDG_CONFIG_HOME", home.join(".config")),
     ] {

@@ -55,7 +55,7 @@ const FOREIGN: [&str; 16] = [
 ];
 
 /// Functions that run only if the caller has chosen several threads.
-const THREADS: [&str; 3] = ["bulkmem::bulk::Options::saturating", "bulkmem::threads::", "::on_threads"];
+const THREADS: [&str; 3] = ["bulkmem::options::Options::saturating", "bulkmem::threads::", "::on_threads"];
 
 fn is_foreign(name: &str) -> bool {
     FOREIGN.iter().any(|foreign| match *foreign {
@@ -127,15 +127,18 @@ fn control() -> Result<(), Failed> {
 type Address = fn() -> *const ();
 
 /// Each public function, with every option still open.
-const FUNCTIONS: [(&str, Address); 13] = [
+const FUNCTIONS: [(&str, Address); 16] = [
     ("clear", || bulkmem::clear as *const ()),
     ("fill", || bulkmem::fill as *const ()),
     ("copy", || bulkmem::copy as *const ()),
-    ("persist", || bulkmem::copy_persist as *const ()),
-    ("flush", || bulkmem::persist as *const ()),
+    ("fill_persist", || bulkmem::fill_persist as *const ()),
+    ("clear_persist", || bulkmem::clear_persist as *const ()),
+    ("copy_persist", || bulkmem::copy_persist as *const ()),
+    ("persist", || bulkmem::persist as *const ()),
     ("clear_raw", || clear_raw as *const ()),
     ("fill_raw", || fill_raw as *const ()),
     ("copy_raw", || copy_raw as *const ()),
+    ("fill_persist_raw", || fill_persist_raw as *const ()),
     ("copy_persist_raw", || copy_persist_raw as *const ()),
     ("persist_raw", || persist_raw as *const ()),
     ("clear_hot", || clear_hot as *const ()),
@@ -144,54 +147,67 @@ const FUNCTIONS: [(&str, Address); 13] = [
 ];
 
 #[inline(never)]
-unsafe fn clear_raw(bulk: &Options, dst: *mut u8, length: usize) {
+unsafe fn clear_raw(options: &Options, dst: *mut u8, length: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.clear_raw(dst, length) }
+    unsafe { options.clear_raw(dst, length) }
 }
 
 #[inline(never)]
-unsafe fn fill_raw(bulk: &Options, dst: *mut u8, length: usize, byte: u8) {
+unsafe fn fill_raw(options: &Options, dst: *mut u8, length: usize, byte: u8) {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.fill_raw(dst, length, byte) }
+    unsafe { options.fill_raw(dst, length, byte) }
 }
 
 #[inline(never)]
-unsafe fn copy_raw(bulk: &Options, dst: *mut u8, src: *const u8, length: usize) {
+unsafe fn copy_raw(options: &Options, dst: *mut u8, src: *const u8, length: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.copy_raw(dst, src, length) }
+    unsafe { options.copy_raw(dst, src, length) }
 }
 
 #[inline(never)]
-unsafe fn copy_persist_raw(bulk: &Options, dst: *mut u8, src: *const u8, length: usize) -> Result<(), Error> {
+unsafe fn copy_persist_raw(
+    options: &Options,
+    dst: *mut u8,
+    src: *const u8,
+    length: usize,
+) -> Result<(), Error> {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.copy_persist_raw(dst, src, length) }
+    unsafe { options.copy_persist_raw(dst, src, length) }
 }
 
 #[inline(never)]
-unsafe fn persist_raw(bulk: &Options, start: *const u8, length: usize) -> Result<(), Error> {
+unsafe fn fill_persist_raw(options: &Options, dst: *mut u8, length: usize, byte: u8) -> Result<(), Error> {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.persist_raw(start, length) }
+    unsafe { options.fill_persist_raw(dst, length, byte) }
 }
 
 #[inline(never)]
-fn clear_hot(bulk: &Options, dst: &mut [u8], hot: usize) -> Result<(), Error> {
-    bulk.clear_hot(dst, hot..hot + 64)
+unsafe fn persist_raw(options: &Options, start: *const u8, length: usize) -> Result<(), Error> {
+    // SAFETY: passed on from the caller.
+    unsafe { options.persist_raw(start, length) }
 }
 
 #[inline(never)]
-fn fence_scope(bulk: &Options, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
-    let (left, right) = dst.split_at_mut_checked(64).unwrap_or_default();
-    bulk.fence_scope(|scope| {
+fn clear_hot(options: &Options, dst: &mut [u8], hot: usize) -> Result<(), Error> {
+    options.clear_hot(dst, hot..hot + 64)
+}
+
+#[inline(never)]
+fn fence_scope(options: &Options, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
+    let (left, rest) = dst.split_at_mut_checked(64).unwrap_or_default();
+    let (middle, right) = rest.split_at_mut_checked(64).unwrap_or_default();
+    options.fence_scope(|scope| {
         scope.clear(left).defer();
+        scope.fill_persist(middle, 7)?.defer();
         scope.copy_persist(right, src)?.defer();
         Ok(())
     })
 }
 
 #[inline(never)]
-fn dropped(bulk: &Options, dst: &mut [u8], src: &[u8]) -> bool {
+fn dropped(options: &Options, dst: &mut [u8], src: &[u8]) -> bool {
     let (left, right) = dst.split_at_mut_checked(64).unwrap_or_default();
-    bulk.fence_scope(|scope| {
+    options.fence_scope(|scope| {
         drop(scope.fill(left, 7));
         scope.copy(right, src).is_ok_and(|unfenced| unfenced.fence().is_empty())
     })
