@@ -23,11 +23,10 @@ pub(super) fn read(smaps: &str, range: &Range<u64>) -> Option<Backing> {
             if touched {
                 found.get_or_insert_default();
             }
-        } else if touched
-            && let Some(backing) = &mut found
-            && let Some((name, value)) = line.split_once(':')
-            && let Some(bytes) = kilobytes(value)
-        {
+        } else if touched {
+            let Some(backing) = &mut found else { continue };
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let Some(bytes) = kilobytes(value) else { continue };
             match name {
                 "KernelPageSize" => backing.kernel_page = backing.kernel_page.max(bytes),
                 "Rss" => backing.resident += bytes,

@@ -65,7 +65,7 @@ impl Choice {
             return Err(ChoiceError::UnknownTunable { method, operation, tunable: name });
         };
         let number = value.parse().ok().filter(|number: &u32| {
-            (tunable.range.0..=tunable.range.1).contains(number) && number.is_multiple_of(tunable.step.max(1))
+            (tunable.range.0..=tunable.range.1).contains(number) && number % tunable.step.max(1) == 0
         });
         let Some(number) = number else { return Err(ChoiceError::OutOfRange { method, tunable, value }) };
         self.parameters.set(tunable.name, number);
