@@ -1,11 +1,11 @@
-//! Which processor this is.
+//! The identity of the processor.
 
-/// What identifies a processor model.
+/// The identity of a processor model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct CpuIdentity {
-    /// `GenuineIntel`, `AuthenticAMD`, …; the architecture's name where there is no CPUID.
+    /// `GenuineIntel`, `AuthenticAMD`, …; the architecture's name if there is no CPUID.
     pub vendor: String,
     /// Display family.
     pub family: u32,
@@ -13,12 +13,12 @@ pub struct CpuIdentity {
     pub model: u32,
     /// Stepping.
     pub stepping: u32,
-    /// The brand string, for people; not compared.
+    /// The brand string. Not compared.
     pub name: String,
 }
 
 impl CpuIdentity {
-    /// Whether both are the same model and stepping; the brand string does not count.
+    /// Returns true if both are the same model and stepping. Ignores the brand string.
     pub fn same_model(&self, other: &CpuIdentity) -> bool {
         self.as_key() == other.as_key()
     }
@@ -28,7 +28,7 @@ impl CpuIdentity {
         CpuKey { vendor: &self.vendor, family: self.family, model: self.model, stepping: self.stepping }
     }
 
-    /// Vendor, family, model and stepping in one word: `GenuineIntel 6:85:7`.
+    /// Returns vendor, family, model and stepping as text: `GenuineIntel 6:85:7`.
     pub fn key(&self) -> String {
         format!("{} {}:{}:{}", self.vendor, self.family, self.model, self.stepping)
     }

@@ -1,4 +1,4 @@
-//! What this machine has: instructions, caches, processors, page sizes.
+//! This machine: instructions, caches, processors, page sizes.
 
 mod caches;
 #[cfg(target_arch = "x86_64")]
@@ -17,15 +17,15 @@ pub use features::{Features, features};
 pub use identity::CpuIdentity;
 pub(crate) use identity::CpuKey;
 
-/// What this machine has. What could not be found out is 0, empty or `None`.
+/// A description of a machine. Unknown values are 0, empty or `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Machine {
     /// The processor.
     pub cpu: CpuIdentity,
-    /// Microcode revision, as the kernel prints it; empty where unknown.
+    /// Microcode revision as the kernel prints it; empty if unknown.
     pub microcode: String,
-    /// The instructions that the processor has and the operating system lets us use.
+    /// The instructions that the processor has and the operating system enables.
     pub features: Features,
     /// Data and unified caches, bytes.
     pub caches: Caches,
@@ -39,16 +39,16 @@ pub struct Machine {
     pub kernel: String,
     /// Size of a base page, bytes.
     pub page_size: usize,
-    /// Sizes of the explicit huge pages that the kernel knows, bytes, rising.
+    /// Sizes of the kernel's explicit huge pages in bytes, in rising order.
     pub huge_page_sizes: Vec<u64>,
     /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_huge_pages: Option<String>,
-    /// The hypervisor that this machine runs under; `None` where there is none, or where it hides.
+    /// The hypervisor that this machine runs under; `None` if there is none, or if it hides.
     pub hypervisor: Option<String>,
 }
 
 impl Machine {
-    /// This machine, found out once.
+    /// Returns this machine. The first call detects it.
     pub fn current() -> &'static Machine {
         static CURRENT: OnceLock<Machine> = OnceLock::new();
         CURRENT.get_or_init(|| Machine::read(Path::new("/")))

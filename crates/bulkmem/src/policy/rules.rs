@@ -63,7 +63,7 @@ struct Table {
     measured: bool,
 }
 
-/// Why a rule was not added.
+/// The reason why a rule was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleError {
     /// The first rule of a table starts at 0, and each further one after the one before it, and the rules of a table
@@ -85,7 +85,7 @@ pub(crate) struct Rules {
     thread_rules: [u8; OPERATIONS],
     /// All that the chosen methods need.
     requires: Features,
-    /// What survives a power failure.
+    /// The contents that survive a power failure.
     durability: Durability,
 }
 
@@ -239,7 +239,7 @@ impl Rules {
         all.iter().rev().find(|(from, _)| *from <= length).map_or(1, |&(_, threads)| threads)
     }
 
-    /// What survives a power failure.
+    /// Returns the contents that survive a power failure.
     #[inline(always)]
     pub(crate) fn durability(&self) -> Durability {
         self.durability
@@ -255,7 +255,7 @@ impl Rules {
     }
 }
 
-/// Where a rule comes from.
+/// The origin of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleOrigin {
     Measured,
