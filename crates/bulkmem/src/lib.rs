@@ -97,6 +97,7 @@ mod signals;
 mod text;
 mod threads;
 mod unfenced;
+mod volatile;
 
 pub use durability::Durability;
 pub use error::Error;

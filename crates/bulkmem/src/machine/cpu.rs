@@ -5,8 +5,9 @@
 
 use std::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
+use super::caches::Caches;
 use super::features::Features;
-use super::{Caches, CpuKey};
+use super::identity::CpuKey;
 
 /// The leaves that every program reads once.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 mod caches;
 #[cfg(target_arch = "x86_64")]
 mod cpu;
+mod detect;
 mod features;
 mod identity;
 mod kernel;
@@ -11,9 +12,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 pub use caches::Caches;
+pub use detect::features;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use features::features_known_so_far;
-pub use features::{Features, features};
+pub(crate) use detect::features_known_so_far;
+pub use features::Features;
 pub use identity::CpuIdentity;
 pub(crate) use identity::CpuKey;
 
@@ -57,7 +59,7 @@ impl Machine {
     /// This machine, with the files of `/proc` and `/sys` taken from below `root`.
     fn read(root: &Path) -> Machine {
         Machine {
-            cpu: identity::identify(),
+            cpu: detect::identify(),
             microcode: kernel::microcode(root),
             features: features(),
             caches: caches(),
@@ -68,7 +70,7 @@ impl Machine {
             page_size: rustix::param::page_size(),
             huge_page_sizes: kernel::huge_page_sizes(root),
             transparent_huge_pages: kernel::transparent_huge_pages(root),
-            hypervisor: identity::hypervisor().or_else(|| kernel::hypervisor(root)),
+            hypervisor: detect::hypervisor().or_else(|| kernel::hypervisor(root)),
         }
     }
 }
@@ -96,7 +98,7 @@ pub(crate) fn with_this<R>(f: impl FnOnce(Target, &dyn Fn() -> Caches) -> R) -> 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let cpu = cpu::Cpu::read();
-        features::remember(cpu.features);
+        detect::remember(cpu.features);
         let target = Target { cpu: cpu.key(), features: cpu.features, processors };
         f(target, &|| cpu.caches(2).completed(2))
     }
@@ -159,6 +161,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "serde")]
     fn it_serializes_with_features_by_name() {
         let json = serde_json::to_value(Machine::current()).unwrap();
         let named = json["features"].as_array().unwrap().len();

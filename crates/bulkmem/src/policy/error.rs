@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::POLICY_VERSION;
+use super::format::{MOST_RULES, POLICY_VERSION};
 use crate::machine::Features;
 use crate::operation::{Operation, UnknownName};
 
@@ -85,7 +85,7 @@ pub enum LineError {
     #[error("is out of order: lengths rise from 0 within each operation and intent")]
     Order,
     /// One table has more rules than a policy may.
-    #[error("is one rule too many: each operation and intent has at most {}", super::MOST_RULES)]
+    #[error("is one rule too many: each operation and intent has at most {}", MOST_RULES)]
     TooMany,
     /// The method is unknown, cannot do the operation, cannot run here, or does not take the parameters.
     #[error("names a method that is unknown, cannot do the operation or cannot run here")]

@@ -12,6 +12,7 @@ mod choice;
 mod defaults;
 mod environment;
 mod error;
+mod format;
 mod known;
 mod load;
 mod policy_file;
@@ -31,8 +32,7 @@ pub(crate) use active::{init, rules};
 pub use choice::Choice;
 pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError};
-pub use policy_file::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
-pub use rules::MOST_RULES;
+pub use format::{MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 
 /// Returns the problems with the environment variables of the process-wide policy; empty if there are none. The same

@@ -5,13 +5,11 @@ use std::fmt;
 
 use super::Choice;
 use super::choice::built_in;
+use super::format::MOST_RULES;
 use crate::durability::Durability;
 use crate::machine::Features;
 use crate::method::Method;
 use crate::operation::{Intent, Operation};
-
-/// Most rules for one operation and intent, and most numbers of threads for one operation.
-pub const MOST_RULES: usize = 64;
 
 const OPERATIONS: usize = Operation::ALL.len();
 const TABLES: usize = OPERATIONS * Intent::ALL.len();
