@@ -139,9 +139,25 @@ pub fn all() -> impl Iterator<Item = &'static Method> {
     common
 }
 
-/// The method of that name.
+/// Returns the method of that name.
+///
+/// A build by a compiler older than Rust 1.89 does not have the AVX-512 methods. The name of one of them then stands for
+/// the AVX method of the same kind, so that a policy file that another program's calibration wrote can still be used.
 pub fn by_name(name: &str) -> Option<&'static Method> {
-    all().find(|method| method.name == name)
+    let exact = all().find(|method| method.name == name);
+    #[cfg(not(avx512))]
+    let exact = exact.or_else(|| narrower(name));
+    exact
+}
+
+/// The method that is named like an AVX-512 method but for the width.
+#[cfg(not(avx512))]
+fn narrower(name: &str) -> Option<&'static Method> {
+    let (before, after) = name.split_once("avx512")?;
+    all().find(|method| {
+        let width = method.name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        matches!(width, Some("avx" | "avx2"))
+    })
 }
 
 /// The C library's memset and memcpy: what everything is compared with.

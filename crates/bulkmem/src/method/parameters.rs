@@ -97,8 +97,7 @@ impl Parameters {
             let value = self.get(name).unwrap_or_default();
             match tunables.iter().find(|tunable| tunable.name == *name) {
                 Some(tunable) => {
-                    (tunable.range.0..=tunable.range.1).contains(&value)
-                        && value.is_multiple_of(tunable.step.max(1))
+                    (tunable.range.0..=tunable.range.1).contains(&value) && value % tunable.step.max(1) == 0
                 }
                 None => value == 0,
             }

@@ -97,7 +97,7 @@ pub(super) unsafe fn fill_part(dst: *mut u8, len: usize, byte: u8) {
             4..8 => both_ends!(dst, len, "mov dword ptr", "{v:e}", "4", in(reg) word),
             8..16 => both_ends!(dst, len, "mov qword ptr", "{v}", "8", in(reg) word),
             _ => {
-                let wide = std::arch::x86_64::_mm_set1_epi8(byte.cast_signed());
+                let wide = std::arch::x86_64::_mm_set1_epi8(byte as i8);
                 both_ends!(dst, len, "movdqu", "{v}", "16", in(xmm_reg) wide);
                 if len > 32 {
                     both_ends!(dst.add(16), len - 32, "movdqu", "{v}", "16", in(xmm_reg) wide);

@@ -77,6 +77,7 @@ flushed_by_each!(
 );
 flushed_by_each!(store_avx_clwb, "store_avx_clwb", store_avx_clflushopt, "store_avx_clflushopt", store_avx_clflush,
                  "store_avx_clflush", "32", StoreAvx, Features::AVX, #[target_feature(enable = "avx")]);
+#[cfg(avx512)]
 flushed_by_each!(store_avx512_clwb, "store_avx512_clwb", store_avx512_clflushopt, "store_avx512_clflushopt",
                  store_avx512_clflush, "store_avx512_clflush", "64", StoreAvx512, Features::AVX512F,
                  #[target_feature(enable = "avx512f")]);
@@ -125,14 +126,17 @@ pub(super) static METHODS: &[Method] = &[
     store_8_clwb::METHOD,
     store_sse2_clwb::METHOD,
     store_avx_clwb::METHOD,
+    #[cfg(avx512)]
     store_avx512_clwb::METHOD,
     store_8_clflushopt::METHOD,
     store_sse2_clflushopt::METHOD,
     store_avx_clflushopt::METHOD,
+    #[cfg(avx512)]
     store_avx512_clflushopt::METHOD,
     store_8_clflush::METHOD,
     store_sse2_clflush::METHOD,
     store_avx_clflush::METHOD,
+    #[cfg(avx512)]
     store_avx512_clflush::METHOD,
     CLWB,
     CLFLUSHOPT,

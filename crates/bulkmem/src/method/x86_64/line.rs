@@ -8,7 +8,9 @@
 //! that, inside a kernel that carries the feature too, nothing remains of the calls.
 
 use std::arch::asm;
-use std::arch::x86_64::{__m128i, __m256i, __m512i};
+#[cfg(avx512)]
+use std::arch::x86_64::__m512i;
+use std::arch::x86_64::{__m128i, __m256i};
 
 use crate::machine::{Features, features_known_so_far};
 
@@ -60,9 +62,12 @@ pub(super) trait CopyLine {
     unsafe fn part_written(_at: *mut u8) {}
 }
 
-/// The byte in each of eight places.
+/// Repeats a byte eight times. Unsafe only to be of one type with the wider ones.
+///
+/// # Safety
+/// None.
 #[inline(always)]
-fn spread(byte: u8) -> u64 {
+unsafe fn spread(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
@@ -86,7 +91,8 @@ macro_rules! fill_line {
                 $(#[$feature])?
                 #[inline]
                 unsafe fn value(byte: u8) -> $value {
-                    $spread(byte)
+                    // SAFETY: the caller vouches for the instructions.
+                    unsafe { $spread(byte) }
                 }
                 // SAFETY: the caller vouches for the instructions.
                 unsafe { value(byte) }
@@ -142,6 +148,7 @@ pub(super) struct StoreSse2;
 /// Cached stores of 32 bytes.
 pub(super) struct StoreAvx;
 /// Cached stores of 64 bytes.
+#[cfg(avx512)]
 pub(super) struct StoreAvx512;
 /// Non-temporal stores of 4 bytes.
 pub(super) struct Nontemporal4;
@@ -152,35 +159,56 @@ pub(super) struct NontemporalSse2;
 /// Non-temporal stores of 32 bytes.
 pub(super) struct NontemporalAvx;
 /// Non-temporal stores of 64 bytes.
+#[cfg(avx512)]
 pub(super) struct NontemporalAvx512;
 /// Non-temporal loads and stores of 16 bytes.
 pub(super) struct LoadNontemporalSse41;
 /// Non-temporal loads and stores of 32 bytes.
 pub(super) struct LoadNontemporalAvx2;
 /// Non-temporal loads and stores of 64 bytes.
+#[cfg(avx512)]
 pub(super) struct LoadNontemporalAvx512;
 /// Non-temporal loads and cached stores of 16 bytes.
 pub(super) struct LoadNontemporalStoreSse41;
 /// Non-temporal loads and cached stores of 32 bytes.
 pub(super) struct LoadNontemporalStoreAvx2;
 /// Non-temporal loads and cached stores of 64 bytes.
+#[cfg(avx512)]
 pub(super) struct LoadNontemporalStoreAvx512;
 
-fn spread_16(byte: u8) -> __m128i {
+/// # Safety
+/// None.
+unsafe fn spread_16(byte: u8) -> __m128i {
+    #[allow(unused_unsafe, reason = "intrinsics are unsafe before Rust 1.87")]
     // SAFETY: SSE2 is part of every x86-64.
-    unsafe { std::arch::x86_64::_mm_set1_epi8(byte.cast_signed()) }
+    unsafe {
+        std::arch::x86_64::_mm_set1_epi8(byte as i8)
+    }
 }
 
+/// # Safety
+/// AVX is enabled.
 #[target_feature(enable = "avx")]
 #[inline]
-fn spread_32(byte: u8) -> __m256i {
-    std::arch::x86_64::_mm256_set1_epi64x(spread(byte).cast_signed())
+unsafe fn spread_32(byte: u8) -> __m256i {
+    #[allow(unused_unsafe, reason = "intrinsics are unsafe before Rust 1.87")]
+    // SAFETY: the caller vouches for AVX.
+    unsafe {
+        std::arch::x86_64::_mm256_set1_epi64x(spread(byte) as i64)
+    }
 }
 
+#[cfg(avx512)]
+/// # Safety
+/// AVX-512F is enabled.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn spread_64(byte: u8) -> __m512i {
-    std::arch::x86_64::_mm512_set1_epi64(spread(byte).cast_signed())
+unsafe fn spread_64(byte: u8) -> __m512i {
+    #[allow(unused_unsafe, reason = "intrinsics are unsafe before Rust 1.87")]
+    // SAFETY: the caller vouches for AVX-512F.
+    unsafe {
+        std::arch::x86_64::_mm512_set1_epi64(spread(byte) as i64)
+    }
 }
 
 /// Expands `fill_line!` with an instruction at a row of offsets.
@@ -195,11 +223,13 @@ macro_rules! fill_at {
 fill_at!(Store8, u64, reg, , spread, "mov qword ptr", "{v}", 0 8 16 24 32 40 48 56);
 fill_at!(StoreSse2, __m128i, xmm_reg, , spread_16, "movdqa", "{v}", 0 16 32 48);
 fill_at!(StoreAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], spread_32, "vmovdqa", "{v}", 0 32);
+#[cfg(avx512)]
 fill_at!(StoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], spread_64, "vmovdqa64", "{v}", 0);
 fill_at!(Nontemporal4, u64, reg, , spread, "movnti dword ptr", "{v:e}", 0 4 8 12 16 20 24 28 32 36 40 44 48 52 56 60);
 fill_at!(Nontemporal8, u64, reg, , spread, "movnti qword ptr", "{v}", 0 8 16 24 32 40 48 56);
 fill_at!(NontemporalSse2, __m128i, xmm_reg, , spread_16, "movntdq", "{v}", 0 16 32 48);
 fill_at!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], spread_32, "vmovntdq", "{v}", 0 32);
+#[cfg(avx512)]
 fill_at!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], spread_64, "vmovntdq", "{v}", 0);
 
 /// Expands `copy_line!` with a load and a store instruction: for each group of registers in turn, loads first.
@@ -221,6 +251,7 @@ copy_with!(StoreSse2, __m128i, xmm_reg, , 1, "movdqu", "movdqa", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(StoreAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovdqa", "",
     (t0 t1) [t0 0 t1 32]);
+#[cfg(avx512)]
 copy_with!(StoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovdqa64", "",
     (t0) [t0 0]);
 copy_with!(Nontemporal4, u64, reg, , 1, "mov", "movnti", ":e",
@@ -231,18 +262,21 @@ copy_with!(NontemporalSse2, __m128i, xmm_reg, , 1, "movdqu", "movntdq", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovntdq", "",
     (t0 t1) [t0 0 t1 32]);
+#[cfg(avx512)]
 copy_with!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovntdq", "",
     (t0) [t0 0]);
 copy_with!(LoadNontemporalSse41, __m128i, xmm_reg, , 16, "movntdqa", "movntdq", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(LoadNontemporalAvx2, __m256i, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovntdq", "",
     (t0 t1) [t0 0 t1 32]);
+#[cfg(avx512)]
 copy_with!(LoadNontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovntdq", "",
     (t0) [t0 0]);
 copy_with!(LoadNontemporalStoreSse41, __m128i, xmm_reg, , 16, "movntdqa", "movdqa", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(LoadNontemporalStoreAvx2, __m256i, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovdqa", "",
     (t0 t1) [t0 0 t1 32]);
+#[cfg(avx512)]
 copy_with!(LoadNontemporalStoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovdqa64", "",
     (t0) [t0 0]);
 

@@ -54,6 +54,7 @@ nontemporal!(
 );
 nontemporal!(avx, "nontemporal_avx", "non-temporal stores of 32 bytes (VMOVNTDQ)", NontemporalAvx, Features::AVX,
              #[target_feature(enable = "avx")]);
+#[cfg(avx512)]
 nontemporal!(avx512, "nontemporal_avx512", "non-temporal stores of 64 bytes (VMOVNTDQ)", NontemporalAvx512,
              Features::AVX512F, #[target_feature(enable = "avx512f")]);
 
@@ -105,6 +106,7 @@ movntdqa!(
 );
 movntdqa!(movntdqa_avx2, "movntdqa_avx2", "movntdqa_store_avx2", "32", LoadNontemporalAvx2, NontemporalAvx,
           LoadNontemporalStoreAvx2, StoreAvx, Features::AVX.union(Features::AVX2), #[target_feature(enable = "avx,avx2")]);
+#[cfg(avx512)]
 movntdqa!(movntdqa_avx512, "movntdqa_avx512", "movntdqa_store_avx512", "64", LoadNontemporalAvx512,
           NontemporalAvx512, LoadNontemporalStoreAvx512, StoreAvx512, Features::AVX512F,
           #[target_feature(enable = "avx512f")]);
@@ -114,11 +116,14 @@ pub(super) static METHODS: &[Method] = &[
     movnti::METHOD,
     sse2::METHOD,
     avx::METHOD,
+    #[cfg(avx512)]
     avx512::METHOD,
     movntdqa_sse41::METHOD,
     movntdqa_avx2::METHOD,
+    #[cfg(avx512)]
     movntdqa_avx512::METHOD,
     movntdqa_sse41::CACHED,
     movntdqa_avx2::CACHED,
+    #[cfg(avx512)]
     movntdqa_avx512::CACHED,
 ];

@@ -53,6 +53,7 @@ macro_rules! store {
 store!(store_8, "store_8", "write_prefetch_8", "8", Store8, Features::SSE2);
 store!(store_sse2, "store_sse2", "write_prefetch_sse2", "16", StoreSse2, Features::SSE2);
 store!(store_avx, "store_avx", "write_prefetch_avx", "32", StoreAvx, Features::AVX, #[target_feature(enable = "avx")]);
+#[cfg(avx512)]
 store!(store_avx512, "store_avx512", "write_prefetch_avx512", "64", StoreAvx512, Features::AVX512F,
        #[target_feature(enable = "avx512f")]);
 
@@ -60,9 +61,11 @@ pub(super) static METHODS: &[Method] = &[
     store_8::PLAIN,
     store_sse2::PLAIN,
     store_avx::PLAIN,
+    #[cfg(avx512)]
     store_avx512::PLAIN,
     store_8::PREFETCHED,
     store_sse2::PREFETCHED,
     store_avx::PREFETCHED,
+    #[cfg(avx512)]
     store_avx512::PREFETCHED,
 ];

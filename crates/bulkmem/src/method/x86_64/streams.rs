@@ -87,17 +87,21 @@ streams!(
 );
 streams!(avx, "streams_avx", "nontemporal_streams_avx", "hybrid_avx", "32", StoreAvx, NontemporalAvx,
          Features::AVX, #[target_feature(enable = "avx")]);
+#[cfg(avx512)]
 streams!(avx512, "streams_avx512", "nontemporal_streams_avx512", "hybrid_avx512", "64", StoreAvx512,
          NontemporalAvx512, Features::AVX512F, #[target_feature(enable = "avx512f")]);
 
 pub(super) static METHODS: &[Method] = &[
     sse2::CACHED,
     avx::CACHED,
+    #[cfg(avx512)]
     avx512::CACHED,
     sse2::NONTEMPORAL,
     avx::NONTEMPORAL,
+    #[cfg(avx512)]
     avx512::NONTEMPORAL,
     sse2::HYBRID,
     avx::HYBRID,
+    #[cfg(avx512)]
     avx512::HYBRID,
 ];

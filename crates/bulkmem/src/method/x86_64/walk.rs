@@ -301,7 +301,7 @@ pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
     unsafe {
         let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
         let src = src.add(skipped);
-        if src.addr().is_multiple_of(L::SOURCE_ALIGNMENT) {
+        if src.addr() % L::SOURCE_ALIGNMENT == 0 {
             copy_lines_hinted::<L>(start, src, count, parameters);
         } else {
             copy_lines_hinted::<U>(start, src, count, parameters);
@@ -385,16 +385,12 @@ pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
         from = from.add(groups.before * LINE);
         for group in 0..groups.count {
             for offset in (0..PAGE).step_by(LINE) {
-                if read > 0
-                    && let Some(ahead) = groups.ahead(group, offset, read)
-                {
+                if let Some(ahead) = groups.ahead(group, offset, read).filter(|_| read > 0) {
                     for stream in 0..streams {
                         ReadT0::prefetch(from.wrapping_add(ahead + stream * PAGE));
                     }
                 }
-                if write > 0
-                    && let Some(ahead) = groups.ahead(group, offset, write)
-                {
+                if let Some(ahead) = groups.ahead(group, offset, write).filter(|_| write > 0) {
                     for stream in usize::from(!first_cached)..streams {
                         prefetch_for_write(to.wrapping_add(ahead + stream * PAGE));
                     }

@@ -1,4 +1,4 @@
-//! The pages of the book that show code, compiled and run as documentation tests.
+//! Compiles and runs the code in the book as documentation tests.
 
 macro_rules! pages {
     ($($name:ident: $path:literal),+ $(,)?) => {$(
@@ -13,10 +13,9 @@ pages! {
     Persist: "docs/persist.md",
     GuestMemory: "docs/guest-memory.md",
     Fences: "docs/fences.md",
-    Kernel: "docs/kernel/README.md",
 }
 
-/// Documentation tests are isolated from the user's home, too.
+/// Documentation tests do not use the user's home directory.
 ///
 /// ```
 /// assert_eq!(std::env::var("HOME").as_deref(), Ok("/dev/null"));
