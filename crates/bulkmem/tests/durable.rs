@@ -1,9 +1,9 @@
 //! What persist and flush leave behind when they return, seen instruction by instruction: of every line written, each
 //! byte was stored past the cache or written back after its last store, and a fence came after the last of these.
 //!
-//! No test that loses power can see this under emulation, which has no cache: there, bytes are in memory once they are
-//! stored. So every row is called as programs call it, through the public operations, at many lengths and places; and
-//! the judge is shown persists with a fault in them, which it must catch.
+//! No test that loses power can see this under emulation, which has no cache: there, bytes are in memory once they
+//! are stored. So every row is called as programs call it, through the public operations, at many lengths and places;
+//! and the judge is shown persists with a fault in them, which it must catch.
 
 use std::process::ExitCode;
 
@@ -31,8 +31,8 @@ mod x86_64 {
     use testkit::case::Case;
     use testkit::guard::{Guarded, LINE, Place};
     use testkit::harness::Suite;
-    use testkit::walk;
-    use testkit::x86_64::memory::{State, Watched};
+    use testkit::table;
+    use testkit::x86_64::store_tracker::{State, StoreTracker};
 
     /// No traced call executes more instructions.
     const LIMIT: usize = 1 << 20;
@@ -48,8 +48,8 @@ mod x86_64 {
     const BYTE: u8 = 0xa5;
 
     pub(super) fn add(suite: &mut Suite) {
-        for row in walk::rows().filter(|(_, operation)| operation.persists()) {
-            suite.row("row", row, every_length_and_offset);
+        for row in table::entries().filter(|(_, operation)| operation.persists()) {
+            suite.entry("row", row, every_length_and_offset);
         }
         suite.test("policy::whatever_it_chooses", whatever_the_policy_chooses);
         suite.test(
@@ -92,30 +92,30 @@ mod x86_64 {
             offset: usize,
             before: State,
             call: impl FnOnce(&mut [u8], &[u8]) -> Result<(), Error>,
-        ) -> Result<Watched, Failed> {
+        ) -> Result<StoreTracker, Failed> {
             let to = self.to.place(Place::End, offset, length);
             let from = self.from.place(Place::Start, (offset * 7 + length) % LINE, length);
             let to = &mut self.to.bytes_mut()[to];
             let from = &self.from.bytes()[from];
             let range = to.as_ptr().addr()..to.as_ptr().addr() + length;
             let mut result = Ok(());
-            let watched = Watched::during(LIMIT, range, before, || result = call(to, from))?;
+            let tracked = StoreTracker::during(LIMIT, range, before, || result = call(to, from))?;
             result.map_err(|error| error.to_string())?;
-            Ok(watched)
+            Ok(tracked)
         }
     }
 
     /// The judge: what would be lost if the power failed now.
-    fn lost(watched: &Watched) -> Option<Lost> {
-        match watched.worst() {
+    fn lost(tracked: &StoreTracker) -> Option<Lost> {
+        match tracked.worst() {
             Some((at, State::Pending)) => Some(Lost::Unfenced(at)),
             Some((at, State::Cached | State::Untouched)) => Some(Lost::InCache(at)),
             Some((_, State::Durable)) | None => None,
         }
     }
 
-    fn judge(watched: &Watched, what: impl FnOnce() -> String) -> Result<(), Failed> {
-        match lost(watched) {
+    fn judge(tracked: &StoreTracker, what: impl FnOnce() -> String) -> Result<(), Failed> {
+        match lost(tracked) {
             Some(lost) => Err(format!("{}: {lost:?} at the end", what()).into()),
             None => Ok(()),
         }
@@ -176,8 +176,8 @@ mod x86_64 {
         once.chain((1..=SHORTEST).map(|length| (length, (LINE - length % LINE) % LINE)))
     }
 
-    /// Through the public operations where the processor has what the row needs; a `Options` takes no method that would
-    /// have to be emulated, so where it lacks that, by the row's own fenced entry, under emulation.
+    /// Through the public operations where the processor has what the row needs; a `Options` takes no method that
+    /// would have to be emulated, so where it lacks that, by the row's own fenced entry, under emulation.
     fn every_length_and_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let mut bench = Bench::new(LONG.into_iter().fold(SHORT, usize::max));
         let options = if method.available() {
@@ -189,7 +189,7 @@ mod x86_64 {
         for (count, (length, offset)) in places().enumerate() {
             let form = [Form::Slice, Form::Raw, Form::Scope][count % 3];
             let case = Case { length, offset, ..Case::new(method, operation) };
-            let watched = bench.watch(length, offset, before(operation), |to, from| match &options {
+            let tracked = bench.watch(length, offset, before(operation), |to, from| match &options {
                 Some(options) => form.call(options, operation, to, from),
                 None => {
                     // SAFETY: two slices of the case's length, apart; the suite runs only rows whose instructions
@@ -199,10 +199,10 @@ mod x86_64 {
                 }
             })?;
             // CLFLUSH counts, ordered though its rows are.
-            if length > 0 && watched.weak == 0 {
+            if length > 0 && tracked.weak == 0 {
                 return Err(format!("{case}: nothing was written back or past the cache").into());
             }
-            judge(&watched, || format!("{case}, called as {form:?}"))?;
+            judge(&tracked, || format!("{case}, called as {form:?}"))?;
         }
         Ok(())
     }
@@ -226,10 +226,10 @@ mod x86_64 {
                     let choice = policy.choose(operation, length, bulkmem::Intent::Throughput);
                     let choice = choice.ok_or("every x86-64 processor can write lines back")?;
                     methods.insert(choice.method.name);
-                    let watched = bench.watch(length, length % LINE, before(operation), |to, from| {
+                    let tracked = bench.watch(length, length % LINE, before(operation), |to, from| {
                         Form::Slice.call(&options, operation, to, from)
                     })?;
-                    judge(&watched, || format!("{operation} of {length} bytes by {choice}"))?;
+                    judge(&tracked, || format!("{operation} of {length} bytes by {choice}"))?;
                 }
             }
         }
@@ -251,11 +251,11 @@ mod x86_64 {
             for (count, (length, offset)) in places().filter(|it| (1..=SHORT).contains(&it.0)).enumerate() {
                 let form = [Form::Slice, Form::Raw, Form::Scope][count % 3];
                 let call = |to: &mut [u8], from: &[u8]| form.call(options, operation, to, from);
-                let watched = bench.watch(length, offset, State::Untouched, call)?;
-                let stored = watched.worst().is_some_and(|(_, state)| state == State::Cached);
-                if !stored || watched.stores_pending > 0 || watched.weak_pending > 0 {
+                let tracked = bench.watch(length, offset, State::Untouched, call)?;
+                let stored = tracked.worst().is_some_and(|(_, state)| state == State::Cached);
+                if !stored || tracked.stores_pending > 0 || tracked.weak_pending > 0 {
                     return Err(
-                        format!("{operation} of {length} bytes at offset {offset}: {watched:?}").into()
+                        format!("{operation} of {length} bytes at offset {offset}: {tracked:?}").into()
                     );
                 }
             }
@@ -270,8 +270,8 @@ mod x86_64 {
     fn persist_is_a_fence(options: &Options) -> Result<(), Failed> {
         let mut bench = Bench::new(SHORT);
         for length in [1, LINE, SHORT] {
-            let watched = bench.watch(length, 5, State::Cached, |to, _| options.persist(to))?;
-            assert_eq!((watched.fences, watched.weak), (1, 0), "{length} bytes");
+            let tracked = bench.watch(length, 5, State::Cached, |to, _| options.persist(to))?;
+            assert_eq!((tracked.fences, tracked.weak), (1, 0), "{length} bytes");
         }
         Ok(())
     }
@@ -299,8 +299,8 @@ mod x86_64 {
             let options = options?;
             for operation in Operation::ALL.into_iter().filter(|operation| operation.persists()) {
                 let call = |to: &mut [u8], from: &[u8]| Form::Slice.call(&options, operation, to, from);
-                let watched = bench.watch(SHORT, 5, before(operation), call)?;
-                judge(&watched, || format!("{operation} with {options:?}"))?;
+                let tracked = bench.watch(SHORT, 5, before(operation), call)?;
+                judge(&tracked, || format!("{operation} with {options:?}"))?;
             }
         }
         Ok(())
@@ -393,12 +393,12 @@ mod x86_64 {
         fn is_caught(&self) -> Result<(), Failed> {
             let mut bench = Bench::new(SHORT);
             for (length, offset) in [(129, 0), (200, 1), (256, 63), (150, 31), (192, 0)] {
-                let watched = bench.watch(length, offset, State::Untouched, |to, from| {
+                let tracked = bench.watch(length, offset, State::Untouched, |to, from| {
                     (self.persist)(to, from);
                     Ok(())
                 })?;
                 let expected = (self.lost)(length, offset);
-                assert_eq!(lost(&watched), expected, "{length} bytes at offset {offset}");
+                assert_eq!(lost(&tracked), expected, "{length} bytes at offset {offset}");
             }
             Ok(())
         }

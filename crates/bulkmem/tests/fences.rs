@@ -1,7 +1,7 @@
 //! Checks the compiled code of every method against what the method declares: no path through a fenced entry returns
 //! with a weak store unfenced, no path returns with the upper halves of vector registers in use, no path reaches a
-//! non-temporal load before an MFENCE, no instruction needs more than detection asks for, and the effect on the cache is
-//! the declared one.
+//! non-temporal load before an MFENCE, no instruction needs more than detection asks for, and the effect on the cache
+//! is the declared one.
 //!
 //! Nothing is executed here: these tests hold for methods that this machine cannot run.
 
@@ -26,7 +26,7 @@ mod x86_64 {
     use libtest_mimic::Failed;
     use testkit::case::Case;
     use testkit::harness::Suite;
-    use testkit::walk;
+    use testkit::table;
     use testkit::x86_64::flow::Flow;
     use testkit::x86_64::image::Image;
     use testkit::x86_64::instruction::{
@@ -34,7 +34,7 @@ mod x86_64 {
     };
 
     pub(super) fn add(suite: &mut Suite) {
-        for (method, operation) in walk::rows() {
+        for (method, operation) in table::entries() {
             let mut test = |prefix: &str, run: fn(&'static Method, Operation) -> Result<(), Failed>| {
                 suite
                     .test(&format!("{prefix}::{operation}::{}", method.name), move || run(method, operation));
@@ -153,7 +153,7 @@ mod x86_64 {
     /// A method's name says which registers it uses: the test above has looked at wide registers in exactly these.
     fn upper_halves_are_used_by_every_avx_method() -> Result<(), Failed> {
         let mut count = 0;
-        for (method, operation) in walk::rows() {
+        for (method, operation) in table::entries() {
             for flow in flows(method, operation)? {
                 let wide = !flow.wide.is_empty();
                 if wide != method.name.contains("avx") {

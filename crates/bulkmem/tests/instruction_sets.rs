@@ -12,7 +12,7 @@ use testkit::case::Case;
 use testkit::guard::{LINE, Place};
 use testkit::harness::Suite;
 use testkit::oracle::Oracle;
-use testkit::walk;
+use testkit::table;
 
 /// Processors of which the policy knows something, and one of which it knows nothing.
 const PROCESSORS: [(&str, u32, u32); 6] = [
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     for ((operation, name), sets) in chosen {
         let method = method::by_name(name).expect("the policy chooses rows of the table");
         if method.does(operation) {
-            suite.row("chosen", (method, operation), move |method, operation| {
+            suite.entry("chosen", (method, operation), move |method, operation| {
                 gives_the_right_bytes(method, operation, &sets)
             });
         }
@@ -126,7 +126,7 @@ fn gives_the_right_bytes(
     let mut oracle = Oracle::new(1 << 18);
     let mut count = 0;
     for parameters in sets {
-        let units = walk::unit_lengths(parameters, 1 << 18);
+        let units = table::unit_lengths(parameters, 1 << 18);
         for length in (0..=2 * LINE).chain(units) {
             count += 1;
             let case = Case {
@@ -147,7 +147,7 @@ fn gives_the_right_bytes(
 fn forced_methods_are_refused_where_unavailable() -> Result<(), Failed> {
     for features in subsets() {
         let base = Policy::defaults(&Machine { features, ..Machine::current().clone() });
-        for (method, operation) in walk::rows() {
+        for (method, operation) in table::entries() {
             let forced = base.clone().force(&format!("{operation}:{}", method.name));
             if forced.is_ok() != features.contains(method.requires) {
                 return Err(

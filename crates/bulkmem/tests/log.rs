@@ -34,7 +34,10 @@ fn in_a_process_with_an_invalid_variable() {
     bulkmem::policy::Policy::global();
     let lines = LINES.lock().unwrap();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].starts_with("WARN BULKMEM_METHOD is `clear:nonsense`: unknown method `nonsense`"), "{lines:?}");
+    assert!(
+        lines[0].starts_with("WARN BULKMEM_METHOD is `clear:nonsense`: unknown method `nonsense`"),
+        "{lines:?}"
+    );
 }
 
 #[test]

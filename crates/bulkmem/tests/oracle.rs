@@ -10,7 +10,7 @@ use testkit::case::Case;
 use testkit::guard::{LINE, Place};
 use testkit::harness::Suite;
 use testkit::oracle::{self, Oracle};
-use testkit::walk;
+use testkit::table;
 
 /// What a fill writes: no bits, all bits, some.
 const BYTES: [u8; 3] = [0x00, 0xff, 0xa5];
@@ -24,13 +24,13 @@ const BUDGET: usize = 96 << 20;
 
 fn main() -> ExitCode {
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
-    for row in walk::rows() {
-        suite.row("oracle", row, every_length_and_offset);
-        suite.row("parameters", row, every_parameter_set);
-        suite.row("units", row, about_every_unit);
-        suite.row("zero_length", row, nothing_at_all);
+    for row in table::entries() {
+        suite.entry("oracle", row, every_length_and_offset);
+        suite.entry("parameters", row, every_parameter_set);
+        suite.entry("units", row, about_every_unit);
+        suite.entry("zero_length", row, nothing_at_all);
         if row.1.has_source() {
-            suite.row("source_offsets", row, every_source_offset);
+            suite.entry("source_offsets", row, every_source_offset);
         }
     }
     suite.run()
@@ -91,7 +91,7 @@ fn every_parameter_set(method: &'static Method, operation: Operation) -> Result<
     let mut case = Case::new(method, operation);
     let mut count = 0;
     ran(method, || {
-        for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
+        for parameters in table::parameter_sets(method.tunables(operation).unwrap_or_default()) {
             for length in 0..=SHORT {
                 // A quarter of the offsets for each length, another one for the next.
                 for offset in (length % 4..LINE).step_by(4) {
@@ -109,14 +109,14 @@ fn every_parameter_set(method: &'static Method, operation: Operation) -> Result<
 }
 
 fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(), Failed> {
-    let sets = walk::parameter_sets(method.tunables(operation).unwrap_or_default());
-    let longest = sets.iter().flat_map(|set| walk::unit_lengths(set, LONGEST)).max().unwrap_or(0);
+    let sets = table::parameter_sets(method.tunables(operation).unwrap_or_default());
+    let longest = sets.iter().flat_map(|set| table::unit_lengths(set, LONGEST)).max().unwrap_or(0);
     let mut oracle = Oracle::new(longest);
     let mut case = Case::new(method, operation);
     let mut count = 0;
     ran(method, || {
         for parameters in &sets {
-            let lengths = walk::unit_lengths(parameters, LONGEST);
+            let lengths = table::unit_lengths(parameters, LONGEST);
             let once: usize = lengths.iter().sum();
             let times = (BUDGET / sets.len() / once.max(1)).clamp(1, LINE);
             for time in 0..times {
@@ -145,7 +145,7 @@ fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(),
 fn nothing_at_all(method: &'static Method, operation: Operation) -> Result<(), Failed> {
     let guarded = testkit::guard::Guarded::new(1);
     let mut case = Case::new(method, operation);
-    for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
+    for parameters in table::parameter_sets(method.tunables(operation).unwrap_or_default()) {
         for fenced in [true, false] {
             for address in [0, 1, 63, 64, usize::MAX, guarded.addresses().start - 1, guarded.addresses().end]
             {

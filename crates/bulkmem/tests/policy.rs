@@ -286,7 +286,7 @@ fn what_cannot_be_forced_is_refused_with_the_reason_and_what_could() {
         "{text}"
     );
     let (_, text) = refused(sse2, "copy:rep_stosb");
-    assert!(text.contains("cannot copy") && text.contains("clear, fill"), "{text}");
+    assert!(text.contains("does not support copy") && text.contains("clear, fill"), "{text}");
     let (error, text) = refused(sse2, "clear:write_prefetch_avx512");
     assert!(
         matches!(error, PolicyError::Unavailable { missing, .. } if missing == Features::AVX512F | Features::PREFETCHW)

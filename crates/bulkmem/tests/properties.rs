@@ -17,7 +17,7 @@ use testkit::case::Case;
 use testkit::guard::{LINE, Place};
 use testkit::harness::Suite;
 use testkit::oracle::Oracle;
-use testkit::walk;
+use testkit::table;
 
 /// The longest case: 4 MiB, as a power of two.
 const LONGEST: u32 = 22;
@@ -33,8 +33,8 @@ fn main() -> ExitCode {
         }
     };
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
-    for row in walk::rows() {
-        suite.row("properties", row, move |method, operation| random_cases(method, operation, seed));
+    for row in table::entries() {
+        suite.entry("properties", row, move |method, operation| random_cases(method, operation, seed));
     }
     suite.run()
 }

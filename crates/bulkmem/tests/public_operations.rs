@@ -23,8 +23,8 @@ mod x86_64 {
     use libtest_mimic::Failed;
     use testkit::guard::Guarded;
     use testkit::harness::Suite;
-    use testkit::walk;
-    use testkit::x86_64::memory::{State, Watched};
+    use testkit::table;
+    use testkit::x86_64::store_tracker::{State, StoreTracker};
 
     /// Two pages in each of the fewest streams, from within a line.
     const LENGTH: usize = 2 * 2 * 4096 + 100;
@@ -39,11 +39,11 @@ mod x86_64 {
     }
 
     pub(super) fn add(suite: &mut Suite) {
-        for (method, operation) in walk::rows().filter(|(method, _)| method.ordering == Ordering::Weak) {
+        for (method, operation) in table::entries().filter(|(method, _)| method.ordering == Ordering::Weak) {
             // A `Options` takes no method that would have to be emulated.
             let missing = method.requires.difference(features());
             for (form, name) in [(Form::Slice, "slice"), (Form::Raw, "raw"), (Form::Scope, "scope")] {
-                suite.row_needing(
+                suite.entry_needing(
                     missing,
                     &format!("fenced_{name}"),
                     (method, operation),
@@ -51,9 +51,10 @@ mod x86_64 {
                 );
             }
         }
-        for (method, operation) in walk::rows().filter(|(method, _)| method.ordering == Ordering::Ordered) {
+        for (method, operation) in table::entries().filter(|(method, _)| method.ordering == Ordering::Ordered)
+        {
             let missing = method.requires.difference(features());
-            suite.row_needing(missing, "raw_form_fences", (method, operation), raw_form_fences);
+            suite.entry_needing(missing, "raw_form_fences", (method, operation), raw_form_fences);
         }
         suite.test("raw_form_fences::overlapping_copy", raw_overlapping_copy_fences);
         suite.test("short_parts_are_not_fenced", short_parts_are_not_fenced);
@@ -66,24 +67,24 @@ mod x86_64 {
         memory: &mut [u8],
         before: State,
         call: impl FnOnce(&mut [u8]) -> Result<(), Error>,
-    ) -> Result<Watched, Failed> {
+    ) -> Result<StoreTracker, Failed> {
         let range = memory.as_ptr_range();
         let mut result = Ok(());
         let addresses = range.start as usize..range.end as usize;
-        let watched = Watched::during(LIMIT, addresses, before, || result = call(memory))?;
+        let tracked = StoreTracker::during(LIMIT, addresses, before, || result = call(memory))?;
         result.map_err(|error| error.to_string())?;
-        Ok(watched)
+        Ok(tracked)
     }
 
     /// Weak stores were made, all are fenced, and what is to be durable is.
-    fn check(operation: Operation, watched: &Watched) -> Result<(), Failed> {
-        if watched.weak == 0 {
+    fn check(operation: Operation, tracked: &StoreTracker) -> Result<(), Failed> {
+        if tracked.weak == 0 {
             return Err("nothing was stored weakly: some other method ran".into());
         }
-        if watched.weak_pending > 0 {
-            return Err(format!("{} weak stores are pending", watched.weak_pending).into());
+        if tracked.weak_pending > 0 {
+            return Err(format!("{} weak stores are pending", tracked.weak_pending).into());
         }
-        match watched.worst() {
+        match tracked.worst() {
             Some((at, state)) if operation.persists() && state != State::Durable => {
                 Err(format!("byte {at} is {state:?}").into())
             }
@@ -112,12 +113,12 @@ mod x86_64 {
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH + 3];
         let memory = &mut memory[3..];
-        let watched = traced(memory, before(operation), |to| match form {
+        let tracked = traced(memory, before(operation), |to| match form {
             Form::Slice => by_slice(&options, operation, to, &source),
             Form::Raw => by_raw(&options, operation, to, &source),
             Form::Scope => in_scope(&options, operation, to, &source),
         })?;
-        check(operation, &watched)?;
+        check(operation, &tracked)?;
         let expected = match operation {
             Operation::Clear => 0,
             Operation::Fill | Operation::FillPersist => 7,
@@ -145,15 +146,15 @@ mod x86_64 {
         })?)
     }
 
-    fn all_fenced(watched: &Watched) -> Result<(), Failed> {
-        match (watched.stores_pending, watched.fences) {
+    fn all_fenced(tracked: &StoreTracker) -> Result<(), Failed> {
+        match (tracked.stores_pending, tracked.fences) {
             (0, 1..) => Ok(()),
             (pending, fences) => Err(format!("{pending} stores are pending after {fences} fences").into()),
         }
     }
 
     /// One call for a part of 64 bytes of 1 GiB that bypasses the cache, and what it did.
-    fn short_part(call: impl FnOnce(&Options, &mut [u8])) -> Result<Watched, Failed> {
+    fn short_part(call: impl FnOnce(&Options, &mut [u8])) -> Result<StoreTracker, Failed> {
         let policy = Policy::defaults(Machine::current());
         let options = Options::new().total_len(1 << 30).intent(Intent::Stream).policy(&policy)?;
         let whole = policy.choose(Operation::Clear, 1 << 30, Intent::Stream).ok_or("no method")?.method;
@@ -166,16 +167,16 @@ mod x86_64 {
     }
 
     fn short_parts_are_not_fenced() -> Result<(), Failed> {
-        let watched = short_part(|options, part| options.clear(part))?;
-        assert_eq!((watched.fences, watched.weak), (0, 0));
+        let tracked = short_part(|options, part| options.clear(part))?;
+        assert_eq!((tracked.fences, tracked.weak), (0, 0));
         Ok(())
     }
 
     /// There one fence does for all.
     fn short_parts_in_a_scope() -> Result<(), Failed> {
-        let watched = short_part(|options, part| options.fence_scope(|scope| scope.clear(part).defer()))?;
-        assert!(watched.weak > 0);
-        assert_eq!((watched.fences, watched.weak_pending), (1, 0));
+        let tracked = short_part(|options, part| options.fence_scope(|scope| scope.clear(part).defer()))?;
+        assert!(tracked.weak > 0);
+        assert_eq!((tracked.fences, tracked.weak_pending), (1, 0));
         Ok(())
     }
 
@@ -256,7 +257,7 @@ mod x86_64 {
         let mut memory = vec![0xff; LENGTH];
         // The first call learns which lengths go straight to the C library; the second goes by it.
         for _ in 0..2 {
-            let watched = traced(&mut memory, before(operation), |to| {
+            let tracked = traced(&mut memory, before(operation), |to| {
                 match operation {
                     Operation::Clear => bulkmem::clear(to),
                     Operation::Fill => bulkmem::fill(to, 7),
@@ -267,7 +268,7 @@ mod x86_64 {
                 }
                 Ok(())
             })?;
-            check(operation, &watched)?;
+            check(operation, &tracked)?;
         }
         Ok(())
     }
@@ -278,7 +279,7 @@ mod x86_64 {
         // On lines, so that every byte is stored by MOVNTI.
         let mut parts = Guarded::new(3 * 4096);
         parts.bytes_mut().fill(1);
-        let watched = traced(parts.bytes_mut(), State::Untouched, |memory| {
+        let tracked = traced(parts.bytes_mut(), State::Untouched, |memory| {
             options.fence_scope(|scope| {
                 let mut parts = memory.chunks_mut(4096).map(|part| scope.clear(part));
                 let (first, second) = (parts.next().expect("three"), parts.next().expect("three"));
@@ -287,8 +288,8 @@ mod x86_64 {
             });
             Ok(())
         })?;
-        assert_eq!((watched.fences, watched.weak_pending), (1, 0));
-        assert_eq!(watched.weak, 3 * 4096 / 8, "each 8 bytes by a MOVNTI");
+        assert_eq!((tracked.fences, tracked.weak_pending), (1, 0));
+        assert_eq!(tracked.weak, 3 * 4096 / 8, "each 8 bytes by a MOVNTI");
         assert!(parts.bytes().iter().all(|byte| *byte == 0));
         Ok(())
     }

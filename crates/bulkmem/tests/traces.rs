@@ -25,10 +25,10 @@ mod x86_64 {
     use testkit::guard::{Guarded, LINE, Place};
     use testkit::harness::Suite;
     use testkit::oracle::Oracle;
-    use testkit::walk;
+    use testkit::table;
     use testkit::x86_64::emulate;
     use testkit::x86_64::instruction::needs;
-    use testkit::x86_64::memory::{State, Watched};
+    use testkit::x86_64::store_tracker::{State, StoreTracker};
     use testkit::x86_64::trace::Trace;
 
     /// No traced call executes more instructions: 64 KiB a byte at a time.
@@ -39,14 +39,14 @@ mod x86_64 {
     const OFFSETS: [usize; 5] = [0, 1, 8, 31, 63];
 
     pub(super) fn add(suite: &mut Suite) {
-        for row in walk::rows() {
-            suite.row("executes", row, what_is_required_is_executed);
-            suite.row("fenced", row, nothing_is_pending_at_the_end);
+        for row in table::entries() {
+            suite.entry("executes", row, what_is_required_is_executed);
+            suite.entry("fenced", row, nothing_is_pending_at_the_end);
             if row.1.persists() {
-                suite.row("durable", row, every_byte_is_durable_at_the_end);
+                suite.entry("durable", row, every_byte_is_durable_at_the_end);
             }
             if row.0.requires.intersects(emulate::EMULATED) {
-                suite.row("emulated", row, emulation_gives_the_same_bytes);
+                suite.entry("emulated", row, emulation_gives_the_same_bytes);
             }
         }
         suite.test("checker::a_plain_copy_is_not_durable", a_plain_copy_is_not_durable);
@@ -91,7 +91,7 @@ mod x86_64 {
         let speed = Features::ERMS | Features::FSRM;
         let mut unseen = method.requires.difference(speed | Features::SSE2);
         let memory = Memory::new(1 << 16);
-        let mut sets = walk::parameter_sets(method.tunables(operation).unwrap_or_default());
+        let mut sets = table::parameter_sets(method.tunables(operation).unwrap_or_default());
         // The cheapest first: what is long enough for every loop is twice the longest unit.
         let enough = |set: &Parameters| {
             let longest = set.read_distance.max(set.write_distance).max(set.block).max(set.streams * 4096);
@@ -129,12 +129,12 @@ mod x86_64 {
             let offset = OFFSETS[count % OFFSETS.len()];
             let case = Case { length, offset, source_offset: offset, ..base };
             let (trace, range) = traced(&case, &memory)?;
-            let fenced = Watched::follow(&trace, range, State::Untouched)?;
+            let fenced = StoreTracker::of_trace(&trace, range, State::Untouched)?;
             if fenced.weak_pending > 0 {
                 return Err(format!("{case}: {} weak stores are pending", fenced.weak_pending).into());
             }
             let (trace, range) = traced(&Case { fenced: false, ..case }, &memory)?;
-            unfenced_pending |= Watched::follow(&trace, range, State::Untouched)?.weak_pending > 0;
+            unfenced_pending |= StoreTracker::of_trace(&trace, range, State::Untouched)?.weak_pending > 0;
         }
         if unfenced_pending == (method.ordering == Ordering::Weak) {
             return Ok(());
@@ -146,7 +146,7 @@ mod x86_64 {
     fn every_byte_is_durable_at_the_end(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let memory = Memory::new(1 << 14);
         let before = if operation == Operation::Persist { State::Cached } else { State::Untouched };
-        for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
+        for parameters in table::parameter_sets(method.tunables(operation).unwrap_or_default()) {
             let defaults = parameters == method.default_parameters(operation);
             let lengths: &[usize] = if defaults { &LENGTHS } else { &[1500] };
             for (count, length) in lengths.iter().copied().enumerate() {
@@ -156,7 +156,7 @@ mod x86_64 {
                     let base = Case::new(method, operation);
                     let case = Case { parameters, length, offset, source_offset, fenced, ..base };
                     let (trace, range) = traced(&case, &memory)?;
-                    let worst = Watched::follow(&trace, range, before)?.worst();
+                    let worst = StoreTracker::of_trace(&trace, range, before)?.worst();
                     let least = if fenced { State::Durable } else { State::Pending };
                     if let Some((at, state)) = worst.filter(|(_, state)| *state < least) {
                         return Err(format!("{case}: byte {at} is {state:?} at the end").into());
@@ -191,7 +191,7 @@ mod x86_64 {
         let case =
             Case { length: 40, ..Case::new(bulkmem::method::by_name("portable").unwrap(), Operation::Copy) };
         let (trace, range) = traced(&case, &memory)?;
-        let worst = Watched::follow(&trace, range, State::Untouched)?.worst();
+        let worst = StoreTracker::of_trace(&trace, range, State::Untouched)?.worst();
         assert_eq!(worst, Some((0, State::Cached)));
         Ok(())
     }
@@ -204,15 +204,21 @@ mod x86_64 {
             unsafe { std::arch::x86_64::_mm_clflush(memory.as_ptr().wrapping_add(offset)) }
         };
         let trace = Trace::record(LIMIT, Features::empty(), || flush(LINE))?;
-        assert_eq!(Watched::follow(&trace, range.clone(), State::Cached)?.worst(), Some((0, State::Cached)));
+        assert_eq!(
+            StoreTracker::of_trace(&trace, range.clone(), State::Cached)?.worst(),
+            Some((0, State::Cached))
+        );
         let both = || [0, LINE].into_iter().for_each(flush);
         let trace = Trace::record(LIMIT, Features::empty(), both)?;
-        assert_eq!(Watched::follow(&trace, range.clone(), State::Cached)?.worst(), Some((0, State::Pending)));
+        assert_eq!(
+            StoreTracker::of_trace(&trace, range.clone(), State::Cached)?.worst(),
+            Some((0, State::Pending))
+        );
         let trace = Trace::record(LIMIT, Features::empty(), || {
             both();
             method::fence();
         })?;
-        assert_eq!(Watched::follow(&trace, range, State::Cached)?.worst(), Some((0, State::Durable)));
+        assert_eq!(StoreTracker::of_trace(&trace, range, State::Cached)?.worst(), Some((0, State::Durable)));
         Ok(())
     }
 

@@ -141,8 +141,9 @@ pub fn all() -> impl Iterator<Item = &'static Method> {
 
 /// Returns the method of that name.
 ///
-/// A build by a compiler older than Rust 1.89 does not have the AVX-512 methods. The name of one of them then stands for
-/// the AVX method of the same kind, so that a policy file that another program's calibration wrote can still be used.
+/// A build by a compiler older than Rust 1.89 does not have the AVX-512 methods. The name of one of them then stands
+/// for the AVX method of the same kind, so that a policy file that another program's calibration wrote can still be
+/// used.
 pub fn by_name(name: &str) -> Option<&'static Method> {
     let exact = all().find(|method| method.name == name);
     #[cfg(not(avx512))]
@@ -168,8 +169,8 @@ pub fn c_library() -> &'static Method {
     &portable::METHOD
 }
 
-/// By operation, the method for calls that arrive before a policy is loaded: it calls no function, needs nothing but the
-/// architecture's baseline, and takes parameters that are all 0.
+/// By operation, the method for calls that arrive before a policy is loaded: it calls no function, needs nothing but
+/// the architecture's baseline, and takes parameters that are all 0.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86_64::BUILT_IN;
 /// As on x86-64.

@@ -90,8 +90,8 @@ impl Parameters {
         self.field(name).map(|field| *field = value).is_some()
     }
 
-    /// Whether a method with these tunables can run with these values: each tunable's value is in its range and on its
-    /// step, and every field without a tunable is 0.
+    /// Whether a method with these tunables can run with these values: each tunable's value is in its range and on
+    /// its step, and every field without a tunable is 0.
     pub fn is_valid_for(&self, tunables: &[Tunable]) -> bool {
         Self::NAMES.iter().all(|name| {
             let value = self.get(name).unwrap_or_default();

@@ -14,8 +14,8 @@ const ENDED: usize = 2;
 /// Of the thread that makes the first call.
 static STATE: AtomicUsize = AtomicUsize::new(RUNNING);
 
-/// One thread makes the first call and stops at an instruction; the main thread forks, and the child makes calls. Again
-/// at later instructions: dense at first, then every eighth further.
+/// One thread makes the first call and stops at an instruction; the main thread forks, and the child makes calls.
+/// Again at later instructions: dense at first, then every eighth further.
 pub(crate) fn at_every_stage(operation: Run) -> Result<(), String> {
     let (mut memory, mut childs) = (work::memory(), work::memory());
     let first = std::thread::spawn(move || {

@@ -41,8 +41,8 @@ fn leave() -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Has children, in none of which the library was used before, do something and be interrupted by a handler that makes
-/// calls: each at another instruction, until there is none. `next` says which comes after one.
+/// Has children, in none of which the library was used before, do something and be interrupted by a handler that
+/// makes calls: each at another instruction, until there is none. `next` says which comes after one.
 fn interrupted(next: impl Fn(usize) -> usize, child: impl Fn()) -> Result<(), String> {
     let mut handlers = work::memory();
     MEMORY.store(handlers.as_mut_ptr(), SeqCst);

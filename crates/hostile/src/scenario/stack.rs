@@ -1,4 +1,5 @@
-//! The traces of calls in memory: on the stack of a thread, which the scenario provides and reads afterwards, and on the heap.
+//! The traces of calls in memory: on the stack of a thread, which the scenario provides and reads afterwards, and on
+//! the heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;

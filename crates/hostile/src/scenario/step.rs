@@ -27,8 +27,8 @@ extern "C" fn on_step(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut lib
 pub(crate) fn stepped<R>(each: Each, call: impl FnOnce() -> R) -> R {
     EACH.store(each as *mut (), SeqCst);
     COUNT.store(0, SeqCst);
-    // SAFETY: a handler with three arguments, as SA_SIGINFO has it. Traps go to the thread that raises them; the flag is
-    // changed on this thread's stack, as the compiler allows.
+    // SAFETY: a handler with three arguments, as SA_SIGINFO has it. Traps go to the thread that raises them; the flag
+    // is changed on this thread's stack, as the compiler allows.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_step as *const () as usize;

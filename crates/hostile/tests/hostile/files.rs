@@ -1,4 +1,5 @@
-//! Files that `BULKMEM_PROFILE` can name and that are not policy files. The first call returns, and the defaults are used.
+//! Files that `BULKMEM_PROFILE` can name and that are not policy files. The first call returns, and the defaults are
+//! used.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

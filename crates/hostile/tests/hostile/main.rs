@@ -1,7 +1,7 @@
 //! The library's first use under hostile conditions: signals, forks, an allocator and a preloaded C library built on
-//! bulkmem, system call filters, set-user-ID programs, closed descriptors, a full standard error, files that are none,
-//! many threads. First use happens once a process, so every scenario is a process of its own (`src/`), which is killed
-//! when it hangs. Each runs without a profile and with one of the usual size.
+//! bulkmem, system call filters, set-user-ID programs, closed descriptors, a full standard error, files that are
+//! none, many threads. First use happens once a process, so every scenario is a process of its own (`src/`), which is
+//! killed when it hangs. Each runs without a profile and with one of the usual size.
 
 mod files;
 mod process;

@@ -1,5 +1,5 @@
-//! Variables: bad ones with a standard error that cannot be written to, ones removed later, and those of another user's
-//! program.
+//! Variables: bad ones with a standard error that cannot be written to, ones removed later, and those of another
+//! user's program.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -67,8 +67,8 @@ fn each_bad(change: impl Fn(Run) -> Result<Run, Failed>) -> Result<(), Failed> {
 
 const SECRET: &str = "root:hash";
 
-/// What cannot be followed is reported by its variable's name, and no content of a file: a program with other rights than
-/// its user's could be made to read one for that user.
+/// What cannot be followed is reported by its variable's name, and no content of a file: a program with other rights
+/// than its user's could be made to read one for that user.
 fn reported_by_init() -> Result<(), Failed> {
     for (name, value) in BAD {
         let outcome = Run::scenario(&["init"]).variable(name, value).outcome()?;
@@ -147,7 +147,8 @@ fn set_user_id() -> Result<(), String> {
     Ok(())
 }
 
-/// Neither forced methods, nor another profile, nor a home; and no message has a word of a file that only root may read.
+/// Neither forced methods, nor another profile, nor a home; and no message has a word of a file that only root may
+/// read.
 fn ignored_where_secure() -> Result<(), Failed> {
     let (folder, program) = program()?;
     let secret = folder.path().join("secret");

@@ -1,6 +1,6 @@
-//! The compiled code of the public functions calls no function of the C library that a program may have replaced, none
-//! that allocates, and none that looks up symbols or waits: those may be built on bulkmem, or be what a signal handler
-//! has interrupted. Threads, which the caller asks for, are left out.
+//! The compiled code of the public functions calls no function of the C library that a program may have replaced,
+//! none that allocates, and none that looks up symbols or waits: those may be built on bulkmem, or be what a signal
+//! handler has interrupted. Threads, which the caller asks for, are left out.
 
 use std::hint::black_box;
 
@@ -8,7 +8,7 @@ use bulkmem::{Error, Options};
 use libtest_mimic::Failed;
 use testkit::case::Case;
 use testkit::harness::Suite;
-use testkit::walk;
+use testkit::table;
 use testkit::x86_64::calls::Calls;
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -26,7 +26,7 @@ pub(crate) fn add(suite: &mut Suite) {
         });
     }
     suite.test("symbols::methods", || {
-        let functions = walk::rows().flat_map(|(method, operation)| {
+        let functions = table::entries().flat_map(|(method, operation)| {
             [false, true].map(|fenced| Case { fenced, ..Case::new(method, operation) }.function().address())
         });
         calls_nothing_foreign(&calls(functions)?)

@@ -7,7 +7,7 @@ use std::arch::asm;
 
 use super::entry::{fill_kernel, weak};
 use super::line::FillLine;
-use super::walk;
+use super::loops;
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
@@ -27,7 +27,7 @@ impl FillLine for Clzero {
     }
 }
 
-fill_kernel!(clear = walk::fill::<Clzero>, |dst, len, byte, p| dst, len, byte);
+fill_kernel!(clear = loops::fill::<Clzero>, |dst, len, byte, p| dst, len, byte);
 
 pub(super) static METHODS: &[Method] = &[Method {
     name: "clzero",

@@ -1,5 +1,5 @@
-//! The fence that weakly ordered stores and cache write-backs need after them, and the one that non-temporal loads need
-//! before them.
+//! The fence that weakly ordered stores and cache write-backs need after them, and the one that non-temporal loads
+//! need before them.
 
 use std::arch::asm;
 

@@ -6,7 +6,7 @@
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, FlushLine, Flushed, LINE};
-use super::{tunables, walk};
+use super::{loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
 
@@ -19,8 +19,8 @@ macro_rules! flushed {
             use super::*;
             type Line = Flushed<line::$store, line::$flush>;
 
-            fill_kernel!($(#[$feature])? fill = walk::fill_flushed::<Line>, |dst, len, byte, p| dst, len, byte, p);
-            copy_kernel!($(#[$feature])? copy_persist = walk::copy_flushed::<Line>, |dst, src, len, p| dst, src, len, p);
+            fill_kernel!($(#[$feature])? fill = loops::fill_flushed::<Line>, |dst, len, byte, p| dst, len, byte, p);
+            copy_kernel!($(#[$feature])? copy_persist = loops::copy_flushed::<Line>, |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {
                 name: $name,

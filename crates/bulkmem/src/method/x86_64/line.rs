@@ -115,7 +115,8 @@ macro_rules! fill_line {
 /// A copy line: its name, feature, the registers it goes through, and the assembly that copies from `{s}` to `{d}`.
 ///
 /// The registers are outputs of their full type: for a discarded one (`out(ymm_reg) _`) LLVM assumes its narrowest
-/// type, an XMM register, and so does not emit the VZEROUPPER that a function which used a wider one must return with.
+/// type, an XMM register, and so does not emit the VZEROUPPER that a function which used a wider one must return
+/// with.
 macro_rules! copy_line {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, ($($t:ident)+),
      [$($piece:expr),+ $(,)?]) => {
@@ -290,8 +291,8 @@ pub(super) trait FlushLine {
 }
 
 /// CLFLUSH: writes back and evicts, between two MFENCEs. Intel orders CLFLUSH by itself; AMD's manual lets it pass
-/// earlier stores that are still on their way, and later accesses, unless an MFENCE stands on each side. It is the last
-/// resort of processors without CLFLUSHOPT and CLWB, so it may be slow; it may not be wrong.
+/// earlier stores that are still on their way, and later accesses, unless an MFENCE stands on each side. It is the
+/// last resort of processors without CLFLUSHOPT and CLWB, so it may be slow; it may not be wrong.
 pub(super) struct Clflush;
 /// CLFLUSHOPT: writes back and evicts; weakly ordered.
 pub(super) struct Clflushopt;
@@ -361,8 +362,8 @@ impl<L: CopyLine, F: FlushLine> CopyLine for Flushed<L, F> {
     }
 }
 
-/// Lines that bypass the cache, written or copied by `L`; lines of which only a part is written go through the cache and are
-/// written back by the best instruction there is.
+/// Lines that bypass the cache, written or copied by `L`; lines of which only a part is written go through the cache
+/// and are written back by the best instruction there is.
 pub(super) struct Durable<L>(std::marker::PhantomData<L>);
 
 impl<L: FillLine> FillLine for Durable<L> {

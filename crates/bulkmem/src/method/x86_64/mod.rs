@@ -6,13 +6,13 @@ mod entry;
 mod fence;
 mod flush;
 mod line;
+mod loops;
 mod movdir64b;
 mod nontemporal;
 mod store;
 mod streams;
 mod string;
 mod tunables;
-mod walk;
 
 pub(super) use fence::sfence;
 

@@ -7,7 +7,7 @@ use std::arch::asm;
 
 use super::entry::{copy_kernel, fill_kernel, weak};
 use super::line::{CopyLine, Durable, FillLine, LINE};
-use super::{tunables, walk};
+use super::{loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
@@ -40,11 +40,11 @@ impl CopyLine for Movdir64b {
     }
 }
 
-fill_kernel!(fill = walk::fill::<Movdir64b>, |dst, len, byte, p| dst, len, byte);
-fill_kernel!(fill_persist = walk::fill::<Durable<Movdir64b>>, |dst, len, byte, p| dst, len, byte);
-copy_kernel!(copy = walk::copy_nontemporal::<Movdir64b, Movdir64b>, |dst, src, len, p| dst, src, len, p);
+fill_kernel!(fill = loops::fill::<Movdir64b>, |dst, len, byte, p| dst, len, byte);
+fill_kernel!(fill_persist = loops::fill::<Durable<Movdir64b>>, |dst, len, byte, p| dst, len, byte);
+copy_kernel!(copy = loops::copy_nontemporal::<Movdir64b, Movdir64b>, |dst, src, len, p| dst, src, len, p);
 copy_kernel!(
-    copy_persist = walk::copy_nontemporal::<Durable<Movdir64b>, Durable<Movdir64b>>,
+    copy_persist = loops::copy_nontemporal::<Durable<Movdir64b>, Durable<Movdir64b>>,
     |dst, src, len, p| dst,
     src,
     len,

@@ -7,7 +7,7 @@
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, Durable};
-use super::{tunables, walk};
+use super::{loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
@@ -17,11 +17,11 @@ macro_rules! nontemporal {
             use super::*;
             use line::$line as Line;
 
-            fill_kernel!($(#[$feature])? fill = walk::fill::<Line>, |dst, len, byte, p| dst, len, byte);
-            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal::<Line, Line>,
+            fill_kernel!($(#[$feature])? fill = loops::fill::<Line>, |dst, len, byte, p| dst, len, byte);
+            copy_kernel!($(#[$feature])? copy = loops::copy_nontemporal::<Line, Line>,
                          |dst, src, len, p| dst, src, len, p);
-            fill_kernel!($(#[$feature])? fill_persist = walk::fill::<Durable<Line>>, |dst, len, byte, p| dst, len, byte);
-            copy_kernel!($(#[$feature])? copy_persist = walk::copy_nontemporal::<Durable<Line>, Durable<Line>>,
+            fill_kernel!($(#[$feature])? fill_persist = loops::fill::<Durable<Line>>, |dst, len, byte, p| dst, len, byte);
+            copy_kernel!($(#[$feature])? copy_persist = loops::copy_nontemporal::<Durable<Line>, Durable<Line>>,
                          |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {
@@ -60,16 +60,16 @@ nontemporal!(avx512, "nontemporal_avx512", "non-temporal stores of 64 bytes (VMO
 
 /// Non-temporal loads: with non-temporal stores, and with cached ones, for data that is fetched to be used. On
 /// write-back memory most processors treat the load as an ordinary one; it is for write-combining memory, and for
-/// those that do not. Begins with an MFENCE, for [`walk::copy_nontemporal_loads`]'s reasons.
+/// those that do not. Begins with an MFENCE, for [`loops::copy_nontemporal_loads`]'s reasons.
 macro_rules! movntdqa {
     ($module:ident, $name:literal, $cached_name:literal, $width:literal, $line:ident, $unaligned:ident,
      $cached:ident, $cached_unaligned:ident, $requires:expr $(, #[$feature:meta])?) => {
         mod $module {
             use super::*;
 
-            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal_loads::<line::$line, line::$unaligned>,
+            copy_kernel!($(#[$feature])? copy = loops::copy_nontemporal_loads::<line::$line, line::$unaligned>,
                          |dst, src, len, p| dst, src, len, p);
-            copy_kernel!($(#[$feature])? copy_cached = walk::copy_nontemporal_loads::<line::$cached, line::$cached_unaligned>,
+            copy_kernel!($(#[$feature])? copy_cached = loops::copy_nontemporal_loads::<line::$cached, line::$cached_unaligned>,
                          |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {

@@ -5,7 +5,7 @@
 //! not read soon, on processors that write past the cache faster.
 
 use super::entry::{copy_kernel, fill_kernel, ordered};
-use super::{line, tunables, walk};
+use super::{line, loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
@@ -16,10 +16,10 @@ macro_rules! store {
         mod $module {
             use super::*;
 
-            fill_kernel!($(#[$feature])? fill = walk::fill::<line::$line>, |dst, len, byte, p| dst, len, byte);
-            fill_kernel!($(#[$feature])? fill_prefetched = walk::fill_prefetched::<line::$line>,
+            fill_kernel!($(#[$feature])? fill = loops::fill::<line::$line>, |dst, len, byte, p| dst, len, byte);
+            fill_kernel!($(#[$feature])? fill_prefetched = loops::fill_prefetched::<line::$line>,
                          |dst, len, byte, p| dst, len, byte, p);
-            copy_kernel!($(#[$feature])? copy = walk::copy_cached::<line::$line>, |dst, src, len, p| dst, src, len, p);
+            copy_kernel!($(#[$feature])? copy = loops::copy_cached::<line::$line>, |dst, src, len, p| dst, src, len, p);
 
             pub(super) const PLAIN: Method = Method {
                 name: $name,

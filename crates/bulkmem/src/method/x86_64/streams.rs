@@ -5,7 +5,7 @@
 //! Not when: the range is only a few pages long (then these methods work through it straight).
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
-use super::{line, tunables, walk};
+use super::{line, loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
@@ -17,17 +17,17 @@ macro_rules! streams {
             use super::*;
             use line::{$nt as Nt, $store as Store};
 
-            fill_kernel!($(#[$feature])? fill = walk::fill_streams::<Store, Store>,
+            fill_kernel!($(#[$feature])? fill = loops::fill_streams::<Store, Store>,
                          |dst, len, byte, p| dst, len, byte, p, true);
-            fill_kernel!($(#[$feature])? fill_nontemporal = walk::fill_streams::<Nt, Nt>,
+            fill_kernel!($(#[$feature])? fill_nontemporal = loops::fill_streams::<Nt, Nt>,
                          |dst, len, byte, p| dst, len, byte, p, false);
-            fill_kernel!($(#[$feature])? fill_hybrid = walk::fill_streams::<Nt, Store>,
+            fill_kernel!($(#[$feature])? fill_hybrid = loops::fill_streams::<Nt, Store>,
                          |dst, len, byte, p| dst, len, byte, p, false);
-            copy_kernel!($(#[$feature])? copy = walk::copy_streams::<Store, Store>,
+            copy_kernel!($(#[$feature])? copy = loops::copy_streams::<Store, Store>,
                          |dst, src, len, p| dst, src, len, p, true);
-            copy_kernel!($(#[$feature])? copy_nontemporal = walk::copy_streams::<Nt, Nt>,
+            copy_kernel!($(#[$feature])? copy_nontemporal = loops::copy_streams::<Nt, Nt>,
                          |dst, src, len, p| dst, src, len, p, false);
-            copy_kernel!($(#[$feature])? copy_hybrid = walk::copy_streams::<Nt, Store>,
+            copy_kernel!($(#[$feature])? copy_hybrid = loops::copy_streams::<Nt, Store>,
                          |dst, src, len, p| dst, src, len, p, false);
 
             pub(super) const CACHED: Method = Method {

@@ -9,7 +9,7 @@ use std::arch::asm;
 use super::edges::{self, Lines};
 use super::entry::ordered;
 use super::line::{LINE, Store8};
-use super::walk::prefetch_for_write;
+use super::loops::prefetch_for_write;
 use super::{edges::copy_part, edges::fill_part, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};

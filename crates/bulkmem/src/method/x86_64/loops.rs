@@ -285,8 +285,8 @@ pub(super) unsafe fn copy_cached<L: CopyLine>(
     }
 }
 
-/// Copy past the cache, on either side or both. Tunables: `read_distance`, `read_hint`. Where the source is not aligned as `L` needs it, the
-/// lines are copied by `U`.
+/// Copy past the cache, on either side or both. Tunables: `read_distance`, `read_hint`. Where the source is not
+/// aligned as `L` needs it, the lines are copied by `U`.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
@@ -311,10 +311,10 @@ pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
 
 /// As [`copy_nontemporal`], for an `L` that loads with MOVNTDQA. Begins with an MFENCE.
 ///
-/// From write-combining memory MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No other
-/// processor's or device's store updates that buffer, and neither an earlier load of a flag nor an earlier store orders
-/// the MOVNTDQA after it. Intel's manual asks for MFENCE or a locked instruction in between (volume 1, "Streaming Load
-/// Hint Instruction"). Here it is MFENCE, unconditionally:
+/// From write-combining memory MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No
+/// other processor's or device's store updates that buffer, and neither an earlier load of a flag nor an earlier
+/// store orders the MOVNTDQA after it. Intel's manual asks for MFENCE or a locked instruction in between (volume 1,
+/// "Streaming Load Hint Instruction"). Here it is MFENCE, unconditionally:
 ///
 /// - A method does not know the memory's type, and a call pays for the fence once: some 20 ns, or 0.2 µs if it ends the
 ///   overlap with an earlier call that missed the cache.
@@ -408,8 +408,8 @@ pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
     }
 }
 
-/// Copies and writes back line by line. Tunables: `write_distance`, or `block`: the destination's lines of a whole block
-/// are prefetched for writing before the first of them is stored.
+/// Copies and writes back line by line. Tunables: `write_distance`, or `block`: the destination's lines of a whole
+/// block are prefetched for writing before the first of them is stored.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
