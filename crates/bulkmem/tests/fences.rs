@@ -30,8 +30,12 @@ mod x86_64 {
     use testkit::x86_64::flow::Flow;
     use testkit::x86_64::image::Image;
     use testkit::x86_64::instruction::{
-        Instruction, Mnemonic, bypasses, implied, loads_nontemporally, needs, text, texts, writes_back,
+        Instruction, Mnemonic, bypasses, demotes, implied, loads_nontemporally, needs, text, texts,
+        writes_back,
     };
+
+    /// A property of an instruction.
+    type Property = fn(&Instruction) -> bool;
 
     pub(super) fn add(suite: &mut Suite) {
         for (method, operation) in table::entries() {
@@ -103,40 +107,55 @@ mod x86_64 {
         for instruction in flows(method, operation)?.iter().flat_map(|flow| flow.instructions.values()) {
             let undeclared = match needs(instruction) {
                 Ok(needed) => needed.difference(implied(method.requires)).difference(UNHARMFUL),
-                Err(name) => return Err(format!("{} needs {name}", text(instruction)).into()),
+                Err(unknown) => return Err(unknown.into()),
             };
             let function = Image::current()?.function(instruction.ip());
             if !undeclared.is_empty() && !CHECKED_WHEN_CALLED.contains(&(function.as_str(), undeclared)) {
-                return Err(format!("{} needs {undeclared:?}, in {function}", text(instruction)).into());
+                let name = method.name;
+                let remedy = format!("add {undeclared} to the `requires` of {name}, or do not use it");
+                return Err(
+                    format!("`{}` in {function} needs {undeclared}: {remedy}", text(instruction)).into()
+                );
             }
         }
         Ok(())
     }
 
+    /// Instructions that a method with an effect may use, and those of which it must use one.
+    fn expected_instructions(effect: CacheEffect) -> Result<[Vec<(&'static str, Property)>; 2], Failed> {
+        const BYPASSES: (&str, Property) = ("a store that bypasses the cache", bypasses);
+        const WRITES_BACK: (&str, Property) = ("a write-back", writes_back);
+        const DEMOTES: (&str, Property) = ("a demotion", demotes);
+        Ok(match effect {
+            CacheEffect::Allocates => [vec![], vec![]],
+            CacheEffect::Bypasses => [vec![BYPASSES, WRITES_BACK], vec![BYPASSES]],
+            CacheEffect::Evicts => [vec![WRITES_BACK], vec![WRITES_BACK]],
+            CacheEffect::Mixed => [vec![BYPASSES], vec![BYPASSES]],
+            CacheEffect::Demotes => [vec![DEMOTES], vec![DEMOTES]],
+            other => {
+                let remedy = "add it to `expected_instructions` in crates/bulkmem/tests/fences.rs";
+                return Err(
+                    format!("the instructions of methods with {other:?} are unknown: {remedy}").into()
+                );
+            }
+        })
+    }
+
     fn the_cache_is_used_as_declared(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let [flow, _] = flows(method, operation)?;
-        let past = flow.instructions.values().find(|it| bypasses(it));
-        let back = flow.instructions.values().find(|it| writes_back(it));
-        let (may_bypass, may_write_back) = match method.effect {
-            CacheEffect::Allocates => (false, false),
-            CacheEffect::Bypasses => (true, true),
-            CacheEffect::Evicts => (false, true),
-            CacheEffect::Mixed => (true, false),
-            other => {
-                return Err(format!("what {other:?} means for instructions is not written down here").into());
-            }
-        };
-        for (found, may) in [(past, may_bypass), (back, may_write_back)] {
-            if let Some(found) = found.filter(|_| !may) {
-                return Err(format!("declared {:?}, but has {}", method.effect, text(found)).into());
+        let effect = method.effect;
+        let [may, must] = expected_instructions(effect)?;
+        for instruction in flow.instructions.values() {
+            let special = [bypasses, writes_back, demotes].iter().any(|is| is(instruction));
+            if special && !may.iter().any(|(_, is)| is(instruction)) {
+                return Err(format!("declared {effect:?}, but has {}", text(instruction)).into());
             }
         }
-        match method.effect {
-            CacheEffect::Bypasses | CacheEffect::Mixed if past.is_none() => {
-                Err(format!("declared {:?}, but no store bypasses the cache", method.effect).into())
+        match must.iter().find(|(_, is)| !flow.instructions.values().any(is)) {
+            Some((kind, _)) => {
+                Err(format!("declared {effect:?}, but has no instruction that is {kind}").into())
             }
-            CacheEffect::Evicts if back.is_none() => Err("declared Evicts, but writes nothing back".into()),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -194,15 +213,15 @@ mod x86_64 {
         flow.instructions.values().filter(move |it| it.mnemonic() == mnemonic)
     }
 
-    type Test = fn() -> Result<(), Failed>;
-
     /// The walk itself, on code whose flaws are known.
     mod checker {
         use std::arch::{asm, naked_asm};
 
         use super::*;
 
-        pub(super) const TESTS: [(&str, Test); 12] = [
+        type Run = fn() -> Result<(), Failed>;
+
+        pub(super) const TESTS: [(&str, Run); 12] = [
             ("checker::one_branch_without_a_fence", one_branch_without_a_fence),
             ("checker::a_fence_before_the_loop_is_none", a_fence_before_the_loop_is_none),
             (

@@ -34,8 +34,10 @@ pub enum CacheEffect {
     Bypasses,
     /// The destination's lines enter the cache and are written back; they may leave it.
     Evicts,
-    /// Some lines enter the cache, others pass it by.
+    /// Some lines enter the cache, others bypass it.
     Mixed,
+    /// The destination's lines end up in a cache that processors share, and not in the caches of this processor.
+    Demotes,
 }
 
 impl CacheEffect {
@@ -46,6 +48,7 @@ impl CacheEffect {
             CacheEffect::Bypasses => "bypasses",
             CacheEffect::Evicts => "evicts",
             CacheEffect::Mixed => "mixed",
+            CacheEffect::Demotes => "demotes",
         }
     }
 }

@@ -40,6 +40,11 @@ pub fn writes_back(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush)
 }
 
+/// True if an instruction moves a cache line to a cache that processors share.
+pub fn demotes(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Cldemote
+}
+
 /// True if an instruction writes a YMM or ZMM register. Until their upper halves are zeroed, SSE instructions of the
 /// caller run slowly on some processors, and the system saves more at each change of thread.
 pub fn writes_wide_register(instruction: &Instruction) -> bool {
