@@ -17,12 +17,13 @@ pub fn entries() -> impl Iterator<Item = (&'static Method, Operation)> {
 }
 
 /// Features that the tests of a method can do without, because its code runs and writes the same bytes on a processor
-/// that does not have them: hints that such a processor executes as no-operations (PREFETCHW), and features that only
-/// tell how fast an instruction is (ERMS, FSRM).
+/// that does not have them: hints that such a processor executes as no-operations (PREFETCHW, CLDEMOTE), and features
+/// that only tell how fast an instruction is (ERMS, FSRM).
 ///
 /// The features of an instruction that raises an exception where it is not supported belong into
 /// [`EMULATED`](crate::x86_64::emulate::EMULATED) or, if it cannot be emulated, into [`NOT_EMULATED`].
-pub const DISPENSABLE: Features = Features::PREFETCHW.union(Features::ERMS).union(Features::FSRM);
+pub const DISPENSABLE: Features =
+    Features::PREFETCHW.union(Features::CLDEMOTE).union(Features::ERMS).union(Features::FSRM);
 
 /// Features whose instructions use registers that an emulator cannot provide. On a processor that does not have them,
 /// the tests that run such a method are skipped.

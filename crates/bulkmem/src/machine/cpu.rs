@@ -84,6 +84,7 @@ fn features(highest_leaf: u32, version: u32, intel: bool) -> Features {
         set(Features::ERMS, bit(extended.ebx, 9));
         set(Features::CLFLUSHOPT, bit(extended.ebx, 23));
         set(Features::CLWB, bit(extended.ebx, 24));
+        set(Features::CLDEMOTE, bit(extended.ecx, 25));
         set(Features::MOVDIR64B, bit(extended.ecx, 28));
         set(Features::FSRM, bit(extended.edx, 4));
     }

@@ -30,6 +30,8 @@ bitflags::bitflags! {
         const ERMS = 1 << 10;
         /// Fast short REP MOVSB.
         const FSRM = 1 << 11;
+        /// CLDEMOTE. Processors without it execute a no-operation.
+        const CLDEMOTE = 1 << 12;
     }
 }
 

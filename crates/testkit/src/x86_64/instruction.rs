@@ -110,6 +110,7 @@ pub fn needs(instruction: &Instruction) -> Result<Features, String> {
             CpuidFeature::CLZERO => Features::CLZERO,
             CpuidFeature::MOVDIR64B => Features::MOVDIR64B,
             CpuidFeature::PREFETCHW => Features::PREFETCHW,
+            CpuidFeature::CLDEMOTE => Features::CLDEMOTE,
             other => {
                 return Err(format!(
                     "`{}` needs {other:?}, for which `needs` in crates/testkit/src/x86_64/instruction.rs has no feature: \

@@ -1,6 +1,7 @@
 //! Methods for x86-64, one file per instruction family.
 
 mod clzero;
+mod demote;
 mod edges;
 mod entry;
 mod fence;
@@ -52,6 +53,7 @@ pub(super) fn methods() -> impl Iterator<Item = &'static Method> {
         store::METHODS,
         nontemporal::METHODS,
         clzero::METHODS,
+        demote::METHODS,
         movdir64b::METHODS,
         streams::METHODS,
         flush::METHODS,
