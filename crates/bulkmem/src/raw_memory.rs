@@ -148,7 +148,7 @@ impl Options<'_> {
     pub unsafe fn persist_raw(&self, start: *const u8, length: usize) -> Result<(), Error> {
         match self.plan_persist(length)? {
             // SAFETY: passed on from the caller.
-            Some(plan) => unsafe { plan.fenced(Memory::written_back(start, length)) },
+            Some(plan) => unsafe { plan.always_fenced().fenced(Memory::written_back(start, length)) },
             None => method::fence(),
         }
         Ok(())
