@@ -420,11 +420,11 @@ mod x86_64 {
 
     /// By words, of which there is a whole number, past the cache.
     fn store_past_the_cache(to: &mut [u8], from: &[u8]) {
-        for (to, from) in to.as_chunks_mut::<8>().0.iter_mut().zip(from.as_chunks::<8>().0) {
-            let word = u64::from_ne_bytes(*from);
+        for (to, from) in to.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
+            let word = u64::from_ne_bytes(from.try_into().expect("chunks of 8 bytes"));
             // SAFETY: the word is valid for writes; the fence is the caller's.
             unsafe {
-                asm!("movnti [{to}], {word}", to = in(reg) to, word = in(reg) word,
+                asm!("movnti [{to}], {word}", to = in(reg) to.as_mut_ptr(), word = in(reg) word,
                      options(nostack, preserves_flags));
             }
         }

@@ -199,9 +199,10 @@ unsafe fn spread_32(byte: u8) -> __m256i {
     }
 }
 
-#[cfg(avx512)]
 /// # Safety
 /// AVX-512F is enabled.
+#[cfg(avx512)]
+#[allow(clippy::incompatible_msrv, reason = "only compilers that have the intrinsic set this cfg")]
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn spread_64(byte: u8) -> __m512i {
