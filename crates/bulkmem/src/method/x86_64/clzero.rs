@@ -1,7 +1,7 @@
-//! CLZERO (AMD): zeroes a whole cache line without reading it, past the cache.
+//! CLZERO (AMD): zeroes a whole cache line without reading it, and bypasses the cache.
 //!
-//! Why: the fastest clear of large ranges on Zen, and no line is read. Not when: the zeros are read soon. It is
-//! weakly ordered like a non-temporal store. (Ankur Arora, "huge page clearing optimizations" v3, 2022.)
+//! The fastest clear of large ranges on Zen. Not for zeros that are read soon. Weakly ordered, like a non-temporal
+//! store. (Ankur Arora, "huge page clearing optimizations" v3, 2022.)
 
 use std::arch::asm;
 

@@ -1,8 +1,8 @@
 //! Cached stores, each line followed by CLDEMOTE, which moves it to a cache that processors share.
 //!
-//! For bytes that another processor or a device reads next. Not for bytes that this processor reads soon, nor for bytes
-//! that nothing reads soon, for which stores that bypass the cache are faster. CLDEMOTE is a hint: a processor may
-//! ignore it, and one that does not support it executes a no-operation.
+//! For bytes that another processor or a device reads next. Not for bytes that this processor reads soon, nor for
+//! bytes that nothing reads soon, for which stores that bypass the cache are faster. CLDEMOTE is a hint: a processor
+//! may ignore it, and one that does not support it executes a no-operation.
 
 use std::arch::asm;
 

@@ -1,8 +1,8 @@
-//! Cached stores, each line written back at once by CLWB, CLFLUSHOPT or CLFLUSH; and the write-backs alone.
+//! Cached stores, each line immediately followed by CLWB, CLFLUSHOPT or CLFLUSH; and the write-backs alone.
 //!
-//! Why: making ranges durable that are too long for non-temporal stores to be the faster way, or that are read
-//! again soon (CLWB may keep the line). Not when: nothing has to be durable.
-//! (Mikulas Patocka, "memcpy_flushcache: use cache flushing for larger lengths", 2020.)
+//! For durable ranges for which non-temporal stores are slower because of their length, or that are read again soon
+//! (CLWB may keep the line). Not for bytes that need not be durable. (Mikulas Patocka, "memcpy_flushcache: use cache
+//! flushing for larger lengths", 2020.)
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, FlushLine, Flushed, LINE};
@@ -10,8 +10,8 @@ use super::{loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
 
-/// One row: a width of store and a way to write back. CLFLUSH brings its own fences (`ordered`), the others owe one
-/// (`weak`).
+/// Defines one method: a width of store and an instruction that writes back. CLFLUSH has its own fences (`ordered`);
+/// the others need one (`weak`).
 macro_rules! flushed {
     ($module:ident, $name:literal, $width:literal, $store:ident, $flush:ident, $flush_name:literal, $entry:ident,
      $ordering:ident, $requires:expr $(, #[$feature:meta])?) => {
@@ -40,7 +40,7 @@ macro_rules! flushed {
     };
 }
 
-/// The rows of one width.
+/// Defines the methods of one width.
 macro_rules! flushed_by_each {
     ($clwb:ident, $clwb_name:literal, $opt:ident, $opt_name:literal, $flush:ident, $flush_name:literal,
      $width:literal, $store:ident, $requires:expr $(, #[$feature:meta])?) => {

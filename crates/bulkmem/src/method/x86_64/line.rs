@@ -1,11 +1,11 @@
-//! One cache line at a time: the stores and copies that every loop is made of, in assembly.
+//! Stores and copies of one cache line, in assembly, from which all loops are built.
 //!
-//! Assembly rather than intrinsics, for three reasons: the compiler may not turn a loop of it into a call of
-//! memset; non-temporal intrinsics break the compiler's memory model (rust-lang/rust#114582); and memory that
-//! others write meanwhile may be given.
+//! This is assembly instead of intrinsics for three reasons: the compiler must not turn a loop into a call of
+//! `memset`; non-temporal intrinsics break the compiler's memory model (rust-lang/rust#114582); and other threads may
+//! write the memory concurrently.
 //!
-//! The functions that name wide registers carry the target feature; the traits' methods are `inline(always)` so
-//! that, inside a kernel that carries the feature too, nothing remains of the calls.
+//! Functions that use wide registers have the target feature. The trait methods are `inline(always)`, so that the
+//! compiler inlines everything into a kernel that has the feature too.
 
 use std::arch::asm;
 #[cfg(avx512)]
@@ -19,10 +19,10 @@ pub(super) const LINE: usize = 64;
 
 /// A way to write one value to a whole cache line.
 pub(super) trait FillLine {
-    /// The byte, spread over a register.
+    /// A register that holds the byte repeatedly.
     type Value;
 
-    /// Spreads a byte.
+    /// Repeats a byte to fill a register.
     ///
     /// # Safety
     /// The instructions of this implementation are enabled.
@@ -34,17 +34,17 @@ pub(super) trait FillLine {
     /// `line..line+64` is valid for writes, `line` is a multiple of 64, and the instructions are enabled.
     unsafe fn write(line: *mut u8, value: &Self::Value);
 
-    /// What is done to a line of which only a part belongs to the range, after that part was written.
+    /// Completes a line of which only a part belongs to the range, after that part was written by ordinary stores.
     ///
     /// # Safety
-    /// `at` is valid for reads, and the instructions are enabled.
+    /// `at` is a byte of that part, and the instructions are enabled.
     #[inline(always)]
     unsafe fn part_written(_at: *mut u8) {}
 }
 
 /// A way to copy one whole cache line.
 pub(super) trait CopyLine {
-    /// The alignment that sources must have, bytes.
+    /// Required alignment of sources, bytes.
     const SOURCE_ALIGNMENT: usize = 1;
 
     /// Copies one line.
@@ -62,7 +62,7 @@ pub(super) trait CopyLine {
     unsafe fn part_written(_at: *mut u8) {}
 }
 
-/// Repeats a byte eight times. Unsafe only to be of one type with the wider ones.
+/// Repeats a byte eight times. Unsafe only because `fill_line` calls it like the wider ones.
 ///
 /// # Safety
 /// None.
@@ -71,7 +71,7 @@ unsafe fn spread(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// Assembly over a whole line: the pieces in order, nothing on the stack, flags kept.
+/// Makes one assembly block of instructions on a line, which use no stack and keep the flags.
 macro_rules! line_asm {
     ($($piece:expr),+ ; $($operand:tt)+) => {
         // SAFETY: the caller vouches for the line (and, on copies, the source), for its alignment and for the
@@ -80,7 +80,7 @@ macro_rules! line_asm {
     };
 }
 
-/// A fill line: its name, feature, register value, and the assembly that writes `{v}` to `{p}`.
+/// Implements [`FillLine`]: type, register value, feature, and the instructions that write `{v}` to `{p}`.
 macro_rules! fill_line {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $spread:expr, [$($piece:expr),+ $(,)?]) => {
         impl FillLine for $name {
@@ -112,11 +112,10 @@ macro_rules! fill_line {
     };
 }
 
-/// A copy line: its name, feature, the registers it goes through, and the assembly that copies from `{s}` to `{d}`.
+/// Implements [`CopyLine`]: type, registers, feature, and the instructions that copy from `{s}` to `{d}`.
 ///
-/// The registers are outputs of their full type: for a discarded one (`out(ymm_reg) _`) LLVM assumes its narrowest
-/// type, an XMM register, and so does not emit the VZEROUPPER that a function which used a wider one must return
-/// with.
+/// The registers are outputs of their full type. For a discarded output (`out(ymm_reg) _`) LLVM assumes an XMM
+/// register, and omits the VZEROUPPER that must follow the use of wider ones.
 macro_rules! copy_line {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, ($($t:ident)+),
      [$($piece:expr),+ $(,)?]) => {
@@ -213,7 +212,7 @@ unsafe fn spread_64(byte: u8) -> __m512i {
     }
 }
 
-/// Expands `fill_line!` with an instruction at a row of offsets.
+/// Implements [`FillLine`] by one instruction at several offsets.
 macro_rules! fill_at {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $spread:expr, $op:literal, $v:literal,
      $($offset:literal)+) => {
@@ -234,7 +233,7 @@ fill_at!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], sp
 #[cfg(avx512)]
 fill_at!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], spread_64, "vmovntdq", "{v}", 0);
 
-/// Expands `copy_line!` with a load and a store instruction: for each group of registers in turn, loads first.
+/// Implements [`CopyLine`] by a load and a store instruction. Each group of registers is loaded, then stored.
 macro_rules! copy_with {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, $load:literal, $store:literal,
      $modifier:literal, $registers:tt $([$($t:ident $offset:literal)+])+) => {
@@ -291,9 +290,9 @@ pub(super) trait FlushLine {
     unsafe fn flush(at: *const u8);
 }
 
-/// CLFLUSH: writes back and evicts, between two MFENCEs. Intel orders CLFLUSH by itself; AMD's manual lets it pass
-/// earlier stores that are still on their way, and later accesses, unless an MFENCE stands on each side. It is the
-/// last resort of processors without CLFLUSHOPT and CLWB, so it may be slow; it may not be wrong.
+/// CLFLUSH between two MFENCEs: writes back and evicts. Intel orders CLFLUSH. AMD's manual allows it to overtake
+/// earlier stores and to be overtaken by later accesses without an MFENCE on each side. It is used only without
+/// CLFLUSHOPT and CLWB, so correctness matters more than speed.
 pub(super) struct Clflush;
 /// CLFLUSHOPT: writes back and evicts; weakly ordered.
 pub(super) struct Clflushopt;
@@ -316,7 +315,7 @@ flush_line!(Clflush, "mfence", "clflush [{at}]", "mfence");
 flush_line!(Clflushopt, "clflushopt [{at}]");
 flush_line!(Clwb, "clwb [{at}]");
 
-/// Each line written (or copied) by `L`, then written back by `F`.
+/// Each line written or copied by `L`, then written back by `F`.
 pub(super) struct Flushed<L, F>(std::marker::PhantomData<(L, F)>);
 
 impl<L: FillLine, F: FlushLine> FillLine for Flushed<L, F> {
@@ -363,8 +362,8 @@ impl<L: CopyLine, F: FlushLine> CopyLine for Flushed<L, F> {
     }
 }
 
-/// Lines that bypass the cache, written or copied by `L`; lines of which only a part is written go through the cache
-/// and are written back by the best instruction there is.
+/// Lines written or copied by `L`, which bypasses the cache. Partial lines go through the cache and are written back by
+/// the best available instruction.
 pub(super) struct Durable<L>(std::marker::PhantomData<L>);
 
 impl<L: FillLine> FillLine for Durable<L> {
@@ -405,8 +404,8 @@ impl<L: CopyLine> CopyLine for Durable<L> {
     }
 }
 
-/// Writes back the line that holds `at` by the best instruction that this processor is known to have. Out of line:
-/// most ranges start and end on a line.
+/// Writes back the line that holds `at` by the best instruction that this processor is known to support. Not inlined,
+/// because most ranges start and end at a cache line.
 ///
 /// # Safety
 /// `at` is valid for reads.

@@ -1,7 +1,8 @@
-//! MOVDIR64B: a whole line from memory to memory as one direct store, past the cache and never torn.
+//! MOVDIR64B: copies a whole line from memory to memory as one direct store that bypasses the cache and is never
+//! torn.
 //!
-//! Why: a full line reaches memory in one write even under pressure, which write-combining buffers cannot
-//! promise. Not when: the result is read soon. Weakly ordered.
+//! A full line reaches memory in one write even under pressure, which write-combining buffers do not guarantee. Not
+//! for bytes that are read soon. Weakly ordered.
 
 use std::arch::asm;
 
@@ -13,7 +14,7 @@ use crate::method::{CacheEffect, Code, Method, Ordering};
 
 struct Movdir64b;
 
-/// A line's worth of one byte, to store from.
+/// A cache line filled with one byte, the source of fills.
 #[repr(align(64))]
 struct Pattern([u8; LINE]);
 

@@ -1,9 +1,8 @@
-//! Non-temporal stores: the line is assembled in a write-combining buffer and written past the cache.
+//! Non-temporal stores: a write-combining buffer assembles the line and writes it to memory, bypassing the cache.
 //!
-//! Why: no line is read before it is overwritten, and the cache is left to others. Not when: the result is read
-//! soon; on Skylake-X and Cascade Lake, where one thread is held to what its few buffers carry.
-//! (Ankur Arora, "x86/asm: add clear_page_nt()", 2020; Mikulas Patocka, "memcpy_flushcache: use cache flushing
-//! for larger lengths", 2020.)
+//! They do not read a line before they overwrite it, and do not evict others. Not for bytes that are read soon, and
+//! not on Skylake-X and Cascade Lake, where the few buffers limit one thread. (Ankur Arora, "x86/asm: add
+//! clear_page_nt()", 2020; Mikulas Patocka, "memcpy_flushcache: use cache flushing for larger lengths", 2020.)
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, Durable};
@@ -58,9 +57,9 @@ nontemporal!(avx, "nontemporal_avx", "non-temporal stores of 32 bytes (VMOVNTDQ)
 nontemporal!(avx512, "nontemporal_avx512", "non-temporal stores of 64 bytes (VMOVNTDQ)", NontemporalAvx512,
              Features::AVX512F, #[target_feature(enable = "avx512f")]);
 
-/// Non-temporal loads: with non-temporal stores, and with cached ones, for data that is fetched to be used. On
-/// write-back memory most processors treat the load as an ordinary one; it is for write-combining memory, and for
-/// those that do not. Begins with an MFENCE, for [`loops::copy_nontemporal_loads`]'s reasons.
+/// Defines methods with non-temporal loads, with non-temporal stores and, for bytes that are used next, with cached
+/// ones. They are for write-combining memory; from write-back memory, most processors perform an ordinary load. They
+/// begin with an MFENCE; [`loops::copy_nontemporal_loads`] says why.
 macro_rules! movntdqa {
     ($module:ident, $name:literal, $cached_name:literal, $width:literal, $line:ident, $unaligned:ident,
      $cached:ident, $cached_unaligned:ident, $requires:expr $(, #[$feature:meta])?) => {

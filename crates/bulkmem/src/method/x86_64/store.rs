@@ -1,15 +1,15 @@
-//! Cached stores, straight and with write prefetches ahead.
+//! Cached stores, with and without write prefetches.
 //!
-//! Why: where the result is read soon, and, with PREFETCHW some KiB ahead, where the processor's own ownership
-//! requests run too few at a time to saturate memory (Skylake-X, Cascade Lake). Not when: the result is large and
-//! not read soon, on processors that write past the cache faster.
+//! For bytes that are read soon. With PREFETCHW some KiB ahead, also for processors whose own ownership requests are
+//! too few to saturate memory (Skylake-X, Cascade Lake). Not for large ranges that are not read soon, if stores that
+//! bypass the cache are faster.
 
 use super::entry::{copy_kernel, fill_kernel, ordered};
 use super::{line, loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
-/// The two rows of one width: plain, and with write prefetch.
+/// Defines the two methods of one width: without and with write prefetch.
 macro_rules! store {
     ($module:ident, $name:literal, $prefetch_name:literal, $width:literal, $line:ident, $requires:expr
      $(, #[$feature:meta])?) => {

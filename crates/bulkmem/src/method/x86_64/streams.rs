@@ -1,15 +1,15 @@
-//! Several pages worked on side by side, a line of each in turn.
+//! Page streams: several pages are written in parallel, one cache line of each in turn.
 //!
-//! Why: hardware prefetchers and memory banks follow a page each, so more of them are at work. Hybrids let one
-//! stream bypass the cache beside cached and prefetched ones: the two kinds of store wait in different buffers.
-//! Not when: the range is only a few pages long (then these methods work through it straight).
+//! Hardware prefetchers and memory banks work on one page each, so this uses more of them. In hybrids, one stream
+//! bypasses the cache and the others are cached and prefetched, because the two kinds of store use different buffers.
+//! Not for ranges of a few pages, which these methods write sequentially.
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::{line, loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
-/// The three rows of one width: cached, non-temporal, and a hybrid of both.
+/// Defines the three methods of one width: cached, non-temporal, and a hybrid of both.
 macro_rules! streams {
     ($module:ident, $cached:literal, $nontemporal:literal, $hybrid:literal, $width:literal,
      $store:ident, $nt:ident, $requires:expr $(, #[$feature:meta])?) => {
@@ -32,7 +32,7 @@ macro_rules! streams {
 
             pub(super) const CACHED: Method = Method {
                 name: $cached,
-                summary: concat!("page streams side by side, cached stores of ", $width, " bytes"),
+                summary: concat!("parallel page streams, cached stores of ", $width, " bytes"),
                 effect: CacheEffect::Allocates,
                 ordering: Ordering::Ordered,
                 requires: $requires.union(Features::PREFETCHW),
@@ -46,7 +46,7 @@ macro_rules! streams {
 
             pub(super) const NONTEMPORAL: Method = Method {
                 name: $nontemporal,
-                summary: concat!("page streams side by side, non-temporal stores of ", $width, " bytes"),
+                summary: concat!("parallel page streams, non-temporal stores of ", $width, " bytes"),
                 effect: CacheEffect::Bypasses,
                 ordering: Ordering::Weak,
                 requires: $requires,
@@ -60,7 +60,7 @@ macro_rules! streams {
 
             pub(super) const HYBRID: Method = Method {
                 name: $hybrid,
-                summary: concat!("cached page streams beside a non-temporal one, stores of ", $width, " bytes"),
+                summary: concat!("parallel page streams, one non-temporal and the others cached, stores of ", $width, " bytes"),
                 effect: CacheEffect::Mixed,
                 ordering: Ordering::Weak,
                 requires: $requires.union(Features::PREFETCHW),
