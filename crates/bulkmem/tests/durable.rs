@@ -1,9 +1,9 @@
-//! What persist and flush leave behind when they return, seen instruction by instruction: of every line written, each
-//! byte was stored past the cache or written back after its last store, and a fence came after the last of these.
+//! Tests of durability, by single-stepping the operations that persist: of every line, each byte bypassed the cache
+//! or was written back after its last store, and a fence came afterwards.
 //!
-//! No test that loses power can see this under emulation, which has no cache: there, bytes are in memory once they
-//! are stored. So every row is called as programs call it, through the public operations, at many lengths and places;
-//! and the judge is shown persists with a fault in them, which it must catch.
+//! A test that loses power under emulation cannot find such a fault, because emulators have no cache. So every method
+//! is called through the public operations at many lengths and places, and the check must find the fault in each of
+//! several faulty implementations.
 
 use std::process::ExitCode;
 
@@ -34,17 +34,18 @@ mod x86_64 {
     use testkit::table;
     use testkit::x86_64::store_tracker::{State, StoreTracker};
 
-    /// No traced call executes more instructions.
+    /// Limit of instructions per traced call.
     const LIMIT: usize = 1 << 20;
-    /// Every length up to this, at another offset into a line than the length before, and ending where a line does.
+    /// Every length up to this is tested, once at an offset that differs from that of the previous length, and once
+    /// with its end at a cache line.
     const SHORTEST: usize = 2 * LINE;
-    /// Some of the lengths up to this.
+    /// Some of the lengths up to this are tested.
     const SHORT: usize = 4 * LINE;
-    /// Longer than the prefetch distances by default.
+    /// Lengths that exceed the default prefetch distances.
     const LONG: [usize; 2] = [4096, 3 * 4096 - 1];
-    /// The longest length that a policy is asked about.
+    /// Longest length that is looked up in a policy.
     const LONGEST: usize = 1 << 18;
-    /// What a fill writes.
+    /// The byte that fills write.
     const BYTE: u8 = 0xa5;
 
     pub(super) fn add(suite: &mut Suite) {
@@ -63,18 +64,18 @@ mod x86_64 {
         }
     }
 
-    /// Two stretches of memory, and what a range of the first was left as.
+    /// Memory for a destination and a source.
     struct Bench {
         to: Guarded,
         from: Guarded,
     }
 
-    /// What can be wrong at the end of a persist or flush.
+    /// A byte that would be lost if the power failed now.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Lost {
-        /// This byte is still in the cache.
+        /// It is still in the cache.
         InCache(usize),
-        /// This byte has left the cache, but nothing waited for it.
+        /// It has left the cache, but no fence followed.
         Unfenced(usize),
     }
 
@@ -85,7 +86,7 @@ mod x86_64 {
             Bench { to, from }
         }
 
-        /// Calls with a destination at this offset into a line, and a source at another.
+        /// Traces `call` with a destination at this offset into a cache line, and a source at another.
         fn watch(
             &mut self,
             length: usize,
@@ -105,7 +106,7 @@ mod x86_64 {
         }
     }
 
-    /// The judge: what would be lost if the power failed now.
+    /// Returns the first byte that would be lost if the power failed now.
     fn lost(tracked: &StoreTracker) -> Option<Lost> {
         match tracked.worst() {
             Some((at, State::Pending)) => Some(Lost::Unfenced(at)),
@@ -125,7 +126,7 @@ mod x86_64 {
         if operation == Operation::Persist { State::Cached } else { State::Untouched }
     }
 
-    /// How a program can ask for it.
+    /// A form of the public operations.
     #[derive(Clone, Copy, Debug)]
     enum Form {
         Slice,
@@ -168,16 +169,16 @@ mod x86_64 {
         }
     }
 
-    /// The lengths and offsets that every row is called with.
+    /// Returns the lengths and offsets to test each method with.
     fn places() -> impl Iterator<Item = (usize, usize)> {
-        // 37 has no factor in common with 64: all offsets come.
+        // 37 and 64 have no common factor, so all offsets occur.
         let lengths = (0..=SHORTEST).chain((SHORTEST + 1..=SHORT).step_by(7)).chain(LONG);
         let once = lengths.map(|length| (length, length * 37 % LINE));
         once.chain((1..=SHORTEST).map(|length| (length, (LINE - length % LINE) % LINE)))
     }
 
-    /// Through the public operations where the processor has what the row needs; a `Options` takes no method that
-    /// would have to be emulated, so where it lacks that, by the row's own fenced entry, under emulation.
+    /// Calls the public operations if the processor supports the method. Otherwise calls the method's fenced function
+    /// under emulation, because `Options` rejects methods that the processor does not support.
     fn every_length_and_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let mut bench = Bench::new(LONG.into_iter().fold(SHORT, usize::max));
         let options = if method.available() {
@@ -198,7 +199,7 @@ mod x86_64 {
                     Ok(())
                 }
             })?;
-            // CLFLUSH counts, ordered though its rows are.
+            // CLFLUSH counts as weak, although methods that use it are ordered.
             if length > 0 && tracked.weak == 0 {
                 return Err(format!("{case}: nothing was written back or past the cache").into());
             }
@@ -207,8 +208,8 @@ mod x86_64 {
         Ok(())
     }
 
-    /// The defaults of this machine and of those with fewer instructions, about every length where they change their
-    /// mind.
+    /// Tests the default policies of this machine and of machines with fewer features, at the lengths around each
+    /// threshold.
     fn whatever_the_policy_chooses() -> Result<(), Failed> {
         let here = Machine::current();
         let every = [Features::CLWB, Features::CLFLUSHOPT, Features::AVX512F, Features::AVX];
@@ -233,7 +234,7 @@ mod x86_64 {
                 }
             }
         }
-        // Past the cache, written back, and flushes: had the policies chosen fewer, little would have been shown.
+        // There are three ways: stores that bypass the cache, stores with write-backs, and write-backs alone.
         if methods.len() < 3 {
             return Err(format!("the policies chose but {methods:?}").into());
         }
@@ -306,11 +307,11 @@ mod x86_64 {
         Ok(())
     }
 
-    /// A persist with a fault in it, and where the judge must find the byte that would be lost.
+    /// A faulty implementation of copy_persist, and the byte that the check must find.
     struct Fault {
         name: &'static str,
         persist: fn(&mut [u8], &[u8]),
-        /// Of so many bytes, from so far into a line.
+        /// Receives the length and the offset into a cache line.
         lost: fn(usize, usize) -> Option<Lost>,
     }
 
@@ -356,7 +357,7 @@ mod x86_64 {
             name: "one_line_short",
             persist: |to, from| {
                 store(to, from);
-                // As a loop in steps of a line from an address that is on none.
+                // Like a loop in steps of a line that starts at an address within a line.
                 flush(&to[..to.len() - 1 - (to.as_ptr().addr() + to.len() - 1) % LINE]);
                 fence();
             },
@@ -365,7 +366,7 @@ mod x86_64 {
         Fault {
             name: "ends_stored_plainly_between_lines_past_the_cache",
             persist: |to, from| {
-                // Whole lines past the cache, as they should be; the part behind them by ordinary stores.
+                // Whole lines bypass the cache, as they should. Ordinary stores write the part after them.
                 let head = to.as_ptr().addr().wrapping_neg() % LINE;
                 let whole = head + (to.len() - head) / LINE * LINE;
                 store(&mut to[..head], from);
@@ -410,7 +411,7 @@ mod x86_64 {
         fence();
     }
 
-    /// Byte by byte, into the cache.
+    /// Stores each byte to the cache.
     fn store(to: &mut [u8], from: &[u8]) {
         for (to, from) in to.iter_mut().zip(from) {
             // SAFETY: a reference.
@@ -418,7 +419,7 @@ mod x86_64 {
         }
     }
 
-    /// By words, of which there is a whole number, past the cache.
+    /// Stores whole words that bypass the cache.
     fn store_past_the_cache(to: &mut [u8], from: &[u8]) {
         for (to, from) in to.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
             let word = u64::from_ne_bytes(from.try_into().expect("chunks of 8 bytes"));
@@ -430,7 +431,7 @@ mod x86_64 {
         }
     }
 
-    /// Every line that holds a byte of it.
+    /// Writes back every line that holds a byte of the range.
     fn flush(bytes: &[u8]) {
         let before = bytes.as_ptr().addr() % LINE;
         for at in (0..bytes.len() + before).step_by(LINE).filter(|_| !bytes.is_empty()) {

@@ -1,9 +1,9 @@
-//! Checks the compiled code of every method against what the method declares: no path through a fenced entry returns
-//! with a weak store unfenced, no path returns with the upper halves of vector registers in use, no path reaches a
-//! non-temporal load before an MFENCE, no instruction needs more than detection asks for, and the effect on the cache
-//! is the declared one.
+//! Checks the compiled code of every method against its declarations: no path through a fenced function returns
+//! without a fence after a weak store, no path returns with the upper halves of vector registers in use, no path
+//! reaches a non-temporal load before an MFENCE, every instruction belongs to a declared feature, and the effect on
+//! the cache is the declared one.
 //!
-//! Nothing is executed here: these tests hold for methods that this machine cannot run.
+//! Nothing is executed, so these tests also cover methods that this machine cannot run.
 
 use std::process::ExitCode;
 
@@ -55,7 +55,7 @@ mod x86_64 {
         }
     }
 
-    /// The flows of a row's unfenced and fenced functions.
+    /// Returns the flows of the unfenced and the fenced function.
     fn flows(method: &'static Method, operation: Operation) -> Result<[Flow; 2], Failed> {
         let [unfenced, fenced] = [false, true].map(|fenced| {
             let function = Case { fenced, ..Case::new(method, operation) }.function();
@@ -75,7 +75,7 @@ mod x86_64 {
             return Err(format!("the fenced entry can return unfenced after one of:\n{weak}").into());
         }
         match method.ordering {
-            // The unfenced entry proves that the test sees a fence that is missing.
+            // The unfenced function shows that the test notices a missing fence.
             Ordering::Weak if !unfenced.returns_pending => {
                 Err("declared weak, but no path ends unfenced".into())
             }
@@ -85,7 +85,7 @@ mod x86_64 {
             Ordering::Ordered if unfenced.returns_pending => {
                 Err("declared ordered, but the unfenced entry can return with something pending".into())
             }
-            // CLFLUSH brings its own fences; no weak store belongs in an ordered row.
+            // CLFLUSH has its own fences. Otherwise an ordered method must not have weak stores.
             Ordering::Ordered => match unfenced.weak.iter().find(|it| !writes_back(it)) {
                 Some(weak) => Err(format!("declared ordered, but has {}", text(weak)).into()),
                 None => Ok(()),
@@ -94,10 +94,11 @@ mod x86_64 {
         }
     }
 
-    /// A processor without PREFETCHW takes it for a no-op: rows whose parameters can do without need not declare it.
+    /// Processors without PREFETCHW execute it as a no-operation, so methods that use it only with some parameters do
+    /// not have to declare it.
     const UNHARMFUL: Features = Features::PREFETCHW;
 
-    /// Functions that ask themselves what the processor has before they use it.
+    /// Functions that check for a feature at run time before they use it.
     const CHECKED_WHEN_CALLED: [(&str, Features); 2] = [
         ("bulkmem::method::x86_64::line::write_back", Features::CLWB),
         ("bulkmem::method::x86_64::line::write_back", Features::CLFLUSHOPT),
@@ -169,7 +170,7 @@ mod x86_64 {
         Ok(())
     }
 
-    /// A method's name says which registers it uses: the test above has looked at wide registers in exactly these.
+    /// The name of a method tells whether it uses wide registers: the test above examined exactly these methods.
     fn upper_halves_are_used_by_every_avx_method() -> Result<(), Failed> {
         let mut count = 0;
         for (method, operation) in table::entries() {
@@ -213,7 +214,7 @@ mod x86_64 {
         flow.instructions.values().filter(move |it| it.mnemonic() == mnemonic)
     }
 
-    /// The walk itself, on code whose flaws are known.
+    /// Tests of the walk, with code that has known faults.
     mod checker {
         use std::arch::{asm, naked_asm};
 

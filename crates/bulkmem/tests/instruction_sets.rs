@@ -1,4 +1,4 @@
-//! Every subset of the instruction sets: what the policy chooses there is available there, and gives the right bytes.
+//! For every subset of the features, the policy chooses only available methods, which write the right bytes.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use testkit::harness::Suite;
 use testkit::oracle::Oracle;
 use testkit::table;
 
-/// Processors of which the policy knows something, and one of which it knows nothing.
+/// Processors that the policy knows, and one that it does not know.
 const PROCESSORS: [(&str, u32, u32); 6] = [
     ("GenuineIntel", 6, 79),
     ("GenuineIntel", 6, 85),
@@ -24,7 +24,7 @@ const PROCESSORS: [(&str, u32, u32); 6] = [
     ("", 0, 0),
 ];
 
-/// Every choice made anywhere, by operation and method: with which parameters.
+/// The parameters that are chosen for any machine, by operation and method.
 type Chosen = BTreeMap<(Operation, &'static str), Vec<Parameters>>;
 
 fn main() -> ExitCode {
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let mut chosen = Chosen::new();
     for (vendor, family, model) in PROCESSORS {
         let name = if vendor.is_empty() { "unknown" } else { vendor };
-        // Looked at once, before the tests: what is chosen somewhere is a test each below.
+        // Evaluated before the tests run, because each method that is chosen for any machine is a test below.
         let result = every_subset(&machine(vendor, family, model), &mut chosen);
         suite.test(&format!("available::{name}_{family}_{model}"), move || result.map_err(Failed::from));
     }
@@ -53,7 +53,7 @@ fn machine(vendor: &str, family: u32, model: u32) -> Machine {
     Machine { cpu, ..Machine::current().clone() }
 }
 
-/// Every set of features: what the architecture guarantees, with and without each other.
+/// Returns every set of features that includes those of the architecture.
 fn subsets() -> impl Iterator<Item = Features> {
     let guaranteed = if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() };
     (0..=Features::all().bits()).map(move |bits| Features::from_bits_truncate(bits) | guaranteed).filter({
@@ -85,7 +85,7 @@ fn every_subset(machine: &Machine, chosen: &mut Chosen) -> Result<(), String> {
     if count == 1 << free { Ok(()) } else { Err(format!("{count} subsets of {free} features")) }
 }
 
-/// All that a policy answers: at every rule's start and just before, and of parts of long extents.
+/// Returns all choices of a policy: at and before the start of every rule, and for parts of long totals.
 fn choices(policy: &Policy, operation: Operation, intent: Intent) -> Vec<Choice> {
     let mut choices = Vec::new();
     for Rule { from, choice, .. } in policy.rules(operation, intent) {

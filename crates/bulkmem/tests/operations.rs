@@ -1,4 +1,4 @@
-//! The safe operations and the raw ones, with everything that `Options` can say, against plain Rust.
+//! Compares the safe and the raw operations, with every option, with plain Rust.
 
 use std::env;
 use std::io::Write as _;
@@ -13,18 +13,19 @@ use bulkmem::method::{self, Ordering};
 use bulkmem::policy::{Choice, POLICY_FORMAT, POLICY_VERSION, Policy};
 use bulkmem::{Durability, Error, Intent, Operation, Options, Threads};
 
-/// Lengths where something changes: lines, pages, their neighbours, and some beyond.
+/// Lengths of lines and pages, their neighbours, and some longer ones.
 fn lengths() -> impl Iterator<Item = usize> + Clone {
     let around = [512, 1024, 4096, 8192, 65_536, 262_144, 1 << 20];
     (0..=260).chain(around.into_iter().flat_map(|at| [at - 1, at, at + 1])).chain([12_345, (2 << 20) + 4097])
 }
 
-/// Bytes that repeat in no power of two.
+/// Returns bytes with a period that is not a power of two.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8 ^ 0x5A).collect()
 }
 
-/// Lends `work` the bytes from `offset` on of a pattern, and checks that the bytes before and behind are untouched.
+/// Calls `work` with `length` bytes at `offset` of a pattern, and checks that the bytes around them are unchanged.
+/// Returns the bytes.
 fn between(offset: usize, length: usize, work: impl FnOnce(&mut [u8])) -> Vec<u8> {
     const MARGIN: usize = 80;
     let original = pattern(offset + length + MARGIN);
@@ -39,7 +40,7 @@ fn between(offset: usize, length: usize, work: impl FnOnce(&mut [u8])) -> Vec<u8
     memory[offset..offset + length].to_vec()
 }
 
-/// Every operation of one `Options`, at one place and length.
+/// Checks every operation with one `Options`, at one place and length.
 fn check(options: &Options<'_>, offset: usize, length: usize) {
     let source: Vec<u8> = pattern(length + 3)[3..].to_vec();
     let case = format!("{options:?} {offset} {length}");
@@ -307,7 +308,7 @@ fn no_bytes_at_all_may_be_anywhere() {
     }
 }
 
-/// A `Options` whose stores are weakly ordered, on architectures with such stores.
+/// Returns options with a weakly ordered method, if the architecture has one.
 fn weak() -> Options<'static> {
     let rows = method::all().filter(|row| row.available() && row.ordering == Ordering::Weak);
     let row = rows.into_iter().find(|row| row.does(Operation::Clear)).unwrap_or(method::c_library());
@@ -387,8 +388,7 @@ fn a_scope_with_threads_does_the_same() {
     });
 }
 
-/// Runs one test of this file again, alone, in a process of its own with this environment; what it wrote to standard
-/// error.
+/// Runs one test of this file again, in a process of its own with this variable. Returns its standard error.
 fn again(test: &str, variable: &str, value: &str) -> String {
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("BULKMEM_TEST_CHILD", "1");
@@ -449,7 +449,7 @@ fn forced_methods_hold_for_short_calls_too() {
     assert!(!complaints.contains("bulkmem:"), "{complaints}");
 }
 
-/// If the system starts no more threads, the calling thread does their work, and blocks no more signals than before.
+/// If the system refuses more threads, the calling thread does their work, and its signal mask does not change.
 #[test]
 #[cfg(target_os = "linux")]
 fn threads_that_cannot_be_had_are_done_without() {

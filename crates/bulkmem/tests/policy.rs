@@ -1,4 +1,4 @@
-//! The policy answers sanely on any machine, and follows what the user forces.
+//! The policy chooses usable methods on any machine, and those that the user forces.
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
 use bulkmem::method::{self, CacheEffect};
@@ -7,7 +7,7 @@ use bulkmem::{Intent, Operation};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Processors of every row of the table of known ones, and of none.
+/// Known processors, and unknown ones.
 fn cpus() -> impl Strategy<Value = CpuIdentity> {
     let known = [
         ("GenuineIntel", 6, 79),
@@ -38,7 +38,7 @@ fn cache_size() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Any machine: also such as cannot be.
+/// Machines, including impossible ones.
 fn machines() -> impl Strategy<Value = Machine> {
     (cpus(), [cache_size(), cache_size(), cache_size()], any::<u32>(), 1usize..1024).prop_map(
         |(cpu, caches, features, processors)| Machine {
@@ -58,7 +58,7 @@ fn machines() -> impl Strategy<Value = Machine> {
     )
 }
 
-/// What the architecture guarantees.
+/// Features that the architecture guarantees.
 fn baseline() -> Features {
     if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() }
 }
@@ -148,7 +148,7 @@ proptest! {
         }
     }
 
-    /// A call as long as its extent, and one in a shorter extent, are calls by themselves.
+    /// A call that is as long as the total length, or longer, stands alone.
     #[test]
     fn an_extent_no_longer_than_the_call_changes_nothing(machine in machines(), length in lengths(), less in lengths()) {
         let policy = Policy::defaults(&machine);
@@ -178,7 +178,7 @@ fn the_policy_of_this_machine_runs_here() {
     assert!(here().runs_here());
     assert!(Policy::global().runs_here());
     let origin = serde_json::to_value(here().origin()).unwrap();
-    // Who and when.
+    // An author and a year.
     assert!(origin["basis"]["defaults"]["source"].as_str().unwrap().contains("20"));
 }
 
@@ -249,7 +249,7 @@ fn forced_parameters_hold_and_others_are_the_defaults() {
     );
 }
 
-/// The text of the error; nothing has changed.
+/// Returns the error of a rejected text, and checks that it changed nothing.
 fn refused(features: Features, spec: &str) -> (PolicyError, String) {
     let mut machine = Machine::current().clone();
     machine.features = features;

@@ -1,5 +1,5 @@
-//! What callers call, seen instruction by instruction: whichever weakly ordered row serves, nothing is pending when a
-//! public operation returns, or when a scope ends; and one fence serves all that a scope joined.
+//! Tests of the public operations, by single-stepping: whatever weakly ordered method is used, no store is unfenced
+//! when an operation returns or a scope ends, and one fence suffices for all operations of a scope.
 
 use std::process::ExitCode;
 
@@ -26,11 +26,11 @@ mod x86_64 {
     use testkit::table;
     use testkit::x86_64::store_tracker::{State, StoreTracker};
 
-    /// Two pages in each of the fewest streams, from within a line.
+    /// Two pages in each of the fewest streams, and a part of a page.
     const LENGTH: usize = 2 * 2 * 4096 + 100;
     const LIMIT: usize = 1 << 18;
 
-    /// How an operation is called.
+    /// A form of the public operations.
     #[derive(Clone, Copy)]
     enum Form {
         Slice,
@@ -40,7 +40,7 @@ mod x86_64 {
 
     pub(super) fn add(suite: &mut Suite) {
         for (method, operation) in table::entries().filter(|(method, _)| method.ordering == Ordering::Weak) {
-            // A `Options` takes no method that would have to be emulated.
+            // `Options` rejects methods that would have to be emulated.
             let missing = method.requires.difference(features());
             for (form, name) in [(Form::Slice, "slice"), (Form::Raw, "raw"), (Form::Scope, "scope")] {
                 suite.entry_needing(
@@ -76,7 +76,8 @@ mod x86_64 {
         Ok(tracked)
     }
 
-    /// Weak stores were made, all are fenced, and what is to be durable is.
+    /// Checks that there were weak stores, that all are fenced, and that the bytes are durable if the operation
+    /// persists.
     fn check(operation: Operation, tracked: &StoreTracker) -> Result<(), Failed> {
         if tracked.weak == 0 {
             return Err("nothing was stored weakly: some other method ran".into());
@@ -96,7 +97,7 @@ mod x86_64 {
         if operation == Operation::Persist { State::Cached } else { State::Untouched }
     }
 
-    /// The fewest streams need the least memory.
+    /// Returns a choice with the fewest streams, which need the least memory.
     fn with_fewest_streams(method: &'static Method, operation: Operation) -> Choice {
         let mut choice = Choice::of(method, operation);
         for tunable in method.tunables(operation).unwrap_or_default() {
@@ -153,7 +154,8 @@ mod x86_64 {
         }
     }
 
-    /// One call for a part of 64 bytes of 1 GiB that bypasses the cache, and what it did.
+    /// Traces one call for a part of 64 bytes of 1 GiB, for which the policy chooses a method that bypasses the
+    /// cache.
     fn short_part(call: impl FnOnce(&Options, &mut [u8])) -> Result<StoreTracker, Failed> {
         let policy = Policy::defaults(Machine::current());
         let options = Options::new().total_len(1 << 30).intent(Intent::Stream).policy(&policy)?;
@@ -172,7 +174,7 @@ mod x86_64 {
         Ok(())
     }
 
-    /// There one fence does for all.
+    /// In a scope, one fence suffices for all calls.
     fn short_parts_in_a_scope() -> Result<(), Failed> {
         let tracked = short_part(|options, part| options.fence_scope(|scope| scope.clear(part).defer()))?;
         assert!(tracked.weak > 0);
@@ -223,7 +225,7 @@ mod x86_64 {
         })
     }
 
-    /// The functions without a `Options` use the process's policy, which the environment forces to weak methods.
+    /// Free functions use the process-wide policy, for which a variable forces weakly ordered methods.
     fn add_free_functions(suite: &mut Suite) {
         let weak = |operation: Operation| {
             method::all().find(|it| it.does(operation) && it.ordering == Ordering::Weak && it.available())
@@ -235,7 +237,7 @@ mod x86_64 {
         if std::env::var("BULKMEM_METHOD").is_ok_and(|given| given == text) {
             bulkmem::init().expect("the methods are available");
         } else {
-            // The library reads the environment when the process starts, so it starts again.
+            // The library reads the environment when the process starts, so this program starts itself again.
             let own = std::env::current_exe().expect("this program has a file");
             let mut again = std::process::Command::new(own);
             again.args(std::env::args_os().skip(1)).env("BULKMEM_METHOD", text);
@@ -255,7 +257,7 @@ mod x86_64 {
         assert_eq!(policy.origin().forced.iter().filter(|(it, _)| *it == operation).count(), 1);
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH];
-        // The first call learns which lengths go straight to the C library; the second goes by it.
+        // The first call finds out which lengths go straight to the C library, and the second uses the result.
         for _ in 0..2 {
             let tracked = traced(&mut memory, before(operation), |to| {
                 match operation {
@@ -276,7 +278,7 @@ mod x86_64 {
     fn one_fence_serves_a_scope() -> Result<(), Failed> {
         let movnti = method::by_name("movnti").expect("a row of every x86-64");
         let options = Options::new().method(Operation::Clear, Choice::of(movnti, Operation::Clear))?;
-        // On lines, so that every byte is stored by MOVNTI.
+        // Starts at a cache line, so that MOVNTI stores every byte.
         let mut parts = Guarded::new(3 * 4096);
         parts.bytes_mut().fill(1);
         let tracked = traced(parts.bytes_mut(), State::Untouched, |memory| {

@@ -1,5 +1,5 @@
-//! On the machines that published measurements describe, the defaults choose what those show to be the fastest.
-//! The facts are in `bulkmem-measure/data/published.json`.
+//! On the machines of published measurements, the defaults choose the fastest measured method. The figures are in
+//! `bulkmem-measure/data/published.json`.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ struct MemsetBySize {
     machines: Vec<Measured<Series>>,
 }
 
-/// A machine and what each method reached on it.
+/// A machine, and the result of each method on it.
 #[derive(Deserialize)]
 struct Measured<T> {
     uarch: String,
@@ -135,7 +135,7 @@ fn published() -> Published {
     serde_json::from_str(text()).unwrap()
 }
 
-/// A described machine. Its features are those that its processors have.
+/// Returns a machine with the features of its processor.
 fn machine(cpu: CpuIdentity, llc: u64) -> Machine {
     let mut features =
         Features::SSE2 | Features::SSE4_1 | Features::AVX | Features::AVX2 | Features::PREFETCHW;
@@ -180,7 +180,7 @@ fn clear(policy: &Policy, length: usize) -> &'static str {
     policy.choose(Operation::Clear, length, Intent::Throughput).unwrap().method.name
 }
 
-/// Every block is checked below, or is here with the reason why it cannot be.
+/// Every block is checked below, or listed here with the reason why not.
 #[test]
 fn no_block_is_forgotten() {
     let checked = [
@@ -220,7 +220,7 @@ fn no_block_is_forgotten() {
 fn clearing_by_size() {
     let table = published().memset_by_size;
     for measured in &table.machines {
-        // Only what the table compares: its kernels had no prefetched stores.
+        // Without PREFETCHW, because the table has no prefetched stores.
         let described = machine(measured.cpu.clone(), measured.llc_mib << 20);
         let policy = Policy::defaults(&without(&described, Features::PREFETCHW));
         for (at, size) in table.sizes_mib.iter().enumerate() {
@@ -285,7 +285,7 @@ fn clearing_by_chunk() {
                     .filter(|(name, _)| described.features.contains(method::by_name(name).unwrap().requires));
                 let (best, _) = able.max_by(|a, b| a.1[at].total_cmp(&b.1[at])).unwrap();
                 assert_eq!(part.method.name, best, "{}: chunks of {chunk}", measured.uarch);
-                // From the series' own threshold on, an extent that long by itself gets the same.
+                // From the threshold of the publication on, a single call of that length uses the same method.
                 if chunk >= published().vm_creation.non_caching_threshold {
                     assert_eq!(clear(&policy, chunk), best, "{}: an extent of {chunk}", measured.uarch);
                 }
@@ -336,7 +336,7 @@ fn the_table_of_methods_says_what_the_counters_say_of_the_cache() {
 fn persisting_by_width() {
     let rows = published().persist_by_width.rows;
     let best = |of: fn(&Width) -> f64| rows.iter().map(of).fold(0.0, f64::max);
-    // The paper tells no processor; the one with such memory at that time is Cascade Lake.
+    // The paper does not name the processor. Cascade Lake was the one with such memory at that time.
     for (described, lengths) in [(cascade_lake(), [4096, 1 << 30]), (unknown(), [4096, 1 << 20])] {
         let policy = Policy::defaults(&described);
         for length in lengths {
@@ -346,7 +346,7 @@ fn persisting_by_width() {
             let row = row.unwrap_or_else(|| panic!("{choice} was not measured"));
             assert_eq!((row.ram, row.nvdimm), (best(|row| row.ram), best(|row| row.nvdimm)), "{choice}");
         }
-        // Below 768 bytes, the best of those that bypass the cache.
+        // Below 768 bytes, the best of the methods that bypass the cache.
         let choice = policy.choose(Operation::CopyPersist, 512, Intent::Throughput).unwrap().method;
         assert_eq!(choice.effect, CacheEffect::Bypasses);
         let bypassing =
@@ -392,8 +392,8 @@ fn persisting_for_stream_disturbs_least() {
     }
 }
 
-/// Cleared and then read: what fits in the cache is better left there, what does not had better bypass it. Shown with
-/// an unknown processor whose last level is as large as that machine's caches together.
+/// Bytes that are cleared and then read should stay in the cache if they fit, and bypass it otherwise. Tested with an
+/// unknown processor whose last level is as large as that machine's caches together.
 #[test]
 fn clearing_what_is_read_next() {
     let table = published().zero_then_read;

@@ -1,6 +1,6 @@
-//! The compiled code of the public functions calls no function of the C library that a program may have replaced,
-//! none that allocates, and none that looks up symbols or waits: those may be built on bulkmem, or be what a signal
-//! handler has interrupted. Threads, which the caller asks for, are left out.
+//! The compiled public functions must not call functions of the C library that a program can replace, functions that
+//! allocate, look up symbols or wait: such functions may be built on bulkmem, or a signal handler may have
+//! interrupted them. Threads, which the caller requests, are excluded.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ use testkit::x86_64::calls::Calls;
 pub(crate) fn add(suite: &mut Suite) {
     for (name, function) in FUNCTIONS {
         suite.test(&format!("symbols::{name}"), move || {
-            // The walk has not stopped short of what the first call does.
+            // Shows that the search includes what the first call does.
             let calls = calls([function()])?;
             if !calls
                 .functions()
@@ -34,7 +34,7 @@ pub(crate) fn add(suite: &mut Suite) {
     suite.test("symbols::control::what_calls_is_found", control);
 }
 
-/// Exact names, or the beginnings of several.
+/// Names, or beginnings of names.
 const FOREIGN: [&str; 16] = [
     "memset",
     "memcpy",
@@ -54,7 +54,7 @@ const FOREIGN: [&str; 16] = [
     "pthread_",
 ];
 
-/// Functions that run only if the caller has chosen several threads.
+/// Functions that run only if the caller requests several threads.
 const THREADS: [&str; 3] = ["bulkmem::options::Options::saturating", "bulkmem::threads::", "::on_threads"];
 
 fn is_foreign(name: &str) -> bool {
@@ -68,7 +68,8 @@ fn calls(functions: impl IntoIterator<Item = *const ()>) -> Result<Calls, String
     Calls::from(functions, |name| THREADS.iter().any(|function| name.contains(function)))
 }
 
-/// Each foreign function, and each of our own that waits, with the calls that lead there.
+/// Returns each forbidden function of another library, and each of this library that waits, with the chain of
+/// callers.
 fn foreign(calls: &Calls) -> Vec<String> {
     let imports = calls.imports().filter(|(name, _)| is_foreign(name));
     let imports = imports.map(|(name, path)| format!("{} -> {name}", path.join(" -> ")));
@@ -81,7 +82,7 @@ fn calls_nothing_foreign(calls: &Calls) -> Result<(), Failed> {
     if found.is_empty() { Ok(()) } else { Err(found.join("\n").into()) }
 }
 
-/// Functions with flaws that are known: a direct call, one in a function that is called, one in a table of functions.
+/// Functions with known faults: a direct call, a call in a called function, a call through a table of functions.
 fn control() -> Result<(), Failed> {
     #[inline(never)]
     fn allocates() -> Box<[u8]> {
@@ -126,7 +127,7 @@ fn control() -> Result<(), Failed> {
 
 type Address = fn() -> *const ();
 
-/// Each public function, with every option still open.
+/// The public functions, with options that the compiler does not know.
 const FUNCTIONS: [(&str, Address); 16] = [
     ("clear", || bulkmem::clear as *const ()),
     ("fill", || bulkmem::fill as *const ()),
