@@ -24,7 +24,7 @@ fi
 # shellcheck source=scripts/results.sh
 . scripts/results.sh
 
-# fuzz TARGET: feeds it for a while; counts as one test.
+# fuzz TARGET: runs a fuzz target for a while; counts as one test.
 fuzz() {
     local target=$1 log=$logs/fuzz-$1.log artifact
     local -a command=(scripts/isolated.sh cargo +nightly fuzz run "$target")
@@ -35,7 +35,7 @@ fuzz() {
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        # libFuzzer writes the input that failed to a file.
+        # libFuzzer writes the failing input to a file.
         artifact=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
         failures+=("fuzz-$target: cargo +nightly fuzz run $target ${artifact:-fuzz/corpus/$target fuzz/seeds/$target}")
     fi
@@ -43,7 +43,7 @@ fuzz() {
 
 tests tally whole scripts/check-tally.sh scripts/check-tally.sh
 tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast -- --show-output
-# What happens at the first use depends on what the compiler makes of it: as programs are built, without and with
+# The first call depends on how the compiler optimizes it, so it is tested as programs are built: without and with
 # link-time optimization.
 for profile in release lto; do
     tests "hostile-$profile" cargo "cargo test --profile $profile" cargo test --profile "$profile" --locked -p hostile
@@ -53,9 +53,9 @@ tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
 nightly_remedy="rustup toolchain install nightly"
 if cargo +nightly --version >/dev/null 2>&1; then
     if cargo +nightly miri --version >/dev/null 2>&1 && [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src ]]; then
-        # What is borrowed and shared. Built for an architecture of which the library has no assembly, so that this also
-        # shows that it builds for one. Tests of mere arithmetic are left out: they would take minutes.
-        # Miri keeps the standard library that it builds in the user's cache.
+        # Tests borrows and threads. Built for an architecture without assembly in the library, which also shows that
+        # it builds for one. Excludes tests of arithmetic, which would take minutes. Miri stores the standard library
+        # that it builds in the cache of the user.
         miri=(scripts/isolated.sh env "XDG_CACHE_HOME=${XDG_CACHE_HOME:-$HOME/.cache}"
             "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
             cargo +nightly miri test --target aarch64-unknown-linux-gnu)

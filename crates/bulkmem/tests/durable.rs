@@ -236,7 +236,7 @@ mod x86_64 {
         }
         // There are three ways: stores that bypass the cache, stores with write-backs, and write-backs alone.
         if methods.len() < 3 {
-            return Err(format!("the policies chose but {methods:?}").into());
+            return Err(format!("the policies chose only {methods:?}").into());
         }
         Ok(())
     }

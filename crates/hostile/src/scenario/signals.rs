@@ -41,7 +41,7 @@ fn leave() -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Forks children that have not used the library. Each runs `work` and is interrupted at another instruction by a
+/// Forks children that did not use the library yet. Each runs `work` and is interrupted at another instruction by a
 /// handler that makes calls, until `work` has no further instruction. `next` returns the number that follows another.
 fn interrupted(next: impl Fn(usize) -> usize, child: impl Fn()) -> Result<(), String> {
     let mut handlers = work::memory();

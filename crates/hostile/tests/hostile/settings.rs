@@ -97,10 +97,10 @@ fn reported_by_init() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Starts the program as user and group `nobody`.
+/// User and group ID of an unprivileged user.
 const OTHER: u32 = 65534;
 
-/// Creates a program that runs with root's rights whoever starts it, in a folder that every user can enter.
+/// Creates a program that runs with the rights of root if any user starts it, in a folder that every user can enter.
 fn program() -> std::io::Result<(tempfile::TempDir, std::path::PathBuf)> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("scenario");
