@@ -13,9 +13,11 @@ done | sort | xargs awk -v files="$files" '
     FNR == 1 { finish(); name = FILENAME; count = 0; skipping = 0; pending = 0; whole = 0 }
     /^#!\[cfg\(test\)\]/ { whole = 1 }
     # A test module starts at the margin and ends with a brace at the margin.
-    /^#\[cfg\(test\)\]/ { pending = 1; next }
+    /^#\[cfg\((all\()?test/ { pending = 1; next }
     pending && /^(pub(\([a-z]+\))? )?mod [a-z_]+ \{/ { skipping = 1; pending = 0; next }
     pending && /^(pub(\([a-z]+\))? )?mod ([a-z_]+);/ { pending = 0; next }
+    # Further attributes of the same item.
+    pending && /^#\[/ { next }
     pending { pending = 0; count++ }
     skipping { if (/^}/) skipping = 0; next }
     { count++ }
