@@ -5,7 +5,7 @@
 /// The default comes from the policy: [`Durability::FlushToMemory`], unless the policy file says otherwise
 /// (`bulkmem calibrate --durability caches-included`). [`Options::durability`](crate::Options::durability) overrides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Durability {
     /// Memory survives and caches do not (ADR): every line is written back, and a fence waits for it.
     #[default]

@@ -73,7 +73,7 @@
 //! |---|---|
 //! | `serde` | implements `Serialize` and `Deserialize` for operations, choices and descriptions of machines |
 //! | `schemars` | implements `JsonSchema` for the same types |
-//! | `unstable-internals` | exposes the functions behind the method table, for bulkmem's own measuring crate and tests; not covered by semantic versioning |
+//! | `unstable-internals` | for bulkmem's own measuring crate and tests: exposes the functions behind the method table, and makes types that may grow exhaustive; not covered by semantic versioning |
 
 mod built_in;
 mod c_functions;

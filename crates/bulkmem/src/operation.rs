@@ -7,6 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Operation {
     /// Sets every byte to zero.
     Clear,
@@ -26,6 +27,7 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Intent {
     /// Not known. The policy minimizes the time of the operation itself.
     #[default]

@@ -10,6 +10,7 @@ use std::fmt;
     serde(default, deny_unknown_fields)
 )]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct Parameters {
     /// Distance in bytes by which the source is prefetched ahead of the loads; 0 disables it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
@@ -49,6 +50,7 @@ fn is_zero(value: &u32) -> bool {
 
 /// A setting of a method, which calibration searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct Tunable {
     /// The field of [`Parameters`].
     pub name: &'static str,
