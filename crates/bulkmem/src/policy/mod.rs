@@ -61,7 +61,7 @@ pub struct Policy {
 /// The origin of a policy.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct Origin {
     /// The basis of the rules that are not forced.
     pub basis: Basis,
@@ -74,7 +74,7 @@ pub struct Origin {
 /// The basis of a policy's rules. [`Policy::is_measured`] returns it for each operation and intent.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
+#[non_exhaustive]
 pub enum Basis {
     /// Measurements on this machine.
     Profile {
@@ -95,7 +95,7 @@ pub enum Basis {
 /// A policy file that was found and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct Refused {
     /// The file.
     pub path: PathBuf,
@@ -105,7 +105,7 @@ pub struct Refused {
 
 /// One rule of a policy: from a length on, a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct Rule {
     /// Smallest total length in bytes that the rule is for.
     pub from: usize,
