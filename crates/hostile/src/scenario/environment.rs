@@ -10,6 +10,7 @@ fn facts() -> String {
     let basis = match origin.basis {
         Basis::Profile { .. } => "profile",
         Basis::Defaults { .. } => "defaults",
+        _ => "something else",
     };
     let forced: Vec<String> =
         origin.forced.iter().map(|(operation, choice)| format!("{operation}:{choice}")).collect();
