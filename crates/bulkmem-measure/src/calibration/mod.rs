@@ -1,9 +1,9 @@
 //! Calibration: for each operation and length a search, then the finalists with care, then what they do to others,
 //! then the lengths where the choice changes, then threads.
 
+mod clear_times;
 pub(crate) mod derive;
 pub(crate) mod merge;
-mod module_settings;
 pub(crate) mod neighbour;
 pub(crate) mod plan;
 mod profile;
@@ -19,7 +19,6 @@ use bulkmem::machine::Machine;
 use bulkmem::method::{self, Parameters};
 use bulkmem::policy::Choice;
 
-pub use module_settings::{Plan, PlanError, Reason};
 pub use profile::{
     BusyProcess, Condition, Cost, Coverage, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Rule,
     Saturation, VERSION,

@@ -17,7 +17,7 @@ pub(crate) mod targets;
 mod vm;
 
 pub use all::all;
-pub use bulkmem_kmod::{Attribute, BadAttribute};
+pub use bulkmem_kmod::{Attribute, UnknownAttribute};
 pub use chunks::ChunksOptions;
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
 pub use device::Attributes;

@@ -1,10 +1,11 @@
 //! `bulkmem kmod apply`.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use bulkmem::machine::Machine;
-use bulkmem_kmod::{Before, KernelError, Module, Settings};
-use bulkmem_measure::calibration::{Plan, PlanError, Profile};
+use bulkmem_kmod::{Module, Plan, PreviousValues, Settings};
+use bulkmem_measure::calibration::Profile;
 use clap::Args;
 use serde::Serialize;
 
@@ -75,16 +76,14 @@ struct Line {
 pub(super) fn run(args: &ApplyArgs) -> Outcome {
     let module = args.root.module();
     let (path, profile) = profile(args)?;
-    let plan = Plan::from_profile(&profile, Machine::current()).map_err(|error| {
-        let text = format!("{} cannot be applied: {}", path.display(), chain(&error));
-        match error {
-            PlanError::NoRules => {
-                Failure::new(text).help("run `bulkmem calibrate`, with `--op clear` or without --op")
-            }
-            _ => Failure::new(text)
-                .help("run `bulkmem calibrate` on this machine, or name its profile: --profile FILE"),
-        }
+    let failure = |error: &(dyn Error + 'static), help: &str| {
+        Failure::new(format!("{} cannot be applied: {}", path.display(), chain(error))).help(help)
+    };
+    let policy = profile.policy(Machine::current()).map_err(|error| {
+        failure(&error, "run `bulkmem calibrate` on this machine, or name its profile: --profile FILE")
     })?;
+    let plan = Plan::derive(&policy, &profile.clear_times())
+        .map_err(|error| failure(&error, "run `bulkmem calibrate`, with `--op clear` or without --op"))?;
     let before = current(&module, args.dry_run)?;
     let mut persisted = None;
     if !args.dry_run {
@@ -127,7 +126,7 @@ fn current(module: &Module, dry_run: bool) -> Result<Vec<(&'static str, String)>
         Some(settings) => Ok(settings.values()),
         None if dry_run => Ok(Vec::new()),
         None => {
-            module.must_be_loaded().map_err(|error| {
+            module.require_loaded().map_err(|error| {
                 Failure::new(error).help("`bulkmem kmod status` tells more; --dry-run works without it")
             })?;
             Ok(Vec::new())
@@ -136,8 +135,13 @@ fn current(module: &Module, dry_run: bool) -> Result<Vec<(&'static str, String)>
 }
 
 /// Writes what the module is loaded with; where that fails, the parameters are set back as well.
-fn persist(module: &Module, settings: &Settings, whence: &str, set: Before) -> Result<PathBuf, Failure> {
-    settings.persist(module.root(), whence).map_err(|error: KernelError| {
+fn persist(
+    module: &Module,
+    settings: &Settings,
+    whence: &str,
+    set: PreviousValues,
+) -> Result<PathBuf, Failure> {
+    settings.save(module.root(), whence).map_err(|error| {
         let kept = match set.restore() {
             Ok(()) => "the parameters are as they were before".to_owned(),
             Err(stuck) => {

@@ -40,7 +40,7 @@ struct Root {
 
 impl Root {
     fn module(&self) -> Module {
-        Module::below(&self.root)
+        Module::with_root(&self.root)
     }
 }
 
