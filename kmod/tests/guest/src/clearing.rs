@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{GIGANTIC, MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{GIGANTIC, HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, CACHED, Fault, counted};
 use crate::process::Child;
 
@@ -85,7 +85,7 @@ fn dirtied(frames: &[u64]) -> usize {
     again
 }
 
-pub(crate) fn all_zero(mapping: &Mapping, page: usize, what: &str) -> Result<(), Failed> {
+pub(crate) fn all_zero(mapping: &HugeMapping, page: usize, what: &str) -> Result<(), Failed> {
     match mapping.first_dirt() {
         None => Ok(()),
         Some(at) => Err(format!("{what}: byte {:#x} of page {} is not 0", at % page, at / page).into()),
@@ -93,7 +93,7 @@ pub(crate) fn all_zero(mapping: &Mapping, page: usize, what: &str) -> Result<(),
 }
 
 /// Touches each page at another offset; all of them are huge, zero, and counted.
-fn touch_and_judge(mapping: &Mapping, what: &str) -> Result<Vec<u64>, Failed> {
+fn touch_and_judge(mapping: &HugeMapping, what: &str) -> Result<Vec<u64>, Failed> {
     let offsets = offsets();
     let faults = offsets.map(|offset| Fault { size: MIDDLE, offset, hint: 0 });
     counted(&faults, || {
@@ -111,12 +111,12 @@ fn touch_and_judge(mapping: &Mapping, what: &str) -> Result<Vec<u64>, Failed> {
 fn refaulted(source: Source) -> Result<(), Failed> {
     let pages = offsets().len();
     // Dirt for the first time, so that nothing below is about memory nobody ever wrote.
-    let mut mapping = Mapping::new(source, pages)?;
+    let mut mapping = HugeMapping::new(source, pages)?;
     dirtied(&touch_and_judge(&mapping, "at first")?);
     mapping.dirty();
     drop(mapping);
 
-    let mut mapping = Mapping::new(source, pages)?;
+    let mut mapping = HugeMapping::new(source, pages)?;
     let again = dirtied(&touch_and_judge(&mapping, "again")?);
     if again == 0 {
         return Err("no page came again, so that this showed nothing".into());
@@ -141,7 +141,7 @@ fn file() -> Result<(), Failed> {
     let pages = offsets().len();
     for what in ["a file", "a file again"] {
         let file = huge_file(pages)?;
-        let mut mapping = Mapping::of_file(file.as_fd(), pages * MIDDLE, MIDDLE)?;
+        let mut mapping = HugeMapping::of_file(file.as_fd(), pages * MIDDLE, MIDDLE)?;
         dirtied(&touch_and_judge(&mapping, what)?);
         mapping.dirty();
     }
@@ -151,7 +151,7 @@ fn file() -> Result<(), Failed> {
 fn fallocate() -> Result<(), Failed> {
     const PAGES: usize = 4;
     // Dirties what fallocate() will be given.
-    let mut before = Mapping::new(Source::Pool2M, PAGES)?;
+    let mut before = HugeMapping::new(Source::Pool2M, PAGES)?;
     before.dirty();
     dirtied(&before.frames()?);
     drop(before);
@@ -165,7 +165,7 @@ fn fallocate() -> Result<(), Failed> {
             _ => Err(std::io::Error::last_os_error().into()),
         }
     })?;
-    let mapping = Mapping::of_file(file.as_fd(), PAGES * MIDDLE, MIDDLE)?;
+    let mapping = HugeMapping::of_file(file.as_fd(), PAGES * MIDDLE, MIDDLE)?;
     all_zero(&mapping, MIDDLE, "fallocate")?;
     if dirtied(&mapping.frames()?) == 0 {
         return Err("no page came again, so that this showed nothing".into());
@@ -177,7 +177,7 @@ fn populated_at_once() -> Result<(), Failed> {
     const PAGES: usize = 6;
     for source in [Source::Pool2M, Source::Transparent] {
         choose("prefetchw", "large")?;
-        let mapping = Mapping::new(source, PAGES)?;
+        let mapping = HugeMapping::new(source, PAGES)?;
         counted(&[Fault { size: MIDDLE, offset: 0, hint: 0 }; PAGES], || {
             Ok(mapping.advise(libc::MADV_POPULATE_WRITE)?)
         })?;
@@ -191,7 +191,7 @@ fn chunks_divide_the_extent_or_not() -> Result<(), Failed> {
         for method in module::available()? {
             choose(&method, "large")?;
             module::set("chunk", chunk.to_string())?;
-            let mut mapping = Mapping::new(Source::Pool2M, offsets().len())?;
+            let mut mapping = HugeMapping::new(Source::Pool2M, offsets().len())?;
             dirtied(&touch_and_judge(&mapping, &format!("{method}, chunks of {chunk}"))?);
             mapping.dirty();
         }
@@ -201,7 +201,7 @@ fn chunks_divide_the_extent_or_not() -> Result<(), Failed> {
 
 fn copy_on_write(source: Source) -> Result<(), Failed> {
     choose("movnti", "large")?;
-    let mut mapping = Mapping::new(source, 2)?;
+    let mut mapping = HugeMapping::new(source, 2)?;
     mapping.dirty();
     mapping.bytes_mut()[5] = 1;
     let held = std::mem::ManuallyDrop::new(mapping);
@@ -224,7 +224,7 @@ fn copy_on_write(source: Source) -> Result<(), Failed> {
     assert_eq!(&mapping.bytes()[4..8], [0xa5, 1, 0xa5, 0xa5], "the parent keeps its own");
     // And what the child faults in for itself is clear.
     Child::spawn(move || {
-        let mut mapping = Mapping::new(source, 2)?;
+        let mut mapping = HugeMapping::new(source, 2)?;
         mapping.touch(MIDDLE + 1);
         mapping.touch(1);
         all_zero(&mapping, MIDDLE, "in the child")?;

@@ -7,7 +7,7 @@ use std::io;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, Source};
+use crate::huge::{HugeMapping, MIDDLE, Source};
 use crate::loading::{logged, refused};
 use crate::module::{self, Fault, counted};
 
@@ -68,7 +68,7 @@ fn probed_where_it_replaces() -> Result<(), Failed> {
     fs::write(&events, format!("p:kprobes/bulkmem_test {replaced}\n"))?;
     let hits = (|| {
         fs::write(&switch, "1")?;
-        let mapping = Mapping::new(Source::Pool2M, 2)?;
+        let mapping = HugeMapping::new(Source::Pool2M, 2)?;
         counted(&[Fault { size: MIDDLE, offset: 0, hint: 0 }; 2], || {
             mapping.touch(0);
             mapping.touch(MIDDLE);

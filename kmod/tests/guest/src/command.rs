@@ -6,13 +6,14 @@ use std::process::{Command, Output};
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters as Tunables;
 use bulkmem::{Intent, Mapping, Operation, Pages};
-use bulkmem_kmod::{BulkHint, KernelError, Method, Module, Settings};
-use bulkmem_measure::calibration::{FORMAT, Mode, Profile, Provenance, Rule, VERSION};
+use bulkmem_kmod::{BulkHint, KernelError, Method, Module, Settings, prefault_hinted};
+use bulkmem_measure::Provenance;
+use bulkmem_measure::calibration::{Coverage, FORMAT, Mode, Profile, Rule, VERSION};
 use libtest_mimic::Failed;
 use serde_json::Value;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, Source};
+use crate::huge::{HugeMapping, MIDDLE, Source};
 use crate::module::{self, Counters, METHODS, Parameters};
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -74,7 +75,7 @@ fn without_the_module() -> Result<(), Failed> {
     }
     let found = BulkHint::available();
     assert!(matches!(found, Err(KernelError::NotLoaded { .. })), "{found:?}");
-    assert!(!Mapping::new(1 << 20, Pages::Base)?.prefault_hinted()?);
+    assert!(!prefault_hinted(&mut Mapping::new(1 << 20, Pages::Base)?)?);
     Ok(())
 }
 
@@ -152,12 +153,11 @@ fn profile(method: &str) -> Profile {
             date: "2026-11-21T12:00:00Z".to_owned(),
             bulkmem: "0.1.0".to_owned(),
             commit: "unknown".to_owned(),
-            mode: Mode::Quick,
             seconds: 1.0,
             samples: 1,
-            complete: true,
-            operations: Vec::new(),
+            ..Provenance::default()
         },
+        coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
         rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, method)],
         threads: Vec::new(),
         figures: Vec::new(),
@@ -187,7 +187,7 @@ fn apply_sets_what_the_profile_says(method: &str, expected: &str) -> Result<(), 
     }
     // A fault is cleared so.
     let counted = Counters::read()?;
-    let mapping = Mapping::new(Source::Transparent, 1)?;
+    let mapping = HugeMapping::new(Source::Transparent, 1)?;
     mapping.touch(0);
     assert_eq!(mapping.first_dirt(), None);
     let since = Counters::read()?.since(&counted);
@@ -216,26 +216,24 @@ fn other_machines_profiles_change_nothing() -> Result<(), Failed> {
 
 fn a_refusal_changes_nothing() -> Result<(), Failed> {
     module::fresh()?;
-    let first = Settings { ignore_quirks: Some(!Parameters::read()?.ignore_quirks), ..Settings::default() };
-    let bad = [
-        (Settings { chunk: Some(4097), ..first }, "chunk", libc::EINVAL),
-        (Settings { prefetch_distance: Some(65537), ..first }, "prefetch_distance", libc::EINVAL),
-        (
-            Settings { chunk: Some(8192), cached_method: Some(Method::Movnti), ..first },
-            "cached_method",
-            libc::EINVAL,
-        ),
-    ];
-    for (settings, parameter, number) in bad {
-        refused(&settings, parameter, number)?;
-    }
-    Ok(())
+    let mut first = Settings::default();
+    first.ignore_quirks = Some(!Parameters::read()?.ignore_quirks);
+    let mut settings = first;
+    settings.chunk = Some(4097);
+    refused(&settings, "chunk", libc::EINVAL)?;
+    let mut settings = first;
+    settings.prefetch_distance = Some(65537);
+    refused(&settings, "prefetch_distance", libc::EINVAL)?;
+    let mut settings = first;
+    settings.chunk = Some(8192);
+    settings.cached_method = Some(Method::Movnti);
+    refused(&settings, "cached_method", libc::EINVAL)
 }
 
 /// The kernel refuses this parameter of them, with this answer, and none of them is set.
 fn refused(settings: &Settings, parameter: &str, number: i32) -> Result<(), Failed> {
     let before = Parameters::read()?;
-    match Module::here().set(settings) {
+    match Module::running().set(settings) {
         Err(KernelError::Refused { name, source, .. }) => {
             assert_eq!((name, source.raw_os_error()), (parameter, Some(number)));
         }
@@ -247,7 +245,9 @@ fn refused(settings: &Settings, parameter: &str, number: i32) -> Result<(), Fail
 
 fn what_the_processor_lacks_changes_nothing() -> Result<(), Failed> {
     module::fresh()?;
-    let settings = Settings { threshold: Some(1), method: Some(Method::Clzero), ..Settings::default() };
+    let mut settings = Settings::default();
+    settings.threshold = Some(1);
+    settings.method = Some(Method::Clzero);
     refused(&settings, "method", libc::EOPNOTSUPP)
 }
 
@@ -255,18 +255,18 @@ fn a_hint_lives_as_long_as_its_value() -> Result<(), Failed> {
     module::fresh()?;
     module::set("method", "movnti")?;
     module::set("threshold", (2 * MIDDLE).to_string())?;
-    let mut region = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
+    let mut mapping = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
     let before = Counters::read()?;
-    let hint = BulkHint::of(&region)?;
+    let hint = BulkHint::of(&mapping)?;
     assert_eq!(Counters::read()?.get("hints"), before.get("hints") + 1);
-    region.prefault()?;
+    mapping.prefault()?;
     drop(hint);
     let after = Counters::read()?;
     assert_eq!(after.get("hints"), before.get("hints"));
     assert!(after.since(&before).get("movnti/hinted") >= 4, "{:?}", after.since(&before));
-    assert!(region.iter().all(|byte| *byte == 0));
-    let mut region = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
-    assert!(region.prefault_hinted()?);
+    assert!(mapping.iter().all(|byte| *byte == 0));
+    let mut mapping = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
+    assert!(prefault_hinted(&mut mapping)?);
     assert!(Counters::read()?.since(&after).get("movnti/hinted") >= 4);
     Ok(())
 }
@@ -298,7 +298,7 @@ fn vm_with_a_hint_beside_none() -> Result<(), Failed> {
     for name in ["prefault", "prefault, hinted"] {
         let rows = found["rows"].as_array().into_iter().flatten();
         assert_eq!(
-            rows.filter(|row| row["subject"]["name"] == name).count(),
+            rows.filter(|row| row["candidate"]["name"] == name).count(),
             2,
             "{name}: one and two threads"
         );

@@ -10,7 +10,7 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, Counters, Fault, counted, until};
 use crate::process::Child;
 
@@ -51,7 +51,7 @@ fn choose(threshold: u64) -> io::Result<()> {
 }
 
 /// Touches each of these offsets; the hint that holds it has the length next to it.
-fn touch(mapping: &Mapping, touches: &[(usize, u64)]) -> Result<(), Failed> {
+fn touch(mapping: &HugeMapping, touches: &[(usize, u64)]) -> Result<(), Failed> {
     let fault = |(offset, hint): &(usize, u64)| Fault { size: MIDDLE, offset: offset % MIDDLE, hint: *hint };
     let faults: Vec<Fault> = touches.iter().map(fault).collect();
     counted(&faults, || {
@@ -70,7 +70,7 @@ fn threshold_of_single_pages(source: Source) -> Result<(), Failed> {
     let size = MIDDLE as u64;
     for threshold in [0, 1, size - 4096, size - 1, size, size + 1, size + 4096, u64::MAX] {
         choose(threshold)?;
-        let mapping = Mapping::new(source, 3)?;
+        let mapping = HugeMapping::new(source, 3)?;
         // The prediction compares the threshold with what is cleared; here, that it can see the difference.
         let before = Counters::read()?;
         touch(&mapping, &[(5, 0), (2 * MIDDLE - 1, 0), (2 * MIDDLE + MIDDLE / 2, 0)])?;
@@ -83,7 +83,7 @@ fn threshold_of_single_pages(source: Source) -> Result<(), Failed> {
 fn threshold_of_hints(source: Source) -> Result<(), Failed> {
     for (threshold, skipped) in [(LONG - 1, 0), (LONG, 0), (LONG + 1, 4)] {
         choose(threshold)?;
-        let mapping = Mapping::new(source, 4)?;
+        let mapping = HugeMapping::new(source, 4)?;
         let device = Device::open()?;
         device.hint(mapping.address(), LONG)?;
         let before = Counters::read()?;
@@ -98,7 +98,7 @@ fn threshold_of_hints(source: Source) -> Result<(), Failed> {
 
 fn first_last_and_beyond(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, PAGES)?;
+    let mapping = HugeMapping::new(source, PAGES)?;
     let device = Device::open()?;
     assert_eq!(Counters::read()?.get("hints"), 0);
     device.hint(mapping.address() + 2 * MIDDLE, LONG)?;
@@ -113,7 +113,7 @@ fn edges_inside_a_page(source: Source) -> Result<(), Failed> {
     let start = 2 * MIDDLE + MIDDLE / 2;
     let end = start + LONG as usize;
     for (offset, hint) in [(start - 1, 0), (start, LONG), (end - 1, LONG), (end, 0)] {
-        let mapping = Mapping::new(source, PAGES)?;
+        let mapping = HugeMapping::new(source, PAGES)?;
         let device = Device::open()?;
         device.hint(mapping.address() + start, LONG)?;
         touch(&mapping, &[(offset, hint)])?;
@@ -125,7 +125,7 @@ fn shorter_than_a_page(source: Source) -> Result<(), Failed> {
     // The huge page is the longer one: no extent comes from the hint.
     for length in [SMALL as u64, MIDDLE as u64] {
         choose(MIDDLE as u64)?;
-        let mapping = Mapping::new(source, 1)?;
+        let mapping = HugeMapping::new(source, 1)?;
         let device = Device::open()?;
         device.hint(mapping.address(), length)?;
         touch(&mapping, &[(9, length)])?;
@@ -135,7 +135,7 @@ fn shorter_than_a_page(source: Source) -> Result<(), Failed> {
 
 fn the_longest_counts(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, PAGES)?;
+    let mapping = HugeMapping::new(source, PAGES)?;
     let device = Device::open()?;
     let other = Device::open()?;
     let start = mapping.address();
@@ -151,7 +151,7 @@ fn the_longest_counts(source: Source) -> Result<(), Failed> {
 
 fn a_thread_shares_them(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, 4)?;
+    let mapping = HugeMapping::new(source, 4)?;
     let device = Device::open()?;
     device.hint(mapping.address(), LONG)?;
     std::thread::scope(|scope| {
@@ -162,7 +162,7 @@ fn a_thread_shares_them(source: Source) -> Result<(), Failed> {
 
 fn a_forked_child_has_none(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = std::mem::ManuallyDrop::new(Mapping::new(source, 4)?);
+    let mapping = std::mem::ManuallyDrop::new(HugeMapping::new(source, 4)?);
     let device = Device::open()?;
     device.hint(mapping.address(), LONG)?;
     // The child has the addresses and the open file; the hint is the parent's.
@@ -175,7 +175,7 @@ fn a_forked_child_has_none(source: Source) -> Result<(), Failed> {
 
 fn undone(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, 4)?;
+    let mapping = HugeMapping::new(source, 4)?;
     let device = Device::open()?;
     device.hint(mapping.address(), LONG)?;
     touch(&mapping, &[(0, LONG)])?;
@@ -190,7 +190,7 @@ fn undone(source: Source) -> Result<(), Failed> {
 
 fn closed(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, 4)?;
+    let mapping = HugeMapping::new(source, 4)?;
     let device = Device::open()?;
     let second = device.0.try_clone()?;
     device.hint(mapping.address(), LONG)?;
@@ -217,7 +217,7 @@ fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
 fn hinting_child(device: &Device, next: impl FnOnce() -> Result<(), Failed>) -> Result<Child, Failed> {
     let (mut read, mut write) = pipe()?;
     let child = Child::spawn(move || {
-        let mapping = Mapping::new(Source::Pool2M, 4)?;
+        let mapping = HugeMapping::new(Source::Pool2M, 4)?;
         device.hint(mapping.address(), LONG)?;
         touch(&mapping, &[(0, LONG)])?;
         write.write_all(b"!")?;

@@ -33,7 +33,7 @@ impl Source {
 
 /// A private or shared mapping; unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct HugeMapping {
     reserved: (NonNull<u8>, usize),
     start: NonNull<u8>,
     length: usize,
@@ -41,20 +41,20 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: the mapping is the value's own, and memory may be used from any thread.
-unsafe impl Send for Mapping {}
+unsafe impl Send for HugeMapping {}
 // SAFETY: all that works on shared references writes nothing but through atomic or volatile single accesses that the
 // tests order among themselves.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for HugeMapping {}
 
-impl Mapping {
+impl HugeMapping {
     /// `pages` pages that are not there before they are touched.
-    pub(crate) fn new(source: Source, pages: usize) -> io::Result<Mapping> {
+    pub(crate) fn new(source: Source, pages: usize) -> io::Result<HugeMapping> {
         let huge = match source {
             Source::Pool2M => libc::MAP_HUGETLB | libc::MAP_HUGE_2MB,
             Source::Pool1G => libc::MAP_HUGETLB | libc::MAP_HUGE_1GB,
             Source::Transparent => 0,
         };
-        let mapping = Mapping::with(
+        let mapping = HugeMapping::with(
             pages * source.page(),
             source.page(),
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge,
@@ -67,11 +67,11 @@ impl Mapping {
     }
 
     /// A stretch of a file, shared.
-    pub(crate) fn of_file(file: BorrowedFd<'_>, length: usize, page: usize) -> io::Result<Mapping> {
-        Mapping::with(length, page, libc::MAP_SHARED, Some(file))
+    pub(crate) fn of_file(file: BorrowedFd<'_>, length: usize, page: usize) -> io::Result<HugeMapping> {
+        HugeMapping::with(length, page, libc::MAP_SHARED, Some(file))
     }
 
-    fn with(length: usize, page: usize, flags: i32, file: Option<BorrowedFd<'_>>) -> io::Result<Mapping> {
+    fn with(length: usize, page: usize, flags: i32, file: Option<BorrowedFd<'_>>) -> io::Result<HugeMapping> {
         // Transparent huge pages need an address of their alignment; the others are given one.
         let aligned = flags & (libc::MAP_HUGETLB | libc::MAP_SHARED) != 0;
         let whole = if aligned { length } else { length + page };
@@ -88,7 +88,7 @@ impl Mapping {
             if aligned { 0 } else { reserved.addr().get().next_multiple_of(page) - reserved.addr().get() };
         // SAFETY: less than `page` more than the start of a mapping of `length + page`.
         let start = unsafe { reserved.add(ahead) };
-        Ok(Mapping { reserved: (reserved, whole), start, length, page })
+        Ok(HugeMapping { reserved: (reserved, whole), start, length, page })
     }
 
     /// Where it starts.
@@ -182,7 +182,7 @@ fn read_u64(file: &File, index: usize) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-impl Drop for Mapping {
+impl Drop for HugeMapping {
     fn drop(&mut self) {
         let (start, length) = self.reserved;
         // SAFETY: the value's own mapping, whole, and the value ends here.

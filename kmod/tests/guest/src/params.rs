@@ -5,7 +5,7 @@ use std::io;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, Source};
+use crate::huge::{HugeMapping, MIDDLE, Source};
 use crate::module::{self, CACHED, Fault, METHODS, Parameters, counted};
 
 /// Those that can be set.
@@ -240,7 +240,7 @@ fn in_range(parameters: &Parameters, available: &[String]) -> Result<(), String>
 /// With these parameters, whatever they are, a huge page is zero and counted.
 fn clears(parameters: &Parameters) -> Result<(), Failed> {
     let trouble = |error: io::Error| Failed::from(format!("{parameters:?}: {error}"));
-    let mut mapping = Mapping::new(Source::Pool2M, 1).map_err(trouble)?;
+    let mut mapping = HugeMapping::new(Source::Pool2M, 1).map_err(trouble)?;
     counted(&[Fault { size: MIDDLE, offset: 4321, hint: 0 }], || {
         mapping.touch(4321);
         Ok(())

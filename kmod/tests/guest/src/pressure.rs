@@ -6,7 +6,7 @@ use std::thread;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, Counters};
 use crate::stress::seeded;
 
@@ -38,7 +38,7 @@ fn zeros_or_nothing() -> Result<(), Failed> {
     // pieces.
     let mut hogs = Vec::new();
     while available()? > LEFT {
-        let mut hog = Mapping::new(Source::Transparent, 4)?;
+        let mut hog = HugeMapping::new(Source::Transparent, 4)?;
         hog.advise(libc::MADV_NOHUGEPAGE)?;
         for offset in (0..hog.length()).step_by(SMALL) {
             hog.bytes_mut()[offset] = 0xa5;
@@ -58,7 +58,7 @@ fn zeros_or_nothing() -> Result<(), Failed> {
                 thread::spawn(move || {
                     let source = if rng.bool() { Source::Pool2M } else { Source::Transparent };
                     // The pool is empty, and there may be nothing to make more of.
-                    let Ok(mut mapping) = Mapping::new(source, 2) else { return Ok(0) };
+                    let Ok(mut mapping) = HugeMapping::new(source, 2) else { return Ok(0) };
                     mapping.touch(rng.usize(..2 * MIDDLE));
                     match mapping.first_dirt() {
                         None => mapping.dirty(),
@@ -80,7 +80,7 @@ fn zeros_or_nothing() -> Result<(), Failed> {
     assert_eq!(counted.bytes(), counted.get("faults") * MIDDLE as u64);
     // With memory back, huge pages are.
     let before = Counters::read()?;
-    let mapping = Mapping::new(Source::Transparent, 2)?;
+    let mapping = HugeMapping::new(Source::Transparent, 2)?;
     mapping.touch(0);
     mapping.touch(MIDDLE);
     assert_eq!(mapping.first_dirt(), None);

@@ -4,7 +4,7 @@
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, Fault, counted};
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -43,7 +43,7 @@ fn clzero_clears_what_is_faulted_in(source: Source) -> Result<(), Failed> {
     let faults = offsets.map(|offset| Fault { size: MIDDLE, offset, hint: 0 });
     let mut dirtied = Vec::new();
     for round in 0..2 {
-        let mut mapping = Mapping::new(source, offsets.len())?;
+        let mut mapping = HugeMapping::new(source, offsets.len())?;
         // Exact: so many bytes were CLZERO's.
         counted(&faults, || {
             for (page, offset) in offsets.iter().enumerate() {

@@ -7,7 +7,7 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::clearing::{all_zero, choose};
-use crate::huge::{GIGANTIC, Mapping, SMALL, Source};
+use crate::huge::{GIGANTIC, HugeMapping, SMALL, Source};
 use crate::module::{self, Counters, Fault, counted};
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -29,13 +29,13 @@ fn gigantic(method: &str) -> Result<(), Failed> {
         "movnti" => GIGANTIC / 2 + 17,
         _ => GIGANTIC - 3 * SMALL,
     };
-    let mut mapping = Mapping::new(Source::Pool1G, 1)?;
+    let mut mapping = HugeMapping::new(Source::Pool1G, 1)?;
     // There is one page in the pool: what is dirtied here is what comes.
     for line in mapping.bytes_mut().chunks_mut(64) {
         line[7] = 0xa5;
     }
     drop(mapping);
-    let mapping = Mapping::new(Source::Pool1G, 1)?;
+    let mapping = HugeMapping::new(Source::Pool1G, 1)?;
     counted(&[Fault { size: GIGANTIC, offset, hint: 0 }], || {
         mapping.touch(offset);
         Ok(())
@@ -48,7 +48,7 @@ fn gigantic_threshold() -> Result<(), Failed> {
         choose("movnti", "large")?;
         module::set("cached_method", "prefetchw")?;
         module::set("threshold", threshold.to_string())?;
-        let mapping = Mapping::new(Source::Pool1G, 1)?;
+        let mapping = HugeMapping::new(Source::Pool1G, 1)?;
         let before = Counters::read()?;
         counted(&[Fault { size: GIGANTIC, offset: 12345, hint: 0 }], || {
             mapping.touch(12345);
@@ -69,7 +69,7 @@ fn smaller_transparent_pages() -> Result<(), Failed> {
     fs::write(switch, "always")?;
     let result = (|| {
         choose("movnti", "large")?;
-        let mapping = Mapping::new(Source::Transparent, 1)?;
+        let mapping = HugeMapping::new(Source::Transparent, 1)?;
         let pages: Vec<usize> = (0..16).map(|page| page * SMALL + 9).collect();
         let faults: Vec<Fault> =
             pages.iter().map(|offset| Fault { size: SMALLER, offset: *offset, hint: 0 }).collect();

@@ -14,7 +14,7 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::device::{Device, HINT};
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, CACHED, Counters, METHODS, until};
 use crate::process::{Child, End};
 
@@ -42,7 +42,7 @@ pub(crate) fn seeded(test: &str) -> Rng {
 /// Two new pages, touched anywhere: they are zero, and leave dirty.
 fn fault(rng: &mut Rng) -> Result<(), Failed> {
     let source = if rng.bool() { Source::Pool2M } else { Source::Transparent };
-    let mut mapping = Mapping::new(source, 2)?;
+    let mut mapping = HugeMapping::new(source, 2)?;
     mapping.touch(rng.usize(..2 * MIDDLE));
     match mapping.first_dirt() {
         None => mapping.dirty(),
@@ -210,7 +210,7 @@ fn disabled_leaves_all_to_the_kernel() -> Result<(), Failed> {
     module::enable(false)?;
     until("the livepatch is there", || Ok(!fs::exists("/sys/kernel/livepatch/bulkmem")?))?;
     let before = Counters::read()?;
-    let mapping = Mapping::new(Source::Pool2M, 1)?;
+    let mapping = HugeMapping::new(Source::Pool2M, 1)?;
     mapping.touch(0);
     assert_eq!(mapping.first_dirt(), None);
     assert_eq!(Counters::read()?.since(&before), Counters::default());
@@ -252,7 +252,7 @@ fn killed_in_faults() -> Result<(), Failed> {
     until("the killed processes' pages are in use", || Ok(pool("free_hugepages")? == free))?;
     until("their hints are there", || Ok(Counters::read()?.get("hints") == 0))?;
     // Whatever they left, half written, comes back as zeros.
-    let mapping = Mapping::new(Source::Pool2M, free)?;
+    let mapping = HugeMapping::new(Source::Pool2M, free)?;
     mapping.advise(libc::MADV_POPULATE_WRITE)?;
     match mapping.first_dirt() {
         None => Ok(()),

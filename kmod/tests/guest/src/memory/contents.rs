@@ -12,7 +12,7 @@ use super::{
     is_zero, meminfo, memory, once,
 };
 use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, SMALL};
+use crate::huge::{HugeMapping, MIDDLE, SMALL};
 use crate::module::Counters;
 
 pub(super) fn tests(suite: &mut Suite) {
@@ -99,7 +99,7 @@ fn what_it_was_before_is_never_seen(kind: Kind) -> Result<(), Failed> {
 }
 
 /// Of the first and the last page of every 2 MiB.
-fn answers(probe: &Probe, mapping: &Mapping) -> Result<Vec<Answer>, Failed> {
+fn answers(probe: &Probe, mapping: &HugeMapping) -> Result<Vec<Answer>, Failed> {
     let mut answers = Vec::new();
     for offset in (0..mapping.length()).step_by(MIDDLE) {
         let last = (offset + MIDDLE).min(mapping.length()) - SMALL;

@@ -9,7 +9,7 @@ use testkit::harness::Suite;
 
 use super::{KINDS, Kind, all_back, each_kind, fill, free_memory, holds, is_zero, meminfo, once, try_map};
 use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, SMALL};
+use crate::huge::{HugeMapping, MIDDLE, SMALL};
 use crate::process::{Child, End};
 
 pub(super) fn tests(suite: &mut Suite) {
@@ -212,7 +212,7 @@ fn more_than_there_is_is_refused(kind: Kind) -> Result<(), Failed> {
         assert_eq!(refused, Err(libc::ENOMEM), "{length} bytes");
     }
     // All there is, bit by bit, beside somebody who has memory of their own.
-    let mut bystander = Mapping::new(crate::huge::Source::Transparent, 32)?;
+    let mut bystander = HugeMapping::new(crate::huge::Source::Transparent, 32)?;
     fill(bystander.bytes_mut(), 1);
     Child::spawn(|| {
         let mut all = Vec::new();
@@ -226,9 +226,9 @@ fn more_than_there_is_is_refused(kind: Kind) -> Result<(), Failed> {
                 }
             }
         }
-        let had: usize = all.iter().map(Mapping::length).sum();
+        let had: usize = all.iter().map(HugeMapping::length).sum();
         assert!(had > before / 2, "only {had} of {before} bytes could be had");
-        let pages = |mapping: &Mapping| (0..mapping.length()).step_by(SMALL);
+        let pages = |mapping: &HugeMapping| (0..mapping.length()).step_by(SMALL);
         for (index, mapping) in all.iter_mut().enumerate() {
             for offset in pages(mapping) {
                 mapping.bytes_mut()[offset] = index as u8;

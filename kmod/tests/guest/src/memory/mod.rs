@@ -11,7 +11,7 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module;
 
 mod contents;
@@ -122,13 +122,13 @@ impl Device {
     }
 
     /// New memory.
-    fn map(&self, length: usize) -> io::Result<Mapping> {
-        Mapping::of_file(self.0.as_fd(), length, SMALL)
+    fn map(&self, length: usize) -> io::Result<HugeMapping> {
+        HugeMapping::of_file(self.0.as_fd(), length, SMALL)
     }
 }
 
 /// New memory of this kind.
-fn memory(kind: Kind, length: usize) -> io::Result<Mapping> {
+fn memory(kind: Kind, length: usize) -> io::Result<HugeMapping> {
     Device::of(kind)?.map(length)
 }
 
@@ -216,7 +216,7 @@ impl Probe {
 
 /// Makes `length` bytes of ordinary memory dirty, and gives them back.
 fn dirt(length: usize) -> io::Result<()> {
-    Mapping::new(Source::Transparent, length / MIDDLE)?.dirty();
+    HugeMapping::new(Source::Transparent, length / MIDDLE)?.dirty();
     Ok(())
 }
 
@@ -280,7 +280,7 @@ fn holds(bytes: &[u8], seed: u64, whose: &str) -> Result<(), Failed> {
     }
 }
 
-fn is_zero(mapping: &Mapping, what: &str) -> Result<(), Failed> {
+fn is_zero(mapping: &HugeMapping, what: &str) -> Result<(), Failed> {
     match mapping.first_dirt() {
         None => Ok(()),
         Some(at) => Err(format!("{what}: the byte at offset {at:#x} is not 0").into()),

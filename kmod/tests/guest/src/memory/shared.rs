@@ -12,7 +12,7 @@ use super::{
     Answer, Attribute, Kind, Probe, Reserved, all_back, each_kind, fill, first_change, free_memory, holds,
     is_zero, memory,
 };
-use crate::huge::{MIDDLE, Mapping, SMALL};
+use crate::huge::{HugeMapping, MIDDLE, SMALL};
 use crate::process::{Child, End};
 
 pub(super) fn tests(suite: &mut Suite) {
@@ -49,11 +49,11 @@ fn a_child_shares_it(kind: Kind) -> Result<(), Failed> {
     holds(mapping.bytes(), 2, "what the parent sees")
 }
 
-fn answers(probe: &Probe, mapping: &Mapping, range: std::ops::Range<usize>) -> io::Result<Vec<Answer>> {
+fn answers(probe: &Probe, mapping: &HugeMapping, range: std::ops::Range<usize>) -> io::Result<Vec<Answer>> {
     range.step_by(SMALL).map(|offset| probe.at(mapping.address() + offset)).collect()
 }
 
-fn frames(probe: &Probe, mapping: &Mapping, range: std::ops::Range<usize>) -> io::Result<Vec<u64>> {
+fn frames(probe: &Probe, mapping: &HugeMapping, range: std::ops::Range<usize>) -> io::Result<Vec<u64>> {
     Ok(answers(probe, mapping, range)?.into_iter().map(|answer| answer.frame).collect())
 }
 

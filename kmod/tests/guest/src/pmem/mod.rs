@@ -15,10 +15,10 @@ use testkit::guard::LINE;
 use testkit::harness::Suite;
 
 use map::Map;
-use rows::{flush_by, persist_by, rows};
+use methods::{copy_persist_by, fill_persist_by, methods, persist_by};
 
 mod map;
-mod rows;
+mod methods;
 
 const FOLDER: &str = "/pmem";
 const PAGE: usize = 4096;
@@ -121,29 +121,37 @@ fn map_sync_is_refused_in_the_page_cache() -> Result<(), Failed> {
 
 fn every_method_writes() -> Result<(), Failed> {
     const LENGTHS: [usize; 9] = [1, 8, 63, 64, 65, 200, 1000, PAGE, 3 * PAGE + 17];
-    let persisting = rows(Operation::CopyPersist);
+    let persisting = methods(Operation::CopyPersist);
     // TCG has SSE2, AVX, CLWB, CLFLUSHOPT and CLFLUSH: 4 ways past the cache, 9 through it.
     assert!(persisting.len() >= 13, "{persisting:?}");
-    assert_eq!(rows(Operation::Persist).len(), 3);
+    assert_eq!(methods(Operation::Persist).len(), 3);
 
     let scratch = Scratch::new(FOLDER, "methods", 1 << 20)?;
     let mut map = Map::synchronous(&scratch.file, 1 << 20)?;
     let mut random = fastrand::Rng::with_seed(4);
     let mut expected = vec![0; 1 << 20];
-    for (method, length) in persisting.into_iter().flat_map(|row| LENGTHS.map(|length| (row, length))) {
+    for (method, length) in persisting.into_iter().flat_map(|method| LENGTHS.map(|length| (method, length))) {
         for offset in [0, 1, 37, LINE - 1] {
             let at = random.usize(..expected.len() / LINE - 300) * LINE + offset;
             random.fill(&mut expected[at..at + length]);
-            persist_by(method, &mut map.bytes_mut()[at..at + length], &expected[at..at + length])?;
+            copy_persist_by(method, &mut map.bytes_mut()[at..at + length], &expected[at..at + length])?;
         }
         if fs::read(&scratch.path)? != expected {
             return Err(format!("after {} of {length} bytes the file differs", method.name).into());
         }
     }
-    for method in rows(Operation::Persist) {
+    let filling = methods(Operation::FillPersist);
+    assert!(!filling.is_empty());
+    for (method, byte) in filling.into_iter().zip(1..) {
+        let range = 37..37 + 3 * PAGE + 17;
+        expected[range.clone()].fill(byte);
+        fill_persist_by(method, &mut map.bytes_mut()[range], byte)?;
+        assert!(fs::read(&scratch.path)? == expected, "{}", method.name);
+    }
+    for method in methods(Operation::Persist) {
         random.fill(&mut expected);
         map.bytes_mut().copy_from_slice(&expected);
-        flush_by(method, map.bytes_mut())?;
+        persist_by(method, map.bytes_mut())?;
         assert!(fs::read(&scratch.path)? == expected, "{}", method.name);
     }
     Ok(())
@@ -179,11 +187,11 @@ fn bench_persist() -> Result<(), Failed> {
     says(&text, DURABLE)?;
     let csv = bulkmem(&[&arguments[..], &["--csv", "-"]].concat())?;
     for pattern in ["sequential", "random"] {
-        let rows_of_it: Vec<&str> = csv.lines().filter(|line| line.contains(pattern)).collect();
-        let rows_of_it = rows_of_it.join("\n");
-        let taken = rows(Operation::CopyPersist).into_iter().filter(|row| row.available());
-        for name in taken.map(|row| row.name).chain(["policy"]) {
-            if !names(&rows_of_it).contains(name) {
+        let rows: Vec<&str> = csv.lines().filter(|line| line.contains(pattern)).collect();
+        let rows = rows.join("\n");
+        let measured = methods(Operation::CopyPersist).into_iter().filter(|method| method.available());
+        for name in measured.map(|method| method.name).chain(["policy"]) {
+            if !names(&rows).contains(name) {
                 return Err(format!("no row of {name}, {pattern}:\n{csv}").into());
             }
         }
