@@ -34,6 +34,9 @@
 //!
 //! A process can hint only for its own address space.
 
+#[cfg(doctest)]
+mod book;
+
 mod abi;
 mod device;
 mod error;

@@ -26,6 +26,11 @@
 //! name, `.bulkmem-XXXXXX`, only between linkat(2) and rename(2). On file systems without `O_TMPFILE` (NFS, FUSE) it has
 //! that name from the start, and a killed process leaves it; it can be deleted.
 
+/// The readme's code, as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};

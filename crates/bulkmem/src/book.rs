@@ -13,7 +13,7 @@ pages! {
     Persist: "docs/persist.md",
     GuestMemory: "docs/guest-memory.md",
     Fences: "docs/fences.md",
-    Kernel: "docs/kernel/README.md",
+    CrateReadme: "crates/bulkmem/README.md",
 }
 
 /// Documentation tests are isolated from the user's home, too.
