@@ -190,7 +190,7 @@ verdict "the_last_boot_finds_a_sound_file_system" "$trouble${trouble:+$'\n'}$(re
 for session in "${sessions[@]}"; do
     verdict "$session::what_was_acknowledged_is_there" "$(judged "$session")"
 done
-# The control: without MAP_SYNC, records that the file system has not written yet are lost, and the check reports them.
+# The control: without MAP_SYNC, unwritten records of the file system are lost, and the check reports them.
 missed=$(lost unsynced)
 verdict "control::without_map_sync_records_are_lost" \
     "$( ((missed > 0)) || echo "all ${acknowledged[unsynced]} exist: this check would not detect a loss")"

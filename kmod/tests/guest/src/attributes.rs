@@ -1,4 +1,4 @@
-//! The device's memory as the library gives it, and what the `bulkmem` command measures in it.
+//! The device's memory through the library, and the `bulkmem` command's measurements in it.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn device_memory_holds_what_is_written() -> Result<(), Failed> {
             let length = 3 * 4096 + 100;
             let memory = DeviceMemory::new(length, options)?;
             let mut seen = vec![1_u8; length];
-            // SAFETY: as long as each other, apart, and this test's alone.
+            // SAFETY: the two ranges have the same length, do not overlap, and only this test uses them.
             unsafe {
                 Options::new().copy_raw(seen.as_mut_ptr(), memory.as_ptr(), length);
                 assert!(seen.iter().all(|byte| *byte == 0), "{options:?}");
@@ -105,7 +105,7 @@ fn iops_by_attribute_are_one_table() -> Result<(), Failed> {
             .find(|it| it["claim"].as_str().is_some_and(|text| text.starts_with(claim)));
         assert!(one.is_some_and(|it| it["verdict"] != "not-measured"), "{claim}: {one:?}");
     }
-    // One alone stands in the usual tables.
+    // A single attribute is shown in the usual tables.
     let alone = text(&[&short[..2], &["--attr", "uc"], &short[4..]].concat())?;
     assert!(alone.contains("of /dev/bulkmem (uc)"), "{alone}");
     Ok(())

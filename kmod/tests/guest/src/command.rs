@@ -1,4 +1,4 @@
-//! The `bulkmem` command and its library against the real module: status, parameters from a profile, and hints.
+//! Tests the `bulkmem` command and the library with the real module: status, parameters from a profile, and hints.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -23,7 +23,7 @@ pub(crate) fn tests(suite: &mut Suite) {
         [("movnti", "movnti"), ("nontemporal_sse2", "movnti"), ("write_prefetch_8", "prefetchw")]
     {
         let name = format!("command::apply_sets_what_the_profile_says::{method}");
-        // The library goes by CPUID alone; the kernel knows of PREFETCHW where CPUID is silent.
+        // The library uses CPUID only; the kernel knows of PREFETCHW even if CPUID does not report it.
         match bulkmem::method::by_name(method).is_some_and(|method| method.available()) {
             true => suite.test(&name, move || apply_sets_what_the_profile_says(method, expected)),
             false => suite.skip(&name, "CPUID says of no such instruction"),
@@ -46,7 +46,7 @@ fn bulkmem(arguments: &[&str]) -> Result<Output, Failed> {
     Ok(Command::new("/bin/bulkmem").args(arguments).env("COLUMNS", "80").output()?)
 }
 
-/// What the command prints, where it succeeds.
+/// Runs the command, which must succeed, and returns its output.
 pub(crate) fn text(arguments: &[&str]) -> Result<String, Failed> {
     let output = bulkmem(arguments)?;
     if !output.status.success() {
@@ -56,7 +56,7 @@ pub(crate) fn text(arguments: &[&str]) -> Result<String, Failed> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The same, where that is JSON.
+/// As [`text`], parsed as JSON.
 pub(crate) fn json(arguments: &[&str]) -> Result<Value, Failed> {
     Ok(serde_json::from_str(&text(arguments)?)?)
 }
@@ -79,7 +79,7 @@ fn without_the_module() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the command says is what the files say, number by number.
+/// Checks that the command reports every number as the module's files do.
 fn agrees() -> Result<Value, Failed> {
     let (parameters, counters) = (Parameters::read()?, Counters::read()?);
     let found = json(&["kmod", "status", "--json"])?;
@@ -96,7 +96,7 @@ fn agrees() -> Result<Value, Failed> {
     for (at, method) in METHODS.iter().enumerate() {
         let of = &found["counters"]["methods"][at];
         assert_eq!(of["method"], *method);
-        // The command itself may take huge pages, so that these can only have grown.
+        // The command itself may fault in huge pages, so the numbers can have grown.
         for counter in ["extents", "pages", "bytes", "hinted"] {
             let before = counters.get(&format!("{method}/{counter}"));
             assert!(
@@ -125,7 +125,7 @@ fn status_says_what_the_files_say() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A profile of this processor: the string instruction, and from 2 MiB on this method.
+/// Returns a profile of this processor: the string instruction, and from 2 MiB on `method`.
 fn profile(method: &str) -> Profile {
     let machine = Machine::current();
     let rule = |from, method: &str| Rule {
@@ -185,7 +185,7 @@ fn apply_sets_what_the_profile_says(method: &str, expected: &str) -> Result<(), 
     if expected == "prefetchw" {
         assert_eq!(now.prefetch_distance, 1024);
     }
-    // A fault is cleared so.
+    // A page fault uses the method.
     let counted = Counters::read()?;
     let mapping = HugeMapping::new(Source::Transparent, 1)?;
     mapping.touch(0);
@@ -193,7 +193,7 @@ fn apply_sets_what_the_profile_says(method: &str, expected: &str) -> Result<(), 
     let since = Counters::read()?.since(&counted);
     assert!(since.get(&format!("{expected}/bytes")) >= (MIDDLE - 5 * 4096) as u64, "{since:?}");
     agrees()?;
-    // Loaded anew by what was written, it is the same.
+    // Loading the module with the saved line gives the same parameters.
     let written = fs::read_to_string(FILE)?;
     let options = written.lines().find_map(|line| line.strip_prefix("options bulkmem "));
     module::gone()?;
@@ -230,7 +230,7 @@ fn a_refusal_changes_nothing() -> Result<(), Failed> {
     refused(&settings, "cached_method", libc::EINVAL)
 }
 
-/// The kernel refuses this parameter of them, with this answer, and none of them is set.
+/// Checks that the kernel refuses `parameter` with the error `number`, and that no parameter changes.
 fn refused(settings: &Settings, parameter: &str, number: i32) -> Result<(), Failed> {
     let before = Parameters::read()?;
     match Module::running().set(settings) {
@@ -303,7 +303,7 @@ fn vm_with_a_hint_beside_none() -> Result<(), Failed> {
             "{name}: one and two threads"
         );
     }
-    // A round that does not count and one that does, by one thread and by two, four huge pages each.
+    // A warm-up and one pass, by one thread and by two, four huge pages each.
     assert!(since.get("movnti/hinted") >= 16, "{since:?}");
     assert_eq!(Counters::read()?.get("hints"), before.get("hints"));
     Ok(())

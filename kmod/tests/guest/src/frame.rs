@@ -1,4 +1,5 @@
-//! What all other tests rest on, without the module: the machine is as it was asked for, and the judges can judge.
+//! Tests what the other tests rely on, without the module: the machine is configured as requested, and the checks detect
+//! dirty bytes.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;

@@ -1,5 +1,5 @@
-//! Huge pages of other sizes than 2 MiB: gigantic ones of the pool, small ones of transparent memory. Each only on the
-//! machines that have them: there, without them, the tests fail.
+//! Tests huge pages of other sizes than 2 MiB: gigantic ones of the pool, and small ones of transparent memory. They run
+//! only on machines that are configured for them, and fail there if the pages are missing.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ pub(crate) fn tests(suite: &mut Suite) {
 }
 
 fn gigantic(method: &str) -> Result<(), Failed> {
-    // Each method another place, since a gigantic page takes a while.
+    // One place per method, because a gigantic page takes a while.
     let offset = match method {
         "stock" => 0,
         "rep_stosb" => GIGANTIC - 1,
@@ -30,7 +30,7 @@ fn gigantic(method: &str) -> Result<(), Failed> {
         _ => GIGANTIC - 3 * SMALL,
     };
     let mut mapping = HugeMapping::new(Source::Pool1G, 1)?;
-    // There is one page in the pool: what is dirtied here is what comes.
+    // The pool has one page, so the next mapping gets the page that is dirtied here.
     for line in mapping.bytes_mut().chunks_mut(64) {
         line[7] = 0xa5;
     }
@@ -89,7 +89,7 @@ fn smaller_transparent_pages() -> Result<(), Failed> {
     result
 }
 
-/// Which of the words of a switch is the one in brackets.
+/// Returns the word in brackets of a setting in /sys.
 fn chosen(switch: &str) -> Result<String, Failed> {
     let text = fs::read_to_string(switch)?;
     let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));

@@ -26,23 +26,12 @@ pub(crate) fn copy_persist_by(method: &'static Method, to: &mut [u8], from: &[u8
     Ok(())
 }
 
-/// Fills and persists by one of [`methods`], as [`copy_persist_by`].
-pub(crate) fn fill_persist_by(method: &'static Method, bytes: &mut [u8], byte: u8) -> Result<(), Error> {
-    let choice = Choice::of(method, Operation::FillPersist);
-    if method.available() {
-        return forced(Operation::FillPersist, choice)?.fill_persist(bytes, byte);
-    }
-    let entry = method.code().fill_persist.expect("`methods` returned it for this operation");
-    // SAFETY: a slice; the processor misses nothing but PREFETCHW, which is a no-op.
-    unsafe { (entry.fenced)(bytes.as_mut_ptr(), bytes.len(), byte, &choice.parameters) }
-    Ok(())
-}
-
 /// Persists by one of [`methods`].
 pub(crate) fn persist_by(method: &'static Method, bytes: &[u8]) -> Result<(), Error> {
     forced(Operation::Persist, Choice::of(method, Operation::Persist))?.persist(bytes)
 }
 
-fn forced(operation: Operation, choice: Choice) -> Result<Options<'static>, Error> {
+/// Returns options that force a method and flush to memory.
+pub(crate) fn forced(operation: Operation, choice: Choice) -> Result<Options<'static>, Error> {
     Options::new().durability(Durability::FlushToMemory).method(operation, choice)
 }
