@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use bulkmem_measure::engine::{Measure, Results};
 use bulkmem_measure::reproduce::{Conclusion, PublishedFigure, Reproduction, Verdict, measurements};
 
-use super::bench::{digits, remarks};
+use super::bench::remarks;
 use super::follow::{Files, follow_counting};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
+use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, digits, exact_size, styled, wrapped};
 use crate::{plain, results};
 
 /// Lay the published tables beside this machine's figures, and judge what they conclude
