@@ -35,7 +35,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "INTENT", value_parser = parsers::intent(), default_value = "throughput")]
     pub(crate) intent: Intent,
     /// Threads that share the work: a number, or `auto`: as many as saturate memory
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parsers::threads)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parsers::threads_or_auto)]
     pub(crate) threads: Threads,
     /// Print JSON
     #[arg(long)]
@@ -111,7 +111,7 @@ impl Answer {
             reason,
             threads: match args.threads {
                 Threads::Auto => served.policy.threads(operation, length),
-                Threads::Exactly(threads) => threads.get(),
+                Threads::Exactly(threads) => threads,
             },
             origin: served.describe_rules(operation, intent),
             evidence: evidence(args, served, choice),
@@ -198,7 +198,7 @@ impl Evidence {
 fn evidence(args: &ExplainArgs, served: &ActivePolicy, choice: Choice) -> Option<Evidence> {
     let (_, profile) = served.profile.as_ref()?;
     let threads = match args.threads {
-        Threads::Exactly(threads) => threads.get(),
+        Threads::Exactly(threads) => threads,
         Threads::Auto => served.policy.threads(args.op, usize::try_from(args.size).unwrap_or(usize::MAX)),
     };
     let of = |cost| figures::of_kind(profile, args.op, cost);

@@ -10,7 +10,7 @@ use clap::Args;
 use super::common::Display;
 use super::rows::remarks;
 use super::{chunks, corun, fork, iops, persist, pollution, reuse, sizes, vm};
-use crate::commands::follow::{Files, follow};
+use crate::commands::runner::{self, Files};
 use crate::failure::Outcome;
 use crate::output::{self, duration};
 use crate::plain::plain;
@@ -43,15 +43,18 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
         plain(&args.output.display().to_string())
     ))?;
     let files = Files { json: Some(&args.output), csv: args.display.csv.as_deref(), input: None };
-    follow("bench all", &measurements, files, |found| {
+    runner::run("bench all", &measurements, false, files, |found| {
         args.display.print(found, |found, width| text(found, &args.output, width))
     })
 }
 
 /// Shows the measurements one after the other, as their own commands do.
 fn text(found: &Results, saved: &Path, width: usize) -> String {
-    let tables =
-        found.measurements().into_iter().map(|it| view(it, &found.only(it), width) + "\n").collect::<String>();
+    let tables = found
+        .measurements()
+        .into_iter()
+        .map(|it| view(it, &found.only(it), width) + "\n")
+        .collect::<String>();
     let rest = Results { rows: Vec::new(), findings: Vec::new(), ..found.clone() };
     let path = plain(&saved.display().to_string());
     tables

@@ -9,8 +9,7 @@ use crate::output::{Column, Table, count, marked, plural, section};
 /// other rows.
 pub(super) fn split<'r>(rows: &[&'r Row]) -> (Vec<Vec<&'r Row>>, Vec<&'r Row>) {
     let others = |row: &Row| Config { attribute: None, direction: None, mix: None, ..row.config.clone() };
-    let several =
-        |part: &Vec<&Row>| part.iter().any(|row| row.config.attribute != part[0].config.attribute);
+    let several = |part: &Vec<&Row>| part.iter().any(|row| row.config.attribute != part[0].config.attribute);
     let (parts, others): (Vec<_>, Vec<_>) =
         group_by(rows.iter().copied(), others).into_iter().partition(several);
     (parts, others.concat())

@@ -6,7 +6,7 @@ use bulkmem_measure::engine::{Measure, MethodSet, PageSize, Peers, Results};
 use clap::Args;
 
 use super::counted;
-use crate::commands::follow::{Files, follow, follow_counting, is_stdout};
+use crate::commands::runner::{self, Files, is_stdout};
 use crate::failure::{Failure, Outcome};
 use crate::names::names;
 use crate::parsers::one_of;
@@ -35,10 +35,8 @@ pub(crate) struct Common {
     output: Option<PathBuf>,
 }
 
-const PEERS: &[(&str, &str, Peers)] = &[
-    ("none", "No other candidates", Peers::None),
-    ("all", "All that are installed", Peers::All),
-];
+const PEERS: &[(&str, &str, Peers)] =
+    &[("none", "No other candidates", Peers::None), ("all", "All that are installed", Peers::All)];
 
 /// The format that results are printed in.
 #[derive(Args, Clone, Debug)]
@@ -80,11 +78,7 @@ impl Common {
     }
 
     /// Measures, and prints the results; `view` turns them into text of some width.
-    pub(super) fn run(
-        &self,
-        measurement: &dyn Measure,
-        view: impl Fn(&Results, usize) -> String,
-    ) -> Outcome {
+    pub(super) fn run(&self, measurement: &dyn Measure, view: impl Fn(&Results, usize) -> String) -> Outcome {
         self.run_on(None, measurement, view)
     }
 
@@ -102,8 +96,7 @@ impl Common {
                 view(found, width) + &counts
             })
         };
-        let follow = if self.counters { follow_counting } else { follow };
-        follow("bench", &[measurement], files, show)
+        runner::run("bench", &[measurement], self.counters, files, show)
     }
 }
 

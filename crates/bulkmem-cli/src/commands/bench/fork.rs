@@ -78,8 +78,7 @@ fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
     let Some(first) = forks.first() else { return String::new() };
     let titles = FORKS.iter().map(|(_, title)| Column::right(*title));
     let columns = [Column::right("buffer")].into_iter().chain(titles);
-    let mut table =
-        Table::new(columns.chain([Column::right("per page"), Column::right("copy").optional(1)]));
+    let mut table = Table::new(columns.chain([Column::right("per page"), Column::right("copy").optional(1)]));
     for size in distinct(forks.iter().map(|row| row.config.size)) {
         let of = |rows: &[&'_ Row], name: &str| -> Option<(f64, String)> {
             let row = rows.iter().find(|row| {
@@ -124,7 +123,9 @@ fn pages(forks: &[&Row], width: usize) -> String {
         let count = |name| row.also.get(name).map_or("–".to_owned(), |count| format!("{count:.0}"));
         let counts =
             ["pages_copied", "buffer_pages_copied", "pages_cleared", "page_table_pages", "minor_faults"];
-        table.row([value(row, Dimension::Size), row.candidate.name.clone()].into_iter().chain(counts.map(count)));
+        table.row(
+            [value(row, Dimension::Size), row.candidate.name.clone()].into_iter().chain(counts.map(count)),
+        );
         empty = false;
     }
     if empty { String::new() } else { section("fork: pages per fork", &table.render(width), width) }

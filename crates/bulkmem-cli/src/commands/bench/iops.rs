@@ -130,8 +130,7 @@ fn table(group: &[&Row], width: usize) -> String {
     );
     let latencies = [("p50", "p50_ns"), ("p99", "p99_ns"), ("p99.9", "p999_ns"), ("p99.99", "p9999_ns")];
     let columns = [Column::left("method"), Column::right("IOPS"), Column::right("GB/s").optional(1)];
-    let mut table =
-        Table::new(columns.into_iter().chain(latencies.map(|(title, _)| Column::right(title))));
+    let mut table = Table::new(columns.into_iter().chain(latencies.map(|(title, _)| Column::right(title))));
     for row in group {
         let iops = format!("{} {}", count(row.stats.mean), deviation(row));
         let cells = [

@@ -83,9 +83,7 @@ pub(super) fn view(found: &Results, width: usize) -> String {
         config
     });
     let tables: String = groups.iter().map(|group| table(group, width)).collect();
-    let key = format!(
-        "thr: mean ± standard deviation; lat: per 8 bytes; per block: with its fence. {MARKS}"
-    );
+    let key = format!("thr: mean ± standard deviation; lat: per 8 bytes; per block: with its fence. {MARKS}");
     tables + &faint(&key, width) + &remarks(found, width)
 }
 

@@ -98,4 +98,21 @@ mod tests {
     fn values_are_taken_once() {
         assert_eq!(distinct(vec![3, 1, 3, 2, 1]), [3, 1, 2]);
     }
+
+    #[test]
+    fn rows_of_one_configuration_are_one_group() {
+        let row = |name: &str, list: Option<u64>| -> Row {
+            serde_json::from_value(serde_json::json!({
+                "measurement": "pollution", "candidate": { "kind": Kind::Method, "name": name },
+                "config": { "list": list }, "metric": "growth", "samples": [1.0],
+                "stats": bulkmem_measure::stats::Stats::of(&[1.0]),
+            }))
+            .expect("a row")
+        };
+        let rows = [row("a", None), row("b", Some(1)), row("c", None)];
+        let names =
+            |group: &Vec<&Row>| group.iter().map(|row| row.candidate.name.clone()).collect::<Vec<_>>();
+        let groups = group_by(&rows, |row| row.config.clone());
+        assert_eq!(groups.iter().map(names).collect::<Vec<_>>(), [vec!["a", "c"], vec!["b"]]);
+    }
 }
