@@ -5,7 +5,6 @@
 //! figure is laid beside ours together with its ratio to the method that its table compares with.
 
 mod alike;
-mod attributes;
 mod conclusions;
 mod figures;
 mod needed;
@@ -122,7 +121,7 @@ impl Reproduction {
             alike: alike::rank(&ours),
             conclusions: conclusions::judge(&ours),
             choices: own_choices(&ours),
-            figures: figures::lay(&ours),
+            figures: figures::compare(&ours),
         }
     }
 
