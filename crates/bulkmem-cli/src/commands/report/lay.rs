@@ -187,9 +187,9 @@ fn point(row: &Row, config: f64) -> Point {
 
 /// What is to be said of a row besides its figures.
 fn remark(row: &Row) -> String {
-    let doubts = doubts(row);
-    let doubts = (!doubts.is_empty()).then(|| format!("doubtful: {doubts}"));
-    row.chosen.clone().into_iter().chain(doubts).collect::<Vec<_>>().join("; ")
+    let flags = flags(row);
+    let flags = (!flags.is_empty()).then(|| format!("doubtful: {flags}"));
+    row.chosen.clone().into_iter().chain(flags).collect::<Vec<_>>().join("; ")
 }
 
 /// How many values a key has in rows; not being set is one.
@@ -330,7 +330,7 @@ pub(super) fn figures(rows: &[&Row]) -> Grid {
     let mut counted: Vec<&str> = counts.iter().flatten().map(|(name, _)| name.as_str()).collect();
     counted.sort_unstable();
     counted.dedup();
-    let doubtful = rows.iter().any(|row| !row.doubts.is_empty());
+    let doubtful = rows.iter().any(|row| !row.flags.is_empty());
     let unit = rows.first().map_or("", |row| row.metric.unit());
     let stats = [
         format!("median, {unit}"),
@@ -345,7 +345,7 @@ pub(super) fn figures(rows: &[&Row]) -> Grid {
     grid.columns.extend(stats.map(|title| (title, Holds::Numbers)));
     grid.columns.extend(also.iter().map(|name| (names::also(name), Holds::Numbers)));
     grid.columns.extend(counted.iter().map(|name| (name.replace('_', " "), Holds::Numbers)));
-    grid.columns.extend(doubtful.then(|| ("doubts".to_owned(), Holds::Words)));
+    grid.columns.extend(doubtful.then(|| ("flags".to_owned(), Holds::Words)));
     for (row, counts) in rows.iter().zip(&counts) {
         let stats = &row.stats;
         let mut cells = vec![names::candidate(&row.candidate)];
@@ -365,15 +365,15 @@ pub(super) fn figures(rows: &[&Row]) -> Grid {
                 .map(|(_, value)| names::digits(*value))
                 .unwrap_or_default()
         }));
-        cells.extend(doubtful.then(|| doubts(row)));
+        cells.extend(doubtful.then(|| flags(row)));
         grid.rows.push(cells);
     }
     grid
 }
 
 /// What makes a row doubtful, in words.
-fn doubts(row: &Row) -> String {
-    let words = row.doubts.iter().filter_map(|doubt| crate::results::word(doubt).ok());
+fn flags(row: &Row) -> String {
+    let words = row.flags.iter().filter_map(|doubt| crate::results::word(doubt).ok());
     words.map(|word| word.replace(['_', '-'], " ")).collect::<Vec<_>>().join(", ")
 }
 
