@@ -31,7 +31,7 @@ fn the_profile_is_accepted_and_serves_everything() {
 
     let machine = Machine::current();
     profile.check(machine).unwrap();
-    assert!(profile.provenance.complete && profile.provenance.samples > 100);
+    assert!(profile.coverage.complete && profile.provenance.samples > 100);
     assert_eq!(profile.provenance.cpu, machine.cpu);
     let policy = profile.policy(machine).unwrap();
     for operation in Operation::ALL {
@@ -57,8 +57,8 @@ fn the_profile_is_accepted_and_serves_everything() {
 
     assert_eq!(saved.len(), Operation::ALL.len(), "saved after each operation");
     let (last, before) = saved.split_last().unwrap();
-    assert!(before.iter().all(|profile| !profile.provenance.complete));
-    assert!(last.provenance.complete);
+    assert!(before.iter().all(|profile| !profile.coverage.complete));
+    assert!(last.coverage.complete);
     assert!(progress.iter().all(|step| (0.0..=1.0).contains(&step.done)));
     assert!(progress.windows(2).all(|pair| pair[0].elapsed <= pair[1].elapsed));
 }
@@ -76,7 +76,7 @@ fn stopping_at_once_is_an_error_and_stopping_later_keeps_what_is_known() {
     })
     .unwrap();
     assert_eq!(saves, 1);
-    assert!(!profile.provenance.complete);
+    assert!(!profile.coverage.complete);
     assert!(profile.figures.iter().all(|figure| figure.operation == Operation::Clear));
     profile.check(Machine::current()).unwrap();
 }

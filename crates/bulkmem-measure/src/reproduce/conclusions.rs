@@ -116,8 +116,7 @@ fn clear_by_size(ours: &Ours<'_>) -> Vec<Conclusion> {
             "MOVNTI runs at the same speed within and beyond the cache",
             "11.7 to 11.8 GB/s on Broadwell-X, 6.2 to 6.3 on Skylake-X, 14.5 to 16.5 on Rome",
             "MOVNTI at 16 MiB and 1 GiB",
-            loss(&|size| ours.clear("movnti", size))
-                .map(|(ratio, text)| ((ratio - 1.0).abs() <= 0.15, text)),
+            loss(&|size| ours.clear("movnti", size)).map(|(ratio, text)| ((ratio - 1.0).abs() <= 0.15, text)),
         ),
     ]
 }
@@ -217,7 +216,9 @@ fn persist(ours: &Ours<'_>) -> Vec<Conclusion> {
 
 fn pollution(ours: &Ours<'_>) -> Vec<Conclusion> {
     let growth = |bypassing: f64, cached: f64| {
-        format!("the walk takes {bypassing:.2} times as long after MOVNTI, {cached:.2} times after stores and CLWB")
+        format!(
+            "the walk takes {bypassing:.2} times as long after MOVNTI, {cached:.2} times after stores and CLWB"
+        )
     };
     let here = ours.growth("movnti").zip(ours.growth("store_8_clwb")).map(|(bypassing, cached)| {
         let added = (bypassing - 1.0, cached - 1.0);

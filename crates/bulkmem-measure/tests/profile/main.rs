@@ -11,8 +11,9 @@ use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Basis, Policy, PolicyFileError};
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
-    Condition, Cost, FORMAT, Figure, Mode, Profile, ProfileError, Provenance, Rule, Saturation, VERSION,
+    Condition, Cost, Coverage, FORMAT, Figure, Mode, Profile, ProfileError, Rule, Saturation, VERSION,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -42,12 +43,12 @@ fn sample() -> Profile {
             date: "2025-01-01T00:00:00Z".to_owned(),
             bulkmem: "0.1.0".to_owned(),
             commit: "unknown".to_owned(),
-            mode: Mode::Quick,
             seconds: 9.5,
             samples: 1000,
-            complete: true,
-            operations: Vec::new(),
+            ..Provenance::default()
         },
+        coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
+        durability: None,
         rules: vec![
             rule(Operation::Clear, 0, "c_library"),
             rule(Operation::Clear, 4096, "portable"),
@@ -195,7 +196,7 @@ fn no_error_quotes_what_the_file_holds() {
         secrets.iter().map(|text| whole(&Profile::parse(text.as_bytes()).unwrap_err())).collect();
     for pointer in [
         "/provenance/cpu/vendor",
-        "/provenance/mode",
+        "/coverage/mode",
         "/rules/0/operation",
         "/rules/0/method",
         "/rules/0/from",

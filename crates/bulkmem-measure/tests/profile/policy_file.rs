@@ -110,7 +110,9 @@ fn a_policy_file_says_whether_caches_survive() {
     };
     assert_eq!(durability(&sample()), Durability::FlushToMemory);
     assert!(!sample().policy_text().contains("durability"), "the default needs no line");
-    let included = Profile { durability: Durability::CachesIncluded, ..sample() };
+    let flush = Profile { durability: Some(Durability::FlushToMemory), ..sample() };
+    assert_eq!(durability(&flush), Durability::FlushToMemory);
+    let included = Profile { durability: Some(Durability::CachesIncluded), ..sample() };
     assert_eq!(durability(&included), Durability::CachesIncluded);
     assert!(included.policy_text().contains("\ndurability caches-included\n"));
     let json = serde_json::to_string(&included).unwrap();
