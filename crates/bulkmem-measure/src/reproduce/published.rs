@@ -20,6 +20,19 @@ pub(super) struct Published {
     pub(super) zero_then_read: Table<ByLength>,
     pub(super) fork_copy: Table<ByLength>,
     pub(super) random_4k: Table<Random4K>,
+    pub(super) conclusions: Vec<PublishedConclusion>,
+}
+
+/// A conclusion of a source.
+#[derive(Debug, Deserialize)]
+pub(super) struct PublishedConclusion {
+    pub(super) id: String,
+    pub(super) source: String,
+    pub(super) claim: String,
+    /// The figures that support it, in words.
+    pub(super) published: String,
+    /// What must be measured to judge it.
+    pub(super) needs: String,
 }
 
 /// GB/s by size.
