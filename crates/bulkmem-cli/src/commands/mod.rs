@@ -6,13 +6,13 @@ mod choices;
 mod compare;
 mod completions;
 mod explain;
-mod follow;
 mod info;
 mod kmod;
 mod man;
 mod methods;
 mod report;
 mod reproduce;
+mod runner;
 mod schema;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,35 +61,7 @@ fn nothing_measured(stop: &AtomicBool) -> Outcome {
 /// A measurement that could not be made: bad options are bad usage.
 fn measure_failure(error: MeasureError) -> Failure {
     match error {
-        MeasureError::Option { option, reason } => {
-            let option = match option {
-                "attr" => "--attr",
-                "block" => "--block",
-                "budget" => "--budget",
-                "operations" => "--op",
-                "intents" => "--intent",
-                "lengths" => "--size",
-                "threads" => "--threads",
-                "method" => "--method",
-                "mix" => "--mix",
-                "time" => "--time",
-                "width" => "--width",
-                "max_length" => "the largest size",
-                "page_size" => "--page-size",
-                "sizes" => "--size",
-                "baseline" => "--baseline",
-                "chunk" | "chunks" => "--chunk",
-                "extent" => "--extent",
-                "offset" => "--offset",
-                "lists" => "--list",
-                "shares" => "--share",
-                "rates" => "--rate",
-                "command" => "COMMAND",
-                other => other,
-            };
-            Failure::usage(format!("{option}: {reason}"))
-        }
-        MeasureError::Method { .. } => Failure::usage(error),
+        MeasureError::Option { .. } | MeasureError::Method { .. } => Failure::usage(error),
         _ => Failure::new(error),
     }
 }

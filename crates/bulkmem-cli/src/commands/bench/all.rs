@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::common::remarks;
 use crate::commands::Outcome;
-use crate::commands::follow::{Files, follow, is_stdout};
+use crate::commands::runner::{self, Files, is_stdout};
 use crate::output::{self, duration};
 use crate::{plain, results};
 
@@ -49,7 +49,7 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
     ))?;
     let csv = args.csv.as_deref();
     let files = Files { json: Some(&args.output), csv, input: None };
-    follow("bench all", &measurements, files, |found| {
+    runner::run("bench all", &measurements, false, files, |found| {
         if args.json {
             output::print_raw(results::json(found)?.as_bytes())?;
         } else if csv.is_some_and(is_stdout) {

@@ -11,7 +11,7 @@ use bulkmem_measure::{
 use serde::Serialize;
 
 use crate::args::ChoiceArgs;
-use crate::commands::follow::is_stdout;
+use crate::commands::runner::is_stdout;
 use crate::commands::{Outcome, measure_failure, nothing_measured};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::counted;
 use crate::commands::Outcome;
-use crate::commands::follow::{Files, follow, follow_counting, is_stdout};
+use crate::commands::runner::{self, Files, is_stdout};
 use crate::names::names;
 use crate::{output, plain, results};
 
@@ -98,11 +98,7 @@ impl Common {
             Ok(())
         };
         let files = Files { json: self.output.as_deref(), csv, input };
-        if self.counters {
-            follow_counting("bench", measurements, files, show)
-        } else {
-            follow("bench", measurements, files, show)
-        }
+        runner::run("bench", measurements, self.counters, files, show)
     }
 }
 

@@ -9,7 +9,7 @@ use bulkmem_measure::engine::{CompareOptions, Comparison, Differences, Measureme
 use clap::Args;
 
 use super::Outcome;
-use super::follow::is_stdout;
+use super::runner::is_stdout;
 use crate::failure::{Exit, Failure};
 use crate::sink::Sink;
 use crate::{output, plain, results};
