@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::calibration::Mode;
-use bulkmem::{Intent, Operation};
+use bulkmem::{Durability, Intent, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::{MeasureError, OptionName};
@@ -27,6 +27,9 @@ pub struct CalibrateOptions {
     pub max_length: u64,
     /// The most threads to try; 0: as many as there are processors.
     pub threads: usize,
+    /// What survives a power failure, which no measurement can find out. `None` keeps what an earlier profile says.
+    #[serde(default)]
+    pub durability: Option<Durability>,
 }
 
 impl CalibrateOptions {
@@ -43,6 +46,7 @@ impl CalibrateOptions {
             operations: Operation::ALL.to_vec(),
             max_length,
             threads: 0,
+            durability: None,
         }
     }
 
