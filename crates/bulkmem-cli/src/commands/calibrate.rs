@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use self::target::{Saved, Target, Unmerged};
 use super::choices::{self, ChoiceRow};
-use crate::active_policy::evidence_of;
+use crate::active_policy::profile_of;
 use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
 use crate::output::{self, FAINT, Progress, duration, styled};
 use crate::plain::plain;
@@ -187,10 +187,10 @@ fn path(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
             Failure::new("there is no place for a profile: neither XDG_CONFIG_HOME nor HOME is set")
                 .help("name the file: bulkmem calibrate --output FILE.json")
         })?;
-        return Ok(evidence_of(&policy));
+        return Ok(profile_of(&policy));
     };
     match path.extension().and_then(OsStr::to_str) {
-        Some("policy") => Ok(evidence_of(&path)),
+        Some("policy") => Ok(profile_of(&path)),
         // Programs would refuse to load the evidence.
         Some("json") if given != VARIABLE => Ok(path),
         _ => Err(Failure::usage(format!("{given} {} does not end in .policy", path.display())).help(
