@@ -105,7 +105,9 @@ fn load_profile(policy: &Path) -> Result<Option<(PathBuf, Profile)>, Failure> {
         Ok(profile) if fs::read_to_string(policy).is_ok_and(|text| text == profile.policy_text()) => {
             return Ok(Some((path, profile)));
         }
-        Ok(_) => "it is not from the same calibration as the policy file next to it; calibrate again".to_owned(),
+        Ok(_) => {
+            "it is not from the same calibration as the policy file next to it; calibrate again".to_owned()
+        }
         Err(ProfileError::Missing) => {
             "there is no such file, so that reasons and measurements are unknown; calibrate again".to_owned()
         }

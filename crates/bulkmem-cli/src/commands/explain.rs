@@ -154,8 +154,7 @@ impl Answer {
     }
 
     fn text(&self, width: usize) -> String {
-        let heading =
-            format!("{} of {}, intent {}", self.operation, exact_size(self.length), self.intent);
+        let heading = format!("{} of {}, intent {}", self.operation, exact_size(self.length), self.intent);
         let parameters = describe_parameters(&self.parameters);
         let pairs = [
             ("method", styled(GOOD, self.method)),

@@ -86,8 +86,12 @@ impl Info<'_> {
         let intents = |operation| Intent::ALL.map(|intent| (operation, intent));
         let rules = Operation::ALL.into_iter().flat_map(intents).flat_map(|(operation, intent)| {
             let rules = active.policy.rules(operation, intent).into_iter();
-            rules.map(move |rule| {
-                RuleRow { operation, intent, from: rule.from, choice: rule.choice, reason: rule.reason }
+            rules.map(move |rule| RuleRow {
+                operation,
+                intent,
+                from: rule.from,
+                choice: rule.choice,
+                reason: rule.reason,
             })
         });
         let profile = active.profile.as_ref().map(|(_, profile)| profile);
