@@ -158,6 +158,7 @@ fn profile(method: &str) -> Profile {
             ..Provenance::default()
         },
         coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
+        durability: None,
         rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, method)],
         threads: Vec::new(),
         figures: Vec::new(),
