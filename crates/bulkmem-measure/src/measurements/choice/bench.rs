@@ -9,7 +9,6 @@ use bulkmem::method::{self, Parameters};
 use bulkmem::policy::{Basis, Choice, Policy};
 use bulkmem::{Intent, Operation, Options};
 
-use crate::calibration::bytes;
 use crate::calibration::derive::cost_of;
 use crate::calibration::plan::{self, LONG};
 use crate::engine::arena::Arena;
@@ -19,6 +18,7 @@ use crate::engine::counters::{Counters, Counts};
 use crate::engine::meter::{Cell, Meter, Sample, Session};
 use crate::engine::peers::{self, Peer};
 use crate::engine::stats::Summary;
+use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
 use crate::engine::{Kind, Provenance};
 use crate::measurements::choice::choosing;

@@ -2,8 +2,8 @@
 
 use bulkmem::method::{self, CacheEffect, Parameters};
 
-use crate::calibration::bytes;
 use crate::engine::stats::geometric_mean;
+use crate::engine::units::bytes;
 use crate::measurements::targets::{Bound, Target, Unit};
 use crate::{BenchReport, BenchRow, Kind, Overall};
 
