@@ -1,6 +1,7 @@
 //! The measurements: one file or folder each.
 
 mod all;
+mod checks;
 pub(crate) mod choice;
 mod chunks;
 mod corun;
@@ -8,10 +9,12 @@ pub(crate) mod device;
 mod first_touch;
 mod fork;
 mod iops;
+mod participants;
 mod persist;
 mod pollution;
 mod reuse;
 mod sizes;
+mod slots;
 mod target;
 pub(crate) mod targets;
 mod vm;
