@@ -3,7 +3,9 @@
 use bulkmem::{Intent, Operation};
 
 use crate::engine::implementation::{self, Implementation, MethodSet};
+use crate::engine::passes::Passes;
 use crate::engine::run::{Run, Sample, Sampler};
+use crate::engine::selection::Selection;
 use crate::engine::{Candidate, Config, Peers};
 use crate::{Kind, MeasureError};
 
@@ -56,4 +58,39 @@ pub(super) fn sampler<'c>(
     sample: impl FnMut() -> Result<Sample, MeasureError> + 'c,
 ) -> Sampler<'c> {
     Sampler { candidate, config: config.clone(), sample: Box::new(sample), counted }
+}
+
+/// Returns samplers of the policy's choice, of a selection and, with peers, of reading, that work through memory in passes.
+/// Records the policy's choice and notes which peers are missing.
+///
+/// # Safety
+/// As for [`Passes::sampler`], as long as the samplers live.
+pub(super) unsafe fn pass_samplers<'c>(
+    run: &mut Run<'c>,
+    selection: Selection,
+    peers: Peers,
+    passes: Passes,
+    config: &Config,
+) -> Vec<Sampler<'c>> {
+    if let Some(reason) = selection.missing {
+        run.note(reason);
+    }
+    let mut all = vec![Implementation::policy(run.policy(), Intent::Throughput, passes.length)];
+    record_choices(run, &all, config, passes.chunk);
+    all.extend(match passes.operation {
+        Operation::Fill => selection.filling(passes.byte).implementations,
+        _ => selection.implementations,
+    });
+    if peers == Peers::All {
+        all.push(Implementation::Read);
+    }
+    let (stop, counting) = (run.stop_flag(), run.counting());
+    let samplers = all.into_iter().map(|implementation| Sampler {
+        candidate: implementation.candidate(),
+        config: config.clone(),
+        // SAFETY: passed on from the caller; the implementations were selected for the operation.
+        sample: unsafe { passes.sampler(implementation, stop, counting.clone()) },
+        counted: passes.threads == 1,
+    });
+    samplers.collect()
 }
