@@ -4,17 +4,21 @@
 //! effect on the cache. Then it measures lengths around each change of the choice, and numbers of threads.
 
 pub(crate) mod derive;
+#[cfg(test)]
+mod fake;
 pub(crate) mod merge;
 mod module_settings;
-pub(crate) mod neighbour;
 mod operation;
+mod options;
 pub(crate) mod plan;
 mod profile;
 mod profile_error;
 mod profile_file;
 mod profile_policy;
 pub(crate) mod search;
+mod session;
 
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
@@ -24,23 +28,22 @@ use bulkmem::method;
 use bulkmem::policy::Choice;
 
 pub use module_settings::{Plan, PlanError, Reason};
-pub use profile::{
-    BusyProcess, Condition, Cost, Coverage, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Rule,
-    Saturation, VERSION,
-};
+pub use options::CalibrateOptions;
+pub use profile::{Coverage, FORMAT, Figure, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION};
 pub use profile_error::ProfileError;
 
 use crate::calibration::derive::table::Key;
 use crate::calibration::operation::OperationRun;
 use crate::calibration::plan::Setting;
+use crate::calibration::session::{Meter, Session};
 use crate::engine::Provenance;
 use crate::engine::arena::Arena;
 use crate::engine::clock::Clock;
-use crate::engine::meter::{Meter, Session};
 use crate::engine::quality::host::LoadMeter;
 use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
-use crate::{CalibrateOptions, MeasureError, Progress};
+pub use crate::engine::{BusyProcess, Condition, Cost, Load};
+use crate::{MeasureError, Progress};
 
 /// Share of the time for preparing the memory.
 const ARENA_TIME_SHARE: f64 = 0.3;
@@ -73,7 +76,8 @@ pub fn calibrate(
     let threads =
         if options.threads == 0 { machine.processors } else { options.threads.min(machine.processors) };
     let setting = Setting { mode: options.mode, max_length, last_level, threads: threads.max(1) };
-    let mut session = Session::new(Workloads::new(clock, arena), stop, progress, options.budget);
+    let mut session =
+        Session::new(Workloads::new(clock, arena, Rc::default()), stop, progress, options.budget);
     if let Some(note) = note {
         session.note(note);
     }

@@ -10,10 +10,11 @@ use bulkmem::policy::Choice;
 use crate::calibration::derive::{self, table::Key};
 use crate::calibration::plan::{self, LONG, Setting};
 use crate::calibration::search::{self, Field, Ranked};
+use crate::calibration::session::{Meter, Session, interleave};
 use crate::calibration::{Condition, Cost, Figure, Ledger, choice_of};
-use crate::engine::cell::{StopRule, interleave};
-use crate::engine::meter::{Cell, Meter, Session};
+use crate::engine::interleave::StopRule;
 use crate::engine::units::bytes;
+use crate::engine::workload::Cell;
 
 /// Share of an operation's time for the lengths; the rest is for changes of the choice, then threads.
 const LENGTHS_SHARE: f64 = 0.76;
@@ -131,7 +132,7 @@ impl<M: Meter<Choice>> OperationRun<'_, '_, M> {
     fn record(&mut self, trials: &[(Cell, Choice)], deadline: Duration) {
         let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
         let (least, most) = if long { (3, 15) } else { (9, 31) };
-        let stop = StopRule { least, most, everybody: true, deadline };
+        let stop = StopRule::until_separated(least, most).until(deadline).with_first_round();
         let measured = interleave(self.session, trials, stop);
         for ((cell, choice), measured) in trials.iter().zip(measured) {
             let Some(measured) = measured else { continue };

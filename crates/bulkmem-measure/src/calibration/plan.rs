@@ -5,8 +5,6 @@ use std::time::Duration;
 use crate::calibration::{Condition, Cost, Mode};
 use bulkmem::{Intent, Operation};
 
-use crate::calibration::derive::cost_of;
-
 /// Shortest length that is measured, bytes.
 const SHORTEST: u64 = 64;
 /// Shortest length at which reuse and stream are measured: anything shorter fits the first-level cache.
@@ -129,7 +127,7 @@ pub(crate) fn aftermath_costs(operation: Operation) -> Vec<Cost> {
     match operation {
         // Whether durable lines stay in the cache depends on the instruction, not on a choice.
         Operation::FillPersist | Operation::CopyPersist | Operation::Persist => Vec::new(),
-        _ => Intent::ALL.into_iter().map(cost_of).filter(|cost| *cost != Cost::Throughput).collect(),
+        _ => Intent::ALL.into_iter().map(Cost::of).filter(|cost| *cost != Cost::Throughput).collect(),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use crate::engine::Provenance;
+use crate::engine::{Condition, Cost, Load, Provenance};
 use serde::{Deserialize, Serialize};
 
 use bulkmem::method::Parameters;
@@ -12,7 +12,7 @@ use bulkmem::{Durability, Intent, Operation};
 use schemars::JsonSchema;
 
 /// Value of the field `format`.
-pub const FORMAT: &str = "bulkmem-profile";
+pub const FORMAT: &str = crate::engine::PROFILE_FORMAT;
 /// Version of the format that this library reads and writes.
 pub const VERSION: u32 = 2;
 
@@ -112,34 +112,6 @@ pub struct OperationProvenance {
     pub load: Option<Load>,
 }
 
-/// Use of the processors by others while something was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Load {
-    /// Processors that other processes used, on average.
-    pub others: f64,
-    /// Processors of the machine.
-    pub processors: usize,
-    /// The share of the processors' time that the hypervisor gave to other guests (steal), 0 to 1.
-    pub stolen: f64,
-    /// The share of the time in which a limit (cgroup `cpu.max`) held the calibration back, 0 to 1.
-    pub throttled: f64,
-    /// The other processes that used most processor time: at most three, with control characters removed from names.
-    pub busiest: Vec<BusyProcess>,
-}
-
-/// A process that used the processors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BusyProcess {
-    /// Its name in the kernel: at most 15 bytes.
-    pub name: String,
-    /// Its process ID.
-    pub pid: u32,
-    /// Processors that it used, on average.
-    pub processors: f64,
-}
-
 /// How thoroughly to calibrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -179,31 +151,6 @@ pub struct Saturation {
     /// Length in bytes from which several threads are faster.
     pub from: u64,
     /// Number of threads.
-    pub threads: usize,
-}
-
-/// What a figure measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Cost {
-    /// The operation alone.
-    Throughput,
-    /// The operation, and reading the destination back.
-    Reuse,
-    /// The operation, and the slow-down of a walk over cached memory beyond that of a control that spends the same
-    /// time without touching memory.
-    Stream,
-}
-
-/// Conditions of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Condition {
-    /// True if the ranges start on a cache line.
-    pub aligned: bool,
-    /// True if the ranges were in the cache before, as much as fits.
-    pub warm: bool,
-    /// Threads that shared the work.
     pub threads: usize,
 }
 

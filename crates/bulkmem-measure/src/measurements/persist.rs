@@ -17,7 +17,7 @@ use crate::engine::workload::last_level;
 use crate::engine::{Candidate, Config, Measurement, Metric, Pattern, Peers, Row, units};
 use crate::measurements::checks::{self, invalid};
 use crate::measurements::participants::sampler;
-use crate::measurements::target::{Durable, Opened, TargetOptions, Want};
+use crate::target::{Durable, Opened, TargetOptions, Want};
 use crate::{Kind, MeasureError, OptionName};
 
 /// Default number of bytes between two fences of random writes.

@@ -6,7 +6,7 @@ use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Intent, Operation};
 
-use crate::calibration::neighbour::LINE;
+use crate::engine::LINE;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::implementation::{self, Implementation, MethodSet};

@@ -14,9 +14,9 @@ use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::selection::{FIRST_TOUCH, Selection, kernel};
 use crate::engine::{Config, Measurement, Metric, PageSize, units};
 use crate::measurements::checks::{self, invalid};
-use crate::measurements::device::{self, Attributes, Uncommon};
 use crate::measurements::first_touch::FirstTouch;
 use crate::measurements::participants::{pass_samplers, sampler};
+use crate::target::device::{self, Attributes, Uncommon};
 use crate::{Kind, MeasureError, OptionName};
 
 /// Options for measuring an operation by size and method.

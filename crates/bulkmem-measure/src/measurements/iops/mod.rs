@@ -17,9 +17,9 @@ use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Config, Direction, Measurement, Metric, Peers, Row, units};
 use crate::measurements::checks::{self, MOST_THREADS, invalid};
-use crate::measurements::device::{self, Attributes};
 use crate::measurements::participants::sampler;
-use crate::measurements::target::{Opened, Target, TargetOptions, Want};
+use crate::target::device::{self, Attributes};
+use crate::target::{Opened, Target, TargetOptions, Want};
 use crate::{MeasureError, OptionName};
 
 /// Least bytes of ordinary memory to work on, by default.
