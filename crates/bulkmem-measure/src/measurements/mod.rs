@@ -5,7 +5,6 @@ mod checks;
 mod choice;
 mod chunks;
 mod corun;
-mod first_touch;
 mod fork;
 mod iops;
 mod participants;

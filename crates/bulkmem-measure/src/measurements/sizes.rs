@@ -1,9 +1,12 @@
 //! Clear, fill and copy by size and method: the tables that the sources made with `perf bench mem`.
 
 use bulkmem::Operation;
+mod first_touch;
+
 use bulkmem::machine::Machine;
 use bulkmem_kmod::Attribute;
 
+use self::first_touch::FirstTouch;
 use crate::engine::Peers;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
@@ -14,7 +17,6 @@ use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::selection::{FIRST_TOUCH, Selection, kernel};
 use crate::engine::{Config, Measurement, Metric, PageSize, units};
 use crate::measurements::checks::{self, invalid};
-use crate::measurements::first_touch::FirstTouch;
 use crate::measurements::participants::{pass_samplers, sampler};
 use crate::target::device::{self, Attributes, Uncommon};
 use crate::{Kind, MeasureError, OptionName};
