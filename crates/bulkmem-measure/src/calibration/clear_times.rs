@@ -5,7 +5,8 @@ use bulkmem::method;
 use bulkmem::policy::Choice;
 use bulkmem_kmod::ClearTime;
 
-use super::profile::{Condition, Cost, Figure, Profile};
+use super::profile::{Figure, Profile};
+use crate::engine::{Condition, Cost};
 
 impl Profile {
     /// Returns how long each method took to clear aligned memory that was not in the cache, on one thread, as
