@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::calibration::{Condition, Cost};
-use bulkmem::Operation;
 
 use crate::calibration::session::Meter;
 use crate::engine::workload::{Cell, Timing};

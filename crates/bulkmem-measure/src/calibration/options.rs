@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bulkmem::Operation;
+use bulkmem::{Durability, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::calibration::Mode;
@@ -23,6 +23,9 @@ pub struct CalibrateOptions {
     pub max_length: u64,
     /// The most threads to try; 0: as many as there are processors.
     pub threads: usize,
+    /// What survives a power failure, which no measurement can find out. `None` keeps what an earlier profile says.
+    #[serde(default)]
+    pub durability: Option<Durability>,
 }
 
 impl CalibrateOptions {
@@ -39,6 +42,7 @@ impl CalibrateOptions {
             operations: Operation::ALL.to_vec(),
             max_length,
             threads: 0,
+            durability: None,
         }
     }
 

@@ -63,7 +63,10 @@ pub(super) fn config(row: &Row, key: Dimension) -> String {
         | Dimension::Operation
         | Dimension::Pattern
         | Dimension::Direction
-        | Dimension::Target => value,
+        | Dimension::Target
+        | Dimension::Alignment
+        | Dimension::Cache => value,
+        Dimension::Intent => format!("intent {value}"),
     }
 }
 

@@ -38,6 +38,8 @@ fn measured(measurement: Measurement, machines: &[Machine<'_>]) -> Option<Sectio
         Measurement::Reuse => reuse::section(machines),
         Measurement::Fork => fork::section(machines),
         Measurement::Iops => iops::section(machines),
+        // The report has no section for them.
+        Measurement::Choice | Measurement::Targets => None,
     }
 }
 
