@@ -67,10 +67,6 @@ impl Sink {
         self.file.write(bytes)
     }
 
-    pub(crate) fn failure(&self, error: &io::Error) -> Failure {
-        failure(&self.path, error)
-    }
-}
 
 fn failure(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("cannot write {}: {error}", path.display()))
@@ -150,10 +146,6 @@ impl LiveSink {
             Some(partial) => fs::remove_file(partial),
             None => Ok(()),
         }
-    }
-
-    pub(crate) fn failure(&self, error: &io::Error) -> Failure {
-        self.sink.failure(error)
     }
 
     /// Writes a stream, and says where the result is if the old file was kept.
