@@ -23,8 +23,8 @@ const LINE: u64 = 64;
 ///
 /// Caches also lose data as time passes, above all on a shared machine. Each walk is therefore compared with a walk after
 /// the same time without memory accesses. Two more rows show the quality of that comparison: the control, in which both
-/// walks follow idle time, and a walk immediately after another. A difference that may be noise is reported as not
-/// distinguishable; --runs and --walks reduce the noise.
+/// walks follow idle time, and a walk immediately after another. A difference that may be noise is shown as `not
+/// distinguishable here`; --runs and --walks reduce the noise.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 How to read it: `before – after` is a walk in a settled cache and the walk after the operation, as the source prints it; \
