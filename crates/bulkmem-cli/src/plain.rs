@@ -5,7 +5,7 @@
 //! notes, errors, Markdown, HTML and comma-separated values show what [`plain`] returns. JSON has escapes of its own.
 
 use bulkmem::policy::CpuIdentity;
-use bulkmem_measure::Evidence;
+use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::Profile;
 use bulkmem_measure::engine::{Candidate, Comparison, Config, Differences, Results};
 
@@ -50,7 +50,7 @@ fn is_invisible(letter: char) -> bool {
 /// Results whose texts are all [`plain`].
 pub(crate) fn results(found: &Results) -> Results {
     let mut found = found.clone();
-    let Results { format, version: _, evidence, command, rows, findings, notes, complete: _ } = &mut found;
+    let Results { format, version: _, provenance, command, rows, findings, notes, complete: _ } = &mut found;
     clean([format]);
     clean(command);
     clean(notes);
@@ -60,10 +60,10 @@ pub(crate) fn results(found: &Results) -> Results {
         clean(&mut row.chosen);
         row.also = std::mem::take(&mut row.also).into_iter().map(|(name, it)| (plain(&name), it)).collect();
     }
-    let Evidence { cpu, microcode, kernel, date, bulkmem, commit, .. } = evidence;
+    let Provenance { cpu, microcode, kernel, date, bulkmem, commit, .. } = provenance;
     clean([microcode, kernel, date, bulkmem, commit]);
     clean_cpu(cpu);
-    let Evidence { hypervisor, transparent_huge_pages, governor, clock_source, .. } = evidence;
+    let Provenance { hypervisor, transparent_huge_pages, governor, clock_source, .. } = provenance;
     clean([hypervisor, transparent_huge_pages, governor, clock_source].into_iter().flatten());
     found
 }
@@ -158,7 +158,7 @@ mod tests {
             "memory",
             "pattern",
             "direction",
-            "doubts",
+            "flags",
             "intent",
             "cost",
             "mode",
@@ -183,12 +183,12 @@ mod tests {
             "stats": { "median": 1.0, "mean": 1.0, "pstdev": 0.0, "min": 1.0, "max": 1.0, "interval": [1.0, 1.0] },
         });
         let mut value = serde_json::json!({
-            "format": "f", "version": 1, "evidence": Evidence::default(), "command": ["bench"], "rows": [row],
+            "format": "f", "version": 1, "provenance": Provenance::default(), "command": ["bench"], "rows": [row],
             "findings": [{ "measurement": "clear", "text": "t" }], "notes": ["n"], "complete": true,
         });
-        let evidence = value["evidence"].as_object_mut().unwrap();
+        let provenance = value["provenance"].as_object_mut().unwrap();
         for name in ["hypervisor", "transparent_huge_pages", "governor", "clock_source"] {
-            evidence.insert(name.to_owned(), "x".into());
+            provenance.insert(name.to_owned(), "x".into());
         }
         plant(&mut value, "");
         let hostile: Results = serde_json::from_value(value).unwrap();

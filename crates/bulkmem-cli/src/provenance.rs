@@ -2,30 +2,30 @@
 
 use bulkmem::Operation;
 use bulkmem::policy::CpuIdentity;
-use bulkmem_measure::calibration::{Load, Mode, Provenance};
+use bulkmem_measure::calibration::{Coverage, Load, Mode, Profile};
 
 use crate::output::{exact_size, size};
 
 /// A profile's provenance, for people.
-pub(crate) fn rows(provenance: &Provenance) -> Vec<(&'static str, String)> {
-    let Provenance { caches: [l1, l2, l3], .. } = *provenance;
+pub(crate) fn rows(profile: &Profile) -> Vec<(&'static str, String)> {
+    let Profile { provenance, coverage, .. } = profile;
     let mut rows = vec![
         ("processor", cpu(&provenance.cpu)),
         ("microcode", known(&provenance.microcode)),
-        ("caches", caches([l1, l2, l3])),
+        ("caches", caches(provenance.caches)),
         ("processors used", provenance.processors.to_string()),
         ("kernel", known(&provenance.kernel)),
         ("page size", exact_size(provenance.page_size as u64)),
         ("memory measured in", format!("pages of {}", exact_size(provenance.backing_page_size as u64))),
         ("date", provenance.date.clone()),
         ("bulkmem", format!("{} ({})", provenance.bulkmem, provenance.commit)),
-        ("mode", mode(provenance.mode).to_owned()),
+        ("mode", mode(coverage.mode).to_owned()),
         ("took", format!("{:.1} s", provenance.seconds)),
         ("samples", provenance.samples.to_string()),
-        ("complete", complete(provenance)),
+        ("complete", complete(coverage)),
     ];
     // A date and a mode each: they may come from several calibrations.
-    let measured: Vec<String> = provenance
+    let measured: Vec<String> = coverage
         .operations
         .iter()
         .map(|it| {
@@ -35,7 +35,7 @@ pub(crate) fn rows(provenance: &Provenance) -> Vec<(&'static str, String)> {
     if !measured.is_empty() {
         rows.push(("measured", measured.join(", ")));
     }
-    let loads = provenance.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
+    let loads = coverage.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
     if let Some((operation, most)) = loads.max_by(|a, b| a.1.others.total_cmp(&b.1.others)) {
         rows.push((
             "other processes",
@@ -46,11 +46,11 @@ pub(crate) fn rows(provenance: &Provenance) -> Vec<(&'static str, String)> {
 }
 
 /// Whether every operation was measured; if not, which were not.
-fn complete(provenance: &Provenance) -> String {
-    if provenance.complete {
+fn complete(coverage: &Coverage) -> String {
+    if coverage.complete {
         return "yes".to_owned();
     }
-    let measured = |operation: &Operation| provenance.operations.iter().any(|it| it.operation == *operation);
+    let measured = |operation: &Operation| coverage.operations.iter().any(|it| it.operation == *operation);
     if !Operation::ALL.iter().any(measured) {
         return "no: calibration was interrupted".to_owned();
     }

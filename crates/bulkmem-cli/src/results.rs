@@ -101,7 +101,7 @@ pub(crate) fn csv(found: &Results) -> io::Result<String> {
     let figures =
         ["metric", "median", "mean", "pstdev", "min", "max", "interval_low", "interval_high", "samples"];
     let head = ["measurement", "kind", "name", "parameters"].into_iter();
-    let head = head.chain(keys.iter().map(|key| key.name())).chain(figures).chain(["chosen", "doubts"]);
+    let head = head.chain(keys.iter().map(|key| key.name())).chain(figures).chain(["chosen", "flags"]);
     let head = head.chain(counts.iter().copied()).chain(also.iter().copied()).map(str::to_owned).collect();
     let lines = found.rows.iter().map(|row| {
         let stats = &row.stats;
@@ -118,7 +118,7 @@ pub(crate) fn csv(found: &Results) -> io::Result<String> {
         cells.extend(numbers.map(|it| it.to_string()));
         cells.push(row.samples.len().to_string());
         cells.push(row.chosen.clone().unwrap_or_default());
-        cells.push(row.doubts.iter().map(word).collect::<io::Result<Vec<String>>>()?.join(" "));
+        cells.push(row.flags.iter().map(word).collect::<io::Result<Vec<String>>>()?.join(" "));
         let optional = |number: Option<f64>| number.map(|it| it.to_string()).unwrap_or_default();
         cells.extend(counts.iter().map(|name| optional(count(row, name))));
         cells.extend(also.iter().map(|name| optional(row.also.get(*name).copied())));

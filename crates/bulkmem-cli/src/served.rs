@@ -80,10 +80,9 @@ impl Served {
         let mut text = match &origin.basis {
             Basis::Profile { path } => {
                 let path = path.as_ref().map_or("memory".into(), |path| path.display().to_string());
-                let provenance = self.profile.as_ref().map(|(_, profile)| &profile.provenance);
-                let date = provenance.as_ref().map_or(String::new(), |it| format!(" of {}", it.date));
-                let whole =
-                    if provenance.as_ref().is_none_or(|it| it.complete) { "" } else { ", incomplete" };
+                let profile = self.profile.as_ref().map(|(_, profile)| profile);
+                let date = profile.map_or(String::new(), |it| format!(" of {}", it.provenance.date));
+                let whole = if profile.is_none_or(|it| it.coverage.complete) { "" } else { ", incomplete" };
                 format!("the profile {path}{date}{whole}")
             }
             Basis::Defaults { microarchitecture, why, source } => {

@@ -13,16 +13,16 @@ pub mod measurements;
 pub mod reproduce;
 
 pub use calibration::calibrate;
-pub use calibration::fit::{cost_of, fit};
+pub use calibration::derive::{cost_of, derive_policy};
 pub use calibration::merge::{Kept, Merged, is_heavier_than, is_heavy, load_during, merge};
 pub use engine::stats;
 pub use engine::{
-    Alignment, BenchOptions, CalibrateOptions, Counts, MeasureError, MemoryLeft, MemoryLimit, Methods,
-    Progress, Temperature, counters_unavailable, memory_left,
+    Alignment, BenchOptions, CalibrateOptions, Counts, Kind, MeasureError, MemoryLeft, MemoryLimit, Methods,
+    Progress, Provenance, Temperature, counters_unavailable, memory_left,
 };
 pub use measurements::choice::bench::{bench, regret};
 pub use measurements::choice::report::{
-    BenchReport, BenchRow, ChoosingCost, Contestant, Evidence, Kind, Overall, RegretSummary,
+    BenchReport, BenchRow, ChoosingCost, Contestant, Overall, RegretSummary,
 };
 pub use measurements::choice::verdict::unmeasured_lengths;
 pub use measurements::targets::{Bound, Target, TargetOptions, TargetReport, Unit, targets};

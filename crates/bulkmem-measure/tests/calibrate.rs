@@ -32,7 +32,7 @@ fn the_profile_is_accepted_and_serves_everything() {
 
     let machine = Machine::current();
     profile.check(machine).unwrap();
-    assert!(profile.provenance.complete && profile.provenance.samples > 100);
+    assert!(profile.coverage.complete && profile.provenance.samples > 100);
     assert_eq!(profile.provenance.cpu, machine.cpu);
     let policy = profile.policy(machine).unwrap();
     for operation in Operation::ALL {
@@ -56,8 +56,8 @@ fn the_profile_is_accepted_and_serves_everything() {
     assert!(profile.figures.iter().any(|figure| figure.cost == Cost::Reuse));
 
     assert_eq!(saved.len(), Operation::ALL.len(), "saved after each operation");
-    assert!(saved[..4].iter().all(|profile| !profile.provenance.complete));
-    assert!(saved[4].provenance.complete);
+    assert!(saved[..4].iter().all(|profile| !profile.coverage.complete));
+    assert!(saved[4].coverage.complete);
     assert!(progress.iter().all(|step| (0.0..=1.0).contains(&step.done)));
     assert!(progress.windows(2).all(|pair| pair[0].elapsed <= pair[1].elapsed));
 }
@@ -75,7 +75,7 @@ fn stopping_at_once_is_an_error_and_stopping_later_keeps_what_is_known() {
     })
     .unwrap();
     assert_eq!(saves, 1);
-    assert!(!profile.provenance.complete);
+    assert!(!profile.coverage.complete);
     assert!(profile.figures.iter().all(|figure| figure.operation == Operation::Clear));
     profile.check(Machine::current()).unwrap();
 }

@@ -62,7 +62,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     if let (Some(target), Some(saved)) = (&target, &saved) {
         say(target, saved)?;
     }
-    let finished = |operation| profile.provenance.operations.iter().any(|it| it.operation == operation);
+    let finished = |operation| profile.coverage.operations.iter().any(|it| it.operation == operation);
     if stop.load(Ordering::Relaxed) && !options.operations.iter().copied().all(finished) {
         output::note("interrupted: the operations that were not measured to the end are marked as such")?;
         return Ok(Exit::Interrupted);
@@ -101,7 +101,7 @@ fn say(target: &Target, saved: &Saved) -> Result<(), Failure> {
 
 /// Warns if other processes disturbed the calibration.
 fn warn_of_load(profile: &Profile) -> Result<(), Failure> {
-    let loads = profile.provenance.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
+    let loads = profile.coverage.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
     let heavy: Vec<_> = loads.filter(|(_, load)| is_heavy(load)).collect();
     let Some((_, worst)) = heavy.iter().max_by(|a, b| a.1.others.total_cmp(&b.1.others)) else {
         return Ok(());

@@ -6,7 +6,8 @@ use bulkmem::machine::{Features, Machine};
 use bulkmem::method;
 use bulkmem::policy::{Basis, Choice, Origin, Policy};
 use bulkmem::{Intent, Operation};
-use bulkmem_measure::calibration::{Profile, Provenance};
+use bulkmem_measure::Provenance;
+use bulkmem_measure::calibration::{Coverage, Profile};
 use serde::Serialize;
 
 use super::{Outcome, methods::feature_names};
@@ -55,6 +56,7 @@ struct Info<'s> {
     policy: &'s Origin,
     /// Where, when and how the rules were measured.
     provenance: Option<&'s Provenance>,
+    coverage: Option<&'s Coverage>,
     #[serde(skip)]
     profile: Option<&'s (PathBuf, Profile)>,
     rules: Vec<InForce>,
@@ -100,6 +102,7 @@ impl Info<'_> {
             instructions: Features::all().iter().map(instruction_set).collect(),
             policy: served.policy.origin(),
             provenance: served.profile.as_ref().map(|(_, profile)| &profile.provenance),
+            coverage: served.profile.as_ref().map(|(_, profile)| &profile.coverage),
             profile: served.profile.as_ref(),
             rules: rules(&served.policy),
             counters: Counters { available: reason.is_none(), reason },
@@ -188,7 +191,7 @@ impl Info<'_> {
                 rows.push(("policy file", path));
                 if let Some((path, profile)) = self.profile {
                     rows.push(("profile", path.display().to_string()));
-                    rows.extend(provenance::rows(&profile.provenance));
+                    rows.extend(provenance::rows(profile));
                 }
             }
             Basis::Defaults { microarchitecture, why, source } => {

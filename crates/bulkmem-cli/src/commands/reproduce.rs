@@ -31,7 +31,7 @@ pub(super) fn run(args: &ReproduceArgs) -> Outcome {
         let next = results::load(file)?;
         match &mut found {
             None => found = Some(next),
-            Some(found) if found.evidence.cpu == next.evidence.cpu => found.rows.extend(next.rows),
+            Some(found) if found.provenance.cpu == next.provenance.cpu => found.rows.extend(next.rows),
             Some(_) => {
                 return Err(Failure::usage(format!(
                     "{} is of another machine than the file before",

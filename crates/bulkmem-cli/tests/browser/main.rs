@@ -28,9 +28,9 @@ fn report(home: &Home, machines: &[(&str, f64)]) -> PathBuf {
         std::fs::write(home.path().join(&name), serde_json::to_string_pretty(&found).unwrap()).unwrap();
         arguments.push(name);
     }
-    let evidence = planted::nothing(machines[0].0).evidence;
+    let provenance = planted::nothing(machines[0].0).provenance;
     let mut profile = home::profile();
-    (profile.provenance.cpu, profile.provenance.kernel) = (evidence.cpu, evidence.kernel);
+    (profile.provenance.cpu, profile.provenance.kernel) = (provenance.cpu, provenance.kernel);
     std::fs::write(home.path().join("profile.json"), serde_json::to_string(&profile).unwrap()).unwrap();
     arguments.push("profile.json".to_owned());
     home.bulkmem().args(&arguments).assert().success();

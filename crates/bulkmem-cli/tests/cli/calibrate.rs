@@ -45,8 +45,8 @@ fn it_writes_a_profile_that_serves_and_says_what_it_chose() {
     assert!(output.contains("clear, intent throughput") && output.contains("× C library"), "{output}");
     assert.stderr(predicates::str::starts_with("calibrate: ").and(contains(" left, ")));
     let profile = load(&home.profile());
-    assert!(!profile.provenance.complete && !profile.figures.is_empty(), "one operation is not all");
-    let measured: Vec<_> = profile.provenance.operations.iter().map(|it| it.operation).collect();
+    assert!(!profile.coverage.complete && !profile.figures.is_empty(), "one operation is not all");
+    let measured: Vec<_> = profile.coverage.operations.iter().map(|it| it.operation).collect();
     assert_eq!(measured, [bulkmem::Operation::Clear]);
     let missing = "no: not measured to the end: fill, copy, persist, flush";
     home.bulkmem().arg("info").assert().success().stdout(contains(missing));
@@ -123,7 +123,7 @@ fn interrupted_it_keeps_what_it_measured() {
     assert_eq!(output.status.code(), Some(130), "{rest}");
     assert!(rest.contains("interrupted"), "{rest}");
     let profile = load(&home.profile());
-    assert!(!profile.provenance.complete && !profile.figures.is_empty());
+    assert!(!profile.coverage.complete && !profile.figures.is_empty());
     assert!(String::from_utf8(output.stdout).unwrap().contains("Wrote "));
     home.bulkmem().arg("info").assert().success().stdout(contains("no: calibration was interrupted"));
 }

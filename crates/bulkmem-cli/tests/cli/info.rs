@@ -40,7 +40,7 @@ fn json_has_the_documented_keys() {
 fn an_incomplete_profile_is_said_to_be_one() {
     let home = Home::new();
     let mut profile = profile();
-    profile.provenance.complete = false;
+    profile.coverage.complete = false;
     home.write_profile(&profile);
     home.bulkmem().arg("info").assert().success().stdout(contains("no: calibration was interrupted"));
 }

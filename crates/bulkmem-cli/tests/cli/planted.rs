@@ -6,7 +6,7 @@ use bulkmem_measure::engine::{
     Candidate, Config, Direction, Finding, Measurement, Memory, Metric, PageSize, Pattern, Results, Row,
 };
 use bulkmem_measure::stats::Stats;
-use bulkmem_measure::{Evidence, Kind};
+use bulkmem_measure::{Kind, Provenance};
 
 /// A name that would end an element, start a script and break a table, if it were not escaped.
 pub(crate) const HOSTILE: &str = "/dev/</script><img src=x onerror=alert(1)>|`*";
@@ -36,7 +36,7 @@ pub(crate) fn nothing(machine: &str) -> Results {
     Results {
         format: Results::FORMAT.to_owned(),
         version: Results::VERSION,
-        evidence: Evidence {
+        provenance: Provenance {
             cpu: CpuIdentity {
                 vendor: "AuthenticAMD".to_owned(),
                 family: 25,
@@ -94,7 +94,7 @@ pub(crate) fn row(
         also: Default::default(),
         chosen,
         counters: None,
-        doubts: Vec::new(),
+        flags: Vec::new(),
     }
 }
 

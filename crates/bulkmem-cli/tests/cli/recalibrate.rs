@@ -27,7 +27,7 @@ fn plant(home: &Home, profile: &Profile) -> Vec<u8> {
 fn measured_beside(others: f64) -> Profile {
     let mut profile = profile();
     let provenance = &mut profile.provenance;
-    provenance.operations = vec![OperationProvenance {
+    coverage.operations = vec![OperationProvenance {
         operation: Operation::Clear,
         date: provenance.date.clone(),
         mode: Mode::Thorough,
@@ -87,10 +87,10 @@ fn one_operation_is_merged_into_the_profile_and_the_one_before_is_kept() {
     assert_eq!(clear, old.rules.iter().collect::<Vec<_>>());
     assert!(merged.rules.iter().any(|rule| rule.operation == Operation::Persist));
     assert!(merged.figures.starts_with(&old.figures) && merged.threads == old.threads);
-    let measured: Vec<_> = merged.provenance.operations.iter().map(|it| (it.operation, it.mode)).collect();
+    let measured: Vec<_> = merged.coverage.operations.iter().map(|it| (it.operation, it.mode)).collect();
     assert_eq!(measured, [(Operation::Clear, Mode::Quick), (Operation::Persist, Mode::Default)]);
-    assert_eq!(merged.provenance.operations[0].date, old.provenance.date);
-    assert!(!merged.provenance.complete, "fill, copy and persist are not measured");
+    assert_eq!(merged.coverage.operations[0].date, old.provenance.date);
+    assert!(!merged.coverage.complete, "fill, copy and persist are not measured");
     let info = home.text(&["info"], 120);
     assert!(info.contains("no: not measured to the end: fill, copy, persist"), "{info}");
     assert!(info.contains("clear (2025-11-21, quick)"), "{info}");
@@ -127,7 +127,7 @@ fn a_profile_that_cannot_be_merged_with_is_replaced_only_by_a_complete_one() {
     fs::remove_file(&partial).unwrap();
     let whole = ["calibrate", "--max-size", "4K", "--budget", "3s"];
     home.bulkmem().args(whole).assert().success();
-    assert!(load(&home.profile()).provenance.complete);
+    assert!(load(&home.profile()).coverage.complete);
     assert_eq!(fs::read(folder(&home).join("profile.json.old")).unwrap(), before);
     assert_eq!(
         names(&folder(&home)),
@@ -197,7 +197,7 @@ fn under_a_heavier_load_nothing_is_replaced_unless_forced() {
     assert.stderr(contains("warning: other processes used").and(contains("while clear was measured")));
     drop(hogs);
     let forced = load(&home.profile());
-    let load = forced.provenance.operations[0].load.as_ref().expect("it is recorded");
+    let load = forced.coverage.operations[0].load.as_ref().expect("it is recorded");
     assert!(load.others > 0.25 && !load.busiest.is_empty(), "{load:?}");
     assert_ne!(forced.rules, measured_beside(0.0).rules);
     let info = home.text(&["info"], 120);
@@ -237,7 +237,7 @@ fn a_linked_profile_is_replaced_where_it_is() {
     symlink(elsewhere.join("p.json"), home.profile()).unwrap();
     home.bulkmem().args(FLUSH).assert().success().stdout(contains("p.json.old"));
     assert!(home.profile().is_symlink());
-    assert_eq!(load(&home.profile()).provenance.operations.len(), 2);
+    assert_eq!(load(&home.profile()).coverage.operations.len(), 2);
     assert_eq!(names(&elsewhere), ["p.json", "p.json.old"]);
 }
 

@@ -70,13 +70,13 @@ fn what_is_not_as_the_schema_says_is_found() {
     let damages: &[(&str, Damage)] = &[
         ("format", |it| it["format"] = json!("bulkmem-profile")),
         ("version", |it| it["version"] = json!(2)),
-        ("no evidence", |it| drop(it.as_object_mut().unwrap().remove("evidence"))),
+        ("no provenance", |it| drop(it.as_object_mut().unwrap().remove("provenance"))),
         ("a measurement", |it| it["rows"][0]["measurement"] = json!("wipe")),
         ("a sample", |it| it["rows"][0]["samples"][0] = json!("fast")),
         ("no number", |it| it["rows"][0]["stats"]["median"] = Value::Null),
         ("a place", |it| it["rows"][0]["place"]["planet"] = json!("Mars")),
         ("a size", |it| it["rows"][0]["place"]["size"] = json!(-1)),
-        ("a doubt", |it| it["rows"][0]["doubts"] = json!(["sad"])),
+        ("a doubt", |it| it["rows"][0]["flags"] = json!(["sad"])),
     ];
     for (what, damage) in damages {
         let mut damaged = found.clone();

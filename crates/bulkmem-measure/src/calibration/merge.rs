@@ -58,9 +58,9 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
         merged.take(old, operation);
         operations.extend(before);
     }
-    let provenance = &mut merged.profile.provenance;
-    provenance.complete = operations.len() == Operation::ALL.len();
-    provenance.operations = operations;
+    let coverage = &mut merged.profile.coverage;
+    coverage.complete = operations.len() == Operation::ALL.len();
+    coverage.operations = operations;
     merged
 }
 
@@ -76,7 +76,7 @@ impl Merged {
 
 /// When and how a profile's rules for an operation were measured; `None` if they were not measured to the end.
 fn provenance_of(profile: &Profile, operation: Operation) -> Option<OperationProvenance> {
-    let whole = &profile.provenance;
+    let (run, whole) = (&profile.provenance, &profile.coverage);
     if let Some(found) = whole.operations.iter().find(|it| it.operation == operation) {
         return Some(found.clone());
     }
@@ -85,13 +85,13 @@ fn provenance_of(profile: &Profile, operation: Operation) -> Option<OperationPro
     let has_rules = profile.rules.iter().any(|rule| rule.operation == operation);
     (!listed && whole.complete && has_rules).then(|| OperationProvenance {
         operation,
-        date: whole.date.clone(),
+        date: run.date.clone(),
         mode: whole.mode,
-        bulkmem: whole.bulkmem.clone(),
-        commit: whole.commit.clone(),
-        microcode: whole.microcode.clone(),
-        kernel: whole.kernel.clone(),
-        backing_page_size: whole.backing_page_size,
+        bulkmem: run.bulkmem.clone(),
+        commit: run.commit.clone(),
+        microcode: run.microcode.clone(),
+        kernel: run.kernel.clone(),
+        backing_page_size: run.backing_page_size,
         load: None,
     })
 }
@@ -125,12 +125,12 @@ pub fn is_heavier_than(load: &Load, profile: &Profile, operations: &[Operation])
 mod tests {
     use std::time::SystemTime;
 
-    use crate::calibration::{Condition, Cost, FORMAT, Figure, Mode, Rule, Saturation, VERSION};
+    use crate::calibration::{Condition, Cost, Coverage, FORMAT, Figure, Mode, Rule, Saturation, VERSION};
     use bulkmem::Intent;
     use bulkmem::method::Parameters;
 
     use super::*;
-    use crate::Evidence;
+    use crate::Provenance;
 
     /// A profile with so many samples of each operation, of which some were measured to the end.
     fn profile(reason: &str, measured: &[(Operation, u32)], finished: &[(Operation, f64)]) -> Profile {
@@ -158,7 +158,8 @@ mod tests {
         Profile {
             format: FORMAT.to_owned(),
             version: VERSION,
-            provenance: Evidence::default().provenance(mode, &finished),
+            provenance: Provenance::default(),
+            coverage: Coverage::new(&Provenance::default(), mode, &finished),
             rules: measured
                 .iter()
                 .map(|(operation, _)| Rule {
@@ -183,7 +184,7 @@ mod tests {
     }
 
     /// So much of every operation.
-    fn all<T: Copy>(each: T) -> [(Operation, T); 5] {
+    fn all<T: Copy>(each: T) -> [(Operation, T); Operation::ALL.len()] {
         Operation::ALL.map(|operation| (operation, each))
     }
 
@@ -201,9 +202,9 @@ mod tests {
         let (measured, finished) = (all(100), all(0.0));
         let old = profile("old", &measured, &finished);
         let new = profile("new", &[(Operation::Persist, 5)], &[(Operation::Persist, 0.0)]);
-        assert!(!new.provenance.complete, "one operation is not all");
+        assert!(!new.coverage.complete, "one operation is not all");
         let merged = merge(&old, &new, false);
-        assert!(merged.changed && merged.kept.is_empty() && merged.profile.provenance.complete);
+        assert!(merged.changed && merged.kept.is_empty() && merged.profile.coverage.complete);
         for operation in Operation::ALL {
             let (reason, mode) = match operation {
                 Operation::Persist => ("new", Mode::Quick),
@@ -225,12 +226,12 @@ mod tests {
             assert_eq!(merged.kept, [(Operation::Fill, Kept::Unfinished)]);
             assert_eq!(whose(&merged.profile, Operation::Clear), "new");
             assert_eq!(whose(&merged.profile, Operation::Fill), "old");
-            assert!(merged.changed && merged.profile.provenance.complete);
+            assert!(merged.changed && merged.profile.coverage.complete);
         }
         let nothing = merge(&old, &profile("new", &[(Operation::Clear, 900)], &[]), true);
         assert!(!nothing.changed);
         assert_eq!(nothing.profile.rules, old.rules);
-        assert_eq!(nothing.profile.provenance.operations, old.provenance.operations);
+        assert_eq!(nothing.profile.coverage.operations, old.coverage.operations);
     }
 
     #[test]
@@ -240,7 +241,7 @@ mod tests {
         let merged = merge(&old, &new, false);
         let found = [Operation::Clear, Operation::Fill, Operation::Copy].map(|it| whose(&merged.profile, it));
         assert_eq!(found, ["old", "new", "new"]);
-        assert!(!merged.profile.provenance.complete && merged.profile.provenance.operations.is_empty());
+        assert!(!merged.profile.coverage.complete && merged.profile.coverage.operations.is_empty());
     }
 
     #[test]
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(whose(&merged.profile, Operation::ALL[1]), "old");
         assert_eq!(whose(&merged.profile, Operation::ALL[0]), "new");
         assert_eq!(merge(&old, &new, true).kept, []);
-        let load = new.provenance.operations[1].load.clone().unwrap();
+        let load = new.coverage.operations[1].load.clone().unwrap();
         assert!(is_heavier_than(&load, &old, &Operation::ALL));
         let part = profile("old", &measured[..1], &quiet[..1]);
         assert!(is_heavier_than(&load, &part, &Operation::ALL[..1]));
@@ -266,12 +267,12 @@ mod tests {
     fn a_profile_without_a_list_of_operations_counts_as_one_calibration() {
         let measured = all(100);
         let mut old = profile("old", &measured[..2], &[]);
-        old.provenance.complete = true;
+        old.coverage.complete = true;
         let new = profile("new", &[(Operation::ALL[0], 900)], &[]);
         let merged = merge(&old, &new, false);
         assert_eq!(merged.kept, [(Operation::ALL[0], Kept::Unfinished)]);
-        assert!(!merged.profile.provenance.complete, "it has rules for two operations");
-        old.provenance.complete = false;
+        assert!(!merged.profile.coverage.complete, "it has rules for two operations");
+        old.coverage.complete = false;
         assert_eq!(provenance_of(&old, Operation::ALL[0]), None);
     }
 }

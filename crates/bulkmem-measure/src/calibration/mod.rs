@@ -1,7 +1,7 @@
 //! Calibration: for each operation and length a search, then the finalists with care, then what they do to others,
 //! then the lengths where the choice changes, then threads.
 
-pub(crate) mod fit;
+pub(crate) mod derive;
 pub(crate) mod merge;
 mod module_settings;
 pub(crate) mod neighbour;
@@ -21,21 +21,21 @@ use bulkmem::policy::Choice;
 
 pub use module_settings::{Plan, PlanError, Reason};
 pub use profile::{
-    BusyProcess, Condition, Cost, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Provenance, Rule,
+    BusyProcess, Condition, Cost, Coverage, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Rule,
     Saturation, VERSION,
 };
 pub use profile_error::ProfileError;
 
-use crate::calibration::fit::table::Key;
+use crate::calibration::derive::table::Key;
 use crate::calibration::plan::{LONG, Setting};
 use crate::calibration::search::{Field, Ranked};
+use crate::engine::Provenance;
 use crate::engine::arena::Arena;
-use crate::engine::cell::{Rounds, interleave};
+use crate::engine::cell::{StopRule, interleave};
 use crate::engine::clock::Clock;
 use crate::engine::meter::{Cell, Meter, Session};
 use crate::engine::quality::host::LoadMeter;
 use crate::engine::workload::{self, Workloads};
-use crate::measurements::choice::report::Evidence;
 use crate::{CalibrateOptions, MeasureError, Progress};
 
 /// The share of an operation's time that lengths get; the rest goes to where the choice changes, then threads.
@@ -46,7 +46,7 @@ const CHANGES_SHARE: f64 = 0.65;
 const NEAR: f64 = 1.25;
 
 /// The share of the time that getting the memory ready may take.
-const PATIENCE: f64 = 0.3;
+const ARENA_TIME_SHARE: f64 = 0.3;
 
 /// Measures this machine and returns what follows.
 ///
@@ -70,7 +70,7 @@ pub fn calibrate(
     let what = "getting memory ready".to_owned();
     progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left, what, note: None });
     let side = workload::footprint(options.max_length, last_level);
-    let arena = Arena::new(side, Workloads::neighbour_size(machine), &clock, left.mul_f64(PATIENCE))?;
+    let arena = Arena::new(side, Workloads::neighbour_size(machine), &clock, left.mul_f64(ARENA_TIME_SHARE))?;
     let max_length = options.max_length.min(arena.longest());
     let note = arena.shortened().map(|why| shortened(max_length, options.max_length, why));
     let threads =
@@ -105,11 +105,13 @@ fn shortened(longest: u64, asked: u64, why: &str) -> String {
 fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, mode: Mode) -> Profile {
     let pages = session.meter().arena().backing_page_size();
     let seconds = session.elapsed().as_secs_f64();
-    let (rules, threads) = fit::fit(ledger.figures());
+    let (rules, threads) = derive::derive_policy(ledger.figures());
+    let provenance = Provenance::collect(pages, seconds, session.samples());
     Profile {
         format: FORMAT.to_owned(),
         version: VERSION,
-        provenance: Evidence::collect(pages, seconds, session.samples()).provenance(mode, &ledger.finished),
+        coverage: Coverage::new(&provenance, mode, &ledger.finished),
+        provenance,
         rules,
         threads,
         figures: ledger.figures().to_vec(),
@@ -148,7 +150,7 @@ impl Ledger {
 
     /// The choice at the largest length measured so far.
     fn winner(&self, operation: Operation, cost: Cost) -> Option<Choice> {
-        fit::choices(&self.figures, operation, cost).last().and_then(|(_, key)| choice_of(key))
+        derive::choices(&self.figures, operation, cost).last().and_then(|(_, key)| choice_of(key))
     }
 }
 
@@ -300,7 +302,7 @@ fn note<M: Meter<Choice>>(
 ) {
     let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
     let (least, most) = if long { (3, 15) } else { (9, 31) };
-    let measured = interleave(session, trials, Rounds { least, most, everybody: true, deadline });
+    let measured = interleave(session, trials, StopRule { least, most, everybody: true, deadline });
     for ((cell, choice), measured) in trials.iter().zip(measured) {
         let Some(measured) = measured else { continue };
         ledger.add(Figure {
@@ -318,7 +320,7 @@ fn note<M: Meter<Choice>>(
     }
 }
 
-/// Halves the widest stretch in which the choice changes, again and again; when none is wide, those in which it
+/// Halves the widest interval in which the choice changes, again and again; when none is wide, those in which it
 /// stays, with the choices around it, as long as there is time.
 fn refine<M: Meter<Choice>>(
     session: &mut Session<'_, M>,
@@ -330,31 +332,31 @@ fn refine<M: Meter<Choice>>(
     let costs = [vec![Cost::Throughput], plan::aftermath_costs(operation)].concat();
     let mut tried: Vec<(Cost, u64)> = Vec::new();
     while !session.over(deadline) {
-        let stretch = costs
+        let interval = costs
             .iter()
-            .flat_map(|&cost| stretches(ledger, operation, cost))
-            .filter(|stretch| !tried.contains(&(stretch.cost, stretch.middle)))
+            .flat_map(|&cost| intervals(ledger, operation, cost))
+            .filter(|interval| !tried.contains(&(interval.cost, interval.middle)))
             .max_by(|a, b| a.urgency().total_cmp(&b.urgency()));
-        let Some(stretch) = stretch else { break };
-        tried.push((stretch.cost, stretch.middle));
-        session.say(format!("{operation}, {} (between)", bytes(stretch.middle)));
-        let conditions = match stretch.cost {
-            Cost::Throughput => setting.final_conditions(operation, stretch.middle),
-            cost => setting.aftermath_conditions(cost, stretch.middle),
+        let Some(interval) = interval else { break };
+        tried.push((interval.cost, interval.middle));
+        session.say(format!("{operation}, {} (between)", bytes(interval.middle)));
+        let conditions = match interval.cost {
+            Cost::Throughput => setting.final_conditions(operation, interval.middle),
+            cost => setting.aftermath_conditions(cost, interval.middle),
         };
         for condition in conditions {
             if session.over(deadline) {
                 break;
             }
-            let cell = Cell { operation, cost: stretch.cost, length: stretch.middle, condition };
-            compare(session, cell, &stretch.choices, ledger, deadline);
+            let cell = Cell { operation, cost: interval.cost, length: interval.middle, condition };
+            compare(session, cell, &interval.choices, ledger, deadline);
         }
     }
 }
 
-/// A stretch between two measured lengths.
+/// A interval between two measured lengths.
 #[derive(Clone, Debug)]
-struct Stretch {
+struct Interval {
     cost: Cost,
     middle: u64,
     /// The logarithm of the ratio of its ends.
@@ -363,15 +365,15 @@ struct Stretch {
     choices: Vec<Choice>,
 }
 
-impl Stretch {
+impl Interval {
     fn urgency(&self) -> f64 {
         if self.changes { 100.0 + self.width } else { self.width }
     }
 }
 
-/// The stretches of an operation and cost that are wide enough to look into.
-fn stretches(ledger: &Ledger, operation: Operation, cost: Cost) -> Vec<Stretch> {
-    let choices = fit::choices(ledger.figures(), operation, cost);
+/// The intervals of an operation and cost that are wide enough to look into.
+fn intervals(ledger: &Ledger, operation: Operation, cost: Cost) -> Vec<Interval> {
+    let choices = derive::choices(ledger.figures(), operation, cost);
     let plain = Key::new(method::c_library().name, &Parameters::default());
     choices
         .windows(2)
@@ -388,7 +390,7 @@ fn stretches(ledger: &Ledger, operation: Operation, cost: Cost) -> Vec<Stretch> 
             keys.sort();
             keys.dedup();
             let choices = keys.iter().filter_map(choice_of).collect();
-            Some(Stretch { cost, middle, width, changes: old != new, choices })
+            Some(Interval { cost, middle, width, changes: old != new, choices })
         })
         .collect()
 }
@@ -411,7 +413,7 @@ fn threads<M: Meter<Choice>>(
     if counts.len() < 2 {
         return;
     }
-    let choices = fit::choices(ledger.figures(), operation, Cost::Throughput);
+    let choices = derive::choices(ledger.figures(), operation, Cost::Throughput);
     let lengths = setting.threaded_lengths();
     for (index, &length) in lengths.iter().enumerate() {
         let Some((_, key)) = choices.iter().rev().find(|(from, _)| *from <= length) else { continue };

@@ -16,7 +16,7 @@ const CHUNK: u64 = 2 << 20;
 /// The longest chunk that the module takes.
 const LONGEST: u64 = 1 << 30;
 /// A chunk lasts no longer, nanoseconds: others wait for the processor meanwhile.
-const PATIENCE: f64 = 10e6;
+const LONGEST_NS: f64 = 10e6;
 /// A longer chunk pays where it is faster by more than this share.
 const SAME: f64 = 0.05;
 /// What `prefetch_distance` takes.
@@ -152,7 +152,7 @@ impl Plan {
             .map(|figure| (figure.length, rate(figure)))
             .collect();
         rates.sort_by_key(|(length, _)| *length);
-        let bearable = |&(length, rate): &(u64, f64)| length == CHUNK || length as f64 / rate <= PATIENCE;
+        let bearable = |&(length, rate): &(u64, f64)| length == CHUNK || length as f64 / rate <= LONGEST_NS;
         rates.retain(bearable);
         let best = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         match rates.iter().find(|(_, rate)| *rate >= best * (1.0 - SAME)) {
@@ -261,7 +261,8 @@ mod tests {
     use bulkmem::machine::Features;
     use bulkmem::method::Parameters;
 
-    use crate::calibration::{FORMAT, Mode, Provenance, Rule, VERSION};
+    use crate::Provenance;
+    use crate::calibration::{Coverage, FORMAT, Mode, Rule, VERSION};
 
     /// A machine that has every instruction.
     fn machine() -> Machine {
@@ -295,12 +296,11 @@ mod tests {
                 date: String::new(),
                 bulkmem: String::new(),
                 commit: String::new(),
-                mode: Mode::Quick,
                 seconds: 1.0,
                 samples: 1,
-                complete: true,
-                operations: Vec::new(),
+                ..Provenance::default()
             },
+            coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
             rules: rules.iter().map(rule).collect(),
             threads: Vec::new(),
             figures: Vec::new(),

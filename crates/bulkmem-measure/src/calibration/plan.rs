@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::calibration::{Condition, Cost, Mode};
 use bulkmem::{Intent, Operation};
 
-use crate::calibration::fit::cost_of;
+use crate::calibration::derive::cost_of;
 
 /// The shortest length that is measured, bytes.
 const SHORTEST: u64 = 64;

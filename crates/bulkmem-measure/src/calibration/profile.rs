@@ -2,10 +2,13 @@
 //!
 //! The file is JSON; `docs/profile-format.md` describes every field. Units: nanoseconds, bytes.
 
+use std::time::SystemTime;
+
 use super::profile_error::ProfileError;
+use crate::engine::Provenance;
 use serde::{Deserialize, Serialize};
 
-use bulkmem::machine::{CpuIdentity, Machine};
+use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{POLICY_FORMAT, POLICY_VERSION, Policy};
 use bulkmem::{Intent, Operation};
@@ -26,6 +29,8 @@ pub struct Profile {
     pub version: u32,
     /// Where, when and how it was measured.
     pub provenance: Provenance,
+    /// What was measured of what was requested.
+    pub coverage: Coverage,
     /// What follows: for each operation and intent, rules in rising order of length, the first from 0.
     pub rules: Vec<Rule>,
     /// For each operation measured with several threads: from what length on, and how many.
@@ -86,42 +91,44 @@ impl Profile {
     }
 }
 
-/// Where, when and how a profile was measured.
+/// What a calibration measured, and how much of it was requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Provenance {
-    /// The processor; a profile of another one is refused.
-    pub cpu: CpuIdentity,
-    /// Microcode revision, as the kernel prints it; empty where unknown.
-    pub microcode: String,
-    /// Data and unified cache sizes by level (index 0 is L1), bytes; 0 where unknown.
-    pub caches: [u64; 3],
-    /// How many processors the process could run on.
-    pub processors: usize,
-    /// Kernel release.
-    pub kernel: String,
-    /// Size of a base page, bytes.
-    pub page_size: usize,
-    /// Whether the measured memory was backed by huge pages, as the kernel reported it: bytes a page.
-    pub backing_page_size: usize,
-    /// When it was written: RFC 3339, UTC.
-    pub date: String,
-    /// Version of bulkmem.
-    pub bulkmem: String,
-    /// The commit bulkmem was built from; "unknown" outside a checkout.
-    pub commit: String,
-    /// How it was asked for.
+pub struct Coverage {
+    /// How much calibration was requested.
     pub mode: Mode,
-    /// How long calibration took, seconds.
-    pub seconds: f64,
-    /// Samples taken in all.
-    pub samples: u64,
     /// True if every operation was measured to the end.
     pub complete: bool,
-    /// The operations that were measured to the end, each with the calibration that its rules come from: the fields
-    /// above are of the last calibration, and an earlier one may have measured other operations.
+    /// The operations that were measured to the end, each with the calibration that its rules come from: `provenance`
+    /// is of the last calibration, and an earlier one may have measured other operations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<OperationProvenance>,
+}
+
+impl Coverage {
+    /// Lists the operations that were measured to the end, when, and under which load; `run` describes the calibration.
+    pub(crate) fn new(
+        run: &Provenance,
+        mode: Mode,
+        finished: &[(Operation, SystemTime, Option<Load>)],
+    ) -> Coverage {
+        let operations = finished.iter().map(|(operation, when, load)| OperationProvenance {
+            operation: *operation,
+            date: humantime::format_rfc3339_seconds(*when).to_string(),
+            mode,
+            bulkmem: run.bulkmem.clone(),
+            commit: run.commit.clone(),
+            microcode: run.microcode.clone(),
+            kernel: run.kernel.clone(),
+            backing_page_size: run.backing_page_size,
+            load: load.clone(),
+        });
+        Coverage {
+            mode,
+            complete: Operation::ALL.iter().all(|it| finished.iter().any(|(done, ..)| done == it)),
+            operations: operations.collect(),
+        }
+    }
 }
 
 /// When and how one operation was measured to the end.

@@ -12,11 +12,11 @@ use crate::calibration::plan::LONG;
 use crate::engine::meter::{Cell, Meter, Session};
 
 /// A candidate slower than the best by this factor after one sample gets no second one.
-const HOPELESS: f64 = 1.5;
+const PRUNE_RATIO: f64 = 1.5;
 /// So many survive the first sample at most …
 const SURVIVORS: usize = 12;
 /// … and besides them so many of those that leave the cache alone, for the intent `Stream`.
-const SPARING: usize = 4;
+const CACHE_SPARING_CANDIDATES: usize = 4;
 /// So many methods' tunables are turned.
 const TUNED: usize = 3;
 /// A tunable's new value must gain this much.
@@ -125,9 +125,11 @@ fn sort(ranked: &mut [Ranked]) {
 fn survivors(ranked: &mut [Ranked], keep: usize) -> Vec<usize> {
     sort(ranked);
     let Some(best) = ranked.first().map(Ranked::score) else { return Vec::new() };
-    let near = |entry: &Ranked| entry.score() <= best + HOPELESS.ln();
-    let sparing: Vec<usize> =
-        (0..ranked.len()).filter(|&index| spares_cache(&ranked[index].choice)).take(SPARING).collect();
+    let near = |entry: &Ranked| entry.score() <= best + PRUNE_RATIO.ln();
+    let sparing: Vec<usize> = (0..ranked.len())
+        .filter(|&index| spares_cache(&ranked[index].choice))
+        .take(CACHE_SPARING_CANDIDATES)
+        .collect();
     (0..ranked.len())
         .filter(|index| (*index < keep && near(&ranked[*index])) || sparing.contains(index))
         .collect()
@@ -140,7 +142,7 @@ fn to_tune(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
         entry.choice.method.tunables(operation).is_some_and(|tunables| !tunables.is_empty())
     };
     let mut chosen: Vec<Choice> = Vec::new();
-    for entry in ranked.iter().filter(tunable).filter(|entry| entry.score() <= best + HOPELESS.ln()) {
+    for entry in ranked.iter().filter(tunable).filter(|entry| entry.score() <= best + PRUNE_RATIO.ln()) {
         if chosen.len() < TUNED && chosen.iter().all(|choice| choice.method != entry.choice.method) {
             chosen.push(entry.choice);
         }
@@ -215,8 +217,8 @@ pub(crate) fn seeds(ranked: &[Ranked], next_length: u64, operation: Operation) -
         if seeds.iter().any(|seed| seed.method == entry.choice.method) {
             continue;
         }
-        let spares = spares_cache(&entry.choice) && sparing < SPARING;
-        let near = entry.score() <= best + HOPELESS.ln();
+        let spares = spares_cache(&entry.choice) && sparing < CACHE_SPARING_CANDIDATES;
+        let near = entry.score() <= best + PRUNE_RATIO.ln();
         if !few || near || spares || entry.choice.method == method::c_library() {
             sparing += usize::from(spares);
             seeds.push(entry.choice);

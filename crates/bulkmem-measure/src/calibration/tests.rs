@@ -54,7 +54,7 @@ fn calibrated(
 }
 
 fn rules(ledger: &Ledger, intent: bulkmem::Intent) -> Vec<Rule> {
-    let (rules, _) = fit::fit(ledger.figures());
+    let (rules, _) = derive::derive_policy(ledger.figures());
     rules.into_iter().filter(|rule| rule.intent == intent && rule.operation == Operation::Clear).collect()
 }
 
@@ -76,7 +76,7 @@ fn the_planted_machine_is_found_out() {
     }
     let change = rules.iter().find(|rule| rule.method == "movnti").unwrap().from;
     assert!((16 << 20..40 << 20).contains(&change), "the change was looked for more closely: {change}");
-    let (_, threads) = fit::fit(ledger.figures());
+    let (_, threads) = derive::derive_policy(ledger.figures());
     assert_eq!(threads.len(), 1, "{threads:?}");
     assert_eq!(threads[0].threads, 2);
     assert!(threads[0].from > 256 << 10, "starting a thread takes time: {threads:?}");

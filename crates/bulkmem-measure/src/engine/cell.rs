@@ -8,7 +8,7 @@ use crate::engine::stats::Summary;
 
 /// How long to go on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rounds {
+pub(crate) struct StopRule {
     /// At least so many, as long as the deadline allows.
     pub(crate) least: u32,
     /// At most so many: then what is inside the noise stays there.
@@ -27,19 +27,19 @@ pub(crate) struct Measured {
     pub(crate) disturbance_ns: Option<f64>,
 }
 
-/// Samples every trial in its cell in turn, until the best two are separated or `rounds` says stop. The results are in the
+/// Samples every trial in its cell in turn, until the best two are separated or `rule` says stop. The results are in the
 /// order of the trials; `None` for one that has no sample because somebody asked to stop.
 pub(crate) fn interleave<T, M: Meter<T>>(
     session: &mut Session<'_, M>,
     trials: &[(Cell, T)],
-    rounds: Rounds,
+    rule: StopRule,
 ) -> Vec<Option<Measured>> {
     let mut times = vec![Vec::new(); trials.len()];
     let mut disturbances = vec![Vec::new(); trials.len()];
-    for round in 0..rounds.most {
+    for round in 0..rule.most {
         for step in 0..trials.len() {
             let index = if round % 2 == 0 { step } else { trials.len() - 1 - step };
-            if (round > 0 || !rounds.everybody) && session.over(rounds.deadline) {
+            if (round > 0 || !rule.everybody) && session.over(rule.deadline) {
                 break;
             }
             if let Some(sample) = session.sample(&trials[index].0, &trials[index].1) {
@@ -47,7 +47,7 @@ pub(crate) fn interleave<T, M: Meter<T>>(
                 disturbances[index].extend(sample.disturbance_ns);
             }
         }
-        if session.over(rounds.deadline) || (round + 1 >= rounds.least && decided(&times)) {
+        if session.over(rule.deadline) || (round + 1 >= rule.least && decided(&times)) {
             break;
         }
     }
@@ -81,17 +81,18 @@ mod tests {
     use super::*;
     use crate::engine::fake::{self, Planted};
 
-    fn run(costs: &[f64], noise: f64, rounds: Rounds) -> (Vec<Option<Measured>>, u64) {
+    fn run(costs: &[f64], noise: f64, rule: StopRule) -> (Vec<Option<Measured>>, u64) {
         let stop = AtomicBool::new(false);
         let mut quiet = |_: &crate::Progress| {};
         let planted = Planted::new(noise, |_: &Cell, trial: &f64| *trial);
         let mut session = Session::new(planted, &stop, &mut quiet, Duration::from_secs(1));
         let trials: Vec<_> = costs.iter().map(|&cost| (fake::cell(4096), cost)).collect();
-        let result = interleave(&mut session, &trials, rounds);
+        let result = interleave(&mut session, &trials, rule);
         (result, session.samples())
     }
 
-    const AMPLE: Rounds = Rounds { least: 6, most: 40, everybody: true, deadline: Duration::from_secs(1) };
+    const AMPLE: StopRule =
+        StopRule { least: 6, most: 40, everybody: true, deadline: Duration::from_secs(1) };
 
     #[test]
     fn stops_early_when_clear_and_goes_on_when_not() {
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn without_everybody_the_deadline_holds_from_the_start() {
-        let (results, samples) = run(&[6e8, 6e8, 6e8], 0.0, Rounds { everybody: false, ..AMPLE });
+        let (results, samples) = run(&[6e8, 6e8, 6e8], 0.0, StopRule { everybody: false, ..AMPLE });
         assert_eq!(samples, 2, "the second began in time");
         assert!(results[2].is_none());
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::stats::Stats;
 use crate::engine::{Config, QualityFlag};
-use crate::{Counts, Evidence, Kind};
+use crate::engine::{Counts, Provenance};
 
 /// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -127,7 +127,25 @@ impl Metric {
     }
 }
 
-/// Who was measured.
+/// Kinds of candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The policy's choice, called through the public interface, so that the cost of choosing is in it.
+    Policy,
+    /// A method called directly.
+    Method,
+    /// Another library.
+    Peer,
+    /// The operating system's kernel.
+    Kernel,
+    /// Reading the same memory: what the memory itself can deliver.
+    Read,
+    /// The same time or work without what is measured: what the others are compared with.
+    Control,
+}
+
+/// A candidate: a method, the policy, another library, the kernel or a control.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
     /// What it is.
@@ -179,7 +197,7 @@ pub struct Row {
     pub counters: Option<Counts>,
     /// What makes the row doubtful.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub doubts: Vec<QualityFlag>,
+    pub flags: Vec<QualityFlag>,
 }
 
 /// Something that the rows say, in words.
@@ -198,10 +216,10 @@ pub struct Results {
     #[schemars(extend("const" = "bulkmem-results"))]
     pub format: String,
     /// The version of the format.
-    #[schemars(extend("const" = 1))]
+    #[schemars(extend("const" = 2))]
     pub version: u32,
     /// Where, when and with what.
-    pub evidence: Evidence,
+    pub provenance: Provenance,
     /// The arguments that the run was started with.
     pub command: Vec<String>,
     /// What was measured, in the order in which it was.
@@ -218,7 +236,7 @@ impl Results {
     /// What the field `format` says.
     pub const FORMAT: &'static str = "bulkmem-results";
     /// The version of the format that this library writes.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// The rows of one measurement.
     pub fn of(&self, measurement: Measurement) -> impl Iterator<Item = &Row> {

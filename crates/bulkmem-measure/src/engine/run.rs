@@ -1,4 +1,4 @@
-//! One run: the measurements asked for, one after the other, their contenders sampled in turns, all of it saved as
+//! One run: the measurements asked for, one after the other, their samplers sampled in turns, all of it saved as
 //! it is measured.
 
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use crate::engine::counters::{Counters, Counts};
 use crate::engine::quality::Quality;
 use crate::engine::stats::{Stats, median};
 use crate::engine::{Candidate, Config, Finding, Measurement, Metric, Results, Row};
-use crate::{Evidence, MeasureError, Progress, memory_left};
+use crate::{MeasureError, Progress, Provenance, memory_left};
 
 /// A measurement with its options.
 pub trait Measure {
@@ -143,12 +143,12 @@ pub(crate) type Taking<'c> = dyn FnMut() -> Result<Sample, MeasureError> + 'c;
 pub(crate) type LongTaking<'c> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Sample, MeasureError> + 'c;
 
 /// Somebody who takes part in a group.
-pub(crate) type Contender<'c> = Entrant<Taking<'c>>;
+pub(crate) type Sampler<'c> = SamplerOf<Taking<'c>>;
 /// Somebody whose samples last seconds.
-pub(crate) type LongContender<'c> = Entrant<LongTaking<'c>>;
+pub(crate) type LongSampler<'c> = SamplerOf<LongTaking<'c>>;
 
 /// Somebody who takes part in a group, and how samples are taken.
-pub(crate) struct Entrant<S: ?Sized> {
+pub(crate) struct SamplerOf<S: ?Sized> {
     pub(crate) candidate: Candidate,
     pub(crate) config: Config,
     /// Takes one sample. One that returns [`MeasureError::Interrupted`] because somebody asked to stop ends the group,
@@ -183,12 +183,12 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(policy: &'a Policy, command: Vec<String>, watch: Observer<'a>, seconds: f64) -> Run<'a> {
-        let mut evidence = Evidence::collect(bulkmem::machine::Machine::current().page_size, 0.0, 0);
-        evidence.load.swap(0, 1);
+        let mut provenance = Provenance::collect(bulkmem::machine::Machine::current().page_size, 0.0, 0);
+        provenance.load.swap(0, 1);
         let results = Results {
             format: Results::FORMAT.to_owned(),
             version: Results::VERSION,
-            evidence,
+            provenance,
             command,
             rows: Vec::new(),
             findings: Vec::new(),
@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
     }
 
     /// Says what follows from the rows; of a single sample each, nothing does.
-    pub(crate) fn find(&mut self, text: impl Into<String>) {
+    pub(crate) fn add_finding(&mut self, text: impl Into<String>) {
         if self.rows().all(|row| row.samples.len() < 2) {
             return self.note(SINGLE);
         }
@@ -301,7 +301,7 @@ impl<'a> Run<'a> {
     /// Says what pages the kernel really put behind the memory.
     pub(crate) fn backed_by(&mut self, page_size: Option<usize>) {
         if let Some(bytes) = page_size {
-            self.results.evidence.backing_page_size = bytes;
+            self.results.provenance.backing_page_size = bytes;
         }
     }
 
@@ -331,28 +331,28 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// The first error of a sample, and where saving fails; what was sampled before stays.
-    pub(crate) fn take_turns(
+    pub(crate) fn interleave(
         &mut self,
         what: &str,
         metric: Metric,
         runs: usize,
-        contenders: &mut [Contender<'_>],
+        samplers: &mut [Sampler<'_>],
     ) -> Result<(), MeasureError> {
-        self.turns(what, metric, runs, contenders, |sample, _| sample())
+        self.turns(what, metric, runs, samplers, |sample, _| sample())
     }
 
     /// The same for samples that last seconds.
     ///
     /// # Errors
-    /// As [`Run::take_turns`].
-    pub(crate) fn take_long_turns(
+    /// As [`Run::interleave`].
+    pub(crate) fn interleave_long(
         &mut self,
         what: &str,
         metric: Metric,
         runs: usize,
-        contenders: &mut [LongContender<'_>],
+        samplers: &mut [LongSampler<'_>],
     ) -> Result<(), MeasureError> {
-        self.turns(what, metric, runs, contenders, |sample, say| sample(say))
+        self.turns(what, metric, runs, samplers, |sample, say| sample(say))
     }
 
     fn turns<S: ?Sized>(
@@ -360,25 +360,25 @@ impl<'a> Run<'a> {
         what: &str,
         metric: Metric,
         runs: usize,
-        contenders: &mut [Entrant<S>],
+        samplers: &mut [SamplerOf<S>],
         mut take: impl FnMut(&mut S, &mut dyn FnMut(&str)) -> Result<Sample, MeasureError>,
     ) -> Result<(), MeasureError> {
-        let mut samples: Vec<Vec<Sample>> = contenders.iter().map(|_| Vec::new()).collect();
+        let mut samples: Vec<Vec<Sample>> = samplers.iter().map(|_| Vec::new()).collect();
         self.quality.begin(self.results.rows.len());
-        let steps = (runs + 1) * contenders.len();
+        let steps = (runs + 1) * samplers.len();
         let mut outcome = Ok(());
         'turns: for round in 0..=runs {
-            for step in 0..contenders.len() {
+            for step in 0..samplers.len() {
                 if self.stopped() {
                     break 'turns;
                 }
-                let index = if round % 2 == 0 { step } else { contenders.len() - 1 - step };
-                let taken = round * contenders.len() + step;
-                let doing = format!("{what}: {}", contenders[index].candidate.name);
+                let index = if round % 2 == 0 { step } else { samplers.len() - 1 - step };
+                let taken = round * samplers.len() + step;
+                let doing = format!("{what}: {}", samplers[index].candidate.name);
                 let share = taken as f64 / steps as f64;
                 self.say(&doing, share);
                 let mut say = |more: &str| self.say(&format!("{doing}{more}"), share);
-                let sample = match take(&mut contenders[index].sample, &mut say) {
+                let sample = match take(&mut samplers[index].sample, &mut say) {
                     Ok(sample) => sample,
                     // Given up halfway, as asked: it shows nothing, the samples before it do.
                     Err(MeasureError::Interrupted) => break 'turns,
@@ -394,9 +394,9 @@ impl<'a> Run<'a> {
             }
         }
         let mut rows = Vec::new();
-        for (contender, mut samples) in contenders.iter_mut().zip(samples) {
-            let counts = if outcome.is_ok() { self.count(contender, &mut take)? } else { None };
-            let Entrant { candidate, config, .. } = contender;
+        for (sampler, mut samples) in samplers.iter_mut().zip(samples) {
+            let counts = if outcome.is_ok() { self.count(sampler, &mut take)? } else { None };
+            let SamplerOf { candidate, config, .. } = sampler;
             let taken = samples.len();
             samples.retain(|sample| sample.value.is_finite());
             if samples.len() < taken {
@@ -421,10 +421,10 @@ impl<'a> Run<'a> {
     /// One more sample for each group of hardware counters, with these running.
     fn count<S: ?Sized>(
         &mut self,
-        contender: &mut Entrant<S>,
+        sampler: &mut SamplerOf<S>,
         take: &mut impl FnMut(&mut S, &mut dyn FnMut(&str)) -> Result<Sample, MeasureError>,
     ) -> Result<Option<Counts>, MeasureError> {
-        if !contender.counted || self.stopped() {
+        if !sampler.counted || self.stopped() {
             return Ok(None);
         }
         let Some(counters) = &mut self.counters else { return Ok(None) };
@@ -432,7 +432,7 @@ impl<'a> Run<'a> {
         for group in 0..counters.groups() {
             let mut sample = Ok(Sample::default());
             self.counting.set(true);
-            let reading = counters.during(group, || sample = take(&mut contender.sample, &mut |_| {}));
+            let reading = counters.during(group, || sample = take(&mut sampler.sample, &mut |_| {}));
             self.counting.set(false);
             match (sample, reading) {
                 (Err(MeasureError::Interrupted), _) => return Ok(None),
@@ -446,10 +446,10 @@ impl<'a> Run<'a> {
 
     /// Saves what there is.
     fn save(&mut self) -> Result<(), MeasureError> {
-        let Evidence { backing_page_size, load: [before, _], .. } = self.results.evidence;
+        let Provenance { backing_page_size, load: [before, _], .. } = self.results.provenance;
         let seconds = self.started.elapsed().as_secs_f64();
-        self.results.evidence = Evidence::collect(backing_page_size, seconds, self.samples);
-        self.results.evidence.load[0] = before;
+        self.results.provenance = Provenance::collect(backing_page_size, seconds, self.samples);
+        self.results.provenance.load[0] = before;
         self.results.notes = [&self.said[..], &self.quality.notes()].concat();
         (self.watch.save)(&self.results).map_err(|source| MeasureError::Save { source })
     }
@@ -479,6 +479,6 @@ fn row(
         chosen: None,
         also: seen.into_iter().map(|(name, values)| (name.to_owned(), median(&values))).collect(),
         counters,
-        doubts: Vec::new(),
+        flags: Vec::new(),
     })
 }

@@ -40,7 +40,7 @@ pub(crate) fn row(
         stats: Stats::of(samples).expect("samples"),
         also: also.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         counters: None,
-        doubts: Vec::new(),
+        flags: Vec::new(),
         chosen: None,
     }
 }

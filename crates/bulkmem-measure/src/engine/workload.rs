@@ -12,11 +12,11 @@ use bulkmem::policy::Choice;
 use bulkmem::{Operation, Options};
 
 use crate::calibration::neighbour::Neighbour;
-use crate::engine::arena::{Arena, Stretch};
+use crate::engine::arena::{Arena, RawRange};
 use crate::engine::clock::Clock;
 use crate::engine::counters::{Counters, Counts};
 use crate::engine::meter::{Cell, Meter, Sample};
-use crate::engine::positions::Wander;
+use crate::engine::positions::Permutation;
 use crate::engine::threads;
 use crate::measurements::choice::interface;
 
@@ -43,7 +43,7 @@ pub(crate) fn last_level(machine: &Machine) -> u64 {
     }
 }
 
-/// The stretch that operations of up to `longest` bytes wander over: 1 GiB, more for longer ones, less where all of
+/// The range that operations of up to `longest` bytes permutation over: 1 GiB, more for longer ones, less where all of
 /// them fit the cache.
 pub(crate) fn footprint(longest: u64, last_level: u64) -> u64 {
     const USUAL: u64 = 1 << 30;
@@ -72,8 +72,8 @@ pub(crate) struct Workloads {
     arena: Arena,
     neighbour: Neighbour,
     l2: usize,
-    destinations: Wander,
-    sources: Wander,
+    destinations: Permutation,
+    sources: Permutation,
     random: fastrand::Rng,
     /// How many operations make a sample, by cell and contestant.
     batches: HashMap<(Cell, &'static str, Parameters), usize>,
@@ -86,15 +86,15 @@ pub(crate) struct Workloads {
 impl Workloads {
     pub(crate) fn new(clock: Clock, mut arena: Arena) -> Workloads {
         let l2 = usize::try_from(second_level(Machine::current())).unwrap_or(1 << 20);
-        // SAFETY: the arena lives as long as the neighbour does, in the same struct; nothing else uses this stretch.
+        // SAFETY: the arena lives as long as the neighbour does, in the same struct; nothing else uses this range.
         let neighbour = unsafe { Neighbour::new(arena.neighbour(), l2) };
         Workloads {
             clock,
             arena,
             neighbour,
             l2,
-            destinations: Wander::new(1),
-            sources: Wander::new(2),
+            destinations: Permutation::new(1),
+            sources: Permutation::new(2),
             random: fastrand::Rng::with_seed(3),
             batches: HashMap::new(),
             ranges: Vec::new(),
@@ -207,7 +207,7 @@ impl Workloads {
         let offset = if cell.condition.aligned { 0 } else { self.random.usize(1..LINE) };
         // Differently aligned, and never aligned alike.
         let source_offset = if offset == 0 { 0 } else { (offset + self.random.usize(1..LINE)) % LINE };
-        let stay = |stretch: Stretch, offset: usize| stretch.start.wrapping_add(offset);
+        let stay = |raw_range: RawRange, offset: usize| raw_range.start.wrapping_add(offset);
         let (warm, flush) = (cell.condition.warm, cell.operation == Operation::Persist);
         let source_warm = warm || cell.operation == Operation::CopyPersist;
         let stride = (length + LINE).next_multiple_of(LINE);

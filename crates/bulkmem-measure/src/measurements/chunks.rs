@@ -4,13 +4,13 @@
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
-use crate::engine::doer::{Doer, Wanted};
-use crate::engine::lineup::Lineup;
+use crate::engine::implementation::{Implementation, MethodSet};
+use crate::engine::passes::Passes;
 use crate::engine::reservation::Reservation;
-use crate::engine::rounds::Rounds;
-use crate::engine::run::{Contender, Measure, Run};
+use crate::engine::run::{Measure, Run, Sampler};
+use crate::engine::selection::Selection;
 use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row, units};
 use crate::{Kind, MeasureError, memory_left};
 
@@ -33,7 +33,7 @@ pub struct ChunksOptions {
     /// The pages behind the memory.
     pub page_sizes: Vec<PageSize>,
     /// Which methods.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else.
     pub peers: Peers,
     /// Samples of each.
@@ -54,14 +54,14 @@ impl ChunksOptions {
             extent,
             chunks: CHUNKS.into_iter().filter(|chunk| *chunk <= extent).collect(),
             page_sizes: vec![PageSize::TRANSPARENT],
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             runs: 5,
         }
     }
 
-    fn lineup(&self) -> Result<Lineup, MeasureError> {
-        Lineup::new(Operation::Clear, &self.methods, self.peers, None, &[])
+    fn selection(&self) -> Result<Selection, MeasureError> {
+        Selection::new(Operation::Clear, &self.methods, self.peers, None, &[])
     }
 }
 
@@ -91,12 +91,13 @@ impl Measure for ChunksOptions {
             pages.check()?;
             Reservation::check(self.extent, *pages)?;
         }
-        self.lineup().map(drop)
+        self.selection().map(drop)
     }
 
     fn seconds(&self) -> f64 {
-        let doers = self.lineup().map_or(8, |lineup| lineup.doers.len() + 2) as f64;
-        let samples = doers * (self.runs + 1) as f64 * self.chunks.len() as f64;
+        let implementations =
+            self.selection().map_or(8, |selection| selection.implementations.len() + 2) as f64;
+        let samples = implementations * (self.runs + 1) as f64 * self.chunks.len() as f64;
         // Cleared, and written to again before.
         let a_sample = self.extent as f64 / 12e9 + self.extent as f64 / 20e9 + 0.001;
         (samples * a_sample + self.extent as f64 / 4e9) * self.page_sizes.len() as f64
@@ -108,18 +109,18 @@ impl Measure for ChunksOptions {
             let Some(mut memory) = Buffer::of_run(run, self.extent, pages, Content::Mixed)? else {
                 return Ok(());
             };
-            let whole = memory.stretch();
+            let whole = memory.raw_range();
             for &chunk in &self.chunks {
                 if run.stopped() {
                     break;
                 }
-                let mut contenders = self.contenders(run, pages, chunk, whole)?;
+                let mut samplers = self.samplers(run, pages, chunk, whole)?;
                 let what = format!("chunks of {}, {pages} pages", units::bytes(chunk));
-                run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                run.interleave(&what, Metric::Bandwidth, self.runs, &mut samplers)?;
             }
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.page_size == Some(pages)).collect();
             if let Some(text) = conclusion(&rows, pages) {
-                run.find(text);
+                run.add_finding(text);
             }
         }
         Ok(())
@@ -127,13 +128,13 @@ impl Measure for ChunksOptions {
 }
 
 impl ChunksOptions {
-    fn contenders<'c>(
+    fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
         pages: PageSize,
         chunk: u64,
-        whole: Stretch,
-    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+        whole: RawRange,
+    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let (length, part) = (bytes(self.extent), bytes(chunk));
         let config = Config {
@@ -143,18 +144,18 @@ impl ChunksOptions {
             page_size: Some(pages),
             ..Config::default()
         };
-        let lineup = self.lineup()?;
-        if let Some(reason) = lineup.missing {
+        let selection = self.selection()?;
+        if let Some(reason) = selection.missing {
             run.note(reason);
         }
-        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
-        doers.extend(lineup.doers);
+        let mut implementations = vec![Implementation::policy(run.policy(), Intent::Throughput, length)];
+        implementations.extend(selection.implementations);
         if self.peers == Peers::All {
-            doers.push(Doer::Read);
+            implementations.push(Implementation::Read);
         }
         let choice = run.policy().choose_part(Operation::Clear, part, length, Intent::Throughput);
-        run.chooses(&doers[0].candidate(), &config, choice);
-        let rounds = Rounds {
+        run.chooses(&implementations[0].candidate(), &config, choice);
+        let rounds = Passes {
             operation: Operation::Clear,
             byte: 0,
             dst: whole.start,
@@ -166,15 +167,15 @@ impl ChunksOptions {
             rewritten_by: Some(Machine::current().processors.clamp(1, 16)),
         };
         let (stop, counting) = (run.stop_flag(), run.counting());
-        let contenders = doers.into_iter().map(|doer| Contender {
-            candidate: doer.candidate(),
+        let samplers = implementations.into_iter().map(|implementation| Sampler {
+            candidate: implementation.candidate(),
             config: config.clone(),
-            // SAFETY: the memory is the extent's; `measure` keeps it while its contenders live, and nobody else uses
-            // it. Nothing is copied. The doers were chosen for clearing.
-            sample: unsafe { rounds.sampler(doer, stop, counting.clone()) },
+            // SAFETY: the memory is the extent's; `measure` keeps it while its samplers live, and nobody else uses
+            // it. Nothing is copied. The implementations were chosen for clearing.
+            sample: unsafe { rounds.sampler(implementation, stop, counting.clone()) },
             counted: true,
         });
-        Ok(contenders.collect())
+        Ok(samplers.collect())
     }
 }
 
@@ -250,7 +251,7 @@ mod tests {
         ChunksOptions {
             chunks: vec![4096, 1 << 20],
             page_sizes: vec!["4K".parse().unwrap()],
-            methods: Wanted::Named(vec!["portable".into()]),
+            methods: MethodSet::Named(vec!["portable".into()]),
             runs: 2,
             ..ChunksOptions::of(1 << 20)
         }

@@ -5,7 +5,7 @@ use bulkmem::machine::Machine;
 use bulkmem_kmod::{Attribute, DeviceMemory, KernelError, MemoryOptions};
 
 use crate::MeasureError;
-use crate::engine::arena::{Stretch, write_something};
+use crate::engine::arena::{RawRange, write_something};
 use crate::engine::buffer::fits;
 use crate::engine::{Config, PageSize, Run};
 
@@ -85,7 +85,7 @@ fn probe(attribute: Attribute) -> Result<(), MeasureError> {
     DeviceMemory::new(1, options).map(drop).map_err(MeasureError::Kernel)
 }
 
-/// A stretch of the device's memory.
+/// A range of the device's memory.
 #[derive(Debug)]
 pub(crate) struct Uncommon {
     memory: DeviceMemory,
@@ -158,8 +158,8 @@ impl Uncommon {
     }
 
     /// Where it is. Valid as long as this lives.
-    pub(crate) fn stretch(&self) -> Stretch {
-        Stretch { start: self.memory.as_ptr(), length: self.memory.len() }
+    pub(crate) fn raw_range(&self) -> RawRange {
+        RawRange { start: self.memory.as_ptr(), length: self.memory.len() }
     }
 
     /// What rows say of where they were measured.

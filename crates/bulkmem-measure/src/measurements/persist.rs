@@ -1,6 +1,6 @@
 //! Persistent writes by width, order and way to make them durable: the sources' `thrp-write` table.
 
-mod along;
+mod block_writer;
 
 use std::sync::atomic::AtomicBool;
 
@@ -9,10 +9,10 @@ use bulkmem::method::{self, CacheEffect, Method};
 use bulkmem::policy::Choice;
 use bulkmem::{Intent, Operation};
 
-use self::along::{Along, write_by};
-use crate::engine::doer::{self, Wanted};
+use self::block_writer::{BlockWriter, write_by};
+use crate::engine::implementation::{self, MethodSet};
 use crate::engine::peers::{self, Peer};
-use crate::engine::run::{Contender, Measure, Run, Sample};
+use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Candidate, Config, Measurement, Metric, Pattern, Peers, Row, units};
 use crate::measurements::target::{Durable, Opened, TargetOptions, Want};
@@ -50,7 +50,7 @@ pub struct PersistOptions {
     /// Bytes a store, of the usual methods.
     pub widths: Vec<u64>,
     /// Which methods.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else.
     pub peers: Peers,
     /// Samples of each.
@@ -65,7 +65,7 @@ impl PersistOptions {
             patterns: vec![Pattern::Sequential, Pattern::Random],
             blocks: Vec::new(),
             widths: PersistOptions::WIDTHS.to_vec(),
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             runs: 5,
         }
@@ -97,8 +97,8 @@ impl PersistOptions {
 
     /// The methods, and what is to be said of those that this machine lacks.
     fn choices(&self) -> Result<(Vec<Choice>, Option<String>), MeasureError> {
-        let mut choices = doer::methods(&persisting(&self.methods), Operation::CopyPersist)?;
-        if self.methods != Wanted::Usual {
+        let mut choices = implementation::methods(&persisting(&self.methods), Operation::CopyPersist)?;
+        if self.methods != MethodSet::Representative {
             return Ok((choices, None));
         }
         let wanted = |method: &Method| width(method).is_none_or(|width| self.widths.contains(&width));
@@ -119,9 +119,9 @@ impl Default for PersistOptions {
 }
 
 /// The usual methods are all that persist.
-fn persisting(wanted: &Wanted) -> Wanted {
+fn persisting(wanted: &MethodSet) -> MethodSet {
     match wanted {
-        Wanted::Usual => Wanted::All,
+        MethodSet::Representative => MethodSet::All,
         other => other.clone(),
     }
 }
@@ -179,12 +179,12 @@ impl Measure for PersistOptions {
             if run.stopped() {
                 break;
             }
-            let mut contenders = self.contenders(run, &mut target, pattern, block, &choices, &peers);
+            let mut samplers = self.samplers(run, &mut target, pattern, block, &choices, &peers);
             let order = if pattern == Pattern::Random { "random" } else { "sequential" };
             let what = block.map_or(order.to_owned(), |block| {
                 format!("{order}, a fence for each {}", units::bytes(block))
             });
-            run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+            run.interleave(&what, Metric::Bandwidth, self.runs, &mut samplers)?;
             conclude(run, &what, pattern, block, target.durable());
         }
         Ok(())
@@ -192,7 +192,7 @@ impl Measure for PersistOptions {
 }
 
 impl PersistOptions {
-    fn contenders<'c>(
+    fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
         target: &mut Opened,
@@ -200,18 +200,18 @@ impl PersistOptions {
         block: Option<u64>,
         choices: &[Choice],
         peers: &[Peer],
-    ) -> Vec<Contender<'c>> {
+    ) -> Vec<Sampler<'c>> {
         let config = Config {
             operation: Some(Operation::CopyPersist),
             chunk: block,
             pattern: Some(pattern),
             ..target.config()
         };
-        let stretch = target.stretch();
+        let raw_range = target.raw_range();
         let (stop, policy): (&'c AtomicBool, _) = (run.stop_flag(), run.policy());
-        let along = || Along::new(stretch, pattern, block, stop);
-        let extent = block.unwrap_or(stretch.length as u64) as usize;
-        let contender = |candidate, width, sample| Contender {
+        let along = || BlockWriter::new(raw_range, pattern, block, stop);
+        let extent = block.unwrap_or(raw_range.length as u64) as usize;
+        let sampler = |candidate, width, sample| Sampler {
             candidate,
             config: Config { width, ..config.clone() },
             sample,
@@ -220,7 +220,7 @@ impl PersistOptions {
         let mut walk = along();
         let candidate = Candidate::named(Kind::Policy, "policy");
         run.chooses(&candidate, &config, policy.choose(Operation::CopyPersist, extent, Intent::Throughput));
-        let mut contenders = vec![contender(
+        let mut samplers = vec![sampler(
             candidate,
             None,
             Box::new(move || {
@@ -239,7 +239,7 @@ impl PersistOptions {
                 // made.
                 walk.sample(|dst, src, length| unsafe { write_by(&choice, dst, src, length) })
             });
-            contenders.push(contender(Candidate::method(&choice), width(choice.method), sample));
+            samplers.push(sampler(Candidate::method(&choice), width(choice.method), sample));
         }
         for peer in peers.iter().copied() {
             let mut walk = along();
@@ -247,9 +247,9 @@ impl PersistOptions {
                 // SAFETY: the walk stays within the target.
                 walk.sample(|dst, src, length| unsafe { peer.run_unfenced(dst, src, length) })
             });
-            contenders.push(contender(Candidate::named(Kind::Peer, peer.name), None, sample));
+            samplers.push(sampler(Candidate::named(Kind::Peer, peer.name), None, sample));
         }
-        contenders
+        samplers
     }
 }
 
@@ -320,7 +320,7 @@ fn conclude(run: &mut Run<'_>, what: &str, pattern: Pattern, block: Option<u64>,
         let (memory, past, back) = PUBLISHED[usize::from(durable == Durable::Dax)];
         text += &format!(" Published (Patocka 2020, {memory}): {past} and {back} GB/s; {:.2}.", past / back);
     }
-    run.find(text);
+    run.add_finding(text);
 }
 
 #[cfg(test)]

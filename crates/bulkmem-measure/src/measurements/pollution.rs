@@ -9,13 +9,13 @@ use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
 use crate::calibration::neighbour::{LINE, Neighbour};
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::clock::Clock;
 use crate::engine::contrast::{Contrast, control_of, too_few};
-use crate::engine::doer::{self, Doer, Wanted};
+use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::memory;
-use crate::engine::run::{Contender, Measure, Run, Sample};
+use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
 use crate::engine::workload::FILL_BYTE;
@@ -27,7 +27,7 @@ pub const SAME_TIME: &str = "same time, no memory";
 /// The second control's name: the walk after nothing.
 pub const NOTHING: &str = "nothing in between";
 
-/// Operations wander over so many times the size, so that they do not find their memory where the last one left it.
+/// Operations permutation over so many times the size, so that they do not find their memory where the last one left it.
 const PLACES: usize = 4;
 /// A sample repeats walks and operation as often as fits this time, where that is left to the measurement.
 const SAMPLE_NS: f64 = 0.25e9;
@@ -51,7 +51,7 @@ pub struct PollutionOptions {
     /// How often a sample repeats the whole; as often as takes a quarter of a second where not given, 31 times at most.
     pub walks: Option<u32>,
     /// Which methods.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else.
     pub peers: Peers,
     /// Samples of each.
@@ -73,7 +73,7 @@ impl PollutionOptions {
             size: None,
             page_size: PageSize::TRANSPARENT,
             walks: None,
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             runs: 5,
         };
@@ -126,7 +126,7 @@ impl Measure for PollutionOptions {
             fits(self.needed(list))?;
         }
         self.page_size.check()?;
-        doer::methods(&self.methods, self.operation).map(drop)
+        implementation::methods(&self.methods, self.operation).map(drop)
     }
 
     fn seconds(&self) -> f64 {
@@ -148,9 +148,9 @@ impl Measure for PollutionOptions {
             let mut listed = Buffer::new(list, self.page_size, Content::Mixed)?;
             let mut worked_on = Buffer::new(self.worked_on(list), self.page_size, Content::Mixed)?;
             run.backed_by(worked_on.backing_page_size());
-            let mut contenders = self.contenders(run, list, listed.stretch(), worked_on.stretch())?;
+            let mut samplers = self.samplers(run, list, listed.raw_range(), worked_on.raw_range())?;
             let what = format!("a list of {}", bytes(list));
-            run.take_turns(&what, Metric::Growth, self.runs, &mut contenders)?;
+            run.interleave(&what, Metric::Growth, self.runs, &mut samplers)?;
             self.conclude(run, list);
         }
         Ok(())
@@ -160,31 +160,33 @@ impl Measure for PollutionOptions {
 /// What happens between two walks.
 #[derive(Clone, Copy)]
 enum Between<'p> {
-    Operation(Doer<'p>),
+    Operation(Implementation<'p>),
     /// As much time as the slowest operation takes passes.
     SameTime,
     Nothing,
 }
 
 impl PollutionOptions {
-    fn contenders<'c>(
+    fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
         list: u64,
-        listed: Stretch,
-        worked_on: Stretch,
-    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+        listed: RawRange,
+        worked_on: RawRange,
+    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
         let length = usize::try_from(self.size(list)).unwrap_or(usize::MAX);
-        let policy = |intent| Doer::policy(run.policy(), intent, length);
-        let mut doers = vec![policy(Intent::Throughput), policy(Intent::Stream)];
-        doers.extend(doer::methods(&self.methods, self.operation)?.into_iter().map(Doer::Method));
+        let policy = |intent| Implementation::policy(run.policy(), intent, length);
+        let mut implementations = vec![policy(Intent::Throughput), policy(Intent::Stream)];
+        implementations.extend(
+            implementation::methods(&self.methods, self.operation)?.into_iter().map(Implementation::Method),
+        );
         if self.peers == Peers::All {
-            match doer::libraries(self.operation) {
-                Ok(libraries) => doers.extend(libraries),
+            match implementation::libraries(self.operation) {
+                Ok(libraries) => implementations.extend(libraries),
                 Err(reason) => run.note(reason),
             }
         } else {
-            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
         }
         let config = Config {
             operation: Some(self.operation),
@@ -193,18 +195,20 @@ impl PollutionOptions {
             page_size: Some(self.page_size),
             ..Config::default()
         };
-        for doer in &doers {
-            let choice = doer.chosen(self.operation, length);
-            run.chooses(&doer.candidate(), &config, choice);
+        for implementation in &implementations {
+            let choice = implementation.chosen(self.operation, length);
+            run.chooses(&implementation.candidate(), &config, choice);
         }
-        let operations = doers.into_iter().map(|doer| (doer.candidate(), Between::Operation(doer)));
+        let operations = implementations
+            .into_iter()
+            .map(|implementation| (implementation.candidate(), Between::Operation(implementation)));
         let controls = [(SAME_TIME, Between::SameTime), (NOTHING, Between::Nothing)];
         let controls = controls.map(|(name, between)| (Candidate::named(Kind::Control, name), between));
         // Of each operation, the time it last took: the controls know the slowest by it.
         let times = Rc::new(RefCell::new(Vec::new()));
-        // SAFETY: the caller keeps the memory as long as the contenders live, and gives it to nobody else.
+        // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to nobody else.
         let neighbour = Rc::new(unsafe { Neighbour::new(listed, listed.length) });
-        let contenders = operations.chain(controls).map(|(candidate, between)| {
+        let samplers = operations.chain(controls).map(|(candidate, between)| {
             let walks = Walks {
                 neighbour: Rc::clone(&neighbour),
                 between,
@@ -220,9 +224,9 @@ impl PollutionOptions {
             times.borrow_mut().push(0.0);
             let mut walks = walks;
             let sample = Box::new(move || Ok(walks.sample()));
-            Contender { candidate, config: config.clone(), sample, counted: false }
+            Sampler { candidate, config: config.clone(), sample, counted: false }
         });
-        Ok(contenders.collect())
+        Ok(samplers.collect())
     }
 
     /// Who disturbs the neighbour least and most, and who not at all.
@@ -232,7 +236,7 @@ impl PollutionOptions {
         }
         let rows: Vec<&Row> = run.rows().filter(|row| row.config.list == Some(list)).collect();
         let Some(text) = conclusion(&rows) else { return };
-        run.find(text);
+        run.add_finding(text);
     }
 }
 
@@ -307,7 +311,7 @@ struct Walks<'p> {
     neighbour: Rc<Neighbour>,
     between: Between<'p>,
     operation: Operation,
-    worked_on: Stretch,
+    worked_on: RawRange,
     length: usize,
     /// How far behind the first destination the first source lies.
     source: Option<usize>,
@@ -334,14 +338,14 @@ impl Walks<'_> {
     fn act(&mut self) -> f64 {
         let clock = Clock::new();
         match self.between {
-            Between::Operation(doer) => {
+            Between::Operation(implementation) => {
                 self.config = (self.config + 1) % PLACES;
                 let dst = self.worked_on.start.wrapping_add(self.config * self.length);
                 let src = dst.wrapping_add(self.source.unwrap_or(0));
                 let (operation, length) = (self.operation, self.length);
-                // SAFETY: the stretch holds so many destinations and, where the operation has a source, as many
-                // sources behind them; the measurement keeps it while contenders live, and nobody else uses it.
-                clock.time(|| unsafe { doer.run(operation, dst, src, length, FILL_BYTE) })
+                // SAFETY: the range holds so many destinations and, where the operation has a source, as many
+                // sources behind them; the measurement keeps it while samplers live, and nobody else uses it.
+                clock.time(|| unsafe { implementation.run(operation, dst, src, length, FILL_BYTE) })
             }
             Between::SameTime => clock.time(|| clock.spin(self.slowest())),
             Between::Nothing => 0.0,
@@ -408,7 +412,7 @@ mod tests {
             size: Some(32768),
             page_size: "4K".parse().unwrap(),
             walks: Some(2),
-            methods: Wanted::All,
+            methods: MethodSet::All,
             runs: 5,
             ..PollutionOptions::new(operation)
         }
@@ -417,7 +421,7 @@ mod tests {
     #[test]
     fn everybody_is_walked_around_and_so_are_the_controls() {
         for operation in [Operation::Clear, Operation::Fill, Operation::Copy, Operation::CopyPersist] {
-            if doer::methods(&Wanted::All, operation).unwrap().is_empty() {
+            if implementation::methods(&MethodSet::All, operation).unwrap().is_empty() {
                 continue;
             }
             let options = small(operation);
@@ -459,7 +463,7 @@ mod tests {
         assert!(refused(&|it| it.lists = vec![64]).contains("no two lines"));
         assert!(refused(&|it| it.lists = vec![1 << 46]).contains("of memory"));
         assert!(refused(&|it| it.size = Some(u64::MAX)).contains("of memory"));
-        assert!(refused(&|it| it.methods = Wanted::Named(vec!["nosuch".into()])).contains("nosuch"));
+        assert!(refused(&|it| it.methods = MethodSet::Named(vec!["nosuch".into()])).contains("nosuch"));
     }
 
     #[test]

@@ -6,11 +6,11 @@ use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Intent, Operation};
 
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
-use crate::engine::doer::{self, Doer, Wanted};
+use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::memory;
-use crate::engine::run::{Contender, Measure, Run, SINGLE};
+use crate::engine::run::{Measure, Run, SINGLE, Sampler};
 use crate::engine::stats::{bootstrap, median};
 use crate::engine::units::bytes;
 use crate::engine::workload::FILL_BYTE;
@@ -30,13 +30,13 @@ pub struct ReuseOptions {
     pub sizes: Vec<u64>,
     /// The shares of the result that are read back, percent, rising.
     pub shares: Vec<f64>,
-    /// The memory that destinations wander over, bytes, and sources over as much; where not given, twice the last-level
+    /// The memory that destinations permutation over, bytes, and sources over as much; where not given, twice the last-level
     /// cache, and room for two operations at least. As much as the size: the same memory again and again.
     pub footprint: Option<u64>,
     /// The pages behind the memory.
     pub page_size: PageSize,
     /// Which methods.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else.
     pub peers: Peers,
     /// Samples of each.
@@ -56,7 +56,7 @@ impl Default for ReuseOptions {
             shares: vec![0.0, 6.25, 12.5, 25.0, 50.0, 75.0, 100.0],
             footprint: (!enough).then_some(most / 4),
             page_size: PageSize::TRANSPARENT,
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             runs: 5,
         }
@@ -64,15 +64,15 @@ impl Default for ReuseOptions {
 }
 
 impl ReuseOptions {
-    /// Bytes that destinations of a size wander over: whole places.
-    fn stretch(&self, size: u64) -> u64 {
+    /// Bytes that destinations of a size permutation over: whole places.
+    fn raw_range(&self, size: u64) -> u64 {
         let usual = || (Machine::current().caches.sane().l3 * 2).max(size.saturating_mul(2));
         self.footprint.unwrap_or_else(usual).div_ceil(size).max(1).saturating_mul(size)
     }
 
     fn needed(&self, operation: Operation, size: u64) -> u64 {
         let sides = if operation == Operation::Copy { 2 } else { 1 };
-        self.stretch(size).saturating_mul(sides)
+        self.raw_range(size).saturating_mul(sides)
     }
 }
 
@@ -90,7 +90,7 @@ impl Measure for ReuseOptions {
                     format!("the result of {operation} is not read back here; name clear, fill or copy"),
                 );
             }
-            doer::methods(&self.methods, operation)?;
+            implementation::methods(&self.methods, operation)?;
             for &size in &self.sizes {
                 if size < LINE as u64 {
                     return bad(
@@ -132,10 +132,10 @@ impl Measure for ReuseOptions {
                     if run.stopped() {
                         break;
                     }
-                    let whole = memory.stretch();
-                    let mut contenders = self.contenders(run, operation, size, share, whole)?;
+                    let whole = memory.raw_range();
+                    let mut samplers = self.samplers(run, operation, size, share, whole)?;
                     let what = format!("{operation} of {}, {share} % read", bytes(size));
-                    run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                    run.interleave(&what, Metric::Bandwidth, self.runs, &mut samplers)?;
                 }
             }
         }
@@ -147,7 +147,7 @@ impl Measure for ReuseOptions {
             let of = |row: &&Row| row.config.operation == Some(*operation);
             let payoffs = payoffs(&run.rows().filter(of).collect::<Vec<_>>());
             if let Some(text) = conclusion(*operation, &payoffs) {
-                run.find(text);
+                run.add_finding(text);
             } else {
                 run.note(format!(
                     "{operation}: whether caching pays needs a method that leaves the result in the cache and one that \
@@ -160,25 +160,27 @@ impl Measure for ReuseOptions {
 }
 
 impl ReuseOptions {
-    fn contenders<'c>(
+    fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
         operation: Operation,
         size: u64,
         share: f64,
-        whole: Stretch,
-    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+        whole: RawRange,
+    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
         let length = usize::try_from(size).unwrap_or(usize::MAX);
-        let mut doers: Vec<Doer<'c>> =
-            Intent::ALL.map(|intent| Doer::policy(run.policy(), intent, length)).into();
-        doers.extend(doer::methods(&self.methods, operation)?.into_iter().map(Doer::Method));
+        let mut implementations: Vec<Implementation<'c>> =
+            Intent::ALL.map(|intent| Implementation::policy(run.policy(), intent, length)).into();
+        implementations.extend(
+            implementation::methods(&self.methods, operation)?.into_iter().map(Implementation::Method),
+        );
         if self.peers == Peers::All {
-            match doer::libraries(operation) {
-                Ok(libraries) => doers.extend(libraries),
+            match implementation::libraries(operation) {
+                Ok(libraries) => implementations.extend(libraries),
                 Err(reason) => run.note(reason),
             }
         } else {
-            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
         }
         let config = Config {
             operation: Some(operation),
@@ -187,26 +189,27 @@ impl ReuseOptions {
             page_size: Some(self.page_size),
             ..Config::default()
         };
-        for doer in &doers {
-            let choice = doer.chosen(operation, length);
-            run.chooses(&doer.candidate(), &config, choice);
+        for implementation in &implementations {
+            let choice = implementation.chosen(operation, length);
+            run.chooses(&implementation.candidate(), &config, choice);
         }
-        let side = usize::try_from(self.stretch(size)).unwrap_or(usize::MAX);
-        let contenders = doers.into_iter().map(|doer| {
-            let mut reuse = Reuse { doer, operation, whole, side, length, share, config: 0, repeats: None };
+        let side = usize::try_from(self.raw_range(size)).unwrap_or(usize::MAX);
+        let samplers = implementations.into_iter().map(|implementation| {
+            let mut reuse =
+                Reuse { implementation, operation, whole, side, length, share, config: 0, repeats: None };
             let sample = Box::new(move || Ok(reuse.sample().into()));
-            Contender { candidate: doer.candidate(), config: config.clone(), sample, counted: true }
+            Sampler { candidate: implementation.candidate(), config: config.clone(), sample, counted: true }
         });
-        Ok(contenders.collect())
+        Ok(samplers.collect())
     }
 }
 
 /// One who does an operation and reads a share of the result.
 struct Reuse<'p> {
-    doer: Doer<'p>,
+    implementation: Implementation<'p>,
     operation: Operation,
     /// Destinations, and behind them the sources of a copy.
-    whole: Stretch,
+    whole: RawRange,
     /// How many bytes are destinations.
     side: usize,
     length: usize,
@@ -221,10 +224,10 @@ impl Reuse<'_> {
         self.config = (self.config + 1) % (self.side / self.length);
         let dst = self.whole.start.wrapping_add(self.config * self.length);
         let src = if self.operation == Operation::Copy { dst.wrapping_add(self.side) } else { dst };
-        // SAFETY: the stretch holds whole places of destinations, and behind them as many sources of a copy; the
-        // measurement keeps it while contenders live, and nobody else uses it.
+        // SAFETY: the range holds whole places of destinations, and behind them as many sources of a copy; the
+        // measurement keeps it while samplers live, and nobody else uses it.
         unsafe {
-            self.doer.run(self.operation, dst, src, self.length, FILL_BYTE);
+            self.implementation.run(self.operation, dst, src, self.length, FILL_BYTE);
             read_share(dst, self.length, self.share);
         }
     }

@@ -5,14 +5,14 @@ use bulkmem::{Intent, Operation};
 use bulkmem_kmod::Attribute;
 
 use crate::engine::Peers;
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
-use crate::engine::doer::{Doer, Wanted};
-use crate::engine::lineup::{FIRST_TOUCH, Lineup, kernel};
+use crate::engine::implementation::{Implementation, MethodSet};
 use crate::engine::memory;
+use crate::engine::passes::Passes;
 use crate::engine::reservation::Reservation;
-use crate::engine::rounds::Rounds;
-use crate::engine::run::{Contender, Measure, Run};
+use crate::engine::run::{Measure, Run, Sampler};
+use crate::engine::selection::{FIRST_TOUCH, Selection, kernel};
 use crate::engine::{Config, Measurement, Metric, PageSize, units};
 use crate::measurements::device::{self, Attributes, Uncommon};
 use crate::measurements::first_touch::FirstTouch;
@@ -47,7 +47,7 @@ pub struct SizesOptions {
     /// Bytes past the start of a page at which the memory starts, and the source of a copy.
     pub offset: u64,
     /// Which methods.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else.
     pub peers: Peers,
     /// Whom results are compared with; takes part where it is a method.
@@ -71,7 +71,7 @@ impl SizesOptions {
             byte: 0xA5,
             zeros: false,
             offset: 0,
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             baseline: None,
             runs: 5,
@@ -97,7 +97,7 @@ impl SizesOptions {
         self.distance(size).saturating_add(size).saturating_add(self.offset)
     }
 
-    fn lineup(&self) -> Result<Lineup, MeasureError> {
+    fn selection(&self) -> Result<Selection, MeasureError> {
         let mut others = vec!["policy"];
         if self.peers == Peers::All {
             others.push("read");
@@ -105,7 +105,7 @@ impl SizesOptions {
                 others.push(FIRST_TOUCH);
             }
         }
-        Lineup::new(self.operation, &self.methods, self.peers, self.baseline.as_deref(), &others)
+        Selection::new(self.operation, &self.methods, self.peers, self.baseline.as_deref(), &others)
     }
 
     /// Whether the kernel's first touch takes part: of ordinary memory.
@@ -173,17 +173,18 @@ impl Measure for SizesOptions {
                 }
             }
         }
-        self.lineup()?;
+        self.selection()?;
         self.attributes.check()
     }
 
     fn seconds(&self) -> f64 {
-        let doers = self.lineup().map_or(8, |lineup| lineup.doers.len() + 3) as f64;
+        let implementations =
+            self.selection().map_or(8, |selection| selection.implementations.len() + 3) as f64;
         let loops = f64::from(self.loops.unwrap_or(1));
         // Clearing is preceded by rewriting.
         let passes = if self.operation == Operation::Clear && !self.zeros { 2.0 } else { 1.0 };
         let a_sample = |size: &u64| loops * passes * *size as f64 / 12e9 + 0.004;
-        let group = doers * (self.runs + 1) as f64;
+        let group = implementations * (self.runs + 1) as f64;
         // Uncached memory is written at a hundredth of the speed.
         let attributes = self.attributes.asked();
         let slow = |attribute: &Attribute| if *attribute == Attribute::Uc { 100.0 } else { 1.0 };
@@ -203,16 +204,16 @@ impl Measure for SizesOptions {
                 }
                 let Some(mut memory) = self.memory(run, size, pages, &attributes)? else { return Ok(()) };
                 for &threads in &self.threads {
-                    let mut contenders = Vec::new();
+                    let mut samplers = Vec::new();
                     for memory in &mut memory {
                         let config = memory.config(self.config(size, pages, threads));
-                        contenders.extend(self.contenders(run, config, memory.stretch(), threads)?);
+                        samplers.extend(self.samplers(run, config, memory.raw_range(), threads)?);
                     }
                     let mut what = format!("{}, {pages} pages", units::bytes(size));
                     if self.threads != [1] {
                         what += &format!(", {threads} {}", if threads == 1 { "thread" } else { "threads" });
                     }
-                    run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                    run.interleave(&what, Metric::Bandwidth, self.runs, &mut samplers)?;
                 }
             }
         }
@@ -228,10 +229,10 @@ enum Where {
 }
 
 impl Where {
-    fn stretch(&mut self) -> Stretch {
+    fn raw_range(&mut self) -> RawRange {
         match self {
-            Where::Ordinary(buffer) => buffer.stretch(),
-            Where::Device(memory) => memory.stretch(),
+            Where::Ordinary(buffer) => buffer.raw_range(),
+            Where::Device(memory) => memory.raw_range(),
         }
     }
 
@@ -248,7 +249,7 @@ impl Where {
 }
 
 impl SizesOptions {
-    /// The memory for a size: ordinary, or one stretch of each attribute. `None` where somebody asked to stop.
+    /// The memory for a size: ordinary, or one range of each attribute. `None` where somebody asked to stop.
     fn memory(
         &self,
         run: &mut Run<'_>,
@@ -262,17 +263,17 @@ impl SizesOptions {
         }
         let mut memory = Vec::new();
         for &attribute in attributes {
-            let stretch = Uncommon::new(self.needed(size), attribute, pages)?;
+            let raw_range = Uncommon::new(self.needed(size), attribute, pages)?;
             let ready = self.zeros
-                || stretch.fill(&mut |share| {
+                || raw_range.fill(&mut |share| {
                     run.say(&format!("getting {attribute} memory ready: {:.0} %", share * 100.0), 0.0);
                     !run.stopped()
                 });
             if !ready {
                 return Ok(None);
             }
-            run.backed_by(Some(stretch.backing_page_size()));
-            memory.push(Where::Device(stretch));
+            run.backed_by(Some(raw_range.backing_page_size()));
+            memory.push(Where::Device(raw_range));
         }
         Ok(Some(memory))
     }
@@ -307,7 +308,7 @@ impl SizesOptions {
         if let Some(range) = against(&c_library) {
             let best = against(&methods)
                 .map(|range| format!(", and at {} times that of the best method measured", times(range)));
-            run.find(format!(
+            run.add_finding(format!(
                 "{operation}: the policy's choice runs at {} times the speed of the C library{}.",
                 times(range),
                 best.unwrap_or_default()
@@ -315,34 +316,34 @@ impl SizesOptions {
         }
     }
 
-    fn contenders<'c>(
+    fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
         config: Config,
-        whole: Stretch,
+        whole: RawRange,
         threads: usize,
-    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
         let size = config.size.unwrap_or_default();
         let length = usize::try_from(size).unwrap_or(usize::MAX);
         let chunk = self.chunk.and_then(|chunk| usize::try_from(chunk).ok()).unwrap_or(length).min(length);
-        let lineup = self.lineup()?;
-        if let Some(reason) = lineup.missing {
+        let selection = self.selection()?;
+        if let Some(reason) = selection.missing {
             run.note(reason);
         }
-        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
-        doers.extend(match self.operation {
-            Operation::Fill => lineup.filling(self.byte).doers,
-            _ => lineup.doers,
+        let mut implementations = vec![Implementation::policy(run.policy(), Intent::Throughput, length)];
+        implementations.extend(match self.operation {
+            Operation::Fill => selection.filling(self.byte).implementations,
+            _ => selection.implementations,
         });
         let choice = run.policy().choose_part(self.operation, chunk, length, Intent::Throughput);
-        run.chooses(&doers[0].candidate(), &config, choice);
+        run.chooses(&implementations[0].candidate(), &config, choice);
         if self.peers == Peers::All {
-            doers.push(Doer::Read);
+            implementations.push(Implementation::Read);
         }
         let offset = usize::try_from(self.offset).unwrap_or_default();
         let dst = whole.start.wrapping_add(offset);
         let distance = usize::try_from(self.distance(size)).unwrap_or(usize::MAX);
-        let rounds = Rounds {
+        let rounds = Passes {
             operation: self.operation,
             byte: self.byte,
             dst,
@@ -354,22 +355,22 @@ impl SizesOptions {
             rewritten_by: (!self.zeros).then_some(threads),
         };
         let stop = run.stop_flag();
-        let mut contenders: Vec<Contender<'c>> = Vec::new();
-        for doer in doers {
-            contenders.push(Contender {
-                candidate: doer.candidate(),
+        let mut samplers: Vec<Sampler<'c>> = Vec::new();
+        for implementation in implementations {
+            samplers.push(Sampler {
+                candidate: implementation.candidate(),
                 config: config.clone(),
                 // SAFETY: the memory is `needed` bytes long: the destination, and `distance` behind its start the
-                // source of a copy, both `offset` past a page. `measure` keeps it while its contenders live, and nobody
-                // else uses it. The doers were chosen for the operation.
-                sample: unsafe { rounds.sampler(doer, stop, run.counting()) },
+                // source of a copy, both `offset` past a page. `measure` keeps it while its samplers live, and nobody
+                // else uses it. The implementations were chosen for the operation.
+                sample: unsafe { rounds.sampler(implementation, stop, run.counting()) },
                 counted: threads == 1,
             });
         }
         if self.has_first_touch() {
             let pages = config.page_size.unwrap_or_default();
             match FirstTouch::new(size, pages, threads) {
-                Ok(touch) => contenders.push(Contender {
+                Ok(touch) => samplers.push(Sampler {
                     candidate: kernel(),
                     config,
                     sample: Box::new(move || touch.sample()),
@@ -381,7 +382,7 @@ impl SizesOptions {
                 )),
             }
         }
-        Ok(contenders)
+        Ok(samplers)
     }
 }
 
@@ -398,7 +399,7 @@ mod tests {
     use crate::engine::testing::run;
 
     fn small(operation: Operation) -> SizesOptions {
-        let methods = Wanted::Named(vec!["portable".into(), "c_library".into()]);
+        let methods = MethodSet::Named(vec!["portable".into(), "c_library".into()]);
         let page_sizes = vec!["4K".parse().unwrap()];
         SizesOptions {
             sizes: vec![1 << 16, 1 << 20],
@@ -452,7 +453,7 @@ mod tests {
         assert_eq!((results.rows.len(), saves), (2 * 2 * 3, 5));
         for row in &results.rows {
             let config = &row.config;
-            assert!(place.threads.is_some_and(|threads| (1..=2).contains(&threads)), "{place:?}");
+            assert!(config.threads.is_some_and(|threads| (1..=2).contains(&threads)), "{config:?}");
             assert_eq!((config.chunk, config.offset), (Some(4096), Some(16)));
             assert_eq!(config.content.as_deref(), Some("zeros"));
         }
@@ -508,7 +509,7 @@ mod tests {
         options.sizes = vec![1 << 46];
         assert!(matches!(run(&options, false), (Err(MeasureError::TooLarge { .. }), 0)));
         let mut options = small(Operation::Clear);
-        options.methods = Wanted::Named(vec!["nosuch".into()]);
+        options.methods = MethodSet::Named(vec!["nosuch".into()]);
         assert!(matches!(run(&options, false), (Err(MeasureError::Method { .. }), 0)));
         assert!(matches!(run(&small(Operation::Clear), true), (Err(MeasureError::Interrupted), _)));
     }

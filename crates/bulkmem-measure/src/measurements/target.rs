@@ -14,7 +14,7 @@ use rustix::fs::{Access, access, major, makedev, minor, statvfs};
 
 use self::mapping::{Made, Mapping};
 use crate::MeasureError;
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::reservation::Reservation;
 use crate::engine::{Config, PageSize, Run};
@@ -451,11 +451,11 @@ impl TargetOptions {
 
 impl Opened {
     /// Where it is. Valid as long as the target lives.
-    pub(crate) fn stretch(&mut self) -> Stretch {
+    pub(crate) fn raw_range(&mut self) -> RawRange {
         match &mut self.memory {
-            Memory::Ram(buffer) => buffer.stretch(),
-            Memory::Module(memory) => memory.stretch(),
-            Memory::Mapped(mapping) => mapping.stretch(),
+            Memory::Ram(buffer) => buffer.raw_range(),
+            Memory::Module(memory) => memory.raw_range(),
+            Memory::Mapped(mapping) => mapping.raw_range(),
         }
     }
 

@@ -14,7 +14,7 @@ mod published;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Evidence;
+use crate::Provenance;
 use crate::engine::Results;
 pub use needed::measurements;
 use ours::Ours;
@@ -102,7 +102,7 @@ pub struct OwnChoice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reproduction {
     /// This machine.
-    pub evidence: Evidence,
+    pub provenance: Provenance,
     /// The published machines, the most alike first.
     pub alike: Vec<Alike>,
     /// The conclusions, in the order of the sources.
@@ -118,7 +118,7 @@ impl Reproduction {
     pub fn of(results: &Results) -> Reproduction {
         let ours = Ours(results);
         Reproduction {
-            evidence: results.evidence.clone(),
+            provenance: results.provenance.clone(),
             alike: alike::rank(&ours),
             conclusions: conclusions::judge(&ours),
             choices: own_choices(&ours),

@@ -9,7 +9,7 @@ use bulkmem_kmod::Attribute;
 
 use super::published::published;
 use crate::engine::stats::ENOUGH;
-use crate::engine::{Direction, Measure, PageSize, Pattern, Peers, Wanted};
+use crate::engine::{Direction, Measure, MethodSet, PageSize, Pattern, Peers};
 use crate::measurements::{
     Attributes, ChunksOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions, ReuseOptions,
     SizesOptions,
@@ -107,9 +107,9 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
 }
 
 /// Those of these methods that this machine has.
-fn named(names: &[&str], operation: Operation) -> Wanted {
+fn named(names: &[&str], operation: Operation) -> MethodSet {
     let able = |name: &&&str| {
         method::by_name(name).is_some_and(|method| method.does(operation) && method.available())
     };
-    Wanted::Named(names.iter().filter(able).map(|name| (*name).to_owned()).collect())
+    MethodSet::Named(names.iter().filter(able).map(|name| (*name).to_owned()).collect())
 }

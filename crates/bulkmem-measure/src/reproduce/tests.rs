@@ -3,7 +3,7 @@ use bulkmem::policy::CpuIdentity;
 use super::*;
 use crate::engine::stats::Stats;
 use crate::engine::{Candidate, Config, Direction, Measurement, Metric, Row};
-use crate::{Evidence, Kind};
+use crate::{Kind, Provenance};
 
 fn row(measurement: Measurement, name: &str, config: Config, median: f64) -> Row {
     Row {
@@ -16,7 +16,7 @@ fn row(measurement: Measurement, name: &str, config: Config, median: f64) -> Row
         chosen: None,
         also: Default::default(),
         counters: None,
-        doubts: Vec::new(),
+        flags: Vec::new(),
     }
 }
 
@@ -24,7 +24,7 @@ fn results(rows: Vec<Row>) -> Results {
     Results {
         format: Results::FORMAT.into(),
         version: Results::VERSION,
-        evidence: Evidence::collect(4096, 1.0, 1),
+        provenance: Provenance::collect(4096, 1.0, 1),
         command: Vec::new(),
         rows,
         findings: Vec::new(),
@@ -78,7 +78,7 @@ fn a_published_machine_recognizes_itself() {
 #[test]
 fn the_same_model_comes_first_whatever_it_measured() {
     let mut results = as_published("Broadwell-X");
-    results.evidence.cpu =
+    results.provenance.cpu =
         CpuIdentity { vendor: "GenuineIntel".into(), family: 6, model: 85, stepping: 7, name: String::new() };
     let found = Reproduction::of(&results);
     assert_eq!(found.alike[0].machine, "Skylake-X");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bulkmem_measure::engine::Peers;
-use bulkmem_measure::engine::{Measure, Results, Wanted};
+use bulkmem_measure::engine::{Measure, MethodSet, Results};
 use clap::Args;
 
 use super::counted;
@@ -15,7 +15,7 @@ use crate::{output, plain, results};
 /// Arguments of every measurement.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
-    /// How often each contender is measured, in turns; once more before, to warm up
+    /// How often each sampler is measured, in turns; once more before, to warm up
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) runs: u32,
     /// The C library, libpmem, the kernel and reading beside the methods
@@ -108,11 +108,11 @@ impl Common {
 
 impl MethodArgs {
     /// Which methods these are.
-    pub(crate) fn wanted(&self) -> Wanted {
+    pub(crate) fn wanted(&self) -> MethodSet {
         match self.method.concat() {
-            none if none.is_empty() => Wanted::Usual,
-            some if some.iter().any(|name| name == "all") => Wanted::All,
-            some => Wanted::Named(some),
+            none if none.is_empty() => MethodSet::Representative,
+            some if some.iter().any(|name| name == "all") => MethodSet::All,
+            some => MethodSet::Named(some),
         }
     }
 }

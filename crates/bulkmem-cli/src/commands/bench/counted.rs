@@ -75,7 +75,7 @@ fn short(count: f64) -> String {
 mod tests {
     use bulkmem_measure::engine::{Candidate, Config, Measurement, Metric};
     use bulkmem_measure::stats::Stats;
-    use bulkmem_measure::{Evidence, Kind};
+    use bulkmem_measure::{Kind, Provenance};
 
     use super::*;
 
@@ -90,7 +90,7 @@ mod tests {
             chosen: None,
             also: Default::default(),
             counters,
-            doubts: Vec::new(),
+            flags: Vec::new(),
         }
     }
 
@@ -98,7 +98,7 @@ mod tests {
         Results {
             format: Results::FORMAT.to_owned(),
             version: Results::VERSION,
-            evidence: Evidence::default(),
+            provenance: Provenance::default(),
             command: Vec::new(),
             rows,
             findings: Vec::new(),

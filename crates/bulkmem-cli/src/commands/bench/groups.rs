@@ -23,7 +23,7 @@ pub(super) fn groups<'r>(rows: &[&'r Row]) -> Vec<Group<'r>> {
 
 /// The standard deviation, percent, and a mark where the row is doubtful: `±1.2% `, `±40.5%~`, `±? `.
 pub(super) fn deviation(row: &Row) -> String {
-    format!("±{}{}", figures::deviation(row), if row.doubts.is_empty() { ' ' } else { '~' })
+    format!("±{}{}", figures::deviation(row), if row.flags.is_empty() { ' ' } else { '~' })
 }
 
 /// What the marks in a table mean.

@@ -20,7 +20,7 @@ use crate::sizes::{size, sizes};
 /// the reading is timed together with the operation, for every share of the result, and the methods whose lines end up
 /// in the cache stand against those that pass it by. Where the best of both sides cross, caching starts to pay.
 ///
-/// Operations wander over more memory than the caches hold, as an allocator's fresh pages do; --footprint of the size
+/// Operations permutation over more memory than the caches hold, as an allocator's fresh pages do; --footprint of the size
 /// itself has the same memory again and again, as an allocator that hands out what was just freed. What is read is spread
 /// evenly, line by line: who is given a page touches some of it here and there. (The last part alone would still be in the
 /// cache however large the whole; then clear it last: `bulkmem::Options::clear_hot`.)
@@ -45,7 +45,7 @@ pub(crate) struct ReuseArgs {
     /// The shares that are read back, percent, rising [default: 0,6.25,12.5,25,50,75,100]
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',')]
     share: Vec<f64>,
-    /// The memory that operations wander over [default: twice the last-level cache, at least twice the size]
+    /// The memory that operations permutation over [default: twice the last-level cache, at least twice the size]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     footprint: Option<u64>,
     /// Show every method, and not only the best of each side

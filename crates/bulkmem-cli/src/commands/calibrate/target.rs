@@ -141,7 +141,7 @@ impl Target {
         let merged = match &self.previous {
             Previous::None => whole(measured),
             Previous::Usable(old) => merge(old, measured, self.force),
-            Previous::Other(_) if measured.provenance.complete => whole(measured),
+            Previous::Other(_) if measured.coverage.complete => whole(measured),
             Previous::Other(why) => {
                 let unmerged = Unmerged {
                     why: format!("the one there cannot be used: {why}"),

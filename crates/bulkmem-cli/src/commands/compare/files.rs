@@ -40,9 +40,9 @@ impl<'a> Document<'a> {
     ) -> Document<'a> {
         let file = |path: &std::path::Path, file: &'a Results| File {
             path: path.display().to_string(),
-            date: &file.evidence.date,
-            bulkmem: &file.evidence.bulkmem,
-            commit: &file.evidence.commit,
+            date: &file.provenance.date,
+            bulkmem: &file.provenance.bulkmem,
+            commit: &file.provenance.commit,
             complete: file.complete,
         };
         Document {

@@ -38,7 +38,7 @@ table shows how much they changed.
 
 JSON: `old` and `new` (`path`, `date`, `bulkmem`, `commit`, `complete`), `machine` and `settings` (what differs), `threshold`, \
 `reading` (how many times as fast the machine reads memory), `rows` (each with `measurement`, `candidate`, `config`, `metric`, \
-`old` and `new` (`median`, `samples`, `doubts`), `times`, `difference`, `interval`, `probability`, `verdict`: better, worse, \
+`old` and `new` (`median`, `samples`, `flags`), `times`, `difference`, `interval`, `probability`, `verdict`: better, worse, \
 same or too_few), `only_old`, `only_new`.
 
 Examples:
@@ -88,7 +88,7 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
     let sink = csv.map(|path| Sink::open(path, &[&args.old, &args.new])).transpose()?;
     let (old, new) = (results::load(&args.old)?, results::load(&args.new)?);
     check_names(&args.only, [&old, &new])?;
-    let differences = Differences::between(&old.evidence, &new.evidence);
+    let differences = Differences::between(&old.provenance, &new.provenance);
     if !differences.machine.is_empty() && !args.different_machines {
         let what = differences.machine.join("; ");
         return Err(Failure::new(format!("these are runs of different machines: {what}"))

@@ -30,7 +30,7 @@ pub(super) fn text(found: &Comparison, all: bool, remarks: &[String], width: usi
     for remark in remarks {
         say(&format!("Note: {remark}"));
     }
-    if found.rows.iter().any(|row| !row.old.doubts.is_empty() || !row.new.doubts.is_empty()) {
+    if found.rows.iter().any(|row| !row.old.flags.is_empty() || !row.new.flags.is_empty()) {
         let note = "~ was doubtful where it was measured; the file's notes say why.";
         text += &format!("{}\n", styled(FAINT, wrapped(note, "", width)));
     }
@@ -78,7 +78,7 @@ fn table(rows: &[Change]) -> Table {
 
 /// A side's median, and whether it was doubtful.
 fn figure(side: &Side) -> String {
-    format!("{}{}", digits(side.median), if side.doubts.is_empty() { " " } else { "~" })
+    format!("{}{}", digits(side.median), if side.flags.is_empty() { " " } else { "~" })
 }
 
 fn signed(number: f64) -> String {

@@ -78,8 +78,8 @@ impl Input {
     fn machine(&self) -> (&CpuIdentity, &str, [u64; 3]) {
         match &self.document {
             Document::Results(found) => {
-                let evidence = &found.evidence;
-                (&evidence.cpu, &evidence.kernel, evidence.caches)
+                let provenance = &found.provenance;
+                (&provenance.cpu, &provenance.kernel, provenance.caches)
             }
             Document::Profile(profile) => {
                 let provenance = &profile.provenance;

@@ -195,7 +195,7 @@ fn of_profile(profile: &bulkmem_measure::calibration::Profile) -> Vec<String> {
         provenance.date.split('T').next().unwrap_or_default(),
         provenance.seconds,
         provenance.samples,
-        if provenance.complete { "" } else { "; not every operation was measured to the end" },
+        if profile.coverage.complete { "" } else { "; not every operation was measured to the end" },
     ));
     sentences
 }

@@ -107,7 +107,7 @@ fn what_leaves_the_cache_alone_is_kept_for_stream() {
     let seeds = seeds(&ranked, 2 * LONG, Operation::Clear);
     let sparing = seeds.iter().filter(|choice| slow(choice)).count();
     let available = every_method(Operation::Clear).iter().filter(|choice| slow(choice)).count();
-    assert_eq!(sparing, available.min(SPARING));
+    assert_eq!(sparing, available.min(CACHE_SPARING_CANDIDATES));
 }
 
 #[test]

@@ -108,8 +108,8 @@ pub(super) struct Disturbance {
 }
 
 impl Disturbance {
-    /// The doubts that follow, with their sizes.
-    pub(super) fn doubts(&self) -> Vec<(QualityFlag, f64)> {
+    /// The flags that follow, with their sizes.
+    pub(super) fn flags(&self) -> Vec<(QualityFlag, f64)> {
         [
             (QualityFlag::Busy, self.others, BUSY + 2.0 * self.resolution),
             (QualityFlag::Stolen, self.stolen, TAKEN + self.resolution / self.processors.max(1) as f64),

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use bulkmem::policy::Condition;
+use crate::calibration::Condition;
 
 use super::*;
 
@@ -43,10 +43,10 @@ fn ranges_lie_in_the_arena_apart_and_aligned_as_asked() {
                 for warm in [true, false] {
                     let cell = cell(operation, Cost::Throughput, length, aligned, warm);
                     for (dst, src) in visited(&mut workloads, &cell) {
-                        for (at, stretch) in [(dst, destination), (src, source)] {
-                            let start = stretch.start.addr();
+                        for (at, raw_range) in [(dst, destination), (src, source)] {
+                            let start = raw_range.start.addr();
                             assert!(
-                                at >= start && at + length as usize <= start + stretch.length,
+                                at >= start && at + length as usize <= start + raw_range.length,
                                 "{cell:?}"
                             );
                         }
@@ -135,7 +135,9 @@ fn methods_do_their_operation_directly_and_through_the_interface() {
                 };
                 match operation {
                     Operation::Clear => assert!(dst.iter().all(|byte| *byte == 0), "{}", method.name),
-                    Operation::Fill => assert!(dst.iter().all(|byte| *byte == FILL_BYTE), "{}", method.name),
+                    Operation::Fill | Operation::FillPersist => {
+                        assert!(dst.iter().all(|byte| *byte == FILL_BYTE), "{}", method.name)
+                    }
                     Operation::Copy | Operation::CopyPersist => assert!(dst == src, "{}", method.name),
                     Operation::Persist => {}
                 }

@@ -10,26 +10,27 @@ use bulkmem::policy::{Basis, Choice, Policy};
 use bulkmem::{Intent, Operation, Options};
 
 use crate::calibration::bytes;
-use crate::calibration::fit::cost_of;
+use crate::calibration::derive::cost_of;
 use crate::calibration::plan::{self, LONG};
 use crate::engine::arena::Arena;
-use crate::engine::cell::{Measured, Rounds, interleave};
+use crate::engine::cell::{Measured, StopRule, interleave};
 use crate::engine::clock::Clock;
 use crate::engine::counters::{Counters, Counts};
 use crate::engine::meter::{Cell, Meter, Sample, Session};
 use crate::engine::peers::{self, Peer};
 use crate::engine::stats::Summary;
 use crate::engine::workload::{self, Workloads};
+use crate::engine::{Kind, Provenance};
 use crate::measurements::choice::choosing;
 use crate::measurements::choice::interface;
-use crate::measurements::choice::report::{BenchReport, BenchRow, Contestant, Evidence, Kind};
+use crate::measurements::choice::report::{BenchReport, BenchRow, Contestant};
 use crate::measurements::choice::verdict;
 use crate::{Alignment, BenchOptions, MeasureError, Methods, Progress, Temperature};
 
 /// The share of the time that getting the memory ready may take.
-const PATIENCE: f64 = 0.3;
+const ARENA_TIME_SHARE: f64 = 0.3;
 /// The share of a place's time in which everybody is sampled; the rest belongs to those near the front.
-const EVERYBODY: f64 = 0.4;
+const FIRST_LOOK_SHARE: f64 = 0.4;
 /// So many methods at the front are sampled with care.
 const FRONT: usize = 4;
 
@@ -131,7 +132,7 @@ pub fn bench(
     let what = "getting memory ready".to_owned();
     progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left: options.budget, what, note: None });
     let neighbour = Workloads::neighbour_size(machine);
-    let arena = Arena::new(side, neighbour, &clock, options.budget.mul_f64(PATIENCE))?;
+    let arena = Arena::new(side, neighbour, &clock, options.budget.mul_f64(ARENA_TIME_SHARE))?;
     let mut notes = Vec::new();
     let trials = |intent, length| contestants(options, policy, intent, length);
     let configs = configs(options, last_level, arena.longest(), &mut notes);
@@ -184,7 +185,7 @@ pub fn bench(
     session.say("done".to_owned());
     let pages = session.meter().workloads.arena().backing_page_size();
     Ok(BenchReport {
-        evidence: Evidence::collect(pages, session.elapsed().as_secs_f64(), session.samples()),
+        provenance: Provenance::collect(pages, session.elapsed().as_secs_f64(), session.samples()),
         operation: options.operation,
         policy: origin(policy),
         regret: verdict::summary(&rows),
@@ -364,13 +365,13 @@ fn config(
         trials.iter().map(|trial| (*cell, *trial)).collect()
     };
     let now = session.elapsed();
-    let first = now + deadline.saturating_sub(now).mul_f64(EVERYBODY);
-    let rounds = Rounds { least: 3, most: 3, everybody: false, deadline: first };
+    let first = now + deadline.saturating_sub(now).mul_f64(FIRST_LOOK_SHARE);
+    let rounds = StopRule { least: 3, most: 3, everybody: false, deadline: first };
     let mut measured = interleave(session, &at(trials), rounds);
     let front = front(trials, &measured);
     let (least, most) = if cell.length >= LONG { (7, 25) } else { (25, 51) };
     let chosen: Vec<(Trial, bool)> = front.iter().map(|&index| trials[index]).collect();
-    let again = interleave(session, &at(&chosen), Rounds { least, most, everybody: false, deadline });
+    let again = interleave(session, &at(&chosen), StopRule { least, most, everybody: false, deadline });
     for (index, again) in front.into_iter().zip(again) {
         // The few samples that brought somebody to the front are biased: they count only where there is nothing else.
         let enough = again.as_ref().is_some_and(|again| again.summary.samples >= 3);

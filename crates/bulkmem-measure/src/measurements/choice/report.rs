@@ -2,86 +2,10 @@
 
 use crate::calibration::{Condition, Cost};
 use bulkmem::method::Parameters;
-use bulkmem::policy::CpuIdentity;
 use bulkmem::{Intent, Operation};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where, when and with what something was measured: goes with every result.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Evidence {
-    /// The processor.
-    pub cpu: CpuIdentity,
-    /// Microcode revision, as the kernel prints it; empty where unknown.
-    pub microcode: String,
-    /// Data and unified cache sizes by level (index 0 is L1), bytes; 0 where unknown.
-    pub caches: [u64; 3],
-    /// How many processors the process could run on.
-    pub processors: usize,
-    /// Kernel release.
-    pub kernel: String,
-    /// Size of a base page, bytes.
-    pub page_size: usize,
-    /// Size of the pages behind the measured memory, as the kernel reported it, bytes.
-    pub backing_page_size: usize,
-    /// When the measuring ended: RFC 3339, UTC.
-    pub date: String,
-    /// Version of bulkmem.
-    pub bulkmem: String,
-    /// The commit bulkmem was built from; "unknown" outside a checkout.
-    pub commit: String,
-    /// How long it took, seconds.
-    pub seconds: f64,
-    /// Samples taken in all.
-    pub samples: u64,
-    /// The hypervisor that this machine runs under; null where there is none, or where it hides.
-    #[serde(default)]
-    pub hypervisor: Option<String>,
-    /// Memory of the machine, bytes; 0 where unknown.
-    #[serde(default)]
-    pub memory: u64,
-    /// NUMA nodes; 0 where unknown.
-    #[serde(default)]
-    pub nodes: usize,
-    /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`; null where it has none.
-    #[serde(default)]
-    pub transparent_huge_pages: Option<String>,
-    /// What governs the clock, as the kernel calls it (`performance`, `powersave`, `schedutil`); several, with commas,
-    /// where processors differ; null where the kernel does not govern it.
-    #[serde(default)]
-    pub governor: Option<String>,
-    /// Whether clocks may rise above the nominal one (turbo, boost); null where unknown.
-    #[serde(default)]
-    pub turbo: Option<bool>,
-    /// Whether threads share cores; null where unknown.
-    #[serde(default)]
-    pub smt: Option<bool>,
-    /// The kernel's clock: `tsc` is read fast and finely, others are not.
-    #[serde(default)]
-    pub clock_source: Option<String>,
-    /// How many processes wanted to run, on average over the minute before the measuring began and before it ended; null
-    /// where unknown.
-    #[serde(default)]
-    pub load: [Option<f64>; 2],
-}
-
-/// What a row of a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// The policy's choice, called through the public interface, so that the cost of choosing is in it.
-    Policy,
-    /// A method called directly.
-    Method,
-    /// Another library.
-    Peer,
-    /// The operating system's kernel.
-    Kernel,
-    /// Reading the same memory: what the memory itself can deliver.
-    Read,
-    /// The same time or work without what is measured: what the others are compared with.
-    Control,
-}
+use crate::engine::{Kind, Provenance};
 
 /// Who was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -147,7 +71,7 @@ pub struct Overall {
     pub ratio_to_best_peer: Option<f64>,
     /// That peer.
     pub best_peer: Option<String>,
-    /// The choice's time divided by that of the best method in hindsight, minus 1: of those that [`fit`](crate::calibration::fit())
+    /// The choice's time divided by that of the best method in hindsight, minus 1: of those that [`derive_policy`](crate::calibration::derive())
     /// could choose, which lose to the C library in no condition, or little beside what they gain in another.
     pub regret: Option<f64>,
     /// That method.
@@ -191,7 +115,7 @@ impl ChoosingCost {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
     /// Where, when and with what.
-    pub evidence: Evidence,
+    pub provenance: Provenance,
     /// The operation.
     pub operation: Operation,
     /// Where the policy came from, for people.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use bulkmem::{Intent, Operation};
 
-use crate::calibration::fit::{NOISE, allowed_loss};
+use crate::calibration::derive::{NOISE, allowed_loss};
+use crate::engine::Kind;
 use crate::engine::stats::geometric_mean;
-use crate::measurements::choice::report::{BenchRow, Contestant, Kind, Overall, RegretSummary};
+use crate::measurements::choice::report::{BenchRow, Contestant, Overall, RegretSummary};
 
 /// The methods of our own table that the sources compare with, for an operation. With libpmem they are the peers.
 pub(crate) fn baselines(operation: Operation) -> &'static [&'static str] {

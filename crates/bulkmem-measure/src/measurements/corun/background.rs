@@ -9,16 +9,16 @@ use bulkmem::Operation;
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::clock::Clock;
-use crate::engine::doer::Doer;
+use crate::engine::implementation::Implementation;
 use crate::measurements::corun::cpus;
 
 /// What is done once a chunk.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'p> {
     /// The chunk is cleared.
-    Clear(Doer<'p>),
+    Clear(Implementation<'p>),
     /// So many nanoseconds pass.
     Spin(f64),
 }
@@ -26,7 +26,7 @@ pub(super) enum Work<'p> {
 /// Where, how much at once, and how fast.
 #[derive(Clone, Copy)]
 pub(super) struct Background {
-    pub(super) whole: Stretch,
+    pub(super) whole: RawRange,
     /// Bytes; not more than the whole has.
     pub(super) chunk: usize,
     /// GB/s, which are bytes a nanosecond.
@@ -46,14 +46,14 @@ pub(super) struct Done {
     pub(super) busy: f64,
 }
 
-// SAFETY: the stretch is an address and a length; whoever made it keeps the memory for this thread alone (`beside`).
+// SAFETY: the range is an address and a length; whoever made it keeps the memory for this thread alone (`beside`).
 unsafe impl Send for Background {}
 
 impl Background {
     /// Works in another thread as long as `victim` runs in this one.
     ///
     /// # Safety
-    /// The stretch is valid for writes, and nobody else uses it meanwhile.
+    /// The range is valid for writes, and nobody else uses it meanwhile.
     pub(super) unsafe fn beside<T>(self, work: Work<'_>, victim: impl FnOnce() -> T) -> (T, Done) {
         let (stop, chunks) = (AtomicBool::new(false), AtomicU64::new(0));
         let (ready, is_ready) = mpsc::channel();
@@ -90,10 +90,10 @@ impl Background {
         let pause = self.chunk as f64 / self.rate;
         for done in 0u64.. {
             match work {
-                Work::Clear(doer) => {
+                Work::Clear(implementation) => {
                     let at = self.whole.start.wrapping_add(done as usize % configs * self.chunk);
-                    // SAFETY: the chunk lies in the stretch, which the caller of `beside` keeps for this thread.
-                    unsafe { doer.run(Operation::Clear, at, at, self.chunk, 0) }
+                    // SAFETY: the chunk lies in the range, which the caller of `beside` keeps for this thread.
+                    unsafe { implementation.run(Operation::Clear, at, at, self.chunk, 0) }
                 }
                 Work::Spin(ns) => Clock::new().spin(ns),
             }
@@ -138,24 +138,25 @@ fn processor_time() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::doer::{self, Wanted};
+    use crate::engine::implementation::{self, MethodSet};
 
     fn background(memory: &mut [u8], rate: f64) -> Background {
-        let whole = Stretch { start: memory.as_mut_ptr(), length: memory.len() };
+        let whole = RawRange { start: memory.as_mut_ptr(), length: memory.len() };
         Background { whole, chunk: 1024, rate, processors: None }
     }
 
     #[test]
     fn memory_is_cleared_all_over_beside_the_victim_and_no_longer() {
         let mut memory = vec![1u8; 16 * 1024];
-        let choice = doer::methods(&Wanted::Named(vec!["portable".into()]), Operation::Clear).unwrap()[0];
+        let choice =
+            implementation::methods(&MethodSet::Named(vec!["portable".into()]), Operation::Clear).unwrap()[0];
         let background = background(&mut memory, 1.0);
         let mut bytes = 0;
         // However seldom a busy machine lets it run, it gets around in the end.
         while bytes == 0 || memory.iter().any(|byte| *byte != 0) {
             let rest = || thread::sleep(Duration::from_millis(5));
             // SAFETY: the vector outlives the call, and is not touched meanwhile.
-            let ((), done) = unsafe { background.beside(Work::Clear(Doer::Method(choice)), rest) };
+            let ((), done) = unsafe { background.beside(Work::Clear(Implementation::Method(choice)), rest) };
             assert!(done.bytes.is_multiple_of(1024) && done.seconds >= 0.005 && done.busy > 0.0, "{done:?}");
             bytes += done.bytes;
         }

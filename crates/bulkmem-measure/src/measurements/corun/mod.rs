@@ -15,12 +15,12 @@ use self::background::{Background, Work};
 use self::cpus::Placement;
 use self::victim::{Took, Walker};
 use crate::calibration::neighbour::Neighbour;
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::clock::Clock;
 use crate::engine::contrast::{Contrast, control_of, too_few};
-use crate::engine::doer::{self, Doer, Wanted};
-use crate::engine::run::{LongContender, Measure, Run, Sample};
+use crate::engine::implementation::{self, Implementation, MethodSet};
+use crate::engine::run::{LongSampler, Measure, Run, Sample};
 use crate::engine::stats::median;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
 use crate::{Kind, MeasureError, memory_left};
@@ -64,7 +64,7 @@ pub struct CorunOptions {
     /// The pages behind the memory.
     pub page_size: PageSize,
     /// Which methods.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else.
     pub peers: Peers,
     /// Samples of each.
@@ -82,7 +82,7 @@ impl CorunOptions {
             chunk: 2 << 20,
             same_cpu: false,
             page_size: PageSize::TRANSPARENT,
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             runs: 5,
         }
@@ -121,7 +121,7 @@ impl Measure for CorunOptions {
         }
         fits(self.size().saturating_add(self.list()))?;
         self.page_size.check()?;
-        doer::methods(&self.methods, Operation::Clear).map(drop)
+        implementation::methods(&self.methods, Operation::Clear).map(drop)
     }
 
     fn seconds(&self) -> f64 {
@@ -144,20 +144,20 @@ impl Measure for CorunOptions {
             if run.stopped() {
                 break;
             }
-            let (whole, listed) = (memory.stretch(), listed.stretch());
+            let (whole, listed) = (memory.raw_range(), listed.raw_range());
             let background = Background {
                 whole,
                 chunk: usize::try_from(self.chunk).unwrap_or(usize::MAX).min(whole.length),
                 rate,
                 processors: placement.background,
             };
-            let mut contenders = self.contenders(run, background, listed, placement)?;
-            run.take_long_turns(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut contenders)?;
+            let mut samplers = self.samplers(run, background, listed, placement)?;
+            run.interleave_long(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut samplers)?;
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.rate == Some(rate)).collect();
             let (text, notes) = (self.conclusion(&rows), shortfalls(&rows));
             match too_few(self.runs) {
                 Some(note) => run.note(note),
-                None => text.into_iter().for_each(|text| run.find(text)),
+                None => text.into_iter().for_each(|text| run.add_finding(text)),
             }
             notes.into_iter().for_each(|note| run.note(note));
         }
@@ -166,18 +166,21 @@ impl Measure for CorunOptions {
 }
 
 impl CorunOptions {
-    fn contenders<'c, 'a: 'c>(
+    fn samplers<'c, 'a: 'c>(
         &'c self,
         run: &mut Run<'a>,
         background: Background,
-        listed: Stretch,
+        listed: RawRange,
         placement: Placement,
-    ) -> Result<Vec<LongContender<'c>>, MeasureError> {
+    ) -> Result<Vec<LongSampler<'c>>, MeasureError> {
         let size = self.size();
-        let mut doers = vec![Doer::policy(run.policy(), Intent::Stream, background.whole.length)];
-        doers.extend(doer::methods(&self.methods, Operation::Clear)?.into_iter().map(Doer::Method));
+        let mut implementations =
+            vec![Implementation::policy(run.policy(), Intent::Stream, background.whole.length)];
+        implementations.extend(
+            implementation::methods(&self.methods, Operation::Clear)?.into_iter().map(Implementation::Method),
+        );
         if self.peers == Peers::None {
-            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
         }
         let config = Config {
             operation: Some(Operation::Clear),
@@ -187,19 +190,21 @@ impl CorunOptions {
             page_size: Some(self.page_size),
             ..Config::default()
         };
-        for doer in &doers {
-            let choice = doer.chosen(Operation::Clear, background.chunk);
-            run.chooses(&doer.candidate(), &config, choice);
+        for implementation in &implementations {
+            let choice = implementation.chosen(Operation::Clear, background.chunk);
+            run.chooses(&implementation.candidate(), &config, choice);
         }
         let control = |name| Candidate::named(Kind::Control, name);
         let spin = Work::Spin(memset_ns(background));
-        let works = [(control(ALONE), None), (control(SAME_PROCESSOR_TIME), Some(spin))]
-            .into_iter()
-            .chain(doers.into_iter().map(|doer| (doer.candidate(), Some(Work::Clear(doer)))));
+        let works = [(control(ALONE), None), (control(SAME_PROCESSOR_TIME), Some(spin))].into_iter().chain(
+            implementations
+                .into_iter()
+                .map(|implementation| (implementation.candidate(), Some(Work::Clear(implementation)))),
+        );
         let stop = run.stop_flag();
-        // SAFETY: the caller keeps the memory as long as the contenders live, and gives it to nobody else.
+        // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to nobody else.
         let walker = Rc::new(RefCell::new(Walker::new(unsafe { Neighbour::new(listed, listed.length) })));
-        let contenders = works.map(|(candidate, work)| {
+        let samplers = works.map(|(candidate, work)| {
             let walker = Rc::clone(&walker);
             let sample = move |say: &mut dyn FnMut(&str)| -> Result<Sample, MeasureError> {
                 let mut victim = || match &self.victim {
@@ -209,7 +214,7 @@ impl CorunOptions {
                     Victim::Walk => walker.borrow_mut().run(placement.victim.as_ref(), stop),
                 };
                 let Some(work) = work else { return Ok(sample_of(victim()?)) };
-                // SAFETY: the measurement keeps the memory while contenders live; they take samples one after the
+                // SAFETY: the measurement keeps the memory while samplers live; they take samples one after the
                 // other.
                 let (took, done) = unsafe { background.beside(work, victim) };
                 let mut sample = sample_of(took?);
@@ -221,9 +226,9 @@ impl CorunOptions {
                 ]);
                 Ok(sample)
             };
-            LongContender { candidate, config: config.clone(), sample: Box::new(sample), counted: false }
+            LongSampler { candidate, config: config.clone(), sample: Box::new(sample), counted: false }
         });
-        Ok(contenders.collect())
+        Ok(samplers.collect())
     }
 
     /// Who slows the victim by how much, in words.
@@ -274,7 +279,7 @@ fn memset_ns(background: Background) -> f64 {
     let times: Vec<f64> = (0..configs.clamp(8, 64))
         .map(|config| {
             let at = background.whole.start.wrapping_add(config % configs * background.chunk);
-            // SAFETY: the chunk lies in the stretch, which the measurement keeps and nobody else uses.
+            // SAFETY: the chunk lies in the range, which the measurement keeps and nobody else uses.
             clock.time(|| unsafe {
                 libc::memset(at.cast(), 0, background.chunk);
             })
@@ -316,7 +321,7 @@ mod tests {
             size: Some(1 << 20),
             chunk: 64 << 10,
             page_size: "4K".parse().unwrap(),
-            methods: Wanted::Named(vec!["portable".into(), "c_library".into()]),
+            methods: MethodSet::Named(vec!["portable".into(), "c_library".into()]),
             runs: 5,
             ..CorunOptions::new(victim)
         }
@@ -348,7 +353,7 @@ mod tests {
     fn the_walk_of_our_own_needs_no_command() {
         let options = CorunOptions {
             rates: vec![0.1],
-            methods: Wanted::Named(vec!["portable".into()]),
+            methods: MethodSet::Named(vec!["portable".into()]),
             runs: 1,
             same_cpu: true,
             ..CorunOptions { victim: Victim::Walk, ..small(&[]) }
@@ -361,7 +366,7 @@ mod tests {
     #[test]
     fn what_was_measured_before_a_command_failed_stays() {
         let file = std::env::temp_dir().join(format!("bulkmem-corun-fails-{}", std::process::id()));
-        // Fails once it has run 8 times: in the second counted round of five contenders.
+        // Fails once it has run 8 times: in the second counted round of five samplers.
         let script = "echo >> $0; test $(wc -l < $0) -lt 8";
         let options = small(&["sh", "-c", script, file.to_str().unwrap()]);
         let stop = std::sync::atomic::AtomicBool::new(false);

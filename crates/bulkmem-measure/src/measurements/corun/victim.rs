@@ -21,7 +21,7 @@ use crate::measurements::corun::cpus::Bound;
 /// How often a running command is looked after.
 const TICK: Duration = Duration::from_millis(250);
 /// How long a command that is asked to end may take before it is made to.
-const PATIENCE: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The walk of our own takes about so long, alone.
 const WALKED: Duration = Duration::from_millis(500);
 
@@ -109,7 +109,7 @@ fn look_after(
             if stop.load(Ordering::Relaxed) {
                 // It may have ended by itself meanwhile: then there is nobody to signal.
                 _ = kill_process_group(pid, Signal::TERM);
-                if ended.recv_timeout(PATIENCE).is_err() {
+                if ended.recv_timeout(POLL_INTERVAL).is_err() {
                     _ = kill_process_group(pid, Signal::KILL);
                 }
                 return Err(Stopped);

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::measurements::fork::pages::Ledger;
 
 /// Who does what with the buffer after a fork.
@@ -26,7 +26,7 @@ pub(super) enum Work {
 /// A parent that forks, with the buffer in question.
 #[derive(Debug)]
 pub(super) struct Parent {
-    buffer: Stretch,
+    buffer: RawRange,
     page: usize,
     /// The child waits at its reading end.
     pipe: (OwnedFd, OwnedFd),
@@ -34,7 +34,7 @@ pub(super) struct Parent {
 
 impl Parent {
     /// A parent with a buffer of whole pages, each touched before.
-    pub(super) fn new(buffer: Stretch, page: usize) -> io::Result<Parent> {
+    pub(super) fn new(buffer: RawRange, page: usize) -> io::Result<Parent> {
         let (reader, writer) = io::pipe()?;
         Ok(Parent { buffer, page, pipe: (reader.into(), writer.into()) })
     }
@@ -110,7 +110,7 @@ impl Parent {
 ///
 /// # Safety
 /// The buffer is mapped and writable, and nobody else uses it.
-unsafe fn write(buffer: Stretch, page: usize, byte: u8) {
+unsafe fn write(buffer: RawRange, page: usize, byte: u8) {
     let mut at = 0;
     while at < buffer.length {
         // SAFETY: within the buffer.
@@ -123,7 +123,7 @@ unsafe fn write(buffer: Stretch, page: usize, byte: u8) {
 ///
 /// # Safety
 /// The buffer is mapped and readable, and nobody else writes to it.
-unsafe fn read(buffer: Stretch, page: usize) {
+unsafe fn read(buffer: RawRange, page: usize) {
     let mut at = 0;
     while at < buffer.length {
         // SAFETY: within the buffer.

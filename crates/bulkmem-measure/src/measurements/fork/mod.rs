@@ -12,10 +12,10 @@ use bulkmem::{Intent, Mapping, Operation, Pages as RegionPages};
 
 use self::child::{Parent, Work};
 use self::pages::{Ledger, Pages};
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{self, Buffer, Content};
-use crate::engine::doer::{self, Doer, Wanted};
-use crate::engine::run::{Contender, Measure, Run, Sample};
+use crate::engine::implementation::{self, Implementation, MethodSet};
+use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row, units};
 use crate::{Kind, MeasureError};
 
@@ -55,7 +55,7 @@ pub struct ForkOptions {
     /// Forks a sample; as many as can be timed well where not given.
     pub loops: Option<u32>,
     /// Which methods copy and clear as much in this process.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else does.
     pub peers: Peers,
     /// Samples of each.
@@ -66,7 +66,7 @@ impl Default for ForkOptions {
     /// The source's sizes, 5 samples.
     fn default() -> ForkOptions {
         let sizes = [4, 20, 28, 32, 64, 128, 256].map(|kibibytes| kibibytes << 10).to_vec();
-        ForkOptions { sizes, loops: None, methods: Wanted::Usual, peers: Peers::All, runs: 5 }
+        ForkOptions { sizes, loops: None, methods: MethodSet::Representative, peers: Peers::All, runs: 5 }
     }
 }
 
@@ -88,7 +88,7 @@ impl Measure for ForkOptions {
         [Operation::Copy, Operation::Clear]
             .into_iter()
             .filter(|operation| !self.left_out(*operation))
-            .try_for_each(|operation| doer::methods(&self.methods, operation).map(drop))
+            .try_for_each(|operation| implementation::methods(&self.methods, operation).map(drop))
     }
 
     fn seconds(&self) -> f64 {
@@ -116,9 +116,10 @@ impl Measure for ForkOptions {
 impl ForkOptions {
     /// Whether none of the methods that were named does this operation, while they do the other.
     fn left_out(&self, operation: Operation) -> bool {
-        let Wanted::Named(_) = &self.methods else { return false };
+        let MethodSet::Named(_) = &self.methods else { return false };
         let other = if operation == Operation::Copy { Operation::Clear } else { Operation::Copy };
-        doer::methods(&self.methods, operation).is_err() && doer::methods(&self.methods, other).is_ok()
+        implementation::methods(&self.methods, operation).is_err()
+            && implementation::methods(&self.methods, other).is_ok()
     }
 
     fn config(operation: Operation, size: u64) -> Config {
@@ -128,11 +129,11 @@ impl ForkOptions {
     /// Forks with the buffer in this process, and nothing else of the measurement's.
     fn forks(&self, run: &mut Run<'_>, size: u64) -> Result<(), MeasureError> {
         let mut memory = Buffer::new(size, BASE, Content::Mixed)?;
-        let whole = memory.stretch();
+        let whole = memory.raw_range();
         let page = Machine::current().page_size;
         let parent = Parent::new(whole, page).map_err(failed("make a pipe"))?;
         let stop = run.stop_flag();
-        let mut contenders = Vec::new();
+        let mut samplers = Vec::new();
         for work in [Work::ChildWrites, Work::ParentWrites, Work::ChildReads, Work::Nothing] {
             let counted = match count(&parent, work, whole, page) {
                 Ok(counted) => counted,
@@ -142,12 +143,12 @@ impl ForkOptions {
                 }
             };
             let (parent, mut loops) = (&parent, self.loops);
-            contenders.push(Contender {
+            samplers.push(Sampler {
                 candidate: work.candidate(),
                 config: ForkOptions::config(Operation::Copy, size),
                 sample: Box::new(move || {
                     let (ns, forks) = several(loops, SAMPLE, stop, || {
-                        // SAFETY: the buffer lives as long as the contenders, and only they use it.
+                        // SAFETY: the buffer lives as long as the samplers, and only they use it.
                         unsafe { parent.fork(work, None) }.map_err(failed("fork"))
                     })?;
                     loops = Some(forks);
@@ -156,11 +157,11 @@ impl ForkOptions {
                 counted: false,
             });
         }
-        run.take_turns(
+        run.interleave(
             &format!("{}, forks", units::bytes(size)),
             Metric::Nanoseconds,
             self.runs,
-            &mut contenders,
+            &mut samplers,
         )
     }
 
@@ -168,9 +169,9 @@ impl ForkOptions {
     fn within(&self, run: &mut Run<'_>, size: u64) -> Result<(), MeasureError> {
         let length = usize::try_from(size).unwrap_or(usize::MAX);
         let mut memory = Buffer::new(size.saturating_mul(2), BASE, Content::Mixed)?;
-        let whole = memory.stretch();
+        let whole = memory.raw_range();
         let stop = run.stop_flag();
-        let mut contenders = vec![Contender {
+        let mut samplers = vec![Sampler {
             candidate: Candidate::named(Kind::Kernel, FIRST_TOUCH),
             config: ForkOptions::config(Operation::Clear, size),
             sample: {
@@ -194,18 +195,24 @@ impl ForkOptions {
             if self.left_out(operation) {
                 run.note(format!("none of the named methods can {operation}: only the others are measured"));
             }
-            for doer in self.doers(run, operation, length)? {
+            for implementation in self.implementations(run, operation, length)? {
                 let mut loops = None;
-                contenders.push(Contender {
-                    candidate: doer.candidate(),
+                samplers.push(Sampler {
+                    candidate: implementation.candidate(),
                     config: ForkOptions::config(operation, size),
                     sample: Box::new(move || {
                         let (ns, times) = several(loops, SHORT_SAMPLE, stop, || {
                             let start = Instant::now();
                             // SAFETY: the buffer holds the destination and, behind it, the source; it lives as long as
-                            // the contenders, and only they use it.
+                            // the samplers, and only they use it.
                             unsafe {
-                                doer.run(operation, whole.start, whole.start.wrapping_add(length), length, 0)
+                                implementation.run(
+                                    operation,
+                                    whole.start,
+                                    whole.start.wrapping_add(length),
+                                    length,
+                                    0,
+                                )
                             }
                             Ok(start.elapsed())
                         })?;
@@ -217,28 +224,30 @@ impl ForkOptions {
             }
         }
         let what = format!("{}, within the process", units::bytes(size));
-        run.take_turns(&what, Metric::Nanoseconds, self.runs, &mut contenders)
+        run.interleave(&what, Metric::Nanoseconds, self.runs, &mut samplers)
     }
 
-    fn doers<'c>(
+    fn implementations<'c>(
         &self,
         run: &mut Run<'c>,
         operation: Operation,
         length: usize,
-    ) -> Result<Vec<Doer<'c>>, MeasureError> {
-        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
+    ) -> Result<Vec<Implementation<'c>>, MeasureError> {
+        let mut implementations = vec![Implementation::policy(run.policy(), Intent::Throughput, length)];
         if !self.left_out(operation) {
-            doers.extend(doer::methods(&self.methods, operation)?.into_iter().map(Doer::Method));
+            implementations.extend(
+                implementation::methods(&self.methods, operation)?.into_iter().map(Implementation::Method),
+            );
         }
         if self.peers == Peers::None {
-            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
-            return Ok(doers);
+            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
+            return Ok(implementations);
         }
-        match doer::libraries(operation) {
-            Ok(libraries) => doers.extend(libraries),
+        match implementation::libraries(operation) {
+            Ok(libraries) => implementations.extend(libraries),
             Err(reason) => run.note(reason),
         }
-        Ok(doers)
+        Ok(implementations)
     }
 
     /// What forks cost, and how much of it is copying.
@@ -265,7 +274,7 @@ impl ForkOptions {
                      the child's page tables"
                 );
             }
-            run.find(text + ".");
+            run.add_finding(text + ".");
         }
         let shares: Vec<(u64, f64)> = [*least, *most]
             .into_iter()
@@ -280,7 +289,7 @@ impl ForkOptions {
         if let [(small, share), (large, rest)] = shares[..]
             && small != large
         {
-            run.find(format!(
+            run.add_finding(format!(
                 "The fork itself is {share:.0} % of the time where the child writes {}, and {rest:.0} % where it writes {}.",
                 units::bytes(small),
                 units::bytes(large)
@@ -312,7 +321,7 @@ impl ForkOptions {
                 units::nanoseconds(copy.stats.median / pages)
             );
         }
-        run.find(text + ".");
+        run.add_finding(text + ".");
     }
 }
 
@@ -349,7 +358,7 @@ fn failed(doing: &'static str) -> impl FnOnce(io::Error) -> MeasureError {
 }
 
 /// What the kernel copies and clears for one such fork, by name.
-fn count(parent: &Parent, work: Work, buffer: Stretch, page: usize) -> io::Result<Vec<(&'static str, f64)>> {
+fn count(parent: &Parent, work: Work, buffer: RawRange, page: usize) -> io::Result<Vec<(&'static str, f64)>> {
     let Pages { buffer_copied, copied, cleared, tables, faults } = counted(parent, work, buffer, page)?;
     Ok([
         ("buffer_pages_copied", buffer_copied),
@@ -362,7 +371,7 @@ fn count(parent: &Parent, work: Work, buffer: Stretch, page: usize) -> io::Resul
     .to_vec())
 }
 
-fn counted(parent: &Parent, work: Work, buffer: Stretch, page: usize) -> io::Result<Pages> {
+fn counted(parent: &Parent, work: Work, buffer: RawRange, page: usize) -> io::Result<Pages> {
     let ledger = Ledger::new(buffer, page)?;
     // The first time, pages of the program are touched that no later fork copies again.
     for _ in 0..2 {
@@ -384,7 +393,7 @@ fn first_touch(length: usize, count: bool) -> Result<(Duration, Option<u64>), Me
     }
     std::hint::black_box(&mut region);
     let pages = if count {
-        let range = Stretch { start: region.as_mut_ptr(), length };
+        let range = RawRange { start: region.as_mut_ptr(), length };
         pages::own_pages(range, page).ok()
     } else {
         None

@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
@@ -41,7 +41,7 @@ pub(super) struct Pages {
     pub(super) faults: u64,
 }
 
-/// A stretch of private memory.
+/// A range of private memory.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: usize,
@@ -73,7 +73,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Where `/proc` does not show it, or there is no memory.
-    pub(super) fn new(buffer: Stretch, page: usize) -> io::Result<Ledger> {
+    pub(super) fn new(buffer: RawRange, page: usize) -> io::Result<Ledger> {
         let pagemap = File::open("/proc/self/pagemap")?;
         let buffer = buffer.start.addr()..buffer.start.addr() + buffer.length;
         let mut spans = Vec::new();
@@ -240,7 +240,7 @@ fn table_bytes(status: &str) -> u64 {
 }
 
 /// How many pages of a range this process has for itself.
-pub(super) fn own_pages(range: Stretch, page: usize) -> io::Result<u64> {
+pub(super) fn own_pages(range: RawRange, page: usize) -> io::Result<u64> {
     let mut entries = vec![0; range.length / page * 8];
     File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, (range.start.addr() / page * 8) as u64)?;
     let entries = entries.as_chunks::<8>().0.iter().map(|entry| u64::from_ne_bytes(*entry));

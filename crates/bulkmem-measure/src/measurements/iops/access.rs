@@ -4,7 +4,7 @@ use bulkmem::method::{self, Method};
 use bulkmem::policy::{Choice, Policy};
 use bulkmem::{Intent, Operation};
 
-use crate::engine::doer::{self, Doer, Wanted};
+use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::peers;
 use crate::engine::{Candidate, Direction, Peers};
 use crate::measurements::iops::workers::Job;
@@ -17,11 +17,11 @@ pub(super) struct Access<'p> {
     pub(super) ways: Ways<'p>,
 }
 
-/// What reads a block, and what writes one: a doer and its operation.
+/// What reads a block, and what writes one: an implementation and its operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ways<'p> {
-    pub(super) read: (Doer<'p>, Operation),
-    pub(super) write: (Doer<'p>, Operation),
+    pub(super) read: (Implementation<'p>, Operation),
+    pub(super) write: (Implementation<'p>, Operation),
 }
 
 /// For each family its widest row that the machine has: those that the source compares, and their successors.
@@ -66,12 +66,12 @@ fn writing(method: &Method) -> Option<Operation> {
 /// # Errors
 /// [`MeasureError::Method`] for a name that can be used in no direction.
 pub(super) fn methods(
-    wanted: &Wanted,
+    wanted: &MethodSet,
     direction: Direction,
 ) -> Result<Vec<(Choice, Operation)>, MeasureError> {
     let with = |method: &'static Method| Some((Choice::of(method, writing(method)?), writing(method)?));
     let mut found: Vec<(Choice, Operation)> = match wanted {
-        Wanted::Usual => {
+        MethodSet::Representative => {
             let families = if direction == Direction::Read { READERS } else { WRITERS };
             let row = |family: &&[&str]| {
                 let rows = family.iter().filter_map(|name| method::by_name(name));
@@ -79,13 +79,13 @@ pub(super) fn methods(
             };
             families.iter().filter_map(row).collect()
         }
-        Wanted::All => method::all().filter(|method| method.available()).filter_map(with).collect(),
-        Wanted::Named(names) => {
+        MethodSet::All => method::all().filter(|method| method.available()).filter_map(with).collect(),
+        MethodSet::Named(names) => {
             let choice = |name: &String| {
-                let one = Wanted::Named(vec![name.clone()]);
+                let one = MethodSet::Named(vec![name.clone()]);
                 let able = method::by_name(name.split('[').next().unwrap_or(name)).and_then(writing);
                 let operation = able.unwrap_or(Operation::Copy);
-                Ok((doer::methods(&one, operation)?[0], operation))
+                Ok((implementation::methods(&one, operation)?[0], operation))
             };
             names.iter().map(choice).collect::<Result<_, _>>()?
         }
@@ -98,19 +98,19 @@ pub(super) fn methods(
 /// Everybody who takes part, and what is to be said of those who do not. `whole` is the working set, bytes.
 pub(super) fn accesses<'p>(
     policy: &'p Policy,
-    wanted: &Wanted,
+    wanted: &MethodSet,
     others: Peers,
     job: Job,
     whole: usize,
 ) -> Result<(Vec<Access<'p>>, Option<&'static str>), MeasureError> {
-    let plain = |operation| (Doer::Method(Choice::of(method::c_library(), operation)), operation);
+    let plain = |operation| (Implementation::Method(Choice::of(method::c_library(), operation)), operation);
     // What is read is used next; what is written is, over all blocks, as long as the working set.
-    let read = (Doer::policy(policy, Intent::Reuse, job.block), Operation::Copy);
-    let write = (Doer::policy(policy, Intent::Throughput, whole), Operation::Copy);
+    let read = (Implementation::policy(policy, Intent::Reuse, job.block), Operation::Copy);
+    let write = (Implementation::policy(policy, Intent::Throughput, whole), Operation::Copy);
     let candidate = Candidate::named(Kind::Policy, "policy");
     let mut all = vec![Access { candidate, ways: Ways { read, write } }];
     for (choice, operation) in methods(wanted, job.direction)? {
-        let itself = (Doer::Method(choice), operation);
+        let itself = (Implementation::Method(choice), operation);
         // Who can only persist has the C library read.
         let read = if operation == Operation::Copy { itself } else { plain(Operation::Copy) };
         all.push(Access { candidate: Candidate::method(&choice), ways: Ways { read, write: itself } });
@@ -118,12 +118,12 @@ pub(super) fn accesses<'p>(
     let mut note = None;
     match (others, job.direction) {
         // Who is asked for by name is no peer.
-        (Peers::None, _) if matches!(wanted, Wanted::Named(_)) => {}
+        (Peers::None, _) if matches!(wanted, MethodSet::Named(_)) => {}
         (Peers::None, _) => all.retain(|access| access.candidate.kind != Kind::Peer),
         (Peers::All, Direction::Read) => {
-            let itself = (Doer::Read, Operation::Copy);
+            let itself = (Implementation::Read, Operation::Copy);
             all.push(Access {
-                candidate: Doer::Read.candidate(),
+                candidate: Implementation::Read.candidate(),
                 ways: Ways { read: itself, write: itself },
             });
         }
@@ -131,7 +131,7 @@ pub(super) fn accesses<'p>(
             Err(reason) => note = Some(reason),
             // libpmem only writes; its users read by memcpy.
             Ok(peers) => all.extend(peers.into_iter().map(|peer| {
-                let write = (Doer::Peer(peer), Operation::CopyPersist);
+                let write = (Implementation::Peer(peer), Operation::CopyPersist);
                 let candidate = Candidate::named(Kind::Peer, peer.name);
                 Access { candidate, ways: Ways { read: plain(Operation::Copy), write } }
             })),

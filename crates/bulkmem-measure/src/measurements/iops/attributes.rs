@@ -47,5 +47,5 @@ pub(super) fn conclude(run: &mut Run<'_>) {
             findings.push(text + ".");
         }
     }
-    findings.into_iter().for_each(|text| run.find(text));
+    findings.into_iter().for_each(|text| run.add_finding(text));
 }

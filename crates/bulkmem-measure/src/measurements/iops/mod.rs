@@ -13,8 +13,8 @@ use bulkmem_kmod::Attribute;
 use self::access::{Access, accesses};
 use self::workers::{Job, Team};
 use crate::MeasureError;
-use crate::engine::doer::Wanted;
-use crate::engine::run::{Contender, Measure, Run, Sample};
+use crate::engine::implementation::MethodSet;
+use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Config, Direction, Measurement, Metric, Peers, Row, units};
 use crate::measurements::device::Attributes;
@@ -47,7 +47,7 @@ pub struct IopsOptions {
     /// How long a sample takes: half of it counts operations, half times each of them.
     pub time: Duration,
     /// Which methods.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else.
     pub peers: Peers,
     /// Samples of each.
@@ -67,7 +67,7 @@ impl IopsOptions {
             mix: 70,
             threads,
             time: Duration::from_millis(500),
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             runs: 5,
         }
@@ -137,8 +137,8 @@ impl Measure for IopsOptions {
     fn seconds(&self) -> f64 {
         let groups = self.directions.len() * self.blocks.len() * self.threads.len();
         // The policy, the usual methods, and the peers.
-        let contenders = 9 * self.attributes.asked().len().max(1);
-        groups as f64 * contenders as f64 * (self.runs + 1) as f64 * self.time.as_secs_f64()
+        let samplers = 9 * self.attributes.asked().len().max(1);
+        groups as f64 * samplers as f64 * (self.runs + 1) as f64 * self.time.as_secs_f64()
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
@@ -167,14 +167,14 @@ impl Measure for IopsOptions {
                         return Ok(());
                     }
                     let job = Job { direction, mix: self.mix, block: block as usize, time: self.time, clock };
-                    let mut contenders = Vec::new();
+                    let mut samplers = Vec::new();
                     for target in &mut targets {
-                        contenders.extend(self.contenders(run, target, job, threads)?);
+                        samplers.extend(self.samplers(run, target, job, threads)?);
                     }
                     let plural = if threads == 1 { "" } else { "s" };
                     let verb = access::verb(direction);
                     let what = format!("{verb} of {}, {threads} thread{plural}", units::bytes(block));
-                    run.take_turns(&what, Metric::Iops, self.runs, &mut contenders)?;
+                    run.interleave(&what, Metric::Iops, self.runs, &mut samplers)?;
                     for target in &targets {
                         let config = Config {
                             direction: Some(direction),
@@ -202,13 +202,13 @@ impl IopsOptions {
         TargetOptions { target: Target::Module, attribute: Some(attribute), ..self.target.clone() }
     }
 
-    fn contenders<'c>(
+    fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
         target: &mut Opened,
         job: Job,
         threads: usize,
-    ) -> Result<Vec<Contender<'c>>, MeasureError> {
+    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
         let mixed = job.direction == Direction::Mixed;
         let config = Config {
             chunk: Some(job.block as u64),
@@ -217,9 +217,9 @@ impl IopsOptions {
             threads: Some(threads),
             ..target.config()
         };
-        let stretch = target.stretch();
+        let raw_range = target.raw_range();
         let stop: &'c AtomicBool = run.stop_flag();
-        let (accesses, note) = accesses(run.policy(), &self.methods, self.peers, job, stretch.length)?;
+        let (accesses, note) = accesses(run.policy(), &self.methods, self.peers, job, raw_range.length)?;
         note.into_iter().for_each(|note| run.note(note));
         for Access { candidate, ways } in &accesses {
             let chosen = match job.direction {
@@ -230,12 +230,12 @@ impl IopsOptions {
             };
             run.chooses(candidate, &config, chosen);
         }
-        let contender = |Access { candidate, ways }| {
-            let mut team = Team::new(stretch, threads, job.block)?;
+        let sampler = |Access { candidate, ways }| {
+            let mut team = Team::new(raw_range, threads, job.block)?;
             let sample = move || -> Result<Sample, MeasureError> { team.sample(job, &ways, stop) };
-            Ok(Contender { candidate, config: config.clone(), sample: Box::new(sample), counted: false })
+            Ok(Sampler { candidate, config: config.clone(), sample: Box::new(sample), counted: false })
         };
-        accesses.into_iter().map(contender).collect()
+        accesses.into_iter().map(sampler).collect()
     }
 }
 
@@ -267,7 +267,7 @@ fn conclude(run: &mut Run<'_>, what: &str, config: &Config) {
             streamed / copied
         );
     }
-    run.find(text);
+    run.add_finding(text);
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn blocks_of_several_sizes() {
         directions: vec![Direction::Write],
         threads: vec![1],
         peers: Peers::None,
-        methods: Wanted::Named(vec!["portable".into(), "c_library".into()]),
+        methods: MethodSet::Named(vec!["portable".into(), "c_library".into()]),
         ..small()
     };
     let rows = run(&options).unwrap().rows;
@@ -86,7 +86,7 @@ fn blocks_of_several_sizes() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn who_only_persists_does_not_read() {
-    let only = Wanted::Named(vec!["store_sse2_clflush".into()]);
+    let only = MethodSet::Named(vec!["store_sse2_clflush".into()]);
     let options = IopsOptions { methods: only, directions: vec![Direction::Read], ..small() };
     let error = options.validate().unwrap_err().to_string();
     assert_eq!(error, "method: no method of those given can read");
@@ -101,7 +101,7 @@ fn nonsense_is_refused_before() {
         (IopsOptions { mix: 101, ..small() }, "mix: 101 % are more than all"),
         (IopsOptions { time: Duration::from_secs(60), ..small() }, "give 1ms to 2s, and more --runs"),
         (IopsOptions { blocks: vec![1 << 20], ..small() }, "1048576 bytes are too small: 2097152 are needed"),
-        (IopsOptions { methods: Wanted::Named(vec!["nosuch".into()]), ..small() }, "nosuch"),
+        (IopsOptions { methods: MethodSet::Named(vec!["nosuch".into()]), ..small() }, "nosuch"),
     ] {
         let error = options.validate().unwrap_err().to_string();
         assert!(error.contains(message), "{message}: {error}");
@@ -115,7 +115,7 @@ fn attributes_are_measured_side_by_side_or_the_error_says_how_to_get_the_module(
         directions: vec![Direction::Read, Direction::Write],
         threads: vec![1],
         peers: Peers::None,
-        methods: Wanted::Named(vec!["c_library".into(), "portable".into()]),
+        methods: MethodSet::Named(vec!["c_library".into(), "portable".into()]),
         ..small()
     };
     match run(&options) {

@@ -59,15 +59,15 @@ fn what_cannot_be_measured_is_refused_before() {
 #[test]
 fn destinations_are_whole_places() {
     let options = small();
-    assert_eq!(options.stretch(10_000), 70_000);
+    assert_eq!(options.raw_range(10_000), 70_000);
     assert_eq!(
-        ReuseOptions { footprint: Some(1), ..small() }.stretch(4096),
+        ReuseOptions { footprint: Some(1), ..small() }.raw_range(4096),
         4096,
         "the same again and again"
     );
     let usual = ReuseOptions { footprint: None, ..small() };
-    assert!(usual.stretch(4096) >= 2 * Machine::current().caches.sane().l3);
-    assert_eq!(usual.stretch(1 << 40), 2 << 40);
+    assert!(usual.raw_range(4096) >= 2 * Machine::current().caches.sane().l3);
+    assert_eq!(usual.raw_range(1 << 40), 2 << 40);
     assert_eq!(usual.needed(Operation::Copy, 1 << 40), 4 << 40);
 }
 

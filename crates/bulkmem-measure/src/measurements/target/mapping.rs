@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::MeasureError;
-use crate::engine::arena::{Stretch, write_something};
+use crate::engine::arena::{RawRange, write_something};
 
 /// Bytes that are touched between two looks at whether to stop.
 const PIECE: usize = 64 << 20;
@@ -128,8 +128,8 @@ impl Mapping {
     }
 
     /// Where it is.
-    pub(super) fn stretch(&self) -> Stretch {
-        Stretch { start: self.start, length: self.length }
+    pub(super) fn raw_range(&self) -> RawRange {
+        RawRange { start: self.start, length: self.length }
     }
 
     /// Touches every page: writes bytes of which no line is like the next, or only reads.
@@ -165,7 +165,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own; whoever used its stretch is gone, as `stretch` asks for.
+        // SAFETY: the mapping is this one's own; whoever used its range is gone, as `range` asks for.
         let unmapped = unsafe { munmap(self.start.cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }

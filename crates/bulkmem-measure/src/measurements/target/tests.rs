@@ -30,7 +30,7 @@ fn refused(options: &TargetOptions, writes: bool, words: &[&str]) {
 
 /// The bytes of a target.
 fn bytes(opened: &mut Opened) -> Vec<u8> {
-    let Stretch { start, length } = opened.stretch();
+    let RawRange { start, length } = opened.raw_range();
     // SAFETY: the target is mapped, and nobody writes to it here.
     unsafe { std::slice::from_raw_parts(start, length) }.to_vec()
 }
@@ -44,7 +44,7 @@ fn ordinary_memory_is_as_large_as_asked_or_as_usual() {
         (config.target.as_deref(), config.size, config.attribute.as_deref()),
         (Some("ram"), Some(SIZE), Some("wb"))
     );
-    assert_eq!((opened.stretch().length as u64, opened.durable()), (SIZE, Durable::Nowhere));
+    assert_eq!((opened.raw_range().length as u64, opened.durable()), (SIZE, Durable::Nowhere));
     options.size = Some(8192);
     assert_eq!(open(&options, true).unwrap().config().size, Some(8192));
     options.size = Some(100);
@@ -79,7 +79,7 @@ fn a_file_that_is_made_has_no_name_and_leaves_nothing_behind() {
     for writes in [true, false] {
         let mut opened = open(&options, writes).unwrap();
         assert!(empty(), "whatever becomes of the process, nothing stays");
-        assert_eq!(opened.stretch().length as u64, SIZE);
+        assert_eq!(opened.raw_range().length as u64, SIZE);
         assert!(bytes(&mut opened).chunks(64).all(|line| line.iter().any(|byte| *byte != 0)));
     }
     let stopped = options.open(want(true), &mut |_| Err(MeasureError::Interrupted));
@@ -171,7 +171,7 @@ fn a_file_that_may_not_be_written_is_refused() {
 fn a_device_is_as_large_as_it_is_said_to_be() {
     let mut options = TargetOptions { size: Some(SIZE), overwrite: true, ..at("/dev/zero") };
     let mut opened = open(&options, true).unwrap();
-    assert_eq!((opened.stretch().length as u64, opened.config().attribute), (SIZE, None));
+    assert_eq!((opened.raw_range().length as u64, opened.config().attribute), (SIZE, None));
     assert_eq!(opened.durable(), Durable::Device);
     options.attribute = Some(Attribute::Uc);
     let opened = open(&options, true).unwrap();

@@ -202,7 +202,7 @@ mod tests {
     use bulkmem::{Intent, Operation};
 
     use super::*;
-    use crate::{ChoosingCost, Contestant, Evidence};
+    use crate::{ChoosingCost, Contestant, Provenance};
 
     fn row(length: u64, kind: Kind, name: &str, median_ns: f64) -> BenchRow {
         BenchRow {
@@ -230,7 +230,7 @@ mod tests {
     fn report(operation: Operation, rows: Vec<BenchRow>) -> BenchReport {
         let cpu = bulkmem::machine::Machine::current().cpu.clone();
         BenchReport {
-            evidence: Evidence { cpu, seconds: 1.0, samples: 9, ..Evidence::default() },
+            provenance: Provenance { cpu, seconds: 1.0, samples: 9, ..Provenance::default() },
             operation,
             policy: String::new(),
             rows,

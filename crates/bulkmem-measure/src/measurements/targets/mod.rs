@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measurements::choice::bench::bench;
 use crate::{
-    Alignment, BenchOptions, BenchReport, Evidence, MeasureError, Methods, Progress, Temperature, regret,
+    Alignment, BenchOptions, BenchReport, MeasureError, Methods, Progress, Provenance, Temperature, regret,
 };
 
 /// How to check the promises.
@@ -77,7 +77,7 @@ pub enum Unit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetReport {
     /// Where, when and with what; None where nothing was measured.
-    pub evidence: Option<Evidence>,
+    pub provenance: Option<Provenance>,
     /// Where the policy came from, for people.
     pub policy: String,
     /// One for each promise.
@@ -125,7 +125,7 @@ pub fn targets(
     let whole = left;
     let mut hurried = 0;
     let mut report = TargetReport {
-        evidence: None,
+        provenance: None,
         policy: String::new(),
         targets: Vec::new(),
         notes: Vec::new(),
@@ -168,11 +168,11 @@ pub fn targets(
         }
         report.targets.extend((part.judge)(&reports));
         if let Some(last) = reports.pop() {
-            report.evidence = Some(last.evidence);
+            report.provenance = Some(last.provenance);
             report.policy = last.policy;
         }
     }
-    if report.evidence.is_none() {
+    if report.provenance.is_none() {
         return Err(MeasureError::Interrupted);
     }
     if hurried > 0 && !stop.load(Ordering::Relaxed) {
@@ -182,8 +182,8 @@ pub fn targets(
         ));
     }
     report.complete = !stop.load(Ordering::Relaxed);
-    if let Some(evidence) = &mut report.evidence {
-        evidence.seconds = start.elapsed().as_secs_f64();
+    if let Some(provenance) = &mut report.provenance {
+        provenance.seconds = start.elapsed().as_secs_f64();
     }
     Ok(report)
 }

@@ -68,7 +68,7 @@ impl VmOptions {
         let size = usize::try_from(self.size).unwrap_or(usize::MAX);
         let stop = run.stop_flag();
         let backing = Cell::new(None);
-        let mut contenders = Vec::new();
+        let mut samplers = Vec::new();
         for &threads in &self.threads {
             let config = self.config(pages, threads, Memory::Fresh);
             let backing = &backing;
@@ -77,7 +77,7 @@ impl VmOptions {
                 let mut first = None;
                 let job = Job { size, pages, threads, hint };
                 let name = if hint { HINTED } else { PREFAULT };
-                contenders.push(kernel(name, config.clone(), move || {
+                samplers.push(kernel(name, config.clone(), move || {
                     // Asking what pages they are takes time: once is enough, after the first.
                     let phases = prefaulted(job, first.is_none(), stop)?;
                     backing.set(phases.backing.or(backing.get()));
@@ -87,7 +87,7 @@ impl VmOptions {
                 }));
                 if let Some(look) = guest {
                     let name = if hint { HINTED_GUEST } else { GUEST };
-                    contenders.push(kernel(name, config.clone(), move || {
+                    samplers.push(kernel(name, config.clone(), move || {
                         let phases = kvm::create(job, look, stop)?;
                         let also: Vec<_> = phases.named().collect();
                         Ok(self.sample(phases.ready(), &also))
@@ -96,8 +96,8 @@ impl VmOptions {
             }
         }
         let what = format!("fresh, {pages} pages");
-        run.take_turns(&what, Metric::Seconds, self.runs, &mut contenders)?;
-        drop(contenders);
+        run.interleave(&what, Metric::Seconds, self.runs, &mut samplers)?;
+        drop(samplers);
         run.backed_by(backing.get());
         if let (Pages::Transparent, Some(page)) = (pages.0, backing.get())
             && page == bulkmem::machine::Machine::current().page_size

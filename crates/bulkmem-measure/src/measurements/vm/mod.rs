@@ -5,7 +5,7 @@
 //! virtual machine, in which a processor really runs. Reused memory belongs to nobody but us, so that methods can clear
 //! it.
 //!
-//! Only one large region exists at a time: each contender for fresh memory maps its own within its sample.
+//! Only one large region exists at a time: each sampler for fresh memory maps its own within its sample.
 
 mod fresh;
 #[cfg(target_arch = "x86_64")]
@@ -17,9 +17,9 @@ mod reused;
 use bulkmem::machine::Machine;
 use bulkmem_kmod::BulkHint;
 
-use crate::engine::doer::{self, Wanted};
+use crate::engine::implementation::{self, MethodSet};
 use crate::engine::reservation::Reservation;
-use crate::engine::run::{Contender, Measure, Run, Sample};
+use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::{Candidate, Config, Measurement, Memory, Metric, PageSize, Peers, Row, units};
 use crate::{Kind, MeasureError, memory_left};
 
@@ -44,7 +44,7 @@ pub struct VmOptions {
     /// Threads that share the work.
     pub threads: Vec<usize>,
     /// Which methods clear reused memory.
-    pub methods: Wanted,
+    pub methods: MethodSet,
     /// Who else does.
     pub peers: Peers,
     /// Whether fresh memory is also measured with the whole of it declared to the kernel module.
@@ -72,7 +72,7 @@ impl Default for VmOptions {
             size,
             page_sizes,
             threads,
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             hint: false,
             runs: 5,
@@ -100,7 +100,7 @@ impl Measure for VmOptions {
             let reason = format!("{bad} threads cannot share the work: name 1 to 1024");
             return Err(MeasureError::Option { option: "threads", reason });
         }
-        doer::methods(&self.methods, bulkmem::Operation::Clear).map(drop)
+        implementation::methods(&self.methods, bulkmem::Operation::Clear).map(drop)
     }
 
     fn seconds(&self) -> f64 {
@@ -209,9 +209,9 @@ impl VmOptions {
         if let Some(row) = of(GUEST, Memory::Fresh, one) {
             text += &format!("; as the memory of a KVM virtual machine after {}", says(row));
         }
-        run.find(text + ".");
+        run.add_finding(text + ".");
         if let Some(hinted) = of(HINTED, Memory::Fresh, one) {
-            run.find(format!(
+            run.add_finding(format!(
                 "{what}: declared to the kernel module as one extent, fresh memory is ready after {}: {:+.2} % against not \
                  declared.",
                 says(hinted),
@@ -228,7 +228,7 @@ impl VmOptions {
             if let Some(row) = of("policy", Memory::Reused, all).filter(|_| one != all) {
                 text += &format!("; with {} threads in {}", all.unwrap_or_default(), says(row));
             }
-            run.find(text + ".");
+            run.add_finding(text + ".");
         }
         first_round(run, &what, kernel);
     }
@@ -261,13 +261,13 @@ fn under_hypervisor() -> bool {
         .is_some_and(|line| line.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// A contender of the kernel's.
+/// A sampler of the kernel's.
 fn kernel<'c>(
     name: &str,
     config: Config,
     sample: impl FnMut() -> Result<Sample, MeasureError> + 'c,
-) -> Contender<'c> {
-    Contender {
+) -> Sampler<'c> {
+    Sampler {
         candidate: Candidate::named(Kind::Kernel, name),
         config,
         sample: Box::new(sample),

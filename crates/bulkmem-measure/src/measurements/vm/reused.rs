@@ -7,11 +7,11 @@ use std::time::Instant;
 use bulkmem::{Intent, Operation, Options, Threads};
 
 use crate::engine::Peers;
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
-use crate::engine::doer::{self, Doer};
+use crate::engine::implementation::{self, Implementation};
 use crate::engine::workload::split;
-use crate::measurements::vm::{Contender, Memory, Metric, PIECE, PageSize, Run, VmOptions};
+use crate::measurements::vm::{Memory, Metric, PIECE, PageSize, Run, Sampler, VmOptions};
 use crate::{Kind, MeasureError};
 
 impl VmOptions {
@@ -20,28 +20,31 @@ impl VmOptions {
         run.say(&format!("getting {pages} memory ready"), 0.0);
         let mut memory = Buffer::new(self.size, pages, Content::Mixed)?;
         run.backed_by(memory.backing_page_size());
-        let whole = memory.stretch();
-        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, whole.length)];
-        doers.extend(doer::methods(&self.methods, Operation::Clear)?.into_iter().map(Doer::Method));
+        let whole = memory.raw_range();
+        let mut implementations =
+            vec![Implementation::policy(run.policy(), Intent::Throughput, whole.length)];
+        implementations.extend(
+            implementation::methods(&self.methods, Operation::Clear)?.into_iter().map(Implementation::Method),
+        );
         if self.peers == Peers::All {
-            match doer::libraries(Operation::Clear) {
-                Ok(libraries) => doers.extend(libraries),
+            match implementation::libraries(Operation::Clear) {
+                Ok(libraries) => implementations.extend(libraries),
                 Err(reason) => run.note(reason),
             }
-            doers.push(Doer::Read);
+            implementations.push(Implementation::Read);
         } else {
-            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
         }
         let stop = run.stop_flag();
-        let mut contenders = Vec::new();
+        let mut samplers = Vec::new();
         for &threads in &self.threads {
-            for &doer in &doers {
-                contenders.push(Contender {
-                    candidate: doer.candidate(),
+            for &implementation in &implementations {
+                samplers.push(Sampler {
+                    candidate: implementation.candidate(),
                     config: self.config(pages, threads, Memory::Reused),
                     sample: Box::new(move || {
                         let start = Instant::now();
-                        clear(doer, whole, threads, stop)?;
+                        clear(implementation, whole, threads, stop)?;
                         Ok(self.sample(start.elapsed().as_secs_f64(), &[]))
                     }),
                     counted: threads == 1,
@@ -49,15 +52,20 @@ impl VmOptions {
             }
         }
         let what = format!("reused, {pages} pages");
-        run.take_turns(&what, Metric::Seconds, self.runs, &mut contenders)
+        run.interleave(&what, Metric::Seconds, self.runs, &mut samplers)
     }
 }
 
 /// Clears all of it (or reads it), so many threads a part each, piece by piece.
-fn clear(doer: Doer<'_>, whole: Stretch, threads: usize, stop: &AtomicBool) -> Result<(), MeasureError> {
-    match (doer, NonZeroUsize::new(threads)) {
+fn clear(
+    implementation: Implementation<'_>,
+    whole: RawRange,
+    threads: usize,
+    stop: &AtomicBool,
+) -> Result<(), MeasureError> {
+    match (implementation, NonZeroUsize::new(threads)) {
         // As a caller has it: the public interface shares the work among threads.
-        (Doer::Policy(policy, intent, extent, _), Some(count)) if threads > 1 => {
+        (Implementation::Policy(policy, intent, extent, _), Some(count)) if threads > 1 => {
             let bulk = Options::new()
                 .total_len(extent)
                 .intent(intent)
@@ -70,7 +78,7 @@ fn clear(doer: Doer<'_>, whole: Stretch, threads: usize, stop: &AtomicBool) -> R
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                // SAFETY: within the stretch, which nobody else uses meanwhile.
+                // SAFETY: within the range, which nobody else uses meanwhile.
                 unsafe { bulk.clear_raw(whole.start.wrapping_add(at), piece.min(whole.length - at)) }
             }
         }
@@ -81,7 +89,7 @@ fn clear(doer: Doer<'_>, whole: Stretch, threads: usize, stop: &AtomicBool) -> R
                 }
                 let start = start.wrapping_add(at);
                 // SAFETY: as above, and no other thread gets this part; clearing has no source.
-                unsafe { doer.run(Operation::Clear, start, start, PIECE.min(length - at), 0) }
+                unsafe { implementation.run(Operation::Clear, start, start, PIECE.min(length - at), 0) }
             }
         }),
     }

@@ -10,7 +10,7 @@ fn small() -> VmOptions {
         size: 4 << 20,
         page_sizes: vec!["4K".parse().unwrap()],
         threads: vec![1, 2],
-        methods: Wanted::Named(vec!["portable".into()]),
+        methods: MethodSet::Named(vec!["portable".into()]),
         peers: Peers::None,
         hint: false,
         runs: 3,
@@ -111,7 +111,7 @@ fn what_cannot_be_measured_is_refused_before() {
     assert!(refused(VmOptions { size: 0, ..small() }).contains("no whole number"));
     assert!(refused(VmOptions { size: 1 << 46, ..small() }).contains("available"));
     assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("threads"));
-    assert!(refused(VmOptions { methods: Wanted::Named(vec!["no".into()]), ..small() }).contains("`no`"));
+    assert!(refused(VmOptions { methods: MethodSet::Named(vec!["no".into()]), ..small() }).contains("`no`"));
 }
 
 #[test]

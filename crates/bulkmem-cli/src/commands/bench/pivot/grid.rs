@@ -55,7 +55,7 @@ impl<'a> Grid<'a> {
         let cell = |row: &Row| match self.pivot.cell {
             Some(cell) => cell(row),
             None => {
-                let doubtful = if row.doubts.is_empty() { ' ' } else { '~' };
+                let doubtful = if row.flags.is_empty() { ' ' } else { '~' };
                 format!("{}{doubtful}±{:>deviation$}", digits(row.stats.mean), figures::deviation(row))
             }
         };
@@ -85,7 +85,7 @@ impl<'a> Grid<'a> {
 
     /// Whether anything is marked as doubtful.
     pub(super) fn has_doubts(&self) -> bool {
-        self.pivot.cell.is_none() && self.rows.iter().any(|row| !row.doubts.is_empty())
+        self.pivot.cell.is_none() && self.rows.iter().any(|row| !row.flags.is_empty())
     }
 
     /// Whether anything is marked as the best.

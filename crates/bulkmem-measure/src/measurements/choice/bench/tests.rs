@@ -63,7 +63,7 @@ fn named_methods_and_no_peers_leave_the_others_out() {
     let named = Methods::Named(vec!["portable".to_owned()]);
     let options = BenchOptions { methods: named, peers: false, ..BenchOptions::new(Operation::Copy) };
     let trials = contestants(&options, &policy, Intent::Throughput, 1 << 20);
-    let chosen = policy.choose(Operation::Copy, 1 << 20, Intent::Throughput).method.name;
+    let chosen = policy.choose(Operation::Copy, 1 << 20, Intent::Throughput).unwrap().method.name;
     for (trial, baseline) in &trials {
         let contestant = contestant(trial, *baseline);
         assert!(!contestant.baseline);

@@ -5,10 +5,10 @@
 //! noise, or by more than an eighth of what they gain in another (as logarithms: 2.6 times as fast for 0.9 times).
 //! A gain inside the noise changes nothing: the C library stays, then the neighbouring length's choice.
 
-mod ladder;
 mod pick;
 mod saturation;
 pub(crate) mod table;
+mod threshold_table;
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::calibration::{Cost, Figure, Rule, Saturation};
 use bulkmem::method::{self, Parameters};
 use bulkmem::{Intent, Operation};
 
-use ladder::Step;
 use pick::Pick;
 pub(crate) use pick::{NOISE, allowed_loss};
 use table::{Key, Row};
+use threshold_table::Threshold;
 
 /// The cost by which an intent is judged.
 pub fn cost_of(intent: Intent) -> Cost {
@@ -33,7 +33,7 @@ pub fn cost_of(intent: Intent) -> Cost {
 /// The rules and the numbers of threads that follow from figures. For each operation that has any figure of the
 /// cost throughput there are rules for every intent, in rising order of length, the first from 0; an intent without
 /// figures of its own is served by the figures for throughput, and the reason says so.
-pub fn fit(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
+pub fn derive_policy(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
     let mut rules = Vec::new();
     let mut threads = Vec::new();
     for operation in Operation::ALL {
@@ -46,13 +46,15 @@ pub fn fit(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
             } else {
                 (&own, String::new())
             };
-            rules.extend(steps(rows, intent, has_c_library(&throughput)).into_iter().map(|step| Rule {
-                operation,
-                intent,
-                from: step.from,
-                method: step.pick.key.method.clone(),
-                parameters: step.pick.key.parameters(),
-                reason: step.pick.reason + &note,
+            rules.extend(thresholds(rows, intent, has_c_library(&throughput)).into_iter().map(|threshold| {
+                Rule {
+                    operation,
+                    intent,
+                    from: threshold.from,
+                    method: threshold.pick.key.method.clone(),
+                    parameters: threshold.pick.key.parameters(),
+                    reason: threshold.pick.reason + &note,
+                }
             }));
         }
     }
@@ -62,7 +64,10 @@ pub fn fit(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
 /// The choice at each measured length of one operation and cost, without what lies between.
 pub(crate) fn choices(figures: &[Figure], operation: Operation, cost: Cost) -> Vec<(u64, Key)> {
     let rows = table::rows(figures, operation, cost);
-    ladder::picks(&rows, chooser(cost)).into_iter().map(|(length, pick)| (length, pick.key)).collect()
+    threshold_table::picks(&rows, chooser(cost))
+        .into_iter()
+        .map(|(length, pick)| (length, pick.key))
+        .collect()
 }
 
 /// How a choice is made by a cost.
@@ -77,21 +82,21 @@ fn has_c_library(rows: &BTreeMap<u64, Row>) -> bool {
     rows.values().any(|row| pick::c_library(row).is_some())
 }
 
-/// The steps of one ladder, the first from 0: below the shortest measured length the C library where it is a
+/// The thresholds of one table, the first from 0: below the shortest measured length the C library where it is a
 /// candidate, and otherwise what serves at that length.
-fn steps(rows: &BTreeMap<u64, Row>, intent: Intent, c_library: bool) -> Vec<Step> {
-    let mut steps = ladder::steps(rows, ladder::picks(rows, chooser(cost_of(intent))));
-    if let Some(first) = steps.first_mut() {
+fn thresholds(rows: &BTreeMap<u64, Row>, intent: Intent, c_library: bool) -> Vec<Threshold> {
+    let mut thresholds = threshold_table::build(rows, threshold_table::picks(rows, chooser(cost_of(intent))));
+    if let Some(first) = thresholds.first_mut() {
         if !c_library || first.pick.key.is_c_library() {
             first.from = 0;
         } else {
             let key = Key::new(method::c_library().name, &Parameters::default());
             let reason =
                 format!("shorter than the shortest length measured for {intent}, {} bytes", first.from);
-            steps.insert(0, Step { from: 0, pick: Pick { key, reason } });
+            thresholds.insert(0, Threshold { from: 0, pick: Pick { key, reason } });
         }
     }
-    steps
+    thresholds
 }
 
 #[cfg(test)]

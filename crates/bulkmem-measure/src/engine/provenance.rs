@@ -5,16 +5,72 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::calibration::{Load, Mode, OperationProvenance, Provenance};
-use bulkmem::Operation;
-use bulkmem::machine::Machine;
+use bulkmem::machine::{CpuIdentity, Machine};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::measurements::choice::report::Evidence;
+/// Where, when and with what something was measured: goes with every result.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Provenance {
+    /// The processor.
+    pub cpu: CpuIdentity,
+    /// Microcode revision, as the kernel prints it; empty where unknown.
+    pub microcode: String,
+    /// Data and unified cache sizes by level (index 0 is L1), bytes; 0 where unknown.
+    pub caches: [u64; 3],
+    /// How many processors the process could run on.
+    pub processors: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// Size of a base page, bytes.
+    pub page_size: usize,
+    /// Size of the pages behind the measured memory, as the kernel reported it, bytes.
+    pub backing_page_size: usize,
+    /// When the measuring ended: RFC 3339, UTC.
+    pub date: String,
+    /// Version of bulkmem.
+    pub bulkmem: String,
+    /// The commit bulkmem was built from; "unknown" outside a checkout.
+    pub commit: String,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Samples taken in all.
+    pub samples: u64,
+    /// The hypervisor that this machine runs under; null where there is none, or where it hides.
+    #[serde(default)]
+    pub hypervisor: Option<String>,
+    /// Memory of the machine, bytes; 0 where unknown.
+    #[serde(default)]
+    pub memory: u64,
+    /// NUMA nodes; 0 where unknown.
+    #[serde(default)]
+    pub nodes: usize,
+    /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`; null where it has none.
+    #[serde(default)]
+    pub transparent_huge_pages: Option<String>,
+    /// What governs the clock, as the kernel calls it (`performance`, `powersave`, `schedutil`); several, with commas,
+    /// where processors differ; null where the kernel does not govern it.
+    #[serde(default)]
+    pub governor: Option<String>,
+    /// Whether clocks may rise above the nominal one (turbo, boost); null where unknown.
+    #[serde(default)]
+    pub turbo: Option<bool>,
+    /// Whether threads share cores; null where unknown.
+    #[serde(default)]
+    pub smt: Option<bool>,
+    /// The kernel's clock: `tsc` is read fast and finely, others are not.
+    #[serde(default)]
+    pub clock_source: Option<String>,
+    /// How many processes wanted to run, on average over the minute before the measuring began and before it ended; null
+    /// where unknown.
+    #[serde(default)]
+    pub load: [Option<f64>; 2],
+}
 
-impl Evidence {
-    /// The evidence of a run on this machine that ends now.
-    pub(crate) fn collect(backing_page_size: usize, seconds: f64, samples: u64) -> Evidence {
-        Evidence::below(Path::new("/"), Machine::current(), backing_page_size, seconds, samples)
+impl Provenance {
+    /// The provenance of a run on this machine that ends now.
+    pub(crate) fn collect(backing_page_size: usize, seconds: f64, samples: u64) -> Provenance {
+        Provenance::below(Path::new("/"), Machine::current(), backing_page_size, seconds, samples)
     }
 
     /// The same, with the files of `/proc` and `/sys` taken from below `root`.
@@ -24,8 +80,8 @@ impl Evidence {
         backing_page_size: usize,
         seconds: f64,
         samples: u64,
-    ) -> Evidence {
-        Evidence {
+    ) -> Provenance {
+        Provenance {
             cpu: machine.cpu.clone(),
             microcode: machine.microcode.clone(),
             caches: [machine.caches.l1d, machine.caches.l2, machine.caches.l3],
@@ -47,42 +103,6 @@ impl Evidence {
             smt: switch(root, "sys/devices/system/cpu/smt/active"),
             clock_source: word(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
             load: [None, load(root)],
-        }
-    }
-
-    /// The same, as a profile has it, with the operations that were measured to the end, when, and under which load.
-    pub(crate) fn provenance(
-        self,
-        mode: Mode,
-        finished: &[(Operation, SystemTime, Option<Load>)],
-    ) -> Provenance {
-        let operations = finished.iter().map(|(operation, when, load)| OperationProvenance {
-            operation: *operation,
-            date: humantime::format_rfc3339_seconds(*when).to_string(),
-            mode,
-            bulkmem: self.bulkmem.clone(),
-            commit: self.commit.clone(),
-            microcode: self.microcode.clone(),
-            kernel: self.kernel.clone(),
-            backing_page_size: self.backing_page_size,
-            load: load.clone(),
-        });
-        Provenance {
-            operations: operations.collect(),
-            complete: Operation::ALL.iter().all(|it| finished.iter().any(|(done, ..)| done == it)),
-            cpu: self.cpu,
-            microcode: self.microcode,
-            caches: self.caches,
-            processors: self.processors,
-            kernel: self.kernel,
-            page_size: self.page_size,
-            backing_page_size: self.backing_page_size,
-            date: self.date,
-            bulkmem: self.bulkmem,
-            commit: self.commit,
-            mode,
-            seconds: self.seconds,
-            samples: self.samples,
         }
     }
 }
@@ -127,26 +147,20 @@ mod tests {
 
     #[test]
     fn it_names_the_machine_the_moment_and_the_commit() {
-        let evidence = Evidence::collect(4096, 1.5, 10);
-        assert!(!evidence.cpu.vendor.is_empty() && !evidence.kernel.is_empty());
-        assert!(humantime::parse_rfc3339(&evidence.date).is_ok(), "{}", evidence.date);
-        assert!(!evidence.commit.is_empty() && evidence.memory > 0);
-        let finished = Operation::ALL.map(|operation| (operation, SystemTime::now(), None));
-        let part = evidence.clone().provenance(Mode::Quick, &finished[..4]);
-        assert_eq!((part.samples, part.complete, part.mode), (10, false, Mode::Quick));
-        let done: Vec<Operation> = part.operations.iter().map(|it| it.operation).collect();
-        assert_eq!(done, Operation::ALL[..4]);
-        assert!(evidence.provenance(Mode::Quick, &finished).complete);
+        let provenance = Provenance::collect(4096, 1.5, 10);
+        assert!(!provenance.cpu.vendor.is_empty() && !provenance.kernel.is_empty());
+        assert!(humantime::parse_rfc3339(&provenance.date).is_ok(), "{}", provenance.date);
+        assert!(!provenance.commit.is_empty() && provenance.memory > 0);
     }
 
-    fn with(files: &[(&str, &str)]) -> Evidence {
+    fn with(files: &[(&str, &str)]) -> Provenance {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        Evidence::below(root.path(), Machine::current(), 4096, 1.0, 1)
+        Provenance::below(root.path(), Machine::current(), 4096, 1.0, 1)
     }
 
     #[test]
@@ -173,7 +187,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_or_damaged_is_unknown() {
-        for evidence in [
+        for provenance in [
             with(&[]),
             with(&[
                 ("sys/devices/system/cpu/intel_pstate/no_turbo", "yes"),
@@ -182,8 +196,8 @@ mod tests {
                 ("proc/loadavg", "NaN"),
             ]),
         ] {
-            assert_eq!((evidence.turbo, evidence.smt, evidence.load), (None, None, [None, None]));
-            assert_eq!((evidence.governor, evidence.clock_source), (None, None));
+            assert_eq!((provenance.turbo, provenance.smt, provenance.load), (None, None, [None, None]));
+            assert_eq!((provenance.governor, provenance.clock_source), (None, None));
         }
     }
 
@@ -197,7 +211,7 @@ mod tests {
         }
         fields.remove("clock_source");
         fields.remove("load");
-        let evidence: Evidence = serde_json::from_value(json).unwrap();
-        assert_eq!((evidence.memory, evidence.turbo, evidence.load), (0, None, [None, None]));
+        let provenance: Provenance = serde_json::from_value(json).unwrap();
+        assert_eq!((provenance.memory, provenance.turbo, provenance.load), (0, None, [None, None]));
     }
 }

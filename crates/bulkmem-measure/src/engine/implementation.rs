@@ -13,10 +13,10 @@ use crate::{Kind, MeasureError};
 
 /// Somebody who does an operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Doer<'p> {
+pub(crate) enum Implementation<'p> {
     /// A method, called directly.
     Method(Choice),
-    /// The policy's choice for an extent of so many bytes, through the public interface: made by [`Doer::policy`], so that
+    /// The policy's choice for an extent of so many bytes, through the public interface: made by [`Implementation::policy`], so that
     /// what a program does once is not done, and timed, with every call.
     Policy(&'p Policy, Intent, usize, Options<'p>),
     /// Another library.
@@ -27,37 +27,41 @@ pub(crate) enum Doer<'p> {
 
 /// Which methods take part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum MethodSet {
     /// Those that the sources compare, and the best of the policy.
     #[default]
-    Usual,
+    Representative,
     /// All that this machine has.
     All,
     /// These, by name, with parameters in brackets: `write_prefetch_avx512[write_distance=4096]`.
     Named(Vec<String>),
 }
 
-impl<'p> Doer<'p> {
+impl<'p> Implementation<'p> {
     /// Who does what a policy chooses for an extent of so many bytes, of which a call may be a part.
-    pub(crate) fn policy(policy: &'p Policy, intent: Intent, extent: usize) -> Doer<'p> {
+    pub(crate) fn policy(policy: &'p Policy, intent: Intent, extent: usize) -> Implementation<'p> {
         let bulk = Options::new().total_len(extent).intent(intent).policy(policy);
-        Doer::Policy(policy, intent, extent, bulk.expect("a run checks that the policy runs here"))
+        Implementation::Policy(policy, intent, extent, bulk.expect("a run checks that the policy runs here"))
     }
 
     pub(crate) fn candidate(&self) -> Candidate {
         match self {
-            Doer::Method(choice) => Candidate::method(choice),
-            Doer::Policy(_, Intent::Throughput, ..) => Candidate::named(Kind::Policy, "policy"),
-            Doer::Policy(_, intent, ..) => Candidate::named(Kind::Policy, format!("policy, {intent}")),
-            Doer::Peer(peer) => Candidate::named(Kind::Peer, peer.name),
-            Doer::Read => Candidate::named(Kind::Read, "read"),
+            Implementation::Method(choice) => Candidate::method(choice),
+            Implementation::Policy(_, Intent::Throughput, ..) => Candidate::named(Kind::Policy, "policy"),
+            Implementation::Policy(_, intent, ..) => {
+                Candidate::named(Kind::Policy, format!("policy, {intent}"))
+            }
+            Implementation::Peer(peer) => Candidate::named(Kind::Peer, peer.name),
+            Implementation::Read => Candidate::named(Kind::Read, "read"),
         }
     }
 
     /// What the policy chooses for a call of `part` bytes; `None` for everybody else.
     pub(crate) fn chosen(&self, operation: Operation, part: usize) -> Option<Choice> {
         match self {
-            Doer::Policy(policy, intent, extent, _) => policy.choose_part(operation, part, *extent, *intent),
+            Implementation::Policy(policy, intent, extent, _) => {
+                policy.choose_part(operation, part, *extent, *intent)
+            }
             _ => None,
         }
     }
@@ -66,7 +70,7 @@ impl<'p> Doer<'p> {
     ///
     /// # Safety
     /// `dst..dst+length` is valid for reads and writes, `src..src+length` for reads; they lie apart, and nobody else
-    /// uses them meanwhile. The doer can do the operation.
+    /// uses them meanwhile. The implementation can do the operation.
     pub(crate) unsafe fn run(
         &self,
         operation: Operation,
@@ -77,22 +81,22 @@ impl<'p> Doer<'p> {
     ) {
         match self {
             // SAFETY: passed on from the caller; choices are checked against this machine where they are made.
-            Doer::Method(choice) => unsafe { by_method(choice, operation, dst, src, length, byte) },
+            Implementation::Method(choice) => unsafe { by_method(choice, operation, dst, src, length, byte) },
             // SAFETY: passed on from the caller.
-            Doer::Policy(.., bulk) => unsafe { by_bulk(bulk, operation, dst, src, length, byte) },
+            Implementation::Policy(.., bulk) => unsafe { by_bulk(bulk, operation, dst, src, length, byte) },
             // SAFETY: passed on from the caller.
-            Doer::Peer(peer) => unsafe { peer.run(dst, src, length) },
-            Doer::Read => workload::read(dst, length),
+            Implementation::Peer(peer) => unsafe { peer.run(dst, src, length) },
+            Implementation::Read => workload::read(dst, length),
         }
     }
 }
 
-impl Doer<'_> {
+impl Implementation<'_> {
     /// Does the operation, the work shared by so many threads: the policy's by the library itself, others' in parts of
     /// whole pages.
     ///
     /// # Safety
-    /// As [`Doer::run`].
+    /// As [`Implementation::run`].
     pub(crate) unsafe fn run_shared(
         &self,
         threads: usize,
@@ -103,7 +107,7 @@ impl Doer<'_> {
         byte: u8,
     ) {
         match (self, NonZeroUsize::new(threads).filter(|threads| threads.get() > 1)) {
-            (Doer::Policy(.., bulk), Some(threads)) => {
+            (Implementation::Policy(.., bulk), Some(threads)) => {
                 let bulk = bulk.threads(Threads::Exactly(threads));
                 // SAFETY: passed on from the caller.
                 unsafe { by_bulk(&bulk, operation, dst, src, length, byte) }
@@ -119,7 +123,7 @@ impl Doer<'_> {
 
     /// Who writes other bytes over what this one cleared, in the same way as far as it can: with the same method, or
     /// with stores that treat the cache alike. `None` for whoever only reads.
-    pub(crate) fn rewriter(&self, length: usize) -> Option<Doer<'static>> {
+    pub(crate) fn rewriter(&self, length: usize) -> Option<Implementation<'static>> {
         let by = |choice: &Choice| {
             let past_the_cache = || method::by_name("movnti").filter(|method| method.available());
             let method = match choice.method {
@@ -129,15 +133,15 @@ impl Doer<'_> {
                 }
                 _ => method::c_library(),
             };
-            Doer::Method(Choice::of(method, Operation::Fill))
+            Implementation::Method(Choice::of(method, Operation::Fill))
         };
         match self {
-            Doer::Method(choice) => Some(by(choice)),
-            Doer::Policy(policy, intent, extent, _) => {
+            Implementation::Method(choice) => Some(by(choice)),
+            Implementation::Policy(policy, intent, extent, _) => {
                 policy.choose_part(Operation::Clear, length, *extent, *intent).as_ref().map(by)
             }
-            Doer::Peer(peer) => Some(Doer::Peer(peer.filling(FILL_BYTE))),
-            Doer::Read => None,
+            Implementation::Peer(peer) => Some(Implementation::Peer(peer.filling(FILL_BYTE))),
+            Implementation::Read => None,
         }
     }
 }
@@ -145,7 +149,7 @@ impl Doer<'_> {
 /// Does an operation through the public interface.
 ///
 /// # Safety
-/// As [`Doer::run`].
+/// As [`Implementation::run`].
 unsafe fn by_bulk(
     bulk: &Options<'_>,
     operation: Operation,
@@ -171,7 +175,7 @@ unsafe fn by_bulk(
 /// Calls a method's fenced code.
 ///
 /// # Safety
-/// As [`Doer::run`]; the method is available here, and the parameters fit it.
+/// As [`Implementation::run`]; the method is available here, and the parameters fit it.
 unsafe fn by_method(
     choice: &Choice,
     operation: Operation,
@@ -225,19 +229,19 @@ const USUAL: &[&str] = &[
 ///
 /// # Errors
 /// [`MeasureError::Method`] for a name that cannot be used here.
-pub(crate) fn methods(wanted: &Wanted, operation: Operation) -> Result<Vec<Choice>, MeasureError> {
+pub(crate) fn methods(wanted: &MethodSet, operation: Operation) -> Result<Vec<Choice>, MeasureError> {
     let able = |method: &&'static Method| method.does(operation) && method.available();
     let usual = |method: &'static Method| Choice::of(method, operation);
     // Who writes lines back is compared where they are to be durable; elsewhere nobody would.
     let durable = matches!(operation, Operation::CopyPersist | Operation::Persist);
     let sensible = |method: &&'static Method| durable || method.effect != CacheEffect::Evicts;
     match wanted {
-        Wanted::All => Ok(method::all().filter(able).map(usual).collect()),
-        Wanted::Usual => {
+        MethodSet::All => Ok(method::all().filter(able).map(usual).collect()),
+        MethodSet::Representative => {
             let named = USUAL.iter().filter_map(|name| method::by_name(name));
             Ok(named.filter(able).filter(sensible).map(usual).collect())
         }
-        Wanted::Named(names) => names.iter().map(|name| named(name, operation)).collect(),
+        MethodSet::Named(names) => names.iter().map(|name| named(name, operation)).collect(),
     }
 }
 
@@ -247,6 +251,6 @@ fn named(name: &str, operation: Operation) -> Result<Choice, MeasureError> {
 }
 
 /// Other libraries that can do an operation, or why there is none.
-pub(crate) fn libraries(operation: Operation) -> Result<Vec<Doer<'static>>, &'static str> {
-    Ok(peers::peers(operation)?.into_iter().map(Doer::Peer).collect())
+pub(crate) fn libraries(operation: Operation) -> Result<Vec<Implementation<'static>>, &'static str> {
+    Ok(peers::peers(operation)?.into_iter().map(Implementation::Peer).collect())
 }

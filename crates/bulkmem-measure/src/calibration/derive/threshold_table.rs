@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use crate::calibration::fit::pick::{self, NOISE, Pick};
-use crate::calibration::fit::table::{Figures, Key, Line, Place, Row};
+use crate::calibration::derive::pick::{self, NOISE, Pick};
+use crate::calibration::derive::table::{Figures, Key, Line, Place, Row};
 
-/// How many steps the stretch between two measured lengths is searched in.
+/// How many thresholds the range between two measured lengths is searched in.
 const STEPS: u32 = 16;
 
 /// From this length on, this choice.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct Threshold {
     pub(super) from: u64,
     pub(super) pick: Pick,
 }
 
 /// The choices at all measured lengths. Each prefers the choice below it, and one that differs from both its
-/// neighbours then prefers the choice above it: few steps, where they cost nothing.
+/// neighbours then prefers the choice above it: few thresholds, where they cost nothing.
 pub(super) fn picks(
     rows: &BTreeMap<u64, Row>,
     choose: impl Fn(&Row, Option<&Key>) -> Option<Pick>,
@@ -37,24 +37,25 @@ pub(super) fn picks(
     picks
 }
 
-/// The steps that follow from the choices: equal neighbours become one, and between different ones the step is
+/// The thresholds that follow from the choices: equal neighbours become one, and between different ones the threshold is
 /// where their interpolated times cross.
-pub(super) fn steps(rows: &BTreeMap<u64, Row>, picks: Vec<(u64, Pick)>) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+pub(super) fn build(rows: &BTreeMap<u64, Row>, picks: Vec<(u64, Pick)>) -> Vec<Threshold> {
+    let mut thresholds: Vec<Threshold> = Vec::new();
     let mut below = None;
     for (length, pick) in picks {
-        match steps.last() {
-            Some(step) if step.pick.key == pick.key => {}
-            Some(step) => {
-                let from = below
-                    .map_or(length, |below| crossing(rows, (below, &step.pick.key), (length, &pick.key)));
-                steps.push(Step { from, pick });
+        match thresholds.last() {
+            Some(threshold) if threshold.pick.key == pick.key => {}
+            Some(threshold) => {
+                let from = below.map_or(length, |below| {
+                    crossing(rows, (below, &threshold.pick.key), (length, &pick.key))
+                });
+                thresholds.push(Threshold { from, pick });
             }
-            None => steps.push(Step { from: length, pick }),
+            None => thresholds.push(Threshold { from: length, pick }),
         }
         below = Some(length);
     }
-    steps
+    thresholds
 }
 
 /// The length, above the lower and at most the upper one, from which on the upper one's choice serves better. Times

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bulkmem::Operation;
 
 use crate::MeasureError;
-use crate::engine::doer::Doer;
+use crate::engine::implementation::Implementation;
 use crate::engine::run::{OPERATIONS, Sample};
 use crate::engine::workload::{FILL_BYTE, split};
 
@@ -19,7 +19,7 @@ const TIMED_ALONE: usize = 1 << 20;
 
 /// Memory, and what is done to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rounds {
+pub(crate) struct Passes {
     pub(crate) operation: Operation,
     /// What a fill fills with.
     pub(crate) byte: u8,
@@ -38,15 +38,15 @@ pub(crate) struct Rounds {
     pub(crate) rewritten_by: Option<usize>,
 }
 
-impl Rounds {
+impl Passes {
     /// Takes samples of somebody: GB/s. While `counting`, nothing is rewritten.
     ///
     /// # Safety
     /// As long as the sampler is used, `dst..dst+length` is valid for reads and writes, for copies
-    /// `src..src+length` for reads; they lie apart, and nobody else uses them meanwhile. The doer can do the operation.
+    /// `src..src+length` for reads; they lie apart, and nobody else uses them meanwhile. The implementation can do the operation.
     pub(crate) unsafe fn sampler<'c>(
         self,
-        doer: Doer<'c>,
+        implementation: Implementation<'c>,
         stop: &'c AtomicBool,
         counting: Rc<Cell<bool>>,
     ) -> Box<dyn FnMut() -> Result<Sample, MeasureError> + 'c> {
@@ -55,8 +55,8 @@ impl Rounds {
         let rewriter = self
             .rewritten_by
             .filter(|_| clears)
-            .and_then(|threads| Some((doer.rewriter(self.chunk.min(self.length))?, threads)));
-        let work = Work { rounds: self, doer, rewriter, stop, counting };
+            .and_then(|threads| Some((implementation.rewriter(self.chunk.min(self.length))?, threads)));
+        let work = Work { rounds: self, implementation, rewriter, stop, counting };
         Box::new(move || {
             let loops = match loops {
                 Some(loops) => loops,
@@ -71,10 +71,10 @@ impl Rounds {
 
 /// What one sampler has.
 struct Work<'c> {
-    rounds: Rounds,
-    doer: Doer<'c>,
+    rounds: Passes,
+    implementation: Implementation<'c>,
     /// Who writes other bytes, and with how many threads.
-    rewriter: Option<(Doer<'static>, usize)>,
+    rewriter: Option<(Implementation<'static>, usize)>,
     stop: &'c AtomicBool,
     counting: Rc<Cell<bool>>,
 }
@@ -114,7 +114,7 @@ impl Work<'_> {
     }
 
     fn rewrite(&self) {
-        let Rounds { dst, src, length, .. } = self.rounds;
+        let Passes { dst, src, length, .. } = self.rounds;
         if let Some((rewriter, threads)) = self.rewriter.as_ref().filter(|_| !self.counting.get()) {
             // SAFETY: who made the sampler vouches for the memory.
             unsafe { rewriter.run_shared(*threads, Operation::Fill, dst, src, length, FILL_BYTE) }
@@ -122,17 +122,19 @@ impl Work<'_> {
     }
 
     fn once(&self) {
-        let Rounds { operation, byte, dst, src, length, chunk, threads, .. } = self.rounds;
+        let Passes { operation, byte, dst, src, length, chunk, threads, .. } = self.rounds;
         if chunk >= length {
-            // SAFETY: who made the sampler vouches for the memory, and that the doer can do the operation.
-            return unsafe { self.doer.run_shared(threads, operation, dst, src, length, byte) };
+            // SAFETY: who made the sampler vouches for the memory, and that the implementation can do the operation.
+            return unsafe { self.implementation.run_shared(threads, operation, dst, src, length, byte) };
         }
-        let doer = &self.doer;
+        let implementation = &self.implementation;
         split(threads, dst, src, length, |dst, src, length| {
             for from in (0..length).step_by(chunk) {
                 let part = chunk.min(length - from);
                 // SAFETY: as above; parts and chunks lie within the memory, and parts apart.
-                unsafe { doer.run(operation, dst.wrapping_add(from), src.wrapping_add(from), part, byte) }
+                unsafe {
+                    implementation.run(operation, dst.wrapping_add(from), src.wrapping_add(from), part, byte)
+                }
             }
         });
     }
@@ -147,10 +149,10 @@ mod tests {
 
     use super::*;
 
-    fn rounds(operation: Operation, memory: &mut [u8], chunk: usize, threads: usize) -> Rounds {
+    fn rounds(operation: Operation, memory: &mut [u8], chunk: usize, threads: usize) -> Passes {
         let length = memory.len() / 2;
         let dst = memory.as_mut_ptr();
-        Rounds {
+        Passes {
             operation,
             byte: 7,
             dst,
@@ -171,12 +173,15 @@ mod tests {
         for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
             for (chunk, threads) in [(usize::MAX, 1), (usize::MAX, 3), (5000, 1), (4096, 2)] {
                 let choice = Choice::of(method::by_name("portable").unwrap(), operation);
-                for doer in [Doer::Method(choice), Doer::policy(&policy, Intent::Throughput, 100_000)] {
+                for implementation in [
+                    Implementation::Method(choice),
+                    Implementation::policy(&policy, Intent::Throughput, 100_000),
+                ] {
                     let mut memory = vec![1; 2 * 100_000];
                     memory[100_000..].fill(3);
                     let rounds = rounds(operation, &mut memory, chunk, threads);
                     // SAFETY: the memory lives until the sampler is gone, and its halves lie apart.
-                    let mut sampler = unsafe { rounds.sampler(doer, &stop, Rc::default()) };
+                    let mut sampler = unsafe { rounds.sampler(implementation, &stop, Rc::default()) };
                     assert!(sampler().unwrap().value > 0.0);
                     drop(sampler);
                     let expected = match operation {
@@ -199,11 +204,11 @@ mod tests {
         let clear = rounds(Operation::Clear, &mut memory, usize::MAX, 1);
         for name in ["c_library", "portable", "clzero", "movnti"] {
             let Some(method) = method::by_name(name).filter(|method| method.available()) else { continue };
-            let doer = Doer::Method(Choice::of(method, Operation::Clear));
-            let rewriter = doer.rewriter(clear.length).expect("a clearer has one");
+            let implementation = Implementation::Method(Choice::of(method, Operation::Clear));
+            let rewriter = implementation.rewriter(clear.length).expect("a clearer has one");
             let work = Work {
                 rounds: clear,
-                doer,
+                implementation,
                 rewriter: Some((rewriter, 1)),
                 stop: &stop,
                 counting: Rc::default(),
@@ -223,9 +228,9 @@ mod tests {
     fn short_operations_are_repeated_until_they_can_be_timed_and_stopping_ends_it() {
         let stop = AtomicBool::new(false);
         let mut memory = vec![0; 128];
-        let rounds = Rounds { loops: None, ..rounds(Operation::Fill, &mut memory, usize::MAX, 1) };
-        let doer = Doer::Method(Choice::of(method::c_library(), Operation::Fill));
-        let work = Work { rounds, doer, rewriter: None, stop: &stop, counting: Rc::default() };
+        let rounds = Passes { loops: None, ..rounds(Operation::Fill, &mut memory, usize::MAX, 1) };
+        let implementation = Implementation::Method(Choice::of(method::c_library(), Operation::Fill));
+        let work = Work { rounds, implementation, rewriter: None, stop: &stop, counting: Rc::default() };
         assert!(work.enough().unwrap() > 100);
         stop.store(true, Ordering::Relaxed);
         assert!(matches!(work.time(1), Err(MeasureError::Interrupted)));

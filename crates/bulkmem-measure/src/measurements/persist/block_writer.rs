@@ -8,14 +8,14 @@ use bulkmem::policy::Choice;
 
 use crate::MeasureError;
 use crate::engine::Pattern;
-use crate::engine::arena::{Stretch, write_something};
-use crate::engine::positions::Wander;
+use crate::engine::arena::{RawRange, write_something};
+use crate::engine::positions::Permutation;
 use crate::engine::run::Sample;
 
 /// Bytes of the source: few enough to stay in the first-level cache.
 pub(super) const SOURCE: usize = 4096;
 /// Bytes between two looks at the clock.
-const STINT: u64 = 256 << 10;
+const CLOCK_CHECK_BYTES: u64 = 256 << 10;
 /// A sample lasts at least so long: targets that are written sooner are written again …
 const LEAST: Duration = Duration::from_millis(2);
 /// … and at most so long: whoever is slower writes a part of the target, and goes on there in the next sample.
@@ -23,8 +23,8 @@ const MOST: Duration = Duration::from_millis(500);
 
 /// Where a writer is.
 #[derive(Debug)]
-pub(super) struct Along<'s> {
-    target: Stretch,
+pub(super) struct BlockWriter<'s> {
+    target: RawRange,
     source: Box<Source>,
     block: usize,
     /// Blocks that the target has.
@@ -33,7 +33,7 @@ pub(super) struct Along<'s> {
     next: usize,
     done: usize,
     /// The order, where it is random.
-    wander: Option<Wander>,
+    permutation: Option<Permutation>,
     stop: &'s AtomicBool,
 }
 
@@ -41,21 +41,21 @@ pub(super) struct Along<'s> {
 #[derive(Debug)]
 struct Source([u8; SOURCE]);
 
-impl<'s> Along<'s> {
+impl<'s> BlockWriter<'s> {
     /// Writes a target in blocks; as one where not given. What is left behind the last whole block stays as it is.
     pub(super) fn new(
-        target: Stretch,
+        target: RawRange,
         pattern: Pattern,
         block: Option<u64>,
         stop: &'s AtomicBool,
-    ) -> Along<'s> {
+    ) -> BlockWriter<'s> {
         let block = block.map_or(target.length, |block| usize::try_from(block).unwrap_or(usize::MAX));
         let mut source = Box::new(Source([0; SOURCE]));
         write_something(&mut source.0);
         let blocks = target.length / block;
-        let mut wander = (pattern == Pattern::Random).then(|| Wander::new(1));
-        let next = wander.as_mut().map_or(0, |wander| wander.next(blocks as u64) as usize);
-        Along { target, source, block, blocks, next, done: 0, wander, stop }
+        let mut permutation = (pattern == Pattern::Random).then(|| Permutation::new(1));
+        let next = permutation.as_mut().map_or(0, |permutation| permutation.next(blocks as u64) as usize);
+        BlockWriter { target, source, block, blocks, next, done: 0, permutation, stop }
     }
 
     /// One sample: GB/s, and nanoseconds for 8 bytes and for a block with its fence. `write` is given a piece of the
@@ -100,7 +100,7 @@ impl<'s> Along<'s> {
         let whole = (self.blocks * self.block) as u64;
         let source = self.source.0.as_ptr();
         // The clock is looked at after so many bytes, and at the end of each pass.
-        let after = |bytes: u64| (bytes + STINT).min((bytes / whole + 1) * whole);
+        let after = |bytes: u64| (bytes + CLOCK_CHECK_BYTES).min((bytes / whole + 1) * whole);
         let (mut bytes, mut look) = (0, after(0));
         loop {
             let start = self.target.start.wrapping_add(self.next * self.block);
@@ -132,8 +132,8 @@ impl<'s> Along<'s> {
     /// Goes to the next block.
     fn turn(&mut self) {
         self.done = 0;
-        self.next = match &mut self.wander {
-            Some(wander) => wander.next(self.blocks as u64) as usize,
+        self.next = match &mut self.permutation {
+            Some(permutation) => permutation.next(self.blocks as u64) as usize,
             None => (self.next + 1) % self.blocks,
         };
     }
@@ -163,8 +163,8 @@ mod tests {
         passes: u64,
     ) -> (Vec<(usize, usize)>, usize) {
         let stop = AtomicBool::new(false);
-        let target = Stretch { start: std::ptr::without_provenance_mut(1 << 20), length };
-        let mut along = Along::new(target, pattern, block, &stop);
+        let target = RawRange { start: std::ptr::without_provenance_mut(1 << 20), length };
+        let mut along = BlockWriter::new(target, pattern, block, &stop);
         let whole = (along.blocks * along.block) as u64;
         let (fences, mut lines) = (std::cell::Cell::new(0), Vec::new());
         let bytes = along.walk(
@@ -217,12 +217,12 @@ mod tests {
     #[test]
     fn what_takes_long_goes_on_where_it_was() {
         let stop = AtomicBool::new(false);
-        let target = Stretch { start: std::ptr::without_provenance_mut(4096), length: 1 << 20 };
-        let mut along = Along::new(target, Pattern::Sequential, None, &stop);
+        let target = RawRange { start: std::ptr::without_provenance_mut(4096), length: 1 << 20 };
+        let mut along = BlockWriter::new(target, Pattern::Sequential, None, &stop);
         let (mut seen, mut fences) = (Vec::new(), 0);
         for _ in 0..8 {
             let part = along.walk(|_| true, |dst, _, _| seen.push(dst.addr() - 4096), || fences += 1);
-            assert_eq!(part, STINT);
+            assert_eq!(part, CLOCK_CHECK_BYTES);
         }
         assert_eq!(fences, 8);
         let expected: Vec<usize> = (0..2).flat_map(|_| (0..1 << 20).step_by(SOURCE)).collect();
@@ -232,9 +232,9 @@ mod tests {
     #[test]
     fn a_sample_says_what_a_write_takes_and_ends_when_told() {
         let mut memory = vec![0u8; 64 << 10];
-        let target = Stretch { start: memory.as_mut_ptr(), length: memory.len() };
+        let target = RawRange { start: memory.as_mut_ptr(), length: memory.len() };
         let stop = AtomicBool::new(false);
-        let mut along = Along::new(target, Pattern::Random, Some(128), &stop);
+        let mut along = BlockWriter::new(target, Pattern::Random, Some(128), &stop);
         // SAFETY: the walk stays within the vector.
         let copy =
             |dst: *mut u8, src: *const u8, length| unsafe { dst.copy_from_nonoverlapping(src, length) };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bulkmem::method::{self, CacheEffect};
 
-use crate::calibration::fit::table::{Figures, Key, Line, Place, Row, shared_places};
+use crate::calibration::derive::table::{Figures, Key, Line, Place, Row, shared_places};
 
 /// A gain smaller than this changes nothing, whatever the samples say.
 pub(crate) const NOISE: f64 = 0.03;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::calibration::Saturation;
 use bulkmem::Operation;
 
-use crate::calibration::fit::pick::NOISE;
-use crate::calibration::fit::table::{Figures, Row};
+use crate::calibration::derive::pick::NOISE;
+use crate::calibration::derive::table::{Figures, Row};
 
 /// For one operation: from what lengths on how many threads serve best. Empty where one thread is enough, or
 /// nothing was measured with several.

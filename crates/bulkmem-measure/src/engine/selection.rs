@@ -6,7 +6,7 @@ use bulkmem::method;
 use bulkmem::policy::Choice;
 
 use crate::engine::Candidate;
-use crate::engine::doer::{self, Doer, Wanted};
+use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::{Kind, MeasureError};
 
 /// Who else takes part.
@@ -21,13 +21,13 @@ pub enum Peers {
 
 /// Whoever takes part, the policy left out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lineup {
-    pub(crate) doers: Vec<Doer<'static>>,
+pub(crate) struct Selection {
+    pub(crate) implementations: Vec<Implementation<'static>>,
     /// Who is missing, and why.
     pub(crate) missing: Option<&'static str>,
 }
 
-impl Lineup {
+impl Selection {
     /// The methods wanted and the baseline, and beside them, where wanted, the C library, other libraries and reading.
     ///
     /// # Errors
@@ -35,24 +35,24 @@ impl Lineup {
     /// takes no part, with the names of those who do.
     pub(crate) fn new(
         operation: Operation,
-        wanted: &Wanted,
+        wanted: &MethodSet,
         peers: Peers,
         baseline: Option<&str>,
         others: &[&str],
-    ) -> Result<Lineup, MeasureError> {
-        let mut methods = doer::methods(wanted, operation)?;
+    ) -> Result<Selection, MeasureError> {
+        let mut methods = implementation::methods(wanted, operation)?;
         let c_library = Choice::of(method::c_library(), operation);
         match peers {
             Peers::All if !methods.contains(&c_library) => methods.push(c_library),
             // Who asks for it by name gets it.
-            Peers::None if !matches!(wanted, Wanted::Named(_)) => methods.retain(|it| *it != c_library),
+            Peers::None if !matches!(wanted, MethodSet::Named(_)) => methods.retain(|it| *it != c_library),
             _ => {}
         }
-        let mut lineup = Lineup::default();
+        let mut selection = Selection::default();
         let libraries = match peers {
             Peers::None => Vec::new(),
-            Peers::All => doer::libraries(operation).unwrap_or_else(|reason| {
-                lineup.missing = Some(reason);
+            Peers::All => implementation::libraries(operation).unwrap_or_else(|reason| {
+                selection.missing = Some(reason);
                 Vec::new()
             }),
         };
@@ -82,17 +82,17 @@ impl Lineup {
         }
         for (at, choice) in methods.iter().enumerate() {
             if !methods[..at].contains(choice) {
-                lineup.doers.push(Doer::Method(*choice));
+                selection.implementations.push(Implementation::Method(*choice));
             }
         }
-        lineup.doers.extend(libraries);
-        Ok(lineup)
+        selection.implementations.extend(libraries);
+        Ok(selection)
     }
 
     /// Fills with this byte, libraries included.
-    pub(crate) fn filling(mut self, byte: u8) -> Lineup {
-        for doer in &mut self.doers {
-            if let Doer::Peer(peer) = doer {
+    pub(crate) fn filling(mut self, byte: u8) -> Selection {
+        for implementation in &mut self.implementations {
+            if let Implementation::Peer(peer) = implementation {
                 *peer = peer.filling(byte);
             }
         }
@@ -113,10 +113,12 @@ mod tests {
     use super::*;
 
     fn names(wanted: &[&str], peers: Peers, baseline: Option<&str>) -> Result<Vec<String>, String> {
-        let wanted = Wanted::Named(wanted.iter().map(|name| (*name).to_owned()).collect());
-        let lineup = Lineup::new(Operation::Fill, &wanted, peers, baseline, &["policy", "read"]);
-        let names = |lineup: Lineup| lineup.doers.iter().map(|doer| doer.candidate().name).collect();
-        lineup.map(names).map_err(|error| error.to_string())
+        let wanted = MethodSet::Named(wanted.iter().map(|name| (*name).to_owned()).collect());
+        let selection = Selection::new(Operation::Fill, &wanted, peers, baseline, &["policy", "read"]);
+        let names = |selection: Selection| {
+            selection.implementations.iter().map(|implementation| implementation.candidate().name).collect()
+        };
+        selection.map(names).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -125,8 +127,12 @@ mod tests {
         assert_eq!(names(&["c_library"], Peers::None, None).unwrap(), ["c_library"]);
         let all = names(&["portable"], Peers::All, None).unwrap();
         assert_eq!(all[..2], ["portable", "c_library"]);
-        let none = Lineup::new(Operation::Clear, &Wanted::Usual, Peers::None, None, &[]).unwrap();
-        assert!(none.doers.iter().all(|doer| doer.candidate().kind == Kind::Method), "{none:?}");
+        let none =
+            Selection::new(Operation::Clear, &MethodSet::Representative, Peers::None, None, &[]).unwrap();
+        assert!(
+            none.implementations.iter().all(|implementation| implementation.candidate().kind == Kind::Method),
+            "{none:?}"
+        );
     }
 
     #[test]
