@@ -116,7 +116,7 @@ pub(super) fn name(row: &Row) -> String {
 
 /// The value of a key, for people.
 pub(super) fn value(row: &Row, key: Dimension) -> String {
-    figures::place_value(&row.config, key)
+    figures::config_value(&row.config, key)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use bulkmem_measure::engine::{CHANCE, Change, Comparison, Dimension, Identity, Side, Verdict};
 
-use crate::figures::{candidate, digits, place_value};
+use crate::figures::{candidate, digits, config_value};
 use crate::output::{BAD, Column, FAINT, GOOD, HEADING, Table, styled, wrapped};
 
 /// The comparison in lines of at most `width` columns: a table for each measurement and metric, and what follows.
@@ -62,7 +62,7 @@ fn table(rows: &[Change]) -> Table {
     for row in rows {
         let mut cells = vec![candidate(&row.row.candidate).replace('[', " [")];
         if !keys.is_empty() {
-            let values = keys.iter().map(|key| place_value(&row.row.config, *key));
+            let values = keys.iter().map(|key| config_value(&row.row.config, *key));
             cells.push(values.filter(|value| !value.is_empty()).collect::<Vec<_>>().join(", "));
         }
         let [low, high] = row.interval;
@@ -137,7 +137,7 @@ fn rows_of(count: usize) -> String {
 fn whole_name(row: &Identity) -> String {
     let configs = Dimension::ALL.into_iter().filter_map(|key| {
         row.config.get(key)?;
-        Some(format!("{} {}", key.name().replace('_', " "), place_value(&row.config, key)))
+        Some(format!("{} {}", key.name().replace('_', " "), config_value(&row.config, key)))
     });
     [candidate(&row.candidate)].into_iter().chain(configs).collect::<Vec<_>>().join(", ")
 }

@@ -1,6 +1,9 @@
 //! Charts from rows: one dimension along the x axis, candidates as series, and a chart for each combination of the other
 //! dimensions.
 
+use std::cmp::Ordering;
+
+use bulkmem::method::c_library;
 use bulkmem_measure::Kind;
 use bulkmem_measure::engine::{Dimension, Metric, Row};
 
@@ -9,7 +12,7 @@ use super::labels;
 use super::model::{Axis, Cells, Chart, Grid, Point, Scale, Series, Shape, slug};
 use crate::figures::{candidate, digits};
 use crate::output::size;
-use crate::results::{Columns, word};
+use crate::results::{Columns, group, word};
 
 /// How many methods are shown at first, besides the policy's choice, other libraries, the kernel and references.
 const SHOWN_METHODS: usize = 5;
@@ -61,7 +64,7 @@ impl ChartLayout {
             Some(key) => Axis { name: labels::title(key).to_owned(), scale: scale(rows, key) },
             None => {
                 let mut sorted = rows.to_vec();
-                sorted.sort_by(|a, b| metric.order(a.stats.median, b.stats.median));
+                sorted.sort_by(|a, b| order(metric, a.stats.median, b.stats.median));
                 Axis {
                     name: String::new(),
                     scale: Scale::Named(sorted.into_iter().map(series_name).collect()),
@@ -97,7 +100,7 @@ impl ChartLayout {
             title: machine.titled(&[&[self.title.to_owned()], config].concat().join(", ")),
             shape: if lines { Shape::Lines } else { Shape::Bars },
             higher_is_better: metric.higher_is_better(),
-            marks: if self.mark_caches && lines { marks(machine.caches, &series) } else { Vec::new() },
+            marks: if self.mark_caches && lines { marks(machine.provenance.caches, &series) } else { Vec::new() },
             x_axis,
             y_axis: Axis { name: labels::metric(metric), scale: Scale::Linear },
             series,
@@ -107,22 +110,6 @@ impl ChartLayout {
             details: details(rows),
         }
     }
-}
-
-/// Groups items by a key, in the order in which the keys first occur.
-pub(super) fn group<T, K: PartialEq>(
-    items: impl IntoIterator<Item = T>,
-    key: impl Fn(&T) -> K,
-) -> Vec<(K, Vec<T>)> {
-    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
-    for item in items {
-        let key = key(&item);
-        match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, group)) => group.push(item),
-            None => groups.push((key, vec![item])),
-        }
-    }
-    groups
 }
 
 /// Returns the dimensions in which rows differ.
@@ -139,18 +126,23 @@ pub(super) fn values(row: &Row, keys: &[Dimension]) -> Vec<Option<String>> {
     keys.iter().map(|key| row.config.get(*key)).collect()
 }
 
+/// Orders values of a metric, the better first.
+fn order(metric: Metric, a: f64, b: f64) -> Ordering {
+    if metric.higher_is_better() { b.total_cmp(&a) } else { a.total_cmp(&b) }
+}
+
 /// Returns the best of some rows, by median; references do not compete.
 pub(super) fn best<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Option<&'r Row> {
     let rivals =
         rows.into_iter().filter(|row| !matches!(row.candidate.kind, Kind::Read | Kind::Control));
-    rivals.min_by(|a, b| a.metric.order(a.stats.median, b.stats.median))
+    rivals.min_by(|a, b| order(a.metric, a.stats.median, b.stats.median))
 }
 
 fn kind_name(row: &Row) -> &'static str {
     match row.candidate.kind {
         Kind::Policy => "the policy's choice",
         Kind::Method => "methods",
-        Kind::Peer if row.candidate.is_c_library() => "c_library",
+        Kind::Peer if row.candidate.name == c_library().name => "c_library",
         Kind::Peer => "other libraries",
         Kind::Kernel => "the kernel",
         Kind::Read => "(reading)",
@@ -179,7 +171,7 @@ pub(super) fn hide_slow_methods(series: &mut [Series], metric: Metric) {
         series.iter().flat_map(|it| &it.points).map(|point| (point.x, point.value)).collect();
     let share_of_best = |point: &Point| {
         let values = points.iter().filter(|(x, _)| *x == point.x).map(|(_, value)| *value);
-        let best = values.min_by(|a, b| metric.order(*a, *b)).unwrap_or(f64::NAN);
+        let best = values.min_by(|a, b| order(metric, *a, *b)).unwrap_or(f64::NAN);
         metric.times_as_good(point.value, best).clamp(0.0, 1.0)
     };
     let score = |it: &Series| -> f64 {
@@ -229,7 +221,7 @@ fn overview(rows: &[&Row], x: Option<Dimension>, series_name: &dyn Fn(&Row) -> S
 /// Returns a table of all that is known of each row.
 pub(super) fn details(rows: &[&Row]) -> Grid {
     let columns = Columns::of(rows.iter().copied());
-    let doubtful = rows.iter().any(|row| !row.doubts.is_empty());
+    let doubtful = rows.iter().any(|row| !row.flags.is_empty());
     let unit = rows.first().map_or("", |row| row.metric.unit());
     let median = format!("median, {unit}");
     let stats = [&median, "95 % interval", "mean ± deviation", "smallest", "largest", "samples"];
@@ -238,7 +230,7 @@ pub(super) fn details(rows: &[&Row]) -> Grid {
     titles.extend(columns.others.iter().map(|name| labels::with_unit(name)));
     let mut grid = Grid::new([("candidate", Cells::Words)]);
     grid.columns.extend(titles.into_iter().map(|title| (title, Cells::Numbers)));
-    grid.columns.extend(doubtful.then(|| ("doubts".to_owned(), Cells::Words)));
+    grid.columns.extend(doubtful.then(|| ("flags".to_owned(), Cells::Words)));
     for row in rows {
         let stats = &row.stats;
         let mut cells = vec![candidate(&row.candidate)];
@@ -255,6 +247,6 @@ pub(super) fn details(rows: &[&Row]) -> Grid {
 
 /// Returns what makes a row doubtful, in words.
 fn flags(row: &Row) -> String {
-    let words = row.doubts.iter().filter_map(|flag| word(flag).ok());
+    let words = row.flags.iter().filter_map(|flag| word(flag).ok());
     words.map(|word| word.replace(['_', '-'], " ")).collect::<Vec<_>>().join(", ")
 }

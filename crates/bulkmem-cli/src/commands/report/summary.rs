@@ -1,197 +1,174 @@
-//! What the figures come down to, in sentences for somebody who has read nothing of ours.
+//! The most important conclusions, in sentences that need no knowledge of bulkmem.
 
+use bulkmem::method::c_library;
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
-use bulkmem_measure::engine::{Dimension, Measurement, Metric, Row};
+use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::engine::{Measurement, Metric, Row};
 
 use super::input::Machine;
-use super::lay;
-use super::model::Verdict;
-use super::names;
-use crate::figures::name_with;
+use super::labels::list;
+use super::layout::{best, values, varying};
+use super::model::Summary;
+use crate::figures::{candidate, digits, name_with};
 use crate::output::exact_size;
+use crate::results::group;
 
-/// A verdict for each machine, and one across where there are several.
-pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Verdict> {
+const OPERATIONS: [Measurement; 3] = [Measurement::Clear, Measurement::Fill, Measurement::Copy];
+
+/// Returns a summary for each machine, and one that compares them if there are several.
+pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Summary> {
     let several = machines.len() > 1;
-    let mut verdicts: Vec<Verdict> = machines
+    let mut summaries: Vec<Summary> = machines
         .iter()
-        .map(|machine| Verdict {
+        .map(|machine| Summary {
             heading: if several { machine.label.clone() } else { String::new() },
             sentences: of(machine),
         })
         .collect();
     if several {
-        let sentences: Vec<String> = OPERATIONS.into_iter().filter_map(|it| across(it, machines)).collect();
-        verdicts.push(Verdict { heading: "The machines compared".to_owned(), sentences });
+        let sentences = OPERATIONS.into_iter().filter_map(|it| across(it, machines)).collect();
+        summaries.push(Summary { heading: "The machines compared".to_owned(), sentences });
     }
-    verdicts.retain(|verdict| !verdict.sentences.is_empty());
-    verdicts
+    summaries.retain(|summary| !summary.sentences.is_empty());
+    summaries
 }
-
-const OPERATIONS: [Measurement; 3] = [Measurement::Clear, Measurement::Fill, Measurement::Copy];
 
 fn of(machine: &Machine<'_>) -> Vec<String> {
     let mut sentences = Vec::new();
     for measurement in OPERATIONS {
-        let verb = measurement.name();
         let mut rows = machine.of(measurement);
         let all = rows.len();
         rows.retain(|row| row.samples.len() > 1);
         if rows.len() < all {
             sentences.push(format!(
-                "{verb}: some figures are of a single run; nothing is concluded from these: measure with --runs 5 or more."
+                "{measurement}: some figures are of a single run, and no conclusions are drawn from these: measure with \
+                 --runs 5 or more."
             ));
         }
-        let largest = rows.iter().filter_map(|row| row.config.size).max();
-        let Some(largest) = largest else { continue };
+        let Some(largest) = rows.iter().filter_map(|row| row.config.size).max() else { continue };
         let at: Vec<&Row> = rows.iter().copied().filter(|row| row.config.size == Some(largest)).collect();
-        // With several page sizes and the like, the first that was measured.
-        let keys: Vec<Dimension> =
-            Dimension::ALL.into_iter().filter(|key| lay::distinct(&at, *key) > 1).collect();
-        if let Some(first) = lay::parts(&at, &keys).first() {
-            sentences.extend(at_place(verb, largest, first));
+        // The first configuration that was measured, for example of several page sizes.
+        let keys = varying(&at);
+        if let Some((_, first)) = group(at, |row| values(row, &keys)).first() {
+            sentences.extend(at_size(measurement, largest, first));
         }
-        sentences.extend(range(&rows, verb));
+        sentences.extend(range(measurement, &rows));
     }
-    // Of each other measurement the first finding; its section has them all.
+    // The first finding of each other measurement; its section has them all.
     let others = Measurement::ALL.into_iter().filter(|it| !OPERATIONS.contains(it));
     let first = |it: Measurement| machine.findings.iter().find(|finding| finding.measurement == it);
     sentences.extend(others.filter_map(first).map(|finding| finding.text.clone()));
-    if let (true, Some(profile)) = (sentences.is_empty(), machine.profile) {
-        sentences.extend(of_profile(profile));
+    match machine.profile {
+        Some(profile) if sentences.is_empty() => of_profile(profile),
+        _ => sentences,
     }
-    sentences
 }
 
-/// What is chosen at a size, and how that compares.
-fn at_place(verb: &str, size: u64, rows: &[&Row]) -> Option<String> {
-    let find = |found: &dyn Fn(&Row) -> bool| rows.iter().copied().find(|row| found(row));
-    let choice = find(&|row| row.candidate.kind == Kind::Policy)?;
+fn is_c_library(row: &Row) -> bool {
+    row.candidate.name == c_library().name
+}
+
+/// Returns the policy's choice at a size, and how it compares.
+fn at_size(measurement: Measurement, size: u64, rows: &[&Row]) -> Option<String> {
+    let rows = || rows.iter().copied();
+    let choice = rows().find(|row| row.candidate.kind == Kind::Policy)?;
     let picks = choice.chosen.as_ref().map(|method| format!(" picks {method} and")).unwrap_or_default();
-    let speed = |row: &Row| format!("{} {}", names::digits(row.stats.median), row.metric.unit());
-    let mut text = format!("To {verb} {}, bulkmem{picks} reaches {}", exact_size(size), speed(choice));
-    let c_library = find(&|row| names::is_c_library(&row.candidate));
-    if let Some(other) = c_library {
-        text += &format!(": {} the C library ({})", compared(choice, other), speed(other));
-    }
-    let libraries = rows
-        .iter()
-        .copied()
-        .filter(|row| row.candidate.kind == Kind::Peer && !names::is_c_library(&row.candidate));
-    if let Some(best) =
-        libraries.reduce(|best, row| if row.stats.median > best.stats.median { row } else { best })
-    {
-        let joint = if c_library.is_some() { ", and" } else { ":" };
-        let name = names::candidate(&best.candidate);
-        text +=
-            &format!("{joint} {} the best other library ({name}, {})", compared(choice, best), speed(best));
+    let speed = |row: &Row| format!("{} {}", digits(row.stats.median), row.metric.unit());
+    let mut text = format!("To {measurement} {}, bulkmem{picks} reaches {}", exact_size(size), speed(choice));
+    let own = rows().find(|row| is_c_library(row));
+    let own = own.map(|row| format!("{} the C library ({})", compared(choice, row), speed(row)));
+    let peers = rows().filter(|row| row.candidate.kind == Kind::Peer && !is_c_library(row));
+    let peer = best(peers).map(|row| {
+        let name = candidate(&row.candidate);
+        format!("{} the best other library ({name}, {})", compared(choice, row), speed(row))
+    });
+    let comparisons: Vec<String> = own.into_iter().chain(peer).collect();
+    if !comparisons.is_empty() {
+        text += &format!(": {}", comparisons.join(", and "));
     }
     text.push('.');
-    let methods = rows.iter().copied().filter(|row| row.candidate.kind == Kind::Method);
-    let best = methods.reduce(|best, row| if row.stats.median > best.stats.median { row } else { best });
-    if let Some(best) =
-        best.filter(|best| apart(choice, best) && best.stats.median > choice.stats.median * 1.02)
-    {
-        let more = (best.stats.median / choice.stats.median - 1.0) * 100.0;
-        let name = names::candidate(&best.candidate);
-        text += &format!(" {name} was {more:.0} % faster still ({}).", speed(best));
+    let method = best(rows().filter(|row| row.candidate.kind == Kind::Method));
+    let faster = |row: &&Row| apart(choice, row) && row.stats.median > choice.stats.median * 1.02;
+    if let Some(row) = method.filter(faster) {
+        let more = (row.stats.median / choice.stats.median - 1.0) * 100.0;
+        text += &format!(" {} was {more:.0} % faster ({}).", candidate(&row.candidate), speed(row));
     }
     Some(text)
 }
 
-/// Whether two medians differ by more than their intervals allow for.
+/// Returns true if two medians differ by more than their intervals.
 fn apart(a: &Row, b: &Row) -> bool {
     let ([a_low, a_high], [b_low, b_high]) = (a.stats.interval, b.stats.interval);
     a_low > b_high || b_low > a_high
 }
 
-/// How the first compares with the second: `1.62 times the speed of`.
+/// Returns how the first compares with the second: `1.62 times the speed of`.
 fn compared(row: &Row, other: &Row) -> String {
     if !apart(row, other) {
         return "as fast, within the noise, as".to_owned();
     }
-    let times = row.metric.times_as_good(row.stats.median, other.stats.median);
-    format!("{times:.2} times the speed of")
+    format!("{:.2} times the speed of", row.metric.times_as_good(row.stats.median, other.stats.median))
 }
 
-/// How the choice compares with the C library over all places.
-fn range(rows: &[&Row], verb: &str) -> Option<String> {
-    let choices = || rows.iter().copied().filter(|row| row.candidate.kind == Kind::Policy);
-    let times: Vec<(f64, u64)> = choices()
+/// Returns how the policy's choice compares with the C library over all configurations.
+fn range(measurement: Measurement, rows: &[&Row]) -> Option<String> {
+    let choices = rows.iter().filter(|row| row.candidate.kind == Kind::Policy);
+    let mut times: Vec<(f64, u64)> = choices
         .filter_map(|choice| {
             let same = |row: &&&Row| {
-                names::is_c_library(&row.candidate)
-                    && row.config == choice.config
-                    && row.metric == choice.metric
+                is_c_library(row) && (&row.config, row.metric) == (&choice.config, choice.metric)
             };
             let other = rows.iter().find(same)?;
             Some((choice.metric.times_as_good(choice.stats.median, other.stats.median), choice.config.size?))
         })
         .collect();
-    let least = times.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let most = times.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
-    if times.len() < 2 {
-        return None;
-    }
+    times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let [(least, least_at), .., (most, most_at)] = times[..] else { return None };
     let sizes = || times.iter().map(|(_, size)| *size);
     Some(format!(
-        "From {} to {}, its {verb} runs at {:.2} (at {}) to {:.2} times (at {}) the speed of the C library.",
+        "From {} to {}, its {measurement} runs at {least:.2} (at {}) to {most:.2} times (at {}) the speed of the C library.",
         exact_size(sizes().min()?),
         exact_size(sizes().max()?),
-        least.0,
-        exact_size(least.1),
-        most.0,
-        exact_size(most.1),
+        exact_size(least_at),
+        exact_size(most_at),
     ))
 }
 
-/// How the machines' choices compare at the largest size that all of them measured.
+/// Returns how the machines' choices compare at the largest size that all of them measured.
 fn across(measurement: Measurement, machines: &[Machine<'_>]) -> Option<String> {
     let choices = |machine: &Machine<'_>| -> Vec<(u64, f64)> {
-        let rows = machine.of(measurement);
-        let chosen =
-            rows.iter().filter(|row| row.candidate.kind == Kind::Policy && row.metric == Metric::Bandwidth);
+        let rows = machine.of(measurement).into_iter();
+        let chosen = rows.filter(|it| it.candidate.kind == Kind::Policy && it.metric == Metric::Bandwidth);
         chosen.filter_map(|row| Some((row.config.size?, row.stats.median))).collect()
     };
-    let all: Vec<(&str, Vec<(u64, f64)>)> = machines
-        .iter()
-        .map(|machine| (machine.label.as_str(), choices(machine)))
-        .filter(|(_, it)| !it.is_empty())
-        .collect();
-    let (_, first) = all.first()?;
-    let common = first
-        .iter()
-        .map(|(size, _)| *size)
-        .filter(|size| all.iter().all(|(_, it)| it.iter().any(|(at, _)| at == size)));
+    let all = machines.iter().map(|machine| (&machine.label, choices(machine)));
+    let all: Vec<_> = all.filter(|(_, choices)| !choices.is_empty()).collect();
+    let speed = |choices: &[(u64, f64)], size| choices.iter().find(|it| it.0 == size).map(|it| it.1);
+    let sizes = all.first()?.1.iter().map(|it| it.0);
+    let common = sizes.filter(|size| all.iter().all(|(_, it)| speed(it, *size).is_some()));
     let size = common.max().filter(|_| all.len() > 1)?;
-    let mut speeds: Vec<(&str, f64)> = all
-        .iter()
-        .filter_map(|(label, it)| Some((*label, it.iter().find(|(at, _)| *at == size)?.1)))
-        .collect();
+    let mut speeds: Vec<_> = all.iter().filter_map(|(label, it)| Some((label, speed(it, size)?))).collect();
     speeds.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let told: Vec<String> =
-        speeds.iter().map(|(label, speed)| format!("{} GB/s on {label}", names::digits(*speed))).collect();
-    Some(format!("To {measurement} {}, bulkmem's choice reaches {}.", exact_size(size), names::list(&told)))
+    let speeds: Vec<String> =
+        speeds.iter().map(|(label, speed)| format!("{} GB/s on {label}", digits(*speed))).collect();
+    Some(format!("To {measurement} {}, the policy's choice reaches {}.", exact_size(size), list(&speeds)))
 }
 
-/// What a calibration says where nothing else was measured.
-fn of_profile(profile: &bulkmem_measure::calibration::Profile) -> Vec<String> {
-    let intents = |operation| {
-        let rules = profile.rules.iter().filter(move |rule| {
-            (rule.operation, rule.intent) == (operation, Intent::Throughput) && rule.from > 0
+/// Returns the rules of a profile, for a report without other measurements.
+fn of_profile(profile: &Profile) -> Vec<String> {
+    let rules = |operation| {
+        let rules = profile.rules_of(operation, Intent::Throughput).filter(|rule| rule.from > 0);
+        let rules = rules.map(|rule| {
+            format!("{} from {}", name_with(&rule.method, &rule.parameters), exact_size(rule.from))
         });
-        let told: Vec<String> = rules
-            .map(|rule| {
-                format!("{} from {}", name_with(&rule.method, &rule.parameters), exact_size(rule.from))
-            })
-            .collect();
-        (!told.is_empty()).then(|| format!("To {operation}, bulkmem uses {}.", names::list(&told)))
+        let rules: Vec<String> = rules.collect();
+        (!rules.is_empty()).then(|| format!("To {operation}, bulkmem uses {}.", list(&rules)))
     };
-    let mut sentences: Vec<String> = Operation::ALL.into_iter().filter_map(intents).collect();
+    let mut sentences: Vec<String> = Operation::ALL.into_iter().filter_map(rules).collect();
     let provenance = &profile.provenance;
     sentences.push(format!(
-        "This rests on a calibration of {} that took {:.0} s and {} samples{}.",
+        "These rules come from a calibration on {} that took {:.0} s and {} samples{}.",
         provenance.date.split('T').next().unwrap_or_default(),
         provenance.seconds,
         provenance.samples,
