@@ -3,9 +3,12 @@
 mod lock;
 mod target;
 
+use crate::parsers::{operation, size};
+use clap::Args;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bulkmem::Operation;
 use bulkmem_measure::calibration::{Mode, Profile};
@@ -14,13 +17,55 @@ use serde::Serialize;
 
 use self::target::{Saved, Target, Unmerged};
 use super::choices::{self, ChoiceRow};
-use super::{Outcome, measure_failure, nothing_measured};
-use crate::args::CalibrateArgs;
-use crate::failure::{Exit, Failure};
+use crate::active_policy::evidence_of;
+use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
 use crate::output::{self, FAINT, Progress, duration, styled};
 use crate::plain::plain;
-use crate::served::evidence_of;
 use crate::{interrupt, provenance};
+
+/// Measure this machine and write its profile, which the library then follows
+///
+/// Takes at most a minute (--quick: ten seconds; --thorough: ten minutes). Operations that were measured to the end replace
+/// those of the profile, the others stay; the profile before is kept as profile.json.old. Ctrl-C keeps the operations that
+/// are measured by then; a second Ctrl-C ends the command immediately and keeps nothing new. For figures worth keeping, let
+/// the machine do nothing else: rules that were measured under a lighter load are not replaced.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `path` (where the profile was written, or null), `choices` (each with `operation`, `intent`, `from`, `method`, \
+`parameters`, `gb_per_s` (slowest and fastest), `times_c_library`, `reason`), `notes` (what was left out and why), `profile` (as \
+in the file).")]
+pub(crate) struct CalibrateArgs {
+    /// Take at most 10 seconds
+    #[arg(long, conflicts_with = "thorough")]
+    pub(crate) quick: bool,
+    /// Take ten minutes: more lengths, more parameters, more samples
+    #[arg(long)]
+    pub(crate) thorough: bool,
+    /// Only these operations [default: all]; what the profile has of the others stays
+    #[arg(long, value_name = "OPERATION", value_delimiter = ',', value_parser = operation())]
+    pub(crate) op: Vec<Operation>,
+    /// The largest length to measure [default: 1G; with --thorough 4G]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_size: Option<u64>,
+    /// Write the profile to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "system")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write the profile for every user of this machine: /etc/bulkmem/profile.json
+    #[arg(long)]
+    pub(crate) system: bool,
+    /// Replace rules that were measured under a lighter load
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Measure and show what would be chosen, but write nothing
+    #[arg(long, conflicts_with_all = ["output", "system"])]
+    pub(crate) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The time it may take
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, hide = true)]
+    pub(crate) budget: Option<Duration>,
+}
 
 /// Where `--system` writes to.
 const SYSTEM: &str = "/etc/bulkmem/profile.json";

@@ -1,5 +1,7 @@
 //! `bulkmem explain`.
 
+use crate::parsers::{self, Threads};
+use clap::Args;
 use std::fmt::Write as _;
 
 use bulkmem::method::Parameters;
@@ -9,18 +11,39 @@ use bulkmem_measure::calibration::{Condition, Cost};
 use bulkmem_measure::cost_of;
 use serde::Serialize;
 
-use super::Outcome;
-use crate::args::{ExplainArgs, Threads};
-use crate::failure::{Exit, Failure};
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Failure, Outcome};
 use crate::figures::{self, describe_condition, describe_cost, describe_parameters};
 use crate::output::{
     self, Column, FAINT, GOOD, HEADING, Table, exact_size, rate, ratio, size, styled, wrapped,
 };
 use crate::plain::plain;
-use crate::served::Served;
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `operation`, `length`, `intent`, `method`, `parameters`, `from`, `reason`, `threads`, `origin`, `evidence` (null \
+without a profile that measured this; else `cost`, `condition`, `length` and `figures`: each with `method`, `parameters`, \
+`median_ns`, `quartiles_ns`, `samples`, `disturbance_ns`, `gb_per_s`, `times_c_library`, `chosen`).")]
+pub(crate) struct ExplainArgs {
+    /// The operation
+    #[arg(long, value_name = "OPERATION", value_parser = parsers::operation())]
+    pub(crate) op: Operation,
+    /// The length of the whole extent
+    #[arg(long, value_name = "SIZE", value_parser = parsers::size)]
+    pub(crate) size: u64,
+    /// What happens to the bytes next
+    #[arg(long, value_name = "INTENT", value_parser = parsers::intent(), default_value = "throughput")]
+    pub(crate) intent: Intent,
+    /// Threads that share the work: a number, or `auto`: as many as saturate memory
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parsers::threads)]
+    pub(crate) threads: Threads,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(super) fn run(args: &ExplainArgs) -> Outcome {
-    let answer = Answer::find(args, &Served::load()?)?;
+    let answer = Answer::find(args, &ActivePolicy::load()?)?;
     if args.json {
         output::print_json(&answer)?;
     } else {
@@ -67,7 +90,7 @@ struct Measured {
 }
 
 impl Answer {
-    fn find(args: &ExplainArgs, served: &Served) -> Result<Answer, Failure> {
+    fn find(args: &ExplainArgs, served: &ActivePolicy) -> Result<Answer, Failure> {
         let (operation, intent) = (args.op, args.intent);
         let length = usize::try_from(args.size)
             .map_err(|_| Failure::usage("--size: no address space of this machine holds that much"))?;
@@ -172,7 +195,7 @@ impl Evidence {
 }
 
 /// What the profile measured nearest to what is asked.
-fn evidence(args: &ExplainArgs, served: &Served, choice: Choice) -> Option<Evidence> {
+fn evidence(args: &ExplainArgs, served: &ActivePolicy, choice: Choice) -> Option<Evidence> {
     let (_, profile) = served.profile.as_ref()?;
     let threads = match args.threads {
         Threads::Exactly(threads) => threads.get(),

@@ -7,10 +7,9 @@ use bulkmem::policy::Policy;
 use bulkmem_measure::MeasureError;
 use bulkmem_measure::engine::{Measure, Observer, Results, measure, measure_counting};
 
-use super::{Outcome, measure_failure, nothing_measured};
-use crate::failure::{Exit, Failure};
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
 use crate::output::{self, Progress};
-use crate::served::Served;
 use crate::sink::{LiveSink, State};
 use crate::{interrupt, results};
 
@@ -60,7 +59,7 @@ fn follow_with(
         measurement.validate().map_err(measure_failure)?;
     }
     let (mut json, mut csv) = open(files)?;
-    let served = Served::load()?;
+    let served = ActivePolicy::load()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new(name);
     let mut save = |found: &Results| {

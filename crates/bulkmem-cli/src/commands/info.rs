@@ -1,5 +1,6 @@
 //! `bulkmem info`.
 
+use clap::Args;
 use std::path::PathBuf;
 
 use bulkmem::machine::{Features, Machine};
@@ -11,15 +12,26 @@ use bulkmem_measure::calibration::{Coverage, Profile};
 use serde::Serialize;
 
 use super::{Outcome, methods::feature_names};
-use crate::args::InfoArgs;
+use crate::active_policy::ActivePolicy;
 use crate::failure::Exit;
 use crate::output::{self, BAD, Column, GOOD, HEADING, Table, exact_size, pairs, size, styled};
 use crate::plain::plain;
 use crate::provenance::{self, known};
-use crate::served::Served;
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `bulkmem` (version), `machine`, `instructions` (each with `name`, `available`, `methods`: those that need it), `counters` \
+(`available`, `reason`), `policy` (`basis`: `profile` with `path` and `provenance`, or `defaults` with `microarchitecture`, `why` \
+and `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`), `rules` (each with \
+`operation`, `intent`, `from`, `choice`, `reason`).")]
+pub(crate) struct InfoArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(super) fn run(args: &InfoArgs) -> Outcome {
-    let served = Served::load()?;
+    let served = ActivePolicy::load()?;
     let info = Info::of(&served);
     if args.json {
         output::print_json(&info)?;
@@ -89,7 +101,7 @@ struct Counters {
 }
 
 impl Info<'_> {
-    fn of(served: &Served) -> Info<'_> {
+    fn of(served: &ActivePolicy) -> Info<'_> {
         let instruction_set = |set: Features| InstructionSet {
             name: feature_names(set).concat(),
             available: served.machine.features.contains(set),

@@ -1,14 +1,31 @@
 //! `bulkmem methods`: the table of methods.
 
+use crate::parsers::operation;
 use bulkmem::Operation;
 use bulkmem::machine::Features;
 use bulkmem::method::{self, Method, Ordering, Tunable};
+use clap::Args;
 use serde::Serialize;
 
-use super::Outcome;
-use crate::args::MethodsArgs;
-use crate::failure::Exit;
+use crate::failure::{Exit, Outcome};
 use crate::output::{self, BAD, Column, FAINT, GOOD, Table, exact_size, styled};
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: a list; each row with `name`, `summary`, `operations`, `effect` (allocates, bypasses, evicts, mixed), `ordering` \
+(ordered, weak), `requires`, `available`, `missing`, `tunables` (each with `name`, `operations`, `smallest`, `largest`, `step`, \
+`default`, `search`).")]
+pub(crate) struct MethodsArgs {
+    /// Only methods that can do this operation
+    #[arg(long, value_name = "OPERATION", value_parser = operation())]
+    pub(crate) op: Option<Operation>,
+    /// Only methods that can run on this machine
+    #[arg(long)]
+    pub(crate) available: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(super) fn run(args: &MethodsArgs) -> Outcome {
     let rows: Vec<Row> = method::all()

@@ -34,7 +34,7 @@ pub mod stats;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod threads;
-pub(crate) mod units;
+pub mod units;
 pub(crate) mod workload;
 
 pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Identity, Side, Verdict};

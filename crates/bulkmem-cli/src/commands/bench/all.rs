@@ -8,8 +8,8 @@ use bulkmem_measure::measurements::all;
 use clap::Args;
 
 use super::common::remarks;
-use crate::commands::Outcome;
 use crate::commands::follow::{Files, follow, is_stdout};
+use crate::failure::Outcome;
 use crate::output::{self, duration};
 use crate::{plain, results};
 

@@ -2,30 +2,87 @@
 
 mod table;
 
+use crate::names::names;
+use crate::parsers::{intent, operation, sizes};
+use bulkmem::{Intent, Operation};
+use clap::Args;
 use std::io;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bulkmem_measure::{
     Alignment, BenchOptions, BenchReport, MeasureError, Methods, Overall, Temperature, bench, regret,
 };
 use serde::Serialize;
 
-use crate::args::ChoiceArgs;
+use crate::active_policy::ActivePolicy;
 use crate::commands::follow::is_stdout;
-use crate::commands::{Outcome, measure_failure, nothing_measured};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
 use crate::interrupt;
 use crate::output::{self, Progress};
 use crate::results::{self, word};
-use crate::served::Served;
 use crate::sink::{LiveSink, State};
+
+/// Compare the policy's choice with every method and with other libraries
+///
+/// Contestants are measured in turns, so that a change of the machine's speed strikes them all; compare the ratios
+/// within one run rather than figures of two runs.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `evidence` (machine, date, commit), `operation`, `policy`, `rows` (each with `length`, `intent`, `cost`, \
+`condition`, `contestant`, `median_ns`, `quartiles_ns`, `samples`, `gb_per_s`, `ratio_to_best_peer`, `regret`), `regret`, \
+`overall` (each length over the conditions: `length`, `intent`, `threads`, `conditions`, `ratio_to_best_peer`, `best_peer`, \
+`regret`, `best_method`), `choosing`, `notes`, `complete`.")]
+pub(crate) struct ChoiceArgs {
+    /// What to compare
+    #[arg(value_parser = operation())]
+    pub(crate) operation: Operation,
+    /// Lengths, or ranges of them [default: 4K,64K,1M,16M,256M]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
+    pub(crate) size: Vec<Vec<u64>>,
+    /// Between the smallest and the largest of the lengths, those that calibration does not measure
+    #[arg(long)]
+    pub(crate) unmeasured: bool,
+    /// What happens to the bytes next [default: throughput]
+    #[arg(long, value_name = "INTENT", value_delimiter = ',', value_parser = intent())]
+    pub(crate) intent: Vec<Intent>,
+    /// Numbers of threads that share the work [default: 1]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(crate) threads: Vec<NonZeroUsize>,
+    /// Start ranges off the cache lines
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// Ranges that are not in the cache [default]
+    #[arg(long)]
+    pub(crate) cold: bool,
+    /// Ranges that are in the cache, as far as they fit; with --cold both are measured
+    #[arg(long)]
+    pub(crate) warm: bool,
+    /// Only these methods beside the choice, or `all` [default: all]
+    #[arg(long, value_name = "METHODS", value_parser = names)]
+    pub(crate) method: Vec<Vec<String>>,
+    /// Leave out libpmem, reading, and the ratios to peers
+    #[arg(long)]
+    pub(crate) no_peers: bool,
+    /// The time it may take [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) budget: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write every row to this file as comma-separated values too; - is stdout
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) csv: Option<PathBuf>,
+}
 
 pub(super) fn run(args: &ChoiceArgs) -> Outcome {
     let options = options(args);
     options.validate().map_err(measure_failure)?;
     let file = args.csv.as_deref().filter(|path| !is_stdout(path));
     let sink = file.map(|path| LiveSink::open(path, None, None)).transpose()?;
-    let served = Served::load()?;
+    let served = ActivePolicy::load()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("bench choice");
     let run = if args.unmeasured { regret } else { bench };

@@ -7,8 +7,8 @@ use clap::Args;
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::Pivot;
 use super::sizes::distinct;
-use crate::commands::Outcome;
-use crate::sizes::{size, sizes};
+use crate::failure::Outcome;
+use crate::parsers::{size, sizes};
 
 /// An extent cleared in chunks, by method
 ///

@@ -7,8 +7,8 @@ use bulkmem_measure::engine::{Measure, MethodSet, Results};
 use clap::Args;
 
 use super::counted;
-use crate::commands::Outcome;
 use crate::commands::follow::{Files, follow, follow_counting, is_stdout};
+use crate::failure::Outcome;
 use crate::names::names;
 use crate::{output, plain, results};
 

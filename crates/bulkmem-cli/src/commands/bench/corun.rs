@@ -9,11 +9,10 @@ use clap::Args;
 use super::beyond::{Beyond, groups, short_name};
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::digits;
-use crate::commands::Outcome;
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use crate::figures::deviation;
 use crate::output::{Column, FAINT, HEADING, Table, exact_size, styled, wrapped};
-use crate::sizes::size;
+use crate::parsers::size;
 
 /// How much a command of yours slows while memory is cleared in the background
 ///

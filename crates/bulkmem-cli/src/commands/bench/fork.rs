@@ -7,10 +7,10 @@ use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::{Pivot, digits, value};
-use crate::commands::Outcome;
+use crate::failure::Outcome;
 use crate::figures::deviation;
 use crate::output::{Column, FAINT, HEADING, Table, styled, wrapped};
-use crate::sizes::sizes;
+use crate::parsers::sizes;
 
 /// Fork and copy-on-write: time per fork, and the pages that the kernel copies and clears for it
 ///

@@ -12,10 +12,9 @@ use super::common::{Common, MethodArgs, remarks};
 use super::groups::{Group, MARKS, deviation, groups, is_best};
 use super::pivot::{digits, name};
 use super::target::{AttributeArg, TargetArgs, attributes};
-use crate::commands::Outcome;
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
-use crate::sizes::sizes;
+use crate::parsers::sizes;
 
 /// Random reads and writes of blocks, from ram, a file or a device, by method: operations a second, and latencies
 ///

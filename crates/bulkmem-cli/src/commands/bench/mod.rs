@@ -21,10 +21,17 @@ mod targets;
 mod vm;
 
 use bulkmem::Operation;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
-use super::Outcome;
-use crate::args::{BenchArgs, ChoiceArgs, TargetsArgs};
+use crate::failure::Outcome;
+
+/// Measure memory: each table of the sources as one measurement, and how well the policy chooses
+#[derive(Args, Debug)]
+#[command(subcommand_value_name = "MEASUREMENT", subcommand_help_heading = "Measurements")]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) measurement: BenchCommand,
+}
 
 pub(super) use common::remarks;
 pub(super) use pivot::digits;
@@ -44,8 +51,8 @@ pub(crate) enum BenchCommand {
     Fork(fork::ForkArgs),
     Iops(iops::IopsArgs),
     All(all::AllArgs),
-    Choice(ChoiceArgs),
-    Targets(TargetsArgs),
+    Choice(choice::ChoiceArgs),
+    Targets(targets::TargetsArgs),
 }
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {

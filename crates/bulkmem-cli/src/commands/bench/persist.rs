@@ -8,9 +8,9 @@ use super::common::{Common, MethodArgs, remarks};
 use super::groups::{Group, MARKS, deviation, groups, is_best};
 use super::pivot::{digits, name};
 use super::target::TargetArgs;
-use crate::commands::Outcome;
+use crate::failure::Outcome;
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
-use crate::sizes::sizes;
+use crate::parsers::sizes;
 
 /// Sequential and random persistent writes, by the width of stores and the way to make them durable
 ///

@@ -8,10 +8,10 @@ use clap::Args;
 use super::beyond::{Beyond, groups, short_name, signed};
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::digits;
-use crate::args::operation;
-use crate::commands::Outcome;
+use crate::failure::Outcome;
 use crate::output::{Column, FAINT, HEADING, Table, exact_size, styled, wrapped};
-use crate::sizes::{size, sizes};
+use crate::parsers::operation;
+use crate::parsers::{size, sizes};
 
 const LINE: u64 = 64;
 

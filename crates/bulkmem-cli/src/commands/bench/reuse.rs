@@ -9,10 +9,10 @@ use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::{Pivot, digits};
-use crate::args::operation;
-use crate::commands::Outcome;
+use crate::failure::Outcome;
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
-use crate::sizes::{size, sizes};
+use crate::parsers::operation;
+use crate::parsers::{size, sizes};
 
 /// When caching pays for who reads the result: an operation, and a share of its result read back
 ///

@@ -12,8 +12,8 @@ use clap::Args;
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::Pivot;
 use super::target::{AttributeArg, attributes};
-use crate::commands::Outcome;
-use crate::sizes::{BadSize, size, sizes};
+use crate::failure::Outcome;
+use crate::parsers::{byte, size, sizes};
 
 /// Whom speed-ups are said against where nobody else is named.
 const USUAL_BASELINE: &str = "c_library";
@@ -210,31 +210,9 @@ pub(super) fn text(found: &Results, baseline: &str, width: usize) -> String {
     Pivot::across(key).baseline(baseline).text(&rows, width) + &remarks(found, width)
 }
 
-/// Reads a byte: decimal, or hexadecimal after `0x`.
-fn byte(text: &str) -> Result<u8, BadSize> {
-    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let digits = hexadecimal.unwrap_or(text);
-    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let radix = if hexadecimal.is_some() { 16 } else { 10 };
-    u8::from_str_radix(digits, radix)
-        .ok()
-        .filter(|_| plain)
-        .ok_or_else(|| BadSize::new(format!("`{text}` is no byte: write 0 to 255, or 0x00 to 0xff")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_decimal_or_hexadecimal() {
-        for (text, value) in [("0", 0), ("255", 255), ("0x0", 0), ("0xff", 255), ("0XA5", 0xa5), ("007", 7)] {
-            assert_eq!(byte(text), Ok(value), "{text}");
-        }
-        for text in ["", "256", "-1", "+1", "0x", "0x100", "ff", "0x+1", "1.0", "0xg"] {
-            assert!(byte(text).expect_err(text).to_string().contains("0 to 255, or 0x00 to 0xff"), "{text}");
-        }
-    }
 
     #[test]
     fn values_are_taken_once() {

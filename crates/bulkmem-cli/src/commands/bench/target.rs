@@ -7,7 +7,7 @@ use bulkmem_measure::engine::PageSize;
 use bulkmem_measure::measurements::{Attribute, Attributes, BadAttribute, Target, TargetOptions};
 use clap::Args;
 
-use crate::sizes::size;
+use crate::parsers::size;
 
 /// What is read from and written to, and what may be done to it.
 #[derive(Args, Clone, Debug)]

@@ -1,22 +1,41 @@
 //! `bulkmem bench targets`.
 
+use crate::parsers::size;
+use clap::Args;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bulkmem_measure::{Bound, MeasureError, Target, TargetOptions, TargetReport, Unit, targets};
 
-use crate::args::TargetsArgs;
-use crate::commands::{Outcome, measure_failure, nothing_measured};
-use crate::failure::Exit;
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Outcome, measure_failure, nothing_measured};
 use crate::interrupt;
 use crate::output::{self, BAD, Column, FAINT, GOOD, Progress, Table, styled, wrapped};
 use crate::plain::plain;
-use crate::served::Served;
+
+/// Check every promise of the project against this machine
+///
+/// A promise that is not kept is a finding, not a failure: it exits with 0.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `evidence`, `policy`, `targets` (each with `what`, `bound`, `unit`, `measured`, `met`, `note`), `notes`, `complete`.")]
+pub(crate) struct TargetsArgs {
+    /// The largest length [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_size: Option<u64>,
+    /// The time it may take [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) budget: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(super) fn run(args: &TargetsArgs) -> Outcome {
     let mut options = TargetOptions::default();
     options.budget = args.budget.unwrap_or(options.budget);
     options.max_length = args.max_size.unwrap_or(options.max_length);
-    let served = Served::load()?;
+    let served = ActivePolicy::load()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("bench targets");
     let report =

@@ -9,10 +9,10 @@ use clap::Args;
 
 use super::common::{Common, MethodArgs, remarks};
 use super::pivot::{digits, name, value};
-use crate::commands::Outcome;
+use crate::failure::Outcome;
 use crate::figures::deviation;
 use crate::output::{Column, FAINT, GOOD, HEADING, Table, styled, wrapped};
-use crate::sizes::size;
+use crate::parsers::size;
 use bulkmem_measure::engine::PageSize;
 
 /// Memory for a virtual machine: reserve, prefault and clear it; by the kernel, and again by each method

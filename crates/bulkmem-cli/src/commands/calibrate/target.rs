@@ -13,9 +13,9 @@ use bulkmem_output::{self, OutputFile, folder_of};
 
 use super::cannot_write;
 use super::lock::Lock;
+use crate::active_policy::policy_of;
 use crate::failure::{Failure, chain};
 use crate::provenance;
-use crate::served::policy_of;
 use crate::sink::free_name;
 
 /// More than a profile takes: whether there is room is found out before measuring.

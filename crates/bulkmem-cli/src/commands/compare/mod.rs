@@ -8,9 +8,8 @@ use std::path::PathBuf;
 use bulkmem_measure::engine::{CompareOptions, Comparison, Differences, Measurement, Results, Verdict};
 use clap::Args;
 
-use super::Outcome;
 use super::follow::is_stdout;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::sink::Sink;
 use crate::{output, plain, results};
 

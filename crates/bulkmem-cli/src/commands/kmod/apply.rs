@@ -9,10 +9,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Outcome, Root};
+use crate::active_policy::ActivePolicy;
 use crate::failure::{Exit, Failure, chain};
 use crate::output::{self, Column, Table};
 use crate::plain::plain;
-use crate::served::Served;
 
 /// Set the module's method, chunk and threshold as the profile says
 ///
@@ -115,7 +115,7 @@ fn profile(args: &ApplyArgs) -> Result<(PathBuf, Profile), Failure> {
             .map_err(|error| Failure::new(format!("cannot read {}: {}", path.display(), chain(&error))))?;
         return Ok((path.clone(), profile));
     }
-    Served::load()?.profile.ok_or_else(|| {
+    ActivePolicy::load()?.profile.ok_or_else(|| {
         Failure::new("there is no profile of this machine that could be applied")
             .help("run `bulkmem calibrate`, or name a profile: --profile FILE")
     })

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use bulkmem_kmod::Module;
 use clap::{Args, Subcommand};
 
-use super::Outcome;
+use crate::failure::Outcome;
 
 /// The Linux module: what it does and has done, and setting it as the profile says
 ///

@@ -14,17 +14,60 @@ mod picture;
 mod sections;
 mod verdict;
 
+use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 
-use super::Outcome;
-use crate::args::{Format, ReportArgs};
-use crate::failure::{Exit, Failure};
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use crate::plain::plain;
-use crate::served::Served;
 use crate::sink::Sink;
 use input::Input;
 use model::{Chart, Report};
+
+/// Write a report: measurements and profiles as charts, tables and sentences
+///
+/// Files are results (`bulkmem bench … --output FILE`) and profiles, of one machine or of several, which are laid side
+/// by side. Of figures that several files have of one machine, those of the last file count. The profile that serves here is
+/// added to results of this machine; without files it is all that is reported on.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Formats:
+  html      one file that needs no network: charts to point at and to click, light
+            and dark, also for print; the data can be saved from it
+  markdown  tables and sentences; with --chart one table, to paste
+  svg, png  one chart as a picture with its legend
+
+How to read each chart: docs/report.md.
+
+Examples:
+  bulkmem bench clear --size 4K-1G --output clear.json && bulkmem report clear.json
+  bulkmem report here.json there.json --output both.html
+  bulkmem report clear.json --format png --chart clear --output clear.png
+  bulkmem report clear.json --format markdown --chart clear --output -")]
+pub(crate) struct ReportArgs {
+    /// Results and profiles [default: the profile that serves]
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Write the report to this file; - is stdout [default: bulkmem-report.html, or .md, .svg, .png]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// What to write
+    #[arg(long, value_enum, default_value = "html")]
+    pub(crate) format: Format,
+    /// Only this chart: its name, or the beginning of it: clear, chunks, iops; an unknown name lists those that exist
+    #[arg(long, value_name = "NAME")]
+    pub(crate) chart: Option<String>,
+}
+
+/// The format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Html,
+    Markdown,
+    Svg,
+    Png,
+}
 
 pub(super) fn run(args: &ReportArgs) -> Outcome {
     let output = args.output.clone().unwrap_or_else(|| default_output(args));
@@ -79,7 +122,7 @@ fn inputs(args: &ReportArgs) -> Result<Vec<Input>, Failure> {
     if inputs.iter().any(Input::is_profile) {
         return Ok(inputs);
     }
-    let served = Served::load()?;
+    let served = ActivePolicy::load()?;
     if !inputs.is_empty() {
         if let Some((path, _)) = &served.profile {
             let profile = Input::load(path)?;

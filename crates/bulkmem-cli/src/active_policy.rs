@@ -15,7 +15,7 @@ const VARIABLES: &str = "`bulkmem help` describes the variables, `bulkmem method
 
 /// The policy that the library uses here, and where it comes from.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub(crate) struct ActivePolicy {
     pub(crate) machine: &'static Machine,
     pub(crate) policy: Policy,
     /// The evidence and its file.
@@ -32,12 +32,12 @@ pub(crate) fn policy_of(evidence: &Path) -> PathBuf {
     evidence.with_extension("policy")
 }
 
-impl Served {
+impl ActivePolicy {
     /// Loads what the environment and the policy files say. Files that cannot be used are reported on stderr.
     ///
     /// # Errors
     /// If a variable other than `BULKMEM_PROFILE` cannot be followed.
-    pub(crate) fn load() -> Result<Served, Failure> {
+    pub(crate) fn load() -> Result<ActivePolicy, Failure> {
         for problem in policy::problems() {
             // The library goes on with its defaults without the file, and so does the command.
             if !matches!(problem, PolicyError::Profile { .. }) {
@@ -51,13 +51,13 @@ impl Served {
         let machine = Machine::current();
         let Basis::Profile { path: Some(path), .. } = &policy.origin().basis else {
             report_evidence_without_policy()?;
-            return Ok(Served { machine, policy, profile: None });
+            return Ok(ActivePolicy { machine, policy, profile: None });
         };
         Ok(match evidence(path)? {
             Some((path, profile)) => {
-                Served { machine, policy: profile.explain(policy), profile: Some((path, profile)) }
+                ActivePolicy { machine, policy: profile.explain(policy), profile: Some((path, profile)) }
             }
-            None => Served { machine, policy, profile: None },
+            None => ActivePolicy { machine, policy, profile: None },
         })
     }
 
