@@ -159,40 +159,9 @@ pub(crate) fn deviation(row: &Row) -> String {
     if row.samples.len() < 2 { "?".to_owned() } else { format!("{:.1}%", row.stats.pstdev_percent()) }
 }
 
-/// Returns a number with three significant digits, and groups of thousands: `12.3`, `0.0456`, `1 234 567`.
-pub(crate) fn digits(number: f64) -> String {
-    let size = number.abs();
-    match size {
-        _ if !size.is_finite() => "–".to_owned(),
-        9999.5.. => {
-            let whole = format!("{size:.0}");
-            let groups = whole.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-            format!("{}{}", if number < 0.0 { "-" } else { "" }, groups.collect::<Vec<_>>().join("\u{a0}"))
-        }
-        99.95.. | 0.0 => format!("{number:.0}"),
-        _ => format!("{number:.*}", (2 - size.log10().floor() as i32).clamp(0, 9) as usize),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_have_three_digits() {
-        for (number, text) in [
-            (12.345, "12.3"),
-            (0.045_6, "0.0456"),
-            (999.6, "1000"),
-            (0.0, "0"),
-            (-3.0, "-3.00"),
-            (1_234_567.0, "1\u{a0}234\u{a0}567"),
-            (-123_456.7, "-123\u{a0}457"),
-            (f64::NAN, "–"),
-        ] {
-            assert_eq!(digits(number), text);
-        }
-    }
 
     #[test]
     fn parameters_are_named() {

@@ -91,8 +91,10 @@ pub(crate) fn json(found: &Results) -> io::Result<String> {
 pub(crate) fn csv(found: &Results) -> io::Result<String> {
     let found = &plain::results(found);
     let Columns { dimensions, others } = Columns::of(found.rows.iter());
-    let stats = ["metric", "median", "mean", "pstdev", "min", "max", "interval_low", "interval_high", "samples"];
-    let head = identity_head(&dimensions).chain(stats).chain(["chosen", "flags"]).chain(others.iter().copied());
+    let stats =
+        ["metric", "median", "mean", "pstdev", "min", "max", "interval_low", "interval_high", "samples"];
+    let head =
+        identity_head(&dimensions).chain(stats).chain(["chosen", "flags"]).chain(others.iter().copied());
     let lines = found.rows.iter().map(|row| {
         let mut cells = identity_cells(row.measurement, &row.candidate, &row.config, &dimensions)?;
         let stats = &row.stats;
@@ -140,7 +142,7 @@ pub(crate) fn dimensions<'c>(configs: impl Iterator<Item = &'c Config> + Clone) 
 }
 
 /// Returns the titles of the columns that identify a row.
-pub(crate) fn identity_head(dimensions: &[Dimension]) -> impl Iterator<Item = &'static str> {
+pub(crate) fn identity_head<'a>(dimensions: &'a [Dimension]) -> impl Iterator<Item = &'a str> {
     let first = ["measurement", "kind", "name", "parameters"];
     first.into_iter().chain(dimensions.iter().map(|key| key.name()))
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use bulkmem_measure::engine::{Dimension, Row};
 
 use crate::figures;
-pub(crate) use crate::figures::digits;
+pub(crate) use crate::output::digits;
 use crate::output::{FAINT, HEADING, styled, wrapped};
 use grid::Grid;
 

@@ -2,8 +2,8 @@
 
 use bulkmem_measure::engine::{CHANCE, Change, Comparison, Dimension, Identity, Side, Verdict};
 
-use crate::figures::{candidate, digits, config_value};
-use crate::output::{BAD, Column, FAINT, GOOD, HEADING, Table, styled, wrapped};
+use crate::figures::{candidate, config_value};
+use crate::output::{BAD, Column, FAINT, GOOD, HEADING, Table, digits, signed, styled, wrapped};
 
 /// The comparison in lines of at most `width` columns: a table for each measurement and metric, and what follows.
 pub(super) fn text(found: &Comparison, all: bool, remarks: &[String], width: usize) -> String {
@@ -79,10 +79,6 @@ fn table(rows: &[Change]) -> Table {
 /// A side's median, and whether it was doubtful.
 fn figure(side: &Side) -> String {
     format!("{}{}", digits(side.median), if side.flags.is_empty() { " " } else { "~" })
-}
-
-fn signed(number: f64) -> String {
-    if number < 0.0 { format!("−{}", digits(-number)) } else { format!("+{}", digits(number)) }
 }
 
 fn verdict(verdict: Verdict) -> String {

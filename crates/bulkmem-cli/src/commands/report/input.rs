@@ -9,9 +9,9 @@ use bulkmem_measure::engine::{Finding, Measurement, Results, Row};
 
 use super::model::{Facts, SourceFile};
 use crate::failure::{Failure, chain};
+use crate::plain;
 use crate::provenance::{self, cpu};
 use crate::results::{self, group};
-use crate::plain;
 
 /// A file.
 #[derive(Debug)]
@@ -62,8 +62,9 @@ impl Input {
         } else {
             let found = results::understand(path, &bytes)?;
             if found.rows.is_empty() {
-                return Err(Failure::new(format!("{name} contains no rows: nothing was measured"))
-                    .help("measure again until at least one group of rows is finished, or leave the file out"));
+                return Err(Failure::new(format!("{name} contains no rows: nothing was measured")).help(
+                    "measure again until at least one group of rows is finished, or leave the file out",
+                ));
             }
             Document::Results(Box::new(plain::results(&found)))
         };
@@ -102,7 +103,8 @@ impl Input {
                 let names: Vec<&str> = found.measurements().into_iter().map(Measurement::name).collect();
                 facts.insert(0, ("contains", format!("{} rows of {}", found.rows.len(), names.join(", "))));
                 facts.push(("command", format!("bulkmem {}", found.command.join(" "))));
-                let complete = if found.complete { "yes" } else { "no: the run was interrupted, or continues" };
+                let complete =
+                    if found.complete { "yes" } else { "no: the run was interrupted, or continues" };
                 facts.push(("complete", complete.to_owned()));
                 found.notes.clone()
             }

@@ -2,7 +2,8 @@
 
 use bulkmem_measure::engine::{Dimension, Metric, Row};
 
-use crate::figures::{config_value, digits};
+use crate::figures::config_value;
+use crate::output::digits;
 
 /// Returns the value of a row in a dimension; empty if it is not set.
 pub(super) fn value(row: &Row, key: Dimension) -> String {

@@ -10,8 +10,8 @@ use bulkmem_measure::engine::{Dimension, Metric, Row};
 use super::input::Machine;
 use super::labels;
 use super::model::{Axis, Cells, Chart, Grid, Point, Scale, Series, Shape, slug};
-use crate::figures::{candidate, digits};
-use crate::output::size;
+use crate::figures::candidate;
+use crate::output::{digits, size};
 use crate::results::{Columns, group, word};
 
 /// How many methods are shown at first, besides the policy's choice, other libraries, the kernel and references.
@@ -100,7 +100,11 @@ impl ChartLayout {
             title: machine.titled(&[&[self.title.to_owned()], config].concat().join(", ")),
             shape: if lines { Shape::Lines } else { Shape::Bars },
             higher_is_better: metric.higher_is_better(),
-            marks: if self.mark_caches && lines { marks(machine.provenance.caches, &series) } else { Vec::new() },
+            marks: if self.mark_caches && lines {
+                marks(machine.provenance.caches, &series)
+            } else {
+                Vec::new()
+            },
             x_axis,
             y_axis: Axis { name: labels::metric(metric), scale: Scale::Linear },
             series,
@@ -133,8 +137,7 @@ fn order(metric: Metric, a: f64, b: f64) -> Ordering {
 
 /// Returns the best of some rows, by median; references do not compete.
 pub(super) fn best<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Option<&'r Row> {
-    let rivals =
-        rows.into_iter().filter(|row| !matches!(row.candidate.kind, Kind::Read | Kind::Control));
+    let rivals = rows.into_iter().filter(|row| !matches!(row.candidate.kind, Kind::Read | Kind::Control));
     rivals.min_by(|a, b| order(a.metric, a.stats.median, b.stats.median))
 }
 
@@ -198,10 +201,8 @@ pub(super) fn marks(caches: [u64; 3], series: &[Series]) -> Vec<(f64, String)> {
 fn overview(rows: &[&Row], x: Option<Dimension>, series_name: &dyn Fn(&Row) -> String) -> Grid {
     let unit = rows[0].metric.unit();
     let position = |row: &&Row| x.map_or_else(|| unit.to_owned(), |key| labels::value(row, key));
-    let columns: Vec<(String, Option<&Row>)> = group(rows.iter().copied(), position)
-        .into_iter()
-        .map(|(name, rows)| (name, best(rows)))
-        .collect();
+    let columns: Vec<(String, Option<&Row>)> =
+        group(rows.iter().copied(), position).into_iter().map(|(name, rows)| (name, best(rows))).collect();
     let first = if x.is_some() { unit } else { "" };
     let titles = columns.iter().map(|(name, _)| (name.as_str(), Cells::Numbers));
     let mut grid = Grid::new([(first, Cells::Words)].into_iter().chain(titles));
@@ -225,7 +226,8 @@ pub(super) fn details(rows: &[&Row]) -> Grid {
     let unit = rows.first().map_or("", |row| row.metric.unit());
     let median = format!("median, {unit}");
     let stats = [&median, "95 % interval", "mean ± deviation", "smallest", "largest", "samples"];
-    let mut titles: Vec<String> = columns.dimensions.iter().map(|key| labels::title(*key).to_owned()).collect();
+    let mut titles: Vec<String> =
+        columns.dimensions.iter().map(|key| labels::title(*key).to_owned()).collect();
     titles.extend(stats.map(str::to_owned));
     titles.extend(columns.others.iter().map(|name| labels::with_unit(name)));
     let mut grid = Grid::new([("candidate", Cells::Words)]);

@@ -1,4 +1,4 @@
-//! One chart as a picture: SVG or PNG, with its legend in it, in a font of our own.
+//! One chart as SVG or PNG, with its legend, in an embedded font.
 
 use std::sync::Once;
 
@@ -9,64 +9,48 @@ use plotters::element::{Circle, DashedPathElement, PathElement, Polygon, Rectang
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontStyle, IntoFont, RGBColor, ShapeStyle, TextStyle, WHITE, register_font};
 
-use super::look::{Dash, Look, Looks, Symbol};
-use super::model::{Axis, Chart, Scale, Series, Shape};
-use super::names::digits;
+use super::model::{Axis, Chart, Point, Scale, Series, Shape};
+use super::style::{Dash, Style, Styles, Symbol};
 use crate::failure::Failure;
-use crate::output::size;
+use crate::output::{count, digits, size};
 
-/// In pixels, before scaling.
-const WIDTH: u32 = 1000;
-const LINES_HEIGHT: u32 = 500;
-/// What the title takes.
-const TITLE: i32 = 44;
-/// Of a bar, with its gap.
-const BAR: i32 = 26;
-const LEGEND_ROW: i32 = 24;
-/// Pixels of a PNG for each of the above: sharp on paper, too.
-const SHARP: u32 = 2;
+// Sizes in pixels, before scaling.
+const WIDTH: i32 = 1000;
+const LINES_HEIGHT: i32 = 500;
+const TITLE_HEIGHT: i32 = 44;
+/// Height of a bar with its gap.
+const BAR_HEIGHT: i32 = 26;
+const LEGEND_ROW_HEIGHT: i32 = 24;
+/// Scale of a PNG, so that it is sharp on paper, too.
+const PNG_SCALE: i32 = 2;
 
 const INK: RGBColor = RGBColor(0x1C, 0x1E, 0x21);
 const FAINT: RGBColor = RGBColor(0x59, 0x60, 0x6A);
 const GRID: RGBColor = RGBColor(0xD9, 0xDD, 0xE2);
 const FONT: &str = "sans-serif";
-
 const FONT_BYTES: &[u8] = include_bytes!("../../../assets/dejavu/DejaVuSans-subset.ttf");
 
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// The font that is carried, so that pictures need none of the system's.
-fn font() {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // A broken font would be found by a test; drawing would then say that there is none.
-        _ = register_font(FONT, FontStyle::Normal, FONT_BYTES);
-    });
-}
-
-/// The chart as SVG.
+/// Returns the chart as SVG.
 ///
 /// # Errors
-/// Where it cannot be drawn.
+/// If it cannot be drawn.
 pub(super) fn svg(chart: &Chart) -> Result<String, Failure> {
-    font();
     let mut text = String::new();
-    let looks = Looks::of([chart].into_iter());
-    let picture = Picture { chart, looks: &looks, scale: 1 };
+    let picture = Picture::new(chart, 1);
     let area = SVGBackend::with_string(&mut text, picture.size()).into_drawing_area();
     picture.draw(&area).map_err(failed)?;
     drop(area);
     Ok(text)
 }
 
-/// The chart as PNG.
+/// Returns the chart as PNG.
 ///
 /// # Errors
-/// Where it cannot be drawn or encoded.
+/// If it cannot be drawn or encoded.
 pub(super) fn png(chart: &Chart) -> Result<Vec<u8>, Failure> {
-    font();
-    let looks = Looks::of([chart].into_iter());
-    let picture = Picture { chart, looks: &looks, scale: SHARP };
+    let picture = Picture::new(chart, PNG_SCALE);
     let (width, height) = picture.size();
     let mut pixels = vec![0xFF; width as usize * height as usize * 3];
     let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
@@ -88,171 +72,161 @@ fn failed(error: impl std::error::Error) -> Failure {
 
 struct Picture<'c> {
     chart: &'c Chart,
-    looks: &'c Looks,
-    scale: u32,
+    /// The series that are drawn.
+    series: Vec<(&'c Series, Style)>,
+    scale: i32,
 }
 
-/// An entry of the legend: where it stands, relative to the legend's corner.
-struct Entry<'c> {
-    series: &'c Series,
-    left: u32,
-    row: u32,
-}
-
-impl Picture<'_> {
-    fn shown(&self) -> impl DoubleEndedIterator<Item = &Series> {
-        self.chart.series.iter().filter(|series| series.shown)
+impl<'c> Picture<'c> {
+    fn new(chart: &'c Chart, scale: i32) -> Picture<'c> {
+        static REGISTERED: Once = Once::new();
+        // Drawing fails if the font is damaged.
+        REGISTERED.call_once(|| _ = register_font(FONT, FontStyle::Normal, FONT_BYTES));
+        let styles = Styles::of([chart].into_iter());
+        let shown = chart.series.iter().filter(|series| series.shown);
+        let series = shown.map(|series| (series, styles.style(series.kind, &series.name))).collect();
+        Picture { chart, series, scale }
     }
 
-    /// The legend's entries, wrapped. Widths are reckoned, so that the picture's size is known before it is drawn.
-    fn legend(&self) -> Vec<Entry<'_>> {
+    fn points(&self) -> impl Iterator<Item = &Point> {
+        self.series.iter().flat_map(|(series, _)| &series.points)
+    }
+
+    /// Returns the entries of the legend, wrapped: each with its distance from the left, and its row. Widths are
+    /// estimated, because the size of the picture must be known before it is drawn.
+    fn legend(&self) -> Vec<(&Series, Style, i32, i32)> {
         let (mut left, mut row) = (0, 0);
-        let mut entries = Vec::new();
-        for series in self.shown() {
-            let width = 56 + series.name.chars().count() as u32 * 9;
+        let entries = self.series.iter().map(|(series, style)| {
+            let width = 56 + series.name.chars().count() as i32 * 9;
             if left > 0 && left + width > WIDTH - 60 {
                 (left, row) = (0, row + 1);
             }
-            entries.push(Entry { series, left, row });
             left += width;
-        }
-        entries
+            (*series, *style, left - width, row)
+        });
+        entries.collect()
     }
 
-    /// How many bars there is room for.
-    fn bar_count(&self) -> u32 {
-        let Scale::Named(configs) = &self.chart.configs.scale else { return 0 };
-        let each = if self.stacked() { 1 } else { self.shown().count().max(1) };
-        (configs.len() * each) as u32
+    /// Returns the names along the vertical axis of bars, and the number of bars for each.
+    fn bar_groups(&self) -> (&[String], i32) {
+        let Scale::Named(names) = &self.chart.x_axis.scale else { return (&[], 1) };
+        (names, if self.stacked() { 1 } else { self.series.len().max(1) as i32 })
     }
 
-    /// Whether each place has one bar, whoever's it is.
+    /// Returns true if each position has one bar.
     fn stacked(&self) -> bool {
-        self.chart.configs.name.is_empty()
+        self.chart.x_axis.name.is_empty()
     }
 
-    /// The height of the title and the plot.
-    fn plot_height(&self) -> u32 {
+    /// Returns the height of title and plot.
+    fn plot_height(&self) -> i32 {
+        let (names, each) = self.bar_groups();
         match self.chart.shape {
             Shape::Lines => LINES_HEIGHT,
-            Shape::Bars => self.bar_count() * BAR as u32 + TITLE as u32 + 60,
+            Shape::Bars => names.len() as i32 * each * BAR_HEIGHT + TITLE_HEIGHT + 60,
         }
     }
 
     fn size(&self) -> (u32, u32) {
-        let legend = self.legend().last().map_or(0, |entry| (entry.row + 1) * LEGEND_ROW as u32) + 14;
-        (WIDTH * self.scale, (self.plot_height() + legend) * self.scale)
+        let legend = self.legend().last().map_or(0, |(.., row)| (row + 1) * LEGEND_ROW_HEIGHT) + 14;
+        ((WIDTH * self.scale) as u32, ((self.plot_height() + legend) * self.scale) as u32)
     }
 
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn<B> {
         area.fill(&WHITE)?;
-        let canvas = Canvas { area, scale: self.scale as i32 };
+        let canvas = Canvas { area, scale: self.scale };
         canvas.text(&self.chart.title, (20, 14), 20, INK, HPos::Left, VPos::Top)?;
         match self.chart.shape {
-            Shape::Lines => self.lines(&canvas, TITLE)?,
-            Shape::Bars => self.bars(&canvas, TITLE)?,
+            Shape::Lines => self.lines(&canvas)?,
+            Shape::Bars => self.bars(&canvas)?,
         }
-        self.draw_legend(&canvas, self.plot_height() as i32)?;
+        self.draw_legend(&canvas)?;
         area.present()
     }
 
-    fn lines<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>, top: i32) -> Drawn<B> {
-        let (left, right) = (86, WIDTH as i32 - 40);
-        let (upper, lower) = (top + 40, top + LINES_HEIGHT as i32 - TITLE - 60);
-        let (configs, values) = (&self.chart.configs, &self.chart.values);
-        let points = || self.shown().flat_map(|series| &series.points);
-        let (from, to) = ends(points().map(|point| along(configs, point.config)));
-        let (low, high) = ends(points().map(|point| along(values, point.value)));
-        let floor = if values.scale == Scale::Decades { low.floor() } else { low.min(0.0) };
-        let ceiling = if values.scale == Scale::Decades { high.ceil() } else { high + (high - floor) * 0.05 };
-        let x = |config: f64| spread(along(configs, config), from, to, left + 14, right - 14);
-        let y = |value: f64| spread(along(values, value), floor, ceiling, lower, upper);
-        for (at, name) in value_ticks(values, floor, ceiling) {
-            let at = spread(at, floor, ceiling, lower, upper);
-            canvas.line(&[(left, at), (right, at)], Dash::Solid, 1, GRID)?;
-            canvas.text(&name, (left - 8, at), 14, FAINT, HPos::Right, VPos::Center)?;
+    fn lines<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>) -> Drawn<B> {
+        let (left, right) = (86, WIDTH - 40);
+        let (upper, lower) = (TITLE_HEIGHT + 40, LINES_HEIGHT - 60);
+        let (x_axis, y_axis) = (&self.chart.x_axis, &self.chart.y_axis);
+        let (from, to) = ends(self.points().map(|point| linear(x_axis, point.x)));
+        let (low, high) = ends(self.points().map(|point| linear(y_axis, point.value)));
+        let (low, high) = match y_axis.scale {
+            Scale::Decades => (low.floor(), high.ceil()),
+            _ => (low.min(0.0), high + (high - low.min(0.0)) * 0.05),
+        };
+        let across = |at: f64| spread(at, (from, to), left + 14, right - 14);
+        let up = |at: f64| spread(at, (low, high), lower, upper);
+        for (at, name) in value_ticks(y_axis, low, high) {
+            canvas.line(&[(left, up(at)), (right, up(at))], Dash::Solid, 1, GRID)?;
+            canvas.text(&name, (left - 8, up(at)), 14, FAINT, HPos::Right, VPos::Center)?;
         }
         canvas.line(&[(left, lower), (right, lower)], Dash::Solid, 1, FAINT)?;
-        for (at, name) in place_ticks(configs, from, to) {
-            let at = spread(at, from, to, left + 14, right - 14);
-            canvas.line(&[(at, lower), (at, lower + 5)], Dash::Solid, 1, FAINT)?;
-            canvas.text(&name, (at, lower + 9), 14, FAINT, HPos::Center, VPos::Top)?;
+        for (at, name) in position_ticks(x_axis, from, to) {
+            canvas.line(&[(across(at), lower), (across(at), lower + 5)], Dash::Solid, 1, FAINT)?;
+            canvas.text(&name, (across(at), lower + 9), 14, FAINT, HPos::Center, VPos::Top)?;
         }
-        canvas.text(&values.name, (left, upper - 34), 14, FAINT, HPos::Left, VPos::Top)?;
-        canvas.text(&configs.name, ((left + right) / 2, lower + 32), 14, FAINT, HPos::Center, VPos::Top)?;
-        for (config, name) in &self.chart.marks {
-            canvas.line(&[(x(*config), lower), (x(*config), upper)], Dash::Dashed, 1, FAINT)?;
-            canvas.text(name, (x(*config), upper - 4), 13, FAINT, HPos::Center, VPos::Bottom)?;
+        canvas.text(&y_axis.name, (left, upper - 34), 14, FAINT, HPos::Left, VPos::Top)?;
+        canvas.text(&x_axis.name, ((left + right) / 2, lower + 32), 14, FAINT, HPos::Center, VPos::Top)?;
+        for (x, name) in &self.chart.marks {
+            let x = across(linear(x_axis, *x));
+            canvas.line(&[(x, lower), (x, upper)], Dash::Dashed, 1, FAINT)?;
+            canvas.text(name, (x, upper - 4), 13, FAINT, HPos::Center, VPos::Bottom)?;
         }
-        // The first is drawn last, over the others.
-        for series in self.shown().rev() {
-            let look = self.looks.look(series.kind, &series.name);
-            let points: Vec<Pixel> = series.points.iter().map(|it| (x(it.config), y(it.value))).collect();
-            canvas.line(&points, look.dash, look.width, colour(look))?;
+        // The first series is drawn last, on top of the others.
+        for (series, style) in self.series.iter().rev() {
+            let pixel = |it: &Point| (across(linear(x_axis, it.x)), up(linear(y_axis, it.value)));
+            let points: Vec<Pixel> = series.points.iter().map(pixel).collect();
+            canvas.line(&points, style.dash, style.width, colour(*style))?;
             for point in points {
-                canvas.symbol(point, look)?;
+                canvas.symbol(point, *style)?;
             }
         }
         Ok(())
     }
 
-    /// Bars that lie, each with its figure at its end.
-    fn bars<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>, top: i32) -> Drawn<B> {
-        let Scale::Named(names) = &self.chart.configs.scale else { return Ok(()) };
-        let (left, right) = (380, WIDTH as i32 - 90);
-        let lower = top + self.bar_count() as i32 * BAR;
-        let points = || self.shown().flat_map(|series| &series.points);
-        let (low, high) = ends(points().map(|point| point.value));
+    /// Draws horizontal bars, each with its figure at the end.
+    fn bars<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>) -> Drawn<B> {
+        let (names, each) = self.bar_groups();
+        let (left, right, top) = (380, WIDTH - 90, TITLE_HEIGHT);
+        let lower = top + names.len() as i32 * each * BAR_HEIGHT;
+        let (low, high) = ends(self.points().map(|point| point.value));
         let (low, high) = (low.min(0.0), high.max(0.0));
-        let x = |value: f64| spread(value, low, high, left, right);
-        for (at, name) in value_ticks(&self.chart.values, low, high) {
+        let x = |value: f64| spread(value, (low, high), left, right);
+        for (at, name) in value_ticks(&self.chart.y_axis, low, high) {
             canvas.line(&[(x(at), top), (x(at), lower)], Dash::Solid, 1, GRID)?;
             canvas.text(&name, (x(at), lower + 6), 14, FAINT, HPos::Center, VPos::Top)?;
         }
-        canvas.text(
-            &self.chart.values.name,
-            ((left + right) / 2, lower + 30),
-            14,
-            FAINT,
-            HPos::Center,
-            VPos::Top,
-        )?;
-        let each = if self.stacked() { 1 } else { self.shown().count().max(1) as i32 };
+        let middle = ((left + right) / 2, lower + 30);
+        canvas.text(&self.chart.y_axis.name, middle, 14, FAINT, HPos::Center, VPos::Top)?;
         for (at, name) in names.iter().enumerate() {
-            let middle = top + (at as i32 * each) * BAR + each * BAR / 2;
+            let middle = top + at as i32 * each * BAR_HEIGHT + each * BAR_HEIGHT / 2;
             canvas.text(&shortened(name, 44), (left - 10, middle), 14, INK, HPos::Right, VPos::Center)?;
         }
-        for (number, series) in self.shown().enumerate() {
-            let look = self.looks.look(series.kind, &series.name);
+        for (number, (series, style)) in self.series.iter().enumerate() {
+            let slot = if self.stacked() { 0 } else { number as i32 };
             for point in &series.points {
-                let slot = if self.stacked() { 0 } else { number as i32 };
-                let upper = top + (point.config as i32 * each + slot) * BAR;
-                canvas.bar((x(0.0), upper + 4), (x(point.value), upper + BAR - 4), colour(look))?;
-                let end = x(point.value.max(0.0));
-                canvas.symbol((end, upper + BAR / 2), look)?;
-                let figure = digits(point.value);
-                canvas.text(&figure, (end + 12, upper + BAR / 2), 14, INK, HPos::Left, VPos::Center)?;
+                let upper = top + (point.x as i32 * each + slot) * BAR_HEIGHT;
+                let (end, middle) = (x(point.value.max(0.0)), upper + BAR_HEIGHT / 2);
+                canvas.bar((x(0.0), upper + 4), (x(point.value), upper + BAR_HEIGHT - 4), colour(*style))?;
+                canvas.symbol((end, middle), *style)?;
+                canvas.text(&digits(point.value), (end + 12, middle), 14, INK, HPos::Left, VPos::Center)?;
             }
         }
         canvas.line(&[(x(0.0), top), (x(0.0), lower)], Dash::Solid, 1, FAINT)
     }
 
-    fn draw_legend<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>, top: i32) -> Drawn<B> {
-        for Entry { series, left, row } in self.legend() {
-            let look = self.looks.look(series.kind, &series.name);
-            let (left, middle) = (30 + left as i32, top + row as i32 * LEGEND_ROW + LEGEND_ROW / 2);
-            match self.chart.shape {
-                Shape::Lines => {
-                    canvas.line(
-                        &[(left, middle), (left + 32, middle)],
-                        look.dash,
-                        look.width,
-                        colour(look),
-                    )?;
-                }
-                Shape::Bars => canvas.bar((left, middle - 6), (left + 32, middle + 6), colour(look))?,
+    fn draw_legend<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>) -> Drawn<B> {
+        for (series, style, left, row) in self.legend() {
+            let left = 30 + left;
+            let middle = self.plot_height() + row * LEGEND_ROW_HEIGHT + LEGEND_ROW_HEIGHT / 2;
+            if self.chart.shape == Shape::Lines {
+                let line = [(left, middle), (left + 32, middle)];
+                canvas.line(&line, style.dash, style.width, colour(style))?;
+                canvas.symbol((left + 16, middle), style)?;
+            } else {
+                canvas.bar((left, middle - 6), (left + 32, middle + 6), colour(style))?;
+                canvas.symbol((left + 32, middle), style)?;
             }
-            canvas.symbol((left + if self.chart.shape == Shape::Lines { 16 } else { 32 }, middle), look)?;
             canvas.text(&series.name, (left + 42, middle), 14, INK, HPos::Left, VPos::Center)?;
         }
         Ok(())
@@ -261,7 +235,7 @@ impl Picture<'_> {
 
 type Pixel = (i32, i32);
 
-/// An area that is drawn on in pixels of its own, each as large as the scale says.
+/// A drawing area with scaled pixels.
 struct Canvas<'a, B: DrawingBackend> {
     area: &'a DrawingArea<B, Shift>,
     scale: i32,
@@ -279,14 +253,12 @@ impl<B: DrawingBackend> Canvas<'_, B> {
     fn line(&self, points: &[Pixel], dash: Dash, width: u32, colour: RGBColor) -> Drawn<B> {
         let points: Vec<Pixel> = points.iter().map(|point| self.at(*point)).collect();
         let style = self.stroke(width, colour);
-        let broken = |length: i32, gap: i32| {
-            DashedPathElement::new(points.clone(), length * self.scale, gap * self.scale, style)
+        let (length, gap) = match dash {
+            Dash::Solid => return self.area.draw(&PathElement::new(points, style)),
+            Dash::Dashed => (8, 5),
+            Dash::Dotted => (2, 4),
         };
-        match dash {
-            Dash::Solid => self.area.draw(&PathElement::new(points, style)),
-            Dash::Dashed => self.area.draw(&broken(8, 5)),
-            Dash::Dotted => self.area.draw(&broken(2, 4)),
-        }
+        self.area.draw(&DashedPathElement::new(points, length * self.scale, gap * self.scale, style))
     }
 
     fn text(&self, text: &str, at: Pixel, size: i32, colour: RGBColor, h: HPos, v: VPos) -> Drawn<B> {
@@ -298,16 +270,16 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         self.area.draw(&Rectangle::new([self.at(from), self.at(to)], colour.filled()))
     }
 
-    fn symbol(&self, (x, y): Pixel, look: Look) -> Drawn<B> {
-        let size = if look.width > 3 { 6 } else { 5 };
+    fn symbol(&self, (x, y): Pixel, style: Style) -> Drawn<B> {
+        let size = if style.width > 3 { 6 } else { 5 };
         let corners = |shape: &[Pixel]| -> Vec<Pixel> {
             shape.iter().map(|(dx, dy)| self.at((x + dx * size / 5, y + dy * size / 5))).collect()
         };
         let square = corners(&[(-4, -4), (4, -4), (4, 4), (-4, 4), (-4, -4)]);
-        let filled = colour(look).filled();
-        let outline = self.stroke(2, colour(look));
+        let filled = colour(style).filled();
+        let outline = self.stroke(2, colour(style));
         let centre = self.at((x, y));
-        match look.symbol {
+        match style.symbol {
             Symbol::Circle => self.area.draw(&Circle::new(centre, size * self.scale, filled)),
             Symbol::Square => self.area.draw(&Polygon::new(square, filled)),
             Symbol::Triangle => self.area.draw(&Polygon::new(corners(&[(0, -6), (5, 4), (-5, 4)]), filled)),
@@ -326,39 +298,35 @@ impl<B: DrawingBackend> Canvas<'_, B> {
     }
 }
 
-fn colour(look: Look) -> RGBColor {
-    let (red, green, blue) = look.light;
+fn colour(style: Style) -> RGBColor {
+    let (red, green, blue) = style.light;
     RGBColor(red, green, blue)
 }
 
-/// Where a figure stands along an axis, in steps that are even on paper.
-fn along(axis: &Axis, figure: f64) -> f64 {
+/// Returns the position of a figure along an axis, on a linear scale.
+fn linear(axis: &Axis, figure: f64) -> f64 {
     match axis.scale {
         Scale::Bytes => figure.max(1.0).log2(),
         Scale::Decades => figure.max(1e-12).log10(),
-        Scale::Even | Scale::Named(_) => figure,
+        Scale::Linear | Scale::Named(_) => figure,
     }
 }
 
-/// The least and the most; apart, even where all are the same or there are none.
+/// Returns the smallest and the largest figure; different, even if all figures are equal or there are none.
 fn ends(figures: impl Iterator<Item = f64>) -> (f64, f64) {
-    let finite = figures.filter(|figure| figure.is_finite());
-    let (low, high) =
-        finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| (low.min(it), high.max(it)));
-    match high - low {
-        apart if apart > 0.0 => (low, high),
-        _ if low.is_finite() => (low, low + low.abs().max(1.0)),
-        _ => (0.0, 1.0),
-    }
+    let finite: Vec<f64> = figures.filter(|figure| figure.is_finite()).collect();
+    let low = finite.iter().copied().reduce(f64::min).unwrap_or(0.0);
+    let high = finite.iter().copied().reduce(f64::max).unwrap_or(1.0);
+    if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
 }
 
-/// The pixel of a figure between two ends.
-fn spread(figure: f64, from: f64, to: f64, first: i32, last: i32) -> i32 {
+/// Returns the pixel of a figure between two ends.
+fn spread(figure: f64, (from, to): (f64, f64), first: i32, last: i32) -> i32 {
     let share = if figure.is_finite() { (figure - from) / (to - from) } else { 0.0 };
     first + (share * f64::from(last - first)).round() as i32
 }
 
-/// Some round figures between two ends, about six.
+/// Returns about six round figures between two ends.
 fn round_figures(from: f64, to: f64) -> Vec<f64> {
     let raw = (to - from) / 6.0;
     let decade = 10f64.powf(raw.log10().floor());
@@ -371,14 +339,16 @@ fn round_figures(from: f64, to: f64) -> Vec<f64> {
 
 fn value_ticks(axis: &Axis, from: f64, to: f64) -> Vec<(f64, String)> {
     if axis.scale == Scale::Decades {
-        return (from as i32..=to as i32).map(|at| (f64::from(at), digits(10f64.powi(at)))).collect();
+        return (from as i32..=to as i32).map(|at| (f64::from(at), tick(10f64.powi(at)))).collect();
     }
-    let plain = |at: f64| format!("{}", (at * 1e9).round() / 1e9);
-    let named = |at: f64| if at.abs() >= 10_000.0 { digits(at) } else { plain(at) };
-    round_figures(from, to).into_iter().map(|at| (at, named(at))).collect()
+    round_figures(from, to).into_iter().map(|at| (at, tick(at))).collect()
 }
 
-fn place_ticks(axis: &Axis, from: f64, to: f64) -> Vec<(f64, String)> {
+fn tick(figure: f64) -> String {
+    if figure >= 10_000.0 { count(figure) } else { format!("{}", (figure * 1e9).round() / 1e9) }
+}
+
+fn position_ticks(axis: &Axis, from: f64, to: f64) -> Vec<(f64, String)> {
     match &axis.scale {
         Scale::Named(names) => names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),
         Scale::Bytes => {
@@ -386,13 +356,13 @@ fn place_ticks(axis: &Axis, from: f64, to: f64) -> Vec<(f64, String)> {
             let step = (last.saturating_sub(first) / 10 + 1) as usize;
             (first..=last.min(63)).step_by(step).map(|at| (f64::from(at), size(1 << at))).collect()
         }
-        Scale::Even | Scale::Decades => {
-            round_figures(from, to).into_iter().map(|at| (at, format!("{at}"))).collect()
+        Scale::Linear | Scale::Decades => {
+            round_figures(from, to).into_iter().map(|at| (at, tick(at))).collect()
         }
     }
 }
 
-/// A name of at most so many letters.
+/// Shortens a name to at most so many letters.
 fn shortened(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
@@ -404,16 +374,12 @@ fn shortened(name: &str, most: usize) -> String {
 mod tests {
     use bulkmem_measure::Kind;
 
-    use super::super::model::{Grid, Point};
+    use super::super::model::Grid;
     use super::*;
 
     fn chart(shape: Shape, scale: Scale, figures: &[(f64, f64)]) -> Chart {
-        let point = |(config, value): &(f64, f64)| Point {
-            config: *config,
-            value: *value,
-            interval: None,
-            remark: String::new(),
-        };
+        let point =
+            |(x, value): &(f64, f64)| Point { x: *x, value: *value, interval: None, remark: String::new() };
         let series = |name: &str, kind| Series {
             name: name.to_owned(),
             kind,
@@ -424,39 +390,39 @@ mod tests {
             name: "test".into(),
             title: "A <title> & more".into(),
             shape,
-            more: true,
-            configs: Axis { name: "size".into(), scale },
-            values: Axis { name: "speed, GB/s".into(), scale: Scale::Even },
-            series: vec![series("bulkmem's choice", Kind::Policy), series("a <method>", Kind::Method)],
+            higher_is_better: true,
+            x_axis: Axis { name: "size".into(), scale },
+            y_axis: Axis { name: "speed, GB/s".into(), scale: Scale::Linear },
+            series: vec![series("the policy's choice", Kind::Policy), series("a <method>", Kind::Method)],
             marks: vec![(65536.0, "L1 64 KiB".into())],
             group: String::new(),
             folded: false,
-            brief: Grid::default(),
-            figures: Grid::default(),
+            overview: Grid::default(),
+            details: Grid::default(),
         }
     }
 
     fn charts() -> Vec<Chart> {
         let names = || Scale::Named(vec!["first".into(), "second".into()]);
         let mut latency = chart(Shape::Lines, names(), &[(0.0, 100.0), (1.0, 90_000.0)]);
-        latency.values.scale = Scale::Decades;
+        latency.y_axis.scale = Scale::Decades;
         vec![
             chart(Shape::Lines, Scale::Bytes, &[(4096.0, 10.0), (1e9, 4.0)]),
             chart(Shape::Lines, Scale::Bytes, &[(4096.0, 10.0)]),
-            chart(Shape::Lines, Scale::Even, &[(0.0, -3.0), (100.0, f64::NAN)]),
-            chart(Shape::Lines, Scale::Even, &[]),
+            chart(Shape::Lines, Scale::Linear, &[(0.0, -3.0), (100.0, f64::NAN)]),
+            chart(Shape::Lines, Scale::Linear, &[]),
             chart(Shape::Bars, names(), &[(0.0, -5.0), (1.0, 7.0)]),
             latency,
         ]
     }
 
     #[test]
-    fn svg_is_well_formed_and_names_everybody() {
+    fn svg_is_well_formed_and_names_every_series() {
         for chart in charts() {
             let text = svg(&chart).unwrap();
             assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"), "{text}");
             assert!(text.contains("a &lt;method&gt;") && !text.contains("<method>"), "{text}");
-            assert!(text.contains("#D55E00"), "the choice's colour: {text}");
+            assert!(text.contains("#D55E00"), "the colour of the policy: {text}");
         }
     }
 
@@ -467,7 +433,7 @@ mod tests {
             let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
             let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
             let frame = reader.next_frame(&mut pixels).unwrap();
-            assert_eq!((frame.width, frame.color_type), (WIDTH * SHARP, png::ColorType::Rgb));
+            assert_eq!((frame.width, frame.color_type), ((WIDTH * PNG_SCALE) as u32, png::ColorType::Rgb));
             for wanted in [[0xFF, 0xFF, 0xFF], [0xD5, 0x5E, 0x00], [0x00, 0x72, 0xB2]] {
                 let count = pixels.chunks_exact(3).filter(|pixel| *pixel == wanted).count();
                 assert!(count > 50, "{wanted:?} in {count} pixels");
@@ -475,7 +441,7 @@ mod tests {
         }
     }
 
-    /// Every letter of our charts is in the font: none is drawn as a box.
+    /// Letters without a glyph would be drawn as boxes.
     #[test]
     fn the_font_has_the_letters() {
         use ab_glyph::{Font, FontRef};

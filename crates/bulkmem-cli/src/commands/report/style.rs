@@ -1,5 +1,6 @@
-//! Colours, dashes and symbols: the same method looks the same in every chart, and nobody needs to see colours.
+//! Colours, dashes and symbols: a candidate looks the same in every chart, and can be recognized without colours.
 
+use bulkmem::method::c_library;
 use bulkmem_measure::Kind;
 
 use super::model::Chart;
@@ -7,9 +8,9 @@ use super::model::Chart;
 /// Red, green and blue.
 type Rgb = (u8, u8, u8);
 
-/// How a series looks.
+/// The style of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct Style {
     /// On a light page, and on paper.
     pub(super) light: Rgb,
     /// On a dark page.
@@ -28,7 +29,7 @@ pub(super) enum Dash {
     Dotted,
 }
 
-/// What stands at a point.
+/// The symbol at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Symbol {
     Circle,
@@ -39,8 +40,8 @@ pub(super) enum Symbol {
     Frame,
 }
 
-/// Okabe and Ito's colours (2008), which people with any colour vision tell apart, on white the light ones darker; then
-/// two of Tol's (2021).
+/// Okabe and Ito's colours (2008), which people with any colour vision can distinguish, the light ones darker on white;
+/// then two of Tol's (2021).
 const COLOURS: [(Rgb, Rgb); 8] = [
     ((0x00, 0x72, 0xB2), (0x56, 0xA8, 0xE0)),
     ((0x00, 0x9E, 0x73), (0x2F, 0xC8, 0x9B)),
@@ -55,77 +56,72 @@ const SYMBOLS: [Symbol; 6] =
     [Symbol::Square, Symbol::Triangle, Symbol::Diamond, Symbol::Ring, Symbol::Frame, Symbol::Circle];
 const DASHES: [Dash; 3] = [Dash::Solid, Dash::Dashed, Dash::Dotted];
 
-/// The looks of all series of some charts, by name.
+const CHOICE: Style = Style {
+    light: (0xD5, 0x5E, 0x00),
+    dark: (0xFF, 0x8A, 0x3C),
+    dash: Dash::Solid,
+    symbol: Symbol::Circle,
+    width: 4,
+};
+const C_LIBRARY: Style = Style {
+    light: (0x1C, 0x1E, 0x21),
+    dark: (0xE6, 0xE8, 0xEB),
+    dash: Dash::Dashed,
+    symbol: Symbol::Frame,
+    width: 2,
+};
+const REFERENCE: Style = Style {
+    light: (0x6B, 0x72, 0x80),
+    dark: (0xA3, 0xAB, 0xB5),
+    dash: Dash::Dotted,
+    symbol: Symbol::Ring,
+    width: 2,
+};
+
+/// The styles of all series of some charts.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct Styles {
+    /// Names of series without a fixed style.
     names: Vec<String>,
 }
 
-impl Looks {
-    /// Looks for the series of some charts.
-    pub(super) fn of<'c>(charts: impl Iterator<Item = &'c Chart>) -> Looks {
+impl Styles {
+    pub(super) fn of<'c>(charts: impl Iterator<Item = &'c Chart>) -> Styles {
+        let mut series: Vec<_> = charts.flat_map(|chart| &chart.series).collect();
+        // Series that are shown at first come first, because the first styles differ the most.
+        series.sort_by_key(|it| !it.shown);
         let mut names: Vec<String> = Vec::new();
-        // Who is shown at once comes first, so that these differ the most.
-        let mut hidden = Vec::new();
-        for series in
-            charts.flat_map(|chart| &chart.series).filter(|series| own(series.kind, &series.name).is_none())
-        {
-            let list = if series.shown { &mut names } else { &mut hidden };
-            if !list.contains(&series.name) {
-                list.push(series.name.clone());
+        for it in series {
+            if fixed(it.kind, &it.name).is_none() && !names.contains(&it.name) {
+                names.push(it.name.clone());
             }
         }
-        hidden.retain(|name| !names.contains(name));
-        names.extend(hidden);
-        Looks { names }
+        Styles { names }
     }
 
-    /// How a series looks.
-    pub(super) fn look(&self, kind: Kind, name: &str) -> Look {
-        if let Some(look) = own(kind, name) {
-            return look;
-        }
-        let at = self.names.iter().position(|known| known == name).unwrap_or_default();
-        let (light, dark) = COLOURS[at % COLOURS.len()];
-        let symbol = SYMBOLS[at % SYMBOLS.len()];
-        Look { light, dark, dash: DASHES[(at / SYMBOLS.len()) % DASHES.len()], symbol, width: 2 }
+    /// Returns the style of a series.
+    pub(super) fn style(&self, kind: Kind, name: &str) -> Style {
+        fixed(kind, name).unwrap_or_else(|| {
+            let at = self.names.iter().position(|known| known == name).unwrap_or_default();
+            let (light, dark) = COLOURS[at % COLOURS.len()];
+            let symbol = SYMBOLS[at % SYMBOLS.len()];
+            Style { light, dark, dash: DASHES[(at / SYMBOLS.len()) % DASHES.len()], symbol, width: 2 }
+        })
     }
 }
 
-/// Those who look the same in every report.
-fn own(kind: Kind, name: &str) -> Option<Look> {
-    let plain = Look {
-        light: (0x1C, 0x1E, 0x21),
-        dark: (0xE6, 0xE8, 0xEB),
-        dash: Dash::Dashed,
-        symbol: Symbol::Frame,
-        width: 2,
-    };
+/// Returns the style of a series that looks the same in every report.
+fn fixed(kind: Kind, name: &str) -> Option<Style> {
     match kind {
-        Kind::Policy if name == CHOICE => Some(Look {
-            light: (0xD5, 0x5E, 0x00),
-            dark: (0xFF, 0x8A, 0x3C),
-            dash: Dash::Solid,
-            symbol: Symbol::Circle,
-            width: 4,
-        }),
-        Kind::Peer if name == "C library" => Some(plain),
-        Kind::Read | Kind::Control => Some(Look {
-            light: (0x6B, 0x72, 0x80),
-            dark: (0xA3, 0xAB, 0xB5),
-            dash: Dash::Dotted,
-            symbol: Symbol::Ring,
-            ..plain
-        }),
+        Kind::Policy if name == "the policy's choice" => Some(CHOICE),
+        Kind::Peer if name == c_library().name => Some(C_LIBRARY),
+        Kind::Read | Kind::Control => Some(REFERENCE),
         _ => None,
     }
 }
 
-/// What the policy's plain choice is called.
-const CHOICE: &str = "bulkmem's choice";
-
 impl Symbol {
-    /// As ECharts calls it.
+    /// Returns the name in ECharts.
     pub(super) fn name(self) -> &'static str {
         match self {
             Symbol::Circle => "circle",
@@ -139,7 +135,7 @@ impl Symbol {
 }
 
 impl Dash {
-    /// As ECharts calls it.
+    /// Returns the name in ECharts.
     pub(super) fn name(self) -> &'static str {
         match self {
             Dash::Solid => "solid",
@@ -149,7 +145,7 @@ impl Dash {
     }
 }
 
-/// A colour as style sheets have it.
+/// Returns a colour as style sheets have it.
 pub(super) fn hex((red, green, blue): Rgb) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
@@ -158,19 +154,18 @@ pub(super) fn hex((red, green, blue): Rgb) -> String {
 mod tests {
     use super::*;
 
-    /// However many methods there are, the first eighteen differ in more than colour or in colour.
     #[test]
-    fn nobody_looks_like_somebody_else() {
-        let looks = Looks { names: (0..18).map(|at| format!("method {at}")).collect() };
-        let mut seen: Vec<Look> = looks.names.iter().map(|name| looks.look(Kind::Method, name)).collect();
-        seen.push(looks.look(Kind::Policy, CHOICE));
-        seen.push(looks.look(Kind::Peer, "C library"));
-        seen.push(looks.look(Kind::Read, "reading"));
-        for (at, look) in seen.iter().enumerate() {
-            assert!(!seen[..at].contains(look), "{at}: {look:?}");
+    fn the_first_eighteen_methods_have_different_styles() {
+        let styles = Styles { names: (0..18).map(|at| format!("method {at}")).collect() };
+        let mut seen: Vec<Style> = styles.names.iter().map(|name| styles.style(Kind::Method, name)).collect();
+        seen.extend([CHOICE, C_LIBRARY, REFERENCE]);
+        assert_eq!(styles.style(Kind::Policy, "the policy's choice"), CHOICE);
+        assert_eq!(styles.style(Kind::Peer, "c_library"), C_LIBRARY);
+        for (at, style) in seen.iter().enumerate() {
+            assert!(!seen[..at].contains(style), "{at}: {style:?}");
         }
-        // The first ones differ without their colours, too.
-        let shapes: Vec<_> = seen[..6].iter().map(|look| (look.dash.name(), look.symbol.name())).collect();
+        // The first six differ without their colours, too.
+        let shapes: Vec<_> = seen[..6].iter().map(|it| (it.dash.name(), it.symbol.name())).collect();
         for (at, shape) in shapes.iter().enumerate() {
             assert!(!shapes[..at].contains(shape), "{at}: {shape:?}");
         }

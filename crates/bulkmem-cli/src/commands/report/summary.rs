@@ -10,8 +10,8 @@ use super::input::Machine;
 use super::labels::list;
 use super::layout::{best, values, varying};
 use super::model::Summary;
-use crate::figures::{candidate, digits, name_with};
-use crate::output::exact_size;
+use crate::figures::{candidate, name_with};
+use crate::output::{digits, exact_size};
 use crate::results::group;
 
 const OPERATIONS: [Measurement; 3] = [Measurement::Clear, Measurement::Fill, Measurement::Copy];

@@ -6,7 +6,8 @@ use super::super::input::Machine;
 use super::super::labels;
 use super::super::layout::{details, hide_slow_methods, values, varying};
 use super::super::model::{Axis, Cells, Chart, Grid, Point, Scale, Series, Shape, slug};
-use crate::figures::{candidate, digits};
+use crate::figures::candidate;
+use crate::output::digits;
 use crate::results::group;
 
 /// Returns a chart for each configuration, with a line for each candidate.
@@ -62,9 +63,9 @@ fn chart(machine: &Machine<'_>, name: &str, config: &[String], rows: &[&Row]) ->
     let mut overview = Grid::new([("ns", Cells::Words)].into_iter().chain(columns));
     for row in rows {
         let own = percentiles(row);
-        let cells = ranks.iter().map(|(rank, _)| {
-            own.iter().find(|it| it.0 == *rank).map(|it| digits(it.2)).unwrap_or_default()
-        });
+        let cells = ranks
+            .iter()
+            .map(|(rank, _)| own.iter().find(|it| it.0 == *rank).map(|it| digits(it.2)).unwrap_or_default());
         overview.rows.push([candidate(&row.candidate)].into_iter().chain(cells).collect());
     }
     Chart {

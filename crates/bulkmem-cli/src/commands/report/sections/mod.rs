@@ -39,7 +39,8 @@ fn measured(about: &MeasurementSection, machines: &[Machine<'_>]) -> Option<Sect
         return None;
     }
     // Charts of several machines that are compared stand next to each other.
-    let charts = group(charts, |chart| chart.group.clone()).into_iter().flat_map(|(_, charts)| charts).collect();
+    let charts =
+        group(charts, |chart| chart.group.clone()).into_iter().flat_map(|(_, charts)| charts).collect();
     Some(Section {
         id: about.measurement.name(),
         title: about.title,

@@ -4,8 +4,7 @@ use bulkmem_measure::reproduce::{PublishedFigure, Reproduction, Verdict};
 
 use super::super::input::Machine;
 use super::super::model::{Cells, Grid, Section, Table};
-use crate::figures::digits;
-use crate::output::ratio;
+use crate::output::{digits, ratio};
 
 pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
     let intro = "The published tables next to this machine's own figures. Absolute figures of two machines say little \
@@ -25,8 +24,12 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         let [holds, fails, unknown] = found.tally();
         section.findings.push(machine.titled(&format!(
             "Of the published conclusions, {holds} hold here, {fails} do not, and {unknown} were not measured"
-        )));
-        section.tables.extend([conclusions(machine, &found), similar(machine, &found), figures(machine, &found)]);
+        )) + ".");
+        section.tables.extend([
+            conclusions(machine, &found),
+            similar(machine, &found),
+            figures(machine, &found),
+        ]);
     }
     (!section.tables.is_empty()).then_some(section)
 }

@@ -170,12 +170,7 @@ pub(super) const SECTIONS: [MeasurementSection; Measurement::ALL.len()] = [
              thousand is slower than p99.99. Lower is better. A line that rises steeply at the right means rare, long \
              waits.",
         ],
-        layout: ChartLayout {
-            name: "iops",
-            title: "Random blocks",
-            x: Some(Dimension::Threads),
-            ..LAYOUT
-        },
+        layout: ChartLayout { name: "iops", title: "Random blocks", x: Some(Dimension::Threads), ..LAYOUT },
         rest: None,
     },
 ];
