@@ -238,10 +238,10 @@ mod tests {
             (r#"{"format": "bulkmem-profile", "version": 1}"#, "is a profile, not results"),
             (r#"{"format": "fio", "version": 1}"#, "is of the format `fio`, not `bulkmem-results`"),
             (r#"{"format": "bulkmem-results", "version": 99}"#, "written by a newer bulkmem: version 99"),
-            (r#"{"format": "bulkmem-results", "version": 0}"#, "is of version 0"),
+            (r#"{"format": "bulkmem-results", "version": 1}"#, "is of version 1"),
             (
-                r#"{"format": "bulkmem-results", "version": 1}"#,
-                "is damaged: missing field `evidence` at line 1",
+                r#"{"format": "bulkmem-results", "version": 2}"#,
+                "is damaged: missing field `provenance` at line 1",
             ),
         ] {
             let (said, remedy) = refused(text);

@@ -77,8 +77,7 @@ pub(super) fn run(args: &ReportArgs) -> Outcome {
         return Err(Failure::usage(reason).help("leave --chart out, or add --format svg"));
     }
     let files: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
-    let to_stdout = output.as_os_str() == "-";
-    let sink = if to_stdout { None } else { Some(Sink::open(&output, &files)?) };
+    let sink = Sink::open(&output, &files)?;
     let inputs = inputs(args)?;
     let report = report(&inputs);
     let bytes = match (args.format, &args.chart) {
@@ -88,11 +87,7 @@ pub(super) fn run(args: &ReportArgs) -> Outcome {
         (Format::Svg, name) => render::svg(find(&report, name.as_deref())?)?.into_bytes(),
         (Format::Png, name) => render::png(find(&report, name.as_deref())?)?,
     };
-    let Some(sink) = sink else {
-        output::print_raw(&bytes)?;
-        return Ok(Exit::Done);
-    };
-    sink.write(&bytes).map_err(|error| sink.failure(&error))?;
+    sink.write(&bytes)?;
     // A stream may be stdout, where the sentence would become part of the report.
     if !sink.is_stream() {
         let name = plain(&output.display().to_string());
