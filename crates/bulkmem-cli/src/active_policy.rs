@@ -1,4 +1,4 @@
-//! The policy of this machine, and the evidence that it rests on if there is any.
+//! The policy that programs use on this machine, and the profile that it was derived from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,65 +9,67 @@ use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Profile, ProfileError};
 
 use crate::failure::{Failure, chain};
-use crate::output;
+use crate::output::warn;
 
 const VARIABLES: &str = "`bulkmem help` describes the variables, `bulkmem methods` lists the methods";
 
-/// The policy that the library uses here, and where it comes from.
+/// The policy that the library uses here, and its origin.
 #[derive(Debug)]
 pub(crate) struct ActivePolicy {
     pub(crate) machine: &'static Machine,
     pub(crate) policy: Policy,
-    /// The evidence and its file.
+    /// The profile, with the path of its file.
     pub(crate) profile: Option<(PathBuf, Profile)>,
 }
 
-/// The evidence that belongs to a policy file.
-pub(crate) fn evidence_of(policy: &Path) -> PathBuf {
+/// Returns the path of the profile that belongs to a policy file.
+pub(crate) fn profile_of(policy: &Path) -> PathBuf {
     policy.with_extension("json")
 }
 
-/// The policy file that belongs to evidence.
-pub(crate) fn policy_of(evidence: &Path) -> PathBuf {
-    evidence.with_extension("policy")
+/// Returns the path of the policy file that belongs to a profile.
+pub(crate) fn policy_of(profile: &Path) -> PathBuf {
+    profile.with_extension("policy")
 }
 
 impl ActivePolicy {
-    /// Loads what the environment and the policy files say. Files that cannot be used are reported on stderr.
+    /// Loads the policy from the environment and the policy files. Warns of files that cannot be used.
     ///
     /// # Errors
-    /// If a variable other than `BULKMEM_PROFILE` cannot be followed.
+    /// If a variable other than `BULKMEM_PROFILE` has an invalid value.
     pub(crate) fn load() -> Result<ActivePolicy, Failure> {
         for problem in policy::problems() {
-            // The library goes on with its defaults without the file, and so does the command.
+            // Without a policy file the library uses its defaults, and so does the command.
             if !matches!(problem, PolicyError::Profile { .. }) {
                 return Err(Failure::usage(chain(&problem)).help(VARIABLES));
             }
         }
         let policy = Policy::global().clone();
         for refused in &policy.origin().refused {
-            output::warn(&format!("{} is not used: {}", refused.path.display(), refused.reason))?;
+            warn(&format!("{} is not used: {}", refused.path.display(), refused.reason))?;
         }
         let machine = Machine::current();
-        let Basis::Profile { path: Some(path), .. } = &policy.origin().basis else {
-            report_evidence_without_policy()?;
-            return Ok(ActivePolicy { machine, policy, profile: None });
-        };
-        Ok(match evidence(path)? {
-            Some((path, profile)) => {
-                ActivePolicy { machine, policy: profile.explain(policy), profile: Some((path, profile)) }
+        let profile = match &policy.origin().basis {
+            Basis::Profile { path: Some(path) } => load_profile(path)?,
+            _ => {
+                warn_of_profile_without_policy()?;
+                None
             }
-            None => ActivePolicy { machine, policy, profile: None },
-        })
+        };
+        let policy = match &profile {
+            Some((_, profile)) => profile.explain(policy),
+            None => policy,
+        };
+        Ok(ActivePolicy { machine, policy, profile })
     }
 
-    /// The origin of the rules of one operation and intent, in a sentence.
+    /// Describes the origin of the rules of one operation and intent.
     pub(crate) fn describe_rules(&self, operation: Operation, intent: Intent) -> String {
         let origin = self.policy.origin();
         let forced = origin.forced.iter().any(|(other, _)| *other == operation);
         match &origin.basis {
-            Basis::Profile { path, .. } if !forced && !self.policy.is_measured(operation, intent) => {
-                let path = path.as_ref().map_or("the profile".into(), |path| path.display().to_string());
+            Basis::Profile { path } if !forced && !self.policy.is_measured(operation, intent) => {
+                let path = path.as_ref().map_or("the policy file".into(), |path| path.display().to_string());
                 let defaults = Policy::defaults(self.machine);
                 format!("{path} has no rules for it; {}", self.describe(defaults.origin()))
             }
@@ -75,15 +77,14 @@ impl ActivePolicy {
         }
     }
 
-    /// The origin of a policy, in a sentence.
     fn describe(&self, origin: &Origin) -> String {
         let mut text = match &origin.basis {
             Basis::Profile { path } => {
                 let path = path.as_ref().map_or("memory".into(), |path| path.display().to_string());
                 let profile = self.profile.as_ref().map(|(_, profile)| profile);
                 let date = profile.map_or(String::new(), |it| format!(" of {}", it.provenance.date));
-                let whole = if profile.is_none_or(|it| it.coverage.complete) { "" } else { ", incomplete" };
-                format!("the profile {path}{date}{whole}")
+                let complete = profile.is_none_or(|it| it.coverage.complete);
+                format!("the policy file {path}{date}{}", if complete { "" } else { ", incomplete" })
             }
             Basis::Defaults { microarchitecture, why, source } => {
                 format!("the built-in defaults for {microarchitecture}: {why} ({source})")
@@ -97,36 +98,35 @@ impl ActivePolicy {
     }
 }
 
-/// The evidence next to a policy file, if it is there and of the same calibration.
-fn evidence(policy: &Path) -> Result<Option<(PathBuf, Profile)>, Failure> {
-    let path = evidence_of(policy);
+/// Loads the profile next to a policy file, if it is from the same calibration.
+fn load_profile(policy: &Path) -> Result<Option<(PathBuf, Profile)>, Failure> {
+    let path = profile_of(policy);
     let problem = match Profile::load(&path) {
         Ok(profile) if fs::read_to_string(policy).is_ok_and(|text| text == profile.policy_text()) => {
             return Ok(Some((path, profile)));
         }
         Ok(_) => {
-            "it belongs to another calibration than the policy file next to it; calibrate again".to_owned()
+            "it is not from the same calibration as the policy file next to it; calibrate again".to_owned()
         }
         Err(ProfileError::Missing) => {
-            "there is no such file, so the reasons and measurements are not known; calibrate again".to_owned()
+            "there is no such file, so that reasons and measurements are unknown; calibrate again".to_owned()
         }
         Err(error) => chain(&error),
     };
-    output::warn(&format!("{} is not used: {problem}", path.display()))?;
+    warn(&format!("{} is not used: {problem}", path.display()))?;
     Ok(None)
 }
 
-/// Says so if there is evidence that no program uses, as older versions wrote it.
-fn report_evidence_without_policy() -> Result<(), Failure> {
+/// Warns of profiles without a policy file, which no program uses.
+fn warn_of_profile_without_policy() -> Result<(), Failure> {
     for policy in policy::search_path() {
-        let evidence = evidence_of(&policy);
-        if evidence.is_file() && !policy.exists() {
-            let text = format!(
-                "{} is not used: programs load {}, which is not there; run `bulkmem calibrate`",
-                evidence.display(),
+        let profile = profile_of(&policy);
+        if profile.is_file() && !policy.exists() {
+            warn(&format!(
+                "{} is not used: programs load {}, which does not exist; run `bulkmem calibrate`",
+                profile.display(),
                 policy.display()
-            );
-            output::warn(&text)?;
+            ))?;
         }
     }
     Ok(())

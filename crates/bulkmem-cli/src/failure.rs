@@ -128,35 +128,7 @@ pub(crate) fn nothing_measured(stop: &AtomicBool) -> Outcome {
 /// Turns the error of a measurement into a failure; invalid options are invalid arguments.
 pub(crate) fn measure_failure(error: MeasureError) -> Failure {
     match error {
-        MeasureError::Option { option, reason } => {
-            let option = match option {
-                "attr" => "--attr",
-                "block" => "--block",
-                "budget" => "--budget",
-                "operations" => "--op",
-                "intents" => "--intent",
-                "lengths" => "--size",
-                "threads" => "--threads",
-                "method" => "--method",
-                "mix" => "--mix",
-                "time" => "--time",
-                "width" => "--width",
-                "max_length" => "the largest size",
-                "page_size" => "--page-size",
-                "sizes" => "--size",
-                "baseline" => "--baseline",
-                "chunk" | "chunks" => "--chunk",
-                "extent" => "--extent",
-                "offset" => "--offset",
-                "lists" => "--list",
-                "shares" => "--share",
-                "rates" => "--rate",
-                "command" => "COMMAND",
-                other => other,
-            };
-            Failure::usage(format!("{option}: {reason}"))
-        }
-        MeasureError::Method { .. } => Failure::usage(error),
+        MeasureError::Option { .. } | MeasureError::Method { .. } => Failure::usage(error),
         _ => Failure::new(error),
     }
 }

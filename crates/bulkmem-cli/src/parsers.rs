@@ -1,7 +1,6 @@
-//! Parsers of option values: sizes, ranges of sizes, operations, intents, threads, bytes.
+//! Parsers of option values.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 
 use bulkmem::{Intent, Operation};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -72,15 +71,36 @@ pub(crate) fn intent() -> impl TypedValueParser<Value = Intent> {
 pub(crate) enum Threads {
     /// As many as saturate memory.
     Auto,
-    Exactly(NonZeroUsize),
+    Exactly(usize),
 }
 
 /// Parses a number of threads, or `auto`.
-pub(crate) fn threads(text: &str) -> Result<Threads, &'static str> {
-    match text {
-        "auto" => Ok(Threads::Auto),
-        _ => text.parse().map(Threads::Exactly).map_err(|_| "write a number of at least 1, or `auto`"),
+pub(crate) fn threads_or_auto(text: &str) -> Result<Threads, &'static str> {
+    if text == "auto" {
+        return Ok(Threads::Auto);
     }
+    threads(text).map(Threads::Exactly).map_err(|_| "write a number of at least 1, or `auto`")
+}
+
+/// Parses a number of threads.
+pub(crate) fn threads(text: &str) -> Result<usize, &'static str> {
+    text.parse().ok().filter(|threads| *threads > 0).ok_or("write a number of at least 1")
+}
+
+/// Parses one of several names, each given with its help and value.
+pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
+    values: &'static [(&str, &str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let names = values.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(names).map(|given| {
+        let value = values.iter().find(|(name, ..)| *name == given);
+        value.expect("it is one of the possible values").2
+    })
+}
+
+/// Returns the values given for an option, or `default` if there are none.
+pub(crate) fn given_or<T>(given: Vec<T>, default: Vec<T>) -> Vec<T> {
+    if given.is_empty() { default } else { given }
 }
 
 /// Parses a byte: decimal, or hexadecimal after `0x`.

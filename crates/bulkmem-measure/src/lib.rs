@@ -18,7 +18,7 @@ pub use calibration::merge::{Kept, Merged, is_heavier_than, is_heavy, load_durin
 pub use engine::stats;
 pub use engine::{
     Alignment, BenchOptions, CalibrateOptions, Counts, Kind, MeasureError, MemoryLeft, MemoryLimit, Methods,
-    Progress, Provenance, Temperature, counters_unavailable, memory_left,
+    OptionName, Progress, Provenance, Temperature, counters_unavailable, memory_left,
 };
 pub use measurements::choice::bench::{bench, regret};
 pub use measurements::choice::report::{

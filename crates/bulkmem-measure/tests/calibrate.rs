@@ -4,7 +4,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::Policy;
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Cost, Mode, Profile};
 use bulkmem_measure::{CalibrateOptions, MeasureError, calibrate};
@@ -45,7 +44,8 @@ fn the_profile_is_accepted_and_serves_everything() {
             for length in [0, 1, 64, 5000, 1 << 18, 1 << 34] {
                 let choice = policy.choose(operation, length, intent);
                 if measured(Cost::Throughput) {
-                    assert!(choice.method.does(operation) && choice.method.available());
+                    let method = choice.expect("it was measured").method;
+                    assert!(method.does(operation) && method.available());
                 }
             }
         }
@@ -56,8 +56,9 @@ fn the_profile_is_accepted_and_serves_everything() {
     assert!(profile.figures.iter().any(|figure| figure.cost == Cost::Reuse));
 
     assert_eq!(saved.len(), Operation::ALL.len(), "saved after each operation");
-    assert!(saved[..4].iter().all(|profile| !profile.coverage.complete));
-    assert!(saved[4].coverage.complete);
+    let (last, before) = saved.split_last().unwrap();
+    assert!(before.iter().all(|profile| !profile.coverage.complete));
+    assert!(last.coverage.complete);
     assert!(progress.iter().all(|step| (0.0..=1.0).contains(&step.done)));
     assert!(progress.windows(2).all(|pair| pair[0].elapsed <= pair[1].elapsed));
 }

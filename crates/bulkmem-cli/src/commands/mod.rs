@@ -6,13 +6,13 @@ mod choices;
 mod compare;
 mod completions;
 mod explain;
-mod follow;
 mod info;
 mod kmod;
 mod man;
 mod methods;
 mod report;
 mod reproduce;
+mod runner;
 mod schema;
 
 use clap::Subcommand;

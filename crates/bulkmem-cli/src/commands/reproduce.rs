@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use bulkmem_measure::engine::{Measure, Results};
 use bulkmem_measure::reproduce::{Conclusion, PublishedFigure, Reproduction, Verdict, measurements};
 
-use super::bench::{digits, remarks};
-use super::follow::{Files, follow_counting};
+use super::bench::remarks;
+use super::runner::{self, Files};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
+use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, digits, exact_size, styled, wrapped};
 use crate::{plain, results};
 
 /// Lay the published tables beside this machine's figures, and judge what they conclude
@@ -50,7 +50,7 @@ pub(super) fn run(args: &ReproduceArgs) -> Outcome {
         let wanted = measurements(args.quick);
         let wanted: Vec<&dyn Measure> = wanted.iter().map(AsRef::as_ref).collect();
         let files = Files { json: args.output.as_deref(), ..Files::default() };
-        return follow_counting("reproduce", &wanted, files, |found| show(args, found));
+        return runner::run("reproduce", &wanted, true, files, |found| show(args, found));
     }
     if args.output.is_some() || args.quick {
         return Err(Failure::usage("--output and --quick are for measuring; with files nothing is measured"));

@@ -10,6 +10,6 @@ pub(crate) use bulkmem_measure::engine::units::{
 pub(crate) use progress::Progress;
 pub(crate) use table::{Column, Table};
 pub(crate) use text::{
-    BAD, FAINT, GOOD, HEADING, note, pairs, print, print_json, print_raw, section, styled, warn, width,
-    wrapped,
+    BAD, FAINT, GOOD, HEADING, faint, marked, note, pairs, plural, print, print_json, print_raw, section,
+    styled, warn, width, wrapped,
 };

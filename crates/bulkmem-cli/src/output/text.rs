@@ -92,3 +92,18 @@ pub(crate) fn pairs(rows: &[(&str, String)], width: usize) -> String {
 pub(crate) fn section(heading: &str, text: &str, width: usize) -> String {
     format!("{}\n{text}\n", styled(HEADING, wrapped(heading, "", width)))
 }
+
+/// Returns a paragraph in less prominent style, as stands below tables.
+pub(crate) fn faint(text: &str, width: usize) -> String {
+    format!("{}\n", styled(FAINT, wrapped(text, "", width)))
+}
+
+/// Returns a figure with a mark if it is the best, and room for the mark otherwise.
+pub(crate) fn marked(figure: &str, best: bool) -> String {
+    if best { styled(GOOD, format!("{figure}*")) } else { format!("{figure} ") }
+}
+
+/// Returns a count with its noun: `1 thread`, `3 threads`.
+pub(crate) fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}

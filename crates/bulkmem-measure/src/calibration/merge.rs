@@ -33,9 +33,15 @@ pub enum Kept {
 /// that neither finished has the measurements of which there are more.
 pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     let mut merged = Merged {
-        profile: Profile { rules: Vec::new(), threads: Vec::new(), figures: Vec::new(), ..new.clone() },
+        profile: Profile {
+            durability: new.durability.or(old.durability),
+            rules: Vec::new(),
+            threads: Vec::new(),
+            figures: Vec::new(),
+            ..new.clone()
+        },
         kept: Vec::new(),
-        changed: false,
+        changed: new.durability.is_some_and(|it| old.durability != Some(it)),
     };
     let mut operations = Vec::new();
     for operation in Operation::ALL {
@@ -126,8 +132,8 @@ mod tests {
     use std::time::SystemTime;
 
     use crate::calibration::{Condition, Cost, Coverage, FORMAT, Figure, Mode, Rule, Saturation, VERSION};
-    use bulkmem::Intent;
     use bulkmem::method::Parameters;
+    use bulkmem::{Durability, Intent};
 
     use super::*;
     use crate::Provenance;
@@ -160,6 +166,7 @@ mod tests {
             version: VERSION,
             provenance: Provenance::default(),
             coverage: Coverage::new(&Provenance::default(), mode, &finished),
+            durability: None,
             rules: measured
                 .iter()
                 .map(|(operation, _)| Rule {
@@ -242,6 +249,19 @@ mod tests {
         let found = [Operation::Clear, Operation::Fill, Operation::Copy].map(|it| whose(&merged.profile, it));
         assert_eq!(found, ["old", "new", "new"]);
         assert!(!merged.profile.coverage.complete && merged.profile.coverage.operations.is_empty());
+    }
+
+    #[test]
+    fn durability_is_kept_until_a_calibration_sets_it() {
+        let (included, flush) = (Some(Durability::CachesIncluded), Some(Durability::FlushToMemory));
+        let plain = profile("old", &all(100), &all(0.0));
+        let old = Profile { durability: included, ..plain.clone() };
+        assert_eq!(merge(&old, &plain, false).profile.durability, included);
+        assert_eq!(merge(&plain, &plain, false).profile.durability, None);
+        let set = Profile { durability: flush, ..profile("new", &[], &[]) };
+        let merged = merge(&old, &set, false);
+        assert_eq!((merged.profile.durability, merged.changed), (flush, true));
+        assert_eq!(merged.profile.rules, old.rules);
     }
 
     #[test]

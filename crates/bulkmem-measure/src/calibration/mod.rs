@@ -83,14 +83,14 @@ pub fn calibrate(
     let mut ledger = Ledger::default();
     run(&mut session, &setting, &options.operations, &mut ledger, &mut |session, ledger| {
         if !ledger.figures().is_empty() {
-            save(&profile(session, ledger, options.mode));
+            save(&profile(session, ledger, options));
         }
     });
     if ledger.figures().is_empty() {
         return Err(MeasureError::Interrupted);
     }
     session.say("done".to_owned());
-    Ok(profile(&session, &ledger, options.mode))
+    Ok(profile(&session, &ledger, options))
 }
 
 /// What the user must know about memory that is smaller than wanted.
@@ -102,7 +102,7 @@ fn shortened(longest: u64, asked: u64, why: &str) -> String {
 }
 
 /// The profile that follows from what is known.
-fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, mode: Mode) -> Profile {
+fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &CalibrateOptions) -> Profile {
     let pages = session.meter().arena().backing_page_size();
     let seconds = session.elapsed().as_secs_f64();
     let (rules, threads) = derive::derive_policy(ledger.figures());
@@ -110,8 +110,9 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, mode: Mode) -> Pro
     Profile {
         format: FORMAT.to_owned(),
         version: VERSION,
-        coverage: Coverage::new(&provenance, mode, &ledger.finished),
+        coverage: Coverage::new(&provenance, options.mode, &ledger.finished),
         provenance,
+        durability: options.durability,
         rules,
         threads,
         figures: ledger.figures().to_vec(),

@@ -301,6 +301,7 @@ mod tests {
                 ..Provenance::default()
             },
             coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
+            durability: None,
             rules: rules.iter().map(rule).collect(),
             threads: Vec::new(),
             figures: Vec::new(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{POLICY_FORMAT, POLICY_VERSION, Policy};
-use bulkmem::{Intent, Operation};
+use bulkmem::{Durability, Intent, Operation};
 use schemars::JsonSchema;
 
 /// The value of the file's `format` field.
@@ -31,6 +31,10 @@ pub struct Profile {
     pub provenance: Provenance,
     /// What was measured of what was requested.
     pub coverage: Coverage,
+    /// What survives a power failure on this machine, if `bulkmem calibrate --durability` said so. Absent, only memory
+    /// does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
     /// What follows: for each operation and intent, rules in rising order of length, the first from 0.
     pub rules: Vec<Rule>,
     /// For each operation measured with several threads: from what length on, and how many.
@@ -76,6 +80,9 @@ impl Profile {
              .json.\ncpu {} {} {} {}\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
+        if let Some(durability) = self.durability {
+            _ = writeln!(text, "durability {}", durability.name());
+        }
         for operation in Operation::ALL {
             for intent in Intent::ALL {
                 for Rule { from, method, parameters, .. } in self.rules_of(operation, intent) {

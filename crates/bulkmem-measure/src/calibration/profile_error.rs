@@ -76,5 +76,5 @@ pub enum ProfileError {
 }
 
 fn version_remedy(found: u32) -> &'static str {
-    if found > VERSION { "update bulkmem, or calibrate again" } else { "calibrate again" }
+    if found > VERSION { "update bulkmem, or run `bulkmem calibrate`" } else { "run `bulkmem calibrate`" }
 }

@@ -41,7 +41,7 @@ pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Ident
 pub use config::{Config, Dimension, Direction, Memory, Pattern};
 pub use contrast::{Contrast, control_of};
 pub use counters::{Counts, counters_unavailable};
-pub use error::MeasureError;
+pub use error::{MeasureError, OptionName};
 pub use implementation::MethodSet;
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
 pub use options::{Alignment, BenchOptions, CalibrateOptions, Methods, Progress, Temperature};
@@ -50,5 +50,5 @@ pub use parse::ResultsError;
 pub use provenance::Provenance;
 pub use quality::QualityFlag;
 pub use results::{Candidate, Finding, Kind, Measurement, Metric, Results, Row};
-pub use run::{Measure, Observer, Run, measure, measure_counting};
+pub use run::{Measure, Observer, Run, RunOptions, Validated};
 pub use selection::Peers;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::calibration::Mode;
-use bulkmem::{Intent, Operation};
+use bulkmem::{Durability, Intent, Operation};
 use serde::{Deserialize, Serialize};
 
-use crate::MeasureError;
+use crate::{MeasureError, OptionName};
 
 /// Largest length that may be asked for, bytes.
 const LONGEST: u64 = 1 << 40;
@@ -27,6 +27,9 @@ pub struct CalibrateOptions {
     pub max_length: u64,
     /// The most threads to try; 0: as many as there are processors.
     pub threads: usize,
+    /// What survives a power failure, which no measurement can find out. `None` keeps what an earlier profile says.
+    #[serde(default)]
+    pub durability: Option<Durability>,
 }
 
 impl CalibrateOptions {
@@ -43,6 +46,7 @@ impl CalibrateOptions {
             operations: Operation::ALL.to_vec(),
             max_length,
             threads: 0,
+            durability: None,
         }
     }
 
@@ -52,14 +56,14 @@ impl CalibrateOptions {
     /// [`MeasureError::Option`] names the first option that cannot be used.
     pub fn validate(&self) -> Result<(), MeasureError> {
         check_budget(self.budget)?;
-        check_length("max_length", self.max_length)?;
+        check_length(OptionName::MaxSize, self.max_length)?;
         check_threads(self.threads)?;
         if self.operations.is_empty() {
-            return Err(bad("operations", "none is given; name at least one"));
+            return Err(bad(OptionName::Operations, "none is given; name at least one"));
         }
         for (index, operation) in self.operations.iter().enumerate() {
             if self.operations[..index].contains(operation) {
-                return Err(bad("operations", format!("{operation} is given twice")));
+                return Err(bad(OptionName::Operations, format!("{operation} is given twice")));
             }
         }
         Ok(())
@@ -170,25 +174,28 @@ impl BenchOptions {
     pub fn validate(&self) -> Result<(), MeasureError> {
         check_budget(self.budget)?;
         for &length in &self.lengths {
-            check_length("lengths", length)?;
+            check_length(OptionName::Sizes, length)?;
         }
         for &threads in &self.threads {
             check_threads(threads)?;
             if threads == 0 {
-                return Err(bad("threads", "0 threads do nothing; give 1 or more"));
+                return Err(bad(OptionName::Threads, "0 threads do nothing; give 1 or more"));
             }
         }
         for (option, empty) in [
-            ("lengths", self.lengths.is_empty()),
-            ("intents", self.intents.is_empty()),
-            ("threads", self.threads.is_empty()),
+            (OptionName::Sizes, self.lengths.is_empty()),
+            (OptionName::Intents, self.intents.is_empty()),
+            (OptionName::Threads, self.threads.is_empty()),
         ] {
             if empty {
                 return Err(bad(option, "none is given; name at least one"));
             }
         }
         if !bulkmem::method::all().any(|method| method.does(self.operation) && method.available()) {
-            return Err(bad("operation", format!("no method on this architecture can {}", self.operation)));
+            return Err(bad(
+                OptionName::Operations,
+                format!("no method on this architecture can {}", self.operation),
+            ));
         }
         if let Methods::Named(names) = &self.methods {
             for name in names {
@@ -213,13 +220,13 @@ fn check_method(name: &str, operation: Operation) -> Result<(), MeasureError> {
 
 fn check_budget(budget: Duration) -> Result<(), MeasureError> {
     match budget.as_secs_f64() {
-        s if s < 0.1 => Err(bad("budget", "less than 0.1 s measures nothing; give more time")),
-        s if s > 86_400.0 => Err(bad("budget", "more than a day; give at most 86400 s")),
+        s if s < 0.1 => Err(bad(OptionName::Budget, "less than 0.1 s measures nothing; give more time")),
+        s if s > 86_400.0 => Err(bad(OptionName::Budget, "more than a day; give at most 86400 s")),
         _ => Ok(()),
     }
 }
 
-fn check_length(option: &'static str, length: u64) -> Result<(), MeasureError> {
+fn check_length(option: OptionName, length: u64) -> Result<(), MeasureError> {
     if (1..=LONGEST).contains(&length) {
         return Ok(());
     }
@@ -230,10 +237,10 @@ fn check_threads(threads: usize) -> Result<(), MeasureError> {
     if threads <= MOST_THREADS {
         return Ok(());
     }
-    Err(bad("threads", format!("{threads} is more than {MOST_THREADS}")))
+    Err(bad(OptionName::Threads, format!("{threads} is more than {MOST_THREADS}")))
 }
 
-fn bad(option: &'static str, reason: impl Into<String>) -> MeasureError {
+fn bad(option: OptionName, reason: impl Into<String>) -> MeasureError {
     MeasureError::Option { option, reason: reason.into() }
 }
 
@@ -258,10 +265,10 @@ mod tests {
             change(&mut options);
             options.validate().unwrap_err().to_string()
         };
-        assert!(refused(|o| o.budget = Duration::ZERO).starts_with("budget: "));
-        assert!(refused(|o| o.max_length = 0).starts_with("max_length: "));
-        assert!(refused(|o| o.threads = 1_000_000).starts_with("threads: "));
-        assert!(refused(|o| o.operations.clear()).starts_with("operations: "));
+        assert!(refused(|o| o.budget = Duration::ZERO).starts_with("--budget: "));
+        assert!(refused(|o| o.max_length = 0).starts_with("--max-size: "));
+        assert!(refused(|o| o.threads = 1_000_000).starts_with("--threads: "));
+        assert!(refused(|o| o.operations.clear()).starts_with("--op: "));
         assert!(refused(|o| o.operations.push(Operation::Clear)).contains("clear is given twice"));
 
         let refused = |change: fn(&mut BenchOptions)| {
@@ -269,10 +276,10 @@ mod tests {
             change(&mut options);
             options.validate().unwrap_err().to_string()
         };
-        assert!(refused(|o| o.lengths.clear()).starts_with("lengths: "));
-        assert!(refused(|o| o.lengths.push(u64::MAX)).starts_with("lengths: "));
-        assert!(refused(|o| o.intents.clear()).starts_with("intents: "));
-        assert!(refused(|o| o.threads = vec![0]).starts_with("threads: "));
+        assert!(refused(|o| o.lengths.clear()).starts_with("--size: "));
+        assert!(refused(|o| o.lengths.push(u64::MAX)).starts_with("--size: "));
+        assert!(refused(|o| o.intents.clear()).starts_with("--intent: "));
+        assert!(refused(|o| o.threads = vec![0]).starts_with("--threads: "));
         assert!(
             refused(|o| o.methods = Methods::Named(vec!["nosuch".into()]))
                 .starts_with("nosuch: there is no such")

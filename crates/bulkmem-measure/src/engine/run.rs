@@ -48,65 +48,62 @@ pub struct Observer<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Runs measurements one after the other. `command` is what the results say they were asked for with.
-///
-/// When `stop` is set the run ends early, and `complete` is false in the results.
-///
-/// # Errors
-/// What one of them cannot do without; before the first sample, if it can be known then. What was measured has been
-/// given to `watch.save` before.
-pub fn measure<'a>(
-    measurements: &[&dyn Measure],
-    policy: &'a Policy,
-    command: Vec<String>,
-    watch: Observer<'a>,
-) -> Result<Results, MeasureError> {
-    run_all(measurements, policy, command, watch, false)
+/// Options of a run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The arguments that the run was started with; the results repeat them.
+    pub command: Vec<String>,
+    /// Counts hardware events too, in further samples of each candidate. If the machine has no counters, the results
+    /// say why.
+    pub counters: bool,
 }
 
-/// As [`measure`], and counts what the hardware sees, in further samples of each. Where the machine has no counters the
-/// results say why.
-///
-/// # Errors
-/// As [`measure`].
-pub fn measure_counting<'a>(
-    measurements: &[&dyn Measure],
-    policy: &'a Policy,
-    command: Vec<String>,
-    watch: Observer<'a>,
-) -> Result<Results, MeasureError> {
-    run_all(measurements, policy, command, watch, true)
-}
+/// Measurements whose options have been checked.
+#[allow(missing_debug_implementations, reason = "a measurement need not implement it")]
+pub struct Validated<'m>(&'m [&'m dyn Measure]);
 
-fn run_all<'a>(
-    measurements: &[&dyn Measure],
-    policy: &'a Policy,
-    command: Vec<String>,
-    watch: Observer<'a>,
-    counting: bool,
-) -> Result<Results, MeasureError> {
-    if !policy.runs_here() {
-        return Err(MeasureError::Policy);
+impl<'m> Validated<'m> {
+    /// Checks the options of measurements.
+    ///
+    /// # Errors
+    /// The first obstacle that can be found before anything is measured.
+    pub fn new(measurements: &'m [&'m dyn Measure]) -> Result<Validated<'m>, MeasureError> {
+        measurements.iter().try_for_each(|measurement| measurement.validate())?;
+        Ok(Validated(measurements))
     }
-    for measurement in measurements {
-        measurement.validate()?;
-    }
-    let mut run = Run::new(policy, command, watch, measurements.iter().map(|it| it.seconds()).sum());
-    if let Some(note) = memory_left().note() {
-        run.note(note);
-    }
-    if counting {
-        run.open_counters();
-    }
-    for measurement in measurements {
-        if run.stopped() {
-            break;
+
+    /// Runs the measurements one after the other. When `observer.stop` is set the run ends early, and `complete` is
+    /// false in the results.
+    ///
+    /// # Errors
+    /// If something that a measurement needs is refused. `observer.save` has received what was measured by then.
+    pub fn measure<'a>(
+        self,
+        policy: &'a Policy,
+        options: RunOptions,
+        observer: Observer<'a>,
+    ) -> Result<Results, MeasureError> {
+        if !policy.runs_here() {
+            return Err(MeasureError::Policy);
         }
-        run.begin(measurement.measurement(), measurement.seconds());
-        measurement.measure(&mut run)?;
-        run.end(measurement.seconds());
+        let seconds = self.0.iter().map(|it| it.seconds()).sum();
+        let mut run = Run::new(policy, options.command, observer, seconds);
+        if let Some(note) = memory_left().note() {
+            run.note(note);
+        }
+        if options.counters {
+            run.open_counters();
+        }
+        for measurement in self.0 {
+            if run.stopped() {
+                break;
+            }
+            run.begin(measurement.measurement(), measurement.seconds());
+            measurement.measure(&mut run)?;
+            run.end(measurement.seconds());
+        }
+        run.finish()
     }
-    run.finish()
 }
 
 /// What one sample showed.

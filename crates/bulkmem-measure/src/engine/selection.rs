@@ -7,7 +7,7 @@ use bulkmem::policy::Choice;
 
 use crate::engine::Candidate;
 use crate::engine::implementation::{self, Implementation, MethodSet};
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, OptionName};
 
 /// Who else takes part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Selection {
                     let known = baseline.split('[').next().and_then(method::by_name);
                     let why = known.map(|_| format!(" ({error})")).unwrap_or_default();
                     return Err(MeasureError::Option {
-                        option: "baseline",
+                        option: OptionName::Baseline,
                         reason: format!(
                             "`{baseline}` takes no part{why}; name another method, or one of {names}"
                         ),
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(names(&["portable"], Peers::None, Some("policy")).unwrap(), ["portable"]);
         assert_eq!(names(&["portable"], Peers::None, Some("portable")).unwrap(), ["portable"]);
         let refused = names(&["portable"], Peers::None, Some("nosuch")).unwrap_err();
-        for word in ["baseline: ", "`nosuch` takes no part", "`policy`, `read`, `portable`"] {
+        for word in ["--baseline: ", "`nosuch` takes no part", "`policy`, `read`, `portable`"] {
             assert!(refused.contains(word), "{word}: {refused}");
         }
         let refused = names(&["portable"], Peers::None, Some("rep_movsb")).unwrap_err();

@@ -43,7 +43,7 @@ pub(crate) fn last_level(machine: &Machine) -> u64 {
     }
 }
 
-/// The range that operations of up to `longest` bytes permutation over: 1 GiB, more for longer ones, less where all of
+/// The range that operations of up to `longest` bytes are spread over: 1 GiB, more for longer ones, less where all of
 /// them fit the cache.
 pub(crate) fn footprint(longest: u64, last_level: u64) -> u64 {
     const USUAL: u64 = 1 << 30;

@@ -12,7 +12,7 @@ use crate::engine::reservation::Reservation;
 use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::selection::Selection;
 use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row, units};
-use crate::{Kind, MeasureError, memory_left};
+use crate::{Kind, MeasureError, OptionName, memory_left};
 
 /// Where nothing is asked for, an extent is not larger than this: the sources' own.
 const LARGEST: u64 = 4 << 30;
@@ -77,7 +77,7 @@ impl Measure for ChunksOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        let wrong = |reason| Err(MeasureError::Option { option: "chunks", reason });
+        let wrong = |reason| Err(MeasureError::Option { option: OptionName::Chunk, reason });
         let Some(largest) = self.chunks.iter().max() else {
             return wrong("name at least one".to_owned());
         };
@@ -276,8 +276,8 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_before() {
         for (options, said) in [
-            (ChunksOptions { chunks: vec![], ..small() }, "chunks: name at least one"),
-            (ChunksOptions { chunks: vec![0], ..small() }, "chunks: a chunk has at least 1 byte"),
+            (ChunksOptions { chunks: vec![], ..small() }, "--chunk: name at least one"),
+            (ChunksOptions { chunks: vec![0], ..small() }, "--chunk: a chunk has at least 1 byte"),
             (ChunksOptions { chunks: vec![2 << 20], ..small() }, "no more than the extent: 1048576 bytes"),
             (ChunksOptions { extent: 1 << 46, ..small() }, "of memory"),
         ] {

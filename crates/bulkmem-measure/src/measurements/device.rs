@@ -4,10 +4,10 @@ use bulkmem::Pages;
 use bulkmem::machine::Machine;
 use bulkmem_kmod::{Attribute, DeviceMemory, KernelError, MemoryOptions};
 
-use crate::MeasureError;
 use crate::engine::arena::{RawRange, write_something};
 use crate::engine::buffer::fits;
 use crate::engine::{Config, PageSize, Run};
+use crate::{MeasureError, OptionName};
 
 /// Which cache attributes memory is measured with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ fn pages(asked: PageSize) -> Result<Pages, MeasureError> {
         Pages::Explicit(_) => {
             let base = PageSize(Pages::Base);
             let reason = format!("the device gives no pages of {asked}; name {base} or 2M");
-            Err(MeasureError::Option { option: "page_size", reason })
+            Err(MeasureError::Option { option: OptionName::PageSize, reason })
         }
     }
 }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(of("2M").unwrap(), Pages::Explicit(2 << 20));
         assert_eq!(pages(PageSize(Pages::Base)).unwrap(), Pages::Base);
         let error = of("1G").unwrap_err().to_string();
-        assert!(error.starts_with("page_size: ") && error.contains("name 4K or 2M"), "{error}");
+        assert!(error.starts_with("--page-size: ") && error.contains("name 4K or 2M"), "{error}");
         assert!(matches!(check(1 << 60, PageSize::TRANSPARENT), Err(MeasureError::TooLarge { .. })));
     }
 

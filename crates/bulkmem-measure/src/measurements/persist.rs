@@ -16,7 +16,7 @@ use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Candidate, Config, Measurement, Metric, Pattern, Peers, Row, units};
 use crate::measurements::target::{Durable, Opened, TargetOptions, Want};
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, OptionName};
 
 /// Bytes between two fences of random writes, where nobody says how many.
 const RANDOM_BLOCK: u64 = 64;
@@ -134,20 +134,20 @@ impl Measure for PersistOptions {
     fn validate(&self) -> Result<(), MeasureError> {
         if let Some(block) = self.blocks.iter().find(|block| **block == 0 || **block % LINE != 0) {
             return Err(MeasureError::Option {
-                option: "block",
+                option: OptionName::Block,
                 reason: format!("{block} bytes are not whole cache lines; give a multiple of {LINE}"),
             });
         }
         if let Some(width) = self.widths.iter().find(|width| !PersistOptions::WIDTHS.contains(width)) {
             return Err(MeasureError::Option {
-                option: "width",
+                option: OptionName::Width,
                 reason: format!("no store writes {width} bytes; 4, 8, 16, 32 and 64 are to be had"),
             });
         }
         let (choices, lacking) = self.choices()?;
         if choices.is_empty() {
             let why = lacking.unwrap_or_else(|| "no method of this architecture persists".to_owned());
-            return Err(MeasureError::Option { option: "width", reason: why });
+            return Err(MeasureError::Option { option: OptionName::Width, reason: why });
         }
         self.target.check(self.want())
     }

@@ -20,14 +20,14 @@ use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
 use crate::engine::workload::FILL_BYTE;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, OptionName};
 
 /// The control's name: the same time without touching memory.
 pub const SAME_TIME: &str = "same time, no memory";
 /// The second control's name: the walk after nothing.
 pub const NOTHING: &str = "nothing in between";
 
-/// Operations permutation over so many times the size, so that they do not find their memory where the last one left it.
+/// Operations are spread over so many times the size, so that they do not find their memory where the last one left it.
 const PLACES: usize = 4;
 /// A sample repeats walks and operation as often as fits this time, where that is left to the measurement.
 const SAMPLE_NS: f64 = 0.25e9;
@@ -116,12 +116,12 @@ impl Measure for PollutionOptions {
     fn validate(&self) -> Result<(), MeasureError> {
         if self.operation == Operation::Persist {
             let reason = "flush writes nothing, so there is nothing to pollute with; name clear, fill, copy or persist";
-            return Err(MeasureError::Option { option: "operations", reason: reason.into() });
+            return Err(MeasureError::Option { option: OptionName::Operations, reason: reason.into() });
         }
         for &list in &self.lists {
             if list < 2 * LINE as u64 {
                 let reason = format!("a list of {list} bytes has no two lines; name 128 bytes at least");
-                return Err(MeasureError::Option { option: "lists", reason });
+                return Err(MeasureError::Option { option: OptionName::Lists, reason });
             }
             fits(self.needed(list))?;
         }

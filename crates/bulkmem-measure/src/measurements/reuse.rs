@@ -15,7 +15,7 @@ use crate::engine::stats::{bootstrap, median};
 use crate::engine::units::bytes;
 use crate::engine::workload::FILL_BYTE;
 use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row};
-use crate::{Kind, MeasureError, memory_left};
+use crate::{Kind, MeasureError, OptionName, memory_left};
 
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 2e6;
@@ -30,7 +30,7 @@ pub struct ReuseOptions {
     pub sizes: Vec<u64>,
     /// The shares of the result that are read back, percent, rising.
     pub shares: Vec<f64>,
-    /// The memory that destinations permutation over, bytes, and sources over as much; where not given, twice the last-level
+    /// The memory that destinations are spread over, bytes, and sources over as much; where not given, twice the last-level
     /// cache, and room for two operations at least. As much as the size: the same memory again and again.
     pub footprint: Option<u64>,
     /// The pages behind the memory.
@@ -64,7 +64,7 @@ impl Default for ReuseOptions {
 }
 
 impl ReuseOptions {
-    /// Bytes that destinations of a size permutation over: whole places.
+    /// Bytes that destinations of a size are spread over: whole places.
     fn raw_range(&self, size: u64) -> u64 {
         let usual = || (Machine::current().caches.sane().l3 * 2).max(size.saturating_mul(2));
         self.footprint.unwrap_or_else(usual).div_ceil(size).max(1).saturating_mul(size)
@@ -86,7 +86,7 @@ impl Measure for ReuseOptions {
         for &operation in &self.operations {
             if !matches!(operation, Operation::Clear | Operation::Fill | Operation::Copy) {
                 return bad(
-                    "operations",
+                    OptionName::Operations,
                     format!("the result of {operation} is not read back here; name clear, fill or copy"),
                 );
             }
@@ -94,7 +94,7 @@ impl Measure for ReuseOptions {
             for &size in &self.sizes {
                 if size < LINE as u64 {
                     return bad(
-                        "sizes",
+                        OptionName::Sizes,
                         format!("{size} bytes are less than a line; name 64 bytes at least"),
                     );
                 }
@@ -102,10 +102,10 @@ impl Measure for ReuseOptions {
             }
         }
         if let Some(share) = self.shares.iter().find(|share| !(0.0..=100.0).contains(*share)) {
-            return bad("shares", format!("{share} is no share; name percents from 0 to 100"));
+            return bad(OptionName::Shares, format!("{share} is no share; name percents from 0 to 100"));
         }
         if self.shares.is_empty() || self.shares.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return bad("shares", "they are to rise, and be at least one: 0,25,100".to_owned());
+            return bad(OptionName::Shares, "they are to rise, and be at least one: 0,25,100".to_owned());
         }
         self.page_size.check()
     }

@@ -16,7 +16,7 @@ use crate::engine::selection::{FIRST_TOUCH, Selection, kernel};
 use crate::engine::{Config, Measurement, Metric, PageSize, units};
 use crate::measurements::device::{self, Attributes, Uncommon};
 use crate::measurements::first_touch::FirstTouch;
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, OptionName};
 
 /// More threads than this are a mistake.
 const MOST_THREADS: usize = 1024;
@@ -139,28 +139,31 @@ impl Measure for SizesOptions {
     fn validate(&self) -> Result<(), MeasureError> {
         let wrong = |option, reason: String| Err(MeasureError::Option { option, reason });
         let Some(smallest) = self.sizes.iter().min() else {
-            return wrong("sizes", "name at least one".to_owned());
+            return wrong(OptionName::Sizes, "name at least one".to_owned());
         };
         if let Some(chunk) = self.chunk.filter(|chunk| chunk > smallest || *chunk == 0) {
             return wrong(
-                "chunk",
+                OptionName::Chunk,
                 format!("{chunk} bytes are more than the smallest size, {smallest} bytes"),
             );
         }
         if !self.threads.iter().all(|threads| (1..=MOST_THREADS).contains(threads)) {
-            return wrong("threads", format!("from 1 to {MOST_THREADS} threads can share the work"));
+            return wrong(
+                OptionName::Threads,
+                format!("from 1 to {MOST_THREADS} threads can share the work"),
+            );
         }
         let page = Machine::current().page_size as u64;
         if self.offset >= page {
             return wrong(
-                "offset",
+                OptionName::Offset,
                 format!("it counts from the start of a page: name less than {page} bytes"),
             );
         }
         if self.attributes.of_device() && self.operation == Operation::Copy {
             let reason =
                 "memory of other attributes is cleared and filled here; `bench iops` copies from and to it";
-            return wrong("attr", reason.to_owned());
+            return wrong(OptionName::Attribute, reason.to_owned());
         }
         for pages in &self.page_sizes {
             for size in &self.sizes {
@@ -465,12 +468,15 @@ mod tests {
     fn options_that_make_no_sense_are_refused_by_name() {
         let small = || small(Operation::Clear);
         for (options, said) in [
-            (SizesOptions { sizes: vec![], ..small() }, "sizes: "),
-            (SizesOptions { chunk: Some(1 << 17), ..small() }, "chunk: 131072 bytes are more than"),
-            (SizesOptions { chunk: Some(0), ..small() }, "chunk: "),
-            (SizesOptions { threads: vec![0], ..small() }, "threads: from 1 to 1024"),
-            (SizesOptions { offset: 4096, ..small() }, "offset: "),
-            (SizesOptions { baseline: Some("nosuch".into()), ..small() }, "baseline: `nosuch` takes no part"),
+            (SizesOptions { sizes: vec![], ..small() }, "--size: "),
+            (SizesOptions { chunk: Some(1 << 17), ..small() }, "--chunk: 131072 bytes are more than"),
+            (SizesOptions { chunk: Some(0), ..small() }, "--chunk: "),
+            (SizesOptions { threads: vec![0], ..small() }, "--threads: from 1 to 1024"),
+            (SizesOptions { offset: 4096, ..small() }, "--offset: "),
+            (
+                SizesOptions { baseline: Some("nosuch".into()), ..small() },
+                "--baseline: `nosuch` takes no part",
+            ),
         ] {
             let error = run(&options, false).0.unwrap_err().to_string();
             assert!(error.starts_with(said), "{said}: {error}");
@@ -500,7 +506,7 @@ mod tests {
         }
         let copy = SizesOptions { operation: Operation::Copy, ..options };
         let error = copy.validate().unwrap_err().to_string();
-        assert!(error.starts_with("attr: ") && error.contains("bench iops"), "{error}");
+        assert!(error.starts_with("--attr: ") && error.contains("bench iops"), "{error}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rustix::fs::{Access, access, major, makedev, minor, statvfs};
 
 use self::mapping::{Made, Mapping};
 use crate::MeasureError;
+use crate::OptionName;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::reservation::Reservation;
@@ -387,7 +388,7 @@ impl TargetOptions {
     fn attribute_of(&self, known: Option<Attribute>) -> Result<Option<Attribute>, MeasureError> {
         match (known, self.attribute) {
             (Some(known), Some(asked)) if known != asked => Err(MeasureError::Option {
-                option: "attr",
+                option: OptionName::Attribute,
                 reason: format!(
                     "{} is mapped {known}, not {asked}; name a target that is: /dev/bulkmem, which the kernel module \
                      gives, or the memory of a PCI device, as /sys/bus/pci/devices/…/resource0_wc (wc) or resource0 (uc)",

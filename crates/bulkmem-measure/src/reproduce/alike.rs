@@ -1,4 +1,4 @@
-//! Which published machine behaves most like this one.
+//! Ranks the published machines by similarity to this one.
 
 use super::Alike;
 use super::ours::Ours;
@@ -7,7 +7,7 @@ use super::published::{Measured, published};
 const MIB: u64 = 1 << 20;
 const STRINGS: [&str; 2] = ["rep_stosb", "rep_stosq"];
 
-/// The published machines, the most alike first: the same model before all, then by distance of behaviour.
+/// Returns the published machines: the same model first, then by distance.
 pub(super) fn rank(ours: &Ours<'_>) -> Vec<Alike> {
     let by_size = &published().memset_by_size;
     let by_chunk = &published().clear_by_chunk;
@@ -69,7 +69,7 @@ fn judge<T>(
                 differences.push((own / own_base).ln() - (theirs[at] / reference[at]).ln());
             }
         }
-        // At the largest place: what the machine does with memory.
+        // The largest size shows how the machine treats memory, as opposed to caches.
         if let (true, Some(own), Some(own_base)) =
             (differences.len() > before, here(configs - 1, name), here(configs - 1, base))
         {

@@ -1,23 +1,11 @@
 use bulkmem::policy::CpuIdentity;
 
 use super::*;
-use crate::engine::stats::Stats;
-use crate::engine::{Candidate, Config, Direction, Measurement, Metric, Row};
+use crate::engine::{Config, Direction, Measurement, Metric, Row, testing};
 use crate::{Kind, Provenance};
 
 fn row(measurement: Measurement, name: &str, config: Config, median: f64) -> Row {
-    Row {
-        measurement,
-        candidate: Candidate::named(Kind::Method, name),
-        config,
-        metric: Metric::Bandwidth,
-        samples: vec![median],
-        stats: Stats::of(&[median]).unwrap(),
-        chosen: None,
-        also: Default::default(),
-        counters: None,
-        flags: Vec::new(),
-    }
+    testing::row(measurement, (Kind::Method, name), config, (Metric::Bandwidth, &[median]), &[])
 }
 
 fn results(rows: Vec<Row>) -> Results {
@@ -176,4 +164,12 @@ fn nothing_measured_is_said_everywhere() {
     let json = serde_json::to_string(&found).unwrap();
     let back: Reproduction = serde_json::from_str(&json).unwrap();
     assert!(back.conclusions == found.conclusions && back.alike == found.alike);
+}
+
+#[test]
+fn every_published_conclusion_is_judged_once() {
+    let results = results(Vec::new());
+    let judged: Vec<&str> = conclusions::judge_by_id(&Ours(&results)).iter().map(|(id, _)| *id).collect();
+    let published: Vec<&str> = published::published().conclusions.iter().map(|it| it.id.as_str()).collect();
+    assert_eq!(judged, published);
 }

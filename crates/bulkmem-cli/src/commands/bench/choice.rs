@@ -18,7 +18,7 @@ use bulkmem_measure::{
 use serde::Serialize;
 
 use crate::active_policy::ActivePolicy;
-use crate::commands::follow::is_stdout;
+use crate::commands::runner::is_stdout;
 use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
 use crate::interrupt;
 use crate::output::{self, Progress};

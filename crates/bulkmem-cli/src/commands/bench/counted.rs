@@ -3,7 +3,7 @@
 use bulkmem_measure::Counts;
 use bulkmem_measure::engine::{Results, Row};
 
-use super::pivot::{name, value};
+use super::rows::{name, value};
 use crate::output::{Column, FAINT, HEADING, Table, styled, wrapped};
 
 /// Titles, and how soon a column is left out where the terminal is narrow.

@@ -1,4 +1,4 @@
-//! `bulkmem bench`: one file a measurement, each with its arguments and how its rows are shown.
+//! `bulkmem bench`: one file for each measurement, with its arguments and the view of its rows.
 
 mod all;
 mod beyond;
@@ -9,36 +9,33 @@ mod common;
 mod corun;
 mod counted;
 mod fork;
-mod groups;
 mod iops;
 mod persist;
 mod pivot;
 mod pollution;
 mod reuse;
+mod rows;
 mod sizes;
 mod target;
 mod targets;
 mod vm;
 
-use bulkmem::Operation;
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
 
-/// Measure memory: each table of the sources as one measurement, and how well the policy chooses
+pub(super) use rows::remarks;
+
+/// Measure memory: the tables of the sources, and how well the policy chooses
 #[derive(Args, Debug)]
 #[command(subcommand_value_name = "MEASUREMENT", subcommand_help_heading = "Measurements")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    pub(crate) measurement: BenchCommand,
+    measurement: BenchCommand,
 }
 
-pub(super) use common::remarks;
-pub(super) use pivot::digits;
-
-/// What can be measured.
 #[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
+enum BenchCommand {
     Clear(sizes::ClearArgs),
     Fill(sizes::FillArgs),
     Copy(sizes::CopyArgs),
@@ -57,11 +54,9 @@ pub(crate) enum BenchCommand {
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
     match &args.measurement {
-        BenchCommand::Clear(args) => sizes::run(&args.sizes, Operation::Clear, None, &args.attributes.attr),
-        BenchCommand::Fill(args) => {
-            sizes::run(&args.sizes, Operation::Fill, Some(args.byte), &args.attributes.attr)
-        }
-        BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None, &[]),
+        BenchCommand::Clear(args) => args.run(),
+        BenchCommand::Fill(args) => args.run(),
+        BenchCommand::Copy(args) => args.run(),
         BenchCommand::Chunks(args) => chunks::run(args),
         BenchCommand::Vm(args) => vm::run(args),
         BenchCommand::Persist(args) => persist::run(args),

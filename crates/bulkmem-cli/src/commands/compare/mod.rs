@@ -86,7 +86,8 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
     let sink = args.csv.as_ref().map(|path| Sink::open(path, &[&args.old, &args.new])).transpose()?;
     let (mut old, mut new) = (results::load(&args.old)?, results::load(&args.new)?);
     if !args.json {
-        [&mut old, &mut new].map(plain::clean_results);
+        plain::clean_results(&mut old);
+        plain::clean_results(&mut new);
     }
     check_names(&args.only, [&old, &new])?;
     let differences = Differences::between(&old.provenance, &new.provenance);

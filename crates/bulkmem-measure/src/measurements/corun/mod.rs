@@ -23,7 +23,7 @@ use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::run::{LongSampler, Measure, Run, Sample};
 use crate::engine::stats::median;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
-use crate::{Kind, MeasureError, memory_left};
+use crate::{Kind, MeasureError, OptionName, memory_left};
 
 /// The name of the control with nothing in the background.
 pub const ALONE: &str = "alone";
@@ -108,14 +108,14 @@ impl Measure for CorunOptions {
         if let Victim::Command { words, .. } = &self.victim
             && words.is_empty()
         {
-            return bad("command", "there is none; name a program and its arguments".into());
+            return bad(OptionName::Command, "there is none; name a program and its arguments".into());
         }
         if let Some(rate) = self.rates.iter().find(|rate| !(0.001..=1000.0).contains(*rate)) {
-            return bad("rates", format!("{rate} GB/s cannot be held; name 0.001 to 1000"));
+            return bad(OptionName::Rates, format!("{rate} GB/s cannot be held; name 0.001 to 1000"));
         }
         if self.chunk == 0 || self.size.is_some_and(|size| size < self.chunk) {
             return bad(
-                "chunk",
+                OptionName::Chunk,
                 format!("{} bytes do not fit the memory that is cleared; name a smaller one", self.chunk),
             );
         }
@@ -311,7 +311,7 @@ fn shortfalls(rows: &[&Row]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::testing;
+    use crate::engine::{RunOptions, Validated, testing};
 
     fn small(words: &[&str]) -> CorunOptions {
         let victim =
@@ -377,7 +377,7 @@ mod tests {
         };
         let watch = crate::engine::Observer { progress: &mut |_| {}, save: &mut save, stop: &stop };
         let policy = bulkmem::policy::Policy::defaults(Machine::current());
-        let outcome = crate::engine::measure(&[&options], &policy, Vec::new(), watch);
+        let outcome = Validated::new(&[&options]).unwrap().measure(&policy, RunOptions::default(), watch);
         std::fs::remove_file(&file).unwrap();
         assert!(matches!(outcome, Err(MeasureError::Command { .. })), "{outcome:?}");
         assert_eq!(rows, 2, "those who had been sampled by then");

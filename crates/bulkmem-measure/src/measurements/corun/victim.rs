@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::thread::CpuSet;
 
-use crate::MeasureError;
 use crate::calibration::neighbour::Neighbour;
 use crate::measurements::corun::cpus::Bound;
+use crate::{MeasureError, OptionName};
 
 /// How often a running command is looked after.
 const TICK: Duration = Duration::from_millis(250);
@@ -50,7 +50,7 @@ pub(super) fn run_command(
 ) -> Result<Took, MeasureError> {
     let name = command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let cannot = |error: io::Error| MeasureError::Option {
-        option: "command",
+        option: OptionName::Command,
         reason: format!(
             "cannot start `{name}`: {error}; name a program that the PATH leads to, or the path of one"
         ),
@@ -224,7 +224,7 @@ mod tests {
         assert!(killed.contains("SIGKILL"), "{killed}");
         for missing in ["no-such-program", ""] {
             let missing = run(&[missing], &never, &mut said).unwrap_err();
-            assert!(matches!(missing, MeasureError::Option { option: "command", .. }), "{missing}");
+            assert!(matches!(missing, MeasureError::Option { option: OptionName::Command, .. }), "{missing}");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::engine::buffer::{self, Buffer, Content};
 use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row, units};
-use crate::{Kind, MeasureError};
+use crate::{Kind, MeasureError, OptionName};
 
 /// A sample spans at least this long.
 const SAMPLE: Duration = Duration::from_millis(20);
@@ -80,7 +80,7 @@ impl Measure for ForkOptions {
             let page = BASE.bytes();
             if size == 0 || !size.is_multiple_of(page) {
                 let reason = format!("{size} bytes are no whole number of pages: name a multiple of {page}");
-                return Err(MeasureError::Option { option: "sizes", reason });
+                return Err(MeasureError::Option { option: OptionName::Sizes, reason });
             }
             // The buffer, and once more for the child's copies.
             buffer::fits(size.saturating_mul(2))?;

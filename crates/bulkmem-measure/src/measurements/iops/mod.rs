@@ -12,13 +12,13 @@ use bulkmem_kmod::Attribute;
 
 use self::access::{Access, accesses};
 use self::workers::{Job, Team};
-use crate::MeasureError;
 use crate::engine::implementation::MethodSet;
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Config, Direction, Measurement, Metric, Peers, Row, units};
 use crate::measurements::device::Attributes;
 use crate::measurements::target::{Opened, Target, TargetOptions, Want};
+use crate::{MeasureError, OptionName};
 
 /// Bytes of ordinary memory that are worked on, at least, where nobody says how many.
 const USUAL: u64 = 1 << 30;
@@ -100,25 +100,25 @@ impl Measure for IopsOptions {
         let refuse = |option, reason: String| Err(MeasureError::Option { option, reason });
         if let Some(block) = self.blocks.iter().find(|block| **block == 0 || **block % 64 != 0) {
             return refuse(
-                "block",
+                OptionName::Block,
                 format!("{block} bytes are not whole cache lines; give a multiple of 64"),
             );
         }
         if let Some(threads) = self.threads.iter().find(|threads| !(1..=MOST_THREADS).contains(*threads)) {
-            return refuse("threads", format!("{threads} threads; give 1 to {MOST_THREADS}"));
+            return refuse(OptionName::Threads, format!("{threads} threads; give 1 to {MOST_THREADS}"));
         }
         if self.mix > 100 {
-            return refuse("mix", format!("{} % are more than all; give 0 to 100", self.mix));
+            return refuse(OptionName::Mix, format!("{} % are more than all; give 0 to 100", self.mix));
         }
         if !(SHORTEST..=LONGEST).contains(&self.time) {
             let reason =
                 format!("{:?} for a sample; give {SHORTEST:?} to {LONGEST:?}, and more --runs", self.time);
-            return refuse("time", reason);
+            return refuse(OptionName::Time, reason);
         }
         for direction in &self.directions {
             if access::methods(&self.methods, *direction)?.is_empty() {
                 return refuse(
-                    "method",
+                    OptionName::Methods,
                     format!("no method of those given can {}", access::verb(*direction)),
                 );
             }

@@ -111,9 +111,9 @@ fn what_is_written_is_there() {
 #[test]
 fn nonsense_is_refused_before() {
     for (options, message) in [
-        (PersistOptions { blocks: vec![100], ..small() }, "block: 100 bytes are not whole cache lines"),
+        (PersistOptions { blocks: vec![100], ..small() }, "--block: 100 bytes are not whole cache lines"),
         (PersistOptions { blocks: vec![0], ..small() }, "multiple of 64"),
-        (PersistOptions { widths: vec![5], ..small() }, "width: no store writes 5 bytes"),
+        (PersistOptions { widths: vec![5], ..small() }, "--width: no store writes 5 bytes"),
         (
             PersistOptions { blocks: vec![1 << 20], ..small() },
             "65536 bytes are too small: 1048576 are needed",

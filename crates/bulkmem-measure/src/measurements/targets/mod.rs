@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::measurements::choice::bench::bench;
 use crate::{
-    Alignment, BenchOptions, BenchReport, MeasureError, Methods, Progress, Provenance, Temperature, regret,
+    Alignment, BenchOptions, BenchReport, MeasureError, Methods, OptionName, Progress, Provenance,
+    Temperature, regret,
 };
 
 /// How to check the promises.
@@ -117,7 +118,7 @@ pub fn targets(
 ) -> Result<TargetReport, MeasureError> {
     if options.max_length < 256 {
         let reason = "less than 256 bytes leaves nothing to check; give more".to_owned();
-        return Err(MeasureError::Option { option: "max_length", reason });
+        return Err(MeasureError::Option { option: OptionName::MaxSize, reason });
     }
     let parts = parts(options.max_length);
     let start = Instant::now();

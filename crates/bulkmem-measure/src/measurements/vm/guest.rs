@@ -7,7 +7,7 @@
 use bulkmem::{Mapping, Pages};
 use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
 
-use crate::MeasureError;
+use crate::{MeasureError, OptionName};
 
 /// Where the memory in question lies in the guest.
 pub(super) const MEMORY: u64 = 4 << 30;
@@ -50,7 +50,7 @@ impl Guest {
         let size = size as u64;
         if size > LARGEST {
             let reason = format!("a guest gets {LARGEST} bytes of memory at most here");
-            return Err(MeasureError::Option { option: "sizes", reason });
+            return Err(MeasureError::Option { option: OptionName::Sizes, reason });
         }
         let directories = size.div_ceil(GIB);
         // The program, the two upper tables, and a table for each GiB: the first, and those of the memory.

@@ -21,7 +21,7 @@ use crate::engine::implementation::{self, MethodSet};
 use crate::engine::reservation::Reservation;
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::{Candidate, Config, Measurement, Memory, Metric, PageSize, Peers, Row, units};
-use crate::{Kind, MeasureError, memory_left};
+use crate::{Kind, MeasureError, OptionName, memory_left};
 
 /// A sample looks for a wish to stop at least this often, bytes a thread.
 const PIECE: usize = 256 << 20;
@@ -92,13 +92,13 @@ impl Measure for VmOptions {
             let page = pages.bytes().max(base);
             if self.size == 0 || !self.size.is_multiple_of(page) {
                 let reason = format!("{} bytes are no whole number of {pages} pages", self.size);
-                return Err(MeasureError::Option { option: "sizes", reason });
+                return Err(MeasureError::Option { option: OptionName::Sizes, reason });
             }
             Reservation::check(self.size, *pages)?;
         }
         if let Some(bad) = self.threads.iter().find(|threads| !(1..=1024).contains(*threads)) {
             let reason = format!("{bad} threads cannot share the work: name 1 to 1024");
-            return Err(MeasureError::Option { option: "threads", reason });
+            return Err(MeasureError::Option { option: OptionName::Threads, reason });
         }
         implementation::methods(&self.methods, bulkmem::Operation::Clear).map(drop)
     }

@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicBool;
 use bulkmem::policy::Policy;
 
 use super::*;
-use crate::engine::{Observer, Results, measure, testing};
+use crate::engine::{Observer, Results, RunOptions, Validated, testing};
 
 fn small() -> VmOptions {
     VmOptions {
@@ -110,7 +110,7 @@ fn what_cannot_be_measured_is_refused_before() {
     assert!(refused(VmOptions { size: 5000, ..small() }).contains("no whole number of 4K pages"));
     assert!(refused(VmOptions { size: 0, ..small() }).contains("no whole number"));
     assert!(refused(VmOptions { size: 1 << 46, ..small() }).contains("available"));
-    assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("threads"));
+    assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("--threads"));
     assert!(refused(VmOptions { methods: MethodSet::Named(vec!["no".into()]), ..small() }).contains("`no`"));
 }
 
@@ -123,7 +123,10 @@ fn a_stop_halfway_keeps_what_was_measured() {
         }
     };
     let watch = Observer { progress: &mut progress, save: &mut |_| Ok(()), stop: &stop };
-    let found = measure(&[&small()], &Policy::defaults(Machine::current()), Vec::new(), watch).unwrap();
+    let found = Validated::new(&[&small()])
+        .unwrap()
+        .measure(&Policy::defaults(Machine::current()), RunOptions::default(), watch)
+        .unwrap();
     assert!(!found.complete);
     assert!(found.rows.iter().all(|row| row.config.memory == Some(Memory::Fresh)) && !found.rows.is_empty());
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::OptionName;
 
 fn small(operation: Operation) -> BenchOptions {
     BenchOptions {
@@ -127,5 +128,5 @@ fn a_stop_and_regret() {
     assert!(report.rows.iter().all(|row| !row.length.is_power_of_two()));
     let nothing = BenchOptions { lengths: vec![64], ..small(Operation::Clear) };
     let refused = regret(&nothing, &defaults(), &mut |_| {}, &AtomicBool::new(false));
-    assert!(matches!(refused, Err(MeasureError::Option { option: "lengths", .. })));
+    assert!(matches!(refused, Err(MeasureError::Option { option: OptionName::Sizes, .. })));
 }

@@ -1,11 +1,10 @@
-//! Measuring with somebody who watches: progress, files that are saved as measured, and Ctrl-C.
+//! Runs measurements: shows progress, saves results as they are measured, and handles Ctrl-C.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use bulkmem::policy::Policy;
 use bulkmem_measure::MeasureError;
-use bulkmem_measure::engine::{Measure, Observer, Results, measure, measure_counting};
+use bulkmem_measure::engine::{Measure, Observer, Results, RunOptions, Validated};
 
 use crate::active_policy::ActivePolicy;
 use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
@@ -20,44 +19,19 @@ pub(super) struct Files<'f> {
     pub(super) json: Option<&'f Path>,
     /// Where results go as comma-separated values; `-` is stdout, and no file.
     pub(super) csv: Option<&'f Path>,
-    /// What is measured, if that is a file: it is never written to as an output.
+    /// The measured file, if any: it is never written to as an output.
     pub(super) input: Option<&'f Path>,
 }
 
 /// Measures, saving to files as it goes, then shows the results, also those of an interrupted run.
-pub(super) fn follow(
+pub(super) fn run(
     name: &'static str,
     measurements: &[&dyn Measure],
+    counters: bool,
     files: Files<'_>,
     show: impl FnOnce(&Results) -> Result<(), Failure>,
 ) -> Outcome {
-    follow_with(measure, name, measurements, files, show)
-}
-
-/// The same, with what the hardware counts.
-pub(super) fn follow_counting(
-    name: &'static str,
-    measurements: &[&dyn Measure],
-    files: Files<'_>,
-    show: impl FnOnce(&Results) -> Result<(), Failure>,
-) -> Outcome {
-    follow_with(measure_counting, name, measurements, files, show)
-}
-
-/// What measures.
-type Measuring =
-    for<'a> fn(&[&dyn Measure], &'a Policy, Vec<String>, Observer<'a>) -> Result<Results, MeasureError>;
-
-fn follow_with(
-    measure: Measuring,
-    name: &'static str,
-    measurements: &[&dyn Measure],
-    files: Files<'_>,
-    show: impl FnOnce(&Results) -> Result<(), Failure>,
-) -> Outcome {
-    for measurement in measurements {
-        measurement.validate().map_err(measure_failure)?;
-    }
+    let measurements = Validated::new(measurements).map_err(measure_failure)?;
     let (mut json, mut csv) = open(files)?;
     let served = ActivePolicy::load()?;
     let stop = interrupt::flag()?;
@@ -77,9 +51,10 @@ fn follow_with(
         save: &mut save,
         stop: &stop,
     };
-    // What is no Unicode is part of a command to measure, and not ours; it is kept as far as it can be shown.
+    // A command to measure may have arguments that are not Unicode.
     let command = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let found = measure(measurements, &served.policy, command, watch);
+    let options = RunOptions { command, counters };
+    let found = measurements.measure(&served.policy, options, watch);
     drop(progress);
     let mut written = Ok(());
     for sink in [json, csv].into_iter().flatten() {
