@@ -215,14 +215,14 @@ fn files_that_cannot_serve_are_refused_by_name() {
     let whole = fs::read_to_string(home.path().join("old.json")).unwrap();
     let plant = |name: &str, text: &str| fs::write(home.path().join(name), text).unwrap();
     plant("half.json", &whole[..whole.len() / 2]);
-    plant("newer.json", &whole.replace("\"version\": 1", "\"version\": 2"));
+    plant("newer.json", &whole.replace("\"version\": 2", "\"version\": 99"));
     plant("profile.json", r#"{"format": "bulkmem-profile", "version": 1}"#);
     plant("odd.json", &whole.replacen("\"bandwidth\"", "\"horsepower\"", 1));
     for (file, reason) in [
         ("missing.json", "cannot read missing.json: No such file"),
         (".", "cannot read .: Is a directory"),
         ("half.json", "half.json is damaged: EOF while parsing"),
-        ("newer.json", "newer.json was written by a newer bulkmem: version 2"),
+        ("newer.json", "newer.json was written by a newer bulkmem: version 99"),
         ("profile.json", "profile.json is a profile, not results"),
         ("odd.json", "odd.json is damaged: unknown variant `horsepower`"),
     ] {
