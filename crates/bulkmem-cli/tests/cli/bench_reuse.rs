@@ -95,7 +95,7 @@ fn one_side_alone_says_what_is_missing() {
 #[test]
 fn bad_arguments_name_cause_and_remedy() {
     for (arguments, message) in [
-        (&["--op", "persist"][..], "name clear, fill or copy"),
+        (&["--op", "copy_persist"][..], "name clear, fill or copy"),
         (&["--share", "101"], "error: --share: "),
         (&["--share", "50,25"], "they are to rise"),
         (&["--share", "half"], "--share"),

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use bulkmem::policy::Profile;
+use bulkmem_measure::calibration::{Profile, Rule};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ fn measured() -> Profile {
     if cfg!(target_arch = "x86_64") {
         let rule = profile.rules[1].clone();
         profile.rules[1].method = "rep_stosb".to_owned();
-        profile.rules.push(bulkmem::policy::Rule { from: 64 << 20, method: "movnti".to_owned(), ..rule });
+        profile.rules.push(Rule { from: 64 << 20, method: "movnti".to_owned(), ..rule });
     }
     profile
 }
