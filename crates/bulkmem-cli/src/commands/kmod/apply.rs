@@ -53,7 +53,6 @@ pub(super) struct ApplyArgs {
     root: Root,
 }
 
-/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Document {
     profile: PathBuf,
