@@ -1,16 +1,18 @@
 //! The measurements: one file or folder each.
 
 mod all;
+mod checks;
 mod choice;
 mod chunks;
 mod corun;
-mod first_touch;
 mod fork;
 mod iops;
+mod participants;
 mod persist;
 mod pollution;
 mod reuse;
 mod sizes;
+mod slots;
 mod vm;
 
 pub use crate::target::device::Attributes;

@@ -9,8 +9,8 @@ use bulkmem_measure::calibration::{Condition, Cost};
 use bulkmem_measure::engine::{
     Alignment, CacheState, Dimension, Measurement, MethodSet, Metric, Peers, Results, Row,
 };
-use bulkmem_measure::stats::geometric_mean;
 use bulkmem_measure::measurements::{ChoiceOptions, Overall, is_baseline, overall};
+use bulkmem_measure::stats::geometric_mean;
 use clap::Args;
 
 use super::common::Outputs;
