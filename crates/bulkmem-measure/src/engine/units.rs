@@ -46,13 +46,14 @@ pub fn count(count: f64) -> String {
     }
 }
 
-/// Formats a number to three digits: `0.25`, `12.3`, `1234`; `–` if it is not finite.
+/// Formats a number to three digits: `0.0456`, `0.25`, `12.3`, `1234`; `–` if it is not finite.
 pub fn digits(number: f64) -> String {
     match number.abs() {
         size if !size.is_finite() => "–".to_owned(),
         99.95.. => format!("{number:.0}"),
         9.995.. => format!("{number:.1}"),
-        _ => format!("{number:.2}"),
+        0.0995.. | 0.0 => format!("{number:.2}"),
+        size => format!("{number:.*}", (2.0 - size.log10().floor()).min(9.0) as usize),
     }
 }
 

@@ -5,18 +5,17 @@ use bulkmem_measure::engine::{Dimension, Results, Row};
 
 use crate::figures;
 use crate::output::{digits, faint, wrapped};
+use crate::results::group;
 
-/// The meaning of the marks in a table.
 pub(super) const MARKS: &str = "* best by median; ~ doubtful: the notes say why.";
 
-/// Returns the name of a row's candidate.
 pub(super) fn name(row: &Row) -> String {
     figures::candidate(&row.candidate)
 }
 
 /// Returns a dimension of a row's configuration as text.
 pub(super) fn value(row: &Row, dimension: Dimension) -> String {
-    figures::place_value(&row.config, dimension)
+    figures::config_value(&row.config, dimension)
 }
 
 /// Returns a further figure of a row, divided by `unit`; `–` if it has none of that name.
@@ -45,15 +44,7 @@ pub(super) fn group_by<'r, K: PartialEq>(
     rows: impl IntoIterator<Item = &'r Row>,
     key: impl Fn(&Row) -> K,
 ) -> Vec<Vec<&'r Row>> {
-    let mut groups: Vec<(K, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let key = key(row);
-        match groups.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, group)) => group.push(row),
-            None => groups.push((key, vec![row])),
-        }
-    }
-    groups.into_iter().map(|(_, group)| group).collect()
+    group(rows, |row| key(row)).into_iter().map(|(_, group)| group).collect()
 }
 
 /// Returns a table for each configuration, and a note below them.

@@ -54,7 +54,6 @@ pub(super) struct ApplyArgs {
     root: Root,
 }
 
-/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Document {
     profile: PathBuf,
@@ -143,7 +142,7 @@ fn persist(
 ) -> Result<PathBuf, Failure> {
     settings.save(module.root(), whence).map_err(|error| {
         let kept = match set.restore() {
-            Ok(()) => "the parameters are unchanged".to_owned(),
+            Ok(()) => "the previous parameters are restored".to_owned(),
             Err(stuck) => {
                 format!("{stuck} could not be restored; `bulkmem kmod status` shows the present values")
             }

@@ -24,7 +24,6 @@ use crate::engine::run::{LongSampler, Measure, Run, Sample};
 use crate::engine::stats::median;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
 use crate::measurements::checks::invalid;
-use crate::measurements::participants::record_choices;
 use crate::{Kind, MeasureError, OptionName, memory_left};
 
 /// Name of the control with nothing in the background.
