@@ -35,7 +35,7 @@
 //! A process can hint only for its own address space.
 
 #[cfg(doctest)]
-mod book;
+mod doctests;
 
 mod abi;
 mod device;

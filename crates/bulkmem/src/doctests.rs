@@ -1,4 +1,4 @@
-//! The pages of the book that show code, compiled and run as documentation tests.
+//! Compiles and runs the code in the book as documentation tests.
 
 macro_rules! pages {
     ($($name:ident: $path:literal),+ $(,)?) => {$(
@@ -16,7 +16,7 @@ pages! {
     CrateReadme: "crates/bulkmem/README.md",
 }
 
-/// Documentation tests are isolated from the user's home, too.
+/// Documentation tests do not use the user's home directory.
 ///
 /// ```
 /// assert_eq!(std::env::var("HOME").as_deref(), Ok("/dev/null"));

@@ -1,7 +1,7 @@
-//! The orders in which whole lines are worked through: straight, with prefetching, and as page streams side by
-//! side. Every order is generic over the line, so that an order is written once.
+//! Loops over whole cache lines: sequential, with prefetching, and over parallel page streams. They are generic over
+//! the operation on a line.
 //!
-//! All functions here are `inline(always)`: they become part of a kernel that carries the line's target feature.
+//! All functions are `inline(always)`, so that they become part of a kernel that has the target feature of the line.
 
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_NTA, _MM_HINT_T0, _mm_prefetch};
@@ -11,26 +11,26 @@ use super::fence::mfence;
 use super::line::{CopyLine, FillLine, LINE};
 use crate::method::Parameters;
 
-/// Bytes in a page stream's page.
+/// Bytes in a page of a stream.
 const PAGE: usize = 4096;
 
-/// Asks for the line at `at` in order to write it. No address is wrong: a prefetch does not fault.
+/// Prefetches the line at `at` for writing. Any address is allowed, because a prefetch does not fault.
 #[inline(always)]
 pub(super) fn prefetch_for_write(at: *const u8) {
-    // SAFETY: a prefetch accesses nothing architecturally. On a processor without PREFETCHW its encoding is a
-    // no-op (AMD64 and Intel 64 both define it so).
+    // SAFETY: a prefetch does not access memory architecturally. Processors without PREFETCHW execute it as a
+    // no-operation (defined by AMD64 and Intel 64).
     unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) }
 }
 
-/// The prefetch of sources, as a type so that loops are compiled for each.
+/// A kind of source prefetch. A type, so that the compiler specializes the loops.
 pub(super) trait ReadPrefetch {
     fn prefetch(at: *const u8);
 }
-/// None.
+/// No prefetch.
 pub(super) struct NoRead;
-/// Into all levels.
+/// Prefetch into all cache levels.
 pub(super) struct ReadT0;
-/// With the non-temporal hint.
+/// Prefetch with the non-temporal hint.
 pub(super) struct ReadNta;
 
 impl ReadPrefetch for NoRead {
@@ -40,19 +40,19 @@ impl ReadPrefetch for NoRead {
 impl ReadPrefetch for ReadT0 {
     #[inline(always)]
     fn prefetch(at: *const u8) {
-        // SAFETY: a prefetch accesses nothing architecturally.
+        // SAFETY: a prefetch does not access memory architecturally.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 }
 impl ReadPrefetch for ReadNta {
     #[inline(always)]
     fn prefetch(at: *const u8) {
-        // SAFETY: a prefetch accesses nothing architecturally.
+        // SAFETY: a prefetch does not access memory architecturally.
         unsafe { _mm_prefetch::<_MM_HINT_NTA>(at.cast()) }
     }
 }
 
-/// How many of `lines` lines have the line `distance` bytes ahead of them within the range.
+/// Returns how many of `lines` lines have the line `distance` bytes after them within the range.
 #[inline(always)]
 fn with_line_ahead(lines: usize, distance: u32) -> usize {
     lines.saturating_sub(distance as usize / LINE)
@@ -92,7 +92,7 @@ unsafe fn fill_lines_prefetched<L: FillLine>(line: *mut u8, count: usize, value:
     }
 }
 
-/// Fill, straight.
+/// Fills sequentially.
 ///
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
@@ -105,7 +105,7 @@ pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) {
     }
 }
 
-/// Fill with write prefetches ahead. Tunables: `write_distance`.
+/// Fills with write prefetches ahead. Tunables: `write_distance`.
 ///
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
@@ -123,7 +123,7 @@ pub(super) unsafe fn fill_prefetched<L: FillLine>(
     }
 }
 
-/// Fill with each line written back. Tunables: `write_distance`, 0 for none.
+/// Fills and writes back each line. Tunables: `write_distance`, 0 for none.
 ///
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
@@ -138,15 +138,15 @@ pub(super) unsafe fn fill_flushed<L: FillLine>(dst: *mut u8, len: usize, byte: u
     }
 }
 
-/// How a stretch of whole lines is split into groups of pages that are worked on side by side.
+/// Division of whole lines into groups of pages that are written in parallel.
 struct Groups {
     /// Lines before the first page.
     before: usize,
-    /// Groups of `streams` pages.
+    /// Number of groups of `streams` pages.
     count: usize,
     /// Bytes in a group.
     bytes: usize,
-    /// Lines behind the last group.
+    /// Lines after the last group.
     after: usize,
 }
 
@@ -159,8 +159,8 @@ impl Groups {
         Groups { before, count, bytes, after: lines - before - count * bytes / LINE }
     }
 
-    /// Where, from the start of group `group`, the line stands that is `distance` bytes further along the first
-    /// stream than `offset`; `None` behind the last group.
+    /// Returns the offset, from the start of group `group`, of the line that is `distance` bytes after `offset` in
+    /// the first stream; `None` after the last group.
     #[inline(always)]
     fn ahead(&self, group: usize, offset: usize, distance: u32) -> Option<usize> {
         let along = offset + distance as usize;
@@ -169,9 +169,9 @@ impl Groups {
     }
 }
 
-/// Fills page streams side by side: a line of the first page of a group (by `First`), then the same line of each
-/// other page (by `L`), then the next line. `First` is the non-temporal stream of a hybrid; elsewhere it is `L`.
-/// Cached streams are prefetched for writing if `write_distance` is not 0. Tunables: `streams`, `write_distance`.
+/// Fills parallel page streams: a line of the first page of a group (by `First`), then the same line of each other
+/// page (by `L`), then the next line. `First` is the non-temporal stream of a hybrid; otherwise it is `L`. Cached
+/// streams are prefetched for writing if `write_distance` is not 0. Tunables: `streams`, `write_distance`.
 ///
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
@@ -260,7 +260,7 @@ unsafe fn copy_lines_prefetched<L: CopyLine, R: ReadPrefetch, const WRITE: bool>
     }
 }
 
-/// Copy through the cache. Tunables: `read_distance`, `write_distance`.
+/// Copies through the cache. Tunables: `read_distance`, `write_distance`.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
@@ -285,8 +285,8 @@ pub(super) unsafe fn copy_cached<L: CopyLine>(
     }
 }
 
-/// Copy past the cache, on either side or both. Tunables: `read_distance`, `read_hint`. Where the source is not aligned as `L` needs it, the
-/// lines are copied by `U`.
+/// Copies with non-temporal loads, stores or both. Tunables: `read_distance`, `read_hint`. If the source does not
+/// have the alignment that `L` needs, `U` copies the lines.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
@@ -301,7 +301,7 @@ pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
     unsafe {
         let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
         let src = src.add(skipped);
-        if src.addr().is_multiple_of(L::SOURCE_ALIGNMENT) {
+        if src.addr() % L::SOURCE_ALIGNMENT == 0 {
             copy_lines_hinted::<L>(start, src, count, parameters);
         } else {
             copy_lines_hinted::<U>(start, src, count, parameters);
@@ -309,15 +309,15 @@ pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
     }
 }
 
-/// As [`copy_nontemporal`], for an `L` that loads with MOVNTDQA. Begins with an MFENCE.
+/// Like [`copy_nontemporal`], for an `L` that loads with MOVNTDQA. Begins with an MFENCE.
 ///
-/// From write-combining memory MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No other
-/// processor's or device's store updates that buffer, and neither an earlier load of a flag nor an earlier store orders
-/// the MOVNTDQA after it. Intel's manual asks for MFENCE or a locked instruction in between (volume 1, "Streaming Load
-/// Hint Instruction"). Here it is MFENCE, unconditionally:
+/// From write-combining memory, MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No
+/// other processor's or device's store updates that buffer, and neither an earlier load of a flag nor an earlier
+/// store orders the MOVNTDQA after it. Intel's manual asks for MFENCE or a locked instruction in between (volume 1,
+/// "Streaming Load Hint Instruction"). This function always uses MFENCE:
 ///
-/// - A method does not know the memory's type, and a call pays for the fence once: some 20 ns, or 0.2 µs if it ends the
-///   overlap with an earlier call that missed the cache.
+/// - A method does not know the memory type, and the fence takes some 20 ns per call, or 0.2 µs if it ends the overlap
+///   with an earlier call that missed the cache.
 /// - LFENCE orders loads only after loads: an earlier store may still wait in the store buffer when the loads execute.
 /// - A locked instruction orders all but loads from write-combining memory (volume 3, "Software Controlled Bus
 ///   Locking"), and errata of Nehalem to Coffee Lake let MOVNTDQA pass it. On Skylake and its successors up to Coffee
@@ -337,7 +337,7 @@ pub(super) unsafe fn copy_nontemporal_loads<L: CopyLine, U: CopyLine>(
     unsafe { copy_nontemporal::<L, U>(dst, src, len, parameters) }
 }
 
-/// Copies whole lines with the read prefetch that the parameters ask for.
+/// Copies whole lines with the read prefetch of the parameters.
 ///
 /// # Safety
 /// As [`copy_lines`].
@@ -359,8 +359,8 @@ unsafe fn copy_lines_hinted<L: CopyLine>(
     }
 }
 
-/// Copies page streams side by side, as [`fill_streams`] fills them; sources are prefetched `read_distance` ahead
-/// along their stream. Tunables: `streams`, `read_distance`, `write_distance`.
+/// Copies parallel page streams in the order of [`fill_streams`]. Sources are prefetched `read_distance` ahead in
+/// their stream. Tunables: `streams`, `read_distance`, `write_distance`.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
@@ -375,7 +375,7 @@ pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
     let streams = parameters.streams.max(1) as usize;
     let (read, write) = (parameters.read_distance, parameters.write_distance);
     // SAFETY: passed on from the caller; every line copied is one of those that `edges` left, as in
-    // `fill_streams`, and the source is walked at the same offsets.
+    // `fill_streams`, and the source is read at the same offsets.
     unsafe {
         let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
         let groups = Groups::new(start, count, streams);
@@ -385,16 +385,12 @@ pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
         from = from.add(groups.before * LINE);
         for group in 0..groups.count {
             for offset in (0..PAGE).step_by(LINE) {
-                if read > 0
-                    && let Some(ahead) = groups.ahead(group, offset, read)
-                {
+                if let Some(ahead) = groups.ahead(group, offset, read).filter(|_| read > 0) {
                     for stream in 0..streams {
                         ReadT0::prefetch(from.wrapping_add(ahead + stream * PAGE));
                     }
                 }
-                if write > 0
-                    && let Some(ahead) = groups.ahead(group, offset, write)
-                {
+                if let Some(ahead) = groups.ahead(group, offset, write).filter(|_| write > 0) {
                     for stream in usize::from(!first_cached)..streams {
                         prefetch_for_write(to.wrapping_add(ahead + stream * PAGE));
                     }
@@ -412,8 +408,8 @@ pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
     }
 }
 
-/// Copies and writes back line by line. Tunables: `write_distance`, or `block`: the destination's lines of a whole block
-/// are prefetched for writing before the first of them is stored.
+/// Copies and writes back each line. Tunables: `write_distance`, or `block`: the destination's lines of a whole block
+/// are prefetched for writing before the first store to it.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).

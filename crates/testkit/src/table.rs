@@ -1,4 +1,5 @@
-//! The walk over every row of the table, and over each row's parameters and lengths.
+//! The method table as test cases: every method with every operation that it supports, and the parameters and lengths
+//! to test it with.
 
 use std::collections::HashSet;
 
@@ -8,29 +9,60 @@ use bulkmem::method::{self, Method, Parameters, Tunable};
 
 use crate::guard::LINE;
 
-/// Every row of the table with every operation it can do.
-pub fn rows() -> impl Iterator<Item = (&'static Method, Operation)> {
+/// Returns every method with every operation that it supports.
+pub fn entries() -> impl Iterator<Item = (&'static Method, Operation)> {
     method::all().flat_map(|method| {
         Operation::ALL.into_iter().filter(|operation| method.does(*operation)).map(move |it| (method, it))
     })
 }
 
-/// What a row needs that this machine neither has nor can have emulated; empty where it can run.
+/// Features that the tests of a method can do without, because its code runs and writes the same bytes on a processor
+/// that does not have them: hints that such a processor executes as no-operations (PREFETCHW, CLDEMOTE), and features
+/// that only tell how fast an instruction is (ERMS, FSRM).
+///
+/// The features of an instruction that raises an exception where it is not supported belong into
+/// [`EMULATED`](crate::x86_64::emulate::EMULATED) or, if it cannot be emulated, into [`NOT_EMULATED`].
+pub const DISPENSABLE: Features =
+    Features::PREFETCHW.union(Features::CLDEMOTE).union(Features::ERMS).union(Features::FSRM);
+
+/// Features whose instructions use registers that an emulator cannot provide. On a processor that does not have them,
+/// the tests that run such a method are skipped.
+pub const NOT_EMULATED: Features =
+    Features::SSE4_1.union(Features::AVX).union(Features::AVX2).union(Features::AVX512F);
+
+/// Features that the tests emulate.
+#[cfg(target_arch = "x86_64")]
+const EMULATED: Features = crate::x86_64::emulate::EMULATED;
+#[cfg(not(target_arch = "x86_64"))]
+const EMULATED: Features = Features::empty();
+
+/// Returns the features that a method needs in order to run here: those that this machine does not have and that are
+/// neither emulated nor dispensable.
 pub fn missing(method: &Method) -> Features {
-    method.requires.difference(features()).difference(dispensable())
+    method.requires.difference(features()).difference(DISPENSABLE).difference(EMULATED)
 }
 
-/// What a row runs without where the processor lacks it: what [`crate::x86_64::emulate`] stands in for; PREFETCHW,
-/// which such a processor takes for a no-op; and what only tells how fast a string instruction is.
-fn dispensable() -> Features {
-    #[cfg(target_arch = "x86_64")]
-    return crate::x86_64::emulate::EMULATED | Features::PREFETCHW | Features::ERMS | Features::FSRM;
-    #[cfg(not(target_arch = "x86_64"))]
-    Features::empty()
+/// Returns an error if a method requires a feature that belongs to none of the sets above: its tests could then be
+/// skipped on every machine without a failure.
+///
+/// # Errors
+/// The feature, and the files to edit.
+pub fn check_features(method: &Method) -> Result<(), String> {
+    let known = Features::SSE2.union(DISPENSABLE).union(NOT_EMULATED).union(EMULATED);
+    let unknown = method.requires.difference(known);
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} requires {unknown}, and the tests do not know what to do on a processor without it. If the instruction runs \
+         there as a no-operation, add it to DISPENSABLE in crates/testkit/src/table.rs. Otherwise add it to EMULATED \
+         and MemoryAction in crates/testkit/src/x86_64/emulate.rs, or to NOT_EMULATED in crates/testkit/src/table.rs",
+        method.name
+    ))
 }
 
-/// The values of a tunable worth testing: both ends of its range and their neighbours, the middle, the default, and
-/// all that calibration searches. Sorted, each once.
+/// Returns the values of a tunable to test: both ends of its range and their neighbours, the middle, the default, and
+/// all that calibration searches. Sorted, without duplicates.
 pub fn values(tunable: &Tunable) -> Vec<u32> {
     let step = tunable.step.max(1);
     let low = tunable.range.0.next_multiple_of(step);
@@ -44,8 +76,9 @@ pub fn values(tunable: &Tunable) -> Vec<u32> {
     values
 }
 
-/// The parameters to test a row with, each once and the defaults first: every tunable's every value beside the other
-/// tunables' defaults; every pair of tunables at the ends and the middle of their ranges; all tunables at an end.
+/// Returns the parameters to test a method with, the defaults first and without duplicates: every value of each
+/// tunable with the other tunables at their defaults; every pair of tunables at the ends and the middle of their
+/// ranges; all tunables at one end, in the middle, and at the other end.
 pub fn parameter_sets(tunables: &[Tunable]) -> Vec<Parameters> {
     let mut defaults = Parameters::default();
     for tunable in tunables {
@@ -80,9 +113,9 @@ pub fn parameter_sets(tunables: &[Tunable]) -> Vec<Parameters> {
     sets
 }
 
-/// Lengths up to `most` at which a method with these parameters may change its ways: one to three times each of
-/// its units (a page, a page in every stream, a block, a prefetch distance), and a little less and more. Sorted,
-/// each once.
+/// Returns lengths up to `most` at which a method with these parameters may take another path: one to three times
+/// each of its units (a page, a page in every stream, a block, a prefetch distance), and a little less and more.
+/// Sorted, without duplicates.
 pub fn unit_lengths(parameters: &Parameters, most: usize) -> Vec<usize> {
     const PAGE: usize = 4096;
     let streams = parameters.streams.max(1) as usize;
@@ -126,10 +159,10 @@ mod tests {
     }
 
     #[test]
-    fn sets_fit_start_with_the_defaults_and_hold_every_value_and_pair_of_ends() {
+    fn sets_are_valid_start_with_the_defaults_and_hold_every_value_and_pair_of_ends() {
         let tunables = [DISTANCE, STREAMS];
         let sets = parameter_sets(&tunables);
-        assert!(sets.iter().all(|set| set.fit(&tunables)));
+        assert!(sets.iter().all(|set| set.is_valid_for(&tunables)));
         assert_eq!((sets[0].write_distance, sets[0].streams), (256, 4));
         for tunable in &tunables {
             for value in values(tunable) {
@@ -157,9 +190,22 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_an_operation_and_is_walked() {
+    fn every_method_supports_an_operation() {
         for method in method::all() {
-            assert!(rows().any(|(row, _)| row == method), "{} can do nothing", method.name);
+            assert!(entries().any(|(other, _)| other == method), "{} supports no operation", method.name);
         }
+    }
+
+    #[test]
+    fn every_method_requires_known_features() {
+        for method in method::all() {
+            check_features(method).unwrap();
+        }
+    }
+
+    #[test]
+    fn no_feature_is_in_two_sets() {
+        assert!(!DISPENSABLE.intersects(NOT_EMULATED.union(EMULATED)));
+        assert!(!NOT_EMULATED.intersects(EMULATED));
     }
 }

@@ -1,78 +1,80 @@
-//! What became of a range of memory by the end of a trace: which bytes were stored, how, which were written back,
-//! and whether a fence came after.
+//! Follows the bytes of a range through a trace: which were stored, how, which were written back, and whether a fence
+//! came afterwards.
 //!
-//! Byte comparison cannot see a line that was not flushed: the bytes are right until the power fails. This can.
+//! A comparison of bytes does not find a line that was not written back, because the bytes are right until the power
+//! fails.
 
 use std::ops::Range;
 
 use bulkmem::machine::Features;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, Register, UsedMemory};
 
-use super::emulate::{CacheEffect, Registers};
+use super::emulate::{MemoryAction, Registers};
 use super::instruction::{Order, order, writes};
 use super::trace::Trace;
 
 const LINE: u64 = 64;
 
-/// How far a byte has got on its way to memory.
+/// Progress of a byte on its way to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Nothing was stored to it.
+    /// No store wrote it.
     Untouched,
-    /// In the cache, by an ordinary store.
+    /// An ordinary store wrote it to the cache.
     Cached,
-    /// Stored past the cache or written back, and no fence since.
+    /// A store that bypasses the cache wrote it, or it was written back; no fence came afterwards.
     Pending,
-    /// Stored past the cache or written back, and a fence since.
+    /// As [`State::Pending`], and a fence came afterwards.
     Durable,
 }
 
-/// A range of memory, watched through a trace.
+/// State of a range of memory after a trace.
 #[derive(Debug)]
-pub struct Watched {
+pub struct StoreTracker {
     range: Range<u64>,
     states: Vec<State>,
-    /// Stores and write-backs of any kind, to this range or elsewhere, that wait for a fence.
+    /// Number of weakly ordered stores and write-backs, to this range or elsewhere, that no fence has followed.
     pub weak_pending: usize,
-    /// How many fences there were.
+    /// Number of fences.
     pub fences: usize,
-    /// How many weak stores and write-backs there were.
+    /// Number of weakly ordered stores and write-backs.
     pub weak: usize,
-    /// Stores of any kind to this range that no fence has followed.
+    /// Number of stores of any kind to this range that no fence has followed.
     pub stores_pending: usize,
 }
 
-impl Watched {
-    /// Follows what a trace did to `range`, whose bytes were all in `before` when it began.
+impl StoreTracker {
+    /// Returns the state of `range` after a trace, if all its bytes were in the state `before` at the start.
     ///
     /// # Errors
-    /// A store whose address or size cannot be told.
-    pub fn follow(trace: &Trace, range: Range<usize>, before: State) -> Result<Watched, String> {
+    /// If the trace has a store whose address or size cannot be determined.
+    pub fn of_trace(trace: &Trace, range: Range<usize>, before: State) -> Result<StoreTracker, String> {
         let range = range.start as u64..range.end as u64;
         let states = vec![before; (range.end - range.start) as usize];
-        let mut watched = Watched { range, states, weak_pending: 0, fences: 0, weak: 0, stores_pending: 0 };
+        let mut tracked =
+            StoreTracker { range, states, weak_pending: 0, fences: 0, weak: 0, stores_pending: 0 };
         let mut factory = InstructionInfoFactory::new();
         for (instruction, registers) in trace.steps() {
-            watched.step(&instruction, registers, &mut factory)?;
+            tracked.step(&instruction, registers, &mut factory)?;
         }
-        Ok(watched)
+        Ok(tracked)
     }
 
-    /// Traces `call`, at most `limit` instructions, and follows what it did to `range`, as [`Watched::follow`] does.
+    /// Traces `call`, at most `limit` instructions, and returns the state of `range` afterwards.
     ///
     /// # Errors
-    /// Where `call` executes more than `limit` instructions, and as [`Watched::follow`].
+    /// If `call` executes more than `limit` instructions, and those of [`StoreTracker::of_trace`].
     pub fn during(
         limit: usize,
         range: Range<usize>,
         before: State,
         call: impl FnOnce(),
-    ) -> Result<Watched, String> {
+    ) -> Result<StoreTracker, String> {
         let trace = Trace::record(limit, Features::empty(), call)?;
-        Watched::follow(&trace, range, before)
+        StoreTracker::of_trace(&trace, range, before)
     }
 
-    /// The least advanced byte of the range, and where in it that is; `None` for an empty range.
+    /// Returns the index and state of the least advanced byte of the range; `None` if the range is empty.
     pub fn worst(&self) -> Option<(usize, State)> {
         self.states.iter().copied().enumerate().min_by_key(|(_, state)| *state)
     }
@@ -100,11 +102,11 @@ impl Watched {
             }
             Order::Plain => {}
         }
-        match CacheEffect::of(instruction, registers) {
-            Ok(CacheEffect::Clear { line }) => self.store(line..line + LINE, State::Pending),
-            Ok(CacheEffect::Move { to, .. }) => self.store(to..to + LINE, State::Pending),
-            Ok(CacheEffect::WriteBack { address, .. }) => self.write_back(address, State::Pending),
-            // Never emulated, as every processor has it.
+        match MemoryAction::of(instruction, registers) {
+            Ok(MemoryAction::Clear { line }) => self.store(line..line + LINE, State::Pending),
+            Ok(MemoryAction::Move { to, .. }) => self.store(to..to + LINE, State::Pending),
+            Ok(MemoryAction::WriteBack { address, .. }) => self.write_back(address, State::Pending),
+            // Every processor supports CLFLUSH, so the emulator does not know it.
             Err(_) if instruction.mnemonic() == Mnemonic::Clflush => {
                 let address = registers.address(instruction, 0).ok_or_else(|| unknown(instruction))?;
                 self.write_back(address, State::Pending);
@@ -119,16 +121,16 @@ impl Watched {
         Ok(())
     }
 
-    /// The states of those watched bytes that lie in `stretch`.
-    fn within(&mut self, stretch: Range<u64>) -> &mut [State] {
+    /// Returns the states of the bytes of the range that are among `addresses`.
+    fn within(&mut self, addresses: Range<u64>) -> &mut [State] {
         let clamp =
             |address: u64| (address.clamp(self.range.start, self.range.end) - self.range.start) as usize;
-        let (start, end) = (clamp(stretch.start), clamp(stretch.end));
+        let (start, end) = (clamp(addresses.start), clamp(addresses.end));
         &mut self.states[start..end]
     }
 
-    fn store(&mut self, stretch: Range<u64>, state: State) {
-        let stored = self.within(stretch);
+    fn store(&mut self, addresses: Range<u64>, state: State) {
+        let stored = self.within(addresses);
         stored.fill(state);
         let touched = !stored.is_empty();
         self.stores_pending += usize::from(touched);
@@ -145,16 +147,16 @@ impl Watched {
 }
 
 fn unknown(instruction: &Instruction) -> String {
-    format!("cannot tell what {} stores to", super::instruction::text(instruction))
+    format!("the address that {} stores to is unknown", super::instruction::text(instruction))
 }
 
-/// Which bytes an instruction stores to.
+/// Returns the addresses that an instruction stores to.
 fn stores(
     instruction: &Instruction,
     registers: &Registers,
     factory: &mut InstructionInfoFactory,
 ) -> Result<Vec<Range<u64>>, String> {
-    // With a REP prefix each repetition is a step of its own, or none where the count is 0.
+    // With a REP prefix, each repetition is a separate step, and a count of 0 stores nothing.
     if instruction.is_string_instruction() {
         let stores = matches!(
             instruction.mnemonic(),
@@ -177,7 +179,7 @@ fn stores(
         return Ok(std::iter::once(start..start + size).collect());
     }
     let used = factory.info(instruction).used_memory().iter();
-    // FS and GS reach thread-local storage, which no test watches and whose base is unknown here.
+    // FS and GS address thread-local storage, which no test examines and whose base is unknown here.
     used.filter(|used| writes(used.access()) && !matches!(used.segment(), Register::FS | Register::GS))
         .map(|used| {
             let start = address(used, registers).ok_or_else(|| unknown(instruction))?;
