@@ -29,7 +29,7 @@ mod stress;
 fn main() -> ExitCode {
     let machine = std::fs::read_to_string("/name").unwrap_or_else(|_| "guest".to_owned());
     let mut suite = Suite::new(machine.trim().to_owned().leak());
-    suite.in_turn();
+    suite.serial();
     frame::tests(&mut suite);
     attributes::tests(&mut suite);
     clearing::tests(&mut suite);

@@ -120,27 +120,23 @@ fn profile(args: &ApplyArgs) -> Result<(PathBuf, Profile), Failure> {
 
 /// Returns the present parameters; none if the module is not loaded, which only a dry run allows.
 fn current(module: &Module, dry_run: bool) -> Result<Vec<(&'static str, String)>, Failure> {
-    match module.status().map_err(Failure::new)?.parameters {
-        Some(settings) => Ok(settings.values()),
-        None if dry_run => Ok(Vec::new()),
-        None => {
-            module.require_loaded().map_err(|error| {
-                Failure::new(error).help("`bulkmem kmod status` tells more; --dry-run works without it")
-            })?;
-            Ok(Vec::new())
-        }
+    let settings = module.status().map_err(Failure::new)?.parameters;
+    if settings.is_none() && !dry_run {
+        module.require_loaded().map_err(|error| {
+            Failure::new(error).help("`bulkmem kmod status` shows more; --dry-run works without the module")
+        })?;
     }
     Ok(settings.map(|settings| settings.values()).unwrap_or_default())
 }
 
-/// Writes what the module is loaded with; where that fails, the parameters are set back as well.
+/// Writes the parameters for later loads; if that fails, restores the present ones.
 fn persist(
     module: &Module,
     settings: &Settings,
-    whence: &str,
+    origin: &str,
     set: PreviousValues,
 ) -> Result<PathBuf, Failure> {
-    settings.save(module.root(), whence).map_err(|error| {
+    settings.save(module.root(), origin).map_err(|error| {
         let kept = match set.restore() {
             Ok(()) => "the previous parameters are restored".to_owned(),
             Err(stuck) => {
