@@ -118,7 +118,7 @@ fn status_says_what_the_files_say() -> Result<(), Failed> {
     let available: Vec<String> = serde_json::from_value(found["available"].clone())?;
     assert_eq!(available, module::available()?);
     let shown = text(&["kmod", "status"])?;
-    for word in ["in force", "rep_stosb", "threshold", "huge pages were cleared"] {
+    for word in ["active", "rep_stosb", "threshold", "huge pages were cleared"] {
         assert!(shown.contains(word), "{word}\n{shown}");
     }
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
