@@ -13,6 +13,7 @@ pages! {
     Persist: "docs/persist.md",
     GuestMemory: "docs/guest-memory.md",
     Fences: "docs/fences.md",
+    CrateReadme: "crates/bulkmem/README.md",
 }
 
 /// Documentation tests do not use the user's home directory.

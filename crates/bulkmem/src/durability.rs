@@ -5,6 +5,8 @@
 /// The default comes from the policy: [`Durability::FlushToMemory`], unless the policy file says otherwise
 /// (`bulkmem calibrate --durability caches-included`). [`Options::durability`](crate::Options::durability) overrides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Durability {
     /// Memory survives and caches do not (ADR): every line is written back, and a fence waits for it.

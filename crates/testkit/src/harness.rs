@@ -17,12 +17,18 @@ pub struct Suite {
     trials: Vec<Trial>,
     /// A group of tests that cannot run here, the reason, and the tests of the group.
     skipped: Vec<(String, String, Vec<String>)>,
+    serial: bool,
 }
 
 impl Suite {
     /// Creates a suite without tests. `name` is the name of the test file, which the list of skipped tests shows.
     pub fn new(name: &'static str) -> Suite {
-        Suite { name, trials: Vec::new(), skipped: Vec::new() }
+        Suite { name, trials: Vec::new(), skipped: Vec::new(), serial: false }
+    }
+
+    /// Runs the tests one after the other on the main thread, for tests that change state that all of them share.
+    pub fn serial(&mut self) {
+        self.serial = true;
     }
 
     /// Adds a test.
@@ -78,7 +84,10 @@ impl Suite {
 
     /// Runs the tests that the command line selects, and lists those that were skipped.
     pub fn run(self) -> ExitCode {
-        let arguments = Arguments::from_args();
+        let mut arguments = Arguments::from_args();
+        if self.serial {
+            arguments.test_threads = Some(1);
+        }
         let listing = arguments.list;
         assert!(!self.trials.is_empty(), "a test file without a test");
         let conclusion = libtest_mimic::run(&arguments, self.trials);

@@ -4,7 +4,7 @@ use std::fs;
 
 use bulkmem_measure::engine::{Candidate, Config, Measurement, Metric, QualityFlag, Results, Row};
 use bulkmem_measure::stats::Stats;
-use bulkmem_measure::{Evidence, Kind};
+use bulkmem_measure::{Kind, Provenance};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
@@ -22,7 +22,7 @@ fn row(kind: Kind, name: &str, size: u64, center: f64) -> Row {
         chosen: None,
         also: Default::default(),
         counters: None,
-        doubts: Vec::new(),
+        flags: Vec::new(),
     }
 }
 
@@ -40,7 +40,7 @@ fn results() -> Results {
     Results {
         format: Results::FORMAT.to_owned(),
         version: Results::VERSION,
-        evidence: Evidence { page_size: 4096, backing_page_size: 4096, ..Evidence::default() },
+        provenance: Provenance { page_size: 4096, backing_page_size: 4096, ..Provenance::default() },
         command: Vec::new(),
         rows,
         findings: Vec::new(),
@@ -95,7 +95,7 @@ fn nothing_changed_exits_with_0_and_something_worse_with_3() {
 #[test]
 fn the_table_fits_and_marks_what_was_doubtful() {
     let mut new = changed(4, 0.9);
-    new.rows[1].doubts.push(QualityFlag::Noise);
+    new.rows[1].flags.push(QualityFlag::Noise);
     let home = home(&new);
     for columns in [80, 160] {
         let output = home.bulkmem().args(COMPARE).env("COLUMNS", columns.to_string()).assert().code(3);
@@ -146,7 +146,7 @@ fn too_few_samples_are_said_once_with_what_to_do() {
     let output = both.bulkmem().args(COMPARE).assert().code(0).get_output().stdout.clone();
     let text = String::from_utf8(output).unwrap();
     assert_fits(&text, 80);
-    assert!(text.starts_with("No row has a verdict (–): a verdict takes 5 samples on both sides."), "{text}");
+    assert!(text.starts_with("No row has a verdict (–): a verdict needs 5 samples on both sides."), "{text}");
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(words.matches("--runs 5").count(), 1, "{text}");
     assert!(text.contains("1.00") && !text.contains("too few"), "{text}");
@@ -162,8 +162,8 @@ fn too_few_samples_are_said_once_with_what_to_do() {
 #[test]
 fn different_machines_are_compared_only_when_told_to() {
     let mut new = results();
-    new.evidence.cpu.model = 17;
-    new.evidence.backing_page_size = 2 << 20;
+    new.provenance.cpu.model = 17;
+    new.provenance.backing_page_size = 2 << 20;
     let home = home(&new);
     let assert = home.bulkmem().args(COMPARE).assert().code(1).stdout("");
     assert.stderr(
@@ -175,16 +175,20 @@ fn different_machines_are_compared_only_when_told_to() {
     assert.stdout(contains("These are runs of different machines"));
     // Another kernel is the same machine, and is said.
     let mut updated = results();
-    updated.evidence.kernel = "6.19.0".to_owned();
+    updated.provenance.kernel = "6.19.0".to_owned();
     fs::write(home.path().join("new.json"), serde_json::to_string(&updated).unwrap()).unwrap();
-    home.bulkmem().args(COMPARE).assert().code(0).stdout(contains("What may explain changes: kernel:"));
+    home.bulkmem()
+        .args(COMPARE)
+        .assert()
+        .code(0)
+        .stdout(contains("Differences that may explain changes: kernel:"));
 }
 
 #[test]
 fn when_reading_changed_the_machine_did() {
     let mut new = changed(2, 0.8);
     new.rows[5] = changed(5, 0.8).rows.remove(5);
-    home(&new).bulkmem().args(COMPARE).assert().code(3).stdout(contains("runs 0.80 times as fast"));
+    home(&new).bulkmem().args(COMPARE).assert().code(3).stdout(contains("is 0.80 times as fast"));
 }
 
 #[test]
@@ -211,14 +215,14 @@ fn files_that_cannot_serve_are_refused_by_name() {
     let whole = fs::read_to_string(home.path().join("old.json")).unwrap();
     let plant = |name: &str, text: &str| fs::write(home.path().join(name), text).unwrap();
     plant("half.json", &whole[..whole.len() / 2]);
-    plant("newer.json", &whole.replace("\"version\": 1", "\"version\": 2"));
+    plant("newer.json", &whole.replace("\"version\": 2", "\"version\": 99"));
     plant("profile.json", r#"{"format": "bulkmem-profile", "version": 1}"#);
     plant("odd.json", &whole.replacen("\"bandwidth\"", "\"horsepower\"", 1));
     for (file, reason) in [
         ("missing.json", "cannot read missing.json: No such file"),
         (".", "cannot read .: Is a directory"),
         ("half.json", "half.json is damaged: EOF while parsing"),
-        ("newer.json", "newer.json was written by a newer bulkmem: version 2"),
+        ("newer.json", "newer.json was written by a newer bulkmem: version 99"),
         ("profile.json", "profile.json is a profile, not results"),
         ("odd.json", "odd.json is damaged: unknown variant `horsepower`"),
     ] {

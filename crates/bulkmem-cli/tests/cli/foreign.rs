@@ -22,11 +22,13 @@ fn assert_plain(text: &str, case: &str) {
 
 fn hostile() -> Results {
     let mut results = planted::everything(EVIL, 1.0);
-    let evidence = &mut results.evidence;
-    for text in [&mut evidence.kernel, &mut evidence.microcode, &mut evidence.date, &mut evidence.commit] {
+    let provenance = &mut results.provenance;
+    for text in
+        [&mut provenance.kernel, &mut provenance.microcode, &mut provenance.date, &mut provenance.commit]
+    {
         text.push_str(EVIL);
     }
-    evidence.hypervisor = Some(EVIL.to_owned());
+    provenance.hypervisor = Some(EVIL.to_owned());
     results.notes.push(format!("other processes used 1 processor (most: `{EVIL}`, pid 7)"));
     results.command.push(EVIL.to_owned());
     for finding in &mut results.findings {

@@ -1,4 +1,4 @@
-//! Merging a calibration into the profile that it is to replace: an operation's rules are replaced only by better ones.
+//! Merges a calibration into an earlier profile: an operation's rules are replaced only by better ones.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use bulkmem::Operation;
 
 use crate::engine::quality::host::{LoadMeter, is_heavier};
 
-/// A calibration, merged into the profile before it.
+/// A calibration, merged into an earlier profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
-    /// The knowledge of both together.
+    /// The better measurements of both.
     pub profile: Profile,
-    /// The operations whose new measurements were not taken over, and why.
+    /// The operations whose earlier measurements were kept, with the reason.
     pub kept: Vec<(Operation, Kept)>,
-    /// True if anything new was taken over.
+    /// True if the profile differs from the earlier one.
     pub changed: bool,
 }
 
-/// Why the earlier measurements of an operation stay.
+/// Reason for keeping the earlier measurements of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// The new ones were not finished.
@@ -28,19 +28,26 @@ pub enum Kept {
     Quieter,
 }
 
-/// Merges a calibration into an earlier one of the same machine. Rules, figures and numbers of threads of an operation
-/// are replaced if it was measured to the end, and not under a heavier load than before, unless `force`. An operation
-/// that neither finished has the measurements of which there are more.
+/// Merges a calibration into an earlier one of the same machine.
+///
+/// Replaces the rules, figures and numbers of threads of an operation if it was measured to the end and, unless `force`,
+/// not under a heavier load than before. For an operation that neither finished, keeps the one with more samples.
 pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     let mut merged = Merged {
-        profile: Profile { rules: Vec::new(), threads: Vec::new(), figures: Vec::new(), ..new.clone() },
+        profile: Profile {
+            durability: new.durability.or(old.durability),
+            rules: Vec::new(),
+            threads: Vec::new(),
+            figures: Vec::new(),
+            ..new.clone()
+        },
         kept: Vec::new(),
-        changed: false,
+        changed: new.durability.is_some_and(|it| old.durability != Some(it)),
     };
     let mut operations = Vec::new();
     for operation in Operation::ALL {
         let (before, now) = (provenance_of(old, operation), provenance_of(new, operation));
-        let kept = match (&before, &now) {
+        let kept = match (before, now) {
             (_, None) if samples(new, operation) == 0 => None,
             (Some(_), None) => Some(Kept::Unfinished),
             (None, None) if samples(old, operation) > samples(new, operation) => Some(Kept::Unfinished),
@@ -50,22 +57,22 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
             _ => {
                 merged.take(new, operation);
                 merged.changed = true;
-                operations.extend(now);
+                operations.extend(now.cloned());
                 continue;
             }
         };
         merged.kept.extend(kept.map(|why| (operation, why)));
         merged.take(old, operation);
-        operations.extend(before);
+        operations.extend(before.cloned());
     }
-    let provenance = &mut merged.profile.provenance;
-    provenance.complete = operations.len() == Operation::ALL.len();
-    provenance.operations = operations;
+    let coverage = &mut merged.profile.coverage;
+    coverage.complete = operations.len() == Operation::ALL.len();
+    coverage.operations = operations;
     merged
 }
 
 impl Merged {
-    /// Takes over what a profile has of an operation.
+    /// Copies the rules, numbers of threads and figures of an operation.
     fn take(&mut self, from: &Profile, operation: Operation) {
         let to = &mut self.profile;
         to.rules.extend(from.rules.iter().filter(|rule| rule.operation == operation).cloned());
@@ -74,26 +81,9 @@ impl Merged {
     }
 }
 
-/// When and how a profile's rules for an operation were measured; `None` if they were not measured to the end.
-fn provenance_of(profile: &Profile, operation: Operation) -> Option<OperationProvenance> {
-    let whole = &profile.provenance;
-    if let Some(found) = whole.operations.iter().find(|it| it.operation == operation) {
-        return Some(found.clone());
-    }
-    // Profiles written before operations were listed: one calibration measured all that a complete one has.
-    let listed = !whole.operations.is_empty();
-    let has_rules = profile.rules.iter().any(|rule| rule.operation == operation);
-    (!listed && whole.complete && has_rules).then(|| OperationProvenance {
-        operation,
-        date: whole.date.clone(),
-        mode: whole.mode,
-        bulkmem: whole.bulkmem.clone(),
-        commit: whole.commit.clone(),
-        microcode: whole.microcode.clone(),
-        kernel: whole.kernel.clone(),
-        backing_page_size: whole.backing_page_size,
-        load: None,
-    })
+/// Returns when and how an operation was measured; `None` if it was not measured to the end.
+fn provenance_of(profile: &Profile, operation: Operation) -> Option<&OperationProvenance> {
+    profile.coverage.operations.iter().find(|it| it.operation == operation)
 }
 
 fn samples(profile: &Profile, operation: Operation) -> u64 {
@@ -108,13 +98,13 @@ pub fn load_during(time: Duration) -> Option<Load> {
     meter.load()
 }
 
-/// True if others took clearly more of the processors than on an idle machine.
+/// True if other processes used clearly more of the processors than on an idle machine.
 pub fn is_heavy(load: &Load) -> bool {
     is_heavier(Some(load), None)
 }
 
-/// True if a load is heavier than that under which a profile's rules for each of these operations were measured: none
-/// of them would be replaced.
+/// True if a load is heavier than the one under which a profile's rules for each of these operations were measured, so
+/// that none of them would be replaced.
 pub fn is_heavier_than(load: &Load, profile: &Profile, operations: &[Operation]) -> bool {
     operations.iter().all(|operation| {
         provenance_of(profile, *operation).is_some_and(|before| is_heavier(Some(load), before.load.as_ref()))
@@ -125,12 +115,12 @@ pub fn is_heavier_than(load: &Load, profile: &Profile, operations: &[Operation])
 mod tests {
     use std::time::SystemTime;
 
-    use crate::calibration::{Condition, Cost, FORMAT, Figure, Mode, Rule, Saturation, VERSION};
-    use bulkmem::Intent;
+    use crate::calibration::{Condition, Cost, Coverage, FORMAT, Figure, Mode, Rule, Saturation, VERSION};
     use bulkmem::method::Parameters;
+    use bulkmem::{Durability, Intent};
 
     use super::*;
-    use crate::Evidence;
+    use crate::Provenance;
 
     /// A profile with so many samples of each operation, of which some were measured to the end.
     fn profile(reason: &str, measured: &[(Operation, u32)], finished: &[(Operation, f64)]) -> Profile {
@@ -158,7 +148,9 @@ mod tests {
         Profile {
             format: FORMAT.to_owned(),
             version: VERSION,
-            provenance: Evidence::default().provenance(mode, &finished),
+            provenance: Provenance::default(),
+            coverage: Coverage::new(&Provenance::default(), mode, &finished),
+            durability: None,
             rules: measured
                 .iter()
                 .map(|(operation, _)| Rule {
@@ -183,7 +175,7 @@ mod tests {
     }
 
     /// So much of every operation.
-    fn all<T: Copy>(each: T) -> [(Operation, T); 5] {
+    fn all<T: Copy>(each: T) -> [(Operation, T); Operation::ALL.len()] {
         Operation::ALL.map(|operation| (operation, each))
     }
 
@@ -201,9 +193,9 @@ mod tests {
         let (measured, finished) = (all(100), all(0.0));
         let old = profile("old", &measured, &finished);
         let new = profile("new", &[(Operation::Persist, 5)], &[(Operation::Persist, 0.0)]);
-        assert!(!new.provenance.complete, "one operation is not all");
+        assert!(!new.coverage.complete, "one operation is not all");
         let merged = merge(&old, &new, false);
-        assert!(merged.changed && merged.kept.is_empty() && merged.profile.provenance.complete);
+        assert!(merged.changed && merged.kept.is_empty() && merged.profile.coverage.complete);
         for operation in Operation::ALL {
             let (reason, mode) = match operation {
                 Operation::Persist => ("new", Mode::Quick),
@@ -225,12 +217,12 @@ mod tests {
             assert_eq!(merged.kept, [(Operation::Fill, Kept::Unfinished)]);
             assert_eq!(whose(&merged.profile, Operation::Clear), "new");
             assert_eq!(whose(&merged.profile, Operation::Fill), "old");
-            assert!(merged.changed && merged.profile.provenance.complete);
+            assert!(merged.changed && merged.profile.coverage.complete);
         }
         let nothing = merge(&old, &profile("new", &[(Operation::Clear, 900)], &[]), true);
         assert!(!nothing.changed);
         assert_eq!(nothing.profile.rules, old.rules);
-        assert_eq!(nothing.profile.provenance.operations, old.provenance.operations);
+        assert_eq!(nothing.profile.coverage.operations, old.coverage.operations);
     }
 
     #[test]
@@ -240,7 +232,20 @@ mod tests {
         let merged = merge(&old, &new, false);
         let found = [Operation::Clear, Operation::Fill, Operation::Copy].map(|it| whose(&merged.profile, it));
         assert_eq!(found, ["old", "new", "new"]);
-        assert!(!merged.profile.provenance.complete && merged.profile.provenance.operations.is_empty());
+        assert!(!merged.profile.coverage.complete && merged.profile.coverage.operations.is_empty());
+    }
+
+    #[test]
+    fn durability_is_kept_until_a_calibration_sets_it() {
+        let (included, flush) = (Some(Durability::CachesIncluded), Some(Durability::FlushToMemory));
+        let plain = profile("old", &all(100), &all(0.0));
+        let old = Profile { durability: included, ..plain.clone() };
+        assert_eq!(merge(&old, &plain, false).profile.durability, included);
+        assert_eq!(merge(&plain, &plain, false).profile.durability, None);
+        let set = Profile { durability: flush, ..profile("new", &[], &[]) };
+        let merged = merge(&old, &set, false);
+        assert_eq!((merged.profile.durability, merged.changed), (flush, true));
+        assert_eq!(merged.profile.rules, old.rules);
     }
 
     #[test]
@@ -255,23 +260,10 @@ mod tests {
         assert_eq!(whose(&merged.profile, Operation::ALL[1]), "old");
         assert_eq!(whose(&merged.profile, Operation::ALL[0]), "new");
         assert_eq!(merge(&old, &new, true).kept, []);
-        let load = new.provenance.operations[1].load.clone().unwrap();
+        let load = new.coverage.operations[1].load.clone().unwrap();
         assert!(is_heavier_than(&load, &old, &Operation::ALL));
         let part = profile("old", &measured[..1], &quiet[..1]);
         assert!(is_heavier_than(&load, &part, &Operation::ALL[..1]));
         assert!(!is_heavier_than(&load, &part, &Operation::ALL), "the others would be new");
-    }
-
-    #[test]
-    fn a_profile_without_a_list_of_operations_counts_as_one_calibration() {
-        let measured = all(100);
-        let mut old = profile("old", &measured[..2], &[]);
-        old.provenance.complete = true;
-        let new = profile("new", &[(Operation::ALL[0], 900)], &[]);
-        let merged = merge(&old, &new, false);
-        assert_eq!(merged.kept, [(Operation::ALL[0], Kept::Unfinished)]);
-        assert!(!merged.profile.provenance.complete, "it has rules for two operations");
-        old.provenance.complete = false;
-        assert_eq!(provenance_of(&old, Operation::ALL[0]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The memory to measure in: one stretch of huge pages where the kernel gives them, every page touched before
+//! The memory to measure in: one range of huge pages where the kernel gives them, every page touched before
 //! anything is timed.
 
 use std::time::Duration;
@@ -19,9 +19,9 @@ const LEAST: usize = 16 << 20;
 /// The share of the memory left that is used: 1 part in this many, if that is enough.
 const PART: u64 = 4;
 
-/// A stretch of the arena.
+/// A range of the arena.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct RawRange {
     pub(crate) start: *mut u8,
     pub(crate) length: usize,
 }
@@ -88,17 +88,17 @@ impl Arena {
         (self.side - HUGE) as u64
     }
 
-    pub(crate) fn neighbour(&mut self) -> Stretch {
-        Stretch { start: self.region.as_mut_ptr(), length: self.neighbour }
+    pub(crate) fn neighbour(&mut self) -> RawRange {
+        RawRange { start: self.region.as_mut_ptr(), length: self.neighbour }
     }
 
-    pub(crate) fn destination(&mut self) -> Stretch {
-        Stretch { start: self.region.as_mut_ptr().wrapping_add(self.neighbour), length: self.side }
+    pub(crate) fn destination(&mut self) -> RawRange {
+        RawRange { start: self.region.as_mut_ptr().wrapping_add(self.neighbour), length: self.side }
     }
 
-    pub(crate) fn source(&mut self) -> Stretch {
+    pub(crate) fn source(&mut self) -> RawRange {
         let start = self.region.as_mut_ptr().wrapping_add(self.neighbour + self.side);
-        Stretch { start, length: self.side }
+        RawRange { start, length: self.side }
     }
 
     /// The size of the pages behind it, as the kernel reports it; of a base page where it does not.
@@ -142,7 +142,7 @@ mod tests {
         let mut arena = Arena::new(32 << 20, 1 << 20, &clock, Duration::from_secs(60)).unwrap();
         assert!(arena.longest() >= 32 << 20);
         let (neighbour, destination, source) = (arena.neighbour(), arena.destination(), arena.source());
-        let end = |stretch: Stretch| stretch.start.wrapping_add(stretch.length);
+        let end = |raw_range: RawRange| raw_range.start.wrapping_add(raw_range.length);
         assert!(end(neighbour) <= destination.start && end(destination) <= source.start);
         let ready = arena.neighbour + 2 * arena.side;
         let blank =

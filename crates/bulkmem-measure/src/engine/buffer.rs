@@ -3,7 +3,7 @@
 use bulkmem::Mapping;
 use bulkmem::machine::Machine;
 
-use crate::engine::arena::{Stretch, write_something};
+use crate::engine::arena::{RawRange, write_something};
 use crate::engine::reservation::Reservation;
 use crate::engine::threads;
 use crate::engine::{PageSize, Run};
@@ -95,8 +95,8 @@ impl Buffer {
     }
 
     /// Where it is. Valid as long as the buffer lives; nobody forms references to it meanwhile.
-    pub(crate) fn stretch(&mut self) -> Stretch {
-        Stretch { start: self.region.as_mut_ptr(), length: self.region.len() }
+    pub(crate) fn raw_range(&mut self) -> RawRange {
+        RawRange { start: self.region.as_mut_ptr(), length: self.region.len() }
     }
 
     /// The size of the pages behind it, as the kernel reports it.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::engine::stats::{ENOUGH, bootstrap, corrected, geometric_mean, median, ratio_interval, welch};
 use crate::engine::{Candidate, Config, Measurement, Metric, QualityFlag, Results, Row};
-use crate::{Evidence, Kind};
+use crate::{Kind, Provenance};
 
 /// Of the rows called better or worse, at most this share is so by chance.
 pub const CHANCE: f64 = 0.05;
@@ -65,7 +65,7 @@ pub struct Side {
     /// How many samples.
     pub samples: usize,
     /// What made the row doubtful.
-    pub doubts: Vec<QualityFlag>,
+    pub flags: Vec<QualityFlag>,
 }
 
 /// A row that both runs have.
@@ -161,7 +161,7 @@ fn identity(row: &Row) -> Identity {
 }
 
 fn side(row: &Row) -> Side {
-    Side { median: median(&row.samples), samples: row.samples.len(), doubts: row.doubts.clone() }
+    Side { median: median(&row.samples), samples: row.samples.len(), flags: row.flags.clone() }
 }
 
 /// A row without its verdict; its probability is not yet corrected.
@@ -223,7 +223,7 @@ fn judge(rows: &mut [Change], threshold: f64) {
 
 impl Differences {
     /// What differs between the machines of two runs.
-    pub fn between(old: &Evidence, new: &Evidence) -> Differences {
+    pub fn between(old: &Provenance, new: &Provenance) -> Differences {
         let mut found = Differences::default();
         let mut differ = |machine: bool, what: &str, old: String, new: String| {
             if old != new {

@@ -1,7 +1,72 @@
 //! What can go wrong before or while something is measured.
 
+use std::fmt;
+
 use crate::engine::memory::MemoryLeft;
 use crate::engine::units;
+
+/// An option of a measurement, in the words of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "`flag` names them")]
+pub enum OptionName {
+    Attribute,
+    Baseline,
+    Block,
+    Budget,
+    Chunk,
+    Command,
+    Extent,
+    Intents,
+    Lists,
+    MaxSize,
+    Methods,
+    Mix,
+    Offset,
+    Operations,
+    PageSize,
+    Rates,
+    Shares,
+    Sizes,
+    Threads,
+    Time,
+    Width,
+}
+
+impl OptionName {
+    /// Returns the flag, or the placeholder of a positional argument.
+    pub fn flag(self) -> &'static str {
+        match self {
+            OptionName::Attribute => "--attr",
+            OptionName::Baseline => "--baseline",
+            OptionName::Block => "--block",
+            OptionName::Budget => "--budget",
+            OptionName::Chunk => "--chunk",
+            OptionName::Command => "COMMAND",
+            OptionName::Extent => "--extent",
+            OptionName::Intents => "--intent",
+            OptionName::Lists => "--list",
+            OptionName::MaxSize => "--max-size",
+            OptionName::Methods => "--method",
+            OptionName::Mix => "--mix",
+            OptionName::Offset => "--offset",
+            OptionName::Operations => "--op",
+            OptionName::PageSize => "--page-size",
+            OptionName::Rates => "--rate",
+            OptionName::Shares => "--share",
+            OptionName::Sizes => "--size",
+            OptionName::Threads => "--threads",
+            OptionName::Time => "--time",
+            OptionName::Width => "--width",
+        }
+    }
+}
+
+impl fmt::Display for OptionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.flag())
+    }
+}
 
 /// Why nothing could be measured. The message names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -10,8 +75,8 @@ pub enum MeasureError {
     /// An option has a value that cannot be used.
     #[error("{option}: {reason}")]
     Option {
-        /// The option's name, as the fields of the options are called.
-        option: &'static str,
+        /// The option.
+        option: OptionName,
         /// What is wrong with it, and what would be accepted.
         reason: String,
     },

@@ -8,7 +8,7 @@ use bulkmem::machine::Machine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::MeasureError;
+use crate::{MeasureError, OptionName};
 
 /// The pages behind measured memory: `4K` (the machine's base pages), `thp` (transparent huge ones, where the kernel
 /// finds them), `2M` or `1G` (reserved huge pages).
@@ -50,7 +50,7 @@ impl PageSize {
         }
         has.extend(machine.huge_page_sizes.iter().map(|bytes| PageSize(Pages::Explicit(*bytes)).to_string()));
         Err(MeasureError::Option {
-            option: "page_size",
+            option: OptionName::PageSize,
             reason: format!("this machine has no pages of {self}; it has {}", has.join(", ")),
         })
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn pages_that_the_machine_lacks_are_refused_with_those_it_has() {
         let refused = PageSize(Pages::Explicit(1 << 40)).check().unwrap_err().to_string();
-        assert!(refused.starts_with("page_size: ") && refused.contains("it has 4K"), "{refused}");
+        assert!(refused.starts_with("--page-size: ") && refused.contains("it has 4K"), "{refused}");
         PageSize(Pages::Base).check().unwrap();
     }
 }

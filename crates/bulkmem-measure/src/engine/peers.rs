@@ -177,15 +177,15 @@ mod tests {
                 assert_eq!(dst, unfenced, "{operation} by {}", peer.name);
                 let expected = match operation {
                     Operation::Clear => 0,
-                    Operation::Fill => crate::engine::workload::FILL_BYTE,
+                    Operation::Fill | Operation::FillPersist => crate::engine::workload::FILL_BYTE,
                     Operation::Copy | Operation::CopyPersist => 2,
                     Operation::Persist => 1,
                 };
                 assert!(dst.iter().all(|&byte| byte == expected), "{operation} by {}", peer.name);
                 // SAFETY: as above.
                 unsafe { peer.filling(9).run(dst.as_mut_ptr(), src.as_ptr(), 5000) }
-                let expected =
-                    if matches!(operation, Operation::Clear | Operation::Fill) { 9 } else { expected };
+                let fills = matches!(operation, Operation::Clear | Operation::Fill | Operation::FillPersist);
+                let expected = if fills { 9 } else { expected };
                 assert!(dst.iter().all(|&byte| byte == expected), "{operation} by {}", peer.name);
             }
         }

@@ -1,18 +1,17 @@
-//! Where the operations of one sample happen: at the same place again and again, or all over a stretch.
+//! Where the operations of one sample happen: at the same place again and again, or all over a range.
 
-use crate::engine::arena::Stretch;
+use crate::engine::LINE;
+use crate::engine::arena::RawRange;
 
-const LINE: usize = 64;
-
-/// Walks the slots of a stretch in an order that looks random and comes back to a slot only after all others.
+/// Walks the slots of a range in an order that looks random and comes back to a slot only after all others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wander {
+pub(crate) struct Permutation {
     state: u64,
 }
 
-impl Wander {
-    pub(crate) fn new(seed: u64) -> Wander {
-        Wander { state: seed }
+impl Permutation {
+    pub(crate) fn new(seed: u64) -> Permutation {
+        Permutation { state: seed }
     }
 
     /// The next of `slots` slots.
@@ -30,11 +29,11 @@ impl Wander {
         }
     }
 
-    /// An address in the stretch at which `length` bytes fit: the start of a line, or `offset` bytes behind it.
-    pub(crate) fn config(&mut self, stretch: Stretch, length: usize, offset: usize) -> *mut u8 {
+    /// An address in the range at which `length` bytes fit: the start of a line, or `offset` bytes behind it.
+    pub(crate) fn next_address(&mut self, raw_range: RawRange, length: usize, offset: usize) -> *mut u8 {
         let stride = (length + LINE).next_multiple_of(LINE);
-        let slots = (stretch.length / stride) as u64;
-        stretch.start.wrapping_add(self.next(slots) as usize * stride + offset)
+        let slots = (raw_range.length / stride) as u64;
+        raw_range.start.wrapping_add(self.next(slots) as usize * stride + offset)
     }
 }
 
@@ -47,8 +46,8 @@ mod tests {
     #[test]
     fn every_slot_comes_once_before_any_comes_again() {
         for slots in [1, 2, 3, 7, 64, 1000, 4096] {
-            let mut wander = Wander::new(42);
-            let seen: HashSet<u64> = (0..slots).map(|_| wander.next(slots)).collect();
+            let mut permutation = Permutation::new(42);
+            let seen: HashSet<u64> = (0..slots).map(|_| permutation.next(slots)).collect();
             assert_eq!(seen.len() as u64, slots);
         }
     }
@@ -56,11 +55,11 @@ mod tests {
     #[test]
     fn places_fit() {
         let memory = [0u8; 4096];
-        let stretch = Stretch { start: memory.as_ptr().cast_mut(), length: memory.len() };
-        let mut wander = Wander::new(1);
+        let raw_range = RawRange { start: memory.as_ptr().cast_mut(), length: memory.len() };
+        let mut permutation = Permutation::new(1);
         for length in [1, 63, 64, 1000, 4000] {
             for offset in [0, 1, 63] {
-                let at = wander.config(stretch, length, offset).addr() - stretch.start.addr();
+                let at = permutation.next_address(raw_range, length, offset).addr() - raw_range.start.addr();
                 assert!(at + length <= memory.len(), "{length} bytes at {at}");
                 assert_eq!(at % LINE, offset);
             }

@@ -6,7 +6,9 @@ use bulkmem::machine::Machine;
 use bulkmem::policy::Policy;
 
 use crate::engine::stats::Stats;
-use crate::engine::{Candidate, Config, Measure, Measurement, Metric, Observer, Results, Row, measure};
+use crate::engine::{
+    Candidate, Config, Measure, Measurement, Metric, Observer, Results, Row, RunOptions, Validated,
+};
 use crate::{Kind, MeasureError};
 
 /// Runs a measurement with the defaults as policy; `stop` is asked for before it begins. Returns the results, and how
@@ -19,7 +21,9 @@ pub(crate) fn run(options: &dyn Measure, stop: bool) -> (Result<Results, Measure
     };
     let watch = Observer { progress: &mut |_| {}, save: &mut save, stop: &stop };
     let policy = Policy::defaults(Machine::current());
-    let results = measure(&[options], &policy, vec!["bench".into()], watch);
+    let run = RunOptions { command: vec!["bench".into()], ..RunOptions::default() };
+    let results =
+        Validated::new(&[options]).and_then(|measurements| measurements.measure(&policy, run, watch));
     (results, saves)
 }
 
@@ -40,7 +44,7 @@ pub(crate) fn row(
         stats: Stats::of(samples).expect("samples"),
         also: also.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         counters: None,
-        doubts: Vec::new(),
+        flags: Vec::new(),
         chosen: None,
     }
 }

@@ -1,67 +1,68 @@
-//! An extent cleared in chunks: what a processor makes of the length of one call, and what the kernel gives away by
-//! clearing page by page.
+//! Clearing an extent in chunks: the effect of the length of one call, and the cost of the kernel's clearing page by
+//! page.
 
+use bulkmem::Operation;
 use bulkmem::machine::Machine;
-use bulkmem::{Intent, Operation};
 
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
-use crate::engine::doer::{Doer, Wanted};
-use crate::engine::lineup::Lineup;
-use crate::engine::reservation::Reservation;
-use crate::engine::rounds::Rounds;
-use crate::engine::run::{Contender, Measure, Run};
+use crate::engine::implementation::MethodSet;
+use crate::engine::passes::Passes;
+use crate::engine::run::{Measure, Run, Sampler};
+use crate::engine::selection::Selection;
 use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row, units};
-use crate::{Kind, MeasureError, memory_left};
+use crate::measurements::checks::{self, invalid};
+use crate::measurements::participants::pass_samplers;
+use crate::{Kind, MeasureError, OptionName, memory_left};
 
-/// Where nothing is asked for, an extent is not larger than this: the sources' own.
+/// Largest default extent: that of the sources.
 const LARGEST: u64 = 4 << 30;
 /// The sources' chunks.
 const CHUNKS: [u64; 7] = [4 << 10, 64 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20, 1 << 30];
-/// A method whose fastest chunk is not faster than its slowest by more than this is flat.
+/// A method is flat if its fastest chunk is at most this many times as fast as its slowest.
 const FLAT: f64 = 1.10;
-/// A method is ahead of the one that was ahead before by at least this.
+/// A new method leads if it is at least this many times as fast as the leader so far.
 const AHEAD: f64 = 1.03;
 
-/// How to measure clearing in chunks.
+/// Options for measuring clearing in chunks.
 #[derive(Clone, Debug)]
 pub struct ChunksOptions {
     /// Bytes cleared.
     pub extent: u64,
-    /// Bytes a call, fence included; none larger than the extent.
+    /// Bytes per call; at most the extent. Each call includes its fence.
     pub chunks: Vec<u64>,
-    /// The pages behind the memory.
+    /// The page sizes of the memory.
     pub page_sizes: Vec<PageSize>,
-    /// Which methods.
-    pub methods: Wanted,
-    /// Who else.
+    /// The methods.
+    pub methods: MethodSet,
+    /// The other participants.
     pub peers: Peers,
     /// Samples of each.
     pub runs: usize,
 }
 
 impl ChunksOptions {
-    /// An extent of 4 GiB, or of half the available memory where that is less, in the sources' chunks and transparent
-    /// huge pages, 5 samples.
+    /// An extent of 4 GiB, or of half the available memory if that is less, in the sources' chunks and transparent huge
+    /// pages, 5 samples.
     pub fn new() -> ChunksOptions {
         let half = (memory_left().bytes / 2).max(2 * CHUNKS[0]);
         ChunksOptions::of(LARGEST.min(1 << half.ilog2()))
     }
 
-    /// The same for an extent of so many bytes, in those of the sources' chunks that it holds.
+    /// The same for an extent of `extent` bytes, in the sources' chunks that fit it.
     pub fn of(extent: u64) -> ChunksOptions {
         ChunksOptions {
             extent,
             chunks: CHUNKS.into_iter().filter(|chunk| *chunk <= extent).collect(),
             page_sizes: vec![PageSize::TRANSPARENT],
-            methods: Wanted::Usual,
+            methods: MethodSet::Representative,
             peers: Peers::All,
             runs: 5,
         }
     }
 
-    fn lineup(&self) -> Result<Lineup, MeasureError> {
-        Lineup::new(Operation::Clear, &self.methods, self.peers, None, &[])
+    fn selection(&self) -> Result<Selection, MeasureError> {
+        Selection::new(Operation::Clear, &self.methods, self.peers, None, &[])
     }
 }
 
@@ -77,27 +78,22 @@ impl Measure for ChunksOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        let wrong = |reason| Err(MeasureError::Option { option: "chunks", reason });
         let Some(largest) = self.chunks.iter().max() else {
-            return wrong("name at least one".to_owned());
+            return invalid(OptionName::Chunk, "name at least one");
         };
         if *largest > self.extent || self.chunks.contains(&0) {
-            return wrong(format!(
-                "a chunk has at least 1 byte, and no more than the extent: {} bytes",
-                self.extent
-            ));
+            let reason = format!("a chunk has 1 byte to as many as the extent: {} bytes", self.extent);
+            return invalid(OptionName::Chunk, reason);
         }
-        for pages in &self.page_sizes {
-            pages.check()?;
-            Reservation::check(self.extent, *pages)?;
-        }
-        self.lineup().map(drop)
+        checks::memory(self.extent, &self.page_sizes)?;
+        self.selection().map(drop)
     }
 
     fn seconds(&self) -> f64 {
-        let doers = self.lineup().map_or(8, |lineup| lineup.doers.len() + 2) as f64;
-        let samples = doers * (self.runs + 1) as f64 * self.chunks.len() as f64;
-        // Cleared, and written to again before.
+        let implementations =
+            self.selection().map_or(8, |selection| selection.implementations.len() + 2) as f64;
+        let samples = implementations * (self.runs + 1) as f64 * self.chunks.len() as f64;
+        // Each pass writes to the memory and then clears it.
         let a_sample = self.extent as f64 / 12e9 + self.extent as f64 / 20e9 + 0.001;
         (samples * a_sample + self.extent as f64 / 4e9) * self.page_sizes.len() as f64
     }
@@ -108,18 +104,18 @@ impl Measure for ChunksOptions {
             let Some(mut memory) = Buffer::of_run(run, self.extent, pages, Content::Mixed)? else {
                 return Ok(());
             };
-            let whole = memory.stretch();
+            let whole = memory.raw_range();
             for &chunk in &self.chunks {
                 if run.stopped() {
                     break;
                 }
-                let mut contenders = self.contenders(run, pages, chunk, whole)?;
+                let mut samplers = self.samplers(run, pages, chunk, whole)?;
                 let what = format!("chunks of {}, {pages} pages", units::bytes(chunk));
-                run.take_turns(&what, Metric::Bandwidth, self.runs, &mut contenders)?;
+                run.interleave(&what, Metric::Bandwidth, self.runs, &mut samplers)?;
             }
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.page_size == Some(pages)).collect();
             if let Some(text) = conclusion(&rows, pages) {
-                run.find(text);
+                run.add_finding(text);
             }
         }
         Ok(())
@@ -127,15 +123,13 @@ impl Measure for ChunksOptions {
 }
 
 impl ChunksOptions {
-    fn contenders<'c>(
+    fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
         pages: PageSize,
         chunk: u64,
-        whole: Stretch,
-    ) -> Result<Vec<Contender<'c>>, MeasureError> {
-        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let (length, part) = (bytes(self.extent), bytes(chunk));
+        whole: RawRange,
+    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
         let config = Config {
             operation: Some(Operation::Clear),
             size: Some(self.extent),
@@ -143,44 +137,25 @@ impl ChunksOptions {
             page_size: Some(pages),
             ..Config::default()
         };
-        let lineup = self.lineup()?;
-        if let Some(reason) = lineup.missing {
-            run.note(reason);
-        }
-        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, length)];
-        doers.extend(lineup.doers);
-        if self.peers == Peers::All {
-            doers.push(Doer::Read);
-        }
-        let choice = run.policy().choose_part(Operation::Clear, part, length, Intent::Throughput);
-        run.chooses(&doers[0].candidate(), &config, choice);
-        let rounds = Rounds {
+        let passes = Passes {
             operation: Operation::Clear,
             byte: 0,
             dst: whole.start,
             src: whole.start,
-            length,
-            chunk: part,
+            length: whole.length,
+            chunk: usize::try_from(chunk).unwrap_or(usize::MAX),
             threads: 1,
             loops: Some(1),
             rewritten_by: Some(Machine::current().processors.clamp(1, 16)),
         };
-        let (stop, counting) = (run.stop_flag(), run.counting());
-        let contenders = doers.into_iter().map(|doer| Contender {
-            candidate: doer.candidate(),
-            config: config.clone(),
-            // SAFETY: the memory is the extent's; `measure` keeps it while its contenders live, and nobody else uses
-            // it. Nothing is copied. The doers were chosen for clearing.
-            sample: unsafe { rounds.sampler(doer, stop, counting.clone()) },
-            counted: true,
-        });
-        Ok(contenders.collect())
+        // SAFETY: `measure` keeps the memory while its samplers live, and no other code uses it. Nothing is copied.
+        Ok(unsafe { pass_samplers(run, self.selection()?, self.peers, passes, &config) })
     }
 }
 
-/// Who is flat across chunk sizes and who is not, and from which size on somebody else is the best.
+/// Summarizes which methods are flat across chunk sizes, and from which size another one is the best.
 fn conclusion(rows: &[&Row], pages: PageSize) -> Option<String> {
-    // What is chosen from: of the peers only the C library.
+    // Methods that a program could use; of the peers only the C library.
     let able = |row: &Row| row.candidate.kind == Kind::Method || row.candidate.name == "c_library";
     let rivals = || rows.iter().filter(|row| able(row));
     let mut names: Vec<&str> = Vec::new();
@@ -217,7 +192,7 @@ fn conclusion(rows: &[&Row], pages: PageSize) -> Option<String> {
     if !others.is_empty() {
         sentences.push(format!("from chunks of {short} to {long}, {}", others.join(", ")));
     }
-    // Whoever was ahead stays so until somebody is clearly faster.
+    // The leader stays until another method is clearly faster.
     let mut leaders: Vec<(u64, &str)> = Vec::new();
     for &chunk in &chunks {
         let speeds = names.iter().filter_map(|name| Some((*name, speed(name, chunk)?)));
@@ -250,7 +225,7 @@ mod tests {
         ChunksOptions {
             chunks: vec![4096, 1 << 20],
             page_sizes: vec!["4K".parse().unwrap()],
-            methods: Wanted::Named(vec!["portable".into()]),
+            methods: MethodSet::Named(vec!["portable".into()]),
             runs: 2,
             ..ChunksOptions::of(1 << 20)
         }
@@ -275,9 +250,9 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_before() {
         for (options, said) in [
-            (ChunksOptions { chunks: vec![], ..small() }, "chunks: name at least one"),
-            (ChunksOptions { chunks: vec![0], ..small() }, "chunks: a chunk has at least 1 byte"),
-            (ChunksOptions { chunks: vec![2 << 20], ..small() }, "no more than the extent: 1048576 bytes"),
+            (ChunksOptions { chunks: vec![], ..small() }, "--chunk: name at least one"),
+            (ChunksOptions { chunks: vec![0], ..small() }, "--chunk: a chunk has 1 byte to as many as"),
+            (ChunksOptions { chunks: vec![2 << 20], ..small() }, "as many as the extent: 1048576 bytes"),
             (ChunksOptions { extent: 1 << 46, ..small() }, "of memory"),
         ] {
             let error = run(&options, false).0.unwrap_err().to_string();

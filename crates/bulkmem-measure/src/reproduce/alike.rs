@@ -1,4 +1,4 @@
-//! Which published machine behaves most like this one.
+//! Ranks the published machines by similarity to this one.
 
 use super::Alike;
 use super::ours::Ours;
@@ -7,7 +7,7 @@ use super::published::{Measured, published};
 const MIB: u64 = 1 << 20;
 const STRINGS: [&str; 2] = ["rep_stosb", "rep_stosq"];
 
-/// The published machines, the most alike first: the same model before all, then by distance of behaviour.
+/// Returns the published machines: the same model first, then by distance.
 pub(super) fn rank(ours: &Ours<'_>) -> Vec<Alike> {
     let by_size = &published().memset_by_size;
     let by_chunk = &published().clear_by_chunk;
@@ -39,22 +39,22 @@ fn judge<T>(
     configs: usize,
     here: impl Fn(usize, &str) -> Option<f64>,
 ) -> Alike {
-    let evidence = &ours.0.evidence;
+    let provenance = &ours.0.provenance;
     let cpu = &machine.cpu;
-    let same_model = cpu.same_model(&evidence.cpu);
+    let same_model = cpu.same_model(&provenance.cpu);
     let mut reasons = Vec::new();
-    reasons.push(if same_model && cpu.stepping == evidence.cpu.stepping {
+    reasons.push(if same_model && cpu.stepping == provenance.cpu.stepping {
         format!("the same family, model and stepping ({}:{}:{})", cpu.family, cpu.model, cpu.stepping)
     } else if same_model {
         format!("the same family and model ({}:{})", cpu.family, cpu.model)
-    } else if cpu.vendor == evidence.cpu.vendor && cpu.family == evidence.cpu.family {
+    } else if cpu.vendor == provenance.cpu.vendor && cpu.family == provenance.cpu.family {
         format!("the same vendor and family ({}), another model", cpu.family)
-    } else if cpu.vendor == evidence.cpu.vendor {
+    } else if cpu.vendor == provenance.cpu.vendor {
         "the same vendor, another family".to_owned()
     } else {
         "another vendor".to_owned()
     });
-    let own = evidence.caches[2] >> 20;
+    let own = provenance.caches[2] >> 20;
     if own > 0 {
         reasons.push(format!("last-level cache {} MiB there, {own} MiB here", machine.llc_mib));
     }
@@ -69,7 +69,7 @@ fn judge<T>(
                 differences.push((own / own_base).ln() - (theirs[at] / reference[at]).ln());
             }
         }
-        // At the largest place: what the machine does with memory.
+        // The largest size shows how the machine treats memory, as opposed to caches.
         if let (true, Some(own), Some(own_base)) =
             (differences.len() > before, here(configs - 1, name), here(configs - 1, base))
         {

@@ -1,11 +1,10 @@
-//! The published tables beside this machine's own figures: which published machine is most alike, which conclusions
-//! hold here, which do not, and by how much.
+//! Compares published tables with this machine's own figures: the most similar published machine, the conclusions
+//! that hold here, and by how much the figures differ.
 //!
-//! Absolute figures of two machines say little about each other; what the sources conclude are ratios. So each
-//! figure is laid beside ours together with its ratio to the method that its table compares with.
+//! Absolute figures of two machines say little about each other, and the sources draw conclusions from ratios. So each
+//! figure comes with its ratio to the method that its table compares with.
 
 mod alike;
-mod attributes;
 mod conclusions;
 mod figures;
 mod needed;
@@ -14,31 +13,31 @@ mod published;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Evidence;
+use crate::Provenance;
 use crate::engine::Results;
 pub use needed::measurements;
 use ours::Ours;
 
-/// How alike a published machine is.
+/// Similarity of a published machine to this one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alike {
     /// The published machine.
     pub machine: String,
-    /// How far its curves are from ours: the root mean square of the logarithms' difference of method ratios, over the
-    /// sizes and chunks that both measured; 0.1 is about 10 %. None where nothing comparable was measured.
+    /// Distance between its ratios of methods and ours: the root mean square of the differences of their logarithms,
+    /// over the sizes and chunks that both measured; 0.1 is about 10 %. `None` if nothing comparable was measured.
     pub distance: Option<f64>,
-    /// Whether vendor, family and model are this machine's.
+    /// True if vendor, family and model are this machine's.
     pub same_model: bool,
-    /// What makes it alike or not, in sentences.
+    /// What is similar and what differs, in sentences.
     pub reasons: Vec<String>,
 }
 
-/// One published figure beside ours.
+/// A published figure with this machine's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PublishedFigure {
     /// The published table.
     pub table: String,
-    /// Its machine; "unnamed" where the source does not name it.
+    /// Its machine; "unnamed" if the source does not name it.
     pub machine: String,
     /// The method or variant.
     pub candidate: String,
@@ -48,17 +47,17 @@ pub struct PublishedFigure {
     pub unit: String,
     /// As published.
     pub published: f64,
-    /// As measured here; None where it was not measured.
+    /// As measured here; `None` if it was not measured.
     pub here: Option<f64>,
-    /// What the ratios are to: the subject of the same table and place that it compares with.
+    /// The candidate that the ratios are relative to, of the same table and configuration.
     pub against: String,
-    /// How many times as good the subject was published to be.
+    /// How many times as good the candidate is, as published.
     pub published_ratio: Option<f64>,
     /// The same, as measured here.
     pub here_ratio: Option<f64>,
 }
 
-/// What became of a conclusion on this machine.
+/// Outcome of a conclusion on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -66,26 +65,26 @@ pub enum Verdict {
     Holds,
     /// It does not.
     Fails,
-    /// Nobody can tell: it was not measured here.
+    /// Unknown: it was not measured here.
     NotMeasured,
 }
 
-/// A conclusion of the sources, judged here.
+/// A conclusion of a source, judged by this machine's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
-    /// What the source says.
+    /// The conclusion, in words.
     pub claim: String,
-    /// Which source.
+    /// The source.
     pub source: String,
-    /// The published figures behind it, in words.
+    /// The published figures that support it, in words.
     pub published: String,
-    /// The figures here, in words; why there are none, where there are none.
+    /// The figures here, in words, or why there are none.
     pub here: String,
-    /// Whether it holds.
+    /// The outcome.
     pub verdict: Verdict,
 }
 
-/// What the policy's choice reaches where the sources compare MOVNTI with the string instruction.
+/// Speed of the policy's choice, at the sizes that the sources compare MOVNTI and the string instruction at.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnChoice {
     /// Bytes cleared.
@@ -98,35 +97,35 @@ pub struct OwnChoice {
     pub times_movnti: Option<f64>,
 }
 
-/// The published tables beside this machine's own figures.
+/// The published tables compared with this machine's own figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reproduction {
     /// This machine.
-    pub evidence: Evidence,
-    /// The published machines, the most alike first.
+    pub provenance: Provenance,
+    /// The published machines, the most similar first.
     pub alike: Vec<Alike>,
     /// The conclusions, in the order of the sources.
     pub conclusions: Vec<Conclusion>,
-    /// What bulkmem's own choice does beside the methods of the first table.
+    /// Speed of bulkmem's own choice, compared with the methods of the first table.
     pub choices: Vec<OwnChoice>,
     /// The figures, by table.
     pub figures: Vec<PublishedFigure>,
 }
 
 impl Reproduction {
-    /// Lays the published tables beside what was measured. What a run left out is said to be not measured.
+    /// Compares the published tables with results. What a run left out counts as not measured.
     pub fn of(results: &Results) -> Reproduction {
         let ours = Ours(results);
         Reproduction {
-            evidence: results.evidence.clone(),
+            provenance: results.provenance.clone(),
             alike: alike::rank(&ours),
             conclusions: conclusions::judge(&ours),
             choices: own_choices(&ours),
-            figures: figures::lay(&ours),
+            figures: figures::compare(&ours),
         }
     }
 
-    /// How many conclusions hold, fail, and could not be judged.
+    /// Counts the conclusions that hold, that fail, and that were not measured.
     pub fn tally(&self) -> [usize; 3] {
         [Verdict::Holds, Verdict::Fails, Verdict::NotMeasured]
             .map(|verdict| self.conclusions.iter().filter(|it| it.verdict == verdict).count())

@@ -1,4 +1,4 @@
-//! What has to be measured to lay the published tables beside it.
+//! The measurements that the published tables are compared with.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bulkmem_kmod::Attribute;
 
 use super::published::published;
 use crate::engine::stats::ENOUGH;
-use crate::engine::{Direction, Measure, PageSize, Pattern, Peers, Wanted};
+use crate::engine::{Direction, Measure, MethodSet, PageSize, Pattern, Peers};
 use crate::measurements::{
     Attributes, ChunksOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions, ReuseOptions,
     SizesOptions,
@@ -18,8 +18,9 @@ use crate::memory_left;
 
 const MIB: u64 = 1 << 20;
 
-/// The measurements behind the published tables: a few minutes; quick: smaller extents, about one. All take five samples, as fewer can't be compared.
-/// What memory does not hold is left out.
+/// Returns the measurements to compare the published tables with. They take a few minutes; `quick` ones, of smaller
+/// extents, about one. All take five samples, the fewest that can be compared. Sizes that memory does not suffice for
+/// are left out.
 pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     let facts = published();
     let runs = ENOUGH as usize;
@@ -30,7 +31,7 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     let base = PageSize(Pages::Base);
     let clear = SizesOptions {
         sizes,
-        // As `perf bench mem` has it: what malloc gives, one call.
+        // As in `perf bench mem`: memory from malloc, cleared in one call.
         page_sizes: vec![base],
         loops: Some(1),
         methods: named(&["rep_stosb", "rep_stosq", "movnti"], Operation::Clear),
@@ -87,7 +88,7 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(fork),
         Box::new(iops),
     ];
-    // Where the kernel module can be used.
+    // Needs the kernel module.
     if by_attribute.validate().is_ok() {
         all.push(Box::new(by_attribute));
     }
@@ -96,7 +97,7 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
             operations: vec![Operation::Clear],
             sizes: vec![row.length],
             shares: vec![0.0, 100.0],
-            // The same memory again and again, as the source has it.
+            // The same memory again and again, as in the source.
             footprint: Some(row.length),
             peers: Peers::None,
             runs,
@@ -106,10 +107,10 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     all
 }
 
-/// Those of these methods that this machine has.
-fn named(names: &[&str], operation: Operation) -> Wanted {
+/// Selects the named methods that this machine supports.
+fn named(names: &[&str], operation: Operation) -> MethodSet {
     let able = |name: &&&str| {
         method::by_name(name).is_some_and(|method| method.does(operation) && method.available())
     };
-    Wanted::Named(names.iter().filter(able).map(|name| (*name).to_owned()).collect())
+    MethodSet::Named(names.iter().filter(able).map(|name| (*name).to_owned()).collect())
 }

@@ -17,9 +17,22 @@ pub(super) struct Published {
     pub(super) persist_by_width: Table<Width>,
     pub(super) persist_throughput: Table<Throughput>,
     pub(super) cache_pollution: Table<Pollution>,
-    pub(super) zero_then_read: Table<ZeroThenRead>,
-    pub(super) fork_copy: Table<ForkCopy>,
+    pub(super) zero_then_read: Table<ByLength>,
+    pub(super) fork_copy: Table<ByLength>,
     pub(super) random_4k: Table<Random4K>,
+    pub(super) conclusions: Vec<PublishedConclusion>,
+}
+
+/// A conclusion of a source.
+#[derive(Debug, Deserialize)]
+pub(super) struct PublishedConclusion {
+    pub(super) id: String,
+    pub(super) source: String,
+    pub(super) claim: String,
+    /// The figures that support it, in words.
+    pub(super) published: String,
+    /// What must be measured to judge it.
+    pub(super) needs: String,
 }
 
 /// GB/s by size.
@@ -29,7 +42,7 @@ pub(super) struct MemsetBySize {
     pub(super) machines: Vec<Measured<MeanBySize>>,
 }
 
-/// A machine, and what each method reached on it.
+/// A machine with the speeds of its methods.
 #[derive(Debug, Deserialize)]
 pub(super) struct Measured<T> {
     pub(super) uarch: String,
@@ -83,7 +96,7 @@ pub(super) struct VmRow {
     pub(super) seconds: f64,
 }
 
-/// A table of one machine that is not named.
+/// A table of a single machine that is not named.
 #[derive(Debug, Deserialize)]
 pub(super) struct Table<T> {
     pub(super) rows: Vec<T>,
@@ -113,17 +126,9 @@ pub(super) struct Pollution {
     pub(super) after: f64,
 }
 
-/// Seconds for clearing and reading back.
+/// Seconds for a number of loops, with stores that fill the cache and with those that bypass it.
 #[derive(Debug, Deserialize)]
-pub(super) struct ZeroThenRead {
-    pub(super) length: u64,
-    pub(super) cached: f64,
-    pub(super) bypassing: f64,
-}
-
-/// Seconds for so many forks.
-#[derive(Debug, Deserialize)]
-pub(super) struct ForkCopy {
+pub(super) struct ByLength {
     pub(super) length: u64,
     pub(super) loops: f64,
     pub(super) cached: f64,

@@ -1,30 +1,18 @@
 use bulkmem::policy::CpuIdentity;
 
 use super::*;
-use crate::engine::stats::Stats;
-use crate::engine::{Candidate, Config, Direction, Measurement, Metric, Row};
-use crate::{Evidence, Kind};
+use crate::engine::{Config, Direction, Measurement, Metric, Row, testing};
+use crate::{Kind, Provenance};
 
 fn row(measurement: Measurement, name: &str, config: Config, median: f64) -> Row {
-    Row {
-        measurement,
-        candidate: Candidate::named(Kind::Method, name),
-        config,
-        metric: Metric::Bandwidth,
-        samples: vec![median],
-        stats: Stats::of(&[median]).unwrap(),
-        chosen: None,
-        also: Default::default(),
-        counters: None,
-        doubts: Vec::new(),
-    }
+    testing::row(measurement, (Kind::Method, name), config, (Metric::Bandwidth, &[median]), &[])
 }
 
 fn results(rows: Vec<Row>) -> Results {
     Results {
         format: Results::FORMAT.into(),
         version: Results::VERSION,
-        evidence: Evidence::collect(4096, 1.0, 1),
+        provenance: Provenance::collect(4096, 1.0, 1),
         command: Vec::new(),
         rows,
         findings: Vec::new(),
@@ -78,7 +66,7 @@ fn a_published_machine_recognizes_itself() {
 #[test]
 fn the_same_model_comes_first_whatever_it_measured() {
     let mut results = as_published("Broadwell-X");
-    results.evidence.cpu =
+    results.provenance.cpu =
         CpuIdentity { vendor: "GenuineIntel".into(), family: 6, model: 85, stepping: 7, name: String::new() };
     let found = Reproduction::of(&results);
     assert_eq!(found.alike[0].machine, "Skylake-X");
@@ -176,4 +164,12 @@ fn nothing_measured_is_said_everywhere() {
     let json = serde_json::to_string(&found).unwrap();
     let back: Reproduction = serde_json::from_str(&json).unwrap();
     assert!(back.conclusions == found.conclusions && back.alike == found.alike);
+}
+
+#[test]
+fn every_published_conclusion_is_judged_once() {
+    let results = results(Vec::new());
+    let judged: Vec<&str> = conclusions::judge_by_id(&Ours(&results)).iter().map(|(id, _)| *id).collect();
+    let published: Vec<&str> = published::published().conclusions.iter().map(|it| it.id.as_str()).collect();
+    assert_eq!(judged, published);
 }

@@ -11,8 +11,9 @@ use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Basis, Policy, PolicyFileError};
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
-    Condition, Cost, FORMAT, Figure, Mode, Profile, ProfileError, Provenance, Rule, Saturation, VERSION,
+    Condition, Cost, Coverage, FORMAT, Figure, Mode, Profile, ProfileError, Rule, Saturation, VERSION,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -42,12 +43,12 @@ fn sample() -> Profile {
             date: "2025-01-01T00:00:00Z".to_owned(),
             bulkmem: "0.1.0".to_owned(),
             commit: "unknown".to_owned(),
-            mode: Mode::Quick,
             seconds: 9.5,
             samples: 1000,
-            complete: true,
-            operations: Vec::new(),
+            ..Provenance::default()
         },
+        coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
+        durability: None,
         rules: vec![
             rule(Operation::Clear, 0, "c_library"),
             rule(Operation::Clear, 4096, "portable"),
@@ -117,7 +118,7 @@ fn a_profile_survives_the_disk() {
 fn a_policy_follows_the_profile_and_the_defaults_where_it_is_silent() {
     let machine = Machine::current();
     let policy = sample().policy(machine).unwrap();
-    let method = |operation, length, intent| policy.choose(operation, length, intent).method.name;
+    let method = |operation, length, intent| policy.choose(operation, length, intent).unwrap().method.name;
     assert_eq!(method(Operation::Clear, 4095, Intent::Throughput), "c_library");
     assert_eq!(method(Operation::Clear, 4096, Intent::Throughput), "portable");
     assert_eq!(method(Operation::Copy, usize::MAX, Intent::Throughput), "portable");
@@ -133,10 +134,8 @@ fn a_policy_follows_the_profile_and_the_defaults_where_it_is_silent() {
     );
     assert_eq!(policy.threads(Operation::Copy, 1 << 30), 1);
     assert!(policy.runs_here());
-    let Basis::Profile { path: None, provenance: Some(provenance) } = &policy.origin().basis else {
-        panic!("{policy:?}")
-    };
-    assert_eq!(**provenance, sample().provenance);
+    assert!(matches!(policy.origin().basis, Basis::Profile { path: None, .. }), "{policy:?}");
+    assert_eq!(policy.rules(Operation::Clear, Intent::Throughput)[1].reason, "measured");
     assert!(policy.is_measured(Operation::Clear, Intent::Throughput));
     assert!(
         !policy.is_measured(Operation::Clear, Intent::Stream),
@@ -197,7 +196,7 @@ fn no_error_quotes_what_the_file_holds() {
         secrets.iter().map(|text| whole(&Profile::parse(text.as_bytes()).unwrap_err())).collect();
     for pointer in [
         "/provenance/cpu/vendor",
-        "/provenance/mode",
+        "/coverage/mode",
         "/rules/0/operation",
         "/rules/0/method",
         "/rules/0/from",
@@ -231,11 +230,23 @@ fn another_format_and_a_newer_version_are_refused_as_such() {
     assert!(matches!(error, ProfileError::Version { found } if found == VERSION + 1), "{error}");
     let text = error.to_string();
     assert!(
-        text.contains("version 2, this library reads version 1") && text.contains("update bulkmem"),
+        text.contains("version 3, this library reads version 2") && text.contains("update bulkmem"),
         "{text}"
     );
-    let error = with("/version", json!(0)).unwrap_err();
-    assert!(!error.to_string().contains("update"), "{error}");
+}
+
+#[test]
+fn an_older_version_is_refused_with_the_command_to_run() {
+    for version in [0, 1] {
+        // An older version may lack fields that this one requires.
+        let older = json!({"format": FORMAT, "version": version, "rules": []});
+        let error = Profile::parse(older.to_string().as_bytes()).unwrap_err();
+        assert!(matches!(error, ProfileError::Version { found } if found == version), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("run `bulkmem calibrate`") && !text.contains("update"), "{text}");
+        let error = Profile { version, ..sample() }.check(Machine::current()).unwrap_err();
+        assert!(matches!(error, ProfileError::Version { .. }), "{error}");
+    }
 }
 
 #[test]
@@ -266,7 +277,7 @@ fn rules_that_cannot_be_followed_are_refused_with_their_number() {
     assert!(text.contains("rule 2") && text.contains("a method that is unknown"), "{text}");
     let text = refusal("/figures/0/method", json!("wishful"));
     assert!(text.contains("figure 1") && text.contains("a method that is unknown"), "{text}");
-    let text = refusal("/rules/2/operation", json!("flush"));
+    let text = refusal("/rules/2/operation", json!("persist"));
     assert!(text.contains("rule 3") && text.contains("cannot do the operation"), "{text}");
     let text = refusal("/rules/1/parameters", json!({"streams": 4}));
     assert!(text.contains("rule 2") && text.contains("portable takes no parameters"), "{text}");
@@ -425,7 +436,7 @@ fn feed(bytes: &[u8]) -> Result<(), TestCaseError> {
 fn rules(policy: &Policy) -> Vec<(usize, String)> {
     let all = Operation::ALL.into_iter().flat_map(|operation| Intent::ALL.map(|intent| (operation, intent)));
     all.flat_map(|(operation, intent)| policy.rules(operation, intent))
-        .map(|(from, choice, _)| (from, choice.to_string()))
+        .map(|rule| (rule.from, rule.choice.to_string()))
         .collect()
 }
 
@@ -443,7 +454,7 @@ fn usable(policy: &Policy) -> Result<(), TestCaseError> {
         for length in [0, 1, 4096, 1 << 30, usize::MAX] {
             prop_assert!((1..=Machine::current().processors).contains(&policy.threads(operation, length)));
             for intent in Intent::ALL {
-                let choice = policy.choose(operation, length, intent);
+                let Some(choice) = policy.choose(operation, length, intent) else { continue };
                 let tunables = choice.method.tunables(operation);
                 prop_assert!(
                     tunables.is_none_or(|tunables| choice.parameters.is_valid_for(tunables)),

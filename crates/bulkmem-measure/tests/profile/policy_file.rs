@@ -2,7 +2,7 @@
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::{LineError, MOST_RULES, POLICY_VERSION, Policy, PolicyFileError};
-use bulkmem::{Intent, Operation};
+use bulkmem::{Durability, Intent, Operation};
 use bulkmem_measure::calibration::{Profile, Rule};
 
 use super::{rules, sample};
@@ -28,12 +28,10 @@ fn a_policy_file_says_what_the_profile_says() {
     for length in [0, 1 << 20, 1 << 30] {
         assert_eq!(policy.threads(Operation::Clear, length), from_profile.threads(Operation::Clear, length));
     }
-    assert_eq!(policy.rules(Operation::Clear, Intent::Throughput)[1].2, "measured here");
-    let explained = policy.explained_by(&Profile {
-        rules: vec![Rule { reason: "why".into(), ..sample().rules[1].clone() }],
-        ..sample()
-    });
-    assert_eq!(explained.rules(Operation::Clear, Intent::Throughput)[1].2, "why");
+    assert_eq!(policy.rules(Operation::Clear, Intent::Throughput)[1].reason, "measured here");
+    let rules = vec![Rule { reason: "why".into(), ..sample().rules[1].clone() }];
+    let explained = Profile { rules, ..sample() }.explain(policy);
+    assert_eq!(explained.rules(Operation::Clear, Intent::Throughput)[1].reason, "why");
 }
 
 #[test]
@@ -47,6 +45,9 @@ fn what_is_no_policy_file_is_refused_as_what_it_is() {
     assert_eq!(refused(""), PolicyFileError::NotAPolicy);
     assert_eq!(refused("{\n}\n"), PolicyFileError::Evidence);
     assert_eq!(refused("bulkmem-policy 7\nwhatever comes then"), PolicyFileError::Version { found: 7 });
+    let older = refused("bulkmem-policy 1\ncpu 6 85 7 GenuineIntel\nend\n");
+    assert_eq!(older, PolicyFileError::Version { found: 1 });
+    assert!(older.to_string().contains("calibrate"), "{older}");
     let whole = sample().policy_text();
     for length in 1..whole.len() {
         let error = refused(&whole[..length]);
@@ -70,7 +71,7 @@ fn lines_that_cannot_be_followed_are_refused_with_their_number() {
         ("rule erase throughput 0 portable", 3, LineError::Fields),
         ("rule clear soon 0 portable", 3, LineError::Fields),
         ("rule clear throughput 0 wishful", 3, LineError::Method),
-        ("rule flush throughput 0 portable", 3, LineError::Method),
+        ("rule persist throughput 0 portable", 3, LineError::Method),
         ("rule clear throughput 0 portable[streams=4]", 3, LineError::Method),
         ("rule clear throughput 1 portable", 3, LineError::Order),
         ("rule clear throughput 0 portable\nrule clear throughput 0 c_library", 4, LineError::Order),
@@ -95,8 +96,34 @@ fn lines_that_cannot_be_followed_are_refused_with_their_number() {
     let early = format!("bulkmem-policy {POLICY_VERSION}\nrule clear throughput 0 portable\nend\n");
     let error = Policy::from_file_bytes(early.as_bytes(), Machine::current()).unwrap_err();
     assert_eq!(error, PolicyFileError::Line { line: 2, error: LineError::NoCpu });
-    let error = Policy::from_file_bytes(b"bulkmem-policy 1\n\xff\n", Machine::current()).unwrap_err();
+    let error = Policy::from_file_bytes(b"bulkmem-policy 2\n\xff\n", Machine::current()).unwrap_err();
     assert_eq!(error, PolicyFileError::Line { line: 2, error: LineError::NotText });
+}
+
+#[test]
+fn a_policy_file_says_whether_caches_survive() {
+    let durability = |profile: &Profile| {
+        let text = profile.policy_text();
+        let policy = Policy::from_file_bytes(text.as_bytes(), Machine::current()).unwrap();
+        assert_eq!(profile.policy(Machine::current()).unwrap().durability(), policy.durability());
+        policy.durability()
+    };
+    assert_eq!(durability(&sample()), Durability::FlushToMemory);
+    assert!(!sample().policy_text().contains("durability"), "the default needs no line");
+    let flush = Profile { durability: Some(Durability::FlushToMemory), ..sample() };
+    assert_eq!(durability(&flush), Durability::FlushToMemory);
+    let included = Profile { durability: Some(Durability::CachesIncluded), ..sample() };
+    assert_eq!(durability(&included), Durability::CachesIncluded);
+    assert!(included.policy_text().contains("\ndurability caches-included\n"));
+    let json = serde_json::to_string(&included).unwrap();
+    assert!(json.contains(r#""durability":"caches-included""#), "{json}");
+    assert_eq!(Profile::parse(json.as_bytes()).unwrap(), included);
+    let none = serde_json::to_string(&sample()).unwrap();
+    assert!(!none.contains("durability"), "{none}");
+    for lines in ["durability", "durability maybe", "durability caches-included twice"] {
+        let error = LineError::Fields;
+        assert_eq!(refused(lines), PolicyFileError::Line { line: 3, error }, "{lines}");
+    }
 }
 
 /// A table of any size would make each call as slow as scanning it.

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::engine::fake::{COLD, Planted};
+use crate::calibration::fake::{COLD, Planted};
 
 /// A field of clear, cold and warm.
 fn field(length: u64) -> Field {
@@ -107,7 +107,7 @@ fn what_leaves_the_cache_alone_is_kept_for_stream() {
     let seeds = seeds(&ranked, 2 * LONG, Operation::Clear);
     let sparing = seeds.iter().filter(|choice| slow(choice)).count();
     let available = every_method(Operation::Clear).iter().filter(|choice| slow(choice)).count();
-    assert_eq!(sparing, available.min(SPARING));
+    assert_eq!(sparing, available.min(CACHE_SPARING_CANDIDATES));
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn run(metric: Metric, rows: &[(&str, u64, &[f64])]) -> Results {
     Results {
         format: Results::FORMAT.to_owned(),
         version: Results::VERSION,
-        evidence: Evidence::default(),
+        provenance: Provenance::default(),
         command: Vec::new(),
         rows: rows.iter().map(row).collect(),
         findings: Vec::new(),
@@ -137,7 +137,7 @@ fn many_rows_without_a_change_are_the_same() {
 
 #[test]
 fn machines_are_told_apart() {
-    let here = Evidence::collect(4096, 1.0, 1);
+    let here = Provenance::collect(4096, 1.0, 1);
     assert_eq!(Differences::between(&here, &here), Differences::default());
     let mut other = here.clone();
     other.cpu.model += 1;

@@ -67,7 +67,7 @@ impl Quality {
         let Some(after) = Snapshot::here() else { return };
         // Groups too short for the kernel's ticks are looked at together.
         let Some(disturbance) = host::between(before, &after) else { return };
-        for (doubt, share) in disturbance.doubts() {
+        for (doubt, share) in disturbance.flags() {
             mark(&mut rows[*first..], doubt);
             self.tally.disturbed(doubt, share, group, &disturbance);
         }
@@ -80,7 +80,7 @@ impl Quality {
         self.tally.rows += rows.len();
         for row in rows.iter_mut().filter(|row| !row.metric.is_difference()) {
             if let Some((doubt, percent)) = samples::doubt(row) {
-                row.doubts.push(doubt);
+                row.flags.push(doubt);
                 self.tally.sampled(doubt, percent, group, &row.candidate.name);
             }
         }
@@ -99,8 +99,8 @@ impl Quality {
 
 fn mark(rows: &mut [Row], doubt: QualityFlag) {
     for row in rows {
-        if !row.doubts.contains(&doubt) {
-            row.doubts.push(doubt);
+        if !row.flags.contains(&doubt) {
+            row.flags.push(doubt);
         }
     }
 }

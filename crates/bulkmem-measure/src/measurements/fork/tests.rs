@@ -13,7 +13,7 @@ fn small() -> ForkOptions {
     ForkOptions {
         sizes: vec![4 * BASE.bytes(), 9 * BASE.bytes()],
         loops: Some(3),
-        methods: Wanted::Named(vec!["portable".into(), "c_library".into()]),
+        methods: MethodSet::Named(vec!["portable".into(), "c_library".into()]),
         peers: Peers::All,
         runs: 2,
     }
@@ -24,10 +24,10 @@ fn run(options: &ForkOptions) -> Result<Results, MeasureError> {
 }
 
 /// A buffer of so many pages, and who forks with it.
-fn parent(pages: usize) -> (Buffer, Parent, Stretch, usize) {
+fn parent(pages: usize) -> (Buffer, Parent, RawRange, usize) {
     let page = Machine::current().page_size;
     let mut buffer = Buffer::new((pages * page) as u64, BASE, Content::Mixed).unwrap();
-    let whole = buffer.stretch();
+    let whole = buffer.raw_range();
     (buffer, Parent::new(whole, page).unwrap(), whole, page)
 }
 
@@ -80,7 +80,7 @@ fn the_parent_keeps_its_own_pages() {
         // SAFETY: it is mapped and touched.
         assert_eq!(unsafe { whole.start.read_volatile() }, byte, "{work:?}");
     }
-    _ = buffer.stretch();
+    _ = buffer.raw_range();
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn each_size_has_a_row_of_everybody_with_the_pages_counted() {
         }
     }
     let said = |what: &str| found.findings.iter().any(|finding| finding.text.contains(what));
-    assert!(said("A fork whose child ends at once takes") && said("The fork itself is"));
+    assert!(said("A fork whose child ends immediately takes") && said("The fork itself is"));
     let lost = found.notes.iter().any(|note| note.contains("is lost in what forks vary by"));
     assert!(lost != said("a page copied on write costs"));
 }
@@ -131,7 +131,7 @@ fn methods_that_only_copy_leave_clearing_to_the_others() {
         println!("skipped: a method that only copies: this machine has no rep_movsb");
         return;
     };
-    let found = run(&ForkOptions { methods: Wanted::Named(vec![name.into()]), ..small() }).unwrap();
+    let found = run(&ForkOptions { methods: MethodSet::Named(vec![name.into()]), ..small() }).unwrap();
     let does = |operation| {
         found.rows.iter().any(|row| row.candidate.name == name && row.config.operation == Some(operation))
     };
@@ -144,7 +144,9 @@ fn what_cannot_be_measured_is_refused_before() {
     let refused = |options: ForkOptions| run(&options).unwrap_err().to_string();
     assert!(refused(ForkOptions { sizes: vec![5000], ..small() }).contains("name a multiple of"));
     assert!(refused(ForkOptions { sizes: vec![1 << 46], ..small() }).contains("available"));
-    assert!(refused(ForkOptions { methods: Wanted::Named(vec!["no".into()]), ..small() }).contains("`no`"));
+    assert!(
+        refused(ForkOptions { methods: MethodSet::Named(vec!["no".into()]), ..small() }).contains("`no`")
+    );
 }
 
 #[test]
@@ -153,7 +155,7 @@ fn a_child_that_is_killed_is_an_error() {
     // A child that cannot write its buffer.
     let page = Machine::current().page_size;
     let mut region = Mapping::new(page, RegionPages::Base).unwrap();
-    let whole = Stretch { start: region.as_mut_ptr(), length: page };
+    let whole = RawRange { start: region.as_mut_ptr(), length: page };
     let parent = Parent::new(whole, page).unwrap();
     region[0] = 1;
     // SAFETY: the region's own page, which nobody uses until it is readable again. A forked child has none of it, and

@@ -1,30 +1,30 @@
-//! Who reads and who writes: a method, or a peer, in either direction.
+//! The candidates: the implementations that read and write blocks.
 
 use bulkmem::method::{self, Method};
 use bulkmem::policy::{Choice, Policy};
 use bulkmem::{Intent, Operation};
 
-use crate::engine::doer::{self, Doer, Wanted};
+use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::peers;
 use crate::engine::{Candidate, Direction, Peers};
-use crate::measurements::iops::workers::Job;
 use crate::{Kind, MeasureError};
 
-/// Somebody with what it reads and writes by.
+/// A candidate with its implementations.
 #[derive(Debug)]
 pub(super) struct Access<'p> {
     pub(super) candidate: Candidate,
     pub(super) ways: Ways<'p>,
 }
 
-/// What reads a block, and what writes one: a doer and its operation.
+/// What reads a block, and what writes one: an implementation and its operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ways<'p> {
-    pub(super) read: (Doer<'p>, Operation),
-    pub(super) write: (Doer<'p>, Operation),
+    pub(super) read: (Implementation<'p>, Operation),
+    pub(super) write: (Implementation<'p>, Operation),
 }
 
-/// For each family its widest row that the machine has: those that the source compares, and their successors.
+/// Families of methods, widest first, of which the first that the machine supports takes part: those that the source
+/// compares, and their successors.
 const READERS: &[&[&str]] = &[
     &["c_library"],
     &["rep_movsb"],
@@ -47,7 +47,7 @@ const WRITERS: &[&[&str]] = &[
     ],
 ];
 
-/// What a direction is called.
+/// Names a direction.
 pub(super) fn verb(direction: Direction) -> &'static str {
     match direction {
         Direction::Read => "read",
@@ -56,82 +56,82 @@ pub(super) fn verb(direction: Direction) -> &'static str {
     }
 }
 
-/// How a method writes blocks: it copies, or persists where it can only do that.
+/// Returns the operation by which a method writes blocks: copy, or copy_persist if it supports only that.
 fn writing(method: &Method) -> Option<Operation> {
     [Operation::Copy, Operation::CopyPersist].into_iter().find(|operation| method.does(*operation))
 }
 
-/// The methods that can work in a direction, with their parameters.
+/// Returns the methods that support a direction, with their parameters and operations.
 ///
 /// # Errors
 /// [`MeasureError::Method`] for a name that can be used in no direction.
 pub(super) fn methods(
-    wanted: &Wanted,
+    wanted: &MethodSet,
     direction: Direction,
 ) -> Result<Vec<(Choice, Operation)>, MeasureError> {
     let with = |method: &'static Method| Some((Choice::of(method, writing(method)?), writing(method)?));
     let mut found: Vec<(Choice, Operation)> = match wanted {
-        Wanted::Usual => {
+        MethodSet::Representative => {
             let families = if direction == Direction::Read { READERS } else { WRITERS };
-            let row = |family: &&[&str]| {
-                let rows = family.iter().filter_map(|name| method::by_name(name));
-                rows.into_iter().find(|method| method.available()).and_then(with)
+            let first = |family: &&[&str]| {
+                let mut methods = family.iter().filter_map(|name| method::by_name(name));
+                methods.find(|method| method.available()).and_then(with)
             };
-            families.iter().filter_map(row).collect()
+            families.iter().filter_map(first).collect()
         }
-        Wanted::All => method::all().filter(|method| method.available()).filter_map(with).collect(),
-        Wanted::Named(names) => {
+        MethodSet::All => method::all().filter(|method| method.available()).filter_map(with).collect(),
+        MethodSet::Named(names) => {
             let choice = |name: &String| {
-                let one = Wanted::Named(vec![name.clone()]);
+                let one = MethodSet::Named(vec![name.clone()]);
                 let able = method::by_name(name.split('[').next().unwrap_or(name)).and_then(writing);
                 let operation = able.unwrap_or(Operation::Copy);
-                Ok((doer::methods(&one, operation)?[0], operation))
+                Ok((implementation::methods(&one, operation)?[0], operation))
             };
             names.iter().map(choice).collect::<Result<_, _>>()?
         }
     };
-    // To persist is to write.
     found.retain(|(_, operation)| direction != Direction::Read || *operation == Operation::Copy);
     Ok(found)
 }
 
-/// Everybody who takes part, and what is to be said of those who do not. `whole` is the working set, bytes.
+/// Returns the candidates for a direction and block, and a note on those that are missing. `whole` is the working set,
+/// bytes.
 pub(super) fn accesses<'p>(
     policy: &'p Policy,
-    wanted: &Wanted,
+    wanted: &MethodSet,
     others: Peers,
-    job: Job,
+    (direction, block): (Direction, usize),
     whole: usize,
 ) -> Result<(Vec<Access<'p>>, Option<&'static str>), MeasureError> {
-    let plain = |operation| (Doer::Method(Choice::of(method::c_library(), operation)), operation);
-    // What is read is used next; what is written is, over all blocks, as long as the working set.
-    let read = (Doer::policy(policy, Intent::Reuse, job.block), Operation::Copy);
-    let write = (Doer::policy(policy, Intent::Throughput, whole), Operation::Copy);
+    let plain = |operation| (Implementation::Method(Choice::of(method::c_library(), operation)), operation);
+    // A block that was read is used next. Written blocks are together as long as the working set.
+    let read = (Implementation::policy(policy, Intent::Reuse, block), Operation::Copy);
+    let write = (Implementation::policy(policy, Intent::Throughput, whole), Operation::Copy);
     let candidate = Candidate::named(Kind::Policy, "policy");
     let mut all = vec![Access { candidate, ways: Ways { read, write } }];
-    for (choice, operation) in methods(wanted, job.direction)? {
-        let itself = (Doer::Method(choice), operation);
-        // Who can only persist has the C library read.
+    for (choice, operation) in methods(wanted, direction)? {
+        let itself = (Implementation::Method(choice), operation);
+        // With methods that only persist, the C library reads.
         let read = if operation == Operation::Copy { itself } else { plain(Operation::Copy) };
         all.push(Access { candidate: Candidate::method(&choice), ways: Ways { read, write: itself } });
     }
     let mut note = None;
-    match (others, job.direction) {
-        // Who is asked for by name is no peer.
-        (Peers::None, _) if matches!(wanted, Wanted::Named(_)) => {}
+    match (others, direction) {
+        // A method that was requested by name stays.
+        (Peers::None, _) if matches!(wanted, MethodSet::Named(_)) => {}
         (Peers::None, _) => all.retain(|access| access.candidate.kind != Kind::Peer),
         (Peers::All, Direction::Read) => {
-            let itself = (Doer::Read, Operation::Copy);
+            let itself = (Implementation::Read, Operation::Copy);
             all.push(Access {
-                candidate: Doer::Read.candidate(),
+                candidate: Implementation::Read.candidate(),
                 ways: Ways { read: itself, write: itself },
             });
         }
         (Peers::All, _) => match peers::peers(Operation::CopyPersist) {
             Err(reason) => note = Some(reason),
-            // libpmem only writes; its users read by memcpy.
+            // libpmem only writes; programs that use it read by memcpy.
             Ok(peers) => all.extend(peers.into_iter().map(|peer| {
-                let write = (Doer::Peer(peer), Operation::CopyPersist);
+                let write = (Implementation::Peer(peer), Operation::CopyPersist);
                 let candidate = Candidate::named(Kind::Peer, peer.name);
                 Access { candidate, ways: Ways { read: plain(Operation::Copy), write } }
             })),

@@ -72,7 +72,7 @@ fn blocks_of_several_sizes() {
         directions: vec![Direction::Write],
         threads: vec![1],
         peers: Peers::None,
-        methods: Wanted::Named(vec!["portable".into(), "c_library".into()]),
+        methods: MethodSet::Named(vec!["portable".into(), "c_library".into()]),
         ..small()
     };
     let rows = run(&options).unwrap().rows;
@@ -86,22 +86,22 @@ fn blocks_of_several_sizes() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn who_only_persists_does_not_read() {
-    let only = Wanted::Named(vec!["store_sse2_clflush".into()]);
+    let only = MethodSet::Named(vec!["store_sse2_clflush".into()]);
     let options = IopsOptions { methods: only, directions: vec![Direction::Read], ..small() };
     let error = options.validate().unwrap_err().to_string();
-    assert_eq!(error, "method: no method of those given can read");
+    assert_eq!(error, "--method: no method of those given can read");
     IopsOptions { directions: vec![Direction::Write, Direction::Mixed], ..options }.validate().unwrap();
 }
 
 #[test]
 fn nonsense_is_refused_before() {
     for (options, message) in [
-        (IopsOptions { blocks: vec![100], ..small() }, "block: 100 bytes are not whole cache lines"),
-        (IopsOptions { threads: vec![0], ..small() }, "threads: 0 threads; give 1 to"),
-        (IopsOptions { mix: 101, ..small() }, "mix: 101 % are more than all"),
+        (IopsOptions { blocks: vec![100], ..small() }, "--block: 100 bytes are not whole cache lines"),
+        (IopsOptions { threads: vec![0], ..small() }, "--threads: 0 threads; give 1 to"),
+        (IopsOptions { mix: 101, ..small() }, "--mix: 101 % are more than all"),
         (IopsOptions { time: Duration::from_secs(60), ..small() }, "give 1ms to 2s, and more --runs"),
         (IopsOptions { blocks: vec![1 << 20], ..small() }, "1048576 bytes are too small: 2097152 are needed"),
-        (IopsOptions { methods: Wanted::Named(vec!["nosuch".into()]), ..small() }, "nosuch"),
+        (IopsOptions { methods: MethodSet::Named(vec!["nosuch".into()]), ..small() }, "nosuch"),
     ] {
         let error = options.validate().unwrap_err().to_string();
         assert!(error.contains(message), "{message}: {error}");
@@ -115,7 +115,7 @@ fn attributes_are_measured_side_by_side_or_the_error_says_how_to_get_the_module(
         directions: vec![Direction::Read, Direction::Write],
         threads: vec![1],
         peers: Peers::None,
-        methods: Wanted::Named(vec!["c_library".into(), "portable".into()]),
+        methods: MethodSet::Named(vec!["c_library".into(), "portable".into()]),
         ..small()
     };
     match run(&options) {

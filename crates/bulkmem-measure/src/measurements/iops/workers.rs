@@ -1,4 +1,4 @@
-//! Threads that read and write blocks at random places, count them, and time each of them.
+//! Threads that read and write random blocks, count the operations, and time each of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, mpsc};
@@ -10,36 +10,36 @@ use hdrhistogram::Histogram;
 
 use crate::MeasureError;
 use crate::engine::Direction;
-use crate::engine::arena::{Stretch, write_something};
-use crate::engine::positions::Wander;
+use crate::engine::arena::{RawRange, write_something};
+use crate::engine::positions::Permutation;
 use crate::engine::run::Sample;
 use crate::engine::threads;
 use crate::measurements::iops::access::Ways;
 
-/// Latencies are kept to this many digits …
+/// Significant digits of latencies.
 const DIGITS: u8 = 3;
-/// … and up to this, nanoseconds; a minute is longer than any sample.
+/// Longest latency that is recorded, nanoseconds; a minute is longer than any sample.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// The quantiles that are told.
+/// The quantiles that are reported.
 const QUANTILES: [(&str, f64); 4] =
     [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999), ("p9999_ns", 0.9999)];
-/// How long the one who keeps the time sleeps, at most.
+/// Longest sleep of the thread that waits for the end of a sample.
 const NAP: Duration = Duration::from_millis(20);
 
-/// What is to be done.
+/// The work of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) direction: Direction,
-    /// The share of reads where it is both, percent.
+    /// Share of reads in mixed input and output, percent.
     pub(super) mix: u8,
     /// Bytes of a block.
     pub(super) block: usize,
     pub(super) time: Duration,
-    /// What reading the clock costs, nanoseconds.
+    /// Time of reading the clock, nanoseconds.
     pub(super) clock: u64,
 }
 
-/// The threads of a contender, with where each of them is.
+/// The threads of a sampler, with where each of them is.
 #[derive(Debug)]
 pub(super) struct Team {
     workers: Vec<Worker>,
@@ -48,9 +48,9 @@ pub(super) struct Team {
 /// One thread: a part of the target, a buffer, and the order of blocks.
 #[derive(Debug)]
 struct Worker {
-    part: Stretch,
+    part: RawRange,
     buffer: Mapping,
-    wander: Wander,
+    permutation: Permutation,
     random: fastrand::Rng,
 }
 
@@ -58,27 +58,32 @@ struct Worker {
 unsafe impl Send for Worker {}
 
 impl Team {
-    /// So many threads, each with an equal part of whole blocks of the target.
+    /// Creates threads, each with an equal part of the target in whole blocks.
     ///
     /// # Errors
-    /// Where the kernel refuses the memory for buffers.
-    pub(super) fn new(target: Stretch, threads: usize, block: usize) -> Result<Team, MeasureError> {
+    /// If the kernel refuses the memory for buffers.
+    pub(super) fn new(target: RawRange, threads: usize, block: usize) -> Result<Team, MeasureError> {
         let share = target.length / threads / block * block;
         let worker = |index: usize| {
             let refused = |source| MeasureError::Mapping { bytes: block as u64, source };
             let mut buffer = Mapping::new(block, Pages::Base).map_err(refused)?;
             write_something(&mut buffer);
-            let part = Stretch { start: target.start.wrapping_add(index * share), length: share };
+            let part = RawRange { start: target.start.wrapping_add(index * share), length: share };
             let seed = index as u64 + 1;
-            Ok(Worker { part, buffer, wander: Wander::new(seed), random: fastrand::Rng::with_seed(seed) })
+            Ok(Worker {
+                part,
+                buffer,
+                permutation: Permutation::new(seed),
+                random: fastrand::Rng::with_seed(seed),
+            })
         };
         Ok(Team { workers: (0..threads).map(worker).collect::<Result<_, _>>()? })
     }
 
-    /// One sample: operations a second of all threads together, counted; then the latencies, each operation timed.
+    /// Takes one sample: first the operations per second of all threads together, then the latency of each operation.
     ///
     /// # Errors
-    /// [`MeasureError::Interrupted`] where `stop` was raised meanwhile.
+    /// [`MeasureError::Interrupted`] if `stop` was set.
     pub(super) fn sample(
         &mut self,
         job: Job,
@@ -99,7 +104,7 @@ impl Team {
         Ok(Sample { value: rates.iter().sum(), also: also.to_vec() })
     }
 
-    /// Has all threads work at once until the time is over or `stop` is raised.
+    /// Runs all threads concurrently until the time is over or `stop` is set.
     fn together<T: Send>(
         &mut self,
         time: Duration,
@@ -114,13 +119,12 @@ impl Team {
             let start = |worker| {
                 let tell = tell.clone();
                 threads::spawn(scope, move || {
-                    // Who started it waits for this, or has given up.
                     _ = tell.send(());
                     drop(gate.read());
                     work(worker, done)
                 })
             };
-            // If the system has no more threads, the gate opens as `closed` is dropped, and those that run see `done`.
+            // If the system has no more threads, dropping `closed` opens the gate, and the running threads see `done`.
             let threads = self.workers.iter_mut().map(start).collect::<Result<Vec<_>, _>>();
             let threads = threads.inspect_err(|_| done.store(true, Ordering::Relaxed))?;
             ready.iter().take(threads.len()).for_each(drop);
@@ -140,7 +144,7 @@ impl Team {
 }
 
 impl Worker {
-    /// Operations a second. At least one is done.
+    /// Returns operations per second, of at least one.
     fn count(&mut self, job: Job, ways: &Ways<'_>, done: &AtomicBool) -> f64 {
         let (begun, mut operations) = (Instant::now(), 0u64);
         loop {
@@ -153,7 +157,7 @@ impl Worker {
         operations as f64 / begun.elapsed().as_secs_f64()
     }
 
-    /// The latency of each operation. At least one is done.
+    /// Returns the latency of each operation, of at least one.
     fn time(&mut self, job: Job, ways: &Ways<'_>, done: &AtomicBool) -> Histogram<u64> {
         let mut latencies = latencies();
         loop {
@@ -168,9 +172,9 @@ impl Worker {
         latencies
     }
 
-    /// One operation, at the next place.
+    /// Performs one operation on the next block.
     fn one(&mut self, job: Job, ways: &Ways<'_>) {
-        let slot = self.wander.next((self.part.length / job.block) as u64);
+        let slot = self.permutation.next((self.part.length / job.block) as u64);
         let at = self.part.start.wrapping_add(slot as usize * job.block);
         let reads = match job.direction {
             Direction::Read => true,
@@ -178,13 +182,13 @@ impl Worker {
             Direction::Mixed => self.random.u8(..100) < job.mix,
         };
         let buffer = self.buffer.as_mut_ptr();
-        // SAFETY: the block lies in this worker's part of the target, which lives as long as the run's contenders; it
-        // is writable where a direction writes. The buffer is as long and apart from it. The doers can do their
-        // operations.
+        // SAFETY: the block lies in this worker's part of the target, which lives as long as the run's samplers and is
+        // writable if the direction writes. The buffer has the same length and lies apart from it. The implementations
+        // support their operations.
         unsafe {
             match reads {
-                // Reading alone has no destination: it reads where it is pointed to.
-                true if matches!(ways.read.0, crate::engine::doer::Doer::Read) => {
+                // Reading alone has no destination.
+                true if matches!(ways.read.0, crate::engine::implementation::Implementation::Read) => {
                     ways.read.0.run(ways.read.1, at, at, job.block, 0);
                 }
                 true => ways.read.0.run(ways.read.1, buffer, at, job.block, 0),
@@ -198,7 +202,7 @@ fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are far enough apart")
 }
 
-/// What reading the clock adds to a latency, nanoseconds: the median of the times between two readings.
+/// Measures the time of reading the clock, nanoseconds: the median of the times between two readings.
 pub(super) fn clock_ns() -> u64 {
     let mut times: Vec<u128> = (0..10_001).map(|_| Instant::now().elapsed().as_nanos()).collect();
     times.sort_unstable();
@@ -214,29 +218,32 @@ mod tests {
     use bulkmem::policy::Choice;
 
     use super::*;
-    use crate::engine::Wanted;
-    use crate::engine::doer::Doer;
+    use crate::engine::MethodSet;
+    use crate::engine::implementation::Implementation;
     use crate::measurements::iops::access::methods;
 
     fn job(direction: Direction) -> Job {
         Job { direction, mix: 70, block: 256, time: Duration::from_millis(4), clock: 0 }
     }
 
-    fn stretch(memory: &mut [u8]) -> Stretch {
-        Stretch { start: memory.as_mut_ptr(), length: memory.len() }
+    fn raw_range(memory: &mut [u8]) -> RawRange {
+        RawRange { start: memory.as_mut_ptr(), length: memory.len() }
     }
 
     fn by(name: &str) -> Ways<'static> {
-        let (choice, operation) = methods(&Wanted::Named(vec![name.into()]), Direction::Write).unwrap()[0];
+        let (choice, operation) = methods(&MethodSet::Named(vec![name.into()]), Direction::Write).unwrap()[0];
         let plain = Choice::of(method::c_library(), Operation::Copy);
-        Ways { read: (Doer::Method(plain), Operation::Copy), write: (Doer::Method(choice), operation) }
+        Ways {
+            read: (Implementation::Method(plain), Operation::Copy),
+            write: (Implementation::Method(choice), operation),
+        }
     }
 
     /// Each worker comes to each block of its part once before it comes to any again, and to no other's.
     #[test]
     fn blocks_are_written_once_a_pass_each_by_its_worker() {
         let mut memory = vec![0u8; 3 * 256 * 10 + 100];
-        let mut team = Team::new(stretch(&mut memory), 3, 256).unwrap();
+        let mut team = Team::new(raw_range(&mut memory), 3, 256).unwrap();
         let ways = by("portable");
         for (index, worker) in team.workers.iter_mut().enumerate() {
             assert_eq!(worker.part.length, 2560);
@@ -256,12 +263,12 @@ mod tests {
     #[test]
     fn a_block_holds_what_was_written_by_every_method() {
         let mut memory = vec![0u8; 256];
-        let mut team = Team::new(stretch(&mut memory), 1, 256).unwrap();
+        let mut team = Team::new(raw_range(&mut memory), 1, 256).unwrap();
         let worker = &mut team.workers[0];
         let mut names = 0;
-        for (choice, operation) in methods(&Wanted::All, Direction::Write).unwrap() {
+        for (choice, operation) in methods(&MethodSet::All, Direction::Write).unwrap() {
             names += 1;
-            let itself = (Doer::Method(choice), operation);
+            let itself = (Implementation::Method(choice), operation);
             let ways = Ways { read: itself, write: itself };
             worker.buffer.fill(names);
             worker.one(job(Direction::Write), &ways);
@@ -278,7 +285,7 @@ mod tests {
     #[test]
     fn about_the_share_asked_for_is_read() {
         let mut memory = vec![7u8; 256];
-        let mut team = Team::new(stretch(&mut memory), 1, 256).unwrap();
+        let mut team = Team::new(raw_range(&mut memory), 1, 256).unwrap();
         let worker = &mut team.workers[0];
         let mut reads = 0;
         for _ in 0..10_000 {
@@ -294,7 +301,7 @@ mod tests {
     fn samples_count_all_threads_and_quantiles_rise() {
         let mut memory = vec![1u8; 1 << 16];
         let stop = AtomicBool::new(false);
-        let mut team = Team::new(stretch(&mut memory), 2, 256).unwrap();
+        let mut team = Team::new(raw_range(&mut memory), 2, 256).unwrap();
         let sample = team.sample(job(Direction::Mixed), &by("portable"), &stop).unwrap();
         assert!(sample.value > 2.0 / 0.01, "two threads did at least an operation each: {sample:?}");
         let names: Vec<&str> = sample.also.iter().map(|(name, _)| *name).collect();
@@ -313,7 +320,7 @@ mod tests {
     fn everybody_works_at_once() {
         let mut memory = vec![1u8; 4096];
         let stop = AtomicBool::new(true);
-        let mut team = Team::new(stretch(&mut memory), 4, 256).unwrap();
+        let mut team = Team::new(raw_range(&mut memory), 4, 256).unwrap();
         let starts =
             team.together(Duration::from_secs(60), &stop, |worker, _| worker.part.start.addr()).unwrap();
         assert_eq!(starts.len(), 4);

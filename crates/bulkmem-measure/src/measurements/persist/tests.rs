@@ -80,7 +80,7 @@ fn widths_and_blocks_are_those_asked_for() {
     let expected = [64, 4096].map(|block| [None, Some(4), Some(16)].map(|width| (Some(block), width)));
     assert_eq!(seen, expected.concat());
     let named =
-        PersistOptions { methods: Wanted::Named(vec!["movnti".into()]), peers: Peers::None, ..small() };
+        PersistOptions { methods: MethodSet::Named(vec!["movnti".into()]), peers: Peers::None, ..small() };
     assert_eq!(run(&named).unwrap().rows.len(), 4, "the policy and the method, in two orders");
 }
 
@@ -94,11 +94,11 @@ fn what_is_written_is_there() {
     for method in method::all().filter(|method| method.does(Operation::CopyPersist) && method.available()) {
         std::fs::write(&path, vec![0; 16 << 10]).unwrap();
         let target = TargetOptions { target: path.clone().into(), overwrite: true, ..TargetOptions::ram() };
-        let methods = Wanted::Named(vec![method.name.into()]);
+        let methods = MethodSet::Named(vec![method.name.into()]);
         let options = PersistOptions { target, methods, peers: Peers::None, runs: 1, ..small() };
         let results = run(&options).unwrap();
         names.extend(results.rows.iter().map(|row| row.candidate.name.clone()));
-        let mut source = vec![0; along::SOURCE];
+        let mut source = vec![0; block_writer::SOURCE];
         crate::engine::arena::write_something(&mut source);
         // Sequential writes put the source in each page; random ones its first line in each line.
         let content = std::fs::read(&path).unwrap();
@@ -111,14 +111,14 @@ fn what_is_written_is_there() {
 #[test]
 fn nonsense_is_refused_before() {
     for (options, message) in [
-        (PersistOptions { blocks: vec![100], ..small() }, "block: 100 bytes are not whole cache lines"),
+        (PersistOptions { blocks: vec![100], ..small() }, "--block: 100 bytes are not whole cache lines"),
         (PersistOptions { blocks: vec![0], ..small() }, "multiple of 64"),
-        (PersistOptions { widths: vec![5], ..small() }, "width: no store writes 5 bytes"),
+        (PersistOptions { widths: vec![5], ..small() }, "--width: no store writes 5 bytes"),
         (
             PersistOptions { blocks: vec![1 << 20], ..small() },
             "65536 bytes are too small: 1048576 are needed",
         ),
-        (PersistOptions { methods: Wanted::Named(vec!["rep_movsb".into()]), ..small() }, "rep_movsb"),
+        (PersistOptions { methods: MethodSet::Named(vec!["rep_movsb".into()]), ..small() }, "rep_movsb"),
     ] {
         let error = options.validate().unwrap_err().to_string();
         assert!(error.contains(message), "{message}: {error}");

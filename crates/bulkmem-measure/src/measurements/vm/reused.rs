@@ -1,4 +1,4 @@
-//! Memory that was a guest's before, cleared for the next one.
+//! Memory of an earlier guest, cleared for the next one.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,58 +6,55 @@ use std::time::Instant;
 
 use bulkmem::{Intent, Operation, Options, Threads};
 
+use crate::MeasureError;
 use crate::engine::Peers;
-use crate::engine::arena::Stretch;
+use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
-use crate::engine::doer::{self, Doer};
-use crate::engine::workload::split;
-use crate::measurements::vm::{Contender, Memory, Metric, PIECE, PageSize, Run, VmOptions};
-use crate::{Kind, MeasureError};
+use crate::engine::implementation::Implementation;
+use crate::engine::threads::split;
+use crate::measurements::participants::{participants, sampler};
+use crate::measurements::vm::{Memory, Metric, PIECE, PageSize, Run, VmOptions};
 
 impl VmOptions {
-    /// The same memory, cleared again by everybody.
+    /// Measures clearing the same memory by every participant.
     pub(super) fn reused(&self, run: &mut Run<'_>, pages: PageSize) -> Result<(), MeasureError> {
-        run.say(&format!("getting {pages} memory ready"), 0.0);
+        run.say(&format!("preparing memory in {pages} pages"), 0.0);
         let mut memory = Buffer::new(self.size, pages, Content::Mixed)?;
         run.backed_by(memory.backing_page_size());
-        let whole = memory.stretch();
-        let mut doers = vec![Doer::policy(run.policy(), Intent::Throughput, whole.length)];
-        doers.extend(doer::methods(&self.methods, Operation::Clear)?.into_iter().map(Doer::Method));
+        let whole = memory.raw_range();
+        let intents = [Intent::Throughput];
+        let mut implementations =
+            participants(run, Operation::Clear, &intents, whole.length, &self.methods, self.peers)?;
         if self.peers == Peers::All {
-            match doer::libraries(Operation::Clear) {
-                Ok(libraries) => doers.extend(libraries),
-                Err(reason) => run.note(reason),
-            }
-            doers.push(Doer::Read);
-        } else {
-            doers.retain(|doer| doer.candidate().kind != Kind::Peer);
+            implementations.push(Implementation::Read);
         }
         let stop = run.stop_flag();
-        let mut contenders = Vec::new();
+        let mut samplers = Vec::new();
         for &threads in &self.threads {
-            for &doer in &doers {
-                contenders.push(Contender {
-                    candidate: doer.candidate(),
-                    config: self.config(pages, threads, Memory::Reused),
-                    sample: Box::new(move || {
-                        let start = Instant::now();
-                        clear(doer, whole, threads, stop)?;
-                        Ok(self.sample(start.elapsed().as_secs_f64(), &[]))
-                    }),
-                    counted: threads == 1,
-                });
+            let config = self.config(pages, threads, Memory::Reused);
+            for &implementation in &implementations {
+                samplers.push(sampler(implementation.candidate(), &config, threads == 1, move || {
+                    let start = Instant::now();
+                    clear(implementation, whole, threads, stop)?;
+                    Ok(self.sample(start.elapsed().as_secs_f64(), &[]))
+                }));
             }
         }
         let what = format!("reused, {pages} pages");
-        run.take_turns(&what, Metric::Seconds, self.runs, &mut contenders)
+        run.interleave(&what, Metric::Seconds, self.runs, &mut samplers)
     }
 }
 
-/// Clears all of it (or reads it), so many threads a part each, piece by piece.
-fn clear(doer: Doer<'_>, whole: Stretch, threads: usize, stop: &AtomicBool) -> Result<(), MeasureError> {
-    match (doer, NonZeroUsize::new(threads)) {
-        // As a caller has it: the public interface shares the work among threads.
-        (Doer::Policy(policy, intent, extent, _), Some(count)) if threads > 1 => {
+/// Clears memory, or reads it, piece by piece, by several threads with a part each.
+fn clear(
+    implementation: Implementation<'_>,
+    whole: RawRange,
+    threads: usize,
+    stop: &AtomicBool,
+) -> Result<(), MeasureError> {
+    match (implementation, NonZeroUsize::new(threads)) {
+        // As in a program: the library divides the work among threads.
+        (Implementation::Policy(policy, intent, extent, _), Some(count)) if threads > 1 => {
             let bulk = Options::new()
                 .total_len(extent)
                 .intent(intent)
@@ -70,7 +67,7 @@ fn clear(doer: Doer<'_>, whole: Stretch, threads: usize, stop: &AtomicBool) -> R
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                // SAFETY: within the stretch, which nobody else uses meanwhile.
+                // SAFETY: within the range, which no other code uses concurrently.
                 unsafe { bulk.clear_raw(whole.start.wrapping_add(at), piece.min(whole.length - at)) }
             }
         }
@@ -81,7 +78,7 @@ fn clear(doer: Doer<'_>, whole: Stretch, threads: usize, stop: &AtomicBool) -> R
                 }
                 let start = start.wrapping_add(at);
                 // SAFETY: as above, and no other thread gets this part; clearing has no source.
-                unsafe { doer.run(Operation::Clear, start, start, PIECE.min(length - at), 0) }
+                unsafe { implementation.run(Operation::Clear, start, start, PIECE.min(length - at), 0) }
             }
         }),
     }

@@ -3,14 +3,14 @@ use std::sync::atomic::AtomicBool;
 use bulkmem::policy::Policy;
 
 use super::*;
-use crate::engine::{Observer, Results, measure, testing};
+use crate::engine::{Observer, Results, RunOptions, Validated, testing};
 
 fn small() -> VmOptions {
     VmOptions {
         size: 4 << 20,
         page_sizes: vec!["4K".parse().unwrap()],
         threads: vec![1, 2],
-        methods: Wanted::Named(vec!["portable".into()]),
+        methods: MethodSet::Named(vec!["portable".into()]),
         peers: Peers::None,
         hint: false,
         runs: 3,
@@ -76,7 +76,7 @@ fn a_guest_finds_zeros_and_what_it_writes_is_there() {
     let stop = AtomicBool::new(false);
     for (size, pages) in [(4096, "4K"), (1 << 20, "4K"), (6 << 20, "thp"), (20 << 20, "thp")] {
         let phases = kvm::create(
-            fresh::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
+            prefault::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
             true,
             &stop,
         )
@@ -110,8 +110,8 @@ fn what_cannot_be_measured_is_refused_before() {
     assert!(refused(VmOptions { size: 5000, ..small() }).contains("no whole number of 4K pages"));
     assert!(refused(VmOptions { size: 0, ..small() }).contains("no whole number"));
     assert!(refused(VmOptions { size: 1 << 46, ..small() }).contains("available"));
-    assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("threads"));
-    assert!(refused(VmOptions { methods: Wanted::Named(vec!["no".into()]), ..small() }).contains("`no`"));
+    assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("--threads"));
+    assert!(refused(VmOptions { methods: MethodSet::Named(vec!["no".into()]), ..small() }).contains("`no`"));
 }
 
 #[test]
@@ -123,7 +123,10 @@ fn a_stop_halfway_keeps_what_was_measured() {
         }
     };
     let watch = Observer { progress: &mut progress, save: &mut |_| Ok(()), stop: &stop };
-    let found = measure(&[&small()], &Policy::defaults(Machine::current()), Vec::new(), watch).unwrap();
+    let found = Validated::new(&[&small()])
+        .unwrap()
+        .measure(&Policy::defaults(Machine::current()), RunOptions::default(), watch)
+        .unwrap();
     assert!(!found.complete);
     assert!(found.rows.iter().all(|row| row.config.memory == Some(Memory::Fresh)) && !found.rows.is_empty());
 }

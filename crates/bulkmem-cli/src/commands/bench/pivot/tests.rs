@@ -22,7 +22,7 @@ fn row(kind: Kind, name: &str, size: u64, median: f64) -> Row {
             .then(|| if size > 64 << 20 { "clzero" } else { "c_library" }.to_owned()),
         also: Default::default(),
         counters: None,
-        doubts: Vec::new(),
+        flags: Vec::new(),
     }
 }
 
@@ -73,7 +73,7 @@ fn subjects_stand_down_and_the_best_of_a_column_is_marked() {
         "{text}"
     );
     assert!(text.contains("With parameters: write_prefetch_avx512[write_distance=4096]."), "{text}");
-    assert!(text.contains("* the best of a column, by median. Speed-ups are by medians, against c_library."));
+    assert!(text.contains("* the best of a column, by median. Speed-ups are by medians, over c_library."));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn doubtful_figures_are_marked_and_the_mark_is_explained() {
     let mut rows = rows(&SIZES);
     let plain = text(Pivot::across(Dimension::Size), &rows, 80);
     assert!(!plain.contains('~'), "{plain}");
-    rows[1].doubts.push(bulkmem_measure::engine::QualityFlag::Noise);
+    rows[1].flags.push(bulkmem_measure::engine::QualityFlag::Noise);
     let marked = text(Pivot::across(Dimension::Size), &rows, 80);
     assert_eq!(line(&marked, "c_library").matches("~±").count(), 1, "{marked}");
     assert!(marked.contains("~ doubtful: the notes say why."), "{marked}");

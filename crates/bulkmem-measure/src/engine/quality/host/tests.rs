@@ -32,7 +32,7 @@ fn others_are_what_this_process_did_not_use_and_the_busiest_is_named() {
     let found =
         second(1.93, 1.0, &[(1234, "yes", 1, 0.9), (77, "sshd", 1, 0.03), (5, "idle", 1, 0.0)]).unwrap();
     assert!((found.others - 0.93).abs() < 1e-9, "{found:?}");
-    assert_eq!(found.doubts().first().map(|(doubt, _)| *doubt), Some(QualityFlag::Busy));
+    assert_eq!(found.flags().first().map(|(doubt, _)| *doubt), Some(QualityFlag::Busy));
     let text = found.others_in_words();
     assert!(text.starts_with("0.93 of 2 processors (most: `yes`, pid 1234"), "{text}");
     assert!(text.contains("give way 20 times"), "{text}");
@@ -76,7 +76,7 @@ fn a_load_is_heavier_only_beyond_what_two_runs_differ_by() {
 fn children_are_no_others() {
     let children = [(101, "sh", OWN, 0.1), (102, "make", 101, 0.8), (103, "cc", 102, 0.05)];
     let found = second(1.95, 1.0, &children).unwrap();
-    assert!(found.others < 1e-9 && found.by.is_empty() && found.doubts().is_empty(), "{found:?}");
+    assert!(found.others < 1e-9 && found.by.is_empty() && found.flags().is_empty(), "{found:?}");
     // A circle, as processes come and go while they are listed, does not hang.
     let circle = [(101, "a", 102, 0.5), (102, "b", 101, 0.4)];
     assert_eq!(second(1.9, 1.0, &circle).unwrap().by.len(), 2);
@@ -84,7 +84,7 @@ fn children_are_no_others() {
 
 #[test]
 fn daemons_are_no_disturbance_and_what_cannot_be_seen_is_said_so() {
-    assert!(second(1.06, 1.0, &[(9, "cron", 1, 0.06)]).unwrap().doubts().is_empty());
+    assert!(second(1.06, 1.0, &[(9, "cron", 1, 0.06)]).unwrap().flags().is_empty());
     let hidden = second(1.9, 1.0, &[]).unwrap();
     assert!(hidden.others_in_words().contains("none that can be seen"), "{hidden:?}");
     let many: Vec<(u32, String)> = (1..=9).map(|pid| (pid, format!("worker{pid}"))).collect();
@@ -106,15 +106,15 @@ fn steal_and_limits_are_said() {
     };
     let mut after = before.clone();
     after.at = at + Duration::from_secs(10);
-    assert_eq!(between(&before, &after).unwrap().doubts(), []);
+    assert_eq!(between(&before, &after).unwrap().flags(), []);
     after.system = System { stolen: 0.6, throttled: Some(1.5), waited: Some(4.0), ..after.system };
     let found = between(&before, &after).unwrap();
-    let doubts = found.doubts();
+    let flags = found.flags();
     assert_eq!(
-        doubts.iter().map(|(doubt, _)| *doubt).collect::<Vec<_>>(),
+        flags.iter().map(|(doubt, _)| *doubt).collect::<Vec<_>>(),
         [QualityFlag::Stolen, QualityFlag::Throttled]
     );
-    assert!((doubts[0].1 - 0.03).abs() < 1e-9 && (doubts[1].1 - 0.05).abs() < 1e-9, "{doubts:?}");
+    assert!((flags[0].1 - 0.03).abs() < 1e-9 && (flags[1].1 - 0.05).abs() < 1e-9, "{flags:?}");
     assert_eq!(found.waited, Some(0.4));
     after.at = at + Duration::from_millis(100);
     assert_eq!(between(&before, &after), None, "too short for ticks");

@@ -1,0 +1,99 @@
+//! Runs measurements: shows progress, saves results as they are measured, and handles Ctrl-C.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use bulkmem_measure::MeasureError;
+use bulkmem_measure::engine::{Measure, Observer, Results, RunOptions, Validated};
+
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
+use crate::output::{self, Progress};
+use crate::sink::{LiveSink, State};
+use crate::{interrupt, results};
+
+/// The files of a measurement.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Files<'f> {
+    /// Where results go as JSON.
+    pub(super) json: Option<&'f Path>,
+    /// Where results go as comma-separated values; `-` is stdout, and no file.
+    pub(super) csv: Option<&'f Path>,
+    /// The measured file, if any: it is never written to as an output.
+    pub(super) input: Option<&'f Path>,
+}
+
+/// Measures, saving to files as it goes, then shows the results, also those of an interrupted run.
+pub(super) fn run(
+    name: &'static str,
+    measurements: &[&dyn Measure],
+    counters: bool,
+    files: Files<'_>,
+    show: impl FnOnce(&Results) -> Result<(), Failure>,
+) -> Outcome {
+    let measurements = Validated::new(measurements).map_err(measure_failure)?;
+    let (mut json, mut csv) = open(files)?;
+    let served = ActivePolicy::load()?;
+    let stop = interrupt::flag()?;
+    let mut progress = Progress::new(name);
+    let mut save = |found: &Results| {
+        let state = State { complete: found.complete, empty: found.rows.is_empty() };
+        if let Some(sink) = &mut json {
+            sink.save(results::json(found)?.as_bytes(), state)?;
+        }
+        if let Some(sink) = &mut csv {
+            sink.save(results::csv(found)?.as_bytes(), state)?;
+        }
+        Ok(())
+    };
+    let watch = Observer {
+        progress: &mut |it| progress.update(it.done, it.left, &it.what),
+        save: &mut save,
+        stop: &stop,
+    };
+    // A command to measure may have arguments that are not Unicode.
+    let command = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let options = RunOptions { command, counters };
+    let found = measurements.measure(&served.policy, options, watch);
+    drop(progress);
+    let mut written = Ok(());
+    for sink in [json, csv].into_iter().flatten() {
+        match sink.finish() {
+            Ok(None) => {}
+            Ok(Some(note)) => output::note(&note)?,
+            Err(error) => written = Err(error),
+        }
+    }
+    let found = match found {
+        Ok(found) => found,
+        Err(MeasureError::Interrupted) => return nothing_measured(&stop),
+        Err(error) => return Err(measure_failure(error)),
+    };
+    show(&found)?;
+    written?;
+    if stop.load(Ordering::Relaxed) {
+        output::note("interrupted: only what was measured by then is shown")?;
+        return Ok(Exit::Interrupted);
+    }
+    Ok(Exit::Done)
+}
+
+/// Opens the output files, before anything is measured.
+fn open(files: Files<'_>) -> Result<(Option<LiveSink>, Option<LiveSink>), Failure> {
+    let open = |path: Option<&Path>, replaces| {
+        let file = path.filter(|path| !is_stdout(path));
+        file.map(|path| LiveSink::open(path, files.input, replaces)).transpose()
+    };
+    let (json, csv) = (open(files.json, Some(Results::FORMAT))?, open(files.csv, None)?);
+    if let (Some(json), Some(csv)) = (&json, &csv)
+        && json.same_as(csv)
+    {
+        return Err(Failure::usage("--output and --csv name the same file").help("name two files"));
+    }
+    Ok((json, csv))
+}
+
+/// Whether a path means stdout.
+pub(super) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}

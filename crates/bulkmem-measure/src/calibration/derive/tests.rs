@@ -1,0 +1,302 @@
+//! The published tables as figures, and what must hold of any figures.
+
+use std::collections::BTreeMap;
+
+use crate::calibration::Condition;
+use proptest::prelude::*;
+
+use super::*;
+
+const COLD: Condition = Condition { aligned: true, warm: false, threads: 1 };
+const MIB: u64 = 1 << 20;
+
+/// A figure of clear, from a bandwidth in GB/s.
+fn at(method: &str, length: u64, gb_per_s: f64, spread: f64) -> Figure {
+    let median_ns = length as f64 / gb_per_s;
+    Figure {
+        operation: Operation::Clear,
+        cost: Cost::Throughput,
+        method: method.to_owned(),
+        parameters: Parameters::default(),
+        length,
+        condition: COLD,
+        median_ns,
+        quartiles_ns: [median_ns * (1.0 - spread), median_ns * (1.0 + spread)],
+        samples: 5,
+        disturbance_ns: None,
+    }
+}
+
+fn published() -> serde_json::Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/published.json");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn machine<'a>(table: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    table["machines"].as_array().unwrap().iter().find(|machine| machine["uarch"] == name).unwrap()
+}
+
+fn numbers(value: &serde_json::Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+/// The figures of a machine of the first table: size by method, GB/s with a deviation.
+fn by_size(name: &str) -> Vec<Figure> {
+    let published = published();
+    let table = &published["memset_by_size"];
+    let sizes = numbers(&table["sizes_mib"]);
+    let mut figures = Vec::new();
+    for (method, row) in machine(table, name)["methods"].as_object().unwrap() {
+        let (mean, deviation) = (numbers(&row["mean"]), numbers(&row["pstdev_pct"]));
+        for ((size, mean), deviation) in sizes.iter().zip(mean).zip(deviation) {
+            figures.push(at(method, *size as u64 * MIB, mean, 0.6745 * deviation / 100.0));
+        }
+    }
+    figures
+}
+
+/// The figures of a machine of the second table: chunk by method, MB/s.
+fn by_chunk(name: &str, without: &str) -> Vec<Figure> {
+    let published = published();
+    let table = &published["clear_by_chunk"];
+    let chunks: Vec<u64> =
+        table["chunks"].as_array().unwrap().iter().map(|chunk| chunk.as_u64().unwrap()).collect();
+    let mut figures = Vec::new();
+    for (method, row) in machine(table, name)["methods"].as_object().unwrap() {
+        if method != without {
+            figures.extend(
+                chunks.iter().zip(numbers(row)).map(|(chunk, mb)| at(method, *chunk, mb / 1000.0, 0.0)),
+            );
+        }
+    }
+    figures
+}
+
+/// What the fitted rules choose for clear.
+fn chosen(figures: &[Figure], length: u64, intent: Intent) -> String {
+    let (rules, _) = derive_policy(figures);
+    let of =
+        |rule: &&Rule| rule.operation == Operation::Clear && rule.intent == intent && rule.from <= length;
+    rules.iter().rfind(of).unwrap_or_else(|| panic!("nothing for {length}")).method.clone()
+}
+
+fn throughput(figures: &[Figure], length: u64) -> String {
+    chosen(figures, length, Intent::Throughput)
+}
+
+#[test]
+fn broadwell_and_rome_change_between_16_and_128_mib() {
+    for (name, cached) in [("Broadwell-X", "rep_stosb"), ("Rome", "rep_stosq")] {
+        let figures = by_size(name);
+        for length in [1, 4096, 16 * MIB] {
+            assert_eq!(throughput(&figures, length), cached, "{name} {length}");
+        }
+        for length in [128 * MIB, 200 * MIB, 1024 * MIB, 4096 * MIB, u64::MAX] {
+            assert_eq!(throughput(&figures, length), "movnti", "{name} {length}");
+        }
+    }
+}
+
+#[test]
+fn skylake_never_takes_movnti_for_throughput_but_does_for_stream() {
+    let figures = by_size("Skylake-X");
+    for length in [1, 4096, 16 * MIB, 64 * MIB, 128 * MIB, 1024 * MIB, 4096 * MIB, u64::MAX] {
+        assert_eq!(throughput(&figures, length), "rep_stosb", "{length}");
+        assert_eq!(chosen(&figures, length, Intent::Stream), "movnti", "{length}");
+    }
+}
+
+#[test]
+fn ice_lake_takes_movnti_throughout() {
+    let figures = by_chunk("Ice Lake-X", "");
+    for length in [1, 4096, 65536, 2 * MIB, 100 * MIB, 1 << 40] {
+        assert_eq!(throughput(&figures, length), "movnti", "{length}");
+    }
+}
+
+#[test]
+fn milan_takes_clzero_and_without_it_movnti_then_rep_stosb() {
+    let figures = by_chunk("Milan", "");
+    for length in [1, 4096, 65536, 2 * MIB, 100 * MIB, 1 << 40] {
+        assert_eq!(throughput(&figures, length), "clzero", "{length}");
+    }
+    let figures = by_chunk("Milan", "clzero");
+    for length in [4096, 65536, 2 * MIB, 8 * MIB] {
+        assert_eq!(throughput(&figures, length), "movnti", "{length}");
+    }
+    for length in [32 * MIB, 128 * MIB, 1 << 30] {
+        assert_eq!(throughput(&figures, length), "rep_stosb", "{length}");
+    }
+}
+
+#[test]
+fn the_step_lies_where_the_interpolated_times_cross() {
+    // Equal at 1 MiB, half way in logarithms between the two.
+    let figures = [
+        at("rep_stosb", MIB / 4, 20.0, 0.0),
+        at("movnti", MIB / 4, 10.0, 0.0),
+        at("rep_stosb", 4 * MIB, 10.0, 0.0),
+        at("movnti", 4 * MIB, 20.0, 0.0),
+    ];
+    let (rules, _) = derive_policy(&figures);
+    let rule =
+        rules.iter().find(|rule| rule.method == "movnti" && rule.intent == Intent::Throughput).unwrap();
+    assert!((MIB..MIB * 5 / 4).contains(&rule.from), "{}", rule.from);
+}
+
+#[test]
+fn slower_than_the_c_library_in_one_condition_is_out() {
+    let warm = Condition { warm: true, ..COLD };
+    let with = |method: &str, cold: f64, hot: f64| {
+        [at(method, 4096, cold, 0.0), Figure { condition: warm, ..at(method, 4096, hot, 0.0) }]
+    };
+    let mut figures = [with("c_library", 10.0, 40.0), with("movnti", 40.0, 20.0)].concat();
+    assert_eq!(throughput(&figures, 4096), "c_library", "faster on the whole, but half as fast when warm");
+    figures.extend(with("rep_stosb", 12.0, 39.5));
+    assert_eq!(throughput(&figures, 4096), "rep_stosb", "nowhere slower beyond the noise");
+}
+
+#[test]
+fn stream_weighs_the_neighbour() {
+    let with = |method: &str, operation_ns: f64, disturbance_ns: f64| Figure {
+        cost: Cost::Stream,
+        median_ns: operation_ns + disturbance_ns,
+        quartiles_ns: [operation_ns + disturbance_ns; 2],
+        disturbance_ns: Some(disturbance_ns),
+        ..at(method, MIB, 10.0, 0.0)
+    };
+    let plain = at("c_library", MIB, 30.0, 0.0);
+    let stream = |figures: &[Figure]| chosen(figures, MIB, Intent::Stream);
+    let slower_but_gentle =
+        [plain.clone(), with("movnti", 100_000.0, 9_000.0), with("nontemporal_avx", 102_000.0, 1_000.0)];
+    assert_eq!(stream(&slower_but_gentle), "nontemporal_avx");
+    let much_slower =
+        [plain.clone(), with("movnti", 100_000.0, 9_000.0), with("nontemporal_avx", 104_000.0, 0.0)];
+    assert_eq!(stream(&much_slower), "movnti", "not slower than the fastest by more than 3 %");
+    let caching = [plain, with("movnti", 100_000.0, 9_000.0), with("store_avx", 50_000.0, 10_000.0)];
+    assert_eq!(stream(&caching), "movnti", "what fills the cache is no choice, however fast");
+    let (rules, _) = derive_policy(&caching);
+    let first = rules.iter().find(|rule| rule.intent == Intent::Stream).unwrap();
+    assert_eq!((first.from, first.method.as_str()), (0, "c_library"), "below what was measured");
+}
+
+#[test]
+fn threads_pay_from_where_they_overtake() {
+    let with = |threads: usize, length: u64, us: f64| Figure {
+        condition: Condition { threads, ..COLD },
+        median_ns: us * 1000.0,
+        ..at("movnti", length, 10.0, 0.0)
+    };
+    let figures = [
+        with(1, MIB, 50.0),
+        with(2, MIB, 80.0),
+        with(4, MIB, 120.0),
+        with(1, 16 * MIB, 800.0),
+        with(2, 16 * MIB, 500.0),
+        with(4, 16 * MIB, 490.0),
+    ];
+    let (_, threads) = derive_policy(&figures);
+    let [saturation] = threads.as_slice() else { panic!("{threads:?}") };
+    assert_eq!(saturation.threads, 2, "four are inside the noise of two");
+    assert!((2 * MIB..10 * MIB).contains(&saturation.from), "{}", saturation.from);
+    assert!(derive_policy(&figures[..1]).1.is_empty(), "nothing known, nothing said");
+}
+
+#[test]
+fn figures_that_are_no_times_are_left_out() {
+    let bad = [f64::NAN, f64::INFINITY, 0.0, -1.0]
+        .map(|median_ns| Figure { median_ns, ..at("movnti", 4096, 10.0, 0.0) });
+    assert_eq!(derive_policy(&bad), (Vec::new(), Vec::new()));
+    let mut figures = bad.to_vec();
+    figures.push(at("rep_stosb", 4096, 1.0, 0.0));
+    assert_eq!(throughput(&figures, 4096), "rep_stosb");
+}
+
+const METHODS: [&str; 6] = ["c_library", "rep_stosb", "movnti", "nontemporal_avx", "store_avx", "clzero"];
+
+prop_compose! {
+    /// A table of clear: lengths by methods by conditions, all filled.
+    fn any_table()(
+        lengths in prop::collection::btree_set(1u64..1 << 34, 1..6),
+        methods in prop::sample::subsequence(METHODS.to_vec(), 1..=METHODS.len()),
+        conditions in prop::sample::subsequence(vec![(true, false, 1), (true, true, 1), (false, false, 1), (true, false, 2)], 1..=4),
+        seed in any::<u64>(),
+    ) -> Vec<Figure> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut figures = Vec::new();
+        for &length in &lengths {
+            for method in &methods {
+                for &(aligned, warm, threads) in &conditions {
+                    let condition = Condition { aligned, warm, threads };
+                    figures.push(Figure { condition, ..at(method, length, 1.0 + 40.0 * random.f64(), 0.005 * random.f64()) });
+                }
+            }
+        }
+        figures
+    }
+}
+
+/// Times of a method at a length, by condition.
+fn times(figures: &[Figure], method: &str, length: u64) -> BTreeMap<(bool, bool, usize), f64> {
+    figures
+        .iter()
+        .filter(|figure| figure.method == method && figure.length == length)
+        .map(|figure| {
+            ((figure.condition.aligned, figure.condition.warm, figure.condition.threads), figure.median_ns)
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn rules_rise_from_zero_and_name_what_was_measured(figures in any_table()) {
+        let (rules, threads) = derive_policy(&figures);
+        for intent in Intent::ALL {
+            let rules: Vec<&Rule> = rules.iter().filter(|rule| rule.intent == intent).collect();
+            prop_assert_eq!(rules.first().map(|rule| rule.from), Some(0));
+            prop_assert!(rules.windows(2).all(|pair| pair[0].from < pair[1].from));
+            prop_assert!(rules.windows(2).all(|pair| pair[0].method != pair[1].method));
+            for rule in rules {
+                prop_assert!(figures.iter().any(|figure| figure.method == rule.method));
+                prop_assert!(!rule.reason.is_empty());
+            }
+        }
+        prop_assert!(threads.windows(2).all(|pair| pair[0].from < pair[1].from && pair[0].threads < pair[1].threads));
+    }
+
+    #[test]
+    fn no_choice_is_dominated_and_none_loses_much_to_the_c_library(figures in any_table()) {
+        let lengths: std::collections::BTreeSet<u64> = figures.iter().map(|figure| figure.length).collect();
+        for length in lengths {
+            let choice = throughput(&figures, length);
+            let own = times(&figures, &choice, length);
+            for other in METHODS {
+                let other_times = times(&figures, other, length);
+                let better = !other_times.is_empty() && other_times.iter().all(|(place, ns)| ns * 1.26 < own[place]);
+                prop_assert!(!better, "{} everywhere faster than {} at {}", other, choice, length);
+            }
+            // By no more than the noise, or an eighth of the largest gain.
+            let plain = times(&figures, "c_library", length);
+            let most = plain.iter().map(|(place, ns)| (ns / own[place]).ln()).fold(0.0, f64::max);
+            for (place, ns) in plain {
+                let allowed = 1.030_001_f64.max((most / 8.0).exp() * 1.000_001);
+                prop_assert!(own[&place] <= ns * allowed, "{} slower than c_library at {}", choice, length);
+            }
+        }
+    }
+
+    #[test]
+    fn differences_inside_the_noise_keep_the_c_library(seed in any::<u64>(), lengths in 1usize..8) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut figures = Vec::new();
+        for step in 0..lengths {
+            for method in METHODS {
+                figures.push(at(method, 64 << (2 * step), 10.0 * (1.0 + 0.028 * random.f64()), 0.01));
+            }
+        }
+        let (rules, _) = derive_policy(&figures);
+        let rules: Vec<&Rule> = rules.iter().filter(|rule| rule.intent == Intent::Throughput).collect();
+        prop_assert_eq!(rules.len(), 1);
+        prop_assert_eq!(rules[0].method.as_str(), "c_library");
+    }
+}

@@ -1,0 +1,39 @@
+//! A meter whose answers and clock are planted, for tests of everything that decides.
+
+use std::time::Duration;
+
+use crate::calibration::{Condition, Cost};
+
+use crate::calibration::session::Meter;
+use crate::engine::workload::{Cell, Timing};
+
+/// Aligned, cold, one thread.
+pub(crate) const COLD: Condition = Condition { aligned: true, warm: false, threads: 1 };
+
+/// Answers by a function, with a noise of its own, and a clock that advances by what was answered.
+pub(crate) struct Planted<F> {
+    answer: F,
+    noise: f64,
+    random: fastrand::Rng,
+    now_ns: f64,
+}
+
+impl<F> Planted<F> {
+    /// `noise` is the largest relative deviation.
+    pub(crate) fn new(noise: f64, answer: F) -> Planted<F> {
+        Planted { answer, noise, random: fastrand::Rng::with_seed(7), now_ns: 0.0 }
+    }
+}
+
+impl<T, F: FnMut(&Cell, &T) -> f64> Meter<T> for Planted<F> {
+    fn sample(&mut self, cell: &Cell, trial: &T) -> Timing {
+        let ns = (self.answer)(cell, trial) * (1.0 + self.noise * (2.0 * self.random.f64() - 1.0));
+        // A short operation is batched to 20 µs, as the real meter does.
+        self.now_ns += ns.max(20_000.0);
+        Timing { ns, disturbance_ns: (cell.cost == Cost::Stream).then_some(ns / 2.0), operations: 1 }
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs_f64(self.now_ns / 1e9)
+    }
+}
