@@ -1,23 +1,26 @@
-//! How the command ends: the exit codes, and errors that name their remedy.
+//! The end of a command: exit codes, and errors with their remedy.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
+use bulkmem_measure::MeasureError;
 
 use crate::output;
 use crate::plain::plain;
 
-/// How a command that ran to its end left things.
+pub(crate) type Outcome = Result<Exit, Failure>;
+
+/// The end of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Everything asked for was done.
     Done,
-    /// Interrupted; what was finished by then was kept.
+    /// Interrupted; completed work was kept.
     Interrupted,
-    /// What was compared became worse.
+    /// A comparison found rows that became worse.
     Regressed,
 }
 
@@ -31,14 +34,13 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The exit code of an interrupted command: 128 and the number of SIGINT, as shells have it.
+/// The exit code of an interrupted command: 128 plus the number of SIGINT, as shells report it.
 pub(crate) const INTERRUPTED: u8 = 130;
-/// The exit code of a command that failed.
 pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const REGRESSED: u8 = 3;
 
-/// Why a command failed, and what the user can do about it.
+/// The reason why a command failed, with a remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
     error: Box<dyn Error + Send + Sync>,
@@ -47,35 +49,36 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The command could not do what was asked.
+    /// Creates a failure with exit code 1.
     pub(crate) fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
         Failure { error: error.into(), help: None, code: FAILED }
     }
 
-    /// The command was asked for something that makes no sense.
+    /// Creates a failure because of invalid arguments or variables, with exit code 2.
     pub(crate) fn usage(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
         Failure { code: USAGE, ..Failure::new(error) }
     }
 
-    /// Says what to do about it.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Failure {
         self.help = Some(help.into());
         self
     }
 
-    /// Prints the error, its causes and the remedy on stderr. A reader that went away (`bulkmem … | head`) is no
-    /// failure and nothing is printed.
+    /// Prints the error, its causes and the remedy on stderr. Prints nothing, and succeeds, if the reader of stdout has
+    /// closed it (`bulkmem … | head`).
     pub(crate) fn report(&self) -> ExitCode {
-        if is_broken_pipe(self.error.as_ref()) {
+        let io_error = self.error.downcast_ref::<io::Error>();
+        if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
             return Exit::Done.into();
         }
-        let mut text = plain(&chain(self.error.as_ref()));
+        let label =
+            |color: AnsiColor, word| output::styled(Style::new().fg_color(Some(color.into())).bold(), word);
+        let mut text = format!("{} {}", label(AnsiColor::Red, "error:"), plain(&chain(self.error.as_ref())));
         if let Some(help) = &self.help {
-            let help = plain(help);
-            let style = Style::new().fg_color(Some(AnsiColor::Green.into())).bold();
-            _ = write!(text, "\n{style}help:{style:#} {help}");
+            _ = write!(text, "\n{} {}", label(AnsiColor::Green, "help:"), plain(help));
         }
-        complain(&text);
+        // If stderr cannot be written to, only the exit code remains.
+        _ = output::note(&text);
         ExitCode::from(self.code)
     }
 }
@@ -89,7 +92,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// An error and its causes, in one line.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -100,25 +102,29 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
-fn complain(text: &str) {
-    let style = Style::new().fg_color(Some(AnsiColor::Red.into())).bold();
-    // Where stderr itself cannot be written to, the exit code is all that is left to say it with.
-    _ = output::note(&format!("{style}error:{style:#} {text}"));
-}
-
-/// What clap has to say about the arguments: help and version on stdout, complaints on stderr.
+/// Prints what clap returned instead of arguments: help and version on stdout, errors on stderr.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
     if error.use_stderr() {
-        // As in `complain`.
-        _ = error.print();
+        // If stderr cannot be written to, only the exit code remains.
         return ExitCode::from(USAGE);
     }
-    match error.print() {
-        Ok(()) => Exit::Done.into(),
-        Err(error) => Failure::from(error).report(),
+    printed.map_or_else(|error| Failure::from(error).report(), |()| Exit::Done.into())
+}
+
+/// Ends a measurement that stopped before it measured anything: interrupted, or out of time.
+pub(crate) fn nothing_measured(stop: &AtomicBool) -> Outcome {
+    if stop.load(Ordering::Relaxed) {
+        output::note("interrupted before anything was measured")?;
+        return Ok(Exit::Interrupted);
+    }
+    Err(Failure::new("the time was up before anything was measured").help("allow more: --budget TIME"))
+}
+
+/// Turns the error of a measurement into a failure; invalid options are invalid arguments.
+pub(crate) fn measure_failure(error: MeasureError) -> Failure {
+    match error {
+        MeasureError::Option { .. } | MeasureError::Method { .. } => Failure::usage(error),
+        _ => Failure::new(error),
     }
 }

@@ -1,4 +1,4 @@
-//! Questions to the measurements of a profile, and what people call what was measured.
+//! Measurements of a profile by series, and the names of candidates, parameters and values.
 
 use bulkmem::method::{Parameters, c_library};
 use bulkmem::{Intent, Operation};
@@ -17,16 +17,16 @@ pub(crate) struct Series<'p> {
     figures: Vec<&'p Figure>,
 }
 
-/// What a cost is the cost of, in words.
+/// Returns what a cost includes, in words.
 pub(crate) fn describe_cost(cost: Cost) -> &'static str {
     match cost {
         Cost::Throughput => "the operation alone",
-        Cost::Reuse => "the operation, and reading the result back",
-        Cost::Stream => "the operation, and what it does to a neighbour in the cache",
+        Cost::Reuse => "the operation and reading the result back",
+        Cost::Stream => "the operation and the slowdown of a neighbour in the cache",
     }
 }
 
-/// A condition in words.
+/// Returns a condition in words.
 pub(crate) fn describe_condition(condition: Condition) -> String {
     let Condition { aligned, warm, threads } = condition;
     format!(
@@ -37,8 +37,8 @@ pub(crate) fn describe_condition(condition: Condition) -> String {
     )
 }
 
-/// Every series of a profile: by operation, then cost, then condition, the plainest condition first (one thread,
-/// aligned, cold).
+/// Returns every series of a profile, by operation, cost and condition; the plainest condition (one thread, aligned, cold)
+/// comes first.
 pub(crate) fn all(profile: &Profile) -> Vec<Series<'_>> {
     let key = |figure: &Figure| {
         let Condition { aligned, warm, threads } = figure.condition;
@@ -57,7 +57,7 @@ pub(crate) fn all(profile: &Profile) -> Vec<Series<'_>> {
         .collect()
 }
 
-/// The series of one operation and cost, the plainest condition first.
+/// Returns the series of one operation and cost, the plainest condition first.
 pub(crate) fn of_kind(profile: &Profile, operation: Operation, cost: Cost) -> Vec<Series<'_>> {
     let mut series = all(profile);
     series.retain(|series| series.operation == operation && series.cost == cost);
@@ -65,21 +65,21 @@ pub(crate) fn of_kind(profile: &Profile, operation: Operation, cost: Cost) -> Ve
 }
 
 impl<'p> Series<'p> {
-    /// The lengths measured, rising.
+    /// Returns the measured lengths, rising.
     pub(crate) fn lengths(&self) -> Vec<u64> {
         let mut lengths: Vec<u64> = self.figures.iter().map(|figure| figure.length).collect();
         lengths.dedup();
         lengths
     }
 
-    /// The length measured that is nearest, and how far it is: the logarithm of the ratio.
+    /// Returns the nearest measured length and its distance, the logarithm of the ratio.
     pub(crate) fn nearest(&self, length: u64) -> Option<(u64, f64)> {
         let distance = |at: u64| (at as f64 / length.max(1) as f64).ln().abs();
         let lengths = self.lengths().into_iter().map(|at| (at, distance(at)));
         lengths.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// What was measured at a length: each method with its best parameters, the fastest first.
+    /// Returns the figures at a length: each method with its best parameters, the fastest first.
     pub(crate) fn ranking(&self, length: u64) -> Vec<&'p Figure> {
         let mut figures: Vec<&Figure> =
             self.figures.iter().copied().filter(|it| it.length == length).collect();
@@ -93,53 +93,48 @@ impl<'p> Series<'p> {
         figures
     }
 
-    /// What a method measured at a length with exactly these parameters.
+    /// Returns the figure of a method at a length with exactly these parameters.
     pub(crate) fn of(&self, length: u64, method: &str, parameters: &Parameters) -> Option<&'p Figure> {
         self.figures.iter().copied().find(|figure| {
             figure.length == length && figure.method == method && figure.parameters == *parameters
         })
     }
 
-    /// What the C library measured at a length.
+    /// Returns the figure of the C library at a length.
     pub(crate) fn baseline(&self, length: u64) -> Option<&'p Figure> {
         self.of(length, c_library().name, &Parameters::default())
     }
 
-    /// How many times as fast as the C library a figure is; NaN where that was not measured.
+    /// Returns how many times as fast as the C library a figure is; NaN if that was not measured.
     pub(crate) fn times_c_library(&self, figure: &Figure) -> f64 {
         self.baseline(figure.length).map_or(f64::NAN, |baseline| baseline.median_ns / figure.median_ns)
     }
 
-    /// What was measured of a method with exactly these parameters, by rising length.
+    /// Returns the figures of a method with exactly these parameters, by rising length.
     pub(crate) fn along(&self, method: &str, parameters: &Parameters) -> impl Iterator<Item = &'p Figure> {
         let figures = self.figures.iter().copied();
         figures.filter(move |figure| figure.method == method && figure.parameters == *parameters)
     }
 }
 
-/// The rule that holds at a length.
+/// Returns the rule for a length.
 pub(crate) fn rule_at(profile: &Profile, operation: Operation, intent: Intent, length: u64) -> Option<&Rule> {
     let mut of_kind =
         profile.rules.iter().filter(|rule| rule.operation == operation && rule.intent == intent);
     of_kind.rfind(|rule| rule.from <= length)
 }
 
-/// A method with its parameters: `write_prefetch_avx512[write_distance=4096]`, as `BULKMEM_METHOD` takes it.
+/// Returns a method with its parameters: `write_prefetch_avx512[write_distance=4096]`, as `BULKMEM_METHOD` takes it.
 pub(crate) fn name_with(method: &str, parameters: &Parameters) -> String {
-    let set = describe_parameters(parameters).replace(' ', ",");
-    if set.is_empty() { method.to_owned() } else { format!("{method}[{set}]") }
+    format!("{method}{parameters}")
 }
 
-/// Parameters that are not 0: `write_distance=4096 streams=4`.
+/// Returns the parameters that are not 0: `write_distance=4096 streams=4`.
 pub(crate) fn describe_parameters(parameters: &Parameters) -> String {
-    let set = Parameters::NAMES.iter().filter_map(|name| {
-        let value = parameters.get(name).filter(|value| *value != 0)?;
-        Some(format!("{name}={value}"))
-    });
-    set.collect::<Vec<_>>().join(" ")
+    parameters.to_string().replace(',', " ").trim_matches(['[', ']']).to_owned()
 }
 
-/// What a subject is called in tables.
+/// Returns the name of a candidate.
 pub(crate) fn candidate(candidate: &Candidate) -> String {
     match candidate.kind {
         Kind::Policy => candidate.name.replacen("policy", "the policy's choice", 1),
@@ -150,8 +145,8 @@ pub(crate) fn candidate(candidate: &Candidate) -> String {
     }
 }
 
-/// The value of a place's key, for people; empty where it is not set.
-pub(crate) fn place_value(config: &Config, key: Dimension) -> String {
+/// Returns the value of a configuration in a dimension; empty if it is not set.
+pub(crate) fn config_value(config: &Config, key: Dimension) -> String {
     let text = config.get(key).unwrap_or_default();
     match text.parse() {
         Ok(bytes) if key.is_bytes() => exact_size(bytes),
@@ -159,17 +154,20 @@ pub(crate) fn place_value(config: &Config, key: Dimension) -> String {
     }
 }
 
-/// The standard deviation, percent: `1.2%`; `?` of a single sample, which has none.
+/// Returns the standard deviation in percent: `1.2%`, or `?` for a single sample.
 pub(crate) fn deviation(row: &Row) -> String {
     if row.samples.len() < 2 { "?".to_owned() } else { format!("{:.1}%", row.stats.pstdev_percent()) }
 }
 
-/// A number to three digits.
-pub(crate) fn digits(number: f64) -> String {
-    match number.abs() {
-        size if !size.is_finite() => "–".to_owned(),
-        size if size >= 99.95 => format!("{number:.0}"),
-        size if size >= 9.995 => format!("{number:.1}"),
-        _ => format!("{number:.2}"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_named() {
+        let parameters = Parameters { write_distance: 4096, streams: 4, ..Parameters::default() };
+        assert_eq!(describe_parameters(&parameters), "write_distance=4096 streams=4");
+        assert_eq!(name_with("a", &parameters), "a[write_distance=4096,streams=4]");
+        assert_eq!(describe_parameters(&Parameters::default()), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first one asks for an orderly end, the second ends at once.
+//! Ctrl-C: the first one ends the command in order, the second immediately.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use signal_hook::flag;
 
 use crate::failure::{Failure, INTERRUPTED};
 
-/// A flag that the first SIGINT, SIGTERM or SIGHUP (a closed terminal) raises; a second one ends the process with the
-/// exit code of an interrupted command.
+/// Returns a flag that the first SIGINT, SIGTERM or SIGHUP (a closed terminal) sets. A second one ends the process with
+/// the exit code of an interrupted command.
 pub(crate) fn flag() -> Result<Arc<AtomicBool>, Failure> {
     let raised = Arc::new(AtomicBool::new(false));
     let register = |signal| {
-        // In this order: the handler that ends the process must see the flag as the signal before left it.
+        // In this order, so that the first signal finds the flag unset and does not end the process.
         flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&raised))?;
         flag::register(signal, Arc::clone(&raised))
     };
@@ -27,7 +27,7 @@ pub(crate) fn flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(raised)
 }
 
-/// Whether the process was started with a signal ignored, as nohup(1) does with SIGHUP.
+/// Returns true if the process was started with a signal ignored, as nohup(1) does with SIGHUP.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

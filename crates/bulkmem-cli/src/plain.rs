@@ -1,16 +1,14 @@
-//! Text from elsewhere, made safe to show: fields of profiles and results, names of files and processes, the
-//! environment.
+//! Makes text from files, processes and the environment safe to show.
 //!
 //! A control character in such a text could move the cursor, forge a line, or reverse the order of letters. Tables,
-//! notes, errors, Markdown, HTML and comma-separated values show what [`plain`] returns. JSON has escapes of its own.
+//! notes, errors, Markdown, HTML and comma-separated values show what [`plain`] returns. JSON has its own escapes.
 
-use bulkmem::policy::CpuIdentity;
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::Profile;
-use bulkmem_measure::engine::{Candidate, Comparison, Config, Differences, Results};
+use bulkmem_measure::engine::{Config, Results};
 
-/// The text in one line, with an escape in place of each character that is a control or has no shape of its own:
-/// `\n`, `\t`, `\u{1b}`, `\u{202e}`.
+/// Returns the text in one line, with escapes for control characters and invisible characters: `\n`, `\t`, `\u{1b}`,
+/// `\u{202e}`.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -23,12 +21,11 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// JSON whose texts mean the same, with escapes in place of the characters that [`plain`] replaces: serde leaves those
-/// beyond ASCII as they are.
+/// Returns equivalent JSON with escapes for the characters that [`plain`] replaces; serde escapes only those of ASCII.
 pub(crate) fn json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
-        // Ends of lines stand between texts; within them serde has escaped these.
+        // Line ends only occur between texts; serde escapes those in texts.
         if letter != '\n' && (letter.is_control() || is_invisible(letter)) {
             for unit in letter.encode_utf16(&mut [0; 2]) {
                 escaped += &format!("\\u{unit:04x}");
@@ -40,64 +37,51 @@ pub(crate) fn json(text: &str) -> String {
     escaped
 }
 
-/// True if a character only acts on others: order, joining, breaking, tagging.
+/// Returns true if a character only affects other characters: their order, joining, breaking or tagging.
 fn is_invisible(letter: char) -> bool {
     matches!(letter,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Results whose texts are all [`plain`].
+/// Returns results whose texts are all [`plain`].
 pub(crate) fn results(found: &Results) -> Results {
     let mut found = found.clone();
-    let Results { format, version: _, provenance, command, rows, findings, notes, complete: _ } = &mut found;
+    clean_results(&mut found);
+    found
+}
+
+/// Makes all texts of results [`plain`].
+pub(crate) fn clean_results(found: &mut Results) {
+    let Results { format, version: _, provenance, command, rows, findings, notes, complete: _ } = found;
     clean([format]);
     clean(command);
     clean(notes);
     clean(findings.iter_mut().map(|finding| &mut finding.text));
+    clean_provenance(provenance);
     for row in rows {
-        clean_key(&mut row.candidate, &mut row.config);
-        clean(&mut row.chosen);
+        clean([&mut row.candidate.name]);
+        let Config { target, attribute, content, .. } = &mut row.config;
+        clean([target, attribute, content, &mut row.chosen].into_iter().flatten());
         row.also = std::mem::take(&mut row.also).into_iter().map(|(name, it)| (plain(&name), it)).collect();
     }
-    let Provenance { cpu, microcode, kernel, date, bulkmem, commit, .. } = provenance;
-    clean([microcode, kernel, date, bulkmem, commit]);
-    clean_cpu(cpu);
-    let Provenance { hypervisor, transparent_huge_pages, governor, clock_source, .. } = provenance;
-    clean([hypervisor, transparent_huge_pages, governor, clock_source].into_iter().flatten());
-    found
 }
 
-/// A profile whose texts are all [`plain`].
+/// Returns a profile whose texts are all [`plain`].
 pub(crate) fn profile(profile: &Profile) -> Profile {
     let mut profile = profile.clone();
     clean([&mut profile.format]);
-    let about = &mut profile.provenance;
-    clean_cpu(&mut about.cpu);
-    clean([&mut about.microcode, &mut about.kernel, &mut about.date, &mut about.bulkmem, &mut about.commit]);
+    clean_provenance(&mut profile.provenance);
     clean(profile.rules.iter_mut().flat_map(|rule| [&mut rule.method, &mut rule.reason]));
     clean(profile.figures.iter_mut().map(|figure| &mut figure.method));
     profile
 }
 
-/// A comparison, and what differs between its machines, whose texts are all [`plain`].
-pub(crate) fn comparison(mut found: Comparison, differences: &Differences) -> (Comparison, Differences) {
-    let compared = found.rows.iter_mut().map(|change| &mut change.row);
-    for row in compared.chain(&mut found.only_old).chain(&mut found.only_new) {
-        clean_key(&mut row.candidate, &mut row.config);
-    }
-    let mut differences = differences.clone();
-    clean(differences.machine.iter_mut().chain(&mut differences.settings));
-    (found, differences)
-}
-
-fn clean_key(candidate: &mut Candidate, config: &mut Config) {
-    clean([&mut candidate.name]);
-    clean([&mut config.target, &mut config.attribute, &mut config.content].into_iter().flatten());
-}
-
-fn clean_cpu(cpu: &mut CpuIdentity) {
-    clean([&mut cpu.vendor, &mut cpu.name]);
+fn clean_provenance(provenance: &mut Provenance) {
+    let Provenance { cpu, microcode, kernel, date, bulkmem, commit, .. } = provenance;
+    clean([&mut cpu.vendor, &mut cpu.name, microcode, kernel, date, bulkmem, commit]);
+    let Provenance { hypervisor, transparent_huge_pages, governor, clock_source, .. } = provenance;
+    clean([hypervisor, transparent_huge_pages, governor, clock_source].into_iter().flatten());
 }
 
 fn clean<'t>(texts: impl IntoIterator<Item = &'t mut String>) {
@@ -108,12 +92,13 @@ fn clean<'t>(texts: impl IntoIterator<Item = &'t mut String>) {
 
 #[cfg(test)]
 mod tests {
+    use bulkmem::policy::CpuIdentity;
     use serde_json::Value;
 
     use super::*;
 
     #[test]
-    fn what_acts_on_the_screen_is_shown_as_an_escape() {
+    fn characters_that_affect_the_screen_are_escaped() {
         for (text, shown) in [
             (
                 "AMD EPYC 9B14, ±1 % – “quoted” \\ é e\u{301} 日本",
@@ -134,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn json_means_the_same() {
+    fn escaped_json_is_equivalent() {
         let value = serde_json::json!({ "a\u{9b}": "b\u{202e}\u{7f}\u{e0041}\n\u{1b}é 😀" });
         for text in [serde_json::to_string(&value).unwrap(), serde_json::to_string_pretty(&value).unwrap()] {
             let escaped = json(&text);
@@ -147,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Puts an escape character after every text, at any depth, but where a fixed word is expected.
+    /// Appends an escape character to every text at any depth, except if a fixed word is expected.
     fn plant(value: &mut Value, key: &str) {
         const WORDS: [&str; 13] = [
             "measurement",
@@ -172,18 +157,18 @@ mod tests {
         }
     }
 
-    /// A text field that is added later and forgotten here is noticed.
+    /// Detects text fields that are added later and forgotten here.
     #[test]
     fn no_text_of_results_is_left_out() {
         let row = serde_json::json!({
             "measurement": "clear",
             "candidate": { "kind": "method", "name": "movnti" },
-            "place": { "operation": "clear", "page_size": "4K", "target": "t", "attribute": "a", "content": "c" },
+            "config": { "operation": "clear", "page_size": "4K", "target": "t", "attribute": "a", "content": "c" },
             "metric": "bandwidth", "samples": [1.0], "chosen": "it", "also": { "pages\u{1b}": 1.0 },
             "stats": { "median": 1.0, "mean": 1.0, "pstdev": 0.0, "min": 1.0, "max": 1.0, "interval": [1.0, 1.0] },
         });
         let mut value = serde_json::json!({
-            "format": "f", "version": 1, "provenance": Provenance::default(), "command": ["bench"], "rows": [row],
+            "format": "f", "version": 2, "provenance": Provenance::default(), "command": ["bench"], "rows": [row],
             "findings": [{ "measurement": "clear", "text": "t" }], "notes": ["n"], "complete": true,
         });
         let provenance = value["provenance"].as_object_mut().unwrap();
@@ -203,8 +188,10 @@ mod tests {
         let about = serde_json::json!({
             "cpu": CpuIdentity::default(), "microcode": "m", "caches": [1, 2, 3], "processors": 1, "kernel": "k",
             "page_size": 4096, "backing_page_size": 4096, "date": "d", "bulkmem": "b", "commit": "c",
-            "mode": "quick", "seconds": 1.0, "samples": 1, "complete": true,
+            "seconds": 1.0, "samples": 1, "hypervisor": "h", "transparent_huge_pages": "t", "governor": "g",
+            "clock_source": "c",
         });
+        let coverage = serde_json::json!({ "mode": "quick", "complete": true });
         let rule = serde_json::json!({
             "operation": "clear", "intent": "throughput", "from": 0, "method": "m", "reason": "r", "parameters": {},
         });
@@ -214,7 +201,7 @@ mod tests {
             "condition": { "aligned": true, "warm": false, "threads": 1 },
         });
         let mut value = serde_json::json!({
-            "format": "f", "version": 1, "provenance": about, "rules": [rule], "threads": [], "figures": [figure],
+            "format": "f", "version": 2, "provenance": about, "coverage": coverage, "rules": [rule], "threads": [], "figures": [figure],
         });
         plant(&mut value, "");
         let hostile: Profile = serde_json::from_value(value).unwrap();

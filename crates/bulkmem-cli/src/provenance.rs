@@ -1,14 +1,33 @@
-//! Where a profile comes from, as rows of names and values.
+//! Provenance as names and values, for people.
 
 use bulkmem::Operation;
 use bulkmem::policy::CpuIdentity;
+use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{Coverage, Load, Mode, Profile};
 
 use crate::output::{exact_size, size};
 
-/// A profile's provenance, for people.
-pub(crate) fn rows(profile: &Profile) -> Vec<(&'static str, String)> {
-    let Profile { provenance, coverage, .. } = profile;
+type Facts = Vec<(&'static str, String)>;
+
+/// Returns what is known of a profile.
+pub(crate) fn rows(profile: &Profile) -> Facts {
+    [machine(&profile.provenance), run(&profile.provenance), coverage(&profile.coverage)].concat()
+}
+
+/// Returns what is known of the machine.
+pub(crate) fn machine(provenance: &Provenance) -> Facts {
+    let Provenance { memory, nodes, .. } = *provenance;
+    let yes_or_no = |it: bool| if it { "yes" } else { "no" }.to_owned();
+    let optional = [
+        ("hypervisor", provenance.hypervisor.clone()),
+        ("memory", (memory > 0).then(|| size(memory))),
+        ("NUMA nodes", (nodes > 0).then(|| nodes.to_string())),
+        ("transparent huge pages", provenance.transparent_huge_pages.clone()),
+        ("clock governor", provenance.governor.clone()),
+        ("turbo", provenance.turbo.map(yes_or_no)),
+        ("simultaneous multithreading", provenance.smt.map(yes_or_no)),
+        ("clock source", provenance.clock_source.clone()),
+    ];
     let mut rows = vec![
         ("processor", cpu(&provenance.cpu)),
         ("microcode", known(&provenance.microcode)),
@@ -16,15 +35,30 @@ pub(crate) fn rows(profile: &Profile) -> Vec<(&'static str, String)> {
         ("processors used", provenance.processors.to_string()),
         ("kernel", known(&provenance.kernel)),
         ("page size", exact_size(provenance.page_size as u64)),
+    ];
+    rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    rows
+}
+
+/// Returns what is known of the run.
+pub(crate) fn run(provenance: &Provenance) -> Facts {
+    let mut rows = vec![
         ("memory measured in", format!("pages of {}", exact_size(provenance.backing_page_size as u64))),
         ("date", provenance.date.clone()),
+        ("took", format!("{:.1} s, {} samples", provenance.seconds, provenance.samples)),
         ("bulkmem", format!("{} ({})", provenance.bulkmem, provenance.commit)),
-        ("mode", mode(coverage.mode).to_owned()),
-        ("took", format!("{:.1} s", provenance.seconds)),
-        ("samples", provenance.samples.to_string()),
-        ("complete", complete(coverage)),
     ];
-    // A date and a mode each: they may come from several calibrations.
+    if provenance.load.iter().any(Option::is_some) {
+        let load = |load: Option<f64>| load.map_or_else(|| "unknown".to_owned(), |it| format!("{it:.1}"));
+        rows.push(("load before and after", provenance.load.map(load).join(", ")));
+    }
+    rows
+}
+
+/// Returns what a calibration measured.
+pub(crate) fn coverage(coverage: &Coverage) -> Facts {
+    let mut rows = vec![("mode", mode(coverage.mode).to_owned()), ("complete", complete(coverage))];
+    // Operations may come from several calibrations.
     let measured: Vec<String> = coverage
         .operations
         .iter()
@@ -37,15 +71,13 @@ pub(crate) fn rows(profile: &Profile) -> Vec<(&'static str, String)> {
     }
     let loads = coverage.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
     if let Some((operation, most)) = loads.max_by(|a, b| a.1.others.total_cmp(&b.1.others)) {
-        rows.push((
-            "other processes",
-            format!("used at most {}, while {operation} was measured", load(most)),
-        ));
+        let text = format!("used at most {}, while {operation} was measured", load(most));
+        rows.push(("other processes", text));
     }
     rows
 }
 
-/// Whether every operation was measured; if not, which were not.
+/// Says whether every operation was measured; if not, which are missing.
 fn complete(coverage: &Coverage) -> String {
     if coverage.complete {
         return "yes".to_owned();
@@ -58,11 +90,11 @@ fn complete(coverage: &Coverage) -> String {
     format!("no: not measured to the end: {}", missing.join(", "))
 }
 
-/// What others did with the processors.
+/// Returns how much of the processors other processes used.
 pub(crate) fn load(load: &Load) -> String {
     let mut text = format!("{:.2} of {} processors", load.others, load.processors);
     if let Some(most) = load.busiest.first() {
-        // The name comes from a file: it may hold anything.
+        // The name comes from a file: it may contain anything.
         text += &format!(" (most: `{}`, pid {})", most.name.escape_debug(), most.pid);
     }
     for (share, who) in [(load.stolen, "the hypervisor took"), (load.throttled, "a limit (cpu.max) took")] {
@@ -73,19 +105,19 @@ pub(crate) fn load(load: &Load) -> String {
     text
 }
 
-/// A processor's name and numbers.
+/// Returns a processor's name and numbers.
 pub(crate) fn cpu(cpu: &CpuIdentity) -> String {
     let CpuIdentity { vendor, family, model, stepping, name } = cpu;
     format!("{} ({vendor} {family}:{model}:{stepping})", known(name))
 }
 
-/// Cache sizes by level.
+/// Returns cache sizes by level.
 pub(crate) fn caches(levels: [u64; 3]) -> String {
-    let level = |bytes: u64| if bytes == 0 { "unknown".to_owned() } else { size(bytes) };
-    format!("L1d {}, L2 {}, L3 {}", level(levels[0]), level(levels[1]), level(levels[2]))
+    let [l1, l2, l3] = levels.map(|bytes| if bytes == 0 { "unknown".to_owned() } else { size(bytes) });
+    format!("L1d {l1}, L2 {l2}, L3 {l3}")
 }
 
-/// A text, or that it is unknown.
+/// Returns a text, or `unknown` if it is empty.
 pub(crate) fn known(text: &str) -> String {
     if text.is_empty() { "unknown".to_owned() } else { text.to_owned() }
 }

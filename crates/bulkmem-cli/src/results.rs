@@ -1,32 +1,33 @@
-//! Results as files: JSON and comma-separated values.
+//! Results in files: reading them, and writing them as JSON and as comma-separated values.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use bulkmem_measure::engine::{Dimension, Results, ResultsError, Row};
+use bulkmem_measure::engine::{Candidate, Config, Dimension, Measurement, Results, ResultsError, Row};
 use bulkmem_measure::{Counts, MemoryLeft, memory_left};
 
 use crate::failure::Failure;
 use crate::plain;
 
-/// A long run of everything writes some megabytes.
+/// The largest file that is read. A long run of all measurements writes a few megabytes.
 const MOST_BYTES: u64 = 1 << 28;
-/// Memory that a byte of a file takes until its results are compared, at most.
+/// Memory for each byte of a file until its results are compared, at most.
 const TO_COMPARE: u64 = 6;
-/// The same until they are laid out as a report.
+/// The same until its results are part of a report.
 pub(crate) const TO_REPORT: u64 = 18;
 
 /// Reads results from a file, which may also be a pipe.
 ///
 /// # Errors
-/// Where it cannot be read or is larger than 256 MiB, is damaged (with line and column), holds something else, or
-/// was written in a version of the format that this one does not know. All name the file and the remedy.
+/// If the file cannot be read, is larger than 256 MiB, is damaged (with line and column), contains something else, or has
+/// another version of the format. Every error names the file and the remedy.
 pub(crate) fn load(path: &Path) -> Result<Results, Failure> {
     understand(path, &read(path, TO_COMPARE)?)
 }
 
-/// The bytes of a file, which may also be a pipe, and each of which takes so much memory later.
+/// Reads a file, which may also be a pipe; each byte needs `memory_a_byte` later.
 ///
 /// # Errors
 /// If it cannot be read, is larger than 256 MiB, or needs more memory than is left; with the remedy.
@@ -56,10 +57,10 @@ fn read_within(path: &Path, memory_a_byte: u64, left: &MemoryLeft) -> Result<Vec
     Ok(bytes)
 }
 
-/// Results from the bytes of a file.
+/// Parses the bytes of a results file.
 ///
 /// # Errors
-/// As [`load`], but for reading.
+/// As [`load`], except those of reading.
 pub(crate) fn understand(path: &Path, bytes: &[u8]) -> Result<Results, Failure> {
     let name = path.display();
     parse(bytes).map_err(|(reason, remedy)| Failure::new(format!("{name} {reason}")).help(remedy))
@@ -69,7 +70,7 @@ const REMEDY: &str = "name a file that `bulkmem bench … --output FILE` wrote";
 const AGAIN: &str =
     "measure again: `bulkmem bench … --output FILE` leaves a whole file even when interrupted";
 
-/// Results from the bytes of a file, or what is wrong with it and the remedy.
+/// Parses the bytes of a results file; fails with the reason and the remedy.
 fn parse(bytes: &[u8]) -> Result<Results, (String, &'static str)> {
     Results::parse(bytes).map_err(|error| {
         let remedy = match error {
@@ -81,59 +82,108 @@ fn parse(bytes: &[u8]) -> Result<Results, (String, &'static str)> {
     })
 }
 
-/// Results as JSON.
+/// Returns results as JSON.
 pub(crate) fn json(found: &Results) -> io::Result<String> {
     Ok(plain::json(&serde_json::to_string_pretty(found)?) + "\n")
 }
 
-/// Results as comma-separated values: a line a row, a column for each key that any row has.
+/// Returns results as comma-separated values, with a line for each row.
 pub(crate) fn csv(found: &Results) -> io::Result<String> {
     let found = &plain::results(found);
-    let keys: Vec<Dimension> = Dimension::ALL
-        .into_iter()
-        .filter(|key| found.rows.iter().any(|row| row.config.get(*key).is_some()))
-        .collect();
-    let mut also: Vec<&str> = found.rows.iter().flat_map(|row| row.also.keys()).map(String::as_str).collect();
-    also.sort_unstable();
-    also.dedup();
-    let counted = |name: &&str| found.rows.iter().any(|row| count(row, name).is_some());
-    let counts: Vec<&str> = Counts::NAMES.into_iter().filter(counted).collect();
-    let figures =
+    let Columns { dimensions, others } = Columns::of(found.rows.iter());
+    let stats =
         ["metric", "median", "mean", "pstdev", "min", "max", "interval_low", "interval_high", "samples"];
-    let head = ["measurement", "kind", "name", "parameters"].into_iter();
-    let head = head.chain(keys.iter().map(|key| key.name())).chain(figures).chain(["chosen", "flags"]);
-    let head = head.chain(counts.iter().copied()).chain(also.iter().copied()).map(str::to_owned).collect();
+    let head =
+        identity_head(&dimensions).chain(stats).chain(["chosen", "flags"]).chain(others.iter().copied());
     let lines = found.rows.iter().map(|row| {
+        let mut cells = identity_cells(row.measurement, &row.candidate, &row.config, &dimensions)?;
         let stats = &row.stats;
-        let mut cells = vec![
-            row.measurement.to_string(),
-            word(&row.candidate.kind)?,
-            row.candidate.name.clone(),
-            crate::figures::describe_parameters(&row.candidate.parameters),
-        ];
-        cells.extend(keys.iter().map(|key| row.config.get(*key).unwrap_or_default()));
-        cells.push(word(&row.metric)?);
         let [low, high] = stats.interval;
         let numbers = [stats.median, stats.mean, stats.pstdev, stats.min, stats.max, low, high];
+        cells.push(word(&row.metric)?);
         cells.extend(numbers.map(|it| it.to_string()));
         cells.push(row.samples.len().to_string());
         cells.push(row.chosen.clone().unwrap_or_default());
         cells.push(row.flags.iter().map(word).collect::<io::Result<Vec<String>>>()?.join(" "));
-        let optional = |number: Option<f64>| number.map(|it| it.to_string()).unwrap_or_default();
-        cells.extend(counts.iter().map(|name| optional(count(row, name))));
-        cells.extend(also.iter().map(|name| optional(row.also.get(*name).copied())));
+        cells.extend(others.iter().map(|name| optional(Columns::other(row, name))));
         Ok(cells)
     });
     table(head, lines)
 }
 
-fn count(row: &Row, name: &str) -> Option<f64> {
-    row.counters.as_ref()?.get(name)
+/// The columns that only some rows have.
+#[derive(Debug)]
+pub(crate) struct Columns<'r> {
+    pub(crate) dimensions: Vec<Dimension>,
+    /// Names of hardware counters, then those of further figures.
+    pub(crate) others: Vec<&'r str>,
 }
 
-/// Lines of comma-separated values below a line of names.
-pub(crate) fn table(
-    head: Vec<String>,
+impl<'r> Columns<'r> {
+    pub(crate) fn of(rows: impl Iterator<Item = &'r Row> + Clone) -> Columns<'r> {
+        let counted = |name: &&str| rows.clone().any(|row| Columns::other(row, name).is_some());
+        let also: BTreeSet<&str> = rows.clone().flat_map(|row| row.also.keys()).map(String::as_str).collect();
+        Columns {
+            dimensions: dimensions(rows.clone().map(|row| &row.config)),
+            others: Counts::NAMES.into_iter().filter(counted).chain(also).collect(),
+        }
+    }
+
+    /// Returns the value of a row in one of the other columns.
+    pub(crate) fn other(row: &Row, name: &str) -> Option<f64> {
+        row.also.get(name).copied().or_else(|| row.counters.as_ref()?.get(name))
+    }
+}
+
+/// Returns the dimensions that are set in any of the configurations.
+pub(crate) fn dimensions<'c>(configs: impl Iterator<Item = &'c Config> + Clone) -> Vec<Dimension> {
+    let set = |key: &Dimension| configs.clone().any(|config| config.get(*key).is_some());
+    Dimension::ALL.into_iter().filter(set).collect()
+}
+
+/// Returns the titles of the columns that identify a row.
+pub(crate) fn identity_head<'a>(dimensions: &'a [Dimension]) -> impl Iterator<Item = &'a str> {
+    let first = ["measurement", "kind", "name", "parameters"];
+    first.into_iter().chain(dimensions.iter().map(|key| key.name()))
+}
+
+/// Returns the cells of those columns.
+pub(crate) fn identity_cells(
+    measurement: Measurement,
+    candidate: &Candidate,
+    config: &Config,
+    dimensions: &[Dimension],
+) -> io::Result<Vec<String>> {
+    let parameters = crate::figures::describe_parameters(&candidate.parameters);
+    let mut cells = vec![measurement.to_string(), word(&candidate.kind)?, candidate.name.clone(), parameters];
+    cells.extend(dimensions.iter().map(|key| config.get(*key).unwrap_or_default()));
+    Ok(cells)
+}
+
+/// Returns a number as a cell, which is empty without one.
+pub(crate) fn optional(number: Option<f64>) -> String {
+    number.map(|it| it.to_string()).unwrap_or_default()
+}
+
+/// Groups items by a key, in the order in which the keys first occur.
+pub(crate) fn group<T, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key(&item);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
+}
+
+/// Returns comma-separated values: a line of names, then the lines.
+pub(crate) fn table<H: AsRef<[u8]>>(
+    head: impl IntoIterator<Item = H>,
     lines: impl Iterator<Item = io::Result<Vec<String>>>,
 ) -> io::Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
@@ -145,7 +195,7 @@ pub(crate) fn table(
     String::from_utf8(bytes).map_err(io::Error::other)
 }
 
-/// The word that a value has in files.
+/// Returns the word that stands for a value in files.
 pub(crate) fn word(value: &impl serde::Serialize) -> io::Result<String> {
     Ok(serde_json::to_value(value)?.as_str().unwrap_or_default().to_owned())
 }
@@ -188,10 +238,10 @@ mod tests {
             (r#"{"format": "bulkmem-profile", "version": 1}"#, "is a profile, not results"),
             (r#"{"format": "fio", "version": 1}"#, "is of the format `fio`, not `bulkmem-results`"),
             (r#"{"format": "bulkmem-results", "version": 99}"#, "written by a newer bulkmem: version 99"),
-            (r#"{"format": "bulkmem-results", "version": 0}"#, "is of version 0"),
+            (r#"{"format": "bulkmem-results", "version": 1}"#, "is of version 1"),
             (
-                r#"{"format": "bulkmem-results", "version": 1}"#,
-                "is damaged: missing field `evidence` at line 1",
+                r#"{"format": "bulkmem-results", "version": 2}"#,
+                "is damaged: missing field `provenance` at line 1",
             ),
         ] {
             let (said, remedy) = refused(text);

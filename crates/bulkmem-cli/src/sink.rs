@@ -1,4 +1,4 @@
-//! Output files of commands: checked before any work, never one of the inputs, never replaced by less.
+//! Output files of commands: checked before any work, never one of the inputs, and never replaced by fewer measurements.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -9,67 +9,61 @@ use bulkmem_output::OutputFile;
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::output;
 
-/// Bytes that must fit before work starts: a disk that is full already is reported then.
+/// Bytes that must fit before work starts, so that a full disk is reported then.
 const ROOM: usize = 4096;
 
-/// A file that is written once, when its content is complete.
+/// An output that is written once, when its content is complete: a file, or stdout if the path is `-`.
 #[derive(Debug)]
 pub(crate) struct Sink {
     path: PathBuf,
-    file: OutputFile,
+    /// `None` for stdout.
+    file: Option<OutputFile>,
 }
 
 impl Sink {
-    /// Opens an output path and checks that it can be written; no file is made or changed.
+    /// Checks that an output path can be written; creates and changes no file.
     ///
     /// # Errors
-    /// If it cannot be written, is one of the inputs, or holds measurements.
+    /// If it cannot be written, is one of the inputs, or contains measurements.
     pub(crate) fn open(path: &Path, inputs: &[&Path]) -> Result<Sink, Failure> {
-        Sink::open_over(path, inputs, None)
+        let file = if path == "-" { None } else { Some(open_over(path, inputs, None)?) };
+        Ok(Sink { path: path.to_owned(), file })
     }
 
-    /// The same for what may replace measurements of one format.
-    fn open_over(path: &Path, inputs: &[&Path], replaces: Option<&str>) -> Result<Sink, Failure> {
-        let file = OutputFile::open(path).map_err(|error| failure(path, &error))?;
-        let sink = Sink { path: path.to_owned(), file };
-        for input in inputs {
-            sink.refuse_input(input)?;
-        }
-        if let Some(format) = sink.file.regular().and_then(format_of)
-            && replaces != Some(&format)
-        {
-            let name = path.display();
-            return Err(Failure::usage(format!("{name} holds measurements ({format}), which would be lost"))
-                .help("name another file to write, or remove this one"));
-        }
-        sink.file.check(ROOM).map_err(|error| sink.failure(&error))?;
-        Ok(sink)
-    }
-
-    /// Refuses an input that is the same file.
-    fn refuse_input(&self, input: &Path) -> Result<(), Failure> {
-        if !self.file.is_same_file(input) {
-            return Ok(());
-        }
-        let [output, input] = [&self.path, input].map(|path| path.display().to_string());
-        let name = if output == input { String::new() } else { format!(", {input}") };
-        Err(Failure::usage(format!("{output} is also an input{name}: it would be overwritten"))
-            .help("name another file to write"))
-    }
-
-    /// True if it is written through, and holds no file of its own: a device, a FIFO, stdout.
+    /// Returns true if it is written through and not replaced: a device, a FIFO, stdout.
     pub(crate) fn is_stream(&self) -> bool {
-        self.file.regular().is_none()
+        self.file.as_ref().is_none_or(|file| file.regular().is_none())
     }
 
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write(bytes)
+    /// Returns true for `-`.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.file.is_none()
     }
 
-    pub(crate) fn failure(&self, error: &io::Error) -> Failure {
-        failure(&self.path, error)
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+        match &self.file {
+            Some(file) => file.write(bytes).map_err(|error| failure(&self.path, &error)),
+            None => Ok(output::print_raw(bytes)?),
+        }
     }
+}
+
+/// Opens a file that may replace measurements of one format.
+fn open_over(path: &Path, inputs: &[&Path], replaces: Option<&str>) -> Result<OutputFile, Failure> {
+    let file = OutputFile::open(path).map_err(|error| failure(path, &error))?;
+    if let Some(input) = inputs.iter().find(|input| file.is_same_file(input)) {
+        let name = if path == *input { String::new() } else { format!(", {}", input.display()) };
+        let reason = format!("{} is also an input{name}: it would be overwritten", path.display());
+        return Err(Failure::usage(reason).help("name another file to write"));
+    }
+    if let Some(format) = file.regular().and_then(format_of).filter(|format| replaces != Some(format)) {
+        let reason = format!("{} contains measurements ({format}), which would be lost", path.display());
+        return Err(Failure::usage(reason).help("name another file to write, or remove this one"));
+    }
+    file.check(ROOM).map_err(|error| failure(path, &error))?;
+    Ok(file)
 }
 
 fn failure(path: &Path, error: &io::Error) -> Failure {
@@ -77,7 +71,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
         .help("name a file in a directory you may write to, with space left")
 }
 
-/// The format of a file, if it is one of ours.
+/// Returns the format of a file with measurements.
 fn format_of(path: &Path) -> Option<String> {
     #[derive(Deserialize)]
     struct Head {
@@ -87,38 +81,40 @@ fn format_of(path: &Path) -> Option<String> {
     [bulkmem_measure::calibration::FORMAT, Results::FORMAT].contains(&format.as_str()).then_some(format)
 }
 
-/// The state of the result that a measurement saves.
+/// The state of a result that is saved while measuring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
-    /// Nothing is left to measure.
+    /// Everything was measured.
     pub(crate) complete: bool,
     /// Nothing was measured yet.
     pub(crate) empty: bool,
 }
 
-/// A file that is written while measuring. One that already holds something is replaced only by a complete result;
-/// until then, and if the measurement ends early, the result is next to it, in `NAME.partial.json`.
+/// A file that is written while measuring. If it has content already, only a complete result replaces that; until then,
+/// and if the measurement ends early, the result is next to it, in `NAME.partial.json`.
 #[derive(Debug)]
 pub(crate) struct LiveSink {
-    sink: Sink,
+    path: PathBuf,
+    file: OutputFile,
     keeps_old: bool,
     partial: Option<PathBuf>,
-    /// For streams, which are written once: the newest content.
+    /// The newest content of a stream, which is written once.
     content: Option<Vec<u8>>,
     complete: bool,
 }
 
 impl LiveSink {
-    /// As [`Sink::open`]; `replaces` is the format of measurements that it may replace.
+    /// Checks a path like [`Sink::open`]; `replaces` is the format of measurements that it may replace.
     pub(crate) fn open(
         path: &Path,
         input: Option<&Path>,
         replaces: Option<&str>,
     ) -> Result<LiveSink, Failure> {
-        let sink = Sink::open_over(path, input.as_slice(), replaces)?;
-        let size = sink.file.regular().and_then(|target| fs::metadata(target).ok()).map(|about| about.len());
+        let file = open_over(path, input.as_slice(), replaces)?;
+        let size = file.regular().and_then(|target| fs::metadata(target).ok()).map(|about| about.len());
         Ok(LiveSink {
-            sink,
+            path: path.to_owned(),
+            file,
             keeps_old: size.is_some_and(|size| size > 0),
             partial: None,
             content: None,
@@ -126,14 +122,14 @@ impl LiveSink {
         })
     }
 
-    /// True if both replace the same file.
+    /// Returns true if both replace the same file.
     pub(crate) fn same_as(&self, other: &LiveSink) -> bool {
-        self.sink.file.replaces_the_same_as(&other.sink.file)
+        self.file.replaces_the_same_as(&other.file)
     }
 
     /// Saves the result so far.
     pub(crate) fn save(&mut self, bytes: &[u8], state: State) -> io::Result<()> {
-        let Some(target) = self.sink.file.regular() else {
+        let Some(target) = self.file.regular() else {
             self.content = Some(bytes.to_owned());
             return Ok(());
         };
@@ -144,7 +140,7 @@ impl LiveSink {
             let partial = self.partial.get_or_insert_with(|| free_name(target, "partial"));
             return OutputFile::open(partial)?.write(bytes);
         }
-        self.sink.write(bytes)?;
+        self.file.write(bytes)?;
         self.complete = true;
         match self.partial.take() {
             Some(partial) => fs::remove_file(partial),
@@ -153,15 +149,15 @@ impl LiveSink {
     }
 
     pub(crate) fn failure(&self, error: &io::Error) -> Failure {
-        self.sink.failure(error)
+        failure(&self.path, error)
     }
 
-    /// Writes a stream, and says where the result is if the old file was kept.
+    /// Writes a stream. Returns where the result is if the old file was kept.
     pub(crate) fn finish(self) -> Result<Option<String>, Failure> {
         if let Some(content) = &self.content {
-            self.sink.write(content).map_err(|error| self.sink.failure(&error))?;
+            self.file.write(content).map_err(|error| self.failure(&error))?;
         }
-        let path = self.sink.path.display();
+        let path = self.path.display();
         Ok(match self.partial {
             Some(partial) => {
                 Some(format!("{path} is unchanged; what was measured is in {}", partial.display()))
@@ -172,7 +168,7 @@ impl LiveSink {
     }
 }
 
-/// The first name that no file has: `old.json` becomes `old.WORD.json`, then `old.WORD-2.json`, and so on.
+/// Returns the first name that no file has: `old.json` becomes `old.WORD.json`, then `old.WORD-2.json`, and so on.
 pub(crate) fn free_name(path: &Path, word: &str) -> PathBuf {
     let extension = path.extension().map(|it| format!(".{}", it.display())).unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().display().to_string();

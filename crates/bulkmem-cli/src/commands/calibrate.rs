@@ -6,26 +6,85 @@ mod target;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use bulkmem::Operation;
+use bulkmem::{Durability, Operation};
 use bulkmem_measure::calibration::{Mode, Profile};
 use bulkmem_measure::{CalibrateOptions, Kept, MeasureError, calibrate, is_heavy};
+use clap::Args;
 use serde::Serialize;
 
 use self::target::{Saved, Target, Unmerged};
 use super::choices::{self, ChoiceRow};
-use super::{Outcome, measure_failure, nothing_measured};
-use crate::args::CalibrateArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::{self, FAINT, Progress, duration, styled};
+use crate::active_policy::profile_of;
+use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
+use crate::output::{self, Progress, duration, faint, size, wrapped};
+use crate::parsers::{given_or, one_of, operation, size as parse_size};
 use crate::plain::plain;
-use crate::served::evidence_of;
 use crate::{interrupt, provenance};
 
-/// Where `--system` writes to.
 const SYSTEM: &str = "/etc/bulkmem/profile.json";
-/// Names the policy file.
 const VARIABLE: &str = "BULKMEM_PROFILE";
+
+/// Measure this machine, and write its policy file, which programs use, and its profile
+///
+/// Takes at most a minute (--quick: ten seconds; --thorough: ten minutes). Operations that were measured completely replace
+/// those of the present profile; the others stay. Copies of the previous files are kept with the extension .old. Ctrl-C
+/// keeps the operations measured so far; a second Ctrl-C exits immediately and keeps nothing new. For the best results
+/// leave the machine idle: rules that were measured under a lighter load are not replaced.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `path` (of the profile, or null), `choices` (each with `operation`, `intent`, `from`, `method`, `parameters`, `gb_per_s` \
+(slowest and fastest), `times_c_library`, `reason`), `notes` (what was left out, and why), `profile` (as in the file).")]
+pub(crate) struct CalibrateArgs {
+    /// Take at most 10 seconds
+    #[arg(long, conflicts_with = "thorough")]
+    quick: bool,
+    /// Take ten minutes: more lengths, more parameters, more samples
+    #[arg(long)]
+    thorough: bool,
+    /// Measure only these operations, and keep the rules for the others [default: all]
+    #[arg(long, value_name = "OPERATION", value_delimiter = ',', value_parser = operation())]
+    op: Vec<Operation>,
+    /// Largest length to measure [default: 1G; with --thorough 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_size: Option<u64>,
+    /// Storage that survives a power failure, for the operations that persist. Written to the policy file; replaces the
+    /// variable BULKMEM_EADR, which is no longer read [default: as in the present policy file, else flush-to-memory]
+    #[arg(long, value_name = "STORAGE", value_parser = one_of(DURABILITY))]
+    durability: Option<Durability>,
+    /// Write the profile to this file, and the policy file next to it
+    #[arg(long, value_name = "FILE", conflicts_with = "system")]
+    output: Option<PathBuf>,
+    /// Write the profile for all users of this machine: /etc/bulkmem/profile.json
+    #[arg(long)]
+    system: bool,
+    /// Replace rules that were measured under a lighter load
+    #[arg(long)]
+    force: bool,
+    /// Measure and show the choices, but write nothing
+    #[arg(long, conflicts_with_all = ["output", "system"])]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Longest duration
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, hide = true)]
+    budget: Option<Duration>,
+}
+
+const DURABILITY: &[(&str, &str, Durability)] = &[
+    (
+        Durability::FlushToMemory.name(),
+        "Memory only (ADR): every cache line is written back",
+        Durability::FlushToMemory,
+    ),
+    (
+        Durability::CachesIncluded.name(),
+        "Caches too (eADR, GPF): a fence is enough. Elsewhere, a power failure loses data",
+        Durability::CachesIncluded,
+    ),
+];
 
 pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let options = options(args);
@@ -37,17 +96,15 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("calibrate");
     let mut save = |profile: &Profile| {
-        let Some(target) = &mut target else { return };
-        // What is measured by now is kept, should the process be killed. Where that fails it is tried again at the
-        // end, and then it counts.
-        _ = target.save(profile);
+        // Keeps what is measured so far if the process is killed. A failure is reported when this is repeated at the end.
+        _ = target.as_mut().map(|target| target.save(profile));
     };
     let mut notes = Vec::new();
-    let mut follow = |it: &bulkmem_measure::Progress| match &it.note {
+    let mut observe = |it: &bulkmem_measure::Progress| match &it.note {
         Some(note) => notes.push(note.clone()),
         None => progress.update(it.done, it.left, &it.what),
     };
-    let measured = calibrate(&options, &mut follow, &stop, &mut save);
+    let measured = calibrate(&options, &mut observe, &stop, &mut save);
     drop(progress);
     let profile = match measured {
         Ok(profile) => profile,
@@ -56,50 +113,43 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     };
     let saved = target.as_mut().map(|target| target.finish(&profile)).transpose();
     let shown = show(args, &profile, saved.as_ref().ok().and_then(Option::as_ref), &notes);
-    // That it could not be kept matters more than that it could not be shown.
+    // Failing to save is reported before failing to show.
     let saved = saved?;
     warn_of_load(&profile)?;
     if let (Some(target), Some(saved)) = (&target, &saved) {
-        say(target, saved)?;
+        report(target, saved)?;
     }
     let finished = |operation| profile.coverage.operations.iter().any(|it| it.operation == operation);
     if stop.load(Ordering::Relaxed) && !options.operations.iter().copied().all(finished) {
-        output::note("interrupted: the operations that were not measured to the end are marked as such")?;
+        output::note("interrupted: operations that were not measured completely are marked as such")?;
         return Ok(Exit::Interrupted);
     }
     shown?;
     match saved.and_then(|saved| saved.unmerged) {
         Some(Unmerged { path, why, help }) => {
             let path = path.display();
-            Err(Failure::new(format!("the profile was not replaced by what is in {path}: {why}")).help(help))
+            Err(Failure::new(format!("the profile was not replaced by {path}: {why}")).help(help))
         }
         None => Ok(Exit::Done),
     }
 }
 
-/// Says what was kept, and where.
-fn say(target: &Target, saved: &Saved) -> Result<(), Failure> {
+/// Notes what was kept, and in which file.
+fn report(target: &Target, saved: &Saved) -> Result<(), Failure> {
     let path = target.path().display();
-    let unfinished: Vec<&str> = saved
-        .kept
-        .iter()
-        .filter(|(_, why)| *why == Kept::Unfinished)
-        .map(|(operation, _)| operation.name())
-        .collect();
+    let unfinished = saved.kept_because(Kept::Unfinished);
     if !unfinished.is_empty() {
-        let names = unfinished.join(", ");
-        output::note(&format!("not measured to the end: {names}; {path} keeps what it has of that"))?;
+        output::note(&format!("not measured completely: {unfinished}; {path} keeps its rules for that"))?;
     }
     if saved.written.is_none() && target.has_previous() {
         output::note(&format!("{path} is unchanged"))?;
     }
     if let Some(unmerged) = &saved.unmerged {
-        output::note(&format!("what was measured is in {}", unmerged.path.display()))?;
+        output::note(&format!("the new measurements are in {}", unmerged.path.display()))?;
     }
     Ok(())
 }
 
-/// Warns if other processes disturbed the calibration.
 fn warn_of_load(profile: &Profile) -> Result<(), Failure> {
     let loads = profile.coverage.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
     let heavy: Vec<_> = loads.filter(|(_, load)| is_heavy(load)).collect();
@@ -123,13 +173,12 @@ fn options(args: &CalibrateArgs) -> CalibrateOptions {
     let mut options = CalibrateOptions::new(mode);
     options.budget = args.budget.unwrap_or(options.budget);
     options.max_length = args.max_size.unwrap_or(options.max_length);
-    if !args.op.is_empty() {
-        options.operations.clone_from(&args.op);
-    }
+    options.operations = given_or(args.op.clone(), options.operations);
+    options.durability = args.durability;
     options
 }
 
-/// The evidence to write; the policy file has the same name but for its extension.
+/// Returns the path of the profile; the policy file differs in the extension.
 fn path(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
     let (path, given) = if let Some(path) = &args.output {
         (path.clone(), "--output")
@@ -139,28 +188,21 @@ fn path(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
         (path.into(), VARIABLE)
     } else {
         let policy = bulkmem::policy::user_path().ok_or_else(|| {
-            Failure::new("there is no place for a profile: neither XDG_CONFIG_HOME nor HOME is set")
+            Failure::new("there is no folder for a profile: neither XDG_CONFIG_HOME nor HOME is set")
                 .help("name the file: bulkmem calibrate --output FILE.json")
         })?;
-        return Ok(evidence_of(&policy));
+        return Ok(profile_of(&policy));
     };
     match path.extension().and_then(OsStr::to_str) {
-        Some("policy") => Ok(evidence_of(&path)),
-        // Programs would refuse to load the evidence.
+        Some("policy") => Ok(profile_of(&path)),
+        // Programs would refuse to load a profile.
         Some("json") if given != VARIABLE => Ok(path),
         _ => Err(Failure::usage(format!("{given} {} does not end in .policy", path.display())).help(
-            "calibrate writes FILE.policy, which programs load and BULKMEM_PROFILE names, and FILE.json, the evidence",
+            "calibrate writes FILE.policy, which programs load and BULKMEM_PROFILE names, and FILE.json, the profile",
         )),
     }
 }
 
-fn cannot_write(path: &Path, why: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("cannot write the profile {}: {why}", path.display())).help(
-        "name a file you may write: bulkmem calibrate --output FILE.json; BULKMEM_PROFILE=FILE.policy makes programs use it",
-    )
-}
-
-/// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'a> {
     path: Option<&'a Path>,
@@ -182,34 +224,28 @@ fn show(
         let profile = written.map_or(profile, |(_, written)| written);
         return Ok(output::print_json(&Document { path, choices, notes, profile })?);
     }
-    let provenance = &profile.provenance;
+    let (provenance, width) = (&profile.provenance, output::width());
     let mut text = format!("{}\n\n", plain(&provenance::cpu(&provenance.cpu)));
-    text += &choices::text(&choices, output::width());
-    for saturation in &profile.threads {
-        text += &format!(
-            "{} is fastest with {} threads from {} on.\n",
-            saturation.operation,
-            saturation.threads,
-            output::size(saturation.from)
-        );
+    text += &choices::text(&choices, width);
+    for it in &profile.threads {
+        text +=
+            &format!("{} is fastest with {} threads from {} on.\n", it.operation, it.threads, size(it.from));
     }
-    let took = duration(std::time::Duration::from_secs_f64(provenance.seconds.max(0.0)));
-    text += &format!("\n{}\n", styled(FAINT, format!("{} samples in {took}.", provenance.samples)));
+    let took = duration(Duration::from_secs_f64(provenance.seconds.max(0.0)));
+    text += &format!("\n{}", faint(&format!("{} samples in {took}.", provenance.samples), width));
     for note in notes {
-        text += &format!("{}\n", output::wrapped(&format!("Note: {}", plain(note)), "", output::width()));
+        text += &format!("{}\n", wrapped(&format!("Note: {}", plain(note)), "", width));
     }
     let Some((path, written)) = written else {
-        text += "Wrote nothing.\n";
-        return Ok(output::print(&text)?);
+        return Ok(output::print(&(text + "Wrote nothing.\n"))?);
     };
     text += &format!("Wrote {}\n", plain(&path.display().to_string()));
     if let Some(backup) = saved.and_then(|saved| saved.backup.as_ref()) {
-        text += &format!("The profile before is in {}\n", plain(&backup.display().to_string()));
+        text += &format!("The previous profile is in {}\n", plain(&backup.display().to_string()));
     }
-    let measured = |operation| profile.rules.iter().any(|rule| rule.operation == operation);
-    let kept = |operation: &Operation| {
-        !measured(*operation) && written.rules.iter().any(|rule| rule.operation == *operation)
-    };
+    let has_rules =
+        |profile: &Profile, operation| profile.rules.iter().any(|rule| rule.operation == operation);
+    let kept = |operation: &Operation| !has_rules(profile, *operation) && has_rules(written, *operation);
     let kept: Vec<&str> = Operation::ALL.iter().filter(|it| kept(it)).map(|it| it.name()).collect();
     if !kept.is_empty() {
         text += &format!("Its rules for {} stay: they were not measured again.\n", kept.join(", "));

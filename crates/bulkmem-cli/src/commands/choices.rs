@@ -1,16 +1,17 @@
-//! The table of what a profile chooses and why, which `calibrate` and `report` print.
+//! The choices of a profile and their reasons, as `calibrate` and `report` show them.
 
 use bulkmem::method::Parameters;
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::Cost;
 use bulkmem_measure::calibration::{Profile, Rule};
-use bulkmem_measure::{cost_of, stats::geometric_mean};
+use bulkmem_measure::stats::geometric_mean;
 use serde::Serialize;
 
 use crate::figures::{self, describe_parameters};
-use crate::output::{Column, HEADING, Table, rate, ratio, size, styled};
+use crate::output::{Column, Table, digits, section, size};
 use crate::plain::plain;
 
-/// A rule, and what was measured of it.
+/// A rule with its measurements.
 #[derive(Debug, Serialize)]
 pub(super) struct ChoiceRow {
     pub(super) operation: Operation,
@@ -18,69 +19,60 @@ pub(super) struct ChoiceRow {
     from: u64,
     method: String,
     parameters: Parameters,
-    /// The slowest and the fastest of the lengths that it holds for.
+    /// The slowest and the fastest over the lengths of the rule.
     gb_per_s: Option<[f64; 2]>,
-    /// Geometric mean over those lengths.
+    /// Geometric mean over the lengths of the rule.
     times_c_library: Option<f64>,
     reason: String,
-    /// Whether anything was measured of what the intent asks for.
+    /// True if the intent was measured separately.
     #[serde(skip)]
     measured: bool,
 }
 
-/// The rules of a profile, with their figures.
+/// Returns the rules of a profile with their measurements.
 pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
-    let rows = profile.rules.iter().enumerate().map(|(at, rule)| {
+    let row = |(at, rule): (usize, &Rule)| {
         let same = |next: &&Rule| (next.operation, next.intent) == (rule.operation, rule.intent);
         let to = profile.rules.get(at + 1).filter(same).map_or(u64::MAX, |next| next.from);
-        let all = figures::of_kind(profile, rule.operation, cost_of(rule.intent));
-        // The plainest condition in which lengths were measured that it holds for.
-        let within = all.iter().find_map(|series| {
+        let all = figures::of_kind(profile, rule.operation, Cost::of(rule.intent));
+        // GB/s and speed-up at each length, in the plainest condition that was measured.
+        let of_series = |series: &figures::Series<'_>| -> Vec<(f64, f64)> {
             let figures = series.along(&rule.method, &rule.parameters);
-            let within: Vec<_> = figures.filter(|figure| (rule.from..to).contains(&figure.length)).collect();
-            (!within.is_empty()).then_some((series, within))
-        });
-        let figures =
-            || within.iter().flat_map(|(series, figures)| figures.iter().map(move |it| (series, it)));
-        let speeds: Vec<f64> = figures().map(|(_, it)| it.length as f64 / it.median_ns).collect();
-        let times = figures().map(|(series, it)| series.times_c_library(it));
+            let within = figures.filter(|figure| (rule.from..to).contains(&figure.length));
+            within.map(|it| (it.length as f64 / it.median_ns, series.times_c_library(it))).collect()
+        };
+        let figures = all.iter().map(of_series).find(|figures| !figures.is_empty()).unwrap_or_default();
+        let speeds = || figures.iter().map(|(speed, _)| *speed);
         ChoiceRow {
             operation: rule.operation,
             intent: rule.intent,
             from: rule.from,
             method: rule.method.clone(),
             parameters: rule.parameters,
-            gb_per_s: (!speeds.is_empty()).then(|| {
-                [
-                    speeds.iter().copied().fold(f64::INFINITY, f64::min),
-                    speeds.iter().copied().fold(0.0, f64::max),
-                ]
-            }),
-            times_c_library: geometric_mean(times.filter(|times| times.is_finite())),
+            gb_per_s: speeds().reduce(f64::min).zip(speeds().reduce(f64::max)).map(<[f64; 2]>::from),
+            times_c_library: geometric_mean(
+                figures.iter().map(|(_, times)| *times).filter(|it| it.is_finite()),
+            ),
             reason: rule.reason.clone(),
             measured: !all.is_empty(),
         }
-    });
-    rows.collect()
+    };
+    profile.rules.iter().enumerate().map(row).collect()
 }
 
 impl ChoiceRow {
-    /// Smallest length, method, GB/s, times the C library.
+    /// Returns smallest length, method, GB/s, and speed-up over the C library.
     pub(super) fn cells(&self) -> [String; 4] {
-        let speed = |speed: f64| rate(1, 1.0 / speed);
-        [
-            size(self.from),
-            self.method.clone(),
-            match self.gb_per_s.map(|range| range.map(speed)) {
-                None => "–".to_owned(),
-                Some([slowest, fastest]) if slowest == fastest => slowest,
-                Some([slowest, fastest]) => format!("{slowest}–{fastest}"),
-            },
-            ratio(self.times_c_library.unwrap_or(f64::NAN)),
-        ]
+        let speed = match self.gb_per_s.map(|range| range.map(digits)) {
+            None => "–".to_owned(),
+            Some([slowest, fastest]) if slowest == fastest => slowest,
+            Some([slowest, fastest]) => format!("{slowest}–{fastest}"),
+        };
+        let times = digits(self.times_c_library.unwrap_or(f64::NAN));
+        [size(self.from), self.method.clone(), speed, times]
     }
 
-    /// With which parameters, and why.
+    /// Returns the parameters and the reason.
     pub(super) fn why(&self) -> String {
         match describe_parameters(&self.parameters) {
             none if none.is_empty() => plain(&self.reason),
@@ -89,13 +81,13 @@ impl ChoiceRow {
     }
 }
 
-/// The rows as tables, one for each operation and intent that was measured.
+/// Shows a table for each operation and intent.
 pub(super) fn text(rows: &[ChoiceRow], width: usize) -> String {
     let groups = rows.chunk_by(|a, b| (a.operation, a.intent) == (b.operation, b.intent));
     let group = |rows: &[ChoiceRow]| {
-        let heading = styled(HEADING, format!("{}, intent {}", rows[0].operation, rows[0].intent));
+        let heading = format!("{}, intent {}", rows[0].operation, rows[0].intent);
         if !rows[0].measured {
-            return format!("{heading}\nas for throughput: this was not measured by itself\n\n");
+            return section(&heading, "as for throughput: this was not measured separately\n", width);
         }
         let mut table = Table::new([
             Column::right("from"),
@@ -107,7 +99,7 @@ pub(super) fn text(rows: &[ChoiceRow], width: usize) -> String {
             table.row(row.cells());
             table.remark(&row.why());
         }
-        format!("{heading}\n{}\n", table.render(width))
+        section(&heading, &table.render(width), width)
     };
     groups.map(group).collect()
 }

@@ -1,15 +1,21 @@
 //! `bulkmem completions`.
 
-use clap::CommandFactory;
+use clap::{Args, Command};
+use clap_complete::Shell;
 
-use super::Outcome;
-use crate::args::{Cli, CompletionsArgs};
-use crate::failure::Exit;
+use crate::failure::{Exit, Outcome};
 use crate::output;
 
-pub(super) fn run(args: &CompletionsArgs) -> Outcome {
+/// Print a completion script for a shell
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+pub(super) fn run(args: &CompletionsArgs, mut command: Command) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "bulkmem", &mut script);
+    clap_complete::generate(args.shell, &mut command, "bulkmem", &mut script);
     output::print_raw(&script)?;
     Ok(Exit::Done)
 }

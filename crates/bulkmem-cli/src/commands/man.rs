@@ -1,47 +1,54 @@
 //! `bulkmem man`.
 
-use std::path::Path;
+use std::io;
+use std::path::PathBuf;
 
-use clap::{Command, CommandFactory};
+use clap::{Args, Command};
 use clap_mangen::Man;
 
-use super::Outcome;
-use crate::args::{Cli, ManArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use crate::plain::plain;
 
-pub(super) fn run(args: &ManArgs) -> Outcome {
-    let command = Cli::command();
+/// Print the manual page, or write those of all commands to a directory
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Write a page for each command to this directory, which is created if it does not exist
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &ManArgs, command: Command) -> Outcome {
     let Some(directory) = &args.output else {
-        let mut page = Vec::new();
-        Man::new(command).render(&mut page)?;
-        output::print_raw(&page)?;
+        output::print_raw(&page(&Man::new(command))?)?;
         return Ok(Exit::Done);
-    };
-    let cannot = |path: &Path, error: std::io::Error| {
-        Failure::new(format!("cannot write the manual page {}: {error}", path.display()))
-            .help("name a directory you may write to: bulkmem man --output DIR")
     };
     let mut command = command.disable_help_subcommand(true);
     command.build();
     for (name, page) in pages(&command)? {
         let path = directory.join(name);
-        bulkmem_output::write(&path, &page).map_err(|error| cannot(&path, error))?;
+        bulkmem_output::write(&path, &page).map_err(|error| {
+            Failure::new(format!("cannot write the manual page {}: {error}", path.display()))
+                .help("name a directory you may write to: bulkmem man --output DIR")
+        })?;
     }
     output::print(&format!("Wrote the manual pages to {}\n", plain(&directory.display().to_string())))?;
     Ok(Exit::Done)
 }
 
-/// File names and manual pages of a command and all commands below it.
-fn pages(command: &Command) -> std::io::Result<Vec<(String, Vec<u8>)>> {
+/// Returns file names and manual pages of a command and all its subcommands.
+fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         found.extend(pages(below)?);
     }
-    let page = Man::new(command.clone());
-    let mut text = Vec::new();
-    page.render(&mut text)?;
-    found.push((page.get_filename(), text));
+    let man = Man::new(command.clone());
+    found.push((man.get_filename(), page(&man)?));
     Ok(found)
+}
+
+fn page(man: &Man) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    Ok(page)
 }

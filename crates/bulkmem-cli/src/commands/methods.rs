@@ -1,14 +1,32 @@
-//! `bulkmem methods`: the table of methods.
+//! `bulkmem methods`.
 
 use bulkmem::Operation;
 use bulkmem::machine::Features;
-use bulkmem::method::{self, Method, Ordering, Tunable};
+use bulkmem::method::{self, Method, Ordering};
+use clap::Args;
 use serde::Serialize;
 
-use super::Outcome;
-use crate::args::MethodsArgs;
-use crate::failure::Exit;
-use crate::output::{self, BAD, Column, FAINT, GOOD, Table, exact_size, styled};
+use crate::failure::{Exit, Outcome};
+use crate::output::{self, BAD, Column, GOOD, Table, exact_size, faint, section, styled};
+use crate::parsers::operation;
+
+/// Show every method of this library, and which of them can run here
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: a list of methods, each with `name`, `summary`, `operations`, `effect` (allocates, bypasses, evicts, mixed), `ordering` \
+(ordered, weak), `requires`, `available`, `missing`, `tunables` (each with `name`, `operations`, `smallest`, `largest`, `step`, \
+`default`, `search`).")]
+pub(crate) struct MethodsArgs {
+    /// Show only methods that support this operation
+    #[arg(long, value_name = "OPERATION", value_parser = operation())]
+    op: Option<Operation>,
+    /// Show only methods that can run on this machine
+    #[arg(long)]
+    available: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
 
 pub(super) fn run(args: &MethodsArgs) -> Outcome {
     let rows: Vec<Row> = method::all()
@@ -24,7 +42,7 @@ pub(super) fn run(args: &MethodsArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// A row of the table, as `--json` prints it.
+/// A method, as `--json` prints it.
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
@@ -35,11 +53,12 @@ struct Row {
     requires: Vec<String>,
     available: bool,
     missing: Vec<String>,
-    tunables: Vec<KnobRow>,
+    tunables: Vec<TunableRow>,
 }
 
-#[derive(Serialize)]
-struct KnobRow {
+/// A tunable that is the same for several operations.
+#[derive(Serialize, PartialEq)]
+struct TunableRow {
     name: &'static str,
     operations: Vec<Operation>,
     smallest: u32,
@@ -56,7 +75,10 @@ impl Row {
             summary: method.summary,
             operations: Operation::ALL.into_iter().filter(|operation| method.does(*operation)).collect(),
             effect: method.effect.name(),
-            ordering: ordering(method.ordering),
+            ordering: match method.ordering {
+                Ordering::Ordered => "ordered",
+                Ordering::Weak => "weak",
+            },
             requires: feature_names(method.requires),
             available: method.available(),
             missing: feature_names(method.requires - bulkmem::machine::features()),
@@ -65,29 +87,26 @@ impl Row {
     }
 }
 
-/// The tunables of a method over all its operations; those that are the same for several stand once.
-fn tunables(method: &Method) -> Vec<KnobRow> {
-    let mut rows: Vec<(Tunable, KnobRow)> = Vec::new();
+fn tunables(method: &Method) -> Vec<TunableRow> {
+    let mut rows: Vec<TunableRow> = Vec::new();
     for operation in Operation::ALL {
         for tunable in method.tunables(operation).unwrap_or_default() {
-            match rows.iter_mut().find(|(known, _)| known == tunable) {
-                Some((_, row)) => row.operations.push(operation),
-                None => rows.push((
-                    *tunable,
-                    KnobRow {
-                        name: tunable.name,
-                        operations: vec![operation],
-                        smallest: tunable.range.0,
-                        largest: tunable.range.1,
-                        step: tunable.step,
-                        default: tunable.default,
-                        search: tunable.search,
-                    },
-                )),
+            let row = |operations| TunableRow {
+                name: tunable.name,
+                operations,
+                smallest: tunable.range.0,
+                largest: tunable.range.1,
+                step: tunable.step,
+                default: tunable.default,
+                search: tunable.search,
+            };
+            match rows.iter_mut().find(|known| **known == row(known.operations.clone())) {
+                Some(known) => known.operations.push(operation),
+                None => rows.push(row(vec![operation])),
             }
         }
     }
-    rows.into_iter().map(|(_, row)| row).collect()
+    rows
 }
 
 fn text(rows: &[Row], width: usize) -> String {
@@ -105,7 +124,7 @@ fn text(rows: &[Row], width: usize) -> String {
             row.name.to_owned(),
             join(&row.operations),
             row.effect.to_owned(),
-            if row.ordering == ordering(Ordering::Weak) { "needed" } else { "none" }.to_owned(),
+            if row.ordering == "weak" { "needed" } else { "none" }.to_owned(),
             row.requires.join(" "),
             if row.available {
                 styled(GOOD, "yes")
@@ -115,20 +134,17 @@ fn text(rows: &[Row], width: usize) -> String {
             row.summary.to_owned(),
         ]);
     }
-    let mut text = table.render(width);
+    let mut text = table.render(width) + "\n";
     if rows.iter().any(|row| !row.tunables.is_empty()) {
-        text += &format!("\n{}\n{}", styled(output::HEADING, "Tunables"), knob_table(rows).render(width));
+        text += &section("Tunables", &tunable_table(rows).render(width), width);
     }
     let here = rows.iter().filter(|row| row.available).count();
-    text + &format!(
-        "\n{}\n",
-        styled(FAINT, format!("{here} of {} methods can run on this machine.", rows.len()))
-    )
+    text + &faint(&format!("{here} of {} methods can run on this machine.", rows.len()), width)
 }
 
-/// The tunables, those that are alike in one row.
-fn knob_table(rows: &[Row]) -> Table {
-    let mut alike: Vec<([String; 6], Vec<&str>)> = Vec::new();
+/// Lists the tunables; methods with equal ones share a line.
+fn tunable_table(rows: &[Row]) -> Table {
+    let mut lines: Vec<([String; 6], Vec<&str>)> = Vec::new();
     for row in rows {
         for tunable in &row.tunables {
             let value =
@@ -141,23 +157,23 @@ fn knob_table(rows: &[Row]) -> Table {
                 value(tunable.default),
                 join(&tunable.operations),
             ];
-            match alike.iter_mut().find(|(known, _)| *known == cells) {
+            match lines.iter_mut().find(|(known, _)| *known == cells) {
                 Some((_, methods)) => methods.push(row.name),
-                None => alike.push((cells, vec![row.name])),
+                None => lines.push((cells, vec![row.name])),
             }
         }
     }
-    alike.sort();
+    lines.sort();
     let mut table = Table::new([
         Column::left("tunable"),
         Column::right("from"),
         Column::right("to"),
-        Column::right("steps of").optional(2),
+        Column::right("step").optional(2),
         Column::right("default"),
-        Column::left("of").prose().optional(1),
+        Column::left("operations").prose().optional(1),
         Column::left("methods").prose(),
     ]);
-    for (cells, methods) in alike {
+    for (cells, methods) in lines {
         table.row(cells.into_iter().chain([methods.join(" ")]));
     }
     table
@@ -167,15 +183,7 @@ fn join(operations: &[Operation]) -> String {
     operations.iter().map(|operation| operation.name()).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a method needs a fence, in a word.
-fn ordering(ordering: Ordering) -> &'static str {
-    match ordering {
-        Ordering::Ordered => "ordered",
-        Ordering::Weak => "weak",
-    }
-}
-
-/// The names of the instruction sets, in lower case as in /proc/cpuinfo.
+/// Returns the names of instruction sets, in lower case as in /proc/cpuinfo.
 pub(super) fn feature_names(features: Features) -> Vec<String> {
     features.iter_names().map(|(name, _)| name.to_lowercase()).collect()
 }

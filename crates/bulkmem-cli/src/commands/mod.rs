@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one file or folder each with its arguments.
 
 mod bench;
 mod calibrate;
@@ -15,25 +15,29 @@ mod reproduce;
 mod runner;
 mod schema;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use clap::Subcommand;
 
-use bulkmem_measure::MeasureError;
+use crate::failure::Outcome;
 
-use crate::args::{Cli, Command};
-use crate::failure::{Exit, Failure};
-use crate::output;
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Calibrate(calibrate::CalibrateArgs),
+    Bench(bench::BenchArgs),
+    Info(info::InfoArgs),
+    Explain(explain::ExplainArgs),
+    Methods(methods::MethodsArgs),
+    Reproduce(reproduce::ReproduceArgs),
+    Report(report::ReportArgs),
+    Compare(compare::CompareArgs),
+    Kmod(kmod::KmodArgs),
+    Schema(schema::SchemaArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
 
-pub(crate) use bench::BenchCommand;
-pub(crate) use compare::CompareArgs;
-pub(crate) use kmod::KmodArgs;
-pub(crate) use schema::SchemaArgs;
-
-/// How a command ends.
-type Outcome = Result<Exit, Failure>;
-
-/// Runs what the arguments ask for.
-pub(crate) fn run(cli: Cli) -> Outcome {
-    match cli.command {
+/// Runs a command; `definition` returns the definition of all commands, for completions and manual pages.
+pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcome {
+    match command {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Info(args) => info::run(&args),
@@ -44,24 +48,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Compare(args) => compare::run(&args),
         Command::Kmod(args) => kmod::run(&args),
         Command::Schema(args) => schema::run(&args),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
-    }
-}
-
-/// A measurement that ended before anything was measured: because the user said so, or because the time was up.
-fn nothing_measured(stop: &AtomicBool) -> Outcome {
-    if stop.load(Ordering::Relaxed) {
-        output::note("interrupted before anything was measured")?;
-        return Ok(Exit::Interrupted);
-    }
-    Err(Failure::new("the time was up before anything was measured").help("give more: --budget TIME"))
-}
-
-/// A measurement that could not be made: bad options are bad usage.
-fn measure_failure(error: MeasureError) -> Failure {
-    match error {
-        MeasureError::Option { .. } | MeasureError::Method { .. } => Failure::usage(error),
-        _ => Failure::new(error),
+        Command::Completions(args) => completions::run(&args, definition()),
+        Command::Man(args) => man::run(&args, definition()),
     }
 }

@@ -1,17 +1,46 @@
 //! `bulkmem reproduce`.
 
+use clap::Args;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use bulkmem_measure::engine::{Measure, Results};
 use bulkmem_measure::reproduce::{Conclusion, PublishedFigure, Reproduction, Verdict, measurements};
 
-use super::Outcome;
-use super::bench::{digits, remarks};
+use super::bench::remarks;
 use super::runner::{self, Files};
-use crate::args::ReproduceArgs;
-use crate::failure::{Exit, Failure};
-use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, exact_size, styled, wrapped};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, digits, exact_size, styled, wrapped};
 use crate::{plain, results};
+
+/// Lay the published tables beside this machine's figures, and judge what they conclude
+///
+/// Measures what is needed (some minutes; --quick: about one), then shows which published machine is most alike, which
+/// conclusions of the sources hold here, and what bulkmem's own choice does. With FILES nothing is measured: the
+/// figures come from results that `bulkmem bench … --output FILE` saved.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: `evidence`, `alike` (each with `machine`, `distance`: root mean square of logarithms, `same_model`, `reasons`), `conclusions` \
+(each with `claim`, `source`, `published`, `here`, `verdict`: holds, fails, not-measured), `choices` (each with `size`, `gb_per_s`, \
+`times_string`, `times_movnti`), `figures` (each with `table`, `machine`, `candidate`, `config`, `unit`, `published`, `here`, `against`, \
+`published_ratio`, `here_ratio`).")]
+pub(crate) struct ReproduceArgs {
+    /// Results to take the figures from instead of measuring
+    #[arg(value_name = "FILES")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Take about a minute: smaller extents
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Show every published figure beside ours, too
+    #[arg(long)]
+    pub(crate) figures: bool,
+    /// Save what is measured to this file, for `report` and `compare`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// How wide the words for verdicts are.
 const VERDICT: usize = 14;

@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 use bulkmem_measure::MeasureError;
 use bulkmem_measure::engine::{Measure, Observer, Results, RunOptions, Validated};
 
-use super::{Outcome, measure_failure, nothing_measured};
-use crate::failure::{Exit, Failure};
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
 use crate::output::{self, Progress};
-use crate::served::Served;
 use crate::sink::{LiveSink, State};
 use crate::{interrupt, results};
 
@@ -34,7 +33,7 @@ pub(super) fn run(
 ) -> Outcome {
     let measurements = Validated::new(measurements).map_err(measure_failure)?;
     let (mut json, mut csv) = open(files)?;
-    let served = Served::load()?;
+    let served = ActivePolicy::load()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new(name);
     let mut save = |found: &Results| {

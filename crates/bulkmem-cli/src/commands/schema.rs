@@ -1,34 +1,32 @@
-//! `bulkmem schema`: what the files of bulkmem look like, for programs that read or write them.
+//! `bulkmem schema`: the formats of bulkmem's files, for programs that read or write them.
 
 use bulkmem_measure::calibration::Profile;
 use bulkmem_measure::engine::Results;
 use clap::{Args, ValueEnum};
 use schemars::schema_for;
 
-use super::Outcome;
-use crate::failure::Exit;
+use crate::failure::{Exit, Outcome};
 use crate::output;
 
 /// Print the JSON Schema of a file format
 ///
-/// Every field is described there, with its unit; docs/results-format.md and docs/profile-format.md say it in words.
+/// The schema describes every field with its unit; docs/results-format.md and docs/profile-format.md explain the formats.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Example, with a checker of your choice:
+Example, with the schema checker check-jsonschema:
   bulkmem schema results > results.schema.json
   check-jsonschema --schemafile results.schema.json found.json")]
 pub(crate) struct SchemaArgs {
-    /// Whose schema
+    /// The file format
     #[arg(value_enum)]
-    pub(crate) format: FileFormat,
+    format: FileFormat,
 }
 
-/// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FileFormat {
-    /// What `bulkmem bench … --output FILE` and `--json` write
+enum FileFormat {
+    /// Results, from `bulkmem bench … --output FILE` and `--json`
     Results,
-    /// What `bulkmem calibrate` writes
+    /// Profiles, from `bulkmem calibrate`
     Profile,
 }
 

@@ -1,19 +1,17 @@
-//! How far a long command is: a bar on a terminal, a line every few seconds elsewhere. Always on stderr.
+//! Progress of a long command on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{duration, note};
+use super::text::note;
 use crate::plain::plain;
+use bulkmem_measure::engine::units::duration;
 
-/// How often a line is written where there is no terminal.
 const EVERY: Duration = Duration::from_secs(3);
-/// The bar's length in its own units.
 const STEPS: u64 = 1000;
 
-/// The progress of one command.
 #[derive(Debug)]
 pub(crate) struct Progress {
     name: &'static str,
@@ -27,7 +25,6 @@ enum Kind {
 }
 
 impl Progress {
-    /// Progress of the command `name`, which is what plain lines start with.
     pub(crate) fn new(name: &'static str) -> Progress {
         if !stderr().is_terminal() {
             return Progress { name, kind: Kind::Lines { last: None } };
@@ -35,12 +32,12 @@ impl Progress {
         let bar = ProgressBar::new(STEPS);
         let style = ProgressStyle::with_template("{spinner} {bar:24.cyan} {percent:>3} %  {wide_msg}");
         bar.set_style(style.expect("the template is well-formed").progress_chars("━╸─"));
-        // A sample may take seconds: something moves meanwhile.
+        // A sample may take seconds; the spinner shows that the command is alive.
         bar.enable_steady_tick(Duration::from_secs(1));
         Progress { name, kind: Kind::Bar(bar) }
     }
 
-    /// `done` is a share of 1; `what` is being measured.
+    /// Shows that a share `done` of 1 is complete, and that `what` is being measured.
     pub(crate) fn update(&mut self, done: f64, left: Duration, what: &str) {
         let (done, what) = (done.clamp(0.0, 1.0), plain(what));
         match &mut self.kind {
@@ -54,7 +51,7 @@ impl Progress {
                 }
                 *last = Some(Instant::now());
                 let line = format!("{}: {:.0} %, {} left, {what}", self.name, done * 100.0, duration(left));
-                // Progress is a courtesy: a stderr that takes no line does not stop the measurement.
+                // A stderr that cannot be written to does not stop the measurement.
                 _ = note(&line);
             }
         }

@@ -1,15 +1,13 @@
-//! Tables that fit the terminal: prose wraps, and what matters least is left out, rather than words being cut.
+//! Tables that fit the terminal: prose wraps, and the least important columns are left out; words are never cut.
 
 use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
 
-use super::{FAINT, styled, wrapped};
+use super::text::{FAINT, styled, wrapped};
 
-/// Blank columns between two columns.
 const GAP: usize = 2;
-/// Prose narrower than this is not worth reading.
+/// Prose is at least this wide.
 const NARROWEST_PROSE: usize = 22;
 
-/// A column of a [`Table`].
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     title: String,
@@ -19,39 +17,36 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// A column of words, at the left edge.
+    /// Creates a left-aligned column, for words.
     pub(crate) fn left(title: impl Into<String>) -> Column {
         Column { title: title.into(), alignment: CellAlignment::Left, prose: false, rank: None }
     }
 
-    /// A column of numbers, at the right edge.
+    /// Creates a right-aligned column, for numbers.
     pub(crate) fn right(title: impl Into<String>) -> Column {
         Column { alignment: CellAlignment::Right, ..Column::left(title) }
     }
 
-    /// Text that may wrap between words.
     pub(crate) fn prose(mut self) -> Column {
         self.prose = true;
         self
     }
 
-    /// May be left out where the terminal is narrow; lower ranks go first.
+    /// Allows leaving the column out if the terminal is narrow; lower ranks go first.
     pub(crate) fn optional(mut self, rank: u8) -> Column {
         self.rank = Some(rank);
         self
     }
 }
 
-/// Rows under headings.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
-    /// A remark under the row of the same number.
+    /// Remarks, each with the number of rows above it.
     remarks: Vec<(usize, String)>,
 }
 
-/// What a remark is indented by.
 const INDENT: &str = "    ";
 
 impl Table {
@@ -59,21 +54,21 @@ impl Table {
         Table { columns: columns.into_iter().collect(), rows: Vec::new(), remarks: Vec::new() }
     }
 
-    /// Adds a row: one text a column; a text may be styled.
+    /// Adds a row with one text for each column; a text may be styled.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
     }
 
-    /// Says something about the last row, below it and over the whole width. The table has no prose then: each row is
-    /// one line.
+    /// Adds a remark below the last row, over the whole width. Requires a table without prose, whose rows are one line
+    /// each.
     pub(crate) fn remark(&mut self, text: &str) {
         debug_assert!(self.columns.iter().all(|column| !column.prose));
         self.remarks.push((self.rows.len(), text.to_owned()));
     }
 
-    /// The table in lines of at most `width` columns, with a last line that names the columns left out.
+    /// Renders the table in lines of at most `width` columns; a last line names the columns left out.
     pub(crate) fn render(&self, width: usize) -> String {
         let shown = self.shown(width);
         let mut table = comfy_table::Table::new();
@@ -90,15 +85,15 @@ impl Table {
         for row in &self.rows {
             table.add_row(shown.iter().map(|at| cell(at, &row[*at])));
         }
-        for (config, at) in shown.iter().enumerate() {
-            let gap = if config + 1 == shown.len() { 0 } else { GAP };
+        for (index, at) in shown.iter().enumerate() {
+            let gap = if index + 1 == shown.len() { 0 } else { GAP };
             let fixed = Width::Fixed((self.narrowest(*at) + gap) as u16);
             let constraint = if self.columns[*at].prose {
                 ColumnConstraint::LowerBoundary(fixed)
             } else {
                 ColumnConstraint::Absolute(fixed)
             };
-            let column = table.column_mut(config).expect("every column has a heading");
+            let column = table.column_mut(index).expect("every column has a heading");
             column.set_padding((0, gap as u16)).set_constraint(constraint);
         }
         let mut text = String::new();
@@ -117,7 +112,7 @@ impl Table {
         text
     }
 
-    /// Which columns are shown.
+    /// Returns the indices of the columns that fit.
     fn shown(&self, width: usize) -> Vec<usize> {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let needed = |shown: &[usize]| {
@@ -131,7 +126,7 @@ impl Table {
         shown
     }
 
-    /// The narrowest a column can be without cutting words.
+    /// Returns the smallest width of a column that cuts no word.
     fn narrowest(&self, at: usize) -> usize {
         let cells = || self.rows.iter().map(|row| row[at].as_str()).chain([self.columns[at].title.as_str()]);
         let whole = cells().map(display_width).max().unwrap_or_default();
@@ -143,7 +138,7 @@ impl Table {
     }
 }
 
-/// How many columns a text takes; its styles take none.
+/// Returns the number of columns that a text takes, without its styles.
 fn display_width(text: &str) -> usize {
     textwrap::core::display_width(text)
 }

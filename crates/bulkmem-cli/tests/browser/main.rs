@@ -1,6 +1,6 @@
-//! The report in a real browser: what it draws, and what it does when it is used.
+//! The report in a real browser: its charts, and its reaction to clicks, windows and media.
 //!
-//! With `BULKMEM_SCREENSHOTS=FOLDER` the tests leave pictures there, to be looked at.
+//! `BULKMEM_SCREENSHOTS=FOLDER` saves screenshots there for visual checks.
 
 mod chromium;
 #[allow(dead_code, reason = "the other tests use the rest of it")]
@@ -41,7 +41,7 @@ const ONE: [(&str, f64); 1] = [("AMD EPYC 9B14", 1.0)];
 const TWO: [(&str, f64); 2] =
     [("AMD EPYC 9B14", 1.0), ("Intel(R) Xeon(R) Platinum 8270CL CPU @ 2.70GHz", 0.6)];
 
-/// Unfolds everything, and waits until what came to light is drawn.
+/// Unfolds everything, and waits until all charts are drawn.
 fn unfold(page: &Page<'_>) {
     page.evaluate("document.querySelectorAll('details').forEach((it) => (it.open = true))");
     page.wait_for(
@@ -62,14 +62,14 @@ fn every_chart_is_drawn_and_nothing_complains() {
         unfold(&page);
         let charts = page.evaluate("document.querySelectorAll('figure[data-chart]').length");
         assert!(number(&charts) >= 15.0 * machines.len() as f64, "{charts} charts");
-        // In every plot each series that is shown has left its colour.
+        // Every plot contains the colour of each series that is shown.
         let missing = page.evaluate(
             "(() => { const data = JSON.parse(document.getElementById('charts').textContent); \
              return [...document.querySelectorAll('figure[data-chart]')].flatMap((figure) => { \
                const drawn = figure.querySelector('.plot svg').outerHTML.toLowerCase(); \
                const spec = data[Number(figure.dataset.chart)]; \
                return spec.series.filter((it) => it.shown && it.points.length > 1) \
-                 .filter((it) => !drawn.includes(it.look.light.toLowerCase())) \
+                 .filter((it) => !drawn.includes(it.style.light.toLowerCase())) \
                  .map((it) => `${spec.name}: ${it.name}`); }); })()",
         );
         assert_eq!(missing, Value::Array(vec![]));
@@ -87,7 +87,7 @@ fn a_click_on_the_legend_hides_and_shows() {
     let key = format!("[...{figure}.querySelectorAll('.key')].find((it) => it.textContent === 'movnti')");
     let colour = page.evaluate(&format!(
         "JSON.parse(document.getElementById('charts').textContent)[{figure}.dataset.chart].series \
-         .find((it) => it.name === 'movnti').look.light.toLowerCase()"
+         .find((it) => it.name === 'movnti').style.light.toLowerCase()"
     ));
     let drawn = format!("{figure}.querySelector('.plot svg').outerHTML.toLowerCase().includes({colour})");
     assert_eq!(page.evaluate(&drawn), true);
@@ -97,7 +97,7 @@ fn a_click_on_the_legend_hides_and_shows() {
     page.click(&key);
     page.wait_for(&drawn);
     assert_eq!(page.evaluate(&format!("{key}.getAttribute('aria-pressed')")), "true");
-    // Those that were hidden at first come by one click.
+    // One click shows the series that were hidden at first.
     let clear = "document.querySelector('figure[id^=chart-clear]')";
     let hidden = format!("{clear}.querySelectorAll('.key[aria-pressed=false]').length");
     assert!(number(&page.evaluate(&hidden)) > 0.0);
@@ -113,10 +113,10 @@ fn pointing_at_a_chart_shows_the_values() {
     for window in [DESKTOP, PHONE] {
         let page = browser.open(&report(&home, &ONE), window, "light");
         for (chart, wanted) in [
-            ("chart-chunks", ["bulkmem's choice", "23.0", "clzero", "23.1", "GB/s"]),
+            ("chart-chunks", ["the policy's choice", "23.0", "clzero", "23.1", "GB/s"]),
             (
                 "chart-clear-transparent-huge-pages",
-                ["bulkmem's choice", "GB/s", "clzero", "C library", "KiB"],
+                ["the policy's choice", "GB/s", "clzero", "c_library", "KiB"],
             ),
             ("chart-corun", ["rep_stosb", "22.8", "time, s", "–", "methods"]),
         ] {
@@ -182,7 +182,7 @@ fn nothing_is_wider_than_the_window() {
 }
 
 #[test]
-fn dark_is_dark_whoever_asks_for_it() {
+fn the_system_and_the_button_switch_to_dark() {
     let Some(browser) = Chromium::start() else { return };
     let home = Home::new();
     let file = report(&home, &ONE);
@@ -193,7 +193,7 @@ fn dark_is_dark_whoever_asks_for_it() {
     assert_ne!(light.evaluate(colours), wanted_dark.evaluate(colours));
     assert_eq!(wanted_dark.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(20, 23, 27)");
     wanted_dark.screenshot("dark");
-    // The button overrules what the system wants.
+    // The button overrides the setting of the system.
     light.click("document.getElementById('theme')");
     light.wait_for("getComputedStyle(document.body).backgroundColor === 'rgb(20, 23, 27)'");
     assert_eq!(light.evaluate(colours), wanted_dark.evaluate(colours));
@@ -225,13 +225,13 @@ fn on_paper_everything_is_unfolded_and_light() {
     assert_eq!(page.complaints(), Vec::<String>::new());
 }
 
-/// What is saved from the page is what was given, to the letter, and the figures of a chart are lines of values.
+/// The saved file equals the given one, and the figures of a chart are comma-separated values.
 #[test]
 fn data_can_be_saved_from_the_page() {
     let Some(browser) = Chromium::start() else { return };
     let home = Home::new();
     let page = browser.open(&report(&home, &ONE), DESKTOP, "light");
-    // Catches what the page would hand to the browser to save.
+    // Intercepts downloads.
     page.evaluate(
         "window.saved = []; const make = URL.createObjectURL; \
          URL.createObjectURL = (blob) => { window.blob = blob; return make(blob); }; \
@@ -248,7 +248,7 @@ fn data_can_be_saved_from_the_page() {
     page.wait_for("saved.length === 2");
     let csv = page.evaluate("saved[1][1]");
     let lines: Vec<&str> = csv.as_str().unwrap().lines().collect();
-    assert_eq!(lines[0], "chunk,who,\"speed, GB/s\",interval_low,interval_high,remark");
+    assert_eq!(lines[0], "chunk,series,\"speed, GB/s\",interval_low,interval_high,remark");
     assert_eq!(lines.len(), 1 + 4 * 7);
     assert!(lines.iter().any(|line| line.starts_with("4096,movnti,11.9,")), "{lines:?}");
     page.click("document.querySelector('#chart-chunks [data-save=svg]')");

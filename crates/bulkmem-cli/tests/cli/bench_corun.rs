@@ -28,13 +28,13 @@ const SHORT: [&str; 14] = [
 ];
 
 #[test]
-fn a_command_runs_beside_each_and_beside_the_controls() {
+fn a_command_runs_next_to_each_candidate_and_the_controls() {
     for columns in [80, 160] {
         let text = Home::new().text(&[&SHORT[..], &["--", "sleep", "0.02"]].concat(), columns);
         assert_fits(&text, columns as usize);
         for word in [
-            "beside 0.1 GB/s of clearing, 64 KiB at once",
-            "beside 0.2 GB/s of clearing, 64 KiB at once",
+            "next to 0.1 GB/s of clearing, 64 KiB at a time",
+            "next to 0.2 GB/s of clearing, 64 KiB at a time",
             "\n(alone) ",
             "\n(same processor time) ",
             "\nthe policy's choice, stream ",

@@ -42,7 +42,7 @@ fn walks_stand_beside_their_controls_for_each_list() {
         ] {
             assert!(text.matches(word).count() >= times, "{word}\n{text}");
         }
-        assert!(text.contains('*'), "somebody costs least\n{text}");
+        assert!(text.contains('*'), "one costs least\n{text}");
     }
 }
 
@@ -62,7 +62,7 @@ fn rows_carry_the_walks() {
             for row in of {
                 assert_eq!((&row["candidate"]["kind"], &row["metric"]), (&kind.into(), &"growth".into()));
                 assert_eq!(
-                    (&row["place"]["operation"], &row["place"]["size"]),
+                    (&row["config"]["operation"], &row["config"]["size"]),
                     (&operation.into(), &65536.into())
                 );
                 for walk in ["before_ns", "after_ns", "control_ns"] {
@@ -77,7 +77,7 @@ fn rows_carry_the_walks() {
 #[test]
 fn bad_arguments_name_cause_and_remedy() {
     for (arguments, message) in [
-        (&["--op", "flush"][..], "name clear, fill, copy or persist"),
+        (&["--op", "persist"][..], "name clear, fill, copy or "),
         (&["--list", "64"], "error: --list: "),
         (&["--list", "4X"], "write 4096, 4K, 256M or 1.5G"),
         (&["--walks", "0"], "--walks"),

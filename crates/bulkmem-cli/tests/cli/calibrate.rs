@@ -21,7 +21,7 @@ pub(crate) const LONG: [&str; 8] =
     ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s", "--force"];
 
 /// Evidence of this machine.
-pub(crate) fn load_evidence(path: &Path) -> Profile {
+pub(crate) fn load_profile(path: &Path) -> Profile {
     let profile = Profile::load(path).expect("a profile");
     profile.check(Machine::current()).expect("one of this machine");
     profile
@@ -29,7 +29,7 @@ pub(crate) fn load_evidence(path: &Path) -> Profile {
 
 /// A profile with its policy file.
 pub(crate) fn load(path: &Path) -> Profile {
-    let profile = load_evidence(path);
+    let profile = load_profile(path);
     let policy = fs::read(path.with_extension("policy")).expect("a policy file next to it");
     Policy::from_file_bytes(&policy, Machine::current()).expect("a policy of this machine");
     assert_eq!(policy, profile.policy_text().as_bytes());
@@ -48,7 +48,7 @@ fn it_writes_a_profile_that_serves_and_says_what_it_chose() {
     assert!(!profile.coverage.complete && !profile.figures.is_empty(), "one operation is not all");
     let measured: Vec<_> = profile.coverage.operations.iter().map(|it| it.operation).collect();
     assert_eq!(measured, [bulkmem::Operation::Clear]);
-    let missing = "no: not measured to the end: fill, copy, persist, flush";
+    let missing = "no: not measured to the end: fill, copy, fill_persist,";
     home.bulkmem().arg("info").assert().success().stdout(contains(missing));
     assert!(profile.figures.iter().all(|figure| figure.length <= 256 << 10));
     let info = home.json(&["info", "--json"]);
@@ -185,7 +185,7 @@ fn a_name_that_no_policy_file_can_have_is_refused() {
         [(&["--output", "p"][..], ""), (&["--output", "/dev/null"], ""), (&[], "p.json")]
     {
         let assert = home.bulkmem().args(SHORT).args(arguments).env("BULKMEM_PROFILE", variable).assert();
-        assert.code(2).stderr(contains("does not end in .policy").and(contains("FILE.json, the evidence")));
+        assert.code(2).stderr(contains("does not end in .policy").and(contains("FILE.json, the profile")));
     }
     home.bulkmem().args(SHORT).args(["--output", "p.policy"]).assert().success();
     load(&home.path().join("p.json"));

@@ -72,7 +72,7 @@ fn json_has_the_documented_keys() {
 
 #[test]
 fn every_operation_and_condition_can_be_compared() {
-    for operation in ["clear", "fill", "copy", "persist", "flush"] {
+    for operation in bulkmem::Operation::ALL.map(bulkmem::Operation::name) {
         let home = Home::new();
         let arguments =
             ["bench", "choice", operation, "--size", "4K", "--budget", "5s", "--no-peers", "--json"];

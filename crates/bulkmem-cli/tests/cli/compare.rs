@@ -146,7 +146,7 @@ fn too_few_samples_are_said_once_with_what_to_do() {
     let output = both.bulkmem().args(COMPARE).assert().code(0).get_output().stdout.clone();
     let text = String::from_utf8(output).unwrap();
     assert_fits(&text, 80);
-    assert!(text.starts_with("No row has a verdict (–): a verdict takes 5 samples on both sides."), "{text}");
+    assert!(text.starts_with("No row has a verdict (–): a verdict needs 5 samples on both sides."), "{text}");
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(words.matches("--runs 5").count(), 1, "{text}");
     assert!(text.contains("1.00") && !text.contains("too few"), "{text}");
@@ -177,14 +177,18 @@ fn different_machines_are_compared_only_when_told_to() {
     let mut updated = results();
     updated.provenance.kernel = "6.19.0".to_owned();
     fs::write(home.path().join("new.json"), serde_json::to_string(&updated).unwrap()).unwrap();
-    home.bulkmem().args(COMPARE).assert().code(0).stdout(contains("What may explain changes: kernel:"));
+    home.bulkmem()
+        .args(COMPARE)
+        .assert()
+        .code(0)
+        .stdout(contains("Differences that may explain changes: kernel:"));
 }
 
 #[test]
 fn when_reading_changed_the_machine_did() {
     let mut new = changed(2, 0.8);
     new.rows[5] = changed(5, 0.8).rows.remove(5);
-    home(&new).bulkmem().args(COMPARE).assert().code(3).stdout(contains("runs 0.80 times as fast"));
+    home(&new).bulkmem().args(COMPARE).assert().code(3).stdout(contains("is 0.80 times as fast"));
 }
 
 #[test]
@@ -211,14 +215,14 @@ fn files_that_cannot_serve_are_refused_by_name() {
     let whole = fs::read_to_string(home.path().join("old.json")).unwrap();
     let plant = |name: &str, text: &str| fs::write(home.path().join(name), text).unwrap();
     plant("half.json", &whole[..whole.len() / 2]);
-    plant("newer.json", &whole.replace("\"version\": 1", "\"version\": 2"));
+    plant("newer.json", &whole.replace("\"version\": 2", "\"version\": 99"));
     plant("profile.json", r#"{"format": "bulkmem-profile", "version": 1}"#);
     plant("odd.json", &whole.replacen("\"bandwidth\"", "\"horsepower\"", 1));
     for (file, reason) in [
         ("missing.json", "cannot read missing.json: No such file"),
         (".", "cannot read .: Is a directory"),
         ("half.json", "half.json is damaged: EOF while parsing"),
-        ("newer.json", "newer.json was written by a newer bulkmem: version 2"),
+        ("newer.json", "newer.json was written by a newer bulkmem: version 99"),
         ("profile.json", "profile.json is a profile, not results"),
         ("odd.json", "odd.json is damaged: unknown variant `horsepower`"),
     ] {

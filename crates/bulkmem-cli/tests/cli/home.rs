@@ -7,12 +7,13 @@ use assert_cmd::Command;
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
-    Condition, Cost, FORMAT, Figure, Mode, Profile, Provenance, Rule, Saturation, VERSION,
+    Condition, Cost, Coverage, FORMAT, Figure, Mode, Profile, Rule, Saturation, VERSION,
 };
 use serde_json::Value;
 
-/// An empty home.
+/// An empty home directory.
 pub(crate) struct Home(tempfile::TempDir);
 
 impl Home {
@@ -24,17 +25,17 @@ impl Home {
         self.0.path()
     }
 
-    /// Where the user's profile is.
+    /// Returns the path of the user's profile.
     pub(crate) fn profile(&self) -> PathBuf {
         self.path().join("config/bulkmem/profile.json")
     }
 
-    /// Where the user's policy file is.
+    /// Returns the path of the user's policy file.
     pub(crate) fn policy(&self) -> PathBuf {
         self.profile().with_extension("policy")
     }
 
-    /// Writes a text where the user's policy file is.
+    /// Writes a text as the user's policy file.
     pub(crate) fn write_policy(&self, text: &str) {
         std::fs::create_dir_all(self.policy().parent().expect("it has a folder")).unwrap();
         std::fs::write(self.policy(), text).unwrap();
@@ -106,7 +107,7 @@ impl Home {
     }
 }
 
-const UNSET: [&str; 5] = ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "NO_COLOR", "CLICOLOR_FORCE"];
+const UNSET: [&str; 4] = ["BULKMEM_METHOD", "BULKMEM_PROFILE", "NO_COLOR", "CLICOLOR_FORCE"];
 
 /// Whether a command succeeds.
 ///
@@ -187,12 +188,12 @@ pub(crate) fn profile() -> Profile {
             date: "2025-11-21T05:06:07Z".into(),
             bulkmem: "0.1.0".into(),
             commit: "0123456789abcdef".into(),
-            mode: Mode::Quick,
             seconds: 7.5,
             samples: 84,
-            complete: true,
-            operations: Vec::new(),
+            ..Provenance::default()
         },
+        coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
+        durability: None,
         rules: vec![
             rule(0, "c_library", "it is short"),
             rule(1 << 20, "portable", "it measured <twice> as fast"),

@@ -28,12 +28,25 @@ fn it_describes_the_machine_at_every_width() {
 #[test]
 fn json_has_the_documented_keys() {
     let info = Home::with_profile().json(&["info", "--json"]);
-    assert_eq!(keys(&info), ["bulkmem", "counters", "instructions", "machine", "policy", "rules"]);
+    assert_eq!(
+        keys(&info),
+        [
+            "bulkmem",
+            "counters",
+            "coverage",
+            "durability",
+            "instructions",
+            "machine",
+            "policy",
+            "provenance",
+            "rules"
+        ]
+    );
     assert_eq!(keys(&info["rules"][0]), ["choice", "from", "intent", "operation", "reason"]);
     assert_eq!(keys(&info["counters"]), ["available", "reason"]);
     assert_eq!(keys(&info["instructions"][0]), ["available", "methods", "name"]);
     assert_eq!(keys(&info["policy"]), ["basis", "forced", "refused"]);
-    assert_eq!(info["policy"]["basis"]["profile"]["provenance"]["date"], "2025-11-21T05:06:07Z");
+    assert_eq!(info["provenance"]["date"], "2025-11-21T05:06:07Z");
 }
 
 #[test]
@@ -54,7 +67,7 @@ fn what_is_forced_is_shown() {
 
 /// Policy files that cannot be used, and why.
 fn useless() -> Vec<(String, &'static str)> {
-    let text = |change: fn(&mut bulkmem::policy::Profile)| {
+    let text = |change: fn(&mut bulkmem_measure::calibration::Profile)| {
         let mut profile = profile();
         change(&mut profile);
         profile.policy_text()
@@ -64,7 +77,7 @@ fn useless() -> Vec<(String, &'static str)> {
         ("\n".to_owned(), "not a policy file"),
         ("bulkmem-pol".to_owned(), "incomplete"),
         (serde_json::to_string_pretty(&profile()).unwrap(), "it is evidence"),
-        (profile().policy_text().replace("policy 1", "policy 9"), "it has version 9"),
+        (profile().policy_text().replace("policy 2", "policy 9"), "it has version 9"),
         (text(|it| it.provenance.cpu.family += 1), "another processor model"),
         (text(|it| it.rules[1].method = "nosuch".into()), "line 5 names a method that is unknown"),
         (text(|it| it.rules[1].parameters.streams = 3), "line 5 names a method"),
@@ -92,7 +105,7 @@ fn a_policy_file_that_cannot_be_used_is_refused_with_the_reason_and_the_defaults
 }
 
 #[test]
-fn evidence_that_does_not_belong_to_the_policy_is_not_used() {
+fn a_profile_that_does_not_belong_to_the_policy_file_is_not_used() {
     let other = |home: &Home, expected: &str| {
         let assert = home.bulkmem().arg("info").assert().success();
         assert
@@ -103,7 +116,7 @@ fn evidence_that_does_not_belong_to_the_policy_is_not_used() {
     let mut changed = profile();
     changed.rules[1].from += 1;
     home.write_policy(&changed.policy_text());
-    other(&home, "another calibration");
+    other(&home, "not from the same calibration");
     std::fs::write(home.profile(), "{").unwrap();
     other(&home, "damaged");
     std::fs::remove_file(home.profile()).unwrap();
@@ -112,7 +125,7 @@ fn evidence_that_does_not_belong_to_the_policy_is_not_used() {
 
 /// As before there were policy files.
 #[test]
-fn evidence_without_a_policy_file_is_reported() {
+fn a_profile_without_a_policy_file_is_reported() {
     let home = Home::with_profile();
     std::fs::remove_file(home.policy()).unwrap();
     let assert = home.bulkmem().arg("info").assert().success();

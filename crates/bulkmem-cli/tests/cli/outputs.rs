@@ -260,7 +260,7 @@ fn the_profile_that_is_used_is_never_the_output() {
         vec!["report", "--output", profile.to_str().unwrap()],
     ] {
         let said = refused(&home, &command, 2);
-        assert!(said.contains("holds measurements"), "{command:?}: {said}");
+        assert!(said.contains("contains measurements"), "{command:?}: {said}");
         assert_eq!(fs::read(&profile).unwrap(), before, "{command:?}");
     }
 }
@@ -282,7 +282,7 @@ fn measurements_are_replaced_only_by_measurements_of_their_kind() {
         vec!["compare", "found.json", "found.json", "--csv", "other.json"],
     ] {
         let said = refused(&home, &command, 2);
-        assert!(said.contains("holds measurements"), "{command:?}: {said}");
+        assert!(said.contains("contains measurements"), "{command:?}: {said}");
         assert_eq!(fs::read(home.path().join("other.json")).unwrap(), results, "{command:?}");
         assert_eq!(fs::read(home.path().join("profile.json")).unwrap(), profile, "{command:?}");
     }

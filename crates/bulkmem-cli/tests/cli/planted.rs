@@ -1,4 +1,4 @@
-//! Results that nobody measured: every measurement the suite knows, with figures that are easy to recognize.
+//! Made-up results of every measurement, with figures that are easy to recognize.
 
 use bulkmem::Operation;
 use bulkmem::policy::CpuIdentity;
@@ -8,14 +8,14 @@ use bulkmem_measure::engine::{
 use bulkmem_measure::stats::Stats;
 use bulkmem_measure::{Kind, Provenance};
 
-/// A name that would end an element, start a script and break a table, if it were not escaped.
+/// A name that ends an element, starts a script and breaks a table unless it is escaped.
 pub(crate) const HOSTILE: &str = "/dev/</script><img src=x onerror=alert(1)>|`*";
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 const G: u64 = 1 << 30;
 
-/// Results of every measurement on a machine of that name that is `speed` times as fast as another.
+/// Results of every measurement, on a machine with this name and relative speed.
 pub(crate) fn everything(machine: &str, speed: f64) -> Results {
     let mut results = nothing(machine);
     sizes(&mut results, Measurement::Clear, Operation::Clear, speed);
@@ -53,6 +53,7 @@ pub(crate) fn nothing(machine: &str) -> Results {
             date: "2026-11-21T09:00:00Z".to_owned(),
             bulkmem: "0.1.0".to_owned(),
             commit: "0123456789abcdef".to_owned(),
+            policy: String::new(),
             seconds: 61.5,
             samples: 1234,
             hypervisor: Some("kvm".to_owned()),
@@ -73,7 +74,7 @@ pub(crate) fn nothing(machine: &str) -> Results {
     }
 }
 
-/// A row of five samples about `value`.
+/// A row with five samples around `value`.
 pub(crate) fn row(
     measurement: Measurement,
     candidate: Candidate,
@@ -111,7 +112,7 @@ fn pages(name: &str) -> Option<PageSize> {
 }
 
 fn find(results: &mut Results, measurement: Measurement, text: &str) {
-    results.findings.push(Finding { measurement, text: text.to_owned() });
+    results.findings.push(Finding { measurement, text: text.to_owned(), check: None });
 }
 
 /// A method's speed: the first within the caches, the second beyond.
@@ -280,7 +281,7 @@ fn corun(results: &mut Results) {
     find(
         results,
         Measurement::Corun,
-        "Beside rep_stosb the command takes 13 % longer than beside the control.",
+        "Next to rep_stosb the command takes 13 % longer than next to the control.",
     );
 }
 

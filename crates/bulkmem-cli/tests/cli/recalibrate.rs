@@ -12,11 +12,11 @@ use bulkmem_measure::calibration::{Load, Mode, OperationProvenance, Profile};
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::calibrate::{LONG, SHORT, load, load_evidence, send, start};
+use crate::calibrate::{LONG, SHORT, load, load_profile, send, start};
 use crate::home::{Home, profile};
 
-/// Flush alone, in little time, on a machine that may be busy with other tests.
-const FLUSH: [&str; 8] = ["calibrate", "--op", "flush", "--max-size", "64K", "--budget", "1s", "--force"];
+/// Persist alone, in little time, on a machine that may be busy with other tests.
+const PERSIST: [&str; 8] = ["calibrate", "--op", "persist", "--max-size", "64K", "--budget", "1s", "--force"];
 
 fn plant(home: &Home, profile: &Profile) -> Vec<u8> {
     home.write_profile(profile);
@@ -26,8 +26,8 @@ fn plant(home: &Home, profile: &Profile) -> Vec<u8> {
 /// The planted profile, its rules measured while others used so many processors.
 fn measured_beside(others: f64) -> Profile {
     let mut profile = profile();
-    let provenance = &mut profile.provenance;
-    coverage.operations = vec![OperationProvenance {
+    let provenance = &profile.provenance;
+    profile.coverage.operations = vec![OperationProvenance {
         operation: Operation::Clear,
         date: provenance.date.clone(),
         mode: Mode::Thorough,
@@ -64,7 +64,7 @@ fn an_interruption_leaves_a_profile_that_knows_more() {
         complaints.read_to_string(&mut said).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
         assert_eq!(fs::read(home.profile()).unwrap(), before, "{said}");
-        assert!(said.contains("not measured to the end: clear") && said.contains("is unchanged"), "{said}");
+        assert!(said.contains("not measured completely: clear") && said.contains("is unchanged"), "{said}");
         assert_eq!(names(&folder(&home)), ["profile.json", "profile.policy"]);
     }
 }
@@ -74,11 +74,11 @@ fn one_operation_is_merged_into_the_profile_and_the_one_before_is_kept() {
     let home = Home::new();
     let old = profile();
     let before = plant(&home, &old);
-    let assert = home.bulkmem().args(FLUSH).assert().success();
+    let assert = home.bulkmem().args(PERSIST).assert().success();
     let backup = folder(&home).join("profile.json.old");
     assert.stdout(
         contains(format!("Wrote {}", home.profile().display()))
-            .and(contains(format!("The profile before is in {}", backup.display())))
+            .and(contains(format!("The previous profile is in {}", backup.display())))
             .and(contains("Its rules for clear stay")),
     );
     assert_eq!(fs::read(&backup).unwrap(), before);
@@ -90,9 +90,9 @@ fn one_operation_is_merged_into_the_profile_and_the_one_before_is_kept() {
     let measured: Vec<_> = merged.coverage.operations.iter().map(|it| (it.operation, it.mode)).collect();
     assert_eq!(measured, [(Operation::Clear, Mode::Quick), (Operation::Persist, Mode::Default)]);
     assert_eq!(merged.coverage.operations[0].date, old.provenance.date);
-    assert!(!merged.coverage.complete, "fill, copy and persist are not measured");
+    assert!(!merged.coverage.complete, "other operations are not measured");
     let info = home.text(&["info"], 120);
-    assert!(info.contains("no: not measured to the end: fill, copy, persist"), "{info}");
+    assert!(info.contains("no: not measured to the end: fill, copy, fill_persist, copy_persist"), "{info}");
     assert!(info.contains("clear (2025-11-21, quick)"), "{info}");
     assert_eq!(
         names(&folder(&home)),
@@ -100,7 +100,7 @@ fn one_operation_is_merged_into_the_profile_and_the_one_before_is_kept() {
     );
     // Only one backup: that of the profile before.
     let second = fs::read(home.profile()).unwrap();
-    home.bulkmem().args(FLUSH).assert().success();
+    home.bulkmem().args(PERSIST).assert().success();
     assert_eq!(fs::read(&backup).unwrap(), second);
     assert_eq!(
         names(&folder(&home)),
@@ -114,7 +114,7 @@ fn a_profile_that_cannot_be_merged_with_is_replaced_only_by_a_complete_one() {
     let mut foreign = profile();
     foreign.provenance.cpu.model += 1;
     let before = plant(&home, &foreign);
-    let assert = home.bulkmem().args(FLUSH).assert().code(1);
+    let assert = home.bulkmem().args(PERSIST).assert().code(1);
     let partial = folder(&home).join("profile.partial.json");
     assert.stdout(contains("Wrote nothing")).stderr(
         contains("error: the profile was not replaced")
@@ -123,7 +123,7 @@ fn a_profile_that_cannot_be_merged_with_is_replaced_only_by_a_complete_one() {
             .and(contains("\nhelp: calibrate all operations")),
     );
     assert_eq!(fs::read(home.profile()).unwrap(), before);
-    assert!(load_evidence(&partial).rules.iter().all(|rule| rule.operation == Operation::Persist));
+    assert!(load_profile(&partial).rules.iter().all(|rule| rule.operation == Operation::Persist));
     fs::remove_file(&partial).unwrap();
     let whole = ["calibrate", "--max-size", "4K", "--budget", "3s"];
     home.bulkmem().args(whole).assert().success();
@@ -139,21 +139,21 @@ fn a_profile_that_cannot_be_merged_with_is_replaced_only_by_a_complete_one() {
 fn a_second_calibration_says_that_one_is_running() {
     let home = Home::new();
     let (mut first, _complaints) = start(&home);
-    let assert = home.bulkmem().args(FLUSH).assert().code(1).stdout("");
+    let assert = home.bulkmem().args(PERSIST).assert().code(1).stdout("");
     assert.stderr(
         contains(format!("is already running: process {}", first.id()))
             .and(contains(home.profile().display().to_string()))
             .and(contains("\nhelp: ")),
     );
     // Another profile is another matter, and a dry run writes none.
-    home.bulkmem().args(FLUSH).args(["--output", "other.json"]).assert().success();
-    home.bulkmem().args(&FLUSH[..7]).arg("--dry-run").assert().success();
+    home.bulkmem().args(PERSIST).args(["--output", "other.json"]).assert().success();
+    home.bulkmem().args(&PERSIST[..7]).arg("--dry-run").assert().success();
     // A killed calibration locks nothing, and leaves no temporary file.
     send(&first, libc::SIGKILL);
     first.wait().unwrap();
     let left = names(&folder(&home));
     assert!(left.iter().all(|name| name == "profile.json" || name == "profile.json.lock"), "{left:?}");
-    home.bulkmem().args(FLUSH).assert().success();
+    home.bulkmem().args(PERSIST).assert().success();
     assert!(!folder(&home).join("profile.json.lock").exists());
 }
 
@@ -235,7 +235,7 @@ fn a_linked_profile_is_replaced_where_it_is() {
     fs::create_dir_all(folder(&home)).unwrap();
     fs::write(elsewhere.join("p.json"), serde_json::to_string(&profile()).unwrap()).unwrap();
     symlink(elsewhere.join("p.json"), home.profile()).unwrap();
-    home.bulkmem().args(FLUSH).assert().success().stdout(contains("p.json.old"));
+    home.bulkmem().args(PERSIST).assert().success().stdout(contains("p.json.old"));
     assert!(home.profile().is_symlink());
     assert_eq!(load(&home.profile()).coverage.operations.len(), 2);
     assert_eq!(names(&elsewhere), ["p.json", "p.json.old"]);
@@ -243,7 +243,7 @@ fn a_linked_profile_is_replaced_where_it_is() {
 
 /// Expects a refusal before anything is measured or written.
 fn refused(home: &Home, output: &str, reason: &str) {
-    let assert = home.bulkmem().args(FLUSH).args(["--output", output]).assert().code(1).stdout("");
+    let assert = home.bulkmem().args(PERSIST).args(["--output", output]).assert().code(1).stdout("");
     assert.stderr(contains(reason).and(contains("calibrate: ").not()));
 }
 
@@ -257,17 +257,17 @@ fn a_file_that_is_no_policy_file_is_not_overwritten() {
         assert_eq!(names(home.path()), ["java.policy"]);
     }
     fs::write(home.path().join("java.policy"), "").unwrap();
-    home.bulkmem().args(FLUSH).args(["--output", "java.json"]).assert().success();
+    home.bulkmem().args(PERSIST).args(["--output", "java.json"]).assert().success();
     load(&home.path().join("java.json"));
 }
 
 #[test]
-fn the_policy_file_and_the_evidence_are_two_files() {
+fn the_policy_file_and_the_profile_are_two_files() {
     let home = Home::new();
     let text = serde_json::to_string(&profile()).unwrap();
     fs::write(home.path().join("x.json"), &text).unwrap();
     symlink("x.json", home.path().join("x.policy")).unwrap();
-    refused(&home, "x.json", "x.policy: it is the same file as the evidence");
+    refused(&home, "x.json", "x.policy: it is the same file as the profile");
     assert_eq!(fs::read_to_string(home.path().join("x.json")).unwrap(), text);
 }
 
@@ -282,7 +282,7 @@ fn backups_are_regular_files() {
     }
 }
 
-/// Killed after it wrote the evidence, and before the policy file.
+/// Killed after it wrote the profile, and before the policy file.
 #[test]
 fn a_policy_file_that_was_not_written_is_written_next_time() {
     let home = Home::new();
@@ -296,4 +296,28 @@ fn a_policy_file_that_was_not_written_is_written_next_time() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(fs::read_to_string(home.policy()).unwrap(), profile().policy_text());
+}
+
+#[test]
+fn durability_is_written_to_the_policy_file_and_kept() {
+    let home = Home::new();
+    let line = |expected: Option<&str>| {
+        let text = fs::read_to_string(home.policy()).unwrap();
+        assert_eq!(text.lines().find_map(|line| line.strip_prefix("durability ")), expected, "{text}");
+        let info = home.json(&["info", "--json"]);
+        assert_eq!(info["durability"], expected.unwrap_or("flush-to-memory"));
+    };
+    let calibrate = |durability: &[&str]| {
+        home.bulkmem().args(PERSIST).args(durability).env("BULKMEM_EADR", "1").assert().success();
+    };
+    calibrate(&[]);
+    line(None);
+    calibrate(&["--durability", "caches-included"]);
+    line(Some("caches-included"));
+    calibrate(&[]);
+    line(Some("caches-included"));
+    calibrate(&["--durability", "flush-to-memory"]);
+    line(Some("flush-to-memory"));
+    let assert = home.bulkmem().args(["calibrate", "--durability", "1"]).assert().code(2);
+    assert.stderr(contains("flush-to-memory, caches-included"));
 }

@@ -50,7 +50,7 @@ fn a_profile_alone_makes_a_page() {
     for part in [
         "<!DOCTYPE html>",
         "0123456789abcdef",
-        "What was chosen, and why",
+        "The policy, and the reasons for it",
         "figure id=\"chart-calibration-clear-",
     ] {
         assert!(page.contains(part), "{part}");
@@ -76,7 +76,7 @@ fn each_measurement_has_a_section_with_its_figures() {
         assert!(page.contains(&exact), "{row:?}");
     }
     for text in
-        ["a planted finding", "Beside rep_stosb the command takes 13 % longer", "libpmem is not installed"]
+        ["a planted finding", "Next to rep_stosb the command takes 13 % longer", "libpmem is not installed"]
     {
         assert!(page.contains(text), "{text}");
     }
@@ -85,9 +85,9 @@ fn each_measurement_has_a_section_with_its_figures() {
     );
 }
 
-/// Nothing is fetched: nothing names a place to fetch from, and the page's own policy would forbid it.
+/// The page names no address to fetch from, and its content security policy would forbid it.
 #[test]
-fn the_page_stands_alone_whatever_names_it_holds() {
+fn the_page_is_self_contained_for_any_names() {
     let home = with_results();
     let page = page(&home, &["found.json"]);
     assert!(page.contains("Content-Security-Policy\" content=\"default-src 'none';"));
@@ -99,7 +99,7 @@ fn the_page_stands_alone_whatever_names_it_holds() {
     {
         assert!(!own.contains(outside), "{outside}");
     }
-    // The hostile name is there, but only as text: as JSON with its brackets escaped, and as escaped markup.
+    // The hostile name only occurs as text: in JSON with escaped brackets, and as escaped markup.
     assert!(!own.contains("<img") && own.contains("\\u003cimg") && own.contains("&lt;img"));
     assert_eq!(own.matches("</script>").count(), own.matches("<script").count());
 }
@@ -108,7 +108,7 @@ fn asset(name: &str) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("assets").join(name)
 }
 
-/// What is shipped is what was published: its checksum is the one that the page about it has.
+/// The checksums of the embedded files are those of the published versions.
 #[test]
 fn assets_are_as_published() {
     let about = fs::read_to_string(asset("README.md")).unwrap();
@@ -124,7 +124,7 @@ fn assets_are_as_published() {
 }
 
 #[test]
-fn several_machines_stand_side_by_side_and_one_machine_is_merged() {
+fn several_machines_are_compared_and_files_of_one_machine_are_merged() {
     let home = with_results();
     save(&home, "other.json", &planted::everything("Other <Processor>", 0.5));
     let text = page(&home, &["found.json", "other.json"]);
@@ -137,7 +137,7 @@ fn several_machines_stand_side_by_side_and_one_machine_is_merged() {
         assert!(text.contains(part), "{part}");
     }
     assert!(text.contains(
-        "To clear 1 GiB, bulkmem's choice reaches 23.1 GB/s on AMD EPYC 9B14 and 11.6 GB/s on Other"
+        "To clear 1 GiB, the policy's choice reaches 23.1 GB/s on AMD EPYC 9B14 and 11.6 GB/s on Other"
     ));
     // A later file of the same machine replaces rows and adds others.
     let mut later = planted::everything(MACHINE, 1.0);
@@ -150,8 +150,8 @@ fn several_machines_stand_side_by_side_and_one_machine_is_merged() {
     let text =
         home.text(&["report", "found.json", "later.json", "--format", "markdown", "--output", "-"], 80);
     let text_of = |name: &str| text.split("\n## ").find(|part| part.starts_with(name)).unwrap().to_owned();
-    assert!(!text.contains("13 % longer"), "the earlier finding is superseded");
-    assert!(text_of("A program beside").contains("| control: same processor time |"));
+    assert!(!text.contains("13 % longer"), "the later run replaces the finding");
+    assert!(text_of("A program next to").contains("| (same processor time) |"));
     assert!(text.starts_with("# bulkmem on AMD EPYC 9B14\n") && text.contains("## Clearing in chunks"));
 }
 
@@ -161,7 +161,7 @@ fn markdown_has_the_tables() {
     let text = home.text(&["report", "found.json", "--format", "markdown", "--output", "-"], 80);
     for line in [
         "# bulkmem on AMD EPYC 9B14",
-        "## Verdict",
+        "## Summary",
         "## Random input and output",
         "| GB/s | 4 KiB | 64 KiB |",
     ] {
@@ -204,7 +204,7 @@ fn one_chart_is_a_picture() {
 }
 
 #[test]
-fn a_chart_must_be_named_where_there_are_several() {
+fn a_chart_must_be_named_if_there_are_several() {
     let home = with_results();
     let names = || contains("chunks").and(contains("corun")).and(contains("iops-latency-"));
     for arguments in [&["--format", "svg"][..], &["--format", "png", "--chart", "nosuch"]] {
@@ -219,16 +219,18 @@ fn a_chart_must_be_named_where_there_are_several() {
 }
 
 #[test]
-fn files_that_make_no_report_name_cause_and_remedy() {
+fn unusable_files_are_refused_with_cause_and_remedy() {
     let home = with_results();
     let whole = fs::read_to_string(home.path().join("found.json")).unwrap();
-    let newer = whole.replacen("\"version\":1", "\"version\":99", 1);
+    let newer = whole.replacen("\"version\":2", "\"version\":99", 1);
+    let older = whole.replacen("\"version\":2", "\"version\":1", 1);
     let other = whole.replacen("bulkmem-results", "something-else", 1);
     let profile = r#"{"format":"bulkmem-profile","version":1}"#;
     save(&home, "empty.json", &planted::nothing(MACHINE));
     for (name, text) in [
         ("damaged.json", &whole[..whole.len() / 2]),
         ("newer.json", newer.as_str()),
+        ("older.json", older.as_str()),
         ("other.json", &other),
         ("profile.json", profile),
         ("text.json", "hello"),
@@ -245,9 +247,10 @@ fn files_that_make_no_report_name_cause_and_remedy() {
         ("profile.json", "cannot use the profile profile.json"),
         ("text.json", "text.json is damaged"),
         ("nothing.json", "nothing.json is damaged"),
-        ("empty.json", "empty.json holds no rows"),
+        ("older.json", "older.json is of version 1"),
+        ("empty.json", "empty.json contains no rows"),
     ] {
-        // Also where a good file stands beside it.
+        // Also next to a valid file.
         let assert =
             home.bulkmem().args(["report", "found.json", name, "--output", "out.html"]).assert().code(1);
         assert.stdout("").stderr(contains(message).and(contains("\nhelp: ")));

@@ -21,7 +21,7 @@ fn saved_results_are_laid_beside_the_published_tables() {
         }
     }
     let found = home.json(&["reproduce", "found.json", "--json"]);
-    assert_eq!(keys(&found), ["alike", "choices", "conclusions", "provenance", "figures"]);
+    assert_eq!(keys(&found), ["alike", "choices", "conclusions", "figures", "provenance"]);
     let first = &found["conclusions"][0];
     assert!(first["verdict"] == "holds" || first["verdict"] == "fails", "{first}");
     assert_eq!(found["choices"].as_array().unwrap().len(), 1, "one size was measured");

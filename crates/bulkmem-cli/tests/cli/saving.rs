@@ -69,7 +69,7 @@ fn an_interrupted_run_keeps_what_was_complete() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let found = load(&home, false);
     let first = &found["rows"][0];
-    assert_eq!((&first["place"]["size"], first["samples"].as_array().unwrap().len()), (&4096.into(), 400));
+    assert_eq!((&first["config"]["size"], first["samples"].as_array().unwrap().len()), (&4096.into(), 400));
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "nothing is left beside it");
 }
 

@@ -26,7 +26,7 @@ fn help_names_every_command_the_variables_and_the_exit_codes() {
     ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
-    for word in ["BULKMEM_METHOD", "BULKMEM_PROFILE", "BULKMEM_EADR", "NO_COLOR", "130  interrupted"] {
+    for word in ["BULKMEM_METHOD", "BULKMEM_PROFILE", "NO_COLOR", "130  interrupted"] {
         assert!(text.contains(word), "{word}\n{text}");
     }
     assert_fits(&text, 80);
@@ -38,12 +38,15 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&[], "Usage: bulkmem"),
         (&["calibarte"], "similar subcommand exists: 'calibrate'"),
         (&["explain", "--op", "clear"], "--size"),
-        (&["explain", "--op", "wipe", "--size", "4K"], "clear, fill, copy, persist, flush"),
+        (
+            &["explain", "--op", "wipe", "--size", "4K"],
+            "clear, fill, copy, fill_persist, copy_persist, persist",
+        ),
         (&["explain", "--op", "clear", "--size", "4X"], "write 4096, 4K, 256M or 1.5G"),
         (&["explain", "--op", "clear", "--size", "0"], "at least 1 byte"),
         (&["explain", "--op", "clear", "--size", "1G", "--threads", "0"], "or `auto`"),
         (&["explain", "--op", "clear", "--size", "1G", "--intent", "soon"], "throughput, reuse, stream"),
-        (&["methods", "--op", "wipe"], "clear, fill, copy, persist, flush"),
+        (&["methods", "--op", "wipe"], "clear, fill, copy, fill_persist, copy_persist, persist"),
         (&["completions", "cobol"], "bash"),
         (&["report", "--format", "pdf"], "markdown"),
         (&["calibrate", "--quick", "--thorough"], "cannot be used with"),
@@ -51,17 +54,18 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["calibrate", "--budget", "soon"], "--budget"),
         (&["calibrate", "--budget", "1ms"], "error: --budget: less than"),
         (&["calibrate", "--op", "clear,clear"], "error: --op: clear is given twice"),
-        (&["calibrate", "--max-size", "2T"], "error: the largest size: "),
+        (&["calibrate", "--max-size", "2T"], "error: --max-size: "),
         (&["bench", "choice", "clear", "--size", "4K,2T"], "error: --size: "),
         (&["bench"], "Usage"),
         (&["bench", "wipe"], "unrecognized subcommand"),
         (&["bench", "clear", "--size", "1M-4K"], "empty range"),
-        (&["bench", "clear", "--size=-1"], "`-1` is no size: no size is negative"),
-        (&["explain", "--op", "clear", "--size=-1"], "`-1` is no size: it is negative"),
-        (&["bench", "clear", "--size", "1.5"], "`1.5` is no size: it is not a whole number of bytes"),
+        (&["bench", "clear", "--size=-1"], "`-1` is not a size: a size is never negative"),
+        (&["explain", "--op", "clear", "--size=-1"], "`-1` is not a size: it is negative"),
+        (&["bench", "clear", "--size", "1.5"], "`1.5` is not a size: it is not a whole number of bytes"),
         (&["bench", "choice", "clear", "--threads", "0"], "--threads"),
         (&["bench", "choice", "clear", "--method", "nosuch"], "nosuch: there is no such method"),
-        (&["bench", "choice", "flush", "--method", "c_library"], "c_library: it cannot flush"),
+        (&["bench", "choice", "persist", "--method", "c_library"], "c_library: it cannot persist"),
+        (&["explain", "--op", "flush", "--size", "4K"], "invalid value 'flush'"),
         (&["bench", "targets", "--csv", "x"], "--csv"),
         (&["bench", "targets", "--max-size", "64"], "256 bytes"),
     ];
@@ -79,7 +83,8 @@ fn a_bad_forced_method_is_refused_with_its_cause_and_a_remedy() {
         ("wipe:movnti", "unknown operation `wipe`"),
         ("movnti", "not of the form"),
         ("clear:c_library,clear:portable", "twice"),
-        ("flush:c_library", "cannot flush"),
+        ("persist:c_library", "cannot persist"),
+        ("flush:c_library", "unknown operation `flush`"),
     ];
     for (value, says) in cases {
         for command in

@@ -15,7 +15,7 @@ use bulkmem::Pages;
 
 use crate::MeasureError;
 use crate::engine::PageSize;
-use crate::engine::memory::memory_left;
+use crate::engine::error::fits;
 
 /// What the guardian does.
 const GUARDIAN: &str = include_str!("reservation/guardian.sh");
@@ -48,7 +48,7 @@ impl Reservation {
     pub(crate) fn check(bytes: u64, pages: PageSize) -> Result<(), MeasureError> {
         match Pool::of(pages) {
             Some(pool) => pool.missing(bytes).map(drop),
-            None => memory_left().check(bytes),
+            None => fits(bytes),
         }
     }
 }
@@ -95,7 +95,7 @@ impl Pool {
         let needed = bytes.div_ceil(self.page.bytes());
         let missing = needed.saturating_sub(self.free());
         if missing > 0 {
-            memory_left().check(missing.saturating_mul(self.page.bytes()))?;
+            fits(missing.saturating_mul(self.page.bytes()))?;
             // Opening changes nothing.
             File::options().write(true).open(self.numbers()).map_err(|error| {
                 self.refused(needed, &format!("reserving them is refused ({error})"), &self.by_hand(missing))

@@ -8,6 +8,7 @@ use std::time::Instant;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
+use crate::engine::FILL_BYTE;
 use crate::engine::LINE;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
@@ -19,7 +20,6 @@ use crate::engine::neighbour::Neighbour;
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
-use crate::engine::workload::FILL_BYTE;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
 use crate::measurements::checks::invalid;
 use crate::measurements::participants::{participants, record_choices, sampler};

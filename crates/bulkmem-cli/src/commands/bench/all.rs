@@ -7,34 +7,29 @@ use bulkmem_measure::engine::{Measure, Measurement, Results};
 use bulkmem_measure::measurements::all;
 use clap::Args;
 
-use super::common::remarks;
-use crate::commands::Outcome;
-use crate::commands::runner::{self, Files, is_stdout};
+use super::common::Display;
+use super::rows::remarks;
+use super::{choice, chunks, corun, fork, iops, persist, pollution, reuse, sizes, targets, vm};
+use crate::commands::runner::{self, Files};
+use crate::failure::Outcome;
 use crate::output::{self, duration};
-use crate::{plain, results};
+use crate::plain::plain;
 
-/// Where results go unless a file is named.
-const USUAL: &str = "bulkmem-results.json";
-
-/// Run every measurement, in a time that is stated first
+/// Run every measurement; the expected duration is printed first
 ///
-/// Every measurement of this list with its usual options, for a page of them all (`bulkmem report FILE`), for comparing
-/// machines, and for `bulkmem reproduce`. Takes as long as it says at its start: some minutes, with --quick about one. Leave
-/// the machine quiet meanwhile. Results are saved whenever a part is complete; Ctrl-C keeps what there is.
+/// Runs every measurement of this list except choice and targets with its default options, for a report (`bulkmem report
+/// FILE`), for comparing machines, and for `bulkmem reproduce`. Takes some minutes, or about one with --quick. Leave the
+/// machine idle. Results are saved after each step; Ctrl-C keeps those that are complete.
 #[derive(Args, Debug)]
 pub(crate) struct AllArgs {
     /// Take about a minute: fewer and smaller sizes
     #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write the rows to this file as comma-separated values too; - is stdout
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub(crate) csv: Option<PathBuf>,
-    /// Save the results to this file as they are measured
-    #[arg(long, value_name = "FILE", default_value = USUAL)]
-    pub(crate) output: PathBuf,
+    quick: bool,
+    #[command(flatten)]
+    display: Display,
+    /// Save the results to this file after each step
+    #[arg(long, value_name = "FILE", default_value = "bulkmem-results.json")]
+    output: PathBuf,
 }
 
 pub(super) fn run(args: &AllArgs) -> Outcome {
@@ -42,55 +37,48 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
     let measurements: Vec<&dyn Measure> = measurements.iter().map(AsRef::as_ref).collect();
     let seconds: f64 = measurements.iter().map(|it| it.seconds()).sum();
     output::note(&format!(
-        "bench all: {} measurements, about {} on a quiet machine; saved to {} as measured",
+        "bench all: {} measurements, about {} on an idle machine; results are saved to {}",
         measurements.len(),
         duration(Duration::from_secs_f64(seconds)),
-        plain::plain(&args.output.display().to_string())
+        plain(&args.output.display().to_string())
     ))?;
-    let csv = args.csv.as_deref();
-    let files = Files { json: Some(&args.output), csv, input: None };
+    let files = Files { json: Some(&args.output), csv: args.display.csv.as_deref(), input: None };
     runner::run("bench all", &measurements, false, files, |found| {
-        if args.json {
-            output::print_raw(results::json(found)?.as_bytes())?;
-        } else if csv.is_some_and(is_stdout) {
-            output::print_raw(results::csv(found)?.as_bytes())?;
-        } else {
-            output::print(&text(&plain::results(found), &args.output, output::width()))?;
-        }
-        Ok(())
+        args.display.print(found, |found, width| text(found, &args.output, width))
     })
 }
 
-/// One table after the other, as each command shows its own.
+/// Shows the measurements one after the other, as their own commands do.
 fn text(found: &Results, saved: &Path, width: usize) -> String {
-    let mut text = String::new();
-    for measurement in found.measurements() {
-        text += &view(measurement)(&found.only(measurement), width);
-        text.push('\n');
-    }
+    let tables = found
+        .measurements()
+        .into_iter()
+        .map(|it| view(it, &found.only(it), width) + "\n")
+        .collect::<String>();
     let rest = Results { rows: Vec::new(), findings: Vec::new(), ..found.clone() };
-    let path = plain::plain(&saved.display().to_string());
-    text + &remarks(&rest, width)
+    let path = plain(&saved.display().to_string());
+    tables
+        + &remarks(&rest, width)
         + &format!(
-            "Saved to {path}. `bulkmem report {path}` makes a page of it, `bulkmem reproduce {path}` compares it.\n"
+            "Saved to {path}. `bulkmem report {path}` shows it as a page, `bulkmem reproduce {path}` compares it with \
+             published figures.\n"
         )
 }
 
-/// How a measurement is shown, findings included.
-fn view(measurement: Measurement) -> fn(&Results, usize) -> String {
+fn view(measurement: Measurement, found: &Results, width: usize) -> String {
     match measurement {
         Measurement::Clear | Measurement::Fill | Measurement::Copy => {
-            |found, width| super::sizes::text(found, "c_library", width)
+            sizes::view(found, sizes::BASELINE, width)
         }
-        Measurement::Chunks => super::chunks::text,
-        Measurement::Vm => super::vm::text,
-        Measurement::Persist => super::persist::view,
-        Measurement::Pollution => {
-            |found, width| super::pollution::tables(found, width) + &remarks(found, width)
-        }
-        Measurement::Corun => |found, width| super::corun::tables(found, width) + &remarks(found, width),
-        Measurement::Reuse => |found, width| super::reuse::tables(found, width) + &remarks(found, width),
-        Measurement::Fork => super::fork::text,
-        Measurement::Iops => super::iops::view,
+        Measurement::Chunks => chunks::view(found, width),
+        Measurement::Vm => vm::view(found, width),
+        Measurement::Persist => persist::view(found, width),
+        Measurement::Pollution => pollution::view(found, width),
+        Measurement::Corun => corun::view(found, width),
+        Measurement::Reuse => reuse::view(found, width),
+        Measurement::Fork => fork::view(found, width),
+        Measurement::Iops => iops::view(found, width),
+        Measurement::Choice => choice::view(found, width),
+        Measurement::Targets => targets::view(found, width),
     }
 }

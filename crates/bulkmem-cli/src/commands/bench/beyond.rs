@@ -3,7 +3,7 @@
 use bulkmem_measure::Kind;
 use bulkmem_measure::engine::{Contrast, Row, control_of};
 
-use super::pivot::name;
+use super::rows::name;
 use crate::output::{FAINT, GOOD, styled};
 
 /// What is said of a row whose distance from its control may be noise.
@@ -64,39 +64,19 @@ pub(super) fn short_name(row: &Row, among: &[&Row]) -> String {
     name(row)
 }
 
-/// The rows in groups of one place, in the order in which they were measured.
-pub(super) fn groups<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<Vec<&'r Row>> {
-    let mut groups: Vec<Vec<&Row>> = Vec::new();
-    for row in rows {
-        match groups.iter_mut().find(|group| group[0].config == row.config) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
-    groups
-}
-
-/// A number with its sign, to three digits or so.
-pub(super) fn signed(number: f64) -> String {
-    match number.abs() {
-        size if size >= 99.95 => format!("{number:+.0}"),
-        size if size >= 9.995 => format!("{number:+.1}"),
-        _ => format!("{number:+.2}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use bulkmem_measure::measurements::SAME_TIME;
 
     use super::*;
+    use crate::output::signed;
 
     fn row(kind: Kind, name: &str, growth: f64) -> Row {
         let samples: Vec<f64> = [-2.0, -1.0, 0.0, 1.0, 2.0].iter().map(|noise| growth + noise).collect();
         serde_json::from_value(serde_json::json!({
             "measurement": "pollution",
             "candidate": { "kind": kind, "name": name },
-            "place": {},
+            "config": {},
             "metric": "growth",
             "samples": samples,
             "stats": bulkmem_measure::stats::Stats::of(&samples),
@@ -139,16 +119,5 @@ mod tests {
         let all: Vec<&Row> = rows.iter().collect();
         assert_eq!((short(0, &all), short(2, &all)), ("a".into(), "(c)".into()));
         assert_eq!(short(0, &[&rows[0], &rows[0]]), "a[write_distance=64]");
-    }
-
-    #[test]
-    fn rows_of_one_place_stand_together() {
-        let mut rows =
-            [row(Kind::Method, "a", 1.0), row(Kind::Method, "b", 1.0), row(Kind::Method, "c", 1.0)];
-        rows[1].config.list = Some(1);
-        let names =
-            |group: &Vec<&Row>| group.iter().map(|row| row.candidate.name.clone()).collect::<Vec<_>>();
-        let groups: Vec<Vec<String>> = groups(rows.iter()).iter().map(names).collect();
-        assert_eq!(groups, [vec!["a", "c"], vec!["b"]]);
     }
 }

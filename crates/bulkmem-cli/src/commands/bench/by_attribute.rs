@@ -1,44 +1,31 @@
-//! Random input and output in memory of several cache attributes: the source's table, with more methods.
+//! Random reads and writes in memory of several cache attributes: the source's table, with more methods.
 
-use bulkmem_measure::engine::{Config, Direction, Row};
+use bulkmem_measure::engine::{Config, Dimension, Direction, Row};
 
-use super::groups::{Group, deviation, is_best};
-use super::iops::count;
-use super::pivot::name;
-use crate::output::{Column, GOOD, HEADING, Table, exact_size, styled, wrapped};
+use super::rows::{deviation, distinct, group_by, is_best, name, value};
+use crate::output::{Column, Table, count, marked, plural, section};
 
-/// Rows that differ in attribute and direction only, of all methods; never empty.
-pub(super) type Part<'r> = Vec<&'r Row>;
-
-/// The rows that stand in tables by attribute, and all others, in the order in which they were measured.
-pub(super) fn split<'r>(rows: &[&'r Row]) -> (Vec<Part<'r>>, Vec<&'r Row>) {
-    let same = |row: &Row| Config { attribute: None, direction: None, mix: None, ..row.config.clone() };
-    let mut parts: Vec<Part<'r>> = Vec::new();
-    for row in rows {
-        match parts.iter_mut().find(|part| same(part[0]) == same(row)) {
-            Some(part) => part.push(row),
-            None => parts.push(vec![row]),
-        }
-    }
-    let several = |part: &Part<'_>| part.iter().any(|row| row.config.attribute != part[0].config.attribute);
-    let (parts, others): (Vec<Part<'r>>, Vec<Part<'r>>) = parts.into_iter().partition(several);
+/// Splits rows into groups that differ only in attribute, direction and candidate, and have several attributes; and all
+/// other rows.
+pub(super) fn split<'r>(rows: &[&'r Row]) -> (Vec<Vec<&'r Row>>, Vec<&'r Row>) {
+    let others = |row: &Row| Config { attribute: None, direction: None, mix: None, ..row.config.clone() };
+    let several = |part: &Vec<&Row>| part.iter().any(|row| row.config.attribute != part[0].config.attribute);
+    let (parts, others): (Vec<_>, Vec<_>) =
+        group_by(rows.iter().copied(), others).into_iter().partition(several);
     (parts, others.concat())
 }
 
-/// One table: a line for each attribute and method, a column for each direction.
-pub(super) fn table(part: &Part<'_>, width: usize) -> String {
-    let config = &part[0].config;
-    let threads = config.threads.unwrap_or(1);
+/// Shows a group: a line for each attribute and candidate, a column for each direction.
+pub(super) fn table(part: &[&Row], width: usize) -> String {
     let heading = format!(
-        "iops by cache attribute, {}, {threads} thread{}: {} of {} each",
-        config.chunk.map(exact_size).unwrap_or_default(),
-        if threads == 1 { "" } else { "s" },
-        config.size.map(exact_size).unwrap_or_default(),
-        config.target.as_deref().unwrap_or_default(),
+        "iops by cache attribute, {}, {}: {} of {} each",
+        value(part[0], Dimension::Chunk),
+        plural(part[0].config.threads.unwrap_or(1), "thread"),
+        value(part[0], Dimension::Size),
+        value(part[0], Dimension::Target),
     );
-    let all = [Direction::Read, Direction::Write, Direction::Mixed];
-    let directions: Vec<Direction> =
-        all.into_iter().filter(|it| part.iter().any(|row| row.config.direction == Some(*it))).collect();
+    let mut directions = distinct(part.iter().filter_map(|row| row.config.direction));
+    directions.sort();
     let title = |direction: &Direction| match direction {
         Direction::Read => "reads/s".to_owned(),
         Direction::Write => "writes/s".to_owned(),
@@ -50,35 +37,24 @@ pub(super) fn table(part: &Part<'_>, width: usize) -> String {
     let columns = [Column::left("attr"), Column::left("method")];
     let mut table =
         Table::new(columns.into_iter().chain(directions.iter().map(|it| Column::right(title(it)))));
-    // Methods in the order of their first row; attributes likewise.
-    let attributes = distinct(part.iter().map(|row| row.config.attribute.as_deref().unwrap_or_default()));
     let names = distinct(part.iter().map(|row| name(row)));
-    for attribute in &attributes {
-        for who in &names {
+    for here in group_by(part.iter().copied(), |row| value(row, Dimension::Attribute)) {
+        for candidate in &names {
             let cell = |direction: &Direction| {
-                let here: Group<'_> = part
-                    .iter()
-                    .copied()
-                    .filter(|row| row.config.attribute.as_deref().unwrap_or_default() == *attribute)
-                    .filter(|row| row.config.direction == Some(*direction))
-                    .collect();
-                let row = here.iter().copied().find(|row| name(row) == *who)?;
+                let rivals: Vec<&Row> =
+                    here.iter().copied().filter(|row| row.config.direction == Some(*direction)).collect();
+                let row = rivals.iter().find(|row| name(row) == *candidate)?;
                 let text = format!("{} {}", count(row.stats.mean), deviation(row));
-                Some(if is_best(&here, row) { styled(GOOD, format!("{text}*")) } else { format!("{text} ") })
+                Some(marked(&text, is_best(&rivals, row)))
             };
             let cells: Vec<Option<String>> = directions.iter().map(cell).collect();
             if cells.iter().any(Option::is_some) {
                 let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "–  ".to_owned()));
-                table.row([(*attribute).to_owned(), who.clone()].into_iter().chain(cells));
+                table.row([value(here[0], Dimension::Attribute), candidate.clone()].into_iter().chain(cells));
             }
         }
     }
-    format!("{}\n{}\n", styled(HEADING, wrapped(&heading, "", width)), table.render(width))
-}
-
-/// Each value once.
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
-    super::sizes::distinct(values.collect())
+    section(&heading, &table.render(width), width)
 }
 
 #[cfg(test)]
@@ -93,7 +69,7 @@ mod tests {
         serde_json::from_value(serde_json::json!({
             "measurement": "iops",
             "candidate": { "kind": Kind::Method, "name": method },
-            "place": {
+            "config": {
                 "target": "/dev/bulkmem", "attribute": attribute, "direction": direction, "chunk": 4096,
                 "size": 1 << 30, "threads": 1,
             },
@@ -123,9 +99,9 @@ mod tests {
             lines[1..5],
             [
                 "attr method reads/s writes/s",
-                "wb movnti 2.40 M ±0.0% 2.60 M ±0.0% *",
-                "wb memcpy 3.60 M ±0.0% * –",
-                "uc memcpy 37.0 k ±0.0% * 21.0 k ±0.0% *",
+                "wb movnti 2.40M ±0.0% 2.60M ±0.0% *",
+                "wb memcpy 3.60M ±0.0% * –",
+                "uc memcpy 37.0k ±0.0% * 21.0k ±0.0% *",
             ],
             "{text}"
         );

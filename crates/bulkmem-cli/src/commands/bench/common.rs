@@ -1,126 +1,139 @@
-//! What all measurements of the suite have in common: arguments, progress, saving as measured, and printing.
+//! Arguments that several measurements share, and running a measurement with them.
 
 use std::path::{Path, PathBuf};
 
-use bulkmem_measure::engine::Peers;
-use bulkmem_measure::engine::{Measure, MethodSet, Results};
+use bulkmem_measure::engine::{Measure, MethodSet, PageSize, Peers, Results};
 use clap::Args;
 
 use super::counted;
-use crate::commands::Outcome;
 use crate::commands::runner::{self, Files, is_stdout};
+use crate::failure::{Failure, Outcome};
 use crate::names::names;
+use crate::parsers::one_of;
 use crate::{output, plain, results};
 
-/// Arguments of every measurement.
+/// Arguments of most measurements.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
-    /// How often each sampler is measured, in turns; once more before, to warm up
+    /// Methods to measure, or `all`; with parameters: write_prefetch_avx512[write_distance=4096] [default: a
+    /// representative selection, and those that the policy chooses]
+    #[arg(long, short = 'f', visible_alias = "function", value_name = "METHODS", value_parser = names)]
+    method: Vec<Vec<String>>,
+    /// Samples of each candidate; samples are interleaved, and follow one round of warm-up
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) runs: u32,
-    /// The C library, libpmem, the kernel and reading beside the methods
-    #[arg(long, value_name = "WHO", value_enum, default_value = "all")]
-    pub(crate) peers: PeersArg,
-    /// Count cycles, instructions, loads, misses and stores as well, in four more runs of each
+    runs: u32,
+    /// Candidates besides methods: the C library, libpmem, the kernel, reading
+    #[arg(long, value_name = "PEERS", default_value = "all", value_parser = one_of(PEERS))]
+    peers: Peers,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// What a measurement records, and where it goes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Outputs {
+    /// Also count cycles, instructions, loads, misses and stores, in four more samples of each candidate
     #[arg(long)]
-    pub(crate) counters: bool,
+    counters: bool,
+    #[command(flatten)]
+    display: Display,
+    /// Save the results to this file after each step, for `report` and `compare`
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+const PEERS: &[(&str, &str, Peers)] =
+    &[("none", "No other candidates", Peers::None), ("all", "All that are installed", Peers::All)];
+
+/// The format that results are printed in.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Display {
     /// Print JSON; `bulkmem schema results` describes it
     #[arg(long)]
-    pub(crate) json: bool,
-    /// Write the rows to this file as comma-separated values too; - is stdout
+    json: bool,
+    /// Also write the results to this file as comma-separated values; - is stdout
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) csv: Option<PathBuf>,
-    /// Save the results to this file as they are measured, for `report` and `compare`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
 }
 
-/// Who takes part beside the methods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum PeersArg {
-    /// Nobody
-    None,
-    /// All that are installed
-    All,
-}
-
-/// Which methods.
+/// The page size behind the memory.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct MethodArgs {
-    /// Only these methods, or `all`; with parameters: write_prefetch_avx512[write_distance=4096] [default: those that the
-    /// sources compare]
-    #[arg(long, short = 'f', visible_alias = "function", value_name = "METHODS", value_parser = names)]
-    pub(crate) method: Vec<Vec<String>>,
+pub(crate) struct PageSizeArg {
+    /// Page size of the memory: 4K, thp (transparent huge pages), 2M or 1G
+    #[arg(long, value_name = "SIZE", default_value = "thp")]
+    pub(crate) page_size: PageSize,
+}
+
+/// Page sizes to compare.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PageSizesArg {
+    /// Page sizes of the memory: 4K, thp (transparent huge pages), 2M or 1G
+    #[arg(long, short = 'p', visible_alias = "page", value_name = "SIZES", value_delimiter = ',')]
+    #[arg(default_value = "thp")]
+    pub(crate) page_size: Vec<PageSize>,
 }
 
 impl Common {
-    pub(crate) fn peers(&self) -> Peers {
-        match self.peers {
-            PeersArg::None => Peers::None,
-            PeersArg::All => Peers::All,
-        }
-    }
-
-    /// How many samples.
-    pub(crate) fn runs(&self) -> usize {
-        self.runs as usize
-    }
-
-    /// Measures, saving as it goes, and prints what came of it: `view` turns results into text of some columns' width.
-    pub(crate) fn run(
-        &self,
-        measurements: &[&dyn Measure],
-        view: impl Fn(&Results, usize) -> String,
-    ) -> Outcome {
-        self.run_on(None, measurements, view)
-    }
-
-    /// The same for measurements of `input`, a file that is never written to as an output.
-    pub(crate) fn run_on(
-        &self,
-        input: Option<&Path>,
-        measurements: &[&dyn Measure],
-        view: impl Fn(&Results, usize) -> String,
-    ) -> Outcome {
-        let csv = self.csv.as_deref();
-        let show = |found: &Results| {
-            if self.json {
-                output::print_raw(results::json(found)?.as_bytes())?;
-            } else if csv.is_some_and(is_stdout) {
-                output::print_raw(results::csv(found)?.as_bytes())?;
-            } else {
-                let found = &plain::results(found);
-                output::print(&view(found, output::width()))?;
-                if self.counters {
-                    output::print(&counted::text(found, output::width()))?;
-                }
-            }
-            Ok(())
-        };
-        let files = Files { json: self.output.as_deref(), csv, input };
-        runner::run("bench", measurements, self.counters, files, show)
-    }
-}
-
-impl MethodArgs {
-    /// Which methods these are.
-    pub(crate) fn wanted(&self) -> MethodSet {
-        match self.method.concat() {
+    /// Returns the options that every measurement has: methods, peers, and number of samples.
+    pub(super) fn candidates(&self) -> (MethodSet, Peers, usize) {
+        let methods = match self.method.concat() {
             none if none.is_empty() => MethodSet::Representative,
             some if some.iter().any(|name| name == "all") => MethodSet::All,
             some => MethodSet::Named(some),
-        }
+        };
+        (methods, self.peers, self.runs as usize)
+    }
+
+    /// Measures, and prints the results; `view` turns them into text of some width.
+    pub(super) fn run(&self, measurement: &dyn Measure, view: impl Fn(&Results, usize) -> String) -> Outcome {
+        self.run_on(None, measurement, view)
+    }
+
+    /// Like [`Common::run`] for a measurement of `input`, a file that is never written to as an output.
+    pub(super) fn run_on(
+        &self,
+        input: Option<&Path>,
+        measurement: &dyn Measure,
+        view: impl Fn(&Results, usize) -> String,
+    ) -> Outcome {
+        self.outputs.run(input, measurement, view)
     }
 }
 
-/// What stands below every table: findings and notes.
-pub(crate) fn remarks(found: &Results, width: usize) -> String {
-    let mut text = String::new();
-    for finding in &found.findings {
-        text += &format!("{}\n", output::wrapped(&finding.text, "", width));
+impl Outputs {
+    /// Measures, and prints the results; `view` turns them into text of some width. `input` is a file that is measured, if
+    /// any: it is never written to as an output.
+    pub(super) fn run(
+        &self,
+        input: Option<&Path>,
+        measurement: &dyn Measure,
+        view: impl Fn(&Results, usize) -> String,
+    ) -> Outcome {
+        let files = Files { json: self.output.as_deref(), csv: self.display.csv.as_deref(), input };
+        let show = |found: &Results| {
+            self.display.print(found, |found, width| {
+                let counts = if self.counters { counted::text(found, width) } else { String::new() };
+                view(found, width) + &counts
+            })
+        };
+        runner::run("bench", &[measurement], self.counters, files, show)
     }
-    for note in &found.notes {
-        text += &format!("{}\n", output::wrapped(&format!("Note: {note}"), "", width));
+}
+
+impl Display {
+    /// Prints results; `view` turns them into text of some width.
+    pub(super) fn print(
+        &self,
+        found: &Results,
+        view: impl Fn(&Results, usize) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            output::print_raw(results::json(found)?.as_bytes())?;
+        } else if self.csv.as_deref().is_some_and(is_stdout) {
+            output::print_raw(results::csv(found)?.as_bytes())?;
+        } else {
+            output::print(&view(&plain::results(found), output::width()))?;
+        }
+        Ok(())
     }
-    text
 }

@@ -2,28 +2,27 @@
 
 use std::ffi::OsString;
 
-use bulkmem_measure::engine::{Measurement, PageSize, Results, Row};
+use bulkmem_measure::engine::{Measurement, Results, Row};
 use bulkmem_measure::measurements::{CorunOptions, SAME_PROCESSOR_TIME, Victim};
 use clap::Args;
 
-use super::beyond::{Beyond, groups, short_name};
-use super::common::{Common, MethodArgs, remarks};
-use super::pivot::digits;
-use crate::commands::Outcome;
-use crate::failure::Failure;
+use super::beyond::{Beyond, short_name};
+use super::common::{Common, PageSizeArg};
+use super::rows::{also, remarks, tables_by_config};
+use crate::failure::{Failure, Outcome};
 use crate::figures::deviation;
-use crate::output::{Column, FAINT, HEADING, Table, exact_size, styled, wrapped};
-use crate::sizes::size;
+use crate::output::{Column, Table, digits, exact_size, section};
+use crate::parsers::size;
 
-/// How much a command of yours slows while memory is cleared in the background
+/// Slow-down of a command of yours while memory is cleared in the background
 ///
-/// Runs the command again and again while another thread clears memory at a bounded rate, by each method in turns. What
-/// the command takes longer is said against a control: a thread that is as busy as clearing by the C library keeps it,
-/// and sleeps as often, without touching memory. What is left of the difference is caches and memory bandwidth. The
-/// command alone shows what the control itself costs.
+/// Runs the command again and again while another thread clears memory at a limited rate, with each method in turn. The
+/// run time is compared with a control: a thread that uses as much processor time as clearing with the C library, and
+/// sleeps as often, without touching memory. The difference is the effect on caches and memory bandwidth. The command
+/// alone shows the cost of the control itself.
 ///
-/// The clearing has the last processor for itself and the command all the others; with --same-cpu, or where there is only
-/// one, both share it. Ctrl-C ends the command and all that it started in its process group.
+/// The clearing thread runs on the last processor and the command on all others; with --same-cpu, or on a single
+/// processor, they share it. Ctrl-C ends the command and everything in its process group.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -31,105 +30,92 @@ Examples:
   bulkmem bench corun --rate 0.5,4 --method 'rep_stosb,movnti' -- sort -o /dev/null big.txt
   bulkmem bench corun --builtin
 
-How to read it: the seconds of a run of the command, mean ± standard deviation; how much longer that is than beside the \
-control, by medians and with its 95 % interval; what the background really cleared, and the share of a processor that \
-it took. * marks those who slow the command least.
+How to read it: seconds per run of the command, mean ± standard deviation; the extra time compared with the control, by medians and \
+with its 95 % interval; the rate that clearing achieved, and its share of a processor. * marks the candidates that slow the command \
+least.
 
-Source: Ankur Arora, huge page clearing optimizations, linux-kernel, June 2022: a kernel build beside background clearing \
-took about 2 % less time where the clearing passed the cache by.
+Source: Ankur Arora, huge page clearing optimizations, linux-kernel, June 2022: a kernel build next to background clearing \
+took about 2 % less time if the clearing bypassed the cache.
 
-JSON: as all measurements; rows have the metric `seconds` and the config's `rate`; `also` has `user_s` and `system_s` (of the \
+JSON: `rows` as in all measurements; `metric` is `seconds`; `config` has `rate`; `also` has `user_s` and `system_s` (of the \
 command), `cleared_gb`, `rate` (achieved, GB/s) and `busy_percent` (of the background).")]
 pub(crate) struct CorunArgs {
-    /// The rates that clearing is held to, GB/s
+    /// Rates of clearing, GB/s
     #[arg(long, value_name = "GB/S", value_delimiter = ',', default_value = "1")]
     rate: Vec<f64>,
-    /// The memory that is cleared, over and over [default: twice the last-level cache]
+    /// Memory that is cleared over and over [default: twice the last-level cache]
     #[arg(long, short = 's', value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
-    /// Bytes cleared at once; the background sleeps in between
+    /// Bytes cleared between two sleeps
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "2M")]
     chunk: u64,
     /// Bind clearing and command to the same processor
     #[arg(long)]
     same_cpu: bool,
-    /// Let what the command prints through, to stderr
+    /// Show the output of the command on stderr
     #[arg(long, conflicts_with = "builtin")]
     show_output: bool,
-    /// In place of a command, a walk over a list of half the last-level cache, which takes about half a second
+    /// Instead of a command, walk a list of half the last-level cache, for about half a second
     #[arg(long, conflicts_with = "command")]
     builtin: bool,
-    /// The pages behind the memory: 4K, thp (transparent huge pages), 2M, 1G
-    #[arg(long, value_name = "SIZE", default_value = "thp")]
-    page_size: PageSize,
     #[command(flatten)]
-    methods: MethodArgs,
+    pages: PageSizeArg,
     #[command(flatten)]
     common: Common,
-    /// The command and its arguments; it has to end with 0 every time
+    /// The command and its arguments; it must exit with 0 every time
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 pub(super) fn run(args: &CorunArgs) -> Outcome {
-    if args.command.is_empty() && !args.builtin {
-        let missing = Failure::usage("there is no command to measure");
-        return Err(missing.help(
-            "name one behind --: bulkmem bench corun -- make -j2; or have a walk of our own: bulkmem bench corun --builtin",
-        ));
-    }
-    let victim = if args.builtin {
-        Victim::Walk
-    } else {
-        Victim::Command { words: args.command.clone(), show_output: args.show_output }
+    let victim = match (args.builtin, args.command.clone()) {
+        (true, _) => Victim::Walk,
+        (false, words) if words.is_empty() => {
+            return Err(Failure::usage("there is no command to measure").help(
+                "name one after --: bulkmem bench corun -- make -j2; or use the built-in one: bulkmem bench corun --builtin",
+            ));
+        }
+        (false, words) => Victim::Command { words, show_output: args.show_output },
     };
     let mut options = CorunOptions::new(victim);
     options.rates.clone_from(&args.rate);
     options.size = args.size.or(options.size);
     options.chunk = args.chunk;
     options.same_cpu = args.same_cpu;
-    options.page_size = args.page_size;
-    options.methods = args.methods.wanted();
-    options.peers = args.common.peers();
-    options.runs = args.common.runs();
-    args.common.run(&[&options], |found, width| tables(found, width) + &remarks(found, width))
+    options.page_size = args.pages.page_size;
+    (options.methods, options.peers, options.runs) = args.common.candidates();
+    args.common.run(&options, view)
 }
 
-/// A table for each rate.
-pub(super) fn tables(found: &Results, width: usize) -> String {
-    let groups = groups(found.of(Measurement::Corun));
-    let mut text: String = groups.iter().map(|group| table(group, width)).collect();
-    if !groups.is_empty() {
-        let note = "* slows it least, as far as can be told. Intervals are of 95 %.";
-        text += &format!("{}\n\n", styled(FAINT, wrapped(note, "", width)));
-    }
-    text
+pub(super) fn view(found: &Results, width: usize) -> String {
+    let note = "* slows it least, within the noise. Intervals are 95 %.";
+    tables_by_config(found.of(Measurement::Corun), note, width, table) + &remarks(found, width)
 }
 
 fn table(rows: &[&Row], width: usize) -> String {
     let config = &rows[0].config;
     let heading = format!(
-        "corun: a run beside {} GB/s of clearing, {} at once, seconds",
+        "corun: a run next to {} GB/s of clearing, {} at a time, seconds",
         config.rate.unwrap_or_default(),
         exact_size(config.chunk.unwrap_or_default()),
     );
     let beyond = Beyond::new(rows.to_vec(), SAME_PROCESSOR_TIME);
     let mut table = Table::new([
-        Column::left("beside"),
+        Column::left("next to"),
         Column::right("seconds"),
         Column::right("longer than the control "),
         Column::right("GB/s").optional(2),
         Column::right("busy").optional(1),
     ]);
     for row in rows {
-        let also = |name: &str| row.also.get(name).copied();
+        let cleared = row.also.get("rate").is_some_and(|rate| *rate > 0.0);
         table.row([
             short_name(row, rows),
             format!("{} ±{}", digits(row.stats.mean), deviation(row)),
             beyond.cell(row, |percent| format!("{percent:+.1}%")),
-            also("rate").filter(|rate| *rate > 0.0).map_or("–".to_owned(), digits),
-            also("busy_percent").map_or("–".to_owned(), |busy| format!("{busy:.0}%")),
+            if cleared { also(row, "rate", 1.0) } else { "–".to_owned() },
+            row.also.get("busy_percent").map_or("–".to_owned(), |busy| format!("{busy:.0}%")),
         ]);
     }
-    format!("{}\n{}\n", styled(HEADING, wrapped(&heading, "", width)), table.render(width))
+    section(&heading, &table.render(width), width)
 }

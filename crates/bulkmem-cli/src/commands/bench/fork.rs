@@ -5,138 +5,101 @@ use bulkmem_measure::engine::{Dimension, Measurement, Results, Row};
 use bulkmem_measure::measurements::ForkOptions;
 use clap::Args;
 
-use super::common::{Common, MethodArgs, remarks};
-use super::pivot::{Pivot, digits, value};
-use crate::commands::Outcome;
+use super::common::Common;
+use super::pivot::Pivot;
+use super::rows::{distinct, remarks, value};
+use crate::failure::Outcome;
 use crate::figures::deviation;
-use crate::output::{Column, FAINT, HEADING, Table, styled, wrapped};
-use crate::sizes::sizes;
+use crate::output::{Column, Table, digits, faint, section};
+use crate::parsers::{given_or, sizes};
 
-/// Fork and copy-on-write: time per fork, and the pages that the kernel copies and clears for it
+/// Fork and copy-on-write: time per fork, and pages that the kernel copies and clears
 ///
-/// A process writes to every page of a buffer and forks. "child writes": the child writes to every page, so that the
-/// kernel copies each, and ends. "parent writes": the parent does, while the child waits. "child reads" and "alone": nobody
-/// writes, so that nothing of the buffer is copied; what remains is the fork itself. The time is from the fork until the
-/// child's end is known.
+/// A process writes to every page of a buffer and forks. Then the child, the parent, or neither writes to every page, so
+/// that the kernel copies each, and the child exits. The time is from the fork until the parent has seen that.
 ///
-/// "a page" is what a page copied on write costs: child writes less fork alone, a page. "copy" is what copying a page
-/// within the process costs, by the C library and in the cache: the rest is the fault, finding a page and giving it back.
+/// "per page" is the cost of a page that is copied on write: (child writes - alone) / pages. "copy" is the cost of copying
+/// a page in the cache by the C library; the difference is the page fault, and allocating and releasing a page. Pages are
+/// counted separately, from /proc/self/pagemap; docs/bench/fork.md explains how.
 ///
-/// Pages are counted once, apart from the timed forks, from /proc/self/pagemap of parent and child: a page that both have
-/// for themselves after the fork was copied once; one that only the child has was cleared for it. Page tables are the
-/// child's own, cleared for it too. What the kernel takes for itself (the child's kernel stack, say) is in no count.
-///
-/// Source: Denis Vlasenko, "copy_page(): non-temporal stores look useful?", linux-kernel, 2004, who counted 3 pages cleared
-/// and 8 copied a fork, besides those of the buffer, inside the kernel.
+/// Source: Denis Vlasenko, "copy_page(): non-temporal stores look useful?", linux-kernel, 2004, who counted inside the
+/// kernel 3 pages cleared and 8 copied per fork, besides those of the buffer.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-JSON: rows as all measurements have them; `metric` is `nanoseconds`; `config` has `operation` (`copy`: forks, and copying within \
-the process; `clear`: fresh pages touched first, and clearing within the process), `size` and `page_size`; `also` has, for \
-forks, `buffer_pages_copied`, `pages_copied` (those of the buffer among them), `pages_cleared`, `page_table_pages` and \
-`minor_faults` (of the child).")]
+JSON: `rows` as in all measurements; `metric` is `nanoseconds`; `config` has `operation` (`copy`: forks, and copying within the \
+process; `clear`: first touch of fresh pages, and clearing within the process), `size` and `page_size`; `also` has, for forks, \
+`buffer_pages_copied`, `pages_copied` (including those of the buffer), `pages_cleared`, `page_table_pages` and `minor_faults` \
+(of the child).")]
 pub(crate) struct ForkArgs {
-    /// The buffer's sizes, or ranges of them, in whole pages [default: 4K,20K,28K,32K,64K,128K,256K]
+    /// Buffer sizes in whole pages, or ranges of them [default: 4K,20K,28K,32K,64K,128K,256K]
     #[arg(long, short = 's', value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
-    pub(crate) size: Vec<Vec<u64>>,
-    /// Forks a sample [default: enough to be timed well]
+    size: Vec<Vec<u64>>,
+    /// Forks per sample [default: as many as accurate timing needs]
     #[arg(long, short = 'l', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) loops: Option<u32>,
+    loops: Option<u32>,
     #[command(flatten)]
-    pub(crate) methods: MethodArgs,
-    #[command(flatten)]
-    pub(crate) common: Common,
+    common: Common,
 }
 
 pub(super) fn run(args: &ForkArgs) -> Outcome {
-    let usual = ForkOptions::default();
-    let options = ForkOptions {
-        sizes: if args.size.is_empty() { usual.sizes } else { args.size.concat() },
-        loops: args.loops,
-        methods: args.methods.wanted(),
-        peers: args.common.peers(),
-        runs: args.common.runs(),
-    };
-    args.common.run(&[&options], text)
+    let (methods, peers, runs) = args.common.candidates();
+    let sizes = given_or(args.size.concat(), ForkOptions::default().sizes);
+    let options = ForkOptions { sizes, loops: args.loops, methods, peers, runs };
+    args.common.run(&options, view)
 }
 
-/// What the columns of forks show.
+const ALONE: &str = "fork alone";
+const CHILD_WRITES: &str = "fork, child writes";
+/// Candidates that fork, with the titles of their columns.
 const FORKS: [(&str, &str); 4] = [
-    ("fork alone", "alone"),
+    (ALONE, "alone"),
     ("fork, child reads", "child reads"),
-    ("fork, child writes", "child writes"),
+    (CHILD_WRITES, "child writes"),
     ("fork, parent writes", "parent writes"),
 ];
 
-/// The tables: time per fork, pages counted, and as much work within the process.
-pub(super) fn text(found: &Results, width: usize) -> String {
-    let rows: Vec<&Row> = found.of(Measurement::Fork).collect();
+/// Shows the time per fork, the pages counted, and copying and clearing within the process.
+pub(super) fn view(found: &Results, width: usize) -> String {
     let is_fork = |row: &&Row| FORKS.iter().any(|(name, _)| *name == row.candidate.name);
-    let (forks, others): (Vec<&Row>, Vec<&Row>) = rows.into_iter().partition(is_fork);
-    let mut text = times(&forks, &others, width);
-    text += &pages(&forks, width);
-    let others: Vec<&Row> = others.into_iter().filter(|row| row.candidate.kind != Kind::Read).collect();
+    let (forks, mut others): (Vec<&Row>, Vec<&Row>) = found.of(Measurement::Fork).partition(is_fork);
+    let mut text = times(&forks, &others, width) + &pages(&forks, width);
+    others.retain(|row| row.candidate.kind != Kind::Read);
     text += &Pivot::across(Dimension::Size).text(&others, width);
     text + &remarks(found, width)
 }
 
-/// Sizes in the order in which they were measured.
-fn lengths(rows: &[&Row]) -> Vec<u64> {
-    let mut lengths: Vec<u64> = rows.iter().filter_map(|row| row.config.size).collect();
-    lengths.dedup();
-    lengths
-}
-
-fn of<'r>(rows: &[&'r Row], name: &str, size: u64) -> Option<&'r Row> {
-    rows.iter().copied().find(|row| row.candidate.name == name && row.config.size == Some(size))
-}
-
 fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
     let Some(first) = forks.first() else { return String::new() };
-    let copies: Vec<&Row> =
-        others.iter().copied().filter(|row| row.config.operation == first.config.operation).collect();
     let titles = FORKS.iter().map(|(_, title)| Column::right(*title));
     let columns = [Column::right("buffer")].into_iter().chain(titles);
-    let mut table = Table::new(columns.chain([Column::right("a page"), Column::right("copy").optional(1)]));
-    for size in lengths(forks) {
-        let row = |name| of(forks, name, size);
-        let Some(any) = forks.iter().find(|row| row.config.size == Some(size)) else { continue };
-        let cells = FORKS.iter().map(|(name, _)| {
-            row(name).map_or("–".to_owned(), |row| {
-                format!("{} ±{}", digits(row.stats.mean / 1e3), deviation(row))
-            })
-        });
-        let count = any.config.page_size.map_or(f64::NAN, |page| size as f64 / page.bytes() as f64);
-        let a_page = row("fork, child writes")
-            .zip(row("fork alone"))
-            .map(|(writes, alone)| (writes.stats.median - alone.stats.median) / count / 1e3);
-        let copy = of(&copies, "c_library", size).map(|row| row.stats.median / count / 1e3);
-        let number = |number: Option<f64>| number.map_or("–".to_owned(), digits);
-        table.row(
-            [value(any, Dimension::Size)].into_iter().chain(cells).chain([number(a_page), number(copy)]),
-        );
+    let mut table = Table::new(columns.chain([Column::right("per page"), Column::right("copy").optional(1)]));
+    for size in distinct(forks.iter().map(|row| row.config.size)) {
+        let of = |rows: &[&'_ Row], name: &str| -> Option<(f64, String)> {
+            let row = rows.iter().find(|row| {
+                (row.candidate.name.as_str(), row.config.size, row.config.operation)
+                    == (name, size, first.config.operation)
+            })?;
+            let pages = row.config.size? as f64 / row.config.page_size?.bytes() as f64;
+            let text = format!("{} ±{}", digits(row.stats.mean / 1e3), deviation(row));
+            Some((row.stats.median / 1e3 / pages, text))
+        };
+        let per_page = |time: Option<f64>| time.map_or("–".to_owned(), digits);
+        let cells = FORKS.iter().map(|(name, _)| of(forks, name).map_or("–".to_owned(), |(_, text)| text));
+        let copied = of(forks, CHILD_WRITES).zip(of(forks, ALONE));
+        let buffer = forks.iter().find(|row| row.config.size == size).map(|row| value(row, Dimension::Size));
+        table.row(buffer.into_iter().chain(cells).chain([
+            per_page(copied.map(|((writes, _), (alone, _))| writes - alone)),
+            per_page(of(others, "c_library").map(|(copy, _)| copy)),
+        ]));
     }
-    let note = "Mean ± standard deviation; a page and a page's copy by medians.";
-    format!(
-        "{}\n{}{}\n\n",
-        styled(HEADING, "fork: microseconds"),
-        table.render(width),
-        styled(FAINT, wrapped(note, "", width))
-    )
+    let note = "Mean ± standard deviation; per page and copy: from medians.";
+    section("fork: microseconds", &(table.render(width) + &faint(note, width)), width)
 }
 
-/// What the kernel copied and cleared: for each buffer where the child writes, and for the largest in the other forks
-/// too, whose own pages are the same whatever the buffer.
+/// Shows the pages that the kernel copied and cleared: for each buffer if the child writes, and for the largest buffer in
+/// the other forks, whose counts do not depend on the buffer.
 fn pages(forks: &[&Row], width: usize) -> String {
     let largest = forks.iter().filter_map(|row| row.config.size).max();
-    let counted: Vec<&Row> = forks
-        .iter()
-        .copied()
-        .filter(|row| row.also.contains_key("pages_copied"))
-        .filter(|row| row.candidate.name == "fork, child writes" || row.config.size == largest)
-        .collect();
-    if counted.is_empty() {
-        return String::new();
-    }
     let mut table = Table::new([
         Column::right("buffer"),
         Column::left(""),
@@ -146,17 +109,18 @@ fn pages(forks: &[&Row], width: usize) -> String {
         Column::right("tables"),
         Column::right("faults"),
     ]);
-    for row in counted {
-        let also = |name: &str| row.also.get(name).map_or("–".to_owned(), |count| format!("{count:.0}"));
-        table.row([
-            value(row, Dimension::Size),
-            row.candidate.name.clone(),
-            also("pages_copied"),
-            also("buffer_pages_copied"),
-            also("pages_cleared"),
-            also("page_table_pages"),
-            also("minor_faults"),
-        ]);
+    let mut empty = true;
+    for row in forks.iter().filter(|row| row.also.contains_key("pages_copied")) {
+        if row.candidate.name != CHILD_WRITES && row.config.size != largest {
+            continue;
+        }
+        let count = |name| row.also.get(name).map_or("–".to_owned(), |count| format!("{count:.0}"));
+        let counts =
+            ["pages_copied", "buffer_pages_copied", "pages_cleared", "page_table_pages", "minor_faults"];
+        table.row(
+            [value(row, Dimension::Size), row.candidate.name.clone()].into_iter().chain(counts.map(count)),
+        );
+        empty = false;
     }
-    format!("{}\n{}\n", styled(HEADING, "fork: pages, a fork"), table.render(width))
+    if empty { String::new() } else { section("fork: pages per fork", &table.render(width), width) }
 }

@@ -1,4 +1,4 @@
-//! `bulkmem bench`: one file a measurement, each with its arguments and how its rows are shown.
+//! `bulkmem bench`: one file for each measurement, with its arguments and the view of its rows.
 
 mod all;
 mod beyond;
@@ -9,29 +9,33 @@ mod common;
 mod corun;
 mod counted;
 mod fork;
-mod groups;
 mod iops;
 mod persist;
 mod pivot;
 mod pollution;
 mod reuse;
+mod rows;
 mod sizes;
 mod target;
 mod targets;
 mod vm;
 
-use bulkmem::Operation;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
-use super::Outcome;
-use crate::args::{BenchArgs, ChoiceArgs, TargetsArgs};
+use crate::failure::Outcome;
 
-pub(super) use common::remarks;
-pub(super) use pivot::digits;
+pub(super) use rows::remarks;
 
-/// What can be measured.
+/// Measure memory: the tables of the sources, and how well the policy chooses
+#[derive(Args, Debug)]
+#[command(subcommand_value_name = "MEASUREMENT", subcommand_help_heading = "Measurements")]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    measurement: BenchCommand,
+}
+
 #[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
+enum BenchCommand {
     Clear(sizes::ClearArgs),
     Fill(sizes::FillArgs),
     Copy(sizes::CopyArgs),
@@ -44,17 +48,15 @@ pub(crate) enum BenchCommand {
     Fork(fork::ForkArgs),
     Iops(iops::IopsArgs),
     All(all::AllArgs),
-    Choice(ChoiceArgs),
-    Targets(TargetsArgs),
+    Choice(choice::ChoiceArgs),
+    Targets(targets::TargetsArgs),
 }
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
     match &args.measurement {
-        BenchCommand::Clear(args) => sizes::run(&args.sizes, Operation::Clear, None, &args.attributes.attr),
-        BenchCommand::Fill(args) => {
-            sizes::run(&args.sizes, Operation::Fill, Some(args.byte), &args.attributes.attr)
-        }
-        BenchCommand::Copy(args) => sizes::run(&args.sizes, Operation::Copy, None, &[]),
+        BenchCommand::Clear(args) => args.run(),
+        BenchCommand::Fill(args) => args.run(),
+        BenchCommand::Copy(args) => args.run(),
         BenchCommand::Chunks(args) => chunks::run(args),
         BenchCommand::Vm(args) => vm::run(args),
         BenchCommand::Persist(args) => persist::run(args),

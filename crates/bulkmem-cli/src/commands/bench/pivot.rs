@@ -1,5 +1,5 @@
-//! Rows as tables: subjects on one side, the values of one key on the other; a table for each combination of the other
-//! keys.
+//! Rows as tables: candidates on one side, the values of one dimension on the other, and a table for each combination of
+//! the other dimensions.
 
 mod bar;
 mod grid;
@@ -8,115 +8,87 @@ use std::fmt::Write as _;
 
 use bulkmem_measure::engine::{Dimension, Row};
 
-use crate::figures;
-pub(crate) use crate::figures::digits;
-use crate::output::{FAINT, HEADING, styled, wrapped};
+use super::rows::{group_by, value};
+use crate::output::{faint, section};
 use grid::Grid;
 
-/// How to lay rows out.
+/// A layout of rows.
 #[derive(Clone, Copy)]
 pub(super) struct Pivot<'a> {
-    /// Whose values stand opposite the subjects.
-    key: Dimension,
-    /// Whether subjects stand across, and the key's values down.
-    subjects_across: bool,
-    /// Whom to say the speed-up against, by name.
+    /// The dimension opposite the candidates.
+    dimension: Dimension,
+    candidates_across: bool,
+    /// Name of the candidate that speed-ups are relative to.
     baseline: Option<&'a str>,
-    /// What a cell says in place of mean and standard deviation.
+    /// Text of a cell instead of mean and standard deviation.
     cell: Option<&'a dyn Fn(&Row) -> String>,
 }
 
 impl<'a> Pivot<'a> {
-    /// Subjects down, the key's values across; the best of each column is marked.
-    pub(super) fn across(key: Dimension) -> Pivot<'a> {
-        Pivot { key, subjects_across: false, baseline: None, cell: None }
+    /// Lists candidates down and values across, and marks the best of each column.
+    pub(super) fn across(dimension: Dimension) -> Pivot<'a> {
+        Pivot { dimension, candidates_across: false, baseline: None, cell: None }
     }
 
-    /// The key's values down, subjects across; the best of each line is marked.
-    pub(super) fn down(key: Dimension) -> Pivot<'a> {
-        Pivot { subjects_across: true, ..Pivot::across(key) }
+    /// Lists values down and candidates across, and marks the best of each line.
+    pub(super) fn down(dimension: Dimension) -> Pivot<'a> {
+        Pivot { candidates_across: true, ..Pivot::across(dimension) }
     }
 
-    /// Says the speed-up against the subject of that name too, where there is one.
+    /// Also shows the speed-up over the candidate of that name, if it was measured.
     pub(super) fn baseline(self, name: &'a str) -> Pivot<'a> {
         Pivot { baseline: Some(name), ..self }
     }
 
-    /// Says this of a row in place of mean and standard deviation. The best is marked all the same.
+    /// Sets the text of a cell, instead of mean and standard deviation.
     pub(super) fn cell(self, cell: &'a dyn Fn(&Row) -> String) -> Pivot<'a> {
         Pivot { cell: Some(cell), ..self }
     }
 
-    /// The tables, each under a heading, in lines of at most `width` columns, and what their marks mean.
+    /// Returns the tables, each under a heading, in lines of at most `width` columns, and the meaning of their marks.
     pub(super) fn text(&self, rows: &[&Row], width: usize) -> String {
         let Some(first) = rows.first() else { return String::new() };
-        // What varies besides the subject and what stands opposite tells the tables apart.
-        let varies = |key: &Dimension| {
-            *key != self.key && rows.iter().any(|row| row.config.get(*key) != first.config.get(*key))
+        let varies = |dimension: &Dimension| {
+            let differs = |row: &&Row| row.config.get(*dimension) != first.config.get(*dimension);
+            *dimension != self.dimension && rows.iter().any(differs)
         };
         let apart: Vec<Dimension> = Dimension::ALL.into_iter().filter(varies).collect();
-        let config = |row: &Row| apart.iter().map(|key| row.config.get(*key)).collect::<Vec<_>>();
-        let mut seen = Vec::new();
+        let key = |row: &Row| {
+            let config: Vec<_> = apart.iter().map(|dimension| row.config.get(*dimension)).collect();
+            (config, row.metric, row.measurement)
+        };
         let mut text = String::new();
         let (mut marked, mut compared, mut doubtful) = (false, false, false);
-        for row in rows {
-            let here = (config(row), row.metric, row.measurement);
-            if seen.contains(&here) {
-                continue;
-            }
-            let of_place =
-                rows.iter().copied().filter(|row| (config(row), row.metric, row.measurement) == here);
-            let grid = Grid::new(*self, of_place.collect());
-            let heading = wrapped(&self.heading(row, &apart), "", width);
-            text += &format!("{}\n{}\n", styled(HEADING, heading), grid.text(width));
+        for group in group_by(rows.iter().copied(), key) {
+            let heading = self.heading(group[0], &apart);
+            let grid = Grid::new(*self, group);
+            text += &section(&heading, &grid.text(width), width);
             marked |= grid.has_marks();
             compared |= grid.has_baseline();
             doubtful |= grid.has_doubts();
-            seen.push(here);
         }
-        let mut notes = Vec::new();
-        if marked {
-            notes.push(format!(
-                "* the best of a {}, by median.",
-                if self.subjects_across { "line" } else { "column" }
-            ));
-        }
-        if let Some(baseline) = self.baseline.filter(|_| compared) {
-            notes.push(format!("Speed-ups are by medians, against {baseline}."));
-        }
-        if doubtful {
-            notes.push("~ doubtful: the notes say why.".to_owned());
-        }
-        if !notes.is_empty() {
-            _ = writeln!(text, "{}", styled(FAINT, wrapped(&notes.join(" "), "", width)));
-        }
-        text
+        let line = if self.candidates_across { "line" } else { "column" };
+        let notes = [
+            marked.then(|| format!("* the best of a {line}, by median.")),
+            self.baseline.filter(|_| compared).map(|name| format!("Speed-ups are by medians, over {name}.")),
+            doubtful.then(|| "~ doubtful: the notes say why.".to_owned()),
+        ];
+        let notes: Vec<String> = notes.into_iter().flatten().collect();
+        if notes.is_empty() { text } else { text + &faint(&notes.join(" "), width) }
     }
 
     fn heading(&self, row: &Row, apart: &[Dimension]) -> String {
         let mut heading = row.measurement.to_string();
-        for key in apart.iter().filter(|key| row.config.get(**key).is_some()) {
-            _ = write!(heading, ", {} {}", key.name().replace('_', " "), value(row, *key));
+        for dimension in apart.iter().filter(|dimension| row.config.get(**dimension).is_some()) {
+            _ = write!(heading, ", {} {}", dimension.name().replace('_', " "), value(row, *dimension));
         }
         _ = write!(heading, ": {}", row.metric.unit());
-        if self.cell.is_none() {
-            _ = match row.samples.len() {
-                1 => write!(heading, ", one run of each"),
-                runs => write!(heading, ", mean ± standard deviation of {runs} runs"),
-            };
+        match row.samples.len() {
+            _ if self.cell.is_some() => heading,
+            1 => heading + ", one run of each",
+            runs => heading + &format!(", mean ± standard deviation of {runs} runs"),
         }
-        heading
     }
-}
-
-/// What a row's subject is called.
-pub(super) fn name(row: &Row) -> String {
-    figures::candidate(&row.candidate)
-}
-
-/// The value of a key, for people.
-pub(super) fn value(row: &Row, key: Dimension) -> String {
-    figures::place_value(&row.config, key)
 }
 
 #[cfg(test)]

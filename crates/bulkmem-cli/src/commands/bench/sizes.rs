@@ -1,243 +1,197 @@
 //! `bulkmem bench clear`, `fill` and `copy`.
 
-use std::num::NonZeroUsize;
-
 use bulkmem::Operation;
 use bulkmem::machine;
 use bulkmem::policy::Choice;
-use bulkmem_measure::engine::{Dimension, PageSize, Results};
+use bulkmem_measure::engine::{Dimension, Results};
 use bulkmem_measure::measurements::SizesOptions;
 use clap::Args;
 
-use super::common::{Common, MethodArgs, remarks};
+use super::common::{Common, PageSizesArg};
 use super::pivot::Pivot;
+use super::rows::{distinct, remarks};
 use super::target::{AttributeArg, attributes};
-use crate::commands::Outcome;
-use crate::sizes::{BadSize, size, sizes};
+use crate::failure::Outcome;
+use crate::parsers::{byte, given_or, size, sizes, threads};
 
-/// Whom speed-ups are said against where nobody else is named.
-const USUAL_BASELINE: &str = "c_library";
+pub(super) const BASELINE: &str = "c_library";
 
-/// What is measured, and how.
 #[derive(Args, Debug)]
-pub(crate) struct SizesArgs {
+struct SizesArgs {
     /// Sizes, or ranges of them [default: 16M,128M,1G]
     #[arg(long, short = 's', value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
-    pub(crate) size: Vec<Vec<u64>>,
-    /// How often a sample works through the memory [default: enough to be timed well]
+    size: Vec<Vec<u64>>,
+    /// Passes over the memory per sample [default: as many as accurate timing needs]
     #[arg(long, short = 'l', alias = "nr_loops", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) loops: Option<u32>,
-    /// Bytes a call [default: the whole size]
+    loops: Option<u32>,
+    /// Bytes per call [default: the whole size]
     #[arg(long, short = 'k', value_name = "SIZE", value_parser = size)]
-    pub(crate) chunk: Option<u64>,
-    /// The pages behind the memory: 4K, thp (transparent huge pages), 2M, 1G
-    #[arg(
-        long,
-        short = 'p',
-        visible_alias = "page",
-        value_name = "SIZES",
-        value_delimiter = ',',
-        default_value = "thp"
-    )]
-    pub(crate) page_size: Vec<PageSize>,
+    chunk: Option<u64>,
+    #[command(flatten)]
+    pages: PageSizesArg,
     /// Numbers of threads that share the work
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
-    pub(crate) threads: Vec<NonZeroUsize>,
-    /// Start from memory full of zeros, as `perf bench mem memcpy` does [default: other bytes, written anew before each
-    /// clear]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = threads)]
+    threads: Vec<usize>,
+    /// Start from memory full of zeros, as `perf bench mem memcpy` does [default: from other bytes, which are written
+    /// again before each clear]
     #[arg(long)]
-    pub(crate) zeros: bool,
-    /// Start so many bytes past a page, as memory from malloc does: 16
+    zeros: bool,
+    /// Distance of the start from a page boundary, bytes; 16 is that of memory from malloc
     #[arg(long, value_name = "BYTES", default_value = "0")]
-    pub(crate) offset: u64,
-    /// Whom to say the speed-up against: any method, peer or row [default: c_library]
+    offset: u64,
+    /// Candidate that speed-ups are relative to: a method, a peer, or any other line of the table [default: c_library]
     #[arg(long, value_name = "NAME")]
-    pub(crate) baseline: Option<String>,
+    baseline: Option<String>,
     #[command(flatten)]
-    pub(crate) methods: MethodArgs,
-    #[command(flatten)]
-    pub(crate) common: Common,
+    common: Common,
 }
 
-/// In what memory; not asked of copies.
+/// Cache attributes, of memory that is cleared or filled.
 #[derive(Args, Debug)]
-pub(crate) struct AttributeArgs {
-    /// Cache attributes of memory that the kernel module gives, or `all`: wb, wc, uc, wt; several are measured in turns.
-    /// The default size is 4M then
+struct AttributeArgs {
+    /// Cache attributes of memory from the kernel module: wb, wc, uc, wt, or `all`; several are interleaved. The default
+    /// size is then 4M
     #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
-    pub(crate) attr: Vec<AttributeArg>,
+    attr: Vec<AttributeArg>,
 }
 
-/// Clear by size and method: mean ± standard deviation, and the speed-up against a baseline
+/// Clear by size and method: mean ± standard deviation, and the speed-up over a baseline
 ///
-/// Shows how fast each method writes zeros over memory that holds other bytes, at each size: the table that
-/// `perf bench mem memset` and the sources have. At sizes that fit the last-level cache, methods that write through
-/// the cache lead; past it, those that bypass it (movnti, clzero) usually do, as nobody reads what is overwritten.
+/// Shows how fast each method writes zeros over memory that holds other bytes, at each size, as `perf bench mem memset`
+/// and the sources do. At sizes that fit the last-level cache, methods that write to the cache are fastest; above it,
+/// usually those that bypass the cache (movnti, clzero), because what they overwrite need not be read first.
 #[derive(Args, Debug)]
-#[command(after_long_help = AFTER_CLEAR)]
+#[command(after_long_help = after(AFTER_CLEAR))]
 pub(crate) struct ClearArgs {
     #[command(flatten)]
-    pub(crate) sizes: SizesArgs,
+    sizes: SizesArgs,
     #[command(flatten)]
-    pub(crate) attributes: AttributeArgs,
+    attributes: AttributeArgs,
 }
 
 /// Fill with a byte by size and method
 ///
-/// As `bench clear`, with a byte that is not zero: some processors write zeros faster than anything else, and
-/// instructions that write only zeros (clzero) do not take part.
+/// Like `bench clear`, with a byte other than zero: some processors write zeros faster than other bytes. Instructions that
+/// only write zeros (clzero) do not take part.
 #[derive(Args, Debug)]
-#[command(after_long_help = AFTER_FILL)]
+#[command(after_long_help = after(AFTER_FILL))]
 pub(crate) struct FillArgs {
-    /// What to fill with: 0 to 255, or 0x00 to 0xff
+    /// Byte to fill with: 0 to 255, or 0x00 to 0xff
     #[arg(long, value_name = "BYTE", value_parser = byte, default_value = "0xa5")]
-    pub(crate) byte: u8,
+    byte: u8,
     #[command(flatten)]
-    pub(crate) sizes: SizesArgs,
+    sizes: SizesArgs,
     #[command(flatten)]
-    pub(crate) attributes: AttributeArgs,
+    attributes: AttributeArgs,
 }
 
 /// Copy by size and method
 ///
-/// Shows how fast each method copies from one stretch of memory to another. The figure counts the bytes copied: memory
-/// moves two to three times as many, read, written, and with cached stores read once more before they are written.
+/// Shows how fast each method copies from one range of memory to another. The figure counts the bytes copied: memory
+/// transfers two to three times as many, because they are read and written, and stores to the cache read the destination
+/// first.
 #[derive(Args, Debug)]
-#[command(after_long_help = AFTER_COPY)]
+#[command(after_long_help = after(""))]
 pub(crate) struct CopyArgs {
     #[command(flatten)]
-    pub(crate) sizes: SizesArgs,
+    sizes: SizesArgs,
 }
 
-/// What the three have in common; `concat!` takes literals only.
-macro_rules! after {
-    ($own:literal) => {
-        concat!(
-            $own,
-            "\
+fn after(own: &str) -> String {
+    format!("{own}{AFTER}")
+}
+
+const AFTER: &str = "\
 How to read it:
-  Rows: `the policy's choice` is what bulkmem does by itself, and the line below the table names
-  the method; then methods, called directly; c_library (memset, memcpy) and libpmem, where it is
-  installed, are peers; `(reading)` is what memory delivers to a plain read, a physical reference
-  that does not compete. All are measured in turns in the same run, so compare rows, not runs.
-  GB/s are 10⁹ bytes a second; perf's GB are 2³⁰ bytes. A difference smaller than the deviations is
-  none. With --threads, starting the threads is in the time.
+  Lines: `the policy's choice` is what bulkmem does by default; the text below the table names the
+  method. Methods are called directly. c_library (memset, memcpy) and libpmem, if it is installed,
+  are peers. `(reading)` is the speed of plain reads, a physical reference that does not compete.
+  All candidates are interleaved in one run, so compare lines, not runs. GB/s are 10⁹ bytes per
+  second; perf's GB are 2³⁰ bytes. Ignore differences smaller than the deviations. With --threads,
+  the time includes starting the threads.
 
-JSON: `rows` with `config`: `operation`, `size`, `page_size`, and where asked for `chunk`, `threads`,
-`offset`, `content` (`zeros`), with --attr `attribute` and `target`; `metric`: `bandwidth`, GB/s; the policy's rows with `chosen`.
+JSON: `rows` with `config`: `operation`, `size`, `page_size`, and if given `chunk`, `threads`, `offset`,
+`content` (`zeros`), with --attr `attribute` and `target`; `metric`: `bandwidth`, GB/s; rows of the policy
+have `chosen`.
 
-Source: Ankur Arora, [PATCH 4/8] x86/asm: add clear_page_nt(), linux-kernel, October 2020."
-        )
-    };
-}
+Source: Ankur Arora, [PATCH 4/8] x86/asm: add clear_page_nt(), linux-kernel, October 2020.";
 
-const AFTER_CLEAR: &str = after!(
-    "\
-What is cleared holds other bytes: they are written anew before each loop, outside the time, as
-some processors clear zeros faster than anything that is worth clearing. (--zeros leaves them.)
-`kernel: first touch` is the kernel's own clearing: fresh memory of the same size, prefaulted.
-Finding and mapping the pages is in its time.
-With --attr memory comes from the kernel module's device (docs/kernel/README.md), and attributes
-stand side by side. Every store is legal in every memory: to wc memory all of them stream as
-non-temporal ones do; to uc memory each goes out by itself, so that REP STOSB, which may write
-byte by byte there, takes hundreds of times as long. Keep sizes small.
+const AFTER_CLEAR: &str = "\
+Before each pass, other bytes are written to the memory, outside the time, because some processors
+clear zeros faster. (With --zeros they are not.) `kernel: first touch` is the clearing of the
+kernel: fresh memory of the same size is prefaulted, and the time includes finding and mapping pages.
 
-"
-);
-const AFTER_FILL: &str = after!(
-    "\
-With --attr memory comes from the kernel module's device: `bench clear --help` says what to expect.
+With --attr, memory comes from the kernel module's device (docs/kernel/README.md), and attributes are
+compared in one table. Every store is legal in every memory. To wc memory all stores stream like
+non-temporal ones; to uc memory each goes out separately, so that REP STOSB, which may write byte by
+byte there, takes hundreds of times as long. Keep sizes small.
 
-"
-);
-const AFTER_COPY: &str = after!("");
+";
+const AFTER_FILL: &str = "\
+With --attr, memory comes from the kernel module's device; see `bench clear --help`.
 
-/// What is cleared or filled in memory of other attributes, where nobody says how much: uncached memory is written byte by
-/// byte by some, each taking a tenth of a microsecond.
-const USUAL_OF_DEVICE: u64 = 4 << 20;
+";
 
-pub(super) fn run(
-    args: &SizesArgs,
-    operation: Operation,
-    byte: Option<u8>,
-    attr: &[AttributeArg],
-) -> Outcome {
-    let mut options = SizesOptions::new(operation);
-    options.attributes = attributes(attr);
-    if !attr.is_empty() {
-        options.sizes = vec![USUAL_OF_DEVICE];
+/// Default size of memory with other attributes: some methods write uncached memory byte by byte, and each byte takes a
+/// tenth of a microsecond.
+const DEVICE_SIZE: u64 = 4 << 20;
+
+impl ClearArgs {
+    pub(super) fn run(&self) -> Outcome {
+        let mut options = SizesOptions::new(Operation::Clear);
+        self.attributes.apply(&mut options);
+        self.sizes.run(options)
     }
-    if !args.size.is_empty() {
-        options.sizes = distinct(args.size.concat());
+}
+
+impl FillArgs {
+    pub(super) fn run(&self) -> Outcome {
+        let mut options = SizesOptions::new(Operation::Fill);
+        options.byte = self.byte;
+        self.attributes.apply(&mut options);
+        self.sizes.run(options)
     }
-    options.page_sizes = distinct(args.page_size.clone());
-    options.threads = distinct(args.threads.iter().map(|threads| threads.get()).collect());
-    options.byte = byte.unwrap_or(options.byte);
-    options.zeros = args.zeros;
-    options.offset = args.offset;
-    options.chunk = args.chunk;
-    options.loops = args.loops;
-    options.methods = args.methods.wanted();
-    options.peers = args.common.peers();
-    options.runs = args.common.runs();
-    options.baseline = args.baseline.as_deref().map(|name| as_shown(name, operation));
-    let baseline = options.baseline.clone();
-    let baseline = baseline.as_deref().unwrap_or(USUAL_BASELINE);
-    args.common.run(&[&options], |found, width| text(found, baseline, width))
 }
 
-/// A method's name with its parameters as tables show it; other names stay.
-fn as_shown(name: &str, operation: Operation) -> String {
-    Choice::parse(name, operation, machine::features())
-        .map_or_else(|_| name.to_owned(), |choice| choice.to_string())
+impl CopyArgs {
+    pub(super) fn run(&self) -> Outcome {
+        self.sizes.run(SizesOptions::new(Operation::Copy))
+    }
 }
 
-/// Each value once, in the order given.
-pub(super) fn distinct<T: PartialEq>(values: Vec<T>) -> Vec<T> {
-    let mut list = Vec::new();
-    for value in values {
-        if !list.contains(&value) {
-            list.push(value);
+impl AttributeArgs {
+    fn apply(&self, options: &mut SizesOptions) {
+        options.attributes = attributes(&self.attr);
+        if !self.attr.is_empty() {
+            options.sizes = vec![DEVICE_SIZE];
         }
     }
-    list
 }
 
-pub(super) fn text(found: &Results, baseline: &str, width: usize) -> String {
+impl SizesArgs {
+    fn run(&self, mut options: SizesOptions) -> Outcome {
+        options.sizes = given_or(distinct(self.size.concat()), options.sizes);
+        options.page_sizes = distinct(self.pages.page_size.clone());
+        options.threads = distinct(self.threads.clone());
+        options.zeros = self.zeros;
+        options.offset = self.offset;
+        options.chunk = self.chunk;
+        options.loops = self.loops;
+        (options.methods, options.peers, options.runs) = self.common.candidates();
+        // Tables show methods with all their parameters.
+        let shown = |name: &String| {
+            Choice::parse(name, options.operation, machine::features())
+                .map_or_else(|_| name.clone(), |choice| choice.to_string())
+        };
+        options.baseline = self.baseline.as_ref().map(shown);
+        let baseline = options.baseline.as_deref().unwrap_or(BASELINE);
+        self.common.run(&options, |found, width| view(found, baseline, width))
+    }
+}
+
+pub(super) fn view(found: &Results, baseline: &str, width: usize) -> String {
     let rows: Vec<_> = found.rows.iter().collect();
-    let attributes = distinct(rows.iter().map(|row| row.config.attribute.as_deref()).collect());
-    let key = if attributes.len() > 1 { Dimension::Attribute } else { Dimension::Size };
-    Pivot::across(key).baseline(baseline).text(&rows, width) + &remarks(found, width)
-}
-
-/// Reads a byte: decimal, or hexadecimal after `0x`.
-fn byte(text: &str) -> Result<u8, BadSize> {
-    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let digits = hexadecimal.unwrap_or(text);
-    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let radix = if hexadecimal.is_some() { 16 } else { 10 };
-    u8::from_str_radix(digits, radix)
-        .ok()
-        .filter(|_| plain)
-        .ok_or_else(|| BadSize::new(format!("`{text}` is no byte: write 0 to 255, or 0x00 to 0xff")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_decimal_or_hexadecimal() {
-        for (text, value) in [("0", 0), ("255", 255), ("0x0", 0), ("0xff", 255), ("0XA5", 0xa5), ("007", 7)] {
-            assert_eq!(byte(text), Ok(value), "{text}");
-        }
-        for text in ["", "256", "-1", "+1", "0x", "0x100", "ff", "0x+1", "1.0", "0xg"] {
-            assert!(byte(text).expect_err(text).to_string().contains("0 to 255, or 0x00 to 0xff"), "{text}");
-        }
-    }
-
-    #[test]
-    fn values_are_taken_once() {
-        assert_eq!(distinct(vec![3, 1, 3, 2, 1]), [3, 1, 2]);
-    }
+    let several = rows.iter().any(|row| row.config.attribute != rows[0].config.attribute);
+    let across = if several { Dimension::Attribute } else { Dimension::Size };
+    Pivot::across(across).baseline(baseline).text(&rows, width) + &remarks(found, width)
 }

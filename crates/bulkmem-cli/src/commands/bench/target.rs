@@ -1,39 +1,38 @@
-//! The arguments that say what is read from and written to.
+//! Arguments that name the memory that is read and written, and its cache attributes.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use bulkmem_measure::engine::PageSize;
 use bulkmem_measure::measurements::{Attribute, Attributes, BadAttribute, Target, TargetOptions};
 use clap::Args;
 
-use crate::sizes::size;
+use super::common::PageSizeArg;
+use crate::parsers::size;
 
-/// What is read from and written to, and what may be done to it.
+/// The memory that is read and written.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TargetArgs {
     /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc [default: ram; with
-    /// --attr /dev/bulkmem, the kernel module's]
+    /// --attr /dev/bulkmem, the kernel module's device]
     #[arg(long, value_name = "TARGET")]
     target: Option<PathBuf>,
-    /// Bytes that are worked on; a file that does not exist is made of this size, and gone afterwards [default: all that
-    /// exists; of memory, many times the last-level cache]
+    /// Bytes to work on; a file that does not exist is created with this size and removed afterwards [default: all of the
+    /// file or device; of memory, many times the last-level cache]
     #[arg(long, short = 's', visible_alias = "working-set", value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
-    /// Write over what the target holds
+    /// Overwrite an existing target
     #[arg(long)]
     overwrite: bool,
-    /// Leave a file that was made where it is
+    /// Keep a file that was created
     #[arg(long)]
     keep: bool,
-    /// The pages behind ram: 4K, thp (transparent huge pages), 2M, 1G; behind the kernel module's memory 4K or 2M
-    #[arg(long, value_name = "SIZE", default_value = "thp")]
-    page_size: PageSize,
+    #[command(flatten)]
+    pages: PageSizeArg,
 }
 
 impl TargetArgs {
-    /// The target, with the attribute that it must have.
-    pub(crate) fn options(&self, attribute: Option<Attribute>) -> TargetOptions {
+    /// Returns the target, with the attribute that it must have.
+    pub(super) fn options(&self, attribute: Option<Attribute>) -> TargetOptions {
         TargetOptions {
             target: match (&self.target, attribute) {
                 (Some(path), _) => path.clone().into(),
@@ -44,17 +43,16 @@ impl TargetArgs {
             overwrite: self.overwrite,
             keep: self.keep,
             attribute,
-            page_size: self.page_size,
+            page_size: self.pages.page_size,
         }
     }
 
-    /// The path, if one is named.
-    pub(crate) fn path(&self) -> Option<&Path> {
+    pub(super) fn path(&self) -> Option<&Path> {
         self.target.as_deref()
     }
 
-    /// Whether it is another than memory of the kernel module.
-    pub(crate) fn names_another(&self) -> bool {
+    /// Returns true if a target other than memory of the kernel module is named.
+    pub(super) fn names_another(&self) -> bool {
         self.target.as_ref().is_some_and(|path| Target::from(path.clone()) != Target::Module)
     }
 }
@@ -74,16 +72,16 @@ impl FromStr for AttributeArg {
     }
 }
 
-/// The attributes that were asked for.
-pub(crate) fn attributes(asked: &[AttributeArg]) -> Attributes {
-    if asked.is_empty() {
+/// Turns attributes from the command line into those of a measurement.
+pub(super) fn attributes(given: &[AttributeArg]) -> Attributes {
+    if given.is_empty() {
         return Attributes::Own;
     }
-    let one = |asked: &AttributeArg| match asked {
+    let one = |attribute: &AttributeArg| match attribute {
         AttributeArg::All => None,
         AttributeArg::One(attribute) => Some(*attribute),
     };
-    asked.iter().map(one).collect::<Option<Vec<Attribute>>>().map_or(Attributes::All, Attributes::Named)
+    given.iter().map(one).collect::<Option<Vec<Attribute>>>().map_or(Attributes::All, Attributes::Named)
 }
 
 #[cfg(test)]
@@ -91,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_all_whatever_stands_beside_it() {
+    fn all_includes_every_other_attribute() {
         let of = |texts: &[&str]| {
             attributes(&texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<AttributeArg>>())
         };

@@ -1,15 +1,14 @@
-//! One calibration of a profile at a time.
+//! A lock that allows one calibration of a profile at a time.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::cannot_write;
 use crate::failure::Failure;
 
-/// A lock on a profile: a file next to it, `profile.json.lock`, which holds the process id. The lock is flock(2)'s, and
-/// ends with the process, however that ends; a file that a killed process left locks nothing.
+/// A lock on a profile: the file `profile.json.lock` next to it, which holds the process id. It is locked with flock(2),
+/// which ends with the process; a file that a killed process left behind locks nothing.
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
@@ -20,7 +19,7 @@ impl Lock {
     /// Takes the lock.
     ///
     /// # Errors
-    /// If another process has it, with its process id, or if the file cannot be made.
+    /// If another process has it, with its process id, or if the file cannot be created.
     pub(super) fn take(profile: &Path) -> Result<Lock, Failure> {
         let mut path = profile.as_os_str().to_owned();
         path.push(".lock");
@@ -32,7 +31,7 @@ impl Lock {
                 Err(TryLockError::WouldBlock) => return Err(running(profile, &mut file)),
                 Err(TryLockError::Error(error)) => return Err(cannot_write(profile, error)),
             }
-            // The holder before may have removed the file after it was opened here.
+            // The previous holder may have removed the file after it was opened here.
             if is_at(&file, &path) {
                 let pid = std::process::id();
                 let written = file.set_len(0).and_then(|()| file.write_all(format!("{pid}\n").as_bytes()));
@@ -45,12 +44,12 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Removed while it is locked. One that stays locks nothing.
+        // It is removed while it is locked; a file that stays locks nothing.
         _ = fs::remove_file(&self.path);
     }
 }
 
-/// No other user can open it: a lock needs no permission to write.
+/// Opens the file, which no other user can open: they could lock it too.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -75,4 +74,11 @@ fn running(profile: &Path, file: &mut File) -> Failure {
             Failure::new(format!("a calibration of {profile} is already running")).help("wait until it ends")
         }
     }
+}
+
+/// Returns the error for a file of a calibration that cannot be written.
+pub(super) fn cannot_write(path: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("cannot write the profile {}: {why}", path.display())).help(
+        "name a file you may write: bulkmem calibrate --output FILE.json; BULKMEM_PROFILE=FILE.policy makes programs use it",
+    )
 }

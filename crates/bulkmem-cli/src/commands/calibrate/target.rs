@@ -1,4 +1,4 @@
-//! The profile that a calibration writes: what was there before, and what may replace it.
+//! The files that a calibration writes, their previous content, and what may replace it.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,30 +11,27 @@ use bulkmem_measure::calibration::{Profile, ProfileError};
 use bulkmem_measure::{Kept, Merged, is_heavier_than, load_during, merge};
 use bulkmem_output::{self, OutputFile, folder_of};
 
-use super::cannot_write;
-use super::lock::Lock;
+use super::lock::{Lock, cannot_write};
+use crate::active_policy::policy_of;
 use crate::failure::{Failure, chain};
 use crate::provenance;
-use crate::served::policy_of;
 use crate::sink::free_name;
 
-/// More than a profile takes: whether there is room is found out before measuring.
+/// More bytes than a profile has, for checking before measuring that there is room.
 const ROOM: usize = 1 << 20;
-/// How long the load is measured before a calibration: the kernel counts it in ticks of 10 ms.
-const LOOK: Duration = Duration::from_millis(300);
-
-/// Every policy file starts with this.
+/// Duration of measuring the load before a calibration: the kernel counts it in ticks of 10 ms.
+const LOAD_TIME: Duration = Duration::from_millis(300);
 const POLICY_START: &[u8; 15] = b"bulkmem-policy ";
 
-/// The file to write, locked.
+/// The profile and the policy file to write, locked.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The evidence, symbolic links resolved.
+    /// The profile, symbolic links resolved.
     path: PathBuf,
     /// The policy file, which programs load: next to the name that was given.
     policy: PathBuf,
     previous: Previous,
-    /// True if a heavier load is no reason to keep the previous rules.
+    /// True if rules that were measured under a lighter load may be replaced.
     force: bool,
     backup: Option<PathBuf>,
     policy_kept: bool,
@@ -43,7 +40,6 @@ pub(super) struct Target {
     _lock: Lock,
 }
 
-/// The profile that is there already.
 #[derive(Debug)]
 enum Previous {
     None,
@@ -56,13 +52,12 @@ enum Previous {
 /// The result of saving a calibration.
 #[derive(Debug)]
 pub(super) struct Saved {
-    /// The file, with its content; `None` if it is unchanged.
+    /// The profile and its file; `None` if it is unchanged.
     pub(super) written: Option<(PathBuf, Profile)>,
-    /// The copy of the profile before.
+    /// The copy of the previous profile.
     pub(super) backup: Option<PathBuf>,
     /// The operations whose new measurements are not in the file.
-    pub(super) kept: Vec<(Operation, Kept)>,
-    /// The measurements that could not be merged.
+    kept: Vec<(Operation, Kept)>,
     pub(super) unmerged: Option<Unmerged>,
 }
 
@@ -70,21 +65,27 @@ pub(super) struct Saved {
 #[derive(Debug)]
 pub(super) struct Unmerged {
     pub(super) path: PathBuf,
-    /// Why they may not.
     pub(super) why: String,
-    /// How they could.
     pub(super) help: &'static str,
 }
 
+impl Saved {
+    /// Returns the names of the operations that were kept for this reason, separated by commas.
+    pub(super) fn kept_because(&self, reason: Kept) -> String {
+        let kept = self.kept.iter().filter(|(_, why)| *why == reason);
+        kept.map(|(operation, _)| operation.name()).collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl Target {
-    /// Checks that the profile can be written, locks it, and reads what is there.
+    /// Checks that the files can be written, locks them, and reads the previous profile.
     ///
     /// # Errors
-    /// If it cannot be written, is another kind of file, or is being calibrated by another process.
+    /// If one cannot be written, is another kind of file, or is being calibrated by another process.
     pub(super) fn open(path: &Path, force: bool) -> Result<Target, Failure> {
         let failed = |error: io::Error| cannot_write(path, error);
         match fs::create_dir_all(folder_of(path)) {
-            // The next step says that it is not a directory.
+            // The next step reports that it is not a directory.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
             _ => {}
         }
@@ -101,7 +102,7 @@ impl Target {
         let lock = Lock::take(target)?;
         let previous = Previous::load(target)?;
         if let Previous::Usable(old) = &previous {
-            // A calibration that was killed between the two files left the policy file of the one before.
+            // A calibration that was killed between writing the two files left an older policy file.
             save_policy(&policy, old)?;
         }
         Ok(Target {
@@ -116,13 +117,13 @@ impl Target {
         })
     }
 
-    /// Refuses to measure operations under a load so heavy that none of the previous rules would be replaced.
+    /// Fails if the load is so heavy that none of the previous rules for these operations would be replaced.
     pub(super) fn refuse_heavier_load(&self, operations: &[Operation]) -> Result<(), Failure> {
         let Previous::Usable(old) = &self.previous else { return Ok(()) };
         if self.force {
             return Ok(());
         }
-        match load_during(LOOK) {
+        match load_during(LOAD_TIME) {
             Some(load) if is_heavier_than(&load, old, operations) => Err(Failure::new(format!(
                 "other processes use {}; {} was measured under a lighter load",
                 provenance::load(&load),
@@ -135,67 +136,60 @@ impl Target {
         }
     }
 
-    /// Saves what is measured by now: merged into the previous profile, or next to it.
+    /// Saves the measurements so far: merged into the previous profile, or next to it.
     pub(super) fn save(&mut self, measured: &Profile) -> Result<Saved, Failure> {
-        let whole = |profile: &Profile| Merged { profile: profile.clone(), kept: Vec::new(), changed: true };
-        let merged = match &self.previous {
-            Previous::None => whole(measured),
+        let Merged { profile, kept, changed } = match &self.previous {
             Previous::Usable(old) => merge(old, measured, self.force),
-            Previous::Other(_) if measured.coverage.complete => whole(measured),
-            Previous::Other(why) => {
+            Previous::Other(why) if !measured.coverage.complete => {
                 let unmerged = Unmerged {
-                    why: format!("the one there cannot be used: {why}"),
+                    why: format!("it cannot be used: {why}"),
                     help: "calibrate all operations, which replaces it, or name another file: --output FILE",
                     path: self.save_unmerged("partial", measured)?,
                 };
                 return Ok(Saved { written: None, backup: None, kept: Vec::new(), unmerged: Some(unmerged) });
             }
+            Previous::None | Previous::Other(_) => {
+                Merged { profile: measured.clone(), kept: Vec::new(), changed: true }
+            }
         };
-        if merged.changed {
-            self.back_up()?;
-            save_profile(&self.path, &merged.profile)?;
+        if changed {
+            if self.backup.is_none() && self.has_previous() {
+                self.backup = Some(back_up(&self.path)?);
+            }
+            save_profile(&self.path, &profile)?;
         }
-        // Also if the profile is from before there were policy files.
-        self.back_up_policy(&merged.profile)?;
-        save_policy(&self.policy, &merged.profile)?;
-        Ok(Saved {
-            written: merged.changed.then(|| (self.path.clone(), merged.profile)),
-            backup: self.backup.clone(),
-            kept: merged.kept,
-            unmerged: None,
-        })
+        if !self.policy_kept && self.policy.exists() && !has_policy_of(&self.policy, &profile) {
+            back_up(&self.policy)?;
+            self.policy_kept = true;
+        }
+        save_policy(&self.policy, &profile)?;
+        let written = changed.then(|| (self.path.clone(), profile));
+        Ok(Saved { written, backup: self.backup.clone(), kept, unmerged: None })
     }
 
-    /// Saves the finished calibration; all of it next to the profile, if a part was measured under a heavier load.
+    /// Saves the finished calibration; next to the profile, if a part was measured under a heavier load.
     pub(super) fn finish(&mut self, measured: &Profile) -> Result<Saved, Failure> {
         let mut saved = self.save(measured)?;
-        let heavier: Vec<&str> = saved
-            .kept
-            .iter()
-            .filter(|(_, why)| *why == Kept::Quieter)
-            .map(|(operation, _)| operation.name())
-            .collect();
+        let heavier = saved.kept_because(Kept::Quieter);
         if !heavier.is_empty() {
             saved.unmerged = Some(Unmerged {
-                why: format!("{} was measured under a heavier load than before", heavier.join(", ")),
-                help: "stop other processes and calibrate again, or take it over all the same: --force",
+                why: format!("{heavier} was measured under a heavier load than before"),
+                help: "stop other processes and calibrate again, or replace it anyway: --force",
                 path: self.save_unmerged("under-load", measured)?,
             });
         } else if saved.written.is_some()
             && let Some(partial) = self.unmerged.take()
         {
-            // Now complete, it replaced the profile that it could not be merged with.
+            // The complete calibration replaced the profile that this could not be merged with.
             fs::remove_file(&partial).map_err(|error| cannot_write(&partial, error))?;
         }
         Ok(saved)
     }
 
-    /// The file, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// True if there was a profile before.
     pub(super) fn has_previous(&self) -> bool {
         !matches!(self.previous, Previous::None)
     }
@@ -204,28 +198,6 @@ impl Target {
         let unmerged = self.unmerged.get_or_insert_with(|| free_name(&self.path, word));
         save_profile(unmerged, measured)?;
         Ok(unmerged.clone())
-    }
-
-    /// Keeps a copy of the previous profile, once.
-    fn back_up(&mut self) -> Result<(), Failure> {
-        if self.backup.is_some() || !self.has_previous() {
-            return Ok(());
-        }
-        let backup = old_name(&self.path);
-        copy(&self.path, &backup)?;
-        self.backup = Some(backup);
-        Ok(())
-    }
-}
-
-impl Target {
-    /// Keeps a copy of the previous policy file, once.
-    fn back_up_policy(&mut self, next: &Profile) -> Result<(), Failure> {
-        if self.policy_kept || !self.policy.exists() || has_policy_of(&self.policy, next) {
-            return Ok(());
-        }
-        self.policy_kept = true;
-        copy(&self.policy, &old_name(&self.policy))
     }
 }
 
@@ -245,7 +217,6 @@ impl Previous {
     }
 }
 
-/// Checks that a path names a regular file or nothing.
 fn regular(path: &Path) -> Result<OutputFile, Failure> {
     // Opening a FIFO would wait for its reader.
     if fs::metadata(path).is_ok_and(|about| !about.is_file()) {
@@ -258,10 +229,10 @@ fn regular(path: &Path) -> Result<OutputFile, Failure> {
     }
 }
 
-/// Checks that a policy file may be written: that the path names one, or nothing, and not the evidence.
-fn check_policy(path: &Path, evidence: &OutputFile) -> Result<(), Failure> {
-    if regular(path)?.replaces_the_same_as(evidence) {
-        return Err(cannot_write(path, "it is the same file as the evidence, which ends in .json"));
+/// Checks that a path names a policy file, or none, and not the profile.
+fn check_policy(path: &Path, profile: &OutputFile) -> Result<(), Failure> {
+    if regular(path)?.replaces_the_same_as(profile) {
+        return Err(cannot_write(path, "it is the same file as the profile, which ends in .json"));
     }
     let mut start = [0; POLICY_START.len()];
     let read = File::open(path).and_then(|mut file| {
@@ -276,19 +247,22 @@ fn check_policy(path: &Path, evidence: &OutputFile) -> Result<(), Failure> {
     }
 }
 
-/// The name of the copy of the file before.
+/// Returns the name of the copy of a previous file.
 fn old_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".old");
     PathBuf::from(name)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    let copied = fs::read(from).and_then(|bytes| bulkmem_output::write(to, &bytes));
-    copied.map_err(|error| cannot_write(to, error))
+/// Copies a previous file, and returns the path of the copy.
+fn back_up(path: &Path) -> Result<PathBuf, Failure> {
+    let copy = old_name(path);
+    let copied = fs::read(path).and_then(|bytes| bulkmem_output::write(&copy, &bytes));
+    copied.map_err(|error| cannot_write(&copy, error))?;
+    Ok(copy)
 }
 
-/// Writes what programs load, unless it is there already.
+/// Writes the policy file of a profile, unless it is there already.
 fn save_policy(path: &Path, profile: &Profile) -> Result<(), Failure> {
     if has_policy_of(path, profile) {
         return Ok(());
@@ -300,7 +274,6 @@ fn has_policy_of(path: &Path, profile: &Profile) -> bool {
     fs::read(path).is_ok_and(|text| text == profile.policy_text().as_bytes())
 }
 
-/// Writes the evidence.
 fn save_profile(path: &Path, profile: &Profile) -> Result<(), Failure> {
     profile.save(path).map_err(|error| cannot_write(path, chain(&error)))
 }

@@ -2,14 +2,13 @@
 
 use std::io;
 
-use bulkmem_measure::engine::{Comparison, Differences, Dimension, Results};
+use bulkmem_measure::engine::{Comparison, Differences, Results};
 use serde::Serialize;
 
 use super::CompareArgs;
-use crate::figures::describe_parameters;
-use crate::results::{table, word};
+use crate::results::{dimensions, identity_cells, identity_head, optional, table, word};
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     old: File<'a>,
@@ -20,7 +19,7 @@ pub(super) struct Document<'a> {
     found: &'a Comparison,
 }
 
-/// One of the files.
+/// One of the two files.
 #[derive(Serialize)]
 struct File<'a> {
     path: String,
@@ -55,13 +54,9 @@ impl<'a> Document<'a> {
     }
 }
 
-/// The rows that both files have, a line each.
+/// Returns the rows that both files have as comma-separated values.
 pub(super) fn csv(found: &Comparison) -> io::Result<String> {
-    let keys: Vec<Dimension> = Dimension::ALL
-        .into_iter()
-        .filter(|key| found.rows.iter().any(|row| row.row.config.get(*key).is_some()))
-        .collect();
-    let names = keys.iter().map(|key| key.name());
+    let dimensions = dimensions(found.rows.iter().map(|change| &change.row.config));
     let figures = [
         "metric",
         "old_median",
@@ -75,18 +70,9 @@ pub(super) fn csv(found: &Comparison) -> io::Result<String> {
         "probability",
         "verdict",
     ];
-    let head = ["measurement", "kind", "name", "parameters"].into_iter().chain(names).chain(figures);
-    let head = head.map(str::to_owned).collect();
     let lines = found.rows.iter().map(|change| {
         let row = &change.row;
-        let mut cells = vec![
-            row.measurement.to_string(),
-            word(&row.candidate.kind)?,
-            row.candidate.name.clone(),
-            describe_parameters(&row.candidate.parameters),
-        ];
-        cells.extend(keys.iter().map(|key| row.config.get(*key).unwrap_or_default()));
-        let optional = |number: Option<f64>| number.map(|it| it.to_string()).unwrap_or_default();
+        let mut cells = identity_cells(row.measurement, &row.candidate, &row.config, &dimensions)?;
         let [low, high] = change.interval;
         cells.extend([
             word(&row.metric)?,
@@ -103,5 +89,5 @@ pub(super) fn csv(found: &Comparison) -> io::Result<String> {
         ]);
         Ok(cells)
     });
-    table(head, lines)
+    table(identity_head(&dimensions).chain(figures), lines)
 }

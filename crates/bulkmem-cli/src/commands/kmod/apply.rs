@@ -8,43 +8,42 @@ use bulkmem_measure::calibration::{Plan, PlanError, Profile};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Outcome, Root};
-use crate::failure::{Exit, Failure, chain};
+use super::root::Root;
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Failure, Outcome, chain};
 use crate::output::{self, Column, Table};
 use crate::plain::plain;
-use crate::served::Served;
 
-/// Set the module's method, chunk and threshold as the profile says
+/// Set the module's parameters from the profile
 ///
-/// All or nothing: where the kernel refuses a value, those that were set before are set back, and the error names the
-/// parameter. What of the profile the module cannot do is mapped to the nearest that it can, and said.
+/// Sets all parameters or none: if the kernel refuses a value, the previous values are restored, and the error names the
+/// parameter. If the module lacks a method of the profile, the nearest one that it has is used, and the reason is shown.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-What follows from what:
-  method             the profile's choice for the largest extents, in calls of
-                     a huge page; where the module lacks that method, the one
-                     that it has and the profile measured to be the fastest of
-                     those that treat the cache alike; else movnti for stores
-                     past the cache, and stock for all others
-  threshold          the extent from which that (or another store past the
-                     cache) is chosen
-  cached_method      its choice for a huge page, or just below the threshold
-  chunk              the shortest call from 2 MiB on that is as fast as any, if
-                     it takes less than 10 ms
-  prefetch_distance  the profile's, where prefetchw is used
-  ignore_quirks      1 where movnti was measured to be best: that overrules
-                     what is published
+How each parameter is derived:
+  method             the profile's choice for the largest total length, in calls
+                     of a huge page; if the module lacks that method, the fastest
+                     one in the profile that it has and that treats the cache
+                     alike; else movnti for stores that bypass the cache, and
+                     stock for all others
+  threshold          the total length from which that (or another store that
+                     bypasses the cache) is chosen
+  cached_method      the choice for a huge page, or just below the threshold
+  chunk              the shortest call of at least 2 MiB that is as fast as any,
+                     if it takes less than 10 ms
+  prefetch_distance  that of the profile, if prefetchw is used
+  ignore_quirks      1 if movnti measured best, which overrules what is published
 
-JSON: `profile`, `dry_run`, `parameters` (each with `name`, `before`, `after`, `why`; null: unknown or left), `persisted` (the file, or \
-null).")]
+JSON: `profile`, `dry_run`, `parameters` (each with `name`, `before`, `after`, `why`; null: unknown or unchanged), `persisted` (the \
+file, or null).")]
 pub(super) struct ApplyArgs {
-    /// The profile [default: the one that serves here]
+    /// The profile [default: that of the policy that programs use here]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Show what would be set, and set nothing
+    /// Show the new values without setting them
     #[arg(long)]
     dry_run: bool,
-    /// Have the module loaded so from now on: write /etc/modprobe.d/bulkmem.conf
+    /// Also apply the values whenever the module is loaded: write /etc/modprobe.d/bulkmem.conf
     #[arg(long)]
     persist: bool,
     /// Print JSON
@@ -54,18 +53,16 @@ pub(super) struct ApplyArgs {
     root: Root,
 }
 
-/// What `--json` prints.
 #[derive(Serialize)]
 struct Document {
     profile: PathBuf,
     dry_run: bool,
-    parameters: Vec<Line>,
+    parameters: Vec<Parameter>,
     persisted: Option<PathBuf>,
 }
 
-/// A parameter.
 #[derive(Serialize)]
-struct Line {
+struct Parameter {
     name: &'static str,
     before: Option<String>,
     after: Option<String>,
@@ -76,31 +73,29 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     let module = args.root.module();
     let (path, profile) = profile(args)?;
     let plan = Plan::from_profile(&profile, Machine::current()).map_err(|error| {
-        let text = format!("{} cannot be applied: {}", path.display(), chain(&error));
-        match error {
-            PlanError::NoRules => {
-                Failure::new(text).help("run `bulkmem calibrate`, with `--op clear` or without --op")
-            }
-            _ => Failure::new(text)
-                .help("run `bulkmem calibrate` on this machine, or name its profile: --profile FILE"),
-        }
+        let help = match error {
+            PlanError::NoRules => "run `bulkmem calibrate`, with `--op clear` or without --op",
+            _ => "run `bulkmem calibrate` on this machine, or name its profile: --profile FILE",
+        };
+        Failure::new(format!("{} cannot be applied: {}", path.display(), chain(&error))).help(help)
     })?;
     let before = current(&module, args.dry_run)?;
     let mut persisted = None;
     if !args.dry_run {
         let set = module.set(&plan.settings).map_err(Failure::new)?;
         if args.persist {
-            let whence = format!("from {} of {}", path.display(), profile.provenance.date);
-            persisted = Some(persist(&module, &plan.settings, &plain(&whence), set)?);
+            let origin = format!("from {} of {}", path.display(), profile.provenance.date);
+            persisted = Some(persist(&module, &plan.settings, &plain(&origin), set)?);
         }
     }
-    let lines = plan.reasons.into_iter().map(|reason| Line {
+    let parameters = plan.reasons.into_iter().map(|reason| Parameter {
         name: reason.parameter,
         before: before.iter().find(|(name, _)| *name == reason.parameter).map(|(_, value)| value.clone()),
         after: reason.value,
         why: reason.why,
     });
-    let document = Document { profile: path, dry_run: args.dry_run, parameters: lines.collect(), persisted };
+    let document =
+        Document { profile: path, dry_run: args.dry_run, parameters: parameters.collect(), persisted };
     if args.json {
         output::print_json(&document)?;
     } else {
@@ -110,38 +105,35 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
 }
 
 fn profile(args: &ApplyArgs) -> Result<(PathBuf, Profile), Failure> {
-    if let Some(path) = &args.profile {
-        let profile = Profile::load(path)
-            .map_err(|error| Failure::new(format!("cannot read {}: {}", path.display(), chain(&error))))?;
-        return Ok((path.clone(), profile));
-    }
-    Served::load()?.profile.ok_or_else(|| {
-        Failure::new("there is no profile of this machine that could be applied")
-            .help("run `bulkmem calibrate`, or name a profile: --profile FILE")
-    })
+    let Some(path) = &args.profile else {
+        return ActivePolicy::load()?.profile.ok_or_else(|| {
+            Failure::new("there is no profile of this machine to apply")
+                .help("run `bulkmem calibrate`, or name a profile: --profile FILE")
+        });
+    };
+    let profile = Profile::load(path)
+        .map_err(|error| Failure::new(format!("cannot read {}: {}", path.display(), chain(&error))))?;
+    Ok((path.clone(), profile))
 }
 
-/// What is set now; nothing where the module is not loaded and need not be.
+/// Returns the present parameters; none if the module is not loaded, which only a dry run allows.
 fn current(module: &Module, dry_run: bool) -> Result<Vec<(&'static str, String)>, Failure> {
-    match module.status().map_err(Failure::new)?.parameters {
-        Some(settings) => Ok(settings.values()),
-        None if dry_run => Ok(Vec::new()),
-        None => {
-            module.must_be_loaded().map_err(|error| {
-                Failure::new(error).help("`bulkmem kmod status` tells more; --dry-run works without it")
-            })?;
-            Ok(Vec::new())
-        }
+    let settings = module.status().map_err(Failure::new)?.parameters;
+    if settings.is_none() && !dry_run {
+        module.must_be_loaded().map_err(|error| {
+            Failure::new(error).help("`bulkmem kmod status` shows more; --dry-run works without the module")
+        })?;
     }
+    Ok(settings.map(|settings| settings.values()).unwrap_or_default())
 }
 
-/// Writes what the module is loaded with; where that fails, the parameters are set back as well.
-fn persist(module: &Module, settings: &Settings, whence: &str, set: Before) -> Result<PathBuf, Failure> {
-    settings.persist(module.root(), whence).map_err(|error: KernelError| {
+/// Writes the parameters for later loads; if that fails, restores the present ones.
+fn persist(module: &Module, settings: &Settings, origin: &str, set: Before) -> Result<PathBuf, Failure> {
+    settings.persist(module.root(), origin).map_err(|error: KernelError| {
         let kept = match set.restore() {
-            Ok(()) => "the parameters are as they were before".to_owned(),
+            Ok(()) => "the previous parameters are restored".to_owned(),
             Err(stuck) => {
-                format!("{stuck} could not be set back; `bulkmem kmod status` shows what is in force")
+                format!("{stuck} could not be restored; `bulkmem kmod status` shows the present values")
             }
         };
         Failure::new(format!("{}; {kept}", chain(&error))).help("run as root, or without --persist")
@@ -155,25 +147,22 @@ fn text(document: &Document, settings: &Settings, args: &ApplyArgs, width: usize
         Column::right("after"),
         Column::left("why").prose(),
     ]);
-    for line in &document.parameters {
+    for it in &document.parameters {
         let or = |value: &Option<String>, other: &str| value.clone().unwrap_or_else(|| other.to_owned());
-        table.row([line.name.to_owned(), or(&line.before, "–"), or(&line.after, "left"), plain(&line.why)]);
+        table.row([it.name.to_owned(), or(&it.before, "–"), or(&it.after, "unchanged"), plain(&it.why)]);
     }
-    let mut text = table.render(width);
-    let mut say = |line: String| text += &format!("{}\n", output::wrapped(&plain(&line), "", width));
     let profile = document.profile.display();
-    match (&document.persisted, document.dry_run) {
-        (_, true) => {
-            say(format!("This is what {profile} comes down to. Nothing was set (--dry-run)."));
-            if args.persist {
-                let file = Settings::file(&args.root.root);
-                say(format!("{} would say: {}", file.display(), settings.options_line()));
-            }
-        }
+    let mut lines = vec![match (&document.persisted, document.dry_run) {
+        (_, true) => format!("These are the values from {profile}. Nothing was set (--dry-run)."),
         (None, false) => {
-            say(format!("Set as {profile} says, until the module is unloaded (--persist: for later loads)"))
+            format!("Set from {profile}, until the module is unloaded (--persist: also for later loads)")
         }
-        (Some(file), false) => say(format!("Set as {profile} says, and written to {}", file.display())),
+        (Some(file), false) => format!("Set from {profile}, and written to {}", file.display()),
+    }];
+    if args.dry_run && args.persist {
+        let file = Settings::file(&args.root.root);
+        lines.push(format!("{} would contain: {}", file.display(), settings.options_line()));
     }
-    text
+    let lines = lines.iter().map(|line| output::wrapped(&plain(line), "", width) + "\n");
+    table.render(width) + &lines.collect::<String>()
 }

@@ -4,24 +4,24 @@ use bulkmem_kmod::{Counters, Settings, Status};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Outcome, Root};
-use crate::failure::{Exit, Failure};
-use crate::output::{self, BAD, Column, FAINT, GOOD, HEADING, Table, pairs, size, styled, wrapped};
+use super::root::Root;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{self, BAD, Column, GOOD, Table, faint, pairs, section, size, styled, wrapped};
 use crate::plain::plain;
 
-/// Show whether the module is in force, its parameters, and what it has cleared so far
+/// Show whether the module is active, its parameters, and its counters
 ///
-/// Exits with 1, and says how to get it, where the module is not loaded.
+/// Exits with 1 if the module is not loaded, and says how to load it.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Counters:
-  extents  contiguous stretches that the method was handed
+  extents  contiguous ranges that the method cleared
   pages    pages of 4 KiB; bytes: the same in bytes
-  hinted   extents whose size came from a process's hint
-  The pages around the faulting address are cleared last, by the kernel's own
-  way, and count as stock. Huge pages for page faults are counted as faults,
-  those below the threshold, which cached_method clears, as skipped. Memory of
-  /dev/bulkmem counts in its method only.
+  hinted   extents whose total length came from a process's hint
+  The kernel clears the pages around the faulting address last, in its own way;
+  they count as stock. `faults` counts huge pages for page faults, `skipped` those
+  below the threshold, which cached_method clears. Memory of /dev/bulkmem counts
+  only for its method.
 
 JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled), `kernel`, `installed` (the module's file, or null), \
 `loaded`, `device`, `livepatch` (`enabled`, `transition`), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
@@ -35,7 +35,7 @@ pub(super) struct StatusArgs {
     root: Root,
 }
 
-/// How far the module is in force.
+/// The state of the module's livepatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -47,7 +47,6 @@ enum State {
     Disabled,
 }
 
-/// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'s> {
     state: State,
@@ -66,103 +65,93 @@ pub(super) fn run(args: &StatusArgs) -> Outcome {
     }
     match module.must_be_loaded() {
         Ok(()) => Ok(Exit::Done),
-        Err(error) => Err(Failure::new(error).help(how_to_get_it(&status))),
+        Err(error) => Err(Failure::new(error).help(how_to_load(&status))),
     }
 }
 
-/// What is left to be done where the module is not loaded.
-fn how_to_get_it(status: &Status) -> String {
+fn how_to_load(status: &Status) -> String {
     match (&status.installed, status.kernel.as_str()) {
-        (Some(file), _) => format!("it is installed as {}: `modprobe bulkmem`, as root", file.display()),
-        (None, "") => "build it: `make -C kmod`, as docs/kernel/README.md has it".to_owned(),
+        (Some(file), _) => format!("it is installed as {}: run `modprobe bulkmem` as root", file.display()),
+        (None, "") => "build it with `make -C kmod`, see docs/kernel/README.md".to_owned(),
         (None, kernel) => format!(
-            "it is not installed for this kernel, {kernel}: where that is one of 6.1 to 6.12 and its headers are there, \
-             `make install-kmod` builds and installs it"
+            "it is not installed for this kernel, {kernel}: `make install-kmod` builds and installs it for kernels 6.1 to \
+             6.12 whose headers are installed"
         ),
     }
 }
 
 impl State {
     fn of(status: &Status) -> State {
-        match (status.loaded, status.livepatch) {
-            (false, _) => State::Absent,
-            (true, None) => State::Unpatched,
-            (true, Some(patch)) => match (patch.enabled, patch.transition) {
-                (true, true) => State::Enabling,
-                (true, false) => State::Enabled,
-                (false, true) => State::Disabling,
-                (false, false) => State::Disabled,
-            },
+        match status.livepatch.map(|patch| (patch.enabled, patch.transition)) {
+            _ if !status.loaded => State::Absent,
+            None => State::Unpatched,
+            Some((true, true)) => State::Enabling,
+            Some((true, false)) => State::Enabled,
+            Some((false, true)) => State::Disabling,
+            Some((false, false)) => State::Disabled,
         }
     }
 
-    fn words(self) -> String {
+    fn describe(self) -> String {
         match self {
             State::Absent => styled(BAD, "not loaded"),
-            State::Enabled => styled(GOOD, "in force: bulkmem clears the huge pages of page faults"),
+            State::Enabled => styled(GOOD, "active: bulkmem clears the huge pages of page faults"),
             State::Enabling => {
-                "coming into force: some processes still have to leave the kernel's own clearing; the \
-                                kernel moves each as soon as it can"
+                "being activated: the kernel moves each process from its own clearing to bulkmem's \
+                                as soon as it can"
                     .to_owned()
             }
             State::Disabling => {
-                "going out of force: some processes still have to leave bulkmem's clearing; then \
+                "being deactivated: the kernel moves each process back to its own clearing; then \
                                  `rmmod bulkmem` works"
                     .to_owned()
             }
-            State::Disabled | State::Unpatched => {
-                let why = "loaded, but not in force: the kernel clears huge pages by itself";
-                format!("{}; `rmmod bulkmem` and `modprobe bulkmem` put it in force", styled(BAD, why))
-            }
+            State::Disabled | State::Unpatched => format!(
+                "{}; `rmmod bulkmem` and `modprobe bulkmem` activate it",
+                styled(BAD, "loaded, but not active: the kernel clears huge pages in its own way")
+            ),
         }
     }
 }
 
 fn text(state: State, status: &Status, width: usize) -> String {
-    let heading = |text: &str| format!("{}\n", styled(HEADING, text));
-    let mut text = heading("Module") + &pairs(&about(state, status), width);
+    let mut text = section("Module", &pairs(&about(state, status), width), width);
     if let Some(settings) = &status.parameters {
         let available: Vec<&str> = status.available.iter().map(|method| method.name()).collect();
-        text += &format!("\n{}{}", heading("Parameters"), parameters(settings).render(width));
         let available = format!("This processor can run: {}.", available.join(", "));
-        text += &format!("{}\n", styled(FAINT, wrapped(&available, "", width)));
+        text +=
+            &section("Parameters", &(parameters(settings).render(width) + &faint(&available, width)), width);
     }
     if let Some(found) = &status.counters {
-        text += &format!("\n{}{}", heading("Counters"), counters(found).render(width));
         let sum = format!(
             "{} huge pages were cleared for page faults, {} of them below the threshold (by cached_method); {} \
-             hint{} in force.",
+             hint{} active.",
             found.faults,
             found.skipped,
             found.hints,
             if found.hints == 1 { " is" } else { "s are" },
         );
-        text += &format!("{}\n", wrapped(&sum, "", width));
+        let table = counters(found).render(width);
+        text += &section("Counters", &format!("{table}{}\n", wrapped(&sum, "", width)), width);
     }
+    text.pop();
     text
 }
 
 fn about(state: State, status: &Status) -> Vec<(&'static str, String)> {
-    let or = |value: Option<String>, other: &str| value.unwrap_or_else(|| other.to_owned());
+    let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
     let taint = status.kernel_taint.map(|taint| format!("the kernel's is {taint}"));
     let own = status.taint.as_ref().map(|letters| format!("{letters} of the module"));
     let taint: Vec<String> = own.into_iter().chain(taint).collect();
+    let file = status.installed.as_ref().map(|file| plain(&file.display().to_string()));
+    let device = if status.device { "/dev/bulkmem" } else { "missing: /dev/bulkmem does not exist" };
     vec![
-        ("state", state.words()),
-        ("kernel", if status.kernel.is_empty() { "unknown".to_owned() } else { status.kernel.clone() }),
-        (
-            "file",
-            or(
-                status.installed.as_ref().map(|file| plain(&file.display().to_string())),
-                "not installed: gone at reboot",
-            ),
-        ),
-        (
-            "device",
-            (if status.device { "/dev/bulkmem" } else { "missing: /dev/bulkmem is not there" }).to_owned(),
-        ),
-        ("taint", if taint.is_empty() { "unknown".to_owned() } else { taint.join("; ") }),
-        ("at load", plain(&or(status.persisted.clone(), "the module's own defaults"))),
+        ("state", state.describe()),
+        ("kernel", or(status.kernel.clone(), "unknown")),
+        ("file", or(file.unwrap_or_default(), "not installed: lost at reboot")),
+        ("device", device.to_owned()),
+        ("taint", or(taint.join("; "), "unknown")),
+        ("at load", or(plain(status.persisted.as_deref().unwrap_or_default()), "the module's own defaults")),
     ]
 }
 
@@ -170,20 +159,17 @@ fn parameters(settings: &Settings) -> Table {
     let mut table =
         Table::new([Column::left("parameter"), Column::right("value"), Column::left("what it is").prose()]);
     let values = settings.values();
-    let mut row = |name: &str, what: &str| {
-        let value = values.iter().find(|(other, _)| *other == name);
-        table.row([
-            name.to_owned(),
-            value.map(|(_, value)| value.clone()).unwrap_or_default(),
-            what.to_owned(),
-        ]);
-    };
-    row("method", "clears extents from the threshold on");
-    row("cached_method", "clears smaller ones");
-    row("threshold", "bytes; 0: every extent is large");
-    row("chunk", "bytes between two points at which others may run");
-    row("prefetch_distance", "bytes that prefetchw looks ahead");
-    row("ignore_quirks", "1: movnti also where it is published to be slow");
+    for (name, what) in [
+        ("method", "method for extents of at least the threshold"),
+        ("cached_method", "method for smaller ones"),
+        ("threshold", "bytes; 0: for every extent"),
+        ("chunk", "bytes between two points at which other tasks may run"),
+        ("prefetch_distance", "bytes that prefetchw looks ahead"),
+        ("ignore_quirks", "1: use movnti even where it is published to be slow"),
+    ] {
+        let value = values.iter().find(|(other, _)| *other == name).map(|(_, value)| value.clone());
+        table.row([name.to_owned(), value.unwrap_or_default(), what.to_owned()]);
+    }
     table
 }
 

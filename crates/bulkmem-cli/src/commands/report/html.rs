@@ -1,32 +1,34 @@
-//! The report as one HTML file that needs nothing else: text and tables as markup, charts drawn by Apache ECharts, which
-//! the file carries.
+//! The report as one self-contained HTML file: text and tables as markup, and charts that the embedded Apache ECharts
+//! draws.
 
 use std::io;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::{Value, json};
 
-use super::look::{Looks, hex};
-use super::model::{Axis, Chart, Grid, Holds, Report, Scale, Section, Shape, Source, Table};
+use super::model::{
+    Axis, Cells, Chart, Facts, Grid, Point, Report, Scale, Section, Series, Shape, SourceFile, Table,
+};
+use super::style::{Styles, hex};
 use crate::plain;
 
-/// Apache ECharts, as published; `assets/README.md` says which version.
-pub(super) const ECHARTS: &str = include_str!("../../../assets/echarts/echarts.common.min.js");
+/// Apache ECharts, as published; `assets/README.md` has the version.
+const ECHARTS: &str = include_str!("../../../assets/echarts/echarts.common.min.js");
 const SCRIPT: &str = include_str!("page/page.js");
 const STYLE: &str = include_str!("page/page.css");
 
-/// What the page may do: run and style itself, and nothing that asks a network.
+/// Allows the page its own scripts and styles, and nothing from a network.
 const POLICY: &str =
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:";
 
-/// The page.
+/// Returns the page.
 ///
 /// # Errors
-/// Where figures cannot be written as JSON.
+/// If figures cannot be written as JSON.
 pub(super) fn render(report: &Report) -> io::Result<String> {
-    let looks = Looks::of(report.sections.iter().flat_map(|section| &section.charts));
     let charts: Vec<&Chart> = report.sections.iter().flat_map(|section| &section.charts).collect();
-    let data: Vec<Value> = charts.iter().map(|chart| data(chart, &charts, &looks)).collect();
+    let styles = Styles::of(charts.iter().copied());
+    let data: Vec<Value> = charts.iter().map(|chart| chart_data(chart, &charts, &styles)).collect();
     let mut number = 0;
     let page = html! {
         (DOCTYPE)
@@ -46,22 +48,22 @@ pub(super) fn render(report: &Report) -> io::Result<String> {
                         button #theme.js-only type="button" title="Switch between light and dark" { "◐ Light or dark" }
                     }
                     p.faint {
-                        "How fast this memory can be cleared, filled and copied, by which method, and what that does \
-                         to others. GB/s are 10⁹ bytes a second; a MiB is 2²⁰ bytes. Figures are medians, with 95 % \
-                         intervals where they are shown."
+                        "How fast this machine clears, fills and copies memory with different methods, and how that affects \
+                         other programs. 1 GB/s is 10⁹ bytes per second, and 1 MiB is 2²⁰ bytes. Figures are medians, with \
+                         95 % confidence intervals if shown."
                     }
-                    noscript { p.noscript { "The charts need JavaScript. The sentences, and all figures as tables, do not." } }
+                    noscript { p.noscript { "The charts need JavaScript. The sentences and the tables with all figures do not." } }
                     (contents(report))
                 }
                 main {
-                    (verdict(report))
+                    (summaries(report))
                     @for section in &report.sections { (section_markup(section, &mut number)) }
                     (machines(report))
                     (files(&report.files))
                 }
                 footer.faint {
                     p {
-                        "Written by bulkmem " (env!("CARGO_PKG_VERSION")) ". This file needs no network: it carries its \
+                        "Written by bulkmem " (env!("CARGO_PKG_VERSION")) ". This file needs no network: it contains its \
                          figures, and Apache ECharts (Apache License 2.0), which draws them."
                     }
                 }
@@ -79,7 +81,7 @@ pub(super) fn render(report: &Report) -> io::Result<String> {
     Ok(page.into_string())
 }
 
-/// JSON in the page. Nothing in it can end the element: the letter that could is written as an escape.
+/// Embeds JSON in the page. The only letter that could end the element is escaped.
 fn json_script(id: &str, text: &str) -> Markup {
     html! { script type="application/json" id=(id) { (PreEscaped(plain::json(text).replace('<', "\\u003c"))) } }
 }
@@ -88,49 +90,49 @@ fn contents(report: &Report) -> Markup {
     html! {
         nav aria-label="Contents" {
             ul {
-                @if !report.verdict.is_empty() { li { a href="#verdict" { "Verdict" } } }
+                @if !report.summaries.is_empty() { li { a href="#summary" { "Summary" } } }
                 @for section in &report.sections { li { a href={ "#" (section.id) } { (section.title) } } }
-                li { a href="#machines" { (plural(report.machines.len(), "Machine", "Machines")) } }
+                li { a href="#machines" { (if report.machines.len() == 1 { "Machine" } else { "Machines" }) } }
                 li { a href="#files" { "Files and notes" } }
             }
         }
     }
 }
 
-fn verdict(report: &Report) -> Markup {
+fn summaries(report: &Report) -> Markup {
     html! {
-        @if !report.verdict.is_empty() {
-            section #verdict.verdict {
-                h2 { "Verdict" }
-                @for verdict in &report.verdict {
-                    @if !verdict.heading.is_empty() { h3 { (verdict.heading) } }
-                    ul { @for sentence in &verdict.sentences { li { (sentence) } } }
+        @if !report.summaries.is_empty() {
+            section #summary.summary {
+                h2 { "Summary" }
+                @for summary in &report.summaries {
+                    @if !summary.heading.is_empty() { h3 { (summary.heading) } }
+                    (list("", &summary.sentences))
                 }
             }
         }
     }
 }
 
+fn list(class: &str, items: &[String]) -> Markup {
+    html! { @if !items.is_empty() { ul class=(class) { @for item in items { li { (item) } } } } }
+}
+
 fn section_markup(section: &Section, number: &mut usize) -> Markup {
-    let mut numbered = |chart| {
+    let numbered = section.charts.iter().map(|chart| {
         *number += 1;
-        figure(chart, *number - 1)
-    };
-    let figures: Vec<(&Chart, Markup)> =
-        section.charts.iter().map(|chart| (chart, numbered(chart))).collect();
-    let (folded, open): (Vec<_>, Vec<_>) = figures.into_iter().partition(|(chart, _)| chart.folded);
+        (chart.folded, figure(chart, *number - 1))
+    });
+    let (folded, open): (Vec<_>, Vec<_>) = numbered.partition(|(folded, _)| *folded);
     html! {
         section id=(section.id) {
             h2 { (section.title) }
             div.intro { @for text in &section.intro { p { (text) } } }
-            @if !section.findings.is_empty() {
-                ul.findings { @for finding in &section.findings { li { (finding) } } }
-            }
+            (list("findings", &section.findings))
             div.charts { @for (_, figure) in &open { (figure) } }
             @for table in &section.tables { (table_markup(table)) }
             @if !folded.is_empty() {
                 details.more {
-                    summary { "The other intents and conditions: " (plural(folded.len(), "one chart", &format!("{} charts", folded.len()))) }
+                    summary { "Other intents and conditions (" (folded.len()) ")" }
                     div.charts { @for (_, figure) in &folded { (figure) } }
                 }
             }
@@ -143,9 +145,9 @@ fn figure(chart: &Chart, number: usize) -> Markup {
         figure id={ "chart-" (chart.name) } data-chart=(number) {
             h3 { (chart.title) }
             div.plot role="img" aria-label={ "Chart: " (chart.title) ". The table below has the same figures." } {}
-            div.keys role="group" aria-label="Who is shown" {}
-            details { summary { "Table" } (grid_markup(&chart.brief, "* marks the best; mean ± standard deviation, or the unit as said.")) }
-            details { summary { "All figures" } (grid_markup(&chart.figures, "")) }
+            div.keys role="group" aria-label="Series" {}
+            details { summary { "Table" } (grid_markup(&chart.overview, "* marks the best; mean ± standard deviation, unless a unit is given.")) }
+            details { summary { "All figures" } (grid_markup(&chart.details, "")) }
             div.tools {
                 button type="button" data-save="csv" { "↓ CSV" }
                 button type="button" data-save="svg" { "↓ SVG" }
@@ -156,10 +158,10 @@ fn figure(chart: &Chart, number: usize) -> Markup {
 
 fn table_markup(table: &Table) -> Markup {
     // Long tables are folded.
-    let long = table.grid.rows.len() > 12;
+    let rows = table.grid.rows.len();
     html! {
-        @if long {
-            details { summary { (table.title) " (" (table.grid.rows.len()) " rows)" } (grid_markup(&table.grid, &table.caption)) }
+        @if rows > 12 {
+            details { summary { (table.title) " (" (rows) " rows)" } (grid_markup(&table.grid, &table.caption)) }
         } @else {
             h3 { (table.title) }
             (grid_markup(&table.grid, &table.caption))
@@ -168,23 +170,23 @@ fn table_markup(table: &Table) -> Markup {
 }
 
 fn grid_markup(grid: &Grid, caption: &str) -> Markup {
-    // A table with prose in it is too wide for a phone: there each row becomes a card.
-    let cards = grid.columns.iter().any(|(_, holds)| *holds == Holds::Prose).then_some("cards-on-phone");
-    let class = |holds: Holds| match holds {
-        Holds::Words => None,
-        Holds::Numbers => Some("number"),
-        Holds::Prose => Some("prose"),
+    // A table with prose is too wide for a phone: there, each row becomes a card.
+    let cards = grid.columns.iter().any(|(_, cells)| *cells == Cells::Prose).then_some("cards-on-phone");
+    let class = |cells: Cells| match cells {
+        Cells::Words => None,
+        Cells::Numbers => Some("number"),
+        Cells::Prose => Some("prose"),
     };
     html! {
         div.scroll tabindex="0" {
             table class=[cards] {
                 @if !caption.is_empty() { caption { (caption) } }
-                thead { tr { @for (title, holds) in &grid.columns { th scope="col" class=[class(*holds)] { (title) } } } }
+                thead { tr { @for (title, cells) in &grid.columns { th scope="col" class=[class(*cells)] { (title) } } } }
                 tbody {
                     @for row in &grid.rows {
                         tr {
-                            @for ((title, holds), cell) in grid.columns.iter().zip(row) {
-                                td class=[class(*holds)] data-title=(title) { (cell) }
+                            @for ((title, cells), cell) in grid.columns.iter().zip(row) {
+                                td class=[class(*cells)] data-title=(title) { (cell) }
                             }
                         }
                     }
@@ -194,22 +196,20 @@ fn grid_markup(grid: &Grid, caption: &str) -> Markup {
     }
 }
 
-fn facts(facts: &[(&'static str, String)]) -> Markup {
+fn facts(facts: &Facts) -> Markup {
     html! { dl { @for (name, value) in facts { dt { (name) } dd { (value) } } } }
 }
 
 fn machines(report: &Report) -> Markup {
     html! {
         section #machines {
-            h2 { (plural(report.machines.len(), "The machine", "The machines")) }
-            div.cards {
-                @for machine in &report.machines { div.card { h3 { (machine.label) } (facts(&machine.facts)) } }
-            }
+            h2 { (if report.machines.len() == 1 { "The machine" } else { "The machines" }) }
+            div.cards { @for (label, known) in &report.machines { div.card { h3 { (label) } (facts(known)) } } }
         }
     }
 }
 
-fn files(files: &[Source]) -> Markup {
+fn files(files: &[SourceFile]) -> Markup {
     html! {
         section #files {
             h2 { "Files and notes" }
@@ -220,12 +220,12 @@ fn files(files: &[Source]) -> Markup {
                         (facts(&file.facts))
                         @if !file.notes.is_empty() {
                             details open[file.notes.len() <= 4] {
-                                summary { (plural(file.notes.len(), "One note", &format!("{} notes", file.notes.len()))) }
-                                ul.findings { @for note in &file.notes { li { (note) } } }
+                                summary { "Notes (" (file.notes.len()) ")" }
+                                (list("findings", &file.notes))
                             }
                         }
                         div.tools {
-                            button type="button" data-file={ "file-" (at) } data-name=(download_name(&file.name)) { "↓ JSON, as given" }
+                            button type="button" data-file={ "file-" (at) } data-name=(download_name(&file.name)) { "↓ JSON (original)" }
                         }
                     }
                 }
@@ -234,69 +234,57 @@ fn files(files: &[Source]) -> Markup {
     }
 }
 
-/// The last part of a path, as a name for the download.
+/// Returns the last part of a path, as the name of the download.
 fn download_name(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or_default();
     if last.ends_with(".json") { last.to_owned() } else { format!("{last}.json") }
 }
 
-fn plural(count: usize, one: &str, many: &str) -> String {
-    (if count == 1 { one } else { many }).to_owned()
-}
-
-/// What the page's script draws a chart from.
-fn data(chart: &Chart, all: &[&Chart], looks: &Looks) -> Value {
-    let values = |chart: &Chart| -> Vec<f64> {
-        chart.series.iter().flat_map(|series| &series.points).map(|point| point.value).collect()
-    };
-    // Charts that are compared end at the same figure.
-    let compared: Vec<&&Chart> = all.iter().filter(|other| other.group == chart.group).collect();
-    let of_group: Vec<f64> = compared.iter().flat_map(|other| values(other)).collect();
-    let (least, most) =
-        (of_group.iter().copied().fold(0.0, f64::min), of_group.iter().copied().fold(0.0, f64::max));
-    let series: Vec<Value> = chart
-        .series
-        .iter()
-        .map(|series| {
-            let look = looks.look(series.kind, &series.name);
-            let points: Vec<Value> = series
-                .points
-                .iter()
-                .map(|point| {
-                    let [low, high] = point.interval.map_or([None, None], |interval| interval.map(Some));
-                    json!([point.config, point.value, low, high, point.remark])
-                })
-                .collect();
-            json!({
-                "name": series.name,
-                "kind": series.kind,
-                "shown": series.shown,
-                "look": {
-                    "light": hex(look.light),
-                    "dark": hex(look.dark),
-                    "dash": look.dash.name(),
-                    "symbol": look.symbol.name(),
-                    "width": look.width,
-                },
-                "points": points,
-            })
-        })
-        .collect();
+/// Returns the data from which the script of the page draws a chart.
+fn chart_data(chart: &Chart, all: &[&Chart], styles: &Styles) -> Value {
+    // Charts that are compared have the same range of values.
+    let group = || all.iter().filter(|other| other.group == chart.group);
+    let series = group().flat_map(|chart| &chart.series);
+    let (least, most) = series
+        .flat_map(|series| &series.points)
+        .fold((0.0, 0.0), |(least, most), it| (f64::min(least, it.value), f64::max(most, it.value)));
+    let several = group().count() > 1;
     json!({
         "name": chart.name,
         "shape": if chart.shape == Shape::Lines { "lines" } else { "bars" },
-        "stacked": chart.configs.name.is_empty(),
-        "more": chart.more,
-        "places": axis(&chart.configs),
-        "values": axis(&chart.values),
-        "top": if compared.len() > 1 { Value::from(round_up(most)) } else { Value::Null },
-        "bottom": if compared.len() > 1 && least < 0.0 { Value::from(-round_up(-least)) } else { Value::Null },
-        "series": series,
+        "stacked": chart.x_axis.name.is_empty(),
+        "higher_is_better": chart.higher_is_better,
+        "x_axis": axis_data(&chart.x_axis),
+        "y_axis": axis_data(&chart.y_axis),
+        "max": several.then(|| round_up(most)),
+        "min": (several && least < 0.0).then(|| -round_up(-least)),
+        "series": chart.series.iter().map(|series| series_data(series, styles)).collect::<Vec<_>>(),
         "marks": chart.marks,
     })
 }
 
-/// The next of 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten.
+fn series_data(series: &Series, styles: &Styles) -> Value {
+    let style = styles.style(series.kind, &series.name);
+    let point = |it: &Point| {
+        let [low, high] = it.interval.map_or([None, None], |interval| interval.map(Some));
+        json!([it.x, it.value, low, high, it.remark])
+    };
+    json!({
+        "name": series.name,
+        "kind": series.kind,
+        "shown": series.shown,
+        "style": {
+            "light": hex(style.light),
+            "dark": hex(style.dark),
+            "dash": style.dash.name(),
+            "symbol": style.symbol.name(),
+            "width": style.width,
+        },
+        "points": series.points.iter().map(point).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the next of 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6 and 8 times a power of ten.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -306,10 +294,10 @@ fn round_up(value: f64) -> f64 {
     steps.into_iter().map(|step| step * decade).find(|end| *end >= value).unwrap_or(value)
 }
 
-fn axis(axis: &Axis) -> Value {
+fn axis_data(axis: &Axis) -> Value {
     let (scale, names): (&str, &[String]) = match &axis.scale {
         Scale::Bytes => ("bytes", &[]),
-        Scale::Even => ("even", &[]),
+        Scale::Linear => ("linear", &[]),
         Scale::Decades => ("decades", &[]),
         Scale::Named(names) => ("named", names),
     };

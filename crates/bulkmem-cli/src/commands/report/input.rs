@@ -1,49 +1,54 @@
-//! The files that a report is made from, and the machines that they are about.
+//! The files that a report is made from, and the machines that they describe.
 
 use std::path::Path;
 
 use bulkmem::policy::CpuIdentity;
+use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::Profile;
 use bulkmem_measure::engine::{Finding, Measurement, Results, Row};
 
+use super::model::{Facts, SourceFile};
 use crate::failure::{Failure, chain};
-use crate::{plain, results};
+use crate::plain;
+use crate::provenance::{self, cpu};
+use crate::results::{self, group};
 
 /// A file.
 #[derive(Debug)]
 pub(super) struct Input {
-    pub(super) name: String,
-    pub(super) text: String,
-    pub(super) document: Document,
+    name: String,
+    text: String,
+    document: Document,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug)]
-pub(super) enum Document {
+enum Document {
     Results(Box<Results>),
     Profile(Box<Profile>),
 }
 
-/// What is known of one machine, from all files about it.
+/// One machine, with all that the files contain about it.
 #[derive(Debug)]
 pub(super) struct Machine<'i> {
-    /// Its name in titles and legends: no other machine of the report has it.
+    /// Its name in titles and legends, unique in the report.
     pub(super) label: String,
-    pub(super) caches: [u64; 3],
-    /// Of several rows that differ only in what was measured, the one of the last file.
+    /// If several rows differ only in their samples, the one of the last file.
     pub(super) rows: Vec<&'i Row>,
     pub(super) findings: Vec<&'i Finding>,
     pub(super) profile: Option<&'i Profile>,
-    pub(super) inputs: Vec<&'i Input>,
-    cpu: &'i CpuIdentity,
-    kernel: &'i str,
+    /// Of the last file.
+    pub(super) provenance: &'i Provenance,
+    last_results: Option<&'i Results>,
+    /// True if it is the only machine of the report.
+    only: bool,
 }
 
 impl Input {
-    /// Reads a file: results, or a profile.
+    /// Reads a results file or a profile.
     ///
     /// # Errors
-    /// Where it cannot be read, is damaged, too new, neither of the two, or holds nothing.
+    /// If it cannot be read, is damaged, has another version, is neither of the two, or is empty.
     pub(super) fn load(path: &Path) -> Result<Input, Failure> {
         let name = path.display().to_string();
         let bytes = results::read(path, results::TO_REPORT)?;
@@ -51,41 +56,65 @@ impl Input {
         let document = if is_profile(&text) {
             let profile = Profile::parse(text.as_bytes()).map_err(|error| {
                 Failure::new(format!("cannot use the profile {name}: {}", chain(&error)))
-                    .help("run `bulkmem calibrate` to write it anew, or leave the file out")
+                    .help("run `bulkmem calibrate` to write a new one, or leave the file out")
             })?;
             Document::Profile(Box::new(plain::profile(&profile)))
         } else {
             let found = results::understand(path, &bytes)?;
             if found.rows.is_empty() {
-                return Err(Failure::new(format!("{name} holds no rows: nothing was measured"))
-                    .help("measure again, and let one group of rows finish; or leave the file out"));
+                return Err(Failure::new(format!("{name} contains no rows: nothing was measured")).help(
+                    "measure again until at least one group of rows is finished, or leave the file out",
+                ));
             }
             Document::Results(Box::new(plain::results(&found)))
         };
         Ok(Input { name: plain::plain(&name), text, document })
     }
 
-    /// Whether it holds a profile.
+    /// Returns true if it is a profile.
     pub(super) fn is_profile(&self) -> bool {
         matches!(self.document, Document::Profile(_))
     }
 
-    /// Whether both are about one machine, with one kernel.
+    /// Returns true if both describe one machine with one kernel.
     pub(super) fn same_machine(&self, other: &Input) -> bool {
         self.machine() == other.machine()
     }
 
-    fn machine(&self) -> (&CpuIdentity, &str, [u64; 3]) {
+    fn machine(&self) -> (&CpuIdentity, &str) {
+        let provenance = self.provenance();
+        (&provenance.cpu, &provenance.kernel)
+    }
+
+    fn provenance(&self) -> &Provenance {
         match &self.document {
+            Document::Results(found) => &found.provenance,
+            Document::Profile(profile) => &profile.provenance,
+        }
+    }
+
+    /// Returns what the report says about the file.
+    pub(super) fn source(&self) -> SourceFile {
+        let provenance = self.provenance();
+        let mut facts: Facts = vec![("processor", cpu(&provenance.cpu))];
+        facts.extend(provenance::run(provenance));
+        let notes = match &self.document {
             Document::Results(found) => {
-                let provenance = &found.provenance;
-                (&provenance.cpu, &provenance.kernel, provenance.caches)
+                let names: Vec<&str> = found.measurements().into_iter().map(Measurement::name).collect();
+                facts.insert(0, ("contains", format!("{} rows of {}", found.rows.len(), names.join(", "))));
+                facts.push(("command", format!("bulkmem {}", found.command.join(" "))));
+                let complete =
+                    if found.complete { "yes" } else { "no: the run was interrupted, or continues" };
+                facts.push(("complete", complete.to_owned()));
+                found.notes.clone()
             }
             Document::Profile(profile) => {
-                let provenance = &profile.provenance;
-                (&provenance.cpu, &provenance.kernel, provenance.caches)
+                facts.insert(0, ("contains", "a profile: the rules that calibration derived".to_owned()));
+                facts.extend(provenance::coverage(&profile.coverage));
+                Vec::new()
             }
-        }
+        };
+        SourceFile { name: self.name.clone(), facts, notes, text: self.text.clone() }
     }
 }
 
@@ -97,99 +126,94 @@ fn is_profile(text: &str) -> bool {
     serde_json::from_str::<Head>(text).is_ok_and(|head| head.format == bulkmem_measure::calibration::FORMAT)
 }
 
-/// The machines that files are about, in the order in which they turn up.
+/// Returns the machines that files describe, in the order in which they first occur.
 pub(super) fn machines(inputs: &[Input]) -> Vec<Machine<'_>> {
-    let mut machines: Vec<Machine<'_>> = Vec::new();
-    for input in inputs {
-        let (cpu, kernel, caches) = input.machine();
-        let known = machines.iter().position(|machine| machine.cpu == cpu && machine.kernel == kernel);
-        let at = known.unwrap_or_else(|| {
-            machines.push(Machine {
-                label: String::new(),
-                caches,
-                rows: Vec::new(),
-                findings: Vec::new(),
-                profile: None,
-                inputs: Vec::new(),
-                cpu,
-                kernel,
-            });
-            machines.len() - 1
-        });
-        machines[at].add(input);
-    }
-    let labels: Vec<String> = machines.iter().map(|machine| label(machine, &machines)).collect();
-    for (machine, label) in machines.iter_mut().zip(labels) {
-        machine.label = label;
-    }
-    machines
+    let groups = group(inputs, |input| input.machine());
+    let labels = labels(&groups.iter().map(|(machine, _)| *machine).collect::<Vec<_>>());
+    let only = groups.len() == 1;
+    groups.into_iter().zip(labels).map(|((_, inputs), label)| Machine::new(label, only, &inputs)).collect()
 }
 
 impl<'i> Machine<'i> {
-    fn add(&mut self, input: &'i Input) {
-        self.inputs.push(input);
-        match &input.document {
-            Document::Profile(profile) => self.profile = Some(profile),
-            Document::Results(found) => {
-                for row in &found.rows {
-                    match self.rows.iter_mut().find(|old| same_place(old, row)) {
-                        Some(old) => *old = row,
-                        None => self.rows.push(row),
-                    }
-                }
-                // What an earlier run of the same measurement concluded is superseded.
-                let again = found.measurements();
-                self.findings.retain(|finding| !again.contains(&finding.measurement));
-                self.findings.extend(&found.findings);
+    fn new(label: String, only: bool, inputs: &[&'i Input]) -> Machine<'i> {
+        let mut machine = Machine {
+            label,
+            rows: Vec::new(),
+            findings: Vec::new(),
+            profile: None,
+            provenance: inputs[inputs.len() - 1].provenance(),
+            last_results: None,
+            only,
+        };
+        for input in inputs {
+            match &input.document {
+                Document::Profile(profile) => machine.profile = Some(profile),
+                Document::Results(found) => machine.add(found),
             }
         }
+        machine
     }
 
-    /// All that is known, as if it came from one file; `None` where there is only a profile.
+    fn add(&mut self, found: &'i Results) {
+        self.last_results = Some(found);
+        for row in &found.rows {
+            match self.rows.iter_mut().find(|old| same_identity(old, row)) {
+                Some(old) => *old = row,
+                None => self.rows.push(row),
+            }
+        }
+        // A later run of a measurement replaces the findings of an earlier one.
+        let again = found.measurements();
+        self.findings.retain(|finding| !again.contains(&finding.measurement));
+        self.findings.extend(&found.findings);
+    }
+
+    /// Returns all rows as if they came from one file; `None` if there is only a profile.
     pub(super) fn results(&self) -> Option<Results> {
-        let last = self.inputs.iter().rev().find_map(|input| match &input.document {
-            Document::Results(found) => Some(found),
-            Document::Profile(_) => None,
-        })?;
-        Some(Results { rows: self.rows.iter().map(|row| (*row).clone()).collect(), ..(**last).clone() })
+        let rows = self.rows.iter().map(|row| (*row).clone()).collect();
+        Some(Results { rows, ..self.last_results?.clone() })
     }
 
-    /// The rows of a measurement.
+    /// Returns the rows of a measurement.
     pub(super) fn of(&self, measurement: Measurement) -> Vec<&'i Row> {
         self.rows.iter().copied().filter(|row| row.measurement == measurement).collect()
     }
+
+    /// Returns a title; if the report has several machines, with the label of this one.
+    pub(super) fn titled(&self, title: &str) -> String {
+        if self.only { title.to_owned() } else { format!("{title}, {}", self.label) }
+    }
 }
 
-/// Whether two rows differ only in what was measured.
-fn same_place(a: &Row, b: &Row) -> bool {
+/// Returns true if two rows differ only in their samples and what follows from them.
+fn same_identity(a: &Row, b: &Row) -> bool {
     (a.measurement, a.metric) == (b.measurement, b.metric)
         && a.candidate == b.candidate
         && a.config == b.config
 }
 
-/// The processor's name; where several machines have it, with what tells them apart.
-fn label(machine: &Machine<'_>, all: &[Machine<'_>]) -> String {
-    let name = short(machine.cpu);
-    let alike: Vec<&Machine<'_>> = all.iter().filter(|other| short(other.cpu) == name).collect();
-    if alike.len() < 2 {
-        return name;
-    }
-    let same_kernel = alike.iter().filter(|other| other.kernel == machine.kernel).count();
-    if same_kernel < 2 && !machine.kernel.is_empty() {
-        return format!("{name}, Linux {}", machine.kernel);
-    }
-    let number = alike.iter().position(|other| std::ptr::eq(*other, machine)).unwrap_or_default() + 1;
-    format!("{name}, machine {number}")
+/// Returns the processors' names, and what distinguishes machines with the same processor.
+fn labels(machines: &[(&CpuIdentity, &str)]) -> Vec<String> {
+    let label = |(at, (cpu, kernel)): (usize, &(&CpuIdentity, &str))| {
+        let name = short(cpu);
+        let alike = |it: &&(&CpuIdentity, &str)| short(it.0) == name;
+        if machines.iter().filter(alike).count() < 2 {
+            return name;
+        }
+        if !kernel.is_empty() && machines.iter().filter(alike).filter(|it| it.1 == *kernel).count() < 2 {
+            return format!("{name}, Linux {kernel}");
+        }
+        format!("{name}, machine {}", machines[..=at].iter().filter(alike).count())
+    };
+    machines.iter().enumerate().map(label).collect()
 }
 
-/// A processor's name without what all names have.
+/// Returns a processor's name without the words that every name has.
 fn short(cpu: &CpuIdentity) -> String {
     let words = cpu.name.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor"));
     let name = words.collect::<Vec<_>>().join(" ").replace("(R)", "").replace("(TM)", "").replace("(tm)", "");
-    let name = name.split(" @ ").next().unwrap_or_default().trim();
-    if name.is_empty() {
-        format!("{} {}:{}:{}", cpu.vendor, cpu.family, cpu.model, cpu.stepping)
-    } else {
-        name.to_owned()
+    match name.split(" @ ").next().unwrap_or_default().trim() {
+        "" => format!("{} {}:{}:{}", cpu.vendor, cpu.family, cpu.model, cpu.stepping),
+        name => name.to_owned(),
     }
 }

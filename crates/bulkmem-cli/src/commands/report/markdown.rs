@@ -2,22 +2,22 @@
 
 use std::fmt::Write as _;
 
-use super::model::{Chart, Grid, Holds, Report};
+use super::model::{Cells, Chart, Facts, Grid, Report};
 use crate::plain::plain;
 
 pub(super) fn render(report: &Report) -> String {
     let mut text = format!("# {}\n", escape(&report.title));
-    if !report.verdict.is_empty() {
-        text += "\n## Verdict\n";
+    if !report.summaries.is_empty() {
+        text += "\n## Summary\n";
     }
-    for verdict in &report.verdict {
-        if !verdict.heading.is_empty() {
-            _ = write!(text, "\n### {}\n", escape(&verdict.heading));
+    for summary in &report.summaries {
+        if !summary.heading.is_empty() {
+            _ = write!(text, "\n### {}\n", escape(&summary.heading));
         }
-        text += &list(&verdict.sentences);
+        text += &list(&summary.sentences);
     }
     for section in &report.sections {
-        _ = write!(text, "\n## {}\n", escape(&section.title));
+        _ = write!(text, "\n## {}\n", escape(section.title));
         for paragraph in &section.intro {
             _ = write!(text, "\n{}\n", escape(paragraph));
         }
@@ -35,8 +35,8 @@ pub(super) fn render(report: &Report) -> String {
             text += &grid(&table.grid);
         }
     }
-    for machine in &report.machines {
-        _ = write!(text, "\n## {}\n\n{}", escape(&machine.label), facts(&machine.facts));
+    for (label, known) in &report.machines {
+        _ = write!(text, "\n## {}\n\n{}", escape(label), facts(known));
     }
     for file in &report.files {
         _ = write!(text, "\n## {}\n\n{}", escape(&file.name), facts(&file.facts));
@@ -47,37 +47,37 @@ pub(super) fn render(report: &Report) -> String {
     text
 }
 
-/// One chart as a table under its title.
+/// Returns the figures of a chart as a table below its title.
 pub(super) fn chart(chart: &Chart) -> String {
-    format!("### {}\n\n{}", escape(&chart.title), grid(&chart.brief))
+    format!("### {}\n\n{}", escape(&chart.title), grid(&chart.overview))
 }
 
 fn list(items: &[String]) -> String {
     items.iter().fold("\n".to_owned(), |text, item| text + &format!("- {}\n", escape(item)))
 }
 
-fn facts(facts: &[(&'static str, String)]) -> String {
-    let mut table = Grid::new([("what", Holds::Words), ("value", Holds::Words)]);
+fn facts(facts: &Facts) -> String {
+    let mut table = Grid::new([("name", Cells::Words), ("value", Cells::Words)]);
     table.rows = facts.iter().map(|(name, value)| vec![(*name).to_owned(), value.clone()]).collect();
     grid(&table)
 }
 
 fn grid(grid: &Grid) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let rule = |holds: Holds| if holds == Holds::Numbers { "---:" } else { "---" };
+    let rule = |cells: Cells| if cells == Cells::Numbers { "---:" } else { "---" };
     let mut text = line(grid.columns.iter().map(|(title, _)| escape(title)).collect());
-    text += &line(grid.columns.iter().map(|(_, holds)| rule(*holds).to_owned()).collect());
+    text += &line(grid.columns.iter().map(|(_, cells)| rule(*cells).to_owned()).collect());
     for row in &grid.rows {
         text += &line(row.iter().map(|cell| escape(cell)).collect());
     }
     text
 }
 
-/// A text that Markdown takes letter by letter: no markup, HTML, entity, link or list.
+/// Escapes a text so that Markdown shows it literally: without markup, HTML, entities, links or lists.
 fn escape(text: &str) -> String {
     const MARKUP: &str = "|*_`<>[]\\#&~$";
     let text = plain(text);
-    // A start that would begin a list, or rule off or underline: `12. `, `- `, `---`; not `12.5` or `-5`.
+    // The start of a list, a rule or an underline: `12. `, `- `, `---`; not `12.5` or `-5`.
     let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let marker = text.len() - rest.len();
     let number =
@@ -89,7 +89,7 @@ fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for (at, letter) in text.char_indices() {
         let rest = &text[at..];
-        // Where GitHub's Markdown makes links of bare addresses.
+        // GitHub's Markdown turns bare addresses into links.
         let link =
             rest.starts_with("://") || text[..at].to_ascii_lowercase().ends_with("www") && letter == '.';
         if MARKUP.contains(letter) || link || marked == Some(at) {

@@ -1,51 +1,46 @@
-//! What a report says, before it has a format.
+//! The content of a report, independent of its format.
 
 use bulkmem_measure::Kind;
+
+/// Names and values.
+pub(super) type Facts = Vec<(&'static str, String)>;
 
 /// A report.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) title: String,
-    pub(super) machines: Vec<About>,
-    /// What it comes down to: sentences under headings.
-    pub(super) verdict: Vec<Verdict>,
+    /// For each machine its label, and what is known of it.
+    pub(super) machines: Vec<(String, Facts)>,
+    pub(super) summaries: Vec<Summary>,
     pub(super) sections: Vec<Section>,
-    /// The files that it was made from, in the order in which they were named.
-    pub(super) files: Vec<Source>,
+    /// The files that it was made from, in the order of the command line.
+    pub(super) files: Vec<SourceFile>,
 }
 
-/// A machine that something was measured on.
+/// The most important conclusions about one machine, or about several compared.
 #[derive(Debug)]
-pub(super) struct About {
-    /// Its name in titles and legends.
-    pub(super) label: String,
-    pub(super) facts: Vec<(&'static str, String)>,
-}
-
-/// What a machine's figures come down to.
-#[derive(Debug)]
-pub(super) struct Verdict {
-    /// The machine; empty where there is only one.
+pub(super) struct Summary {
+    /// Empty if there is only one machine.
     pub(super) heading: String,
     pub(super) sentences: Vec<String>,
 }
 
 /// A file that the report was made from.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct SourceFile {
     pub(super) name: String,
-    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) facts: Facts,
     pub(super) notes: Vec<String>,
-    /// The file as it was given.
+    /// The unchanged content.
     pub(super) text: String,
 }
 
 /// One measurement.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Section {
     /// Its name in links: lower-case letters, digits and dashes.
-    pub(super) id: String,
-    pub(super) title: String,
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
     /// What it shows, and how to read it.
     pub(super) intro: Vec<String>,
     pub(super) findings: Vec<String>,
@@ -53,21 +48,7 @@ pub(super) struct Section {
     pub(super) tables: Vec<Table>,
 }
 
-impl Section {
-    /// A section without content.
-    pub(super) fn new(id: &str, title: &str, intro: &[&str]) -> Section {
-        Section {
-            id: id.to_owned(),
-            title: title.to_owned(),
-            intro: intro.iter().map(|text| (*text).to_owned()).collect(),
-            findings: Vec::new(),
-            charts: Vec::new(),
-            tables: Vec::new(),
-        }
-    }
-}
-
-/// A table by itself.
+/// A table that belongs to no chart.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) title: String,
@@ -75,42 +56,40 @@ pub(super) struct Table {
     pub(super) grid: Grid,
 }
 
-/// A picture of figures, and the same figures as tables.
+/// A chart, and its figures as tables.
 #[derive(Debug)]
 pub(super) struct Chart {
-    /// What `--chart` knows it by: lower-case letters, digits and dashes.
+    /// Its name for `--chart`: lower-case letters, digits and dashes.
     pub(super) name: String,
     pub(super) title: String,
     pub(super) shape: Shape,
-    /// Whether larger values are better.
-    pub(super) more: bool,
-    /// Along the axis of what varies: horizontal for lines, vertical for bars.
-    pub(super) configs: Axis,
-    /// Along the axis of what was measured.
-    pub(super) values: Axis,
+    pub(super) higher_is_better: bool,
+    /// What varies. Bars are horizontal, so that this is their vertical axis.
+    pub(super) x_axis: Axis,
+    /// What was measured.
+    pub(super) y_axis: Axis,
     pub(super) series: Vec<Series>,
-    /// Places to be marked, with what they are.
+    /// Labelled positions on the x axis.
     pub(super) marks: Vec<(f64, String)>,
-    /// Charts of the same group are compared: their values run to the same end.
+    /// Charts of one group have the same range of values, and stand next to each other.
     pub(super) group: String,
-    /// Whether it is shown at once, or only when asked for.
+    /// True if it is shown only on request.
     pub(super) folded: bool,
-    /// Who stands where, briefly.
-    pub(super) brief: Grid,
+    /// Series down, positions across.
+    pub(super) overview: Grid,
     /// All that is known of each figure.
-    pub(super) figures: Grid,
+    pub(super) details: Grid,
 }
 
 /// How figures are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Points, joined.
     Lines,
-    /// Bars that lie, one group a place.
+    /// Horizontal bars, one group for each position.
     Bars,
 }
 
-/// What stands along an axis.
+/// An axis of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
     pub(super) name: String,
@@ -120,72 +99,64 @@ pub(super) struct Axis {
 /// How an axis is divided.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scale {
-    /// Bytes, doubling.
+    /// Bytes, logarithmic to base 2.
     Bytes,
-    /// From zero on, evenly.
-    Even,
-    /// By powers of ten.
+    Linear,
+    /// Logarithmic to base 10.
     Decades,
-    /// These, evenly; points stand at their positions.
+    /// Categories; the position of a point is an index.
     Named(Vec<String>),
 }
 
-/// Figures that belong together.
+/// Figures of one candidate.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Whether it is shown at once.
+    /// False if the reader has to switch it on.
     pub(super) shown: bool,
-    /// By rising place.
+    /// By rising position.
     pub(super) points: Vec<Point>,
 }
 
 /// A figure.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
-    pub(super) config: f64,
+    pub(super) x: f64,
     pub(super) value: f64,
-    /// The 95 % interval of the value.
+    /// The 95 % confidence interval of the value.
     pub(super) interval: Option<[f64; 2]>,
-    /// What else is to be said of it.
     pub(super) remark: String,
 }
 
-/// A table's cells.
+/// The cells of a table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grid {
-    pub(super) columns: Vec<(String, Holds)>,
+    pub(super) columns: Vec<(String, Cells)>,
     pub(super) rows: Vec<Vec<String>>,
 }
 
-impl Grid {
-    /// A table without rows.
-    pub(super) fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Holds)>) -> Grid {
-        let columns = columns.into_iter().map(|(title, holds)| (title.to_owned(), holds)).collect();
-        Grid { columns, rows: Vec::new() }
-    }
-}
-
-/// What a column holds.
+/// What the cells of a column contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum Cells {
     Words,
     Numbers,
     Prose,
 }
 
-/// A text as part of a name: lower-case letters, digits and single dashes.
-pub(super) fn slug(text: &str) -> String {
-    let mut slug = String::new();
-    for letter in text.chars() {
-        match letter {
-            _ if letter.is_ascii_alphanumeric() => slug.push(letter.to_ascii_lowercase()),
-            _ if !slug.is_empty() && !slug.ends_with('-') => slug.push('-'),
-            _ => {}
-        }
+impl Grid {
+    /// Returns a table without rows.
+    pub(super) fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Cells)>) -> Grid {
+        let columns = columns.into_iter().map(|(title, cells)| (title.to_owned(), cells)).collect();
+        Grid { columns, rows: Vec::new() }
     }
-    slug.trim_end_matches('-').to_owned()
+}
+
+/// Returns a text as part of a name: lower-case letters, digits and single dashes.
+pub(super) fn slug(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let words = lower.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-")
 }
 
 #[cfg(test)]
@@ -193,9 +164,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_hold_only_what_a_shell_and_a_link_take() {
+    fn names_contain_only_what_a_shell_and_a_link_take() {
         assert_eq!(slug("AMD EPYC 9B14 (Genoa)"), "amd-epyc-9b14-genoa");
-        assert_eq!(slug("../<b>\"4K\" & more--"), "b-4k-b-more".replace("-b-", "-"));
+        assert_eq!(slug("../<b>\"4K\" & more--"), "b-4k-more");
         assert_eq!(slug("é"), "");
     }
 }

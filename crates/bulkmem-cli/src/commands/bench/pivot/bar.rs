@@ -1,9 +1,8 @@
 //! Bars of block characters.
 
-/// Eighths of a column, from one to seven.
 const PARTS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// A bar for a share of 1, where 1 is so many columns long; at least an eighth of a column for what is not 0.
+/// Returns a bar for a share of 1, which is `columns` long; at least an eighth of a column unless the share is 0.
 pub(super) fn bar(share: f64, columns: usize) -> String {
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     let eighths = (share * columns as f64 * 8.0).round() as usize;

@@ -1,231 +1,192 @@
-//! One table of a pivot: lines, columns, and the rows at their crossings.
+//! One table of a pivot.
 
-use bulkmem_measure::Kind;
 use bulkmem_measure::engine::Row;
 
+use super::Pivot;
 use super::bar::bar;
-use super::{Pivot, digits, name, value};
+use crate::commands::bench::rows::{competes, distinct, is_best, name, value};
 use crate::figures;
-use crate::output::{Column, FAINT, GOOD, Table, styled, wrapped};
+use crate::output::{Column, Table, digits, faint, marked};
 
 /// Blank columns between two columns of a table.
 const GAP: usize = 2;
-/// A bar is not longer than this, and not shown where there is less room than the other.
-const LONGEST_BAR: usize = 30;
-const SHORTEST_BAR: usize = 8;
-/// Names longer than this are shown without their parameters, which stand below the table then.
+/// Longest bar, and the shortest one that is worth showing.
+const BAR: (usize, usize) = (30, 8);
+/// Longer names are shown without their parameters, which then stand below the table.
 const LONGEST_NAME: usize = 28;
 
 pub(super) struct Grid<'a> {
     pivot: Pivot<'a>,
     rows: Vec<&'a Row>,
-    /// Names of subjects, in order of appearance, and what they are called in the table.
-    subjects: Vec<(String, String)>,
+    /// Full names of the candidates, in order of appearance, and their names in the table.
+    candidates: Vec<(String, String)>,
     values: Vec<String>,
-    /// What says that it is the same subject elsewhere: parameters that were left out.
-    legend: Vec<String>,
 }
 
 impl<'a> Grid<'a> {
     pub(super) fn new(pivot: Pivot<'a>, rows: Vec<&'a Row>) -> Grid<'a> {
         let names = distinct(rows.iter().map(|row| name(row)));
-        let values = distinct(rows.iter().map(|row| value(row, pivot.key)));
-        let mut legend = Vec::new();
-        let called = |name: &String| {
-            let short = name.split_once('[').map(|(short, _)| short);
-            let alone = |short: &str| {
-                names.iter().filter(|other| other.split('[').next() == Some(short)).count() == 1
-            };
-            match short.filter(|short| name.chars().count() > LONGEST_NAME && alone(short)) {
-                Some(short) => {
-                    legend.push(name.clone());
-                    short.to_owned()
-                }
-                None => name.clone(),
-            }
-        };
-        let called: Vec<String> = names.iter().map(called).collect();
-        Grid { pivot, rows, subjects: names.into_iter().zip(called).collect(), values, legend }
+        let values = distinct(rows.iter().map(|row| value(row, pivot.dimension)));
+        let candidates = names.iter().map(|name| {
+            let (short, _) = name.split_once('[').unwrap_or((name, ""));
+            let alike = names.iter().filter(|other| other.split('[').next() == Some(short)).count();
+            let shorten = name.chars().count() > LONGEST_NAME && alike == 1;
+            (name.clone(), if shorten { short } else { name }.to_owned())
+        });
+        Grid { candidates: candidates.collect(), pivot, rows, values }
     }
 
-    /// The table, and what belongs to it, in lines of at most `width` columns.
+    /// Returns the table and its notes, in lines of at most `width` columns.
     pub(super) fn text(&self, width: usize) -> String {
         let deviation =
             self.rows.iter().map(|row| figures::deviation(row).chars().count()).max().unwrap_or_default();
-        let cell = |row: &Row| match self.pivot.cell {
-            Some(cell) => cell(row),
-            None => {
-                let doubtful = if row.flags.is_empty() { ' ' } else { '~' };
-                format!("{}{doubtful}±{:>deviation$}", digits(row.stats.mean), figures::deviation(row))
-            }
+        let cell = |row: &Row| {
+            let text = match self.pivot.cell {
+                Some(cell) => cell(row),
+                None => {
+                    let doubtful = if row.flags.is_empty() { ' ' } else { '~' };
+                    format!("{}{doubtful}±{:>deviation$}", digits(row.stats.mean), figures::deviation(row))
+                }
+            };
+            let rivals = self.at(&value(row, self.pivot.dimension));
+            marked(&text, rivals.iter().filter(|row| competes(row)).count() > 1 && is_best(&rivals, row))
         };
-        let marked = |row: &Row| {
-            let best = self.best(&value(row, self.pivot.key)).is_some_and(|best| std::ptr::eq(best, row));
-            if best { styled(GOOD, format!("{}*", cell(row))) } else { format!("{} ", cell(row)) }
-        };
-        let mut text;
-        if self.values.len() == 1 && !self.pivot.subjects_across {
-            text = self.single(&marked, width);
+        let mut text = if self.values.len() == 1 && !self.pivot.candidates_across {
+            self.single(&cell, width)
+        } else if self.has_baseline() {
+            self.tables("", &cell, width) + "\n" + &self.tables("speed-up", &|row| self.speed_up(row), width)
         } else {
-            text = self.tables("", &marked, width);
-            if self.has_baseline() {
-                text += "\n";
-                text += &self.tables("speed-up", &|row| self.speed_up(row), width);
-            }
+            self.tables("", &cell, width)
+        };
+        for choice in self.choices() {
+            text += &faint(&choice, width);
         }
-        let mut below = self.choices();
-        if !self.legend.is_empty() {
-            below.push(format!("With parameters: {}.", self.legend.join(", ")));
-        }
-        for line in below {
-            text += &format!("{}\n", styled(FAINT, wrapped(&line, "", width)));
+        let shortened = self.candidates.iter().filter(|(name, called)| name != called);
+        let legend: Vec<&str> = shortened.map(|(name, _)| name.as_str()).collect();
+        if !legend.is_empty() {
+            text += &faint(&format!("With parameters: {}.", legend.join(", ")), width);
         }
         text
     }
 
-    /// Whether anything is marked as doubtful.
     pub(super) fn has_doubts(&self) -> bool {
         self.pivot.cell.is_none() && self.rows.iter().any(|row| !row.flags.is_empty())
     }
 
-    /// Whether anything is marked as the best.
     pub(super) fn has_marks(&self) -> bool {
-        self.values.iter().any(|value| self.best(value).is_some())
+        self.values.iter().any(|value| self.at(value).iter().filter(|row| competes(row)).count() > 1)
     }
 
-    /// Whether there is anything to compare with the baseline.
+    /// Returns true if the baseline was measured, and anything to compare with it.
     pub(super) fn has_baseline(&self) -> bool {
-        self.subjects.len() > 1 && self.values.iter().any(|value| self.base(value).is_some())
+        self.candidates.len() > 1 && self.values.iter().any(|value| self.base(value).is_some())
     }
 
-    /// One column of figures: the speed-up beside it, and a bar.
+    /// Shows one column of figures, with the speed-up and a bar.
     fn single(&self, cell: &dyn Fn(&Row) -> String, width: usize) -> String {
-        let mut columns = vec![Column::left(""), Column::right(format!("{} ", self.values[0]))];
-        if self.has_baseline() {
-            columns.push(Column::right("speed-up "));
-        }
-        let mut lines: Vec<Vec<String>> = Vec::new();
-        for (name, called) in &self.subjects {
-            let row = self.find(name, &self.values[0]);
-            let mut line = vec![called.clone(), row.map_or_else(|| "– ".to_owned(), cell)];
-            if self.has_baseline() {
-                line.push(row.map_or_else(String::new, |row| self.speed_up(row)));
-            }
-            lines.push(line);
-        }
-        let titles = [String::new(), self.values[0].clone() + " ", "speed-up ".to_owned()];
-        let used: usize = (0..columns.len())
-            .map(|at| widest(lines.iter().map(|line| &line[at]).chain([&titles[at]])) + GAP)
-            .sum();
-        let room = width.saturating_sub(used).min(LONGEST_BAR);
+        let compared = self.has_baseline();
+        let titles = [String::new(), format!("{} ", self.values[0])];
+        let titles: Vec<String> =
+            titles.into_iter().chain(compared.then(|| "speed-up ".to_owned())).collect();
+        let lines = self.rows.iter().zip(&self.candidates).map(|(row, (_, called))| {
+            let cells = [called.clone(), cell(row)].into_iter();
+            cells.chain(compared.then(|| self.speed_up(row))).collect()
+        });
+        let lines: Vec<Vec<String>> = lines.collect();
+        let width_of = |at: usize| widest(lines.iter().map(|line| &line[at]).chain([&titles[at]])) + GAP;
+        let used: usize = (0..titles.len()).map(width_of).sum();
+        let room = width.saturating_sub(used).min(BAR.0);
+        let bars = room >= BAR.1 && self.candidates.len() > 1 && self.pivot.cell.is_none();
         let most = self.rows.iter().map(|row| row.stats.median).fold(0.0, f64::max);
-        let bars = room >= SHORTEST_BAR && self.subjects.len() > 1 && self.pivot.cell.is_none();
-        if bars {
-            columns.push(Column::left(""));
-            for (line, (name, _)) in lines.iter_mut().zip(&self.subjects) {
-                let row = self.find(name, &self.values[0]);
-                line.push(row.map_or_else(String::new, |row| bar(row.stats.median / most, room)));
-            }
+        let columns = titles.iter().enumerate().map(|(at, title)| match at {
+            0 => Column::left(title),
+            _ => Column::right(title),
+        });
+        let mut table = Table::new(columns.chain(bars.then(|| Column::left(""))));
+        for (row, line) in self.rows.iter().zip(lines) {
+            table.row(line.into_iter().chain(bars.then(|| bar(row.stats.median / most, room))));
         }
-        let mut table = Table::new(columns);
-        lines.into_iter().for_each(|line| table.row(line));
         table.render(width)
     }
 
-    /// As many tables below each other as it takes to fit the width.
+    /// Shows as many tables below each other as the width requires.
     fn tables(&self, corner: &str, cell: &dyn Fn(&Row) -> String, width: usize) -> String {
-        let pairs =
-            |list: &[String]| list.iter().map(|text| (text.clone(), text.clone())).collect::<Vec<_>>();
-        let (lines, columns, corner) = if self.pivot.subjects_across {
-            let key = self.pivot.key.name().replace('_', " ");
-            (pairs(&self.values), self.subjects.clone(), [key.as_str(), corner].join(" ").trim().to_owned())
+        let values: Vec<_> = self.values.iter().map(|text| (text.clone(), text.clone())).collect();
+        let (lines, columns, corner) = if self.pivot.candidates_across {
+            let dimension = self.pivot.dimension.name().replace('_', " ");
+            (&values, &self.candidates, format!("{dimension} {corner}").trim().to_owned())
         } else {
-            (self.subjects.clone(), pairs(&self.values), corner.to_owned())
+            (&self.candidates, &values, corner.to_owned())
         };
-        let at = |line: &str, column: &str| {
-            let (candidate, value) = if self.pivot.subjects_across { (column, line) } else { (line, column) };
+        let find = |line: &str, column: &str| {
+            let (candidate, value) =
+                if self.pivot.candidates_across { (column, line) } else { (line, column) };
             self.find(candidate, value).map_or_else(|| "– ".to_owned(), cell)
         };
         let first = widest(lines.iter().map(|(_, called)| called).chain([&corner]));
-        let cells: Vec<Vec<String>> = columns
+        // Each column with its title, cells and width. Figures end before the mark, and so do titles.
+        let columns: Vec<(String, Vec<String>, usize)> = columns
             .iter()
-            .map(|(column, _)| lines.iter().map(|(line, _)| at(line, column)).collect())
+            .map(|(column, called)| {
+                let title = format!("{called} ");
+                let cells: Vec<String> = lines.iter().map(|(line, _)| find(line, column)).collect();
+                let width = GAP + widest(cells.iter().chain([&title]));
+                (title, cells, width)
+            })
             .collect();
-        let widths: Vec<usize> = columns
-            .iter()
-            .zip(&cells)
-            .map(|((_, called), cells)| GAP + widest(cells.iter().chain([&format!("{called} ")])))
-            .collect();
-        let mut text = String::new();
-        let mut from = 0;
-        while from < columns.len() {
-            let mut used = first + widths[from];
-            let mut to = from + 1;
-            while to < columns.len() && used + widths[to] <= width {
-                used += widths[to];
-                to += 1;
-            }
-            // Figures end before the mark, and so do titles.
-            let titles = columns[from..to].iter().map(|(_, called)| Column::right(format!("{called} ")));
-            let mut table = Table::new([Column::left(corner.clone())].into_iter().chain(titles));
+        let mut rest = columns.as_slice();
+        let mut tables = Vec::new();
+        while !rest.is_empty() {
+            let mut used = first;
+            let fits = |(.., needed): &&(String, Vec<String>, usize)| {
+                used += needed;
+                used <= width
+            };
+            let shown;
+            (shown, rest) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+            let titles = shown.iter().map(|(title, ..)| Column::right(title));
+            let mut table = Table::new([Column::left(&corner)].into_iter().chain(titles));
             for (number, (_, called)) in lines.iter().enumerate() {
-                let figures = cells[from..to].iter().map(|column| column[number].clone());
-                table.row([called.clone()].into_iter().chain(figures));
+                let cells = shown.iter().map(|(_, cells, _)| cells[number].clone());
+                table.row([called.clone()].into_iter().chain(cells));
             }
-            if from > 0 {
-                text.push('\n');
-            }
-            text += &table.render(width);
-            from = to;
+            tables.push(table.render(width));
         }
-        text
+        tables.join("\n")
     }
 
-    fn find(&self, candidate: &str, at: &str) -> Option<&'a Row> {
-        self.rows.iter().copied().find(|row| name(row) == candidate && value(row, self.pivot.key) == at)
+    fn find(&self, candidate: &str, value: &str) -> Option<&'a Row> {
+        self.at(value).into_iter().find(|row| name(row) == candidate)
     }
 
-    /// The rows that compete at a value of the key; reading and controls do not.
-    fn rivals(&self, at: &str) -> impl Iterator<Item = &'a Row> {
-        let rows = self.rows.iter().copied().filter(move |row| value(row, self.pivot.key) == at);
-        rows.filter(|row| !matches!(row.candidate.kind, Kind::Read | Kind::Control))
+    /// Returns the rows at a value of the dimension.
+    fn at(&self, at: &str) -> Vec<&'a Row> {
+        self.rows.iter().copied().filter(|row| value(row, self.pivot.dimension) == at).collect()
     }
 
-    /// The best of at least two rivals at a value of the key.
-    fn best(&self, at: &str) -> Option<&'a Row> {
-        self.rivals(at).nth(1)?;
-        self.rivals(at).reduce(|best, row| {
-            let (old, new) = (best.stats.median, row.stats.median);
-            let better = if row.metric.higher_is_better() { new > old } else { new < old };
-            if better { row } else { best }
-        })
-    }
-
-    /// The baseline at a value of the key.
+    /// Returns the baseline at a value of the dimension.
     fn base(&self, at: &str) -> Option<&'a Row> {
-        let baseline = self.pivot.baseline?;
-        let here = || self.rows.iter().copied().filter(|row| value(row, self.pivot.key) == at);
-        here().find(|row| name(row) == baseline).or_else(|| here().find(|row| row.candidate.name == baseline))
+        let (baseline, rows) = (self.pivot.baseline?, self.at(at));
+        let exact = rows.iter().find(|row| name(row) == baseline);
+        exact.or_else(|| rows.iter().find(|row| row.candidate.name == baseline)).copied()
     }
 
     fn speed_up(&self, row: &Row) -> String {
-        let base = self.base(&value(row, self.pivot.key));
+        let base = self.base(&value(row, self.pivot.dimension));
         let times = base.map(|base| row.metric.times_as_good(row.stats.median, base.stats.median));
-        match times.filter(|times| times.is_finite()) {
-            Some(times) => format!("{:+.1}% ", (times - 1.0) * 100.0),
-            None => "– ".to_owned(),
-        }
+        let finite = times.filter(|times| times.is_finite());
+        finite.map_or("– ".to_owned(), |times| format!("{:+.1}% ", (times - 1.0) * 100.0))
     }
 
-    /// Which methods the policy chose, in words.
+    /// Returns a sentence for each policy with the methods that it chose.
     fn choices(&self) -> Vec<String> {
         let policies = distinct(self.rows.iter().filter(|row| row.chosen.is_some()).map(|row| name(row)));
         let of = |candidate: &String| {
-            let chosen = |value: &String| self.find(candidate, value)?.chosen.as_deref();
             // Neighbouring values of one method, as a range.
             let mut ranges: Vec<(&str, &str, &str)> = Vec::new();
             for value in &self.values {
-                match (chosen(value), ranges.last_mut()) {
+                let method = self.find(candidate, value).and_then(|row| row.chosen.as_deref());
+                match (method, ranges.last_mut()) {
                     (Some(method), Some((last, _, to))) if *last == method => *to = value,
                     (Some(method), _) => ranges.push((method, value, value)),
                     (None, _) => {}
@@ -242,18 +203,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Each text once, in order of appearance.
-fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
-    let mut list = Vec::new();
-    for text in texts {
-        if !list.contains(&text) {
-            list.push(text);
-        }
-    }
-    list
-}
-
-/// The columns that the widest of some texts takes; styles take none.
+/// Returns the columns that the widest of some texts takes, without styles.
 fn widest<'t>(texts: impl Iterator<Item = &'t String>) -> usize {
     texts.map(|text| textwrap::core::display_width(text)).max().unwrap_or_default()
 }

@@ -73,7 +73,7 @@ fn subjects_stand_down_and_the_best_of_a_column_is_marked() {
         "{text}"
     );
     assert!(text.contains("With parameters: write_prefetch_avx512[write_distance=4096]."), "{text}");
-    assert!(text.contains("* the best of a column, by median. Speed-ups are by medians, against c_library."));
+    assert!(text.contains("* the best of a column, by median. Speed-ups are by medians, over c_library."));
 }
 
 #[test]

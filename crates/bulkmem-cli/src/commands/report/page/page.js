@@ -1,5 +1,5 @@
-// Draws the charts of the page from the figures in it. Everything that comes from outside (names of methods, targets,
-// machines) is put into the page as text, never as markup.
+// Draws the charts from the figures in the page. Names from files (of methods, targets and machines) are inserted as text,
+// never as markup.
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("charts").textContent);
@@ -12,9 +12,9 @@
   const dark = () =>
     !printing && (root.dataset.theme ? root.dataset.theme === "dark" : darkWanted.matches);
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const ink = (series) => (dark() ? series.look.dark : series.look.light);
+  const ink = (series) => (dark() ? series.style.dark : series.style.light);
 
-  // Text, as markup.
+  // Escapes text for markup.
   const escaped = (text) =>
     String(text).replace(/[&<>"']/g, (it) => `&#${it.charCodeAt(0)};`);
 
@@ -34,7 +34,7 @@
     if (magnitude === 0) return "0";
     return number.toFixed(Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(magnitude)))));
   }
-  // Short, for an axis: 2.5k, 30M.
+  // Formats a number for an axis: 2.5k, 30M.
   function tick(number) {
     const magnitude = Math.abs(number);
     for (const [from, letter] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
@@ -43,15 +43,15 @@
     }
     return `${+number.toPrecision(3)}`;
   }
-  function placeName(spec, place) {
-    switch (spec.places.scale) {
-      case "bytes": return size(place);
-      case "named": return spec.places.names[place] ?? "";
-      default: return `${place}`;
+  function positionName(spec, position) {
+    switch (spec.x_axis.scale) {
+      case "bytes": return size(position);
+      case "named": return spec.x_axis.names[position] ?? "";
+      default: return `${position}`;
     }
   }
-  const placeTitle = (spec, place) =>
-    spec.places.scale === "even" ? `${spec.places.name} ${placeName(spec, place)}` : placeName(spec, place);
+  const positionTitle = (spec, position) =>
+    spec.x_axis.scale === "linear" ? `${spec.x_axis.name} ${positionName(spec, position)}` : positionName(spec, position);
 
   const SYMBOLS = {
     circle: '<circle cx="14" cy="7" r="3.5" fill="currentColor"/>',
@@ -66,20 +66,20 @@
     const drawn =
       spec.shape === "bars"
         ? '<rect x="5" y="2" width="18" height="10" rx="1.5" fill="currentColor"/>'
-        : `<path d="M0 7h28" stroke="currentColor" stroke-width="${Math.min(series.look.width, 3)}" ` +
-          `stroke-dasharray="${DASHES[series.look.dash]}"/>${SYMBOLS[series.look.symbol]}`;
+        : `<path d="M0 7h28" stroke="currentColor" stroke-width="${Math.min(series.style.width, 3)}" ` +
+          `stroke-dasharray="${DASHES[series.style.dash]}"/>${SYMBOLS[series.style.symbol]}`;
     return `<svg width="28" height="14" aria-hidden="true" style="color:${ink(series)}">${drawn}</svg>`;
   }
 
-  // The text of a tooltip: everybody who is shown and has a figure at the place, the best first.
-  function tip(spec, hidden, place) {
+  // Returns the tooltip of a position: the figures of all visible series there, the best first.
+  function tip(spec, hidden, position) {
     const rows = [];
     for (const series of spec.series) {
       if (hidden.has(series.name)) continue;
-      const point = series.points.find((it) => it[0] === place);
+      const point = series.points.find((it) => it[0] === position);
       if (point) rows.push([series, point]);
     }
-    rows.sort((a, b) => (spec.more ? b[1][1] - a[1][1] : a[1][1] - b[1][1]));
+    rows.sort((a, b) => (spec.higher_is_better ? b[1][1] - a[1][1] : a[1][1] - b[1][1]));
     const lines = rows.map(([series, [, value, low, high, remark]]) => {
       const interval = low === null ? "" : `${digits(low)}–${digits(high)}`;
       const more = remark ? `<br><span class="faint">${escaped(remark)}</span>` : "";
@@ -88,35 +88,35 @@
         `<td class="number"><b>${digits(value)}</b></td><td class="number faint">${interval}</td></tr>`
       );
     });
-    const values = `<span class="faint">${escaped(spec.values.name)}</span>`;
-    return `<div class="tip"><b>${escaped(placeTitle(spec, place))}</b> ${values}<table>${lines.join("")}</table></div>`;
+    const values = `<span class="faint">${escaped(spec.y_axis.name)}</span>`;
+    return `<div class="tip"><b>${escaped(positionTitle(spec, position))}</b> ${values}<table>${lines.join("")}</table></div>`;
   }
 
   function valueAxis(spec) {
     return {
-      type: spec.values.scale === "decades" ? "log" : "value",
-      max: spec.values.scale === "decades" ? undefined : spec.top,
-      min: spec.values.scale === "decades" ? undefined : spec.bottom,
+      type: spec.y_axis.scale === "decades" ? "log" : "value",
+      max: spec.y_axis.scale === "decades" ? undefined : spec.max,
+      min: spec.y_axis.scale === "decades" ? undefined : spec.min,
       axisLabel: { color: colour("--faint"), formatter: tick, hideOverlap: true },
       splitLine: { lineStyle: { color: colour("--grid") } },
       axisLine: { show: false },
       nameTextStyle: { color: colour("--faint") },
     };
   }
-  function placeAxis(spec) {
+  function positionAxis(spec) {
     const common = {
       axisLabel: { color: colour("--faint"), hideOverlap: true },
       axisLine: { lineStyle: { color: colour("--faint") } },
       nameTextStyle: { color: colour("--faint") },
       splitLine: { show: false },
     };
-    if (spec.places.scale === "named") {
-      return { ...common, type: "category", data: spec.places.names.map((_, at) => `${at}`) };
+    if (spec.x_axis.scale === "named") {
+      return { ...common, type: "category", data: spec.x_axis.names.map((_, at) => `${at}`) };
     }
-    const places = spec.series.flatMap((series) => series.points.map((point) => point[0]));
-    const [min, max] = [Math.min(...places), Math.max(...places)];
-    if (spec.places.scale === "bytes") {
-      // A tick a power of the base, and room for about ten.
+    const positions = spec.series.flatMap((series) => series.points.map((point) => point[0]));
+    const [min, max] = [Math.min(...positions), Math.max(...positions)];
+    if (spec.x_axis.scale === "bytes") {
+      // ECharts draws a tick at each power of the base; there is room for about ten.
       const logBase = 2 ** Math.max(1, Math.ceil(Math.log2(max / min) / 9.5));
       return { ...common, type: "log", logBase, min, max };
     }
@@ -127,11 +127,11 @@
     const narrow = width < 520;
     const lines = spec.shape === "lines";
     const values = valueAxis(spec);
-    const places = placeAxis(spec);
-    if (lines && spec.places.scale !== "named") {
-      Object.assign(places.axisLabel, { alignMinLabel: "left", alignMaxLabel: "right" });
+    const positions = positionAxis(spec);
+    if (lines && spec.x_axis.scale !== "named") {
+      Object.assign(positions.axisLabel, { alignMinLabel: "left", alignMaxLabel: "right" });
     }
-    places.axisLabel.formatter = (value) => placeName(spec, Number(value));
+    positions.axisLabel.formatter = (value) => positionName(spec, Number(value));
     const text = { fontFamily: "system-ui, sans-serif", fontSize: narrow ? 11 : 12.5, color: colour("--ink") };
     const common = {
       animation: false,
@@ -151,17 +151,17 @@
         formatter: (found) => {
           const first = [found].flat().find((it) => it.seriesName !== "");
           if (!first) return "";
-          const named = spec.places.scale === "named";
+          const named = spec.x_axis.scale === "named";
           return tip(spec, hidden, named ? Number(first.axisValue) : first.value[0]);
         },
       },
     };
     if (!lines) {
       const label = narrow ? Math.min(150, width * 0.4) : Math.min(380, width * 0.42);
-      places.inverse = true;
-      places.axisLabel = { ...places.axisLabel, color: colour("--ink"), width: label, overflow: "break", interval: 0, lineHeight: 13,
+      positions.inverse = true;
+      positions.axisLabel = { ...positions.axisLabel, color: colour("--ink"), width: label, overflow: "break", interval: 0, lineHeight: 13,
         fontSize: narrow ? 10.5 : 12 };
-      places.axisTick = { show: false };
+      positions.axisTick = { show: false };
       const series = spec.series.map((it) => ({
         name: it.name,
         type: "bar",
@@ -180,8 +180,8 @@
       return {
         ...common,
         grid: { left: label + 12, right: 56, top: 8, bottom: 46 },
-        xAxis: { ...values, name: spec.values.name, nameLocation: "middle", nameGap: 28 },
-        yAxis: places,
+        xAxis: { ...values, name: spec.y_axis.name, nameLocation: "middle", nameGap: 28 },
+        yAxis: positions,
         series,
       };
     }
@@ -189,13 +189,13 @@
       name: it.name,
       type: "line",
       color: ink(it),
-      symbol: it.look.symbol.replace("empty", "").replace(/^./, (letter) => letter.toLowerCase()),
-      symbolSize: it.look.width > 3 ? 10 : 8,
+      symbol: it.style.symbol.replace("empty", "").replace(/^./, (letter) => letter.toLowerCase()),
+      symbolSize: it.style.width > 3 ? 10 : 8,
       showAllSymbol: true,
-      itemStyle: it.look.symbol.startsWith("empty")
+      itemStyle: it.style.symbol.startsWith("empty")
         ? { color: colour("--page"), borderColor: ink(it), borderWidth: 1.8 }
         : { color: ink(it) },
-      lineStyle: { type: it.look.dash, width: it.look.width, color: ink(it) },
+      lineStyle: { type: it.style.dash, width: it.style.width, color: ink(it) },
       z: it.kind === "policy" ? 5 : 3,
       emphasis: { focus: "series" },
       data: it.points.map((point) => [point[0], point[1]]),
@@ -218,8 +218,8 @@
     return {
       ...common,
       grid: { left: narrow ? 44 : 56, right: narrow ? 16 : 28, top: 44, bottom: 48 },
-      xAxis: { ...places, name: spec.places.name, nameLocation: "middle", nameGap: 30 },
-      yAxis: { ...values, name: spec.values.name, nameTextStyle: { ...values.nameTextStyle, align: "left" }, nameGap: 24 },
+      xAxis: { ...positions, name: spec.x_axis.name, nameLocation: "middle", nameGap: 30 },
+      yAxis: { ...values, name: spec.y_axis.name, nameTextStyle: { ...values.nameTextStyle, align: "left" }, nameGap: 24 },
       series,
     };
   }
@@ -243,7 +243,7 @@
       const width = plot.clientWidth;
       if (width === 0) return;
       if (spec.shape === "bars") {
-        const bars = spec.stacked ? spec.places.names.length : spec.places.names.length * spec.series.length;
+        const bars = spec.stacked ? spec.x_axis.names.length : spec.x_axis.names.length * spec.series.length;
         plot.style.height = `${Math.max(140, bars * (width < 520 ? 34 : 26) + 64)}px`;
       }
       if (!chart) chart = echarts.init(plot, null, { renderer: "svg" });
@@ -282,10 +282,10 @@
 
     figure.querySelector("[data-save=csv]")?.addEventListener("click", () => {
       const quoted = (cell) => (/[",\n\r]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : `${cell}`);
-      const rows = [[spec.places.name || "place", "who", spec.values.name, "interval_low", "interval_high", "remark"]];
+      const rows = [[spec.x_axis.name || "candidate", "series", spec.y_axis.name, "interval_low", "interval_high", "remark"]];
       for (const series of spec.series) {
-        for (const [place, value, low, high, remark] of series.points) {
-          const at = spec.places.scale === "named" ? spec.places.names[place] : place;
+        for (const [position, value, low, high, remark] of series.points) {
+          const at = spec.x_axis.scale === "named" ? spec.x_axis.names[position] : position;
           rows.push([at, series.name, value, low ?? "", high ?? "", remark]);
         }
       }

@@ -1,84 +1,52 @@
-//! The sections of a report: one file a measurement.
+//! The sections of a report.
 
 mod calibration;
-mod chunks;
-mod corun;
-mod fork;
-mod iops;
-mod persist;
-mod pollution;
+mod latency;
 mod published;
-mod reuse;
-mod sizes;
-mod vm;
+mod table;
 
-use bulkmem_measure::engine::Measurement;
+use bulkmem_measure::engine::{Finding, Row};
 
 use super::input::Machine;
-use super::lay::Lay;
 use super::model::{Chart, Section};
+use crate::results::group;
+use table::{MeasurementSection, SECTIONS};
 
-/// All sections that there is something to say in.
+/// Returns every section that has content.
 pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Section> {
-    let mut sections: Vec<Section> =
-        Measurement::ALL.into_iter().filter_map(|it| measured(it, machines)).collect();
-    sections.extend(published::section(machines));
-    sections.extend(calibration::section(machines));
-    sections
+    let measured = SECTIONS.iter().filter_map(|section| measured(section, machines));
+    measured.chain(published::section(machines)).chain(calibration::section(machines)).collect()
 }
 
-fn measured(measurement: Measurement, machines: &[Machine<'_>]) -> Option<Section> {
-    match measurement {
-        Measurement::Clear | Measurement::Fill | Measurement::Copy => sizes::section(measurement, machines),
-        Measurement::Chunks => chunks::section(machines),
-        Measurement::Vm => vm::section(machines),
-        Measurement::Persist => persist::section(machines),
-        Measurement::Pollution => pollution::section(machines),
-        Measurement::Corun => corun::section(machines),
-        Measurement::Reuse => reuse::section(machines),
-        Measurement::Fork => fork::section(machines),
-        Measurement::Iops => iops::section(machines),
-    }
-}
-
-/// A section of one measurement, its charts laid out alike; `None` where nobody measured it.
-fn laid(
-    measurement: Measurement,
-    machines: &[Machine<'_>],
-    mut section: Section,
-    lay: Lay<'_>,
-) -> Option<Section> {
-    let several = machines.len() > 1;
+/// Returns the section of a measurement, if it was measured.
+fn measured(about: &MeasurementSection, machines: &[Machine<'_>]) -> Option<Section> {
+    let mut charts: Vec<Chart> = Vec::new();
+    let mut findings = Vec::new();
     for machine in machines {
-        section.charts.extend(Lay { several, ..lay }.charts(machine, &machine.of(measurement)));
+        let has_x = |row: &&Row| about.layout.x.is_none_or(|x| row.config.get(x).is_some());
+        let (rows, rest): (Vec<&Row>, Vec<&Row>) =
+            machine.of(about.measurement).into_iter().partition(|row| about.rest.is_none() || has_x(row));
+        charts.extend(about.layout.charts(machine, &rows));
+        charts.extend(about.rest.iter().flat_map(|layout| layout.charts(machine, &rest)));
+        charts.extend(latency::charts(machine, about.layout.name, &rows));
+        let own = machine.findings.iter().filter(|it| it.measurement == about.measurement);
+        findings.extend(own.map(|Finding { text, .. }| match machines {
+            [_] => text.clone(),
+            _ => format!("{}: {text}", machine.label),
+        }));
     }
-    finish(measurement, machines, section)
-}
-
-/// Adds what was found; `None` where there is nothing to show.
-fn finish(measurement: Measurement, machines: &[Machine<'_>], mut section: Section) -> Option<Section> {
-    if section.charts.is_empty() {
+    if charts.is_empty() {
         return None;
     }
-    beside(&mut section.charts);
-    for machine in machines {
-        for finding in machine.findings.iter().filter(|it| it.measurement == measurement) {
-            section.findings.push(match machines {
-                [_] => finding.text.clone(),
-                _ => format!("{}: {}", machine.label, finding.text),
-            });
-        }
-    }
-    Some(section)
-}
-
-/// Puts charts that are compared next to each other.
-fn beside(charts: &mut [Chart]) {
-    let mut groups: Vec<String> = Vec::new();
-    for chart in charts.iter() {
-        if !groups.contains(&chart.group) {
-            groups.push(chart.group.clone());
-        }
-    }
-    charts.sort_by_key(|chart| groups.iter().position(|group| *group == chart.group));
+    // Charts of several machines that are compared stand next to each other.
+    let charts =
+        group(charts, |chart| chart.group.clone()).into_iter().flat_map(|(_, charts)| charts).collect();
+    Some(Section {
+        id: about.measurement.name(),
+        title: about.title,
+        intro: about.intro.iter().map(|text| (*text).to_owned()).collect(),
+        findings,
+        charts,
+        tables: Vec::new(),
+    })
 }

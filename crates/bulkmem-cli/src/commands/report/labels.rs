@@ -1,0 +1,100 @@
+//! Labels of charts, tables and sentences.
+
+use bulkmem_measure::engine::{Dimension, Metric, Row};
+
+use crate::figures::config_value;
+use crate::output::digits;
+
+/// Returns the value of a row in a dimension; empty if it is not set.
+pub(super) fn value(row: &Row, key: Dimension) -> String {
+    let text = config_value(&row.config, key);
+    match (key, text.as_str()) {
+        (_, "") => text,
+        (Dimension::PageSize, "thp") => "transparent huge".to_owned(),
+        (Dimension::ReadBack, _) => format!("{text} %"),
+        (Dimension::Rate, _) => format!("{text} GB/s"),
+        _ => text,
+    }
+}
+
+/// Returns a dimension and the value of a row as in a title: `4 KiB pages`, `2 threads`.
+pub(super) fn in_title(row: &Row, key: Dimension) -> String {
+    let value = value(row, key);
+    match key {
+        _ if value.is_empty() => format!("any {}", title(key)),
+        Dimension::PageSize => format!("{value} pages"),
+        Dimension::Threads => format!("{value} thread{}", if value == "1" { "" } else { "s" }),
+        Dimension::Memory => format!("{value} memory"),
+        Dimension::Chunk => format!("chunks of {value}"),
+        Dimension::List => format!("list of {value}"),
+        Dimension::Width => format!("{value} wide"),
+        Dimension::ReadBack => format!("{value} read back"),
+        Dimension::Content => format!("memory of {value}"),
+        Dimension::Attribute => format!("mapped {value}"),
+        Dimension::Rate => format!("at {value}"),
+        Dimension::Mix => format!("{value} % reads"),
+        Dimension::Offset => format!("off by {value}"),
+        _ => value,
+    }
+}
+
+/// Returns the title of a dimension's column or axis.
+pub(super) fn title(key: Dimension) -> &'static str {
+    match key {
+        Dimension::ReadBack => "read back",
+        Dimension::PageSize => "pages",
+        other => other.name(),
+    }
+}
+
+/// Returns a metric with its unit.
+pub(super) fn metric(metric: Metric) -> String {
+    match metric {
+        Metric::Bandwidth => format!("speed, {}", metric.unit()),
+        Metric::Iops => "operations per second".to_owned(),
+        _ => format!("time, {}", metric.unit()),
+    }
+}
+
+/// Returns mean and standard deviation: `12.3 ±0.4 %`; `2.1 ±3.4` if the mean is about 0, as differences are; `12.3 (1
+/// run)`.
+pub(super) fn mean(row: &Row) -> String {
+    let (mean, deviation) = (row.stats.mean, row.stats.pstdev);
+    match row.samples.len() {
+        0 | 1 => format!("{} (1 run)", digits(mean)),
+        _ if mean.abs() < deviation => format!("{} ±{}", digits(mean), digits(deviation)),
+        _ => format!("{} ±{:.1} %", digits(mean), row.stats.pstdev_percent().abs()),
+    }
+}
+
+/// Returns the name of a figure with its unit apart: `p99_ns` becomes `p99, ns`.
+pub(super) fn with_unit(name: &str) -> String {
+    match name.rsplit_once('_') {
+        Some((what, unit @ ("ns" | "us" | "ms" | "s"))) => format!("{}, {unit}", what.replace('_', " ")),
+        Some((what, "percent")) => format!("{}, %", what.replace('_', " ")),
+        _ => name.replace('_', " "),
+    }
+}
+
+/// Joins names as in a sentence: `a, b and c`.
+pub(super) fn list(names: &[String]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_figures_read_well() {
+        assert_eq!(with_unit("p99.9_ns"), "p99.9, ns");
+        assert_eq!(with_unit("pages_cleared"), "pages cleared");
+        assert_eq!(with_unit("hit_percent"), "hit, %");
+        assert_eq!(list(&["a".into(), "b".into(), "c".into()]), "a, b and c");
+        assert_eq!(list(&["a".into()]), "a");
+        assert_eq!(list(&[]), "");
+    }
+}

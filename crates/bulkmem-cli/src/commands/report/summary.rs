@@ -1,0 +1,178 @@
+//! The most important conclusions, in sentences that need no knowledge of bulkmem.
+
+use bulkmem::method::c_library;
+use bulkmem::{Intent, Operation};
+use bulkmem_measure::Kind;
+use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::engine::{Measurement, Metric, Row};
+
+use super::input::Machine;
+use super::labels::list;
+use super::layout::{best, values, varying};
+use super::model::Summary;
+use crate::figures::{candidate, name_with};
+use crate::output::{digits, exact_size};
+use crate::results::group;
+
+const OPERATIONS: [Measurement; 3] = [Measurement::Clear, Measurement::Fill, Measurement::Copy];
+
+/// Returns a summary for each machine, and one that compares them if there are several.
+pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Summary> {
+    let several = machines.len() > 1;
+    let mut summaries: Vec<Summary> = machines
+        .iter()
+        .map(|machine| Summary {
+            heading: if several { machine.label.clone() } else { String::new() },
+            sentences: of(machine),
+        })
+        .collect();
+    if several {
+        let sentences = OPERATIONS.into_iter().filter_map(|it| across(it, machines)).collect();
+        summaries.push(Summary { heading: "The machines compared".to_owned(), sentences });
+    }
+    summaries.retain(|summary| !summary.sentences.is_empty());
+    summaries
+}
+
+fn of(machine: &Machine<'_>) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for measurement in OPERATIONS {
+        let mut rows = machine.of(measurement);
+        let all = rows.len();
+        rows.retain(|row| row.samples.len() > 1);
+        if rows.len() < all {
+            sentences.push(format!(
+                "{measurement}: some figures are of a single run, and no conclusions are drawn from these: measure with \
+                 --runs 5 or more."
+            ));
+        }
+        let Some(largest) = rows.iter().filter_map(|row| row.config.size).max() else { continue };
+        let at: Vec<&Row> = rows.iter().copied().filter(|row| row.config.size == Some(largest)).collect();
+        // The first configuration that was measured, for example of several page sizes.
+        let keys = varying(&at);
+        if let Some((_, first)) = group(at, |row| values(row, &keys)).first() {
+            sentences.extend(at_size(measurement, largest, first));
+        }
+        sentences.extend(range(measurement, &rows));
+    }
+    // The first finding of each other measurement; its section has them all.
+    let others = Measurement::ALL.into_iter().filter(|it| !OPERATIONS.contains(it));
+    let first = |it: Measurement| machine.findings.iter().find(|finding| finding.measurement == it);
+    sentences.extend(others.filter_map(first).map(|finding| finding.text.clone()));
+    match machine.profile {
+        Some(profile) if sentences.is_empty() => of_profile(profile),
+        _ => sentences,
+    }
+}
+
+fn is_c_library(row: &Row) -> bool {
+    row.candidate.name == c_library().name
+}
+
+/// Returns the policy's choice at a size, and how it compares.
+fn at_size(measurement: Measurement, size: u64, rows: &[&Row]) -> Option<String> {
+    let rows = || rows.iter().copied();
+    let choice = rows().find(|row| row.candidate.kind == Kind::Policy)?;
+    let picks = choice.chosen.as_ref().map(|method| format!(" picks {method} and")).unwrap_or_default();
+    let speed = |row: &Row| format!("{} {}", digits(row.stats.median), row.metric.unit());
+    let mut text = format!("To {measurement} {}, bulkmem{picks} reaches {}", exact_size(size), speed(choice));
+    let own = rows().find(|row| is_c_library(row));
+    let own = own.map(|row| format!("{} the C library ({})", compared(choice, row), speed(row)));
+    let peers = rows().filter(|row| row.candidate.kind == Kind::Peer && !is_c_library(row));
+    let peer = best(peers).map(|row| {
+        let name = candidate(&row.candidate);
+        format!("{} the best other library ({name}, {})", compared(choice, row), speed(row))
+    });
+    let comparisons: Vec<String> = own.into_iter().chain(peer).collect();
+    if !comparisons.is_empty() {
+        text += &format!(": {}", comparisons.join(", and "));
+    }
+    text.push('.');
+    let method = best(rows().filter(|row| row.candidate.kind == Kind::Method));
+    let faster = |row: &&Row| apart(choice, row) && row.stats.median > choice.stats.median * 1.02;
+    if let Some(row) = method.filter(faster) {
+        let more = (row.stats.median / choice.stats.median - 1.0) * 100.0;
+        text += &format!(" {} was {more:.0} % faster ({}).", candidate(&row.candidate), speed(row));
+    }
+    Some(text)
+}
+
+/// Returns true if two medians differ by more than their intervals.
+fn apart(a: &Row, b: &Row) -> bool {
+    let ([a_low, a_high], [b_low, b_high]) = (a.stats.interval, b.stats.interval);
+    a_low > b_high || b_low > a_high
+}
+
+/// Returns how the first compares with the second: `1.62 times the speed of`.
+fn compared(row: &Row, other: &Row) -> String {
+    if !apart(row, other) {
+        return "as fast, within the noise, as".to_owned();
+    }
+    format!("{:.2} times the speed of", row.metric.times_as_good(row.stats.median, other.stats.median))
+}
+
+/// Returns how the policy's choice compares with the C library over all configurations.
+fn range(measurement: Measurement, rows: &[&Row]) -> Option<String> {
+    let choices = rows.iter().filter(|row| row.candidate.kind == Kind::Policy);
+    let mut times: Vec<(f64, u64)> = choices
+        .filter_map(|choice| {
+            let same = |row: &&&Row| {
+                is_c_library(row) && (&row.config, row.metric) == (&choice.config, choice.metric)
+            };
+            let other = rows.iter().find(same)?;
+            Some((choice.metric.times_as_good(choice.stats.median, other.stats.median), choice.config.size?))
+        })
+        .collect();
+    times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let [(least, least_at), .., (most, most_at)] = times[..] else { return None };
+    let sizes = || times.iter().map(|(_, size)| *size);
+    Some(format!(
+        "From {} to {}, its {measurement} runs at {least:.2} (at {}) to {most:.2} times (at {}) the speed of the C library.",
+        exact_size(sizes().min()?),
+        exact_size(sizes().max()?),
+        exact_size(least_at),
+        exact_size(most_at),
+    ))
+}
+
+/// Returns how the machines' choices compare at the largest size that all of them measured.
+fn across(measurement: Measurement, machines: &[Machine<'_>]) -> Option<String> {
+    let choices = |machine: &Machine<'_>| -> Vec<(u64, f64)> {
+        let rows = machine.of(measurement).into_iter();
+        let chosen = rows.filter(|it| it.candidate.kind == Kind::Policy && it.metric == Metric::Bandwidth);
+        chosen.filter_map(|row| Some((row.config.size?, row.stats.median))).collect()
+    };
+    let all = machines.iter().map(|machine| (&machine.label, choices(machine)));
+    let all: Vec<_> = all.filter(|(_, choices)| !choices.is_empty()).collect();
+    let speed = |choices: &[(u64, f64)], size| choices.iter().find(|it| it.0 == size).map(|it| it.1);
+    let sizes = all.first()?.1.iter().map(|it| it.0);
+    let common = sizes.filter(|size| all.iter().all(|(_, it)| speed(it, *size).is_some()));
+    let size = common.max().filter(|_| all.len() > 1)?;
+    let mut speeds: Vec<_> = all.iter().filter_map(|(label, it)| Some((label, speed(it, size)?))).collect();
+    speeds.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let speeds: Vec<String> =
+        speeds.iter().map(|(label, speed)| format!("{} GB/s on {label}", digits(*speed))).collect();
+    Some(format!("To {measurement} {}, the policy's choice reaches {}.", exact_size(size), list(&speeds)))
+}
+
+/// Returns the rules of a profile, for a report without other measurements.
+fn of_profile(profile: &Profile) -> Vec<String> {
+    let rules = |operation| {
+        let rules = profile.rules_of(operation, Intent::Throughput).filter(|rule| rule.from > 0);
+        let rules = rules.map(|rule| {
+            format!("{} from {}", name_with(&rule.method, &rule.parameters), exact_size(rule.from))
+        });
+        let rules: Vec<String> = rules.collect();
+        (!rules.is_empty()).then(|| format!("To {operation}, bulkmem uses {}.", list(&rules)))
+    };
+    let mut sentences: Vec<String> = Operation::ALL.into_iter().filter_map(rules).collect();
+    let provenance = &profile.provenance;
+    sentences.push(format!(
+        "These rules come from a calibration on {} that took {:.0} s and {} samples{}.",
+        provenance.date.split('T').next().unwrap_or_default(),
+        provenance.seconds,
+        provenance.samples,
+        if profile.coverage.complete { "" } else { "; not every operation was measured to the end" },
+    ));
+    sentences
+}
