@@ -81,7 +81,7 @@ fn distinct(some: &[Attribute]) -> Vec<Attribute> {
 
 /// Allocates a page and releases it.
 fn probe(attribute: Attribute) -> Result<(), MeasureError> {
-    let options = MemoryOptions { attribute, ..MemoryOptions::default() };
+    let options = MemoryOptions::default().attribute(attribute);
     DeviceMemory::new(1, options).map(drop).map_err(MeasureError::Kernel)
 }
 
@@ -127,7 +127,7 @@ impl Uncommon {
     ) -> Result<Uncommon, MeasureError> {
         check(bytes, page_size)?;
         let pages = pages(page_size)?;
-        let options = MemoryOptions { attribute, pages, node: None };
+        let options = MemoryOptions::default().attribute(attribute).pages(pages);
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let memory = DeviceMemory::new(length, options).map_err(MeasureError::Kernel)?;
         Ok(Uncommon { memory, page_size: PageSize(pages) })
