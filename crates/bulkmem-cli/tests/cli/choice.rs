@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use predicates::prelude::*;
 use predicates::str::contains;
+use serde_json::{Value, json};
 
 use crate::home::{Home, assert_fits, keys};
 
@@ -33,55 +34,63 @@ fn the_tables_fit_and_name_choice_methods_and_peers() {
 }
 
 #[test]
-fn json_has_the_documented_keys() {
-    let report = Home::new().json(&[&SHORT[..], &["--json"]].concat());
-    let expected =
-        ["choosing", "complete", "evidence", "notes", "operation", "overall", "policy", "regret", "rows"];
-    assert_eq!(keys(&report), expected);
-    let rows = report["rows"].as_array().unwrap();
-    for key in [
-        "length",
-        "intent",
-        "cost",
-        "condition",
-        "contestant",
-        "median_ns",
-        "quartiles_ns",
-        "samples",
-        "gb_per_s",
-        "ratio_to_best_peer",
-        "regret",
-    ] {
-        assert!(rows[0].get(key).is_some(), "{key}: {}", rows[0]);
-    }
+fn json_is_that_of_all_measurements() {
+    let found = Home::new().json(&[&SHORT[..], &["--json"]].concat());
+    assert_eq!(found["format"], "bulkmem-results");
+    assert!(found["provenance"]["policy"].as_str().unwrap().starts_with("defaults for "), "{found}");
+    let rows = found["rows"].as_array().unwrap();
     for length in [4096, 16384, 32768] {
-        let whole =
-            report["overall"].as_array().unwrap().iter().find(|place| place["length"] == length).unwrap();
-        assert!(whole["conditions"] == 1 && whole["ratio_to_best_peer"].is_f64(), "{whole}");
-        let kinds: Vec<&str> = rows
-            .iter()
-            .filter(|row| row["length"] == length)
-            .map(|row| row["contestant"]["kind"].as_str().unwrap())
-            .collect();
-        assert!(
-            kinds.contains(&"policy") && kinds.contains(&"method") && kinds.contains(&"peer"),
-            "{length}: {kinds:?}"
-        );
+        let here = || {
+            let of = move |row: &&Value| row["config"]["size"] == length && row["metric"] == "bandwidth";
+            rows.iter().filter(of)
+        };
+        let kinds: Vec<&str> = here().map(|row| row["candidate"]["kind"].as_str().unwrap()).collect();
+        for kind in ["policy", "method", "peer"] {
+            assert!(kinds.contains(&kind), "{length}: {kinds:?}");
+        }
+        let chosen = here().find(|row| row["candidate"]["kind"] == "policy").unwrap();
+        let config = json!({
+            "operation": "clear", "size": length, "threads": 1, "alignment": "aligned", "cache": "cold",
+            "intent": "throughput",
+        });
+        assert_eq!(chosen["config"], config);
+        assert!(chosen["chosen"].is_string(), "{chosen}");
+        for name in ["times_best_peer", "regret", "overall_times_best_peer", "overall_regret"] {
+            assert!(chosen["also"][name].is_f64(), "{name}: {chosen}");
+        }
     }
+    let costs: Vec<&Value> = rows.iter().filter(|row| row["metric"] == "nanoseconds").collect();
+    assert_eq!(costs.len(), 3, "called directly, through the policy, and only choosing: {costs:?}");
+    let findings = found["findings"].to_string();
+    assert!(findings.contains("clear: regret over 3 configurations") && findings.contains("Choosing costs "));
+}
+
+#[test]
+fn results_are_saved_compared_and_reported_like_any_others() {
+    let home = Home::new();
+    home.bulkmem().args(SHORT).args(["--output", "choice.json"]).assert().success();
+    home.bulkmem().args(["compare", "choice.json", "choice.json"]).assert().success();
+    home.bulkmem().args(["report", "choice.json", "--output", "report.html"]).assert().success();
+    let page = std::fs::read_to_string(home.path().join("report.html")).unwrap();
+    assert!(page.contains("The policy&#39;s choice") || page.contains("The policy's choice"));
 }
 
 #[test]
 fn every_operation_and_condition_can_be_compared() {
-    for operation in bulkmem::Operation::ALL.map(bulkmem::Operation::name) {
+    for operation in ["clear", "fill", "copy", "fill_persist", "copy_persist", "persist"] {
         let home = Home::new();
         let arguments =
             ["bench", "choice", operation, "--size", "4K", "--budget", "5s", "--no-peers", "--json"];
-        let report = home.json(&[&arguments[..], &["--unaligned", "--warm", "--cold"]].concat());
-        assert_eq!(report["operation"], operation);
-        let rows = report["rows"].as_array().unwrap();
+        let found = home.json(&[&arguments[..], &["--unaligned", "--warm", "--cold"]].concat());
+        let rows = found["rows"].as_array().unwrap();
         assert!(!rows.is_empty(), "{operation}");
-        assert!(rows.iter().all(|row| row["condition"]["aligned"] == false), "{operation}");
-        assert!(rows.iter().all(|row| row["ratio_to_best_peer"].is_null()), "{operation}");
+        for row in rows.iter().filter(|row| row["metric"] == "bandwidth") {
+            assert_eq!(
+                (&row["config"]["operation"], &row["config"]["alignment"]),
+                (&json!(operation), &json!("unaligned"))
+            );
+            assert_ne!(row["candidate"]["kind"], "read", "{row}");
+        }
     }
 }
 
@@ -114,12 +123,12 @@ fn comma_separated_values_have_a_line_for_each_row() {
     let home = Home::new();
     home.bulkmem().args(SHORT).args(["--csv", "rows.csv"]).assert().success().stdout(contains("Policy: "));
     let mut reader = csv::Reader::from_path(home.path().join("rows.csv")).unwrap();
-    assert_eq!(reader.headers().unwrap().get(0), Some("operation"));
+    assert_eq!(reader.headers().unwrap().get(0), Some("measurement"));
     let rows: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>().unwrap();
-    assert!(rows.len() >= 6 && rows.iter().all(|row| &row[0] == "clear"), "{rows:?}");
+    assert!(rows.len() >= 6 && rows.iter().all(|row| &row[0] == "choice"), "{rows:?}");
 
     let text = home.text(&[&SHORT[..], &["--csv", "-"]].concat(), 80);
-    assert!(text.starts_with("operation,length,"), "{text}");
+    assert!(text.starts_with("measurement,kind,name,"), "{text}");
     assert!(
         csv::Reader::from_reader(text.as_bytes()).records().all(|row| row.is_ok()),
         "nothing else is on stdout"
@@ -154,7 +163,7 @@ fn interrupted_it_shows_what_it_measured() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut complaints = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.starts_with("bench choice: ") || line.contains("memory") {
+    while !line.starts_with("bench: ") || line.contains("memory") {
         line.clear();
         assert_ne!(complaints.read_line(&mut line).unwrap(), 0, "it ended by itself: {:?}", child.wait());
     }
@@ -168,20 +177,20 @@ fn interrupted_it_shows_what_it_measured() {
 }
 
 #[test]
-fn every_promise_is_checked_or_said_not_to_be() {
+fn every_target_is_checked_or_reported_as_not_measured() {
     let home = Home::new();
-    let report = home.json(&["bench", "targets", "--max-size", "1M", "--budget", "8s", "--json"]);
-    assert_eq!(keys(&report), ["complete", "evidence", "notes", "policy", "targets"]);
-    let targets = report["targets"].as_array().unwrap();
-    for promise in
+    let found = home.json(&["bench", "targets", "--max-size", "1M", "--budget", "8s", "--json"]);
+    let targets: Vec<&Value> =
+        found["findings"].as_array().unwrap().iter().map(|finding| &finding["check"]).collect();
+    for target in
         ["clear, one", "clear, two", "copy", "persist", "any operation", "regret", "intent stream", "cost of"]
     {
         assert!(
-            targets.iter().any(|it| it["what"].as_str().unwrap().starts_with(promise)),
-            "{promise}: {targets:?}"
+            targets.iter().any(|it| it["what"].as_str().unwrap().starts_with(target)),
+            "{target}: {targets:?}"
         );
     }
-    for target in targets {
+    for target in &targets {
         assert_eq!(keys(target), ["bound", "measured", "met", "note", "unit", "what"]);
         assert_eq!(target["measured"].is_null(), target["met"].is_null());
         assert_ne!(target["note"], "");
@@ -193,10 +202,10 @@ fn every_promise_is_checked_or_said_not_to_be() {
 }
 
 #[test]
-fn the_table_of_promises_fits() {
+fn the_table_of_targets_fits() {
     for columns in [80, 200] {
         let text = Home::new().text(&["bench", "targets", "--max-size", "64K", "--budget", "8s"], columns);
         assert_fits(&text, columns as usize);
-        assert!(text.contains("promise") && text.contains(" not met, "), "{text}");
+        assert!(text.contains("target") && text.contains(" not met, "), "{text}");
     }
 }

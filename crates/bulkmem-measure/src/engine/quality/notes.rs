@@ -1,4 +1,4 @@
-//! What is doubtful about a run, put together over its groups.
+//! Notes on doubtful rows, summed up over the groups of a run.
 
 use crate::engine::quality::host::Disturbance;
 use crate::engine::quality::{NOISY_PERCENT, QualityFlag};
@@ -9,7 +9,7 @@ struct Told {
     count: usize,
     groups: Vec<String>,
     worst: f64,
-    /// What was worst: a row, or a group.
+    /// The worst row or group.
     of: String,
     disturbance: Option<Disturbance>,
 }
