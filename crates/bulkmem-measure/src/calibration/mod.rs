@@ -2,15 +2,19 @@
 //! then the lengths where the choice changes, then threads.
 
 pub(crate) mod derive;
+#[cfg(test)]
+mod fake;
 pub(crate) mod merge;
 mod module_settings;
-pub(crate) mod neighbour;
+mod options;
 pub(crate) mod plan;
 mod profile;
 mod profile_error;
 mod profile_file;
 pub(crate) mod search;
+mod session;
 
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
@@ -20,23 +24,23 @@ use bulkmem::method::{self, Parameters};
 use bulkmem::policy::Choice;
 
 pub use module_settings::{Plan, PlanError, Reason};
-pub use profile::{
-    BusyProcess, Condition, Cost, Coverage, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Rule,
-    Saturation, VERSION,
-};
+pub use options::CalibrateOptions;
+pub use profile::{Coverage, FORMAT, Figure, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION};
 pub use profile_error::ProfileError;
 
 use crate::calibration::derive::table::Key;
 use crate::calibration::plan::{LONG, Setting};
 use crate::calibration::search::{Field, Ranked};
+use crate::calibration::session::{Meter, Session, interleave};
 use crate::engine::Provenance;
 use crate::engine::arena::Arena;
-use crate::engine::cell::{StopRule, interleave};
 use crate::engine::clock::Clock;
-use crate::engine::meter::{Cell, Meter, Session};
+use crate::engine::interleave::StopRule;
 use crate::engine::quality::host::LoadMeter;
-use crate::engine::workload::{self, Workloads};
-use crate::{CalibrateOptions, MeasureError, Progress};
+use crate::engine::units::bytes;
+use crate::engine::workload::{self, Cell, Workloads};
+pub use crate::engine::{BusyProcess, Condition, Cost, Load};
+use crate::{MeasureError, Progress};
 
 /// The share of an operation's time that lengths get; the rest goes to where the choice changes, then threads.
 const LENGTHS_SHARE: f64 = 0.76;
@@ -76,7 +80,8 @@ pub fn calibrate(
     let threads =
         if options.threads == 0 { machine.processors } else { options.threads.min(machine.processors) };
     let setting = Setting { mode: options.mode, max_length, last_level, threads: threads.max(1) };
-    let mut session = Session::new(Workloads::new(clock, arena), stop, progress, options.budget);
+    let mut session =
+        Session::new(Workloads::new(clock, arena, Rc::default()), stop, progress, options.budget);
     if let Some(note) = note {
         session.note(note);
     }
@@ -303,7 +308,11 @@ fn note<M: Meter<Choice>>(
 ) {
     let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
     let (least, most) = if long { (3, 15) } else { (9, 31) };
-    let measured = interleave(session, trials, StopRule { least, most, everybody: true, deadline });
+    let measured = interleave(
+        session,
+        trials,
+        StopRule::until_separated(least, most).until(deadline).with_first_round(),
+    );
     for ((cell, choice), measured) in trials.iter().zip(measured) {
         let Some(measured) = measured else { continue };
         ledger.add(Figure {
@@ -433,16 +442,6 @@ fn threads<M: Meter<Choice>>(
             })
             .collect();
         note(session, &trials, ledger, deadline);
-    }
-}
-
-/// A length for people.
-pub(crate) fn bytes(length: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.into_iter().find(|(unit, _)| length >= *unit) {
-        Some((unit, name)) if length.is_multiple_of(unit) => format!("{} {name}", length / unit),
-        Some((unit, name)) => format!("{:.1} {name}", length as f64 / unit as f64),
-        None => format!("{length} B"),
     }
 }
 

@@ -5,8 +5,6 @@ use std::time::Duration;
 use crate::calibration::{Condition, Cost, Mode};
 use bulkmem::{Intent, Operation};
 
-use crate::calibration::derive::cost_of;
-
 /// The shortest length that is measured, bytes.
 const SHORTEST: u64 = 64;
 /// The shortest length that reuse and stream are measured at: below, everything fits the first-level cache.
@@ -131,7 +129,7 @@ pub(crate) fn aftermath_costs(operation: Operation) -> Vec<Cost> {
     match operation {
         // What was made durable has left the cache or stays there as the instruction has it: nothing to choose.
         Operation::FillPersist | Operation::CopyPersist | Operation::Persist => Vec::new(),
-        _ => Intent::ALL.into_iter().map(cost_of).filter(|cost| *cost != Cost::Throughput).collect(),
+        _ => Intent::ALL.into_iter().map(Cost::of).filter(|cost| *cost != Cost::Throughput).collect(),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::SystemTime;
 
 use super::profile_error::ProfileError;
-use crate::engine::Provenance;
+use crate::engine::{Condition, Cost, Load, Provenance};
 use serde::{Deserialize, Serialize};
 
 use bulkmem::machine::Machine;
@@ -15,7 +15,7 @@ use bulkmem::{Durability, Intent, Operation};
 use schemars::JsonSchema;
 
 /// The value of the file's `format` field.
-pub const FORMAT: &str = "bulkmem-profile";
+pub const FORMAT: &str = crate::engine::PROFILE_FORMAT;
 /// The version that this library writes and reads.
 pub const VERSION: u32 = 2;
 
@@ -163,34 +163,6 @@ pub struct OperationProvenance {
     pub load: Option<Load>,
 }
 
-/// Use of the processors by others while something was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Load {
-    /// How many processors other processes used, on average.
-    pub others: f64,
-    /// How many processors the machine has.
-    pub processors: usize,
-    /// The share of the processors' time that the hypervisor gave to other guests (steal), 0 to 1.
-    pub stolen: f64,
-    /// The share of the time in which a limit (cgroup `cpu.max`) held the calibration back, 0 to 1.
-    pub throttled: f64,
-    /// The other processes that used most, at most three, without control characters in their names.
-    pub busiest: Vec<BusyProcess>,
-}
-
-/// A process that used the processors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BusyProcess {
-    /// Its name, as the kernel has it: at most 15 bytes.
-    pub name: String,
-    /// Its number.
-    pub pid: u32,
-    /// How many processors it used, on average.
-    pub processors: f64,
-}
-
 /// How much calibration was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -230,31 +202,6 @@ pub struct Saturation {
     /// From this length on several threads pay, bytes.
     pub from: u64,
     /// How many.
-    pub threads: usize,
-}
-
-/// What a figure is the cost of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Cost {
-    /// The operation alone.
-    Throughput,
-    /// The operation, and reading the destination back.
-    Reuse,
-    /// The operation, and what it does to a cache-resident neighbour beyond what the same time without touching
-    /// memory does.
-    Stream,
-}
-
-/// The circumstances of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Condition {
-    /// Whether the ranges start on a cache line.
-    pub aligned: bool,
-    /// Whether the ranges were in the cache before, as far as they fit.
-    pub warm: bool,
-    /// Threads that shared the work.
     pub threads: usize,
 }
 

@@ -9,7 +9,8 @@ use bulkmem::method::{self, CacheEffect, Parameters};
 use bulkmem::policy::Choice;
 
 use crate::calibration::plan::LONG;
-use crate::engine::meter::{Cell, Meter, Session};
+use crate::calibration::session::{Meter, Session};
+use crate::engine::workload::Cell;
 
 /// A candidate slower than the best by this factor after one sample gets no second one.
 const PRUNE_RATIO: f64 = 1.5;

@@ -15,13 +15,13 @@ use crate::engine::peers::{self, Peer};
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Candidate, Config, Measurement, Metric, Pattern, Peers, Row, units};
-use crate::measurements::target::{Durable, Opened, TargetOptions, Want};
+use crate::target::{Durable, Opened, TargetOptions, Want};
 use crate::{Kind, MeasureError, OptionName};
 
 /// Bytes between two fences of random writes, where nobody says how many.
 const RANDOM_BLOCK: u64 = 64;
 /// Blocks are whole cache lines.
-const LINE: u64 = 64;
+const LINE: u64 = crate::engine::LINE as u64;
 /// Bytes of ordinary memory that are written to, at least, where nobody says how many.
 const USUAL: u64 = 256 << 20;
 

@@ -8,13 +8,14 @@ use std::time::Instant;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
-use crate::calibration::neighbour::{LINE, Neighbour};
+use crate::engine::LINE;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::clock::Clock;
 use crate::engine::contrast::{Contrast, control_of, too_few};
 use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::memory;
+use crate::engine::neighbour::Neighbour;
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};

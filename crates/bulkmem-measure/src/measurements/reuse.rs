@@ -6,6 +6,7 @@ use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Intent, Operation};
 
+use crate::engine::LINE;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::implementation::{self, Implementation, MethodSet};
@@ -19,7 +20,6 @@ use crate::{Kind, MeasureError, OptionName, memory_left};
 
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 2e6;
-const LINE: usize = 64;
 
 /// How to measure when caching pays for who reads the result.
 #[derive(Clone, Debug)]

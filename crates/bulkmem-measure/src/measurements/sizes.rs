@@ -14,8 +14,8 @@ use crate::engine::reservation::Reservation;
 use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::selection::{FIRST_TOUCH, Selection, kernel};
 use crate::engine::{Config, Measurement, Metric, PageSize, units};
-use crate::measurements::device::{self, Attributes, Uncommon};
 use crate::measurements::first_touch::FirstTouch;
+use crate::target::device::{self, Attributes, Uncommon};
 use crate::{Kind, MeasureError, OptionName};
 
 /// More threads than this are a mistake.

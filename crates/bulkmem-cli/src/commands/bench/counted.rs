@@ -17,7 +17,8 @@ const COLUMNS: [(&str, &str, Option<u8>); 10] = [
     ("llc_load_misses", "misses", Some(3)),
     ("llc_stores", "LLC stores", Some(4)),
     ("llc_store_misses", "misses", Some(2)),
-    ("llc_misses", "LLC misses", Some(1)),
+    // Of the second-level cache on AMD Zen.
+    ("cache_misses", "cache misses", Some(1)),
 ];
 
 /// The counts of all rows that have some: a table for each place.

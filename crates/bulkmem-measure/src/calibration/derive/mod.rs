@@ -21,15 +21,6 @@ pub(crate) use pick::{NOISE, allowed_loss};
 use table::{Key, Row};
 use threshold_table::Threshold;
 
-/// The cost by which an intent is judged.
-pub fn cost_of(intent: Intent) -> Cost {
-    match intent {
-        Intent::Throughput => Cost::Throughput,
-        Intent::Reuse => Cost::Reuse,
-        Intent::Stream => Cost::Stream,
-    }
-}
-
 /// The rules and the numbers of threads that follow from figures. For each operation that has any figure of the
 /// cost throughput there are rules for every intent, in rising order of length, the first from 0; an intent without
 /// figures of its own is served by the figures for throughput, and the reason says so.
@@ -40,7 +31,7 @@ pub fn derive_policy(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
         let throughput = table::rows(figures, operation, Cost::Throughput);
         threads.extend(saturation::saturation(operation, &throughput));
         for intent in Intent::ALL {
-            let own = table::rows(figures, operation, cost_of(intent));
+            let own = table::rows(figures, operation, Cost::of(intent));
             let (rows, note) = if own.is_empty() {
                 (&throughput, format!(" (by throughput: {intent} was not measured)"))
             } else {
@@ -85,7 +76,8 @@ fn has_c_library(rows: &BTreeMap<u64, Row>) -> bool {
 /// The thresholds of one table, the first from 0: below the shortest measured length the C library where it is a
 /// candidate, and otherwise what serves at that length.
 fn thresholds(rows: &BTreeMap<u64, Row>, intent: Intent, c_library: bool) -> Vec<Threshold> {
-    let mut thresholds = threshold_table::build(rows, threshold_table::picks(rows, chooser(cost_of(intent))));
+    let mut thresholds =
+        threshold_table::build(rows, threshold_table::picks(rows, chooser(Cost::of(intent))));
     if let Some(first) = thresholds.first_mut() {
         if !c_library || first.pick.key.is_c_library() {
             first.from = 0;

@@ -14,12 +14,12 @@ use bulkmem::{Intent, Operation};
 use self::background::{Background, Work};
 use self::cpus::Placement;
 use self::victim::{Took, Walker};
-use crate::calibration::neighbour::Neighbour;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::clock::Clock;
 use crate::engine::contrast::{Contrast, control_of, too_few};
 use crate::engine::implementation::{self, Implementation, MethodSet};
+use crate::engine::neighbour::Neighbour;
 use crate::engine::run::{LongSampler, Measure, Run, Sample};
 use crate::engine::stats::median;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
@@ -152,7 +152,7 @@ impl Measure for CorunOptions {
                 processors: placement.background,
             };
             let mut samplers = self.samplers(run, background, listed, placement)?;
-            run.interleave_long(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut samplers)?;
+            run.interleave(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut samplers)?;
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.rate == Some(rate)).collect();
             let (text, notes) = (self.conclusion(&rows), shortfalls(&rows));
             match too_few(self.runs) {

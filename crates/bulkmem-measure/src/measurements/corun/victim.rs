@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::thread::CpuSet;
 
-use crate::calibration::neighbour::Neighbour;
+use crate::engine::neighbour::Neighbour;
 use crate::measurements::corun::cpus::Bound;
 use crate::{MeasureError, OptionName};
 

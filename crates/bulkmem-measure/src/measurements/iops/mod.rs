@@ -16,8 +16,8 @@ use crate::engine::implementation::MethodSet;
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Config, Direction, Measurement, Metric, Peers, Row, units};
-use crate::measurements::device::Attributes;
-use crate::measurements::target::{Opened, Target, TargetOptions, Want};
+use crate::target::device::Attributes;
+use crate::target::{Opened, Target, TargetOptions, Want};
 use crate::{MeasureError, OptionName};
 
 /// Bytes of ordinary memory that are worked on, at least, where nobody says how many.
@@ -130,7 +130,7 @@ impl Measure for IopsOptions {
         // What is not the attribute's affair; each needs as much.
         let targets = self.attributes.asked().len().max(1) as u64;
         let bytes = self.target.size.unwrap_or(self.want().usual).max(self.want().least);
-        crate::measurements::device::check(bytes.saturating_mul(targets), self.target.page_size)?;
+        crate::target::device::check(bytes.saturating_mul(targets), self.target.page_size)?;
         self.of(Attribute::Wb).check(self.want())
     }
 

@@ -10,7 +10,7 @@ use bulkmem::{Mapping, Pages};
 use bulkmem_kmod::BulkHint;
 
 use crate::MeasureError;
-use crate::engine::workload::split;
+use crate::engine::threads::split;
 use crate::measurements::vm::{
     GUEST, HINTED, HINTED_GUEST, Memory, Metric, PIECE, PREFAULT, PageSize, Run, VmOptions, kernel, kvm,
 };

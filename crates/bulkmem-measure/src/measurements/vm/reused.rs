@@ -10,7 +10,7 @@ use crate::engine::Peers;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
 use crate::engine::implementation::{self, Implementation};
-use crate::engine::workload::split;
+use crate::engine::threads::split;
 use crate::measurements::vm::{Memory, Metric, PIECE, PageSize, Run, Sampler, VmOptions};
 use crate::{Kind, MeasureError};
 
