@@ -9,27 +9,27 @@ use crate::calibration::Mode;
 use crate::engine::options::{bad, check_budget, check_length, check_threads};
 use crate::{MeasureError, OptionName};
 
-/// How to calibrate.
+/// Options for calibrating.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CalibrateOptions {
-    /// How much is asked for; goes into the profile, and decides how densely lengths and parameters are searched.
+    /// How thoroughly to calibrate; decides how densely lengths and parameters are searched.
     pub mode: Mode,
-    /// How long it may take, wall clock.
+    /// Wall-clock time limit.
     pub budget: Duration,
     /// The operations to measure, each once.
     pub operations: Vec<Operation>,
-    /// The largest length, bytes. If memory does not suffice a smaller one is measured, and `Progress::note` says
-    /// so.
+    /// The largest length, bytes. If memory does not suffice, calibration measures a smaller one and reports it in
+    /// `Progress::note`.
     pub max_length: u64,
-    /// The most threads to try; 0: as many as there are processors.
+    /// The most threads to try; 0 for the number of processors.
     pub threads: usize,
-    /// What survives a power failure, which no measurement can find out. `None` keeps what an earlier profile says.
+    /// Storage that survives a power failure, which no measurement shows. `None` keeps what an earlier profile says.
     #[serde(default)]
     pub durability: Option<Durability>,
 }
 
 impl CalibrateOptions {
-    /// The options of a mode: its time, every operation, lengths up to 1 GiB (thorough: 4 GiB).
+    /// Returns the options of a mode: its time limit, every operation, lengths up to 1 GiB (thorough: 4 GiB).
     pub fn new(mode: Mode) -> CalibrateOptions {
         let (seconds, max_length) = match mode {
             Mode::Quick => (9, 1 << 30),
@@ -46,7 +46,7 @@ impl CalibrateOptions {
         }
     }
 
-    /// Whether calibration can start with these options.
+    /// Checks the options.
     ///
     /// # Errors
     /// [`MeasureError::Option`] names the first option that cannot be used.

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::calibration::{Condition, Rule};
 
 use super::*;
+use bulkmem::method::Parameters;
+
 use crate::calibration::fake::Planted;
+use crate::engine::workload::Cell;
 
 const SETTING: Setting =
     Setting { mode: Mode::Default, max_length: 1 << 30, last_level: 32 << 20, threads: 2 };

@@ -7,10 +7,10 @@ use bulkmem::method::{self, CacheEffect, Method};
 use bulkmem::policy::{Choice, Policy};
 use bulkmem::{Intent, Operation, Options, Threads};
 
+use crate::engine::arena::read;
 use crate::engine::peers::{self, Peer};
 use crate::engine::threads;
-use crate::engine::workload::{self, FILL_BYTE};
-use crate::engine::{Candidate, Kind, MeasureError};
+use crate::engine::{Candidate, FILL_BYTE, Kind, MeasureError};
 
 /// One way to carry out an operation.
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +178,7 @@ impl<'p> Implementation<'p> {
                 });
             }),
             Implementation::Read => work.run(|dst, src, length| {
-                threads::split(threads.get(), dst, src, length, |dst, _, length| workload::read(dst, length));
+                threads::split(threads.get(), dst, src, length, |dst, _, length| read(dst, length));
             }),
         }
     }
@@ -339,14 +339,14 @@ pub enum MethodSet {
     Named(Vec<String>),
 }
 
-/// Words in names of methods that say how wide the stores are, from narrow to wide.
-const WIDTHS: [&str; 5] = ["8", "sse2", "avx", "avx2", "avx512"];
+/// Words in names of methods that say how wide the stores are, from narrow to wide. Without one they are 8 bytes wide.
+const WIDTHS: [&str; 6] = ["4", "8", "sse2", "avx", "avx2", "avx512"];
 
 /// Returns the family of a method, which is its name without the width, and a rank in that family: the widest stores
 /// rank highest. Of the string instructions the byte forms rank highest, as processors announce fast microcode for them
 /// (ERMS).
 fn family(name: &str) -> (String, usize) {
-    let mut rank = 0;
+    let mut rank = 1;
     let mut words = Vec::new();
     for word in name.split('_') {
         match WIDTHS.iter().position(|width| *width == word) {
@@ -432,12 +432,13 @@ mod tests {
     #[test]
     fn families_are_names_without_their_widths() {
         for (name, of, rank) in [
-            ("write_prefetch_avx512", "write_prefetch", 4),
-            ("store_8_clwb", "store_clwb", 0),
-            ("store_sse2_clwb", "store_clwb", 1),
+            ("write_prefetch_avx512", "write_prefetch", 5),
+            ("store_8_clwb", "store_clwb", 1),
+            ("store_sse2_clwb", "store_clwb", 2),
             ("rep_stosb", "rep_stos", 1),
             ("rep_stosq", "rep_stos", 0),
-            ("movnti", "movnti", 0),
+            ("movnti", "movnti", 1),
+            ("movnti_4", "movnti", 0),
         ] {
             assert_eq!(family(name), (of.to_owned(), rank));
         }

@@ -1,22 +1,24 @@
 //! The measurements: one file or folder each.
 
 mod all;
+mod checks;
 mod choice;
 mod chunks;
 mod corun;
-mod first_touch;
 mod fork;
 mod iops;
+mod participants;
 mod persist;
 mod pollution;
 mod reuse;
 mod sizes;
+mod slots;
 mod vm;
 
 pub use crate::target::device::Attributes;
 pub use crate::target::{Target, TargetOptions};
 pub use all::all;
-pub use bulkmem_kmod::{Attribute, BadAttribute};
+pub use bulkmem_kmod::{Attribute, UnknownAttribute};
 pub use choice::{
     ChoiceOptions, Overall, Regret, TargetsOptions, is_baseline, overall, regret, unmeasured_lengths,
 };

@@ -10,6 +10,7 @@ use bulkmem_measure::engine::{
     Alignment, CacheState, Dimension, Measurement, MethodSet, Metric, Peers, Results, Row,
 };
 use bulkmem_measure::measurements::{ChoiceOptions, Overall, is_baseline, overall};
+use bulkmem_measure::stats::geometric_mean;
 use clap::Args;
 
 use super::common::Outputs;
@@ -113,7 +114,7 @@ pub(super) fn view(found: &Results, width: usize) -> String {
         let why = "A choice knows neither where its ranges start nor whether they are in the cache. So it is judged over \
                    all the conditions above, by the geometric mean of the times.";
         let table = together(&overall).render(width);
-        text += &section("Taken together", &format!("{}\n\n{table}", faint(why, width)), width);
+        text += &section("Taken together", &format!("{}\n{table}", faint(why, width)), width);
     }
     let baseline =
         |row: &&&Row| row.config.operation.is_some_and(|operation| is_baseline(&row.candidate, operation));
@@ -142,9 +143,19 @@ fn tables(rows: &[&Row], width: usize) -> String {
     let heading = format!("{operation}, intent {intent}, {}", describe_condition(condition));
     let cost = format!("The time is that of {}.", describe_cost(Cost::of(intent)));
     let cell = |row: &Row| digits(row.stats.median);
-    let speeds = Pivot::across(Dimension::Size).cell(&cell).text(rows, width);
-    let text = format!("{}\n\n{speeds}\n{}", faint(&cost, width), choices(rows).render(width));
+    let speeds = Pivot::across(Dimension::Size).cell(&cell).text(&by_speed(rows), width);
+    let text = format!("{}\n{speeds}\n{}", faint(&cost, width), choices(rows).render(width));
     section(&heading, &text, width)
+}
+
+/// The rows of the policy, then those of the other candidates, the fastest over all lengths first.
+fn by_speed<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
+    let mut candidates = group_by(rows.iter().copied(), |row| row.candidate.clone());
+    let speed =
+        |group: &Vec<&Row>| geometric_mean(group.iter().map(|row| row.stats.median)).unwrap_or_default();
+    candidates.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
+    candidates.sort_by_key(|group| group[0].candidate.kind != Kind::Policy);
+    candidates.concat()
 }
 
 /// A line for each length: the policy's choice, and how it compares.

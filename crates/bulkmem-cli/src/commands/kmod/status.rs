@@ -62,7 +62,7 @@ pub(super) fn run(args: &StatusArgs) -> Outcome {
     } else if status.loaded {
         output::print(&text(state, &status, output::width()))?;
     }
-    match module.must_be_loaded() {
+    match module.require_loaded() {
         Ok(()) => Ok(Exit::Done),
         Err(error) => Err(Failure::new(error).help(how_to_load(&status))),
     }

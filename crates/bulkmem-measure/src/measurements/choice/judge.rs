@@ -193,8 +193,11 @@ impl Regret {
     /// The finding.
     pub(super) fn text(&self, operation: Operation) -> String {
         format!(
-            "{operation}: regret over {} configurations: {:.1} % in the geometric mean, at worst {:.1} % at {}.",
-            self.configurations,
+            "{operation}: regret over {}: {:.1} % in the geometric mean, at worst {:.1} % at {}.",
+            match self.configurations {
+                1 => "1 configuration".to_owned(),
+                several => format!("{several} configurations"),
+            },
             self.geometric_mean * 100.0,
             self.worst * 100.0,
             bytes(self.worst_length),
@@ -285,7 +288,7 @@ mod tests {
         assert_eq!((summary.configurations, summary.worst_length), (1, 4096));
         assert!((summary.geometric_mean - 0.1).abs() < 1e-9);
         let text =
-            "clear: regret over 1 configurations: 10.0 % in the geometric mean, at worst 10.0 % at 4 KiB.";
+            "clear: regret over 1 configuration: 10.0 % in the geometric mean, at worst 10.0 % at 4 KiB.";
         assert_eq!(summary.text(Operation::Clear), text);
     }
 

@@ -137,9 +137,11 @@ impl Measure for ChoiceOptions {
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
         let end = run.elapsed() + self.budget;
         run.expect_end(end);
-        if !self.measure_until(run, end)? {
+        let hurried = self.measure_until(run, end)?;
+        if !hurried.is_empty() {
             run.leave_incomplete();
         }
+        hurried.into_iter().for_each(|note| run.note(note));
         if run.rows().next().is_none() {
             return Err(MeasureError::Interrupted);
         }
@@ -152,8 +154,8 @@ impl Measure for ChoiceOptions {
 }
 
 impl ChoiceOptions {
-    /// Measures until a time since the start of the run. Returns whether there was time for everything.
-    fn measure_until(&self, run: &mut Run<'_>, end: Duration) -> Result<bool, MeasureError> {
+    /// Measures until a time since the start of the run. Returns notes on what there was no time for.
+    fn measure_until(&self, run: &mut Run<'_>, end: Duration) -> Result<Vec<String>, MeasureError> {
         let first_row = run.row_count();
         let machine = Machine::current();
         let last_level = workload::last_level(machine);
@@ -176,31 +178,29 @@ impl ChoiceOptions {
         }
         let plain = answers_alike(run.policy(), Policy::global(), self.operation);
         let workloads = Rc::new(RefCell::new(Workloads::new(clock, arena, run.counting())));
-        let mut complete = true;
+        let mut hurried = Vec::new();
         for (index, (cell, intent)) in cells.iter().enumerate() {
             if run.stopped() {
-                return Ok(false);
+                return Ok(hurried);
             }
             if run.elapsed() >= end {
                 let (length, seconds) = (bytes(cell.length), self.budget.as_secs_f64());
-                run.note(format!(
+                hurried.push(format!(
                     "time ran out at {} {length}: give more than {seconds:.0} s",
                     self.operation
                 ));
-                complete = false;
                 break;
             }
             let rest: f64 = cells[index..].iter().map(|(cell, _)| plan::weight(cell.length)).sum();
             let deadline = plan::deadline(run.elapsed(), end, plan::weight(cell.length), rest);
             let missing = self.compare(run, cell, *intent, plain, &workloads, deadline)?;
             if missing > 0 && !run.stopped() {
-                complete = false;
-                run.note(format!("{}: no time for {missing} of the candidates", describe(cell, *intent)));
+                hurried.push(format!("{}: no time for {missing} of the candidates", describe(cell, *intent)));
             }
         }
         choosing::measure(run, self.operation, plain)?;
         run.amend_rows(first_row, judge::annotate_overall)?;
-        Ok(complete)
+        Ok(hurried)
     }
 
     /// Measures one cell: every candidate a little, the fastest until they are separated. Returns how many candidates

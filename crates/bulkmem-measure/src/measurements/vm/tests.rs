@@ -76,7 +76,7 @@ fn a_guest_finds_zeros_and_what_it_writes_is_there() {
     let stop = AtomicBool::new(false);
     for (size, pages) in [(4096, "4K"), (1 << 20, "4K"), (6 << 20, "thp"), (20 << 20, "thp")] {
         let phases = kvm::create(
-            fresh::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
+            prefault::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
             true,
             &stop,
         )
@@ -107,8 +107,8 @@ fn a_guest_notices_memory_that_is_not_clear() {
 #[test]
 fn what_cannot_be_measured_is_refused_before() {
     let refused = |options: VmOptions| run(&options).unwrap_err().to_string();
-    assert!(refused(VmOptions { size: 5000, ..small() }).contains("no whole number of 4K pages"));
-    assert!(refused(VmOptions { size: 0, ..small() }).contains("no whole number"));
+    assert!(refused(VmOptions { size: 5000, ..small() }).contains("not a whole number of 4K pages"));
+    assert!(refused(VmOptions { size: 0, ..small() }).contains("not a whole number"));
     assert!(refused(VmOptions { size: 1 << 46, ..small() }).contains("available"));
     assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("--threads"));
     assert!(refused(VmOptions { methods: MethodSet::Named(vec!["no".into()]), ..small() }).contains("`no`"));
