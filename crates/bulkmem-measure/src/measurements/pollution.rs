@@ -162,7 +162,7 @@ impl Measure for PollutionOptions {
     }
 }
 
-/// What happens between two walks.
+/// The action between two walks.
 #[derive(Clone, Copy)]
 enum Between<'p> {
     Operation(Implementation<'p>),
@@ -488,7 +488,7 @@ mod tests {
         }
         let still = [&rows[3], &rows[6]];
         assert!(conclusion(&still).unwrap().contains("no distinguishably longer than after the same time"));
-        assert_eq!(conclusion(&[&rows[3]]), None, "without a control nothing is said");
+        assert_eq!(conclusion(&[&rows[3]]), None, "no finding without a control");
         assert_eq!(conclusion(&[]), None);
     }
 }
