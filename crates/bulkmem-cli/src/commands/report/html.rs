@@ -49,8 +49,8 @@ pub(super) fn render(report: &Report) -> io::Result<String> {
                     }
                     p.faint {
                         "How fast this machine clears, fills and copies memory with different methods, and how that affects \
-                         other programs. 1 GB/s is 10⁹ bytes per second, and 1 MiB is 2²⁰ bytes. Figures are medians, with \
-                         95 % confidence intervals if shown."
+                         other programs. GB/s are 10⁹ bytes per second, and MiB are 2²⁰ bytes. Figures are medians, with \
+                         95\u{a0}% confidence intervals if shown."
                     }
                     noscript { p.noscript { "The charts need JavaScript. The sentences and the tables with all figures do not." } }
                     (contents(report))
