@@ -72,7 +72,7 @@ fn each_measurement_has_a_section_with_its_figures() {
     }
     // Each row's median is in a table, and to the last digit in what the charts are drawn from.
     for row in &found.rows {
-        let exact = format!(",{},", serde_json::to_string(&row.stats.median).unwrap());
+        let exact = format!("\"value\":{},", serde_json::to_string(&row.stats.median).unwrap());
         assert!(page.contains(&exact), "{row:?}");
     }
     for text in
