@@ -22,12 +22,10 @@ pub(crate) struct ActivePolicy {
     pub(crate) profile: Option<(PathBuf, Profile)>,
 }
 
-/// Returns the path of the profile that belongs to a policy file.
 pub(crate) fn profile_of(policy: &Path) -> PathBuf {
     policy.with_extension("json")
 }
 
-/// Returns the path of the policy file that belongs to a profile.
 pub(crate) fn policy_of(profile: &Path) -> PathBuf {
     profile.with_extension("policy")
 }

@@ -12,7 +12,6 @@ use bulkmem_measure::MeasureError;
 use crate::output;
 use crate::plain::plain;
 
-/// The result of a command.
 pub(crate) type Outcome = Result<Exit, Failure>;
 
 /// The end of a command that did not fail.
@@ -37,7 +36,6 @@ impl From<Exit> for ExitCode {
 
 /// The exit code of an interrupted command: 128 plus the number of SIGINT, as shells report it.
 pub(crate) const INTERRUPTED: u8 = 130;
-/// The exit code of a command that failed.
 pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const REGRESSED: u8 = 3;
@@ -61,7 +59,6 @@ impl Failure {
         Failure { code: USAGE, ..Failure::new(error) }
     }
 
-    /// Adds the remedy.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Failure {
         self.help = Some(help.into());
         self
@@ -95,7 +92,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Returns an error and its causes in one line.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

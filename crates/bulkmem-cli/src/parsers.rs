@@ -61,7 +61,6 @@ pub(crate) fn operation() -> impl TypedValueParser<Value = Operation> {
     PossibleValuesParser::new(names).try_map(|name| name.replace('-', "_").parse::<Operation>())
 }
 
-/// Parses the name of an intent.
 pub(crate) fn intent() -> impl TypedValueParser<Value = Intent> {
     PossibleValuesParser::new(Intent::ALL.map(Intent::name)).try_map(|name| name.parse::<Intent>())
 }
@@ -74,7 +73,6 @@ pub(crate) enum Threads {
     Exactly(usize),
 }
 
-/// Parses a number of threads, or `auto`.
 pub(crate) fn threads_or_auto(text: &str) -> Result<Threads, &'static str> {
     if text == "auto" {
         return Ok(Threads::Auto);
@@ -82,7 +80,6 @@ pub(crate) fn threads_or_auto(text: &str) -> Result<Threads, &'static str> {
     threads(text).map(Threads::Exactly).map_err(|_| "write a number of at least 1, or `auto`")
 }
 
-/// Parses a number of threads.
 pub(crate) fn threads(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|threads| *threads > 0).ok_or("write a number of at least 1")
 }

@@ -11,18 +11,13 @@ pub mod calibration;
 pub mod engine;
 pub mod measurements;
 pub mod reproduce;
+mod target;
 
-pub use calibration::calibrate;
-pub use calibration::derive::{cost_of, derive_policy};
+pub use calibration::derive::derive_policy;
 pub use calibration::merge::{Kept, Merged, is_heavier_than, is_heavy, load_during, merge};
+pub use calibration::{CalibrateOptions, calibrate};
 pub use engine::stats;
 pub use engine::{
-    Alignment, BenchOptions, CalibrateOptions, Counts, Kind, MeasureError, MemoryLeft, MemoryLimit, Methods,
-    OptionName, Progress, Provenance, Temperature, counters_unavailable, memory_left,
+    Counts, Kind, MeasureError, MemoryLeft, MemoryLimit, OptionName, Progress, Provenance,
+    counters_unavailable, memory_left,
 };
-pub use measurements::choice::bench::{bench, regret};
-pub use measurements::choice::report::{
-    BenchReport, BenchRow, ChoosingCost, Contestant, Overall, RegretSummary,
-};
-pub use measurements::choice::verdict::unmeasured_lengths;
-pub use measurements::targets::{Bound, Target, TargetOptions, TargetReport, Unit, targets};

@@ -23,12 +23,10 @@ use crate::parsers::{given_or, one_of, operation, size as parse_size};
 use crate::plain::plain;
 use crate::{interrupt, provenance};
 
-/// The profile that `--system` writes.
 const SYSTEM: &str = "/etc/bulkmem/profile.json";
-/// The variable that names the policy file.
 const VARIABLE: &str = "BULKMEM_PROFILE";
 
-/// Measure this machine, and write the policy file that programs use and the profile behind it
+/// Measure this machine, and write its policy file, which programs use, and its profile
 ///
 /// Takes at most a minute (--quick: ten seconds; --thorough: ten minutes). Operations that were measured completely replace
 /// those of the present profile; the others stay. Copies of the previous files are kept with the extension .old. Ctrl-C
@@ -152,7 +150,6 @@ fn report(target: &Target, saved: &Saved) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Warns if other processes disturbed the calibration.
 fn warn_of_load(profile: &Profile) -> Result<(), Failure> {
     let loads = profile.coverage.operations.iter().filter_map(|it| Some((it.operation, it.load.as_ref()?)));
     let heavy: Vec<_> = loads.filter(|(_, load)| is_heavy(load)).collect();
@@ -206,7 +203,6 @@ fn path(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Document<'a> {
     path: Option<&'a Path>,

@@ -2,8 +2,9 @@
 
 use bulkmem::method::Parameters;
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::Cost;
 use bulkmem_measure::calibration::{Profile, Rule};
-use bulkmem_measure::{cost_of, stats::geometric_mean};
+use bulkmem_measure::stats::geometric_mean;
 use serde::Serialize;
 
 use crate::figures::{self, describe_parameters};
@@ -33,7 +34,7 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
     let row = |(at, rule): (usize, &Rule)| {
         let same = |next: &&Rule| (next.operation, next.intent) == (rule.operation, rule.intent);
         let to = profile.rules.get(at + 1).filter(same).map_or(u64::MAX, |next| next.from);
-        let all = figures::of_kind(profile, rule.operation, cost_of(rule.intent));
+        let all = figures::of_kind(profile, rule.operation, Cost::of(rule.intent));
         // GB/s and speed-up at each length, in the plainest condition that was measured.
         let of_series = |series: &figures::Series<'_>| -> Vec<(f64, f64)> {
             let figures = series.along(&rule.method, &rule.parameters);

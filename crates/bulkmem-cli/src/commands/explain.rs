@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use bulkmem::method::Parameters;
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Condition, Cost, Figure};
-use bulkmem_measure::cost_of;
 use clap::Args;
 use serde::Serialize;
 
@@ -124,7 +123,7 @@ impl Answer {
         let (_, profile) = active.profile.as_ref()?;
         let of = |cost| figures::of_kind(profile, self.operation, cost);
         // Throughput decided if the intent was not measured separately.
-        let all = Some(of(cost_of(self.intent))).filter(|all| !all.is_empty());
+        let all = Some(of(Cost::of(self.intent))).filter(|all| !all.is_empty());
         let all = all.unwrap_or_else(|| of(Cost::Throughput));
         let any_threads = !all.iter().any(|series| series.condition.threads == self.threads);
         let series = all.iter().filter(|series| any_threads || series.condition.threads == self.threads);

@@ -40,7 +40,6 @@ pub(super) fn run(args: &InfoArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Info<'s> {
     bulkmem: &'static str,

@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use crate::plain::plain;
 
-/// Print the manual page of bulkmem, or write those of all commands to a directory
+/// Print the manual page, or write those of all commands to a directory
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
     /// Write a page for each command to this directory, which is created if it does not exist

@@ -9,12 +9,9 @@ use super::text::note;
 use crate::plain::plain;
 use bulkmem_measure::engine::units::duration;
 
-/// Time between two lines if stderr is not a terminal.
 const EVERY: Duration = Duration::from_secs(3);
-/// Length of the bar, in its own units.
 const STEPS: u64 = 1000;
 
-/// The progress of one command.
 #[derive(Debug)]
 pub(crate) struct Progress {
     name: &'static str,
@@ -28,7 +25,6 @@ enum Kind {
 }
 
 impl Progress {
-    /// Starts to show the progress of the command `name`.
     pub(crate) fn new(name: &'static str) -> Progress {
         if !stderr().is_terminal() {
             return Progress { name, kind: Kind::Lines { last: None } };

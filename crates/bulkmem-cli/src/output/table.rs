@@ -4,12 +4,10 @@ use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArran
 
 use super::text::{FAINT, styled, wrapped};
 
-/// Blank columns between two columns.
 const GAP: usize = 2;
 /// Prose is at least this wide.
 const NARROWEST_PROSE: usize = 22;
 
-/// A column of a [`Table`].
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     title: String,
@@ -29,7 +27,6 @@ impl Column {
         Column { alignment: CellAlignment::Right, ..Column::left(title) }
     }
 
-    /// Allows wrapping between words.
     pub(crate) fn prose(mut self) -> Column {
         self.prose = true;
         self
@@ -42,7 +39,6 @@ impl Column {
     }
 }
 
-/// Rows under headings.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     columns: Vec<Column>,
@@ -51,7 +47,6 @@ pub(crate) struct Table {
     remarks: Vec<(usize, String)>,
 }
 
-/// Indentation of a remark.
 const INDENT: &str = "    ";
 
 impl Table {

@@ -9,13 +9,9 @@ use terminal_size::{Width, terminal_size};
 
 use crate::plain::{self, plain};
 
-/// Headings.
 pub(crate) const HEADING: Style = Style::new().bold().underline();
-/// Good results.
 pub(crate) const GOOD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Green)));
-/// Bad results.
 pub(crate) const BAD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Red)));
-/// Less important text.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 
 /// Returns the width of a line: that of the terminal, else of `COLUMNS`, else 80 columns.
@@ -38,19 +34,16 @@ pub(crate) fn print_raw(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Writes a value to stdout as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     let text = plain::json(&serde_json::to_string_pretty(value)?) + "\n";
     print_raw(text.as_bytes())
 }
 
-/// Writes a line to stderr.
 pub(crate) fn note(line: &str) -> io::Result<()> {
     let mut stderr = anstream::stderr().lock();
     writeln!(stderr, "{line}")
 }
 
-/// Writes a warning to stderr.
 pub(crate) fn warn(text: &str) -> io::Result<()> {
     note(&format!(
         "{} {}",
@@ -59,7 +52,6 @@ pub(crate) fn warn(text: &str) -> io::Result<()> {
     ))
 }
 
-/// Returns `text` in a style.
 pub(crate) fn styled(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }

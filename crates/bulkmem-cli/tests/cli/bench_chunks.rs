@@ -36,9 +36,9 @@ fn rows_say_extent_chunk_and_choice() {
     let results =
         Home::new().json(&[&SHORT[..], &["--chunk", "8K-16K", "--peers", "none", "--json"]].concat());
     let rows = results["rows"].as_array().unwrap();
-    let of_chunk = |chunk: u64| rows.iter().filter(|row| row["place"]["chunk"] == chunk).count();
+    let of_chunk = |chunk: u64| rows.iter().filter(|row| row["config"]["chunk"] == chunk).count();
     assert_eq!((of_chunk(8192), of_chunk(16384), rows.len()), (3, 3, 6), "{rows:?}");
-    assert!(rows.iter().all(|row| row["measurement"] == "chunks" && row["place"]["size"] == 1 << 20));
+    assert!(rows.iter().all(|row| row["measurement"] == "chunks" && row["config"]["size"] == 1 << 20));
     assert!(rows.iter().all(|row| row["chosen"].is_string() == (row["candidate"]["kind"] == "policy")));
 }
 

@@ -17,7 +17,7 @@ fn the_tables_fit_and_show_times_and_pages() {
             "microseconds",
             "child writes",
             "parent writes",
-            "a page",
+            "per page",
             "8 KiB",
             "64 KiB",
             "first touch",
@@ -38,7 +38,7 @@ fn json_has_the_pages_counted() {
         for size in [8192, 65536] {
             let row = rows
                 .iter()
-                .find(|row| row["candidate"]["name"] == name && row["place"]["size"] == size)
+                .find(|row| row["candidate"]["name"] == name && row["config"]["size"] == size)
                 .unwrap_or_else(|| panic!("{name} {size}"));
             assert_eq!(row["metric"], "nanoseconds");
             let Some(copied) = row["also"]["buffer_pages_copied"].as_f64() else {

@@ -41,8 +41,8 @@ fn percentiles_rise_in_every_row() {
         let latencies =
             ["p50_ns", "p99_ns", "p999_ns", "p9999_ns"].map(|key| row["also"][key].as_f64().unwrap());
         assert!(latencies[0] > 0.0 && latencies.is_sorted(), "{row}");
-        assert_eq!(row["place"]["mix"].is_null(), row["place"]["direction"] != "mixed");
-        assert!(row["place"]["mix"].is_null() || row["place"]["mix"] == 50);
+        assert_eq!(row["config"]["mix"].is_null(), row["config"]["direction"] != "mixed");
+        assert!(row["config"]["mix"].is_null() || row["config"]["mix"] == 50);
     }
 }
 

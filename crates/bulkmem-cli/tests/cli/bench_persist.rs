@@ -50,15 +50,15 @@ fn rows_say_where_and_how_wide() {
     let rows = found["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 6);
     for row in rows {
-        assert_eq!((&row["metric"], &row["place"]["target"]), (&"bandwidth".into(), &"ram".into()));
-        assert_eq!(row["place"]["pattern"], "random");
-        assert_eq!(row["place"]["attribute"], "wb");
+        assert_eq!((&row["metric"], &row["config"]["target"]), (&"bandwidth".into(), &"ram".into()));
+        assert_eq!(row["config"]["pattern"], "random");
+        assert_eq!(row["config"]["attribute"], "wb");
         let width = match row["candidate"]["name"].as_str().unwrap() {
             "movnti" => 8.into(),
             "movnti_4" => 4.into(),
             _ => serde_json::Value::Null,
         };
-        assert_eq!(row["place"]["width"], width);
+        assert_eq!(row["config"]["width"], width);
         assert!(row["also"]["per_8_bytes_ns"].as_f64().unwrap() > 0.0);
     }
 }

@@ -62,7 +62,7 @@ fn rows_carry_the_walks() {
             for row in of {
                 assert_eq!((&row["candidate"]["kind"], &row["metric"]), (&kind.into(), &"growth".into()));
                 assert_eq!(
-                    (&row["place"]["operation"], &row["place"]["size"]),
+                    (&row["config"]["operation"], &row["config"]["size"]),
                     (&operation.into(), &65536.into())
                 );
                 for walk in ["before_ns", "after_ns", "control_ns"] {

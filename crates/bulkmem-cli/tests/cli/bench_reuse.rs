@@ -38,7 +38,7 @@ fn sides_stand_by_share_and_the_crossing_below() {
             for (word, times) in [
                 ("\ninto the cache ", 4),
                 ("\npast the cache ", 4),
-                ("the share read back from which on stores into the cache pay", 1),
+                ("share read back from which stores into the cache pay off", 1),
                 ("\nclear: the share read back from which on caching", 1),
                 ("\ncopy: the share read back from which on caching", 1),
             ] {
@@ -74,7 +74,7 @@ fn seven_shares_fit_a_terminal_and_every_method_can_be_shown() {
         .unwrap()
         .iter()
         .filter(|row| row["candidate"]["name"] == "policy, reuse")
-        .map(|row| row["place"]["read_back"].as_f64().unwrap())
+        .map(|row| row["config"]["read_back"].as_f64().unwrap())
         .collect();
     assert_eq!(shares, [0.0, 6.25, 12.5, 25.0, 50.0, 75.0, 100.0]);
 }

@@ -25,7 +25,7 @@ fn results_are_saved_as_json_and_as_comma_separated_values() {
     home.bulkmem().args([&SHORT[..], &files].concat()).assert().success();
     let read = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
     let found: serde_json::Value = serde_json::from_str(&read("found.json")).unwrap();
-    assert_eq!((&found["format"], &found["version"]), (&"bulkmem-results".into(), &1.into()));
+    assert_eq!((&found["format"], &found["version"]), (&"bulkmem-results".into(), &2.into()));
     assert_eq!(found["complete"], true);
     let rows = found["rows"].as_array().unwrap();
     assert!(rows.iter().all(|row| row["samples"].as_array().unwrap().len() == 3));
@@ -78,7 +78,7 @@ fn speed_ups_are_said_against_whom_one_names_and_the_choice_is_named() {
     let speed_ups = text.split("speed-up").nth(1).expect("speed-ups");
     let policy = speed_ups.lines().find(|line| line.starts_with("the policy's choice")).unwrap();
     assert_eq!(policy.matches("+0.0%").count(), 2, "{text}");
-    assert!(text.contains("Speed-ups are by medians, against policy."), "{text}");
+    assert!(text.contains("Speed-ups are by medians, over policy."), "{text}");
     assert!(line("The policy's choice: ").len() > "The policy's choice: ".len(), "{text}");
     assert!(text.contains("kernel: first touch") && text.contains("c_library"), "{text}");
 }
@@ -96,7 +96,7 @@ fn commas_in_brackets_belong_to_the_method() {
 }
 
 #[test]
-fn what_was_asked_for_is_in_the_places() {
+fn what_was_asked_for_is_in_the_configurations() {
     let home = Home::new();
     let results = home.json(&[
         "bench",
@@ -125,9 +125,9 @@ fn what_was_asked_for_is_in_the_places() {
     let rows = results["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4, "{rows:?}");
     for row in rows {
-        let place = &row["place"];
-        assert_eq!((&place["chunk"], &place["offset"]), (&4096.into(), &16.into()));
-        assert_eq!((&place["page_size"], &place["content"]), (&"4K".into(), &"zeros".into()));
+        let config = &row["config"];
+        assert_eq!((&config["chunk"], &config["offset"]), (&4096.into(), &16.into()));
+        assert_eq!((&config["page_size"], &config["content"]), (&"4K".into(), &"zeros".into()));
         assert_eq!(row["chosen"].is_string(), row["candidate"]["kind"] == "policy");
     }
     let bytes = home.bulkmem().args(["bench", "fill", "--byte", "0x1ff"]).assert().code(2);

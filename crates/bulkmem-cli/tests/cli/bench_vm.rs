@@ -53,11 +53,11 @@ fn json_has_the_phases() {
     let found = Home::new().json(&[&SMALL[..], &["--json"]].concat());
     let rows = found["rows"].as_array().unwrap();
     let fresh = rows.iter().find(|row| row["candidate"]["name"] == "prefault").unwrap();
-    assert_eq!((&fresh["place"]["memory"], &fresh["metric"]), (&"fresh".into(), &"seconds".into()));
+    assert_eq!((&fresh["config"]["memory"], &fresh["metric"]), (&"fresh".into(), &"seconds".into()));
     for key in ["bytes_per_ns", "first_s", "prefault_s", "release_s", "reserve_s"] {
         assert!(keys(&fresh["also"]).contains(&key), "{key}");
     }
-    assert!(rows.iter().any(|row| row["candidate"]["name"] == "policy" && row["place"]["threads"] == 2));
+    assert!(rows.iter().any(|row| row["candidate"]["name"] == "policy" && row["config"]["threads"] == 2));
 }
 
 #[test]

@@ -119,5 +119,5 @@ fn what_was_not_measured_is_said() {
     let home = Home::with_profile();
     let mut command = home.bulkmem();
     command.args(["explain", "--op", "copy", "--size", "4K"]);
-    command.assert().success().stdout(contains("`bulkmem calibrate` does"));
+    command.assert().success().stdout(contains("`bulkmem calibrate` measures it"));
 }

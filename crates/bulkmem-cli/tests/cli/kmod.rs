@@ -26,7 +26,7 @@ fn write(path: PathBuf, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A root folder with a module that is loaded and in force.
+/// A root folder with a module that is loaded and active.
 fn planted(home: &Home) -> PathBuf {
     let root = home.path().join("root");
     for (name, value) in PARAMETERS {
@@ -88,7 +88,7 @@ fn status_shows_everything_and_fits() {
         let text = home.text(&with_root(&["kmod", "status"], &root), columns);
         assert_fits(&text, columns as usize);
         for word in [
-            "in force",
+            "active: bulkmem clears",
             "updates/dkms/bulkmem.ko",
             "/dev/bulkmem",
             "OE of the module",
@@ -96,7 +96,7 @@ fn status_shows_everything_and_fits() {
             "prefetch_distance",
             "8388608",
             "4096 huge pages were cleared for page faults, 7 of them below",
-            "1 hint is in force",
+            "1 hint is active",
         ] {
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words.contains(word), "{word}\n{text}");
@@ -141,9 +141,9 @@ fn status_as_json_has_what_the_files_have() {
 fn every_state_has_its_words() {
     let home = Home::new();
     for (enabled, transition, state, words) in [
-        ("1", "1", "enabling", "coming into force"),
-        ("0", "1", "disabling", "going out of force"),
-        ("0", "0", "disabled", "not in force"),
+        ("1", "1", "enabling", "being activated"),
+        ("0", "1", "disabling", "being deactivated"),
+        ("0", "0", "disabled", "not active"),
     ] {
         let root = planted(&home);
         write(root.join("sys/kernel/livepatch/bulkmem/enabled"), enabled);
@@ -167,17 +167,17 @@ fn without_the_module_it_says_how_to_get_it() {
     let status = with_root(&["kmod", "status"], &root);
     home.bulkmem().args(&status).assert().code(1).stdout("").stderr(missing);
     write(root.join("lib/modules/6.1.0-56-amd64/modules.dep"), "extra/bulkmem.ko.zst:\n");
-    let installed = contains("extra/bulkmem.ko.zst: `modprobe bulkmem`");
+    let installed = contains("extra/bulkmem.ko.zst: run `modprobe bulkmem`");
     home.bulkmem().args(&status).assert().code(1).stderr(installed);
     let found = home.bulkmem().args(&status).arg("--json").assert().code(1).get_output().stdout.clone();
     let found: Value = serde_json::from_slice(&found).unwrap();
     assert_eq!((&found["state"], &found["counters"]), (&json!("absent"), &Value::Null));
     let apply = home.bulkmem().args(with_root(&["kmod", "apply"], &root)).assert().code(1);
-    apply.stdout("").stderr(contains("not loaded").and(contains("--dry-run works without it")));
-    // What a profile comes down to can be seen without it.
+    apply.stdout("").stderr(contains("not loaded").and(contains("--dry-run works without the module")));
+    // A dry run needs no module.
     let text = home.text(&with_root(&["kmod", "apply", "--dry-run", "--persist"], &root), 80);
     assert_fits(&text, 80);
-    assert!(text.contains("would say: options bulkmem"), "{text}");
+    assert!(text.contains("would contain: options bulkmem"), "{text}");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn apply_sets_what_the_profile_says() {
     let root = planted(&home);
     let text = home.text(&with_root(&["kmod", "apply"], &root), 80);
     assert_fits(&text, 80);
-    assert!(text.contains("Set as"), "{text}");
+    assert!(text.contains("Set from"), "{text}");
     if cfg!(target_arch = "x86_64") {
         let now = parameters(&root);
         assert_eq!(now[..3], ["movnti", "rep_stosb", "67108864"]);
@@ -251,7 +251,7 @@ fn persisting_writes_the_file_or_sets_everything_back() {
     fs::create_dir(&file).unwrap();
     let before = parameters(&root);
     let assert = home.bulkmem().args(&arguments).assert().code(1);
-    assert.stderr(contains("bulkmem.conf").and(contains("as they were before")));
+    assert.stderr(contains("bulkmem.conf").and(contains("previous parameters are restored")));
     assert_eq!(parameters(&root), before);
 }
 

@@ -79,7 +79,7 @@ fn a_measurement_leaves_out_default_sizes_that_do_not_fit() {
     assert_eq!(output.status.code(), Some(0), "{}", words(&output.stderr));
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = found["rows"].as_array().unwrap();
-    let mut sizes: Vec<u64> = rows.iter().filter_map(|row| row["place"]["size"].as_u64()).collect();
+    let mut sizes: Vec<u64> = rows.iter().filter_map(|row| row["config"]["size"].as_u64()).collect();
     sizes.dedup();
     assert_eq!(sizes, [16 * MIB]);
     let notes = found["notes"].to_string();

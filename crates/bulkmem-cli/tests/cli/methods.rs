@@ -26,13 +26,13 @@ fn json_has_the_documented_keys() {
         let expected = [
             "available",
             "effect",
-            "tunables",
             "missing",
             "name",
             "operations",
             "ordering",
             "requires",
             "summary",
+            "tunables",
         ];
         assert_eq!(keys(row), expected);
         assert_eq!(row["available"], row["missing"].as_array().unwrap().is_empty());

@@ -53,6 +53,7 @@ pub(crate) fn nothing(machine: &str) -> Results {
             date: "2026-11-21T09:00:00Z".to_owned(),
             bulkmem: "0.1.0".to_owned(),
             commit: "0123456789abcdef".to_owned(),
+            policy: String::new(),
             seconds: 61.5,
             samples: 1234,
             hypervisor: Some("kvm".to_owned()),
@@ -111,7 +112,7 @@ fn pages(name: &str) -> Option<PageSize> {
 }
 
 fn find(results: &mut Results, measurement: Measurement, text: &str) {
-    results.findings.push(Finding { measurement, text: text.to_owned() });
+    results.findings.push(Finding { measurement, text: text.to_owned(), check: None });
 }
 
 /// A method's speed: the first within the caches, the second beyond.

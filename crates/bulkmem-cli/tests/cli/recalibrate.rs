@@ -78,7 +78,7 @@ fn one_operation_is_merged_into_the_profile_and_the_one_before_is_kept() {
     let backup = folder(&home).join("profile.json.old");
     assert.stdout(
         contains(format!("Wrote {}", home.profile().display()))
-            .and(contains(format!("The profile before is in {}", backup.display())))
+            .and(contains(format!("The previous profile is in {}", backup.display())))
             .and(contains("Its rules for clear stay")),
     );
     assert_eq!(fs::read(&backup).unwrap(), before);

@@ -54,7 +54,7 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["calibrate", "--budget", "soon"], "--budget"),
         (&["calibrate", "--budget", "1ms"], "error: --budget: less than"),
         (&["calibrate", "--op", "clear,clear"], "error: --op: clear is given twice"),
-        (&["calibrate", "--max-size", "2T"], "error: the largest size: "),
+        (&["calibrate", "--max-size", "2T"], "error: --max-size: "),
         (&["bench", "choice", "clear", "--size", "4K,2T"], "error: --size: "),
         (&["bench"], "Usage"),
         (&["bench", "wipe"], "unrecognized subcommand"),

@@ -1,4 +1,4 @@
-//! Merging a calibration into the profile that it is to replace: an operation's rules are replaced only by better ones.
+//! Merges a calibration into an earlier profile: an operation's rules are replaced only by better ones.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use bulkmem::Operation;
 
 use crate::engine::quality::host::{LoadMeter, is_heavier};
 
-/// A calibration, merged into the profile before it.
+/// A calibration, merged into an earlier profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
-    /// The knowledge of both together.
+    /// The better measurements of both.
     pub profile: Profile,
-    /// The operations whose new measurements were not taken over, and why.
+    /// The operations whose earlier measurements were kept, with the reason.
     pub kept: Vec<(Operation, Kept)>,
-    /// True if anything new was taken over.
+    /// True if the profile differs from the earlier one.
     pub changed: bool,
 }
 
-/// Why the earlier measurements of an operation stay.
+/// Reason for keeping the earlier measurements of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// The new ones were not finished.
@@ -28,9 +28,10 @@ pub enum Kept {
     Quieter,
 }
 
-/// Merges a calibration into an earlier one of the same machine. Rules, figures and numbers of threads of an operation
-/// are replaced if it was measured to the end, and not under a heavier load than before, unless `force`. An operation
-/// that neither finished has the measurements of which there are more.
+/// Merges a calibration into an earlier one of the same machine.
+///
+/// Replaces the rules, figures and numbers of threads of an operation if it was measured to the end and, unless `force`,
+/// not under a heavier load than before. For an operation that neither finished, keeps the one with more samples.
 pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     let mut merged = Merged {
         profile: Profile {
@@ -46,7 +47,7 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     let mut operations = Vec::new();
     for operation in Operation::ALL {
         let (before, now) = (provenance_of(old, operation), provenance_of(new, operation));
-        let kept = match (&before, &now) {
+        let kept = match (before, now) {
             (_, None) if samples(new, operation) == 0 => None,
             (Some(_), None) => Some(Kept::Unfinished),
             (None, None) if samples(old, operation) > samples(new, operation) => Some(Kept::Unfinished),
@@ -56,13 +57,13 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
             _ => {
                 merged.take(new, operation);
                 merged.changed = true;
-                operations.extend(now);
+                operations.extend(now.cloned());
                 continue;
             }
         };
         merged.kept.extend(kept.map(|why| (operation, why)));
         merged.take(old, operation);
-        operations.extend(before);
+        operations.extend(before.cloned());
     }
     let coverage = &mut merged.profile.coverage;
     coverage.complete = operations.len() == Operation::ALL.len();
@@ -71,7 +72,7 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
 }
 
 impl Merged {
-    /// Takes over what a profile has of an operation.
+    /// Copies the rules, numbers of threads and figures of an operation.
     fn take(&mut self, from: &Profile, operation: Operation) {
         let to = &mut self.profile;
         to.rules.extend(from.rules.iter().filter(|rule| rule.operation == operation).cloned());
@@ -80,26 +81,9 @@ impl Merged {
     }
 }
 
-/// When and how a profile's rules for an operation were measured; `None` if they were not measured to the end.
-fn provenance_of(profile: &Profile, operation: Operation) -> Option<OperationProvenance> {
-    let (run, whole) = (&profile.provenance, &profile.coverage);
-    if let Some(found) = whole.operations.iter().find(|it| it.operation == operation) {
-        return Some(found.clone());
-    }
-    // Profiles written before operations were listed: one calibration measured all that a complete one has.
-    let listed = !whole.operations.is_empty();
-    let has_rules = profile.rules.iter().any(|rule| rule.operation == operation);
-    (!listed && whole.complete && has_rules).then(|| OperationProvenance {
-        operation,
-        date: run.date.clone(),
-        mode: whole.mode,
-        bulkmem: run.bulkmem.clone(),
-        commit: run.commit.clone(),
-        microcode: run.microcode.clone(),
-        kernel: run.kernel.clone(),
-        backing_page_size: run.backing_page_size,
-        load: None,
-    })
+/// Returns when and how an operation was measured; `None` if it was not measured to the end.
+fn provenance_of(profile: &Profile, operation: Operation) -> Option<&OperationProvenance> {
+    profile.coverage.operations.iter().find(|it| it.operation == operation)
 }
 
 fn samples(profile: &Profile, operation: Operation) -> u64 {
@@ -114,13 +98,13 @@ pub fn load_during(time: Duration) -> Option<Load> {
     meter.load()
 }
 
-/// True if others took clearly more of the processors than on an idle machine.
+/// True if other processes used clearly more of the processors than on an idle machine.
 pub fn is_heavy(load: &Load) -> bool {
     is_heavier(Some(load), None)
 }
 
-/// True if a load is heavier than that under which a profile's rules for each of these operations were measured: none
-/// of them would be replaced.
+/// True if a load is heavier than the one under which a profile's rules for each of these operations were measured, so
+/// that none of them would be replaced.
 pub fn is_heavier_than(load: &Load, profile: &Profile, operations: &[Operation]) -> bool {
     operations.iter().all(|operation| {
         provenance_of(profile, *operation).is_some_and(|before| is_heavier(Some(load), before.load.as_ref()))
@@ -281,18 +265,5 @@ mod tests {
         let part = profile("old", &measured[..1], &quiet[..1]);
         assert!(is_heavier_than(&load, &part, &Operation::ALL[..1]));
         assert!(!is_heavier_than(&load, &part, &Operation::ALL), "the others would be new");
-    }
-
-    #[test]
-    fn a_profile_without_a_list_of_operations_counts_as_one_calibration() {
-        let measured = all(100);
-        let mut old = profile("old", &measured[..2], &[]);
-        old.coverage.complete = true;
-        let new = profile("new", &[(Operation::ALL[0], 900)], &[]);
-        let merged = merge(&old, &new, false);
-        assert_eq!(merged.kept, [(Operation::ALL[0], Kept::Unfinished)]);
-        assert!(!merged.profile.coverage.complete, "it has rules for two operations");
-        old.coverage.complete = false;
-        assert_eq!(provenance_of(&old, Operation::ALL[0]), None);
     }
 }

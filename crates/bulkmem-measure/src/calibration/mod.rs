@@ -1,61 +1,61 @@
-//! Calibration: for each operation and length a search, then the finalists with care, then what they do to others,
-//! then the lengths where the choice changes, then threads.
+//! Calibration: derives this machine's policy from measurements.
+//!
+//! For each operation and length, it searches for fast methods and measures the best of them precisely, also by their
+//! effect on the cache. Then it measures lengths around each change of the choice, and numbers of threads.
 
 pub(crate) mod derive;
+#[cfg(test)]
+mod fake;
 pub(crate) mod merge;
 mod module_settings;
-pub(crate) mod neighbour;
+mod operation;
+mod options;
 pub(crate) mod plan;
 mod profile;
 mod profile_error;
 mod profile_file;
+mod profile_policy;
 pub(crate) mod search;
+mod session;
 
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use bulkmem::Operation;
 use bulkmem::machine::Machine;
-use bulkmem::method::{self, Parameters};
+use bulkmem::method;
 use bulkmem::policy::Choice;
 
 pub use module_settings::{Plan, PlanError, Reason};
-pub use profile::{
-    BusyProcess, Condition, Cost, Coverage, FORMAT, Figure, Load, Mode, OperationProvenance, Profile, Rule,
-    Saturation, VERSION,
-};
+pub use options::CalibrateOptions;
+pub use profile::{Coverage, FORMAT, Figure, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION};
 pub use profile_error::ProfileError;
 
 use crate::calibration::derive::table::Key;
-use crate::calibration::plan::{LONG, Setting};
-use crate::calibration::search::{Field, Ranked};
+use crate::calibration::operation::OperationRun;
+use crate::calibration::plan::Setting;
+use crate::calibration::session::{Meter, Session};
 use crate::engine::Provenance;
 use crate::engine::arena::Arena;
-use crate::engine::cell::{StopRule, interleave};
 use crate::engine::clock::Clock;
-use crate::engine::meter::{Cell, Meter, Session};
 use crate::engine::quality::host::LoadMeter;
+use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
-use crate::{CalibrateOptions, MeasureError, Progress};
+pub use crate::engine::{BusyProcess, Condition, Cost, Load};
+use crate::{MeasureError, Progress};
 
-/// The share of an operation's time that lengths get; the rest goes to where the choice changes, then threads.
-const LENGTHS_SHARE: f64 = 0.76;
-/// The share of the remaining time that the changes get; the rest goes to threads.
-const CHANGES_SHARE: f64 = 0.65;
-/// Lengths nearer than this factor are not told apart.
-const NEAR: f64 = 1.25;
-
-/// The share of the time that getting the memory ready may take.
+/// Share of the time for preparing the memory.
 const ARENA_TIME_SHARE: f64 = 0.3;
 
-/// Measures this machine and returns what follows.
+/// Measures this machine and returns the profile.
 ///
-/// Operations are measured one after the other; after each, `save` gets a profile with all that is known so far.
-/// `progress` is called before each length. Once `stop` is set, no further sample is taken, and what was measured is
-/// returned; the provenance lists the operations that were measured to the end.
+/// Measures one operation after the other and passes `save` the profile so far after each. Calls `progress` before each
+/// length. Once `stop` is set, takes no further sample and returns what was measured; the coverage lists the operations
+/// that were measured to the end.
 ///
 /// # Errors
-/// Where an option cannot be used, memory does not suffice, or it was stopped before anything was measured.
+/// If an option is invalid, memory does not suffice, or `stop` was set before the first figure.
 pub fn calibrate(
     options: &CalibrateOptions,
     progress: &mut dyn FnMut(&Progress),
@@ -67,7 +67,7 @@ pub fn calibrate(
     let machine = Machine::current();
     let last_level = workload::last_level(machine);
     let left = options.budget;
-    let what = "getting memory ready".to_owned();
+    let what = "preparing memory".to_owned();
     progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left, what, note: None });
     let side = workload::footprint(options.max_length, last_level);
     let arena = Arena::new(side, Workloads::neighbour_size(machine), &clock, left.mul_f64(ARENA_TIME_SHARE))?;
@@ -76,7 +76,8 @@ pub fn calibrate(
     let threads =
         if options.threads == 0 { machine.processors } else { options.threads.min(machine.processors) };
     let setting = Setting { mode: options.mode, max_length, last_level, threads: threads.max(1) };
-    let mut session = Session::new(Workloads::new(clock, arena), stop, progress, options.budget);
+    let mut session =
+        Session::new(Workloads::new(clock, arena, Rc::default()), stop, progress, options.budget);
     if let Some(note) = note {
         session.note(note);
     }
@@ -93,15 +94,17 @@ pub fn calibrate(
     Ok(profile(&session, &ledger, options))
 }
 
-/// What the user must know about memory that is smaller than wanted.
-fn shortened(longest: u64, asked: u64, why: &str) -> String {
-    if longest < asked {
-        return format!("the longest length is {} instead of {}, {why}", bytes(longest), bytes(asked));
+/// The note about memory that is smaller than intended.
+fn shortened(longest: u64, requested: u64, why: &str) -> String {
+    if longest < requested {
+        return format!("the longest length is {} instead of {}, {why}", bytes(longest), bytes(requested));
     }
-    format!("less memory than usual is measured in, {why}: what should not be in the cache may be, in part")
+    format!(
+        "the measured memory is smaller than usual, {why}: figures for cold memory may include cached lines"
+    )
 }
 
-/// The profile that follows from what is known.
+/// Derives the profile from the figures so far.
 fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &CalibrateOptions) -> Profile {
     let pages = session.meter().arena().backing_page_size();
     let seconds = session.elapsed().as_secs_f64();
@@ -123,7 +126,7 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     figures: Vec<Figure>,
-    /// The operations that were measured to the end, when, and under which load.
+    /// The operations that were measured to the end, with the time and the load.
     finished: Vec<(Operation, SystemTime, Option<Load>)>,
 }
 
@@ -132,7 +135,7 @@ impl Ledger {
         &self.figures
     }
 
-    /// Adds a figure; of two for the same thing the one with more samples stays.
+    /// Adds a figure. Of two with the same configuration, the one with more samples stays.
     fn add(&mut self, figure: Figure) {
         let same = |known: &&mut Figure| {
             known.operation == figure.operation
@@ -149,7 +152,7 @@ impl Ledger {
         }
     }
 
-    /// The choice at the largest length measured so far.
+    /// Returns the choice at the largest length measured so far.
     fn winner(&self, operation: Operation, cost: Cost) -> Option<Choice> {
         derive::choices(&self.figures, operation, cost).last().and_then(|(_, key)| choice_of(key))
     }
@@ -159,7 +162,7 @@ fn choice_of(key: &Key) -> Option<Choice> {
     Some(Choice { method: method::by_name(&key.method)?, parameters: key.parameters() })
 }
 
-/// Measures every operation in turn; calls `after` after each. Returns whether all were measured.
+/// Measures the operations and calls `after` after each. Returns true if all were measured.
 pub(crate) fn run<M: Meter<Choice>>(
     session: &mut Session<'_, M>,
     setting: &Setting,
@@ -171,7 +174,7 @@ pub(crate) fn run<M: Meter<Choice>>(
         let rest: f64 = operations[index..].iter().map(|&operation| plan::importance(operation)).sum();
         let end = plan::deadline(session.elapsed(), session.budget(), plan::importance(operation), rest);
         let meter = LoadMeter::start();
-        measure(session, setting, operation, ledger, end);
+        OperationRun { session, setting, ledger, operation }.measure(end);
         let measured = ledger.figures.iter().any(|figure| figure.operation == operation);
         let impossible = search::every_method(operation).is_empty();
         if !session.stopped() && (measured || impossible) {
@@ -183,267 +186,6 @@ pub(crate) fn run<M: Meter<Choice>>(
         }
     }
     true
-}
-
-/// Measures one operation.
-fn measure<M: Meter<Choice>>(
-    session: &mut Session<'_, M>,
-    setting: &Setting,
-    operation: Operation,
-    ledger: &mut Ledger,
-    end: Duration,
-) {
-    let now = session.elapsed();
-    let until = |share: f64| now + end.saturating_sub(now).mul_f64(share);
-    let lengths = setting.lengths();
-    let mut ranked: Vec<Ranked> = Vec::new();
-    let mut candidates = search::every_method(operation);
-    for (index, &length) in lengths.iter().enumerate() {
-        if session.over(end) {
-            break;
-        }
-        let rest: f64 = lengths[index..].iter().map(|&length| plan::weight(length)).sum();
-        let deadline = plan::deadline(session.elapsed(), until(LENGTHS_SHARE), plan::weight(length), rest);
-        session.say(format!("{operation}, {}", bytes(length)));
-        if length < LONG || ranked.is_empty() {
-            let field = Field { operation, length, conditions: setting.search_conditions(operation, length) };
-            let now = session.elapsed();
-            let searched = now + deadline.saturating_sub(now).mul_f64(0.35);
-            ranked = search::explore(session, &field, &candidates, searched);
-        }
-        finals(session, setting, operation, length, &ranked, ledger, deadline);
-        candidates = search::seeds(&ranked, lengths.get(index + 1).copied().unwrap_or(length), operation);
-    }
-    let changes = until(LENGTHS_SHARE + (1.0 - LENGTHS_SHARE) * CHANGES_SHARE);
-    refine(session, setting, operation, ledger, changes);
-    threads(session, setting, operation, ledger, end);
-}
-
-/// Measures the best of a search with care, by every cost.
-fn finals<M: Meter<Choice>>(
-    session: &mut Session<'_, M>,
-    setting: &Setting,
-    operation: Operation,
-    length: u64,
-    ranked: &[Ranked],
-    ledger: &mut Ledger,
-    deadline: Duration,
-) {
-    let costs = if setting.has_aftermath(length) { plan::aftermath_costs(operation) } else { Vec::new() };
-    let now = session.elapsed();
-    let share = if costs.is_empty() { 1.0 } else { 0.65 };
-    let throughput = now + deadline.saturating_sub(now).mul_f64(share);
-    let conditions = setting.final_conditions(operation, length);
-    let also: Vec<Choice> = ledger.winner(operation, Cost::Throughput).into_iter().collect();
-    // As many as get three samples in each condition.
-    let sample =
-        ranked.first().map_or(1.0, |best| best.score().exp()) * if length >= LONG { 4.0 } else { 1.0 };
-    let room = throughput.saturating_sub(now).as_nanos() as f64 / (sample * 3.0 * conditions.len() as f64);
-    let most = (room as usize).clamp(3, setting.finalists());
-    let finalists = search::finalists(ranked, &also, operation, most);
-    for (index, &condition) in conditions.iter().enumerate() {
-        let cell = Cell { operation, cost: Cost::Throughput, length, condition };
-        let deadline = plan::deadline(session.elapsed(), throughput, 1.0, (conditions.len() - index) as f64);
-        compare(session, cell, &finalists, ledger, deadline);
-    }
-    for (index, &cost) in costs.iter().enumerate() {
-        let contestants = aftermath(ranked, ledger, operation, cost, setting.finalists());
-        let conditions = setting.aftermath_conditions(cost, length);
-        for (step, &condition) in conditions.iter().enumerate() {
-            let cell = Cell { operation, cost, length, condition };
-            let rest = (costs.len() - index) * conditions.len() - step;
-            let deadline = plan::deadline(session.elapsed(), deadline, 1.0, rest as f64);
-            compare(session, cell, &contestants, ledger, deadline);
-        }
-    }
-}
-
-/// Who takes part where more than the operation's own time counts.
-fn aftermath(
-    ranked: &[Ranked],
-    ledger: &Ledger,
-    operation: Operation,
-    cost: Cost,
-    most: usize,
-) -> Vec<Choice> {
-    let also: Vec<Choice> = ledger.winner(operation, cost).into_iter().collect();
-    let caching = |entry: &&Ranked| !search::spares_cache(&entry.choice);
-    match cost {
-        Cost::Stream => {
-            let sparing: Vec<Ranked> = ranked.iter().filter(|entry| !caching(entry)).cloned().collect();
-            search::finalists(&sparing, &also, operation, most)
-        }
-        _ => {
-            let caching: Vec<Ranked> = ranked.iter().filter(caching).cloned().collect();
-            let mut both = search::finalists(&caching, &also, operation, most);
-            both.extend(ranked.first().map(|best| best.choice).filter(|best| !both.contains(best)));
-            both
-        }
-    }
-}
-
-/// Measures some choices in one cell and notes the figures.
-fn compare<M: Meter<Choice>>(
-    session: &mut Session<'_, M>,
-    cell: Cell,
-    choices: &[Choice],
-    ledger: &mut Ledger,
-    deadline: Duration,
-) {
-    let trials: Vec<(Cell, Choice)> = choices.iter().map(|&choice| (cell, choice)).collect();
-    note(session, &trials, ledger, deadline);
-}
-
-/// Measures some trials, interleaved, and notes the figures.
-fn note<M: Meter<Choice>>(
-    session: &mut Session<'_, M>,
-    trials: &[(Cell, Choice)],
-    ledger: &mut Ledger,
-    deadline: Duration,
-) {
-    let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
-    let (least, most) = if long { (3, 15) } else { (9, 31) };
-    let measured = interleave(session, trials, StopRule { least, most, everybody: true, deadline });
-    for ((cell, choice), measured) in trials.iter().zip(measured) {
-        let Some(measured) = measured else { continue };
-        ledger.add(Figure {
-            operation: cell.operation,
-            cost: cell.cost,
-            method: choice.method.name.to_owned(),
-            parameters: choice.parameters,
-            length: cell.length,
-            condition: cell.condition,
-            median_ns: measured.summary.median,
-            quartiles_ns: measured.summary.quartiles,
-            samples: measured.summary.samples,
-            disturbance_ns: measured.disturbance_ns,
-        });
-    }
-}
-
-/// Halves the widest interval in which the choice changes, again and again; when none is wide, those in which it
-/// stays, with the choices around it, as long as there is time.
-fn refine<M: Meter<Choice>>(
-    session: &mut Session<'_, M>,
-    setting: &Setting,
-    operation: Operation,
-    ledger: &mut Ledger,
-    deadline: Duration,
-) {
-    let costs = [vec![Cost::Throughput], plan::aftermath_costs(operation)].concat();
-    let mut tried: Vec<(Cost, u64)> = Vec::new();
-    while !session.over(deadline) {
-        let interval = costs
-            .iter()
-            .flat_map(|&cost| intervals(ledger, operation, cost))
-            .filter(|interval| !tried.contains(&(interval.cost, interval.middle)))
-            .max_by(|a, b| a.urgency().total_cmp(&b.urgency()));
-        let Some(interval) = interval else { break };
-        tried.push((interval.cost, interval.middle));
-        session.say(format!("{operation}, {} (between)", bytes(interval.middle)));
-        let conditions = match interval.cost {
-            Cost::Throughput => setting.final_conditions(operation, interval.middle),
-            cost => setting.aftermath_conditions(cost, interval.middle),
-        };
-        for condition in conditions {
-            if session.over(deadline) {
-                break;
-            }
-            let cell = Cell { operation, cost: interval.cost, length: interval.middle, condition };
-            compare(session, cell, &interval.choices, ledger, deadline);
-        }
-    }
-}
-
-/// A interval between two measured lengths.
-#[derive(Clone, Debug)]
-struct Interval {
-    cost: Cost,
-    middle: u64,
-    /// The logarithm of the ratio of its ends.
-    width: f64,
-    changes: bool,
-    choices: Vec<Choice>,
-}
-
-impl Interval {
-    fn urgency(&self) -> f64 {
-        if self.changes { 100.0 + self.width } else { self.width }
-    }
-}
-
-/// The intervals of an operation and cost that are wide enough to look into.
-fn intervals(ledger: &Ledger, operation: Operation, cost: Cost) -> Vec<Interval> {
-    let choices = derive::choices(ledger.figures(), operation, cost);
-    let plain = Key::new(method::c_library().name, &Parameters::default());
-    choices
-        .windows(2)
-        .filter_map(|pair| {
-            let [(low, old), (high, new)] = pair else { return None };
-            let width = (*high as f64 / *low as f64).ln();
-            let middle = round((*low as f64 * *high as f64).sqrt());
-            let worth = width > 2.0 * NEAR.ln() && middle > *low && middle < *high;
-            if !worth || middle >= LONG * 4 {
-                return None;
-            }
-            let mut keys = vec![old.clone(), new.clone()];
-            keys.extend(method::c_library().does(operation).then(|| plain.clone()));
-            keys.sort();
-            keys.dedup();
-            let choices = keys.iter().filter_map(choice_of).collect();
-            Some(Interval { cost, middle, width, changes: old != new, choices })
-        })
-        .collect()
-}
-
-/// A length without fractions of a line, where it has lines.
-fn round(length: f64) -> u64 {
-    let length = length as u64;
-    if length >= 128 { length / 64 * 64 } else { length }
-}
-
-/// Compares numbers of threads at the lengths where they may pay, with the choice that serves there.
-fn threads<M: Meter<Choice>>(
-    session: &mut Session<'_, M>,
-    setting: &Setting,
-    operation: Operation,
-    ledger: &mut Ledger,
-    deadline: Duration,
-) {
-    let counts = setting.thread_counts();
-    if counts.len() < 2 {
-        return;
-    }
-    let choices = derive::choices(ledger.figures(), operation, Cost::Throughput);
-    let lengths = setting.threaded_lengths();
-    for (index, &length) in lengths.iter().enumerate() {
-        let Some((_, key)) = choices.iter().rev().find(|(from, _)| *from <= length) else { continue };
-        let Some(choice) = choice_of(key) else { continue };
-        if session.over(deadline) {
-            break;
-        }
-        session.say(format!("{operation}, {}, threads", bytes(length)));
-        let rest: f64 = lengths[index..].iter().map(|&length| plan::weight(length)).sum();
-        let deadline = plan::deadline(session.elapsed(), deadline, plan::weight(length), rest);
-        let trials: Vec<(Cell, Choice)> = counts
-            .iter()
-            .map(|&threads| {
-                let condition = setting.threaded(operation, length, threads);
-                (Cell { operation, cost: Cost::Throughput, length, condition }, choice)
-            })
-            .collect();
-        note(session, &trials, ledger, deadline);
-    }
-}
-
-/// A length for people.
-pub(crate) fn bytes(length: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.into_iter().find(|(unit, _)| length >= *unit) {
-        Some((unit, name)) if length.is_multiple_of(unit) => format!("{} {name}", length / unit),
-        Some((unit, name)) => format!("{:.1} {name}", length as f64 / unit as f64),
-        None => format!("{length} B"),
-    }
 }
 
 #[cfg(test)]

@@ -1,104 +1,53 @@
-//! The profile: what calibration measured on one machine and what follows from it, as it stands on disk.
+//! The profile: the measurements of one machine and the rules derived from them, as stored on disk.
 //!
 //! The file is JSON; `docs/profile-format.md` describes every field. Units: nanoseconds, bytes.
 
 use std::time::SystemTime;
 
-use super::profile_error::ProfileError;
-use crate::engine::Provenance;
+use crate::engine::{Condition, Cost, Load, Provenance};
 use serde::{Deserialize, Serialize};
 
-use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
-use bulkmem::policy::{POLICY_FORMAT, POLICY_VERSION, Policy};
 use bulkmem::{Durability, Intent, Operation};
 use schemars::JsonSchema;
 
-/// The value of the file's `format` field.
-pub const FORMAT: &str = "bulkmem-profile";
-/// The version that this library writes and reads.
+/// Value of the field `format`.
+pub const FORMAT: &str = crate::engine::PROFILE_FORMAT;
+/// Version of the format that this library reads and writes.
 pub const VERSION: u32 = 2;
 
-/// A machine's measured answers.
+/// The measurements of one machine and the rules derived from them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Always [`FORMAT`].
     pub format: String,
-    /// [`VERSION`] of the writer.
+    /// [`VERSION`] of the library that wrote it.
     pub version: u32,
-    /// Where, when and how it was measured.
+    /// The machine, the time and the library of the measurement.
     pub provenance: Provenance,
-    /// What was measured of what was requested.
+    /// Which operations were measured, and how thoroughly.
     pub coverage: Coverage,
-    /// What survives a power failure on this machine, if `bulkmem calibrate --durability` said so. Absent, only memory
-    /// does.
+    /// Storage that survives a power failure, as given by `bulkmem calibrate --durability`. If absent, memory survives
+    /// and caches do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
-    /// What follows: for each operation and intent, rules in rising order of length, the first from 0.
+    /// The rules: for each operation and intent in rising order of length, the first from 0.
     pub rules: Vec<Rule>,
-    /// For each operation measured with several threads: from what length on, and how many.
+    /// For each operation that several threads speed up: from which length, and how many.
     pub threads: Vec<Saturation>,
-    /// The measurements that the rules rest on.
+    /// The measurements that the rules are derived from.
     pub figures: Vec<Figure>,
 }
 
 impl Profile {
-    /// The rules of one operation and intent, in the order of the file.
+    /// Returns the rules of one operation and intent, in the order of the file.
     pub fn rules_of(&self, operation: Operation, intent: Intent) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |rule| (rule.operation, rule.intent) == (operation, intent))
     }
-
-    /// Returns the policy of this profile, with its reasons. Operations and intents without rules get the defaults.
-    ///
-    /// # Errors
-    /// As [`Profile::check`].
-    pub fn policy(&self, machine: &Machine) -> Result<Policy, ProfileError> {
-        self.check(machine)?;
-        let policy = Policy::from_file_bytes(self.policy_text().as_bytes(), machine);
-        let policy = policy.map_err(|error| ProfileError::Value {
-            place: "the policy file".to_owned(),
-            what: format!("cannot be used: {error}"),
-        })?;
-        Ok(self.explain(policy))
-    }
-
-    /// Returns a policy that was read from this profile's policy file with the reasons of its rules.
-    pub fn explain(&self, policy: Policy) -> Policy {
-        let reason = |rule: &Rule| {
-            Some((rule.operation, rule.intent, usize::try_from(rule.from).ok()?, rule.reason.clone()))
-        };
-        policy.with_reasons(self.rules.iter().filter_map(reason))
-    }
-
-    /// Returns the text of the policy file: what programs need of the profile.
-    pub fn policy_text(&self) -> String {
-        use std::fmt::Write as _;
-        let cpu = &self.provenance.cpu;
-        let mut text = format!(
-            "{POLICY_FORMAT} {POLICY_VERSION}\n# Written by `bulkmem calibrate`; the measurements are in the file of the same name that ends in \
-             .json.\ncpu {} {} {} {}\n",
-            cpu.family, cpu.model, cpu.stepping, cpu.vendor
-        );
-        if let Some(durability) = self.durability {
-            _ = writeln!(text, "durability {}", durability.name());
-        }
-        for operation in Operation::ALL {
-            for intent in Intent::ALL {
-                for Rule { from, method, parameters, .. } in self.rules_of(operation, intent) {
-                    _ = writeln!(text, "rule {operation} {intent} {from} {method}{parameters}");
-                }
-            }
-            for Saturation { from, threads, .. } in self.threads.iter().filter(|it| it.operation == operation)
-            {
-                _ = writeln!(text, "threads {operation} {from} {threads}");
-            }
-        }
-        text + "end\n"
-    }
 }
 
-/// What a calibration measured, and how much of it was requested.
+/// The operations that a calibration measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Coverage {
@@ -158,40 +107,12 @@ pub struct OperationProvenance {
     pub kernel: String,
     /// Size of the pages that backed the measured memory, bytes.
     pub backing_page_size: usize,
-    /// What others did with the processors while it was measured; absent if unknown.
+    /// Load by other processes while it was measured; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
 
-/// Use of the processors by others while something was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Load {
-    /// How many processors other processes used, on average.
-    pub others: f64,
-    /// How many processors the machine has.
-    pub processors: usize,
-    /// The share of the processors' time that the hypervisor gave to other guests (steal), 0 to 1.
-    pub stolen: f64,
-    /// The share of the time in which a limit (cgroup `cpu.max`) held the calibration back, 0 to 1.
-    pub throttled: f64,
-    /// The other processes that used most, at most three, without control characters in their names.
-    pub busiest: Vec<BusyProcess>,
-}
-
-/// A process that used the processors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BusyProcess {
-    /// Its name, as the kernel has it: at most 15 bytes.
-    pub name: String,
-    /// Its number.
-    pub pid: u32,
-    /// How many processors it used, on average.
-    pub processors: f64,
-}
-
-/// How much calibration was asked for.
+/// How thoroughly to calibrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -199,7 +120,7 @@ pub enum Mode {
     Quick,
     /// At most 60 seconds.
     Default,
-    /// As long as it says.
+    /// As long as the budget allows.
     Thorough,
 }
 
@@ -211,13 +132,13 @@ pub struct Rule {
     pub operation: Operation,
     /// The intent.
     pub intent: Intent,
-    /// Smallest length it holds for, bytes.
+    /// Smallest length that it applies to, bytes.
     pub from: u64,
     /// The method's name.
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
@@ -227,34 +148,9 @@ pub struct Rule {
 pub struct Saturation {
     /// The operation.
     pub operation: Operation,
-    /// From this length on several threads pay, bytes.
+    /// Length in bytes from which several threads are faster.
     pub from: u64,
-    /// How many.
-    pub threads: usize,
-}
-
-/// What a figure is the cost of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Cost {
-    /// The operation alone.
-    Throughput,
-    /// The operation, and reading the destination back.
-    Reuse,
-    /// The operation, and what it does to a cache-resident neighbour beyond what the same time without touching
-    /// memory does.
-    Stream,
-}
-
-/// The circumstances of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Condition {
-    /// Whether the ranges start on a cache line.
-    pub aligned: bool,
-    /// Whether the ranges were in the cache before, as far as they fit.
-    pub warm: bool,
-    /// Threads that shared the work.
+    /// Number of threads.
     pub threads: usize,
 }
 
@@ -264,23 +160,23 @@ pub struct Condition {
 pub struct Figure {
     /// The operation.
     pub operation: Operation,
-    /// What it is the cost of.
+    /// What was measured.
     pub cost: Cost,
     /// The method's name.
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,
-    /// Bytes an operation.
+    /// Bytes per operation.
     pub length: u64,
-    /// The circumstances.
+    /// The conditions.
     pub condition: Condition,
-    /// Median, nanoseconds an operation.
+    /// Median, nanoseconds per operation.
     pub median_ns: f64,
     /// First and third quartile, nanoseconds.
     pub quartiles_ns: [f64; 2],
-    /// How many samples.
+    /// Number of samples.
     pub samples: u32,
-    /// Of the cost [`Cost::Stream`]: the part of the median that is the neighbour's slow-down, nanoseconds.
+    /// For [`Cost::Stream`]: the part of the median that is the slow-down of the walk, nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance_ns: Option<f64>,
 }

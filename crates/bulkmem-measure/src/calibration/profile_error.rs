@@ -1,76 +1,79 @@
-//! Why a profile cannot be used or written.
+//! Errors of reading, checking and writing profiles.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::profile::{FORMAT, VERSION};
 
-/// Why a profile cannot be used or written. The remedy for most: run `bulkmem calibrate` on this machine.
+/// Error of reading, checking or writing a profile. The remedy is mostly to run `bulkmem calibrate` on this machine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
     /// No such file.
-    #[error("there is no profile; `bulkmem calibrate` makes one")]
+    #[error("there is no profile; run `bulkmem calibrate`")]
     Missing,
-    /// It is there, but cannot be read.
+    /// The file cannot be read.
     #[error("the profile cannot be read; check its permissions")]
     Unreadable(#[source] io::Error),
-    /// A folder, a device or a pipe.
+    /// The path is a folder, a device or a pipe.
     #[error("the profile is not a regular file; name a file that `bulkmem calibrate` wrote")]
     NotAFile,
-    /// Larger than any calibration writes.
-    #[error("the profile has {bytes} bytes, more than the {most} that are read; calibrate again")]
+    /// The file is larger than any that calibration writes.
+    #[error("the profile has {bytes} bytes, and at most {most} are read; run `bulkmem calibrate`")]
     TooLarge {
-        /// How many bytes there are.
+        /// Bytes in the file.
         bytes: u64,
-        /// How many are read.
+        /// Largest number of bytes that is read.
         most: u64,
     },
-    /// It is not JSON, or a field is missing, unknown or of the wrong type.
-    #[error("the profile is damaged at line {line}, column {column}; calibrate again")]
+    /// The file is not JSON, or a field is missing, unknown or of the wrong type.
+    #[error("the profile is damaged at line {line}, column {column}; run `bulkmem calibrate`")]
     Damaged {
         /// Line, from 1.
         line: usize,
-        /// Column, from 1; 0 where the line is empty.
+        /// Column, from 1; 0 if the line is empty.
         column: usize,
     },
-    /// JSON, but another program's.
+    /// The file is JSON of another program.
     #[error("the file's format is not `{}`; name a file that `bulkmem calibrate` wrote", FORMAT)]
     Format,
-    /// A version of the format that this library does not read.
+    /// This library does not read this version of the format.
     #[error("the profile has version {found}, this library reads version {VERSION}; {}", version_remedy(*.found))]
     Version {
         /// The value of the field `version`.
         found: u32,
     },
-    /// Measured on another processor.
-    #[error("the profile was measured on another processor model than this, {machine}; calibrate here")]
+    /// The profile was measured on another processor model.
+    #[error(
+        "the profile was measured on another processor model than this, {machine}; run `bulkmem calibrate` here"
+    )]
     ForeignCpu {
         /// This machine's processor.
         machine: String,
     },
     /// A rule or figure names a method that is unknown, cannot do its operation, or cannot run here.
     #[error(
-        "{place} of the profile names a method that is unknown, cannot do the operation or cannot run here; calibrate again"
+        "{place} of the profile names a method that is unknown, cannot do the operation or cannot run here; run `bulkmem \
+         calibrate`"
     )]
     Method {
-        /// Which: `rule 3`, `figure 17`, counted from 1.
+        /// The rule or figure: `rule 3`, `figure 17`, counted from 1.
         place: String,
     },
-    /// A value that no calibration writes.
-    #[error("{place} of the profile {what}; calibrate again")]
+    /// Calibration writes no such value.
+    #[error("{place} of the profile {what}; run `bulkmem calibrate`")]
     Value {
-        /// Which: `rule 3`, `figure 17`, counted from 1; or `the provenance`.
+        /// The rule or figure, as above, or `the provenance`.
         place: String,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// It could not be written; what was there before still is.
+    /// The file cannot be written. An earlier one is unchanged.
     #[error("the profile cannot be written to {}; check the folder, its permissions and the space left", .path.display())]
     Unwritable {
-        /// Where to.
+        /// The file.
         path: PathBuf,
-        /// What failed.
+        /// The cause.
         source: io::Error,
     },
 }

@@ -1,5 +1,6 @@
-//! Profiles on disk: read, checked, written.
+//! Reads, checks and writes profiles.
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,17 +10,17 @@ use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use bulkmem::machine::Machine;
-use bulkmem::method::{self, Parameters};
+use bulkmem::method::{self, Parameters, Tunable};
 use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS};
 use bulkmem::{Intent, Operation};
 
 use super::profile::{FORMAT, Profile, VERSION};
 use super::profile_error::ProfileError;
 
-/// A thorough calibration writes some hundred KiB.
+/// Largest profile that is read; a thorough calibration writes some hundred KiB.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// What every version of the format has.
+/// The fields that every version of the format has.
 #[derive(Deserialize)]
 struct Head {
     format: String,
@@ -27,11 +28,11 @@ struct Head {
 }
 
 impl Profile {
-    /// From the bytes of a file.
+    /// Parses the bytes of a file.
     ///
     /// # Errors
-    /// Where they are too many, no JSON, of another format or version, or where a field is missing, unknown or of the
-    /// wrong type. Whether the values serve on a machine, [`Profile::check`] tells.
+    /// If there are too many bytes, they are not JSON, the format or version is another, or a field is missing, unknown
+    /// or of the wrong type. [`Profile::check`] checks the values.
     pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError> {
         if bytes.len() as u64 > MOST_BYTES {
             return Err(ProfileError::TooLarge { bytes: bytes.len() as u64, most: MOST_BYTES });
@@ -50,17 +51,17 @@ impl Profile {
     /// Reads a file.
     ///
     /// # Errors
-    /// Where there is none, it cannot be read, is no regular file or larger than 16 MiB; and as [`Profile::parse`].
+    /// If there is none, it cannot be read, is not a regular file or is larger than 16 MiB; and as [`Profile::parse`].
     pub fn load(path: &Path) -> Result<Profile, ProfileError> {
         let unreadable = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProfileError::Missing,
             _ => ProfileError::Unreadable(error),
         };
-        // Not blocking, so that a FIFO waits for no writer; the type is that of the opened file.
+        // Does not block, so that opening a FIFO does not wait for a writer.
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
         let about = file.metadata().map_err(unreadable)?;
-        // Files in /proc are regular, have the size 0, and may block or have effects when they are read.
+        // Files in /proc are regular, have size 0, and may block or have effects when they are read.
         if !about.is_file() || about.len() == 0 {
             return Err(ProfileError::NotAFile);
         }
@@ -72,12 +73,12 @@ impl Profile {
         Profile::parse(&bytes)
     }
 
-    /// Replaces a file atomically, and makes its directory if missing: readers see the old file or the new one, and a
-    /// failure leaves the old one. Follows symbolic links.
+    /// Replaces a file atomically and creates its directory if missing. Readers see the old file or the new one, and
+    /// after a failure the old one remains. Follows symbolic links.
     ///
     /// # Errors
-    /// [`ProfileError::Value`] where the profile holds what [`Profile::check`] refuses on every machine;
-    /// [`ProfileError::Unwritable`] where the file cannot be written.
+    /// [`ProfileError::Value`] if a value is invalid on every machine; [`ProfileError::Unwritable`] if the file cannot
+    /// be written.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         self.sound()?;
         let unwritable = |source| ProfileError::Unwritable { path: path.to_owned(), source };
@@ -86,8 +87,8 @@ impl Profile {
         bulkmem_output::write(path, &text).map_err(unwritable)
     }
 
-    /// Whether the profile serves on a machine: measured on the same processor model, rules in order, every method
-    /// known and available, every parameter within its tunable's range.
+    /// Checks that the profile can be used on a machine: measured on the same processor model, rules in order, every
+    /// method known and available, every parameter within its tunable's range.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -114,50 +115,35 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether the values can be, whatever the machine.
+    /// Checks everything that does not depend on the machine.
     fn sound(&self) -> Result<(), ProfileError> {
-        let wrong = |place: String, what: String| Err(ProfileError::Value { place, what });
         let seconds = self.provenance.seconds;
         if !seconds.is_finite() || seconds < 0.0 {
-            return wrong("the provenance".to_owned(), format!("says it took {seconds} seconds"));
+            return wrong("the provenance", format!("says it took {seconds} seconds"));
         }
-        let mut last: Vec<((Operation, Intent), u64)> = Vec::new();
-        let mut counts = [[0; Intent::ALL.len()]; Operation::ALL.len()];
+        let mut last: BTreeMap<(Operation, Intent), (u64, usize)> = BTreeMap::new();
         for (at, rule) in self.rules.iter().enumerate() {
-            let key = (rule.operation, rule.intent);
             let place = format!("rule {} ({}, {})", at + 1, rule.operation, rule.intent);
-            let count = &mut counts[rule.operation as usize][rule.intent as usize];
-            *count += 1;
-            if *count > MOST_RULES {
+            let (before, count) = match last.get(&(rule.operation, rule.intent)) {
+                Some((from, count)) => (Some(*from), count + 1),
+                None => (None, 1),
+            };
+            if count > MOST_RULES {
                 return wrong(place, format!("is one too many: at most {MOST_RULES} of its kind are read"));
             }
-            match last.iter_mut().find(|(other, _)| *other == key) {
-                None if rule.from != 0 => {
-                    return wrong(
-                        place,
-                        format!("is the first of its kind and starts at {}, not 0", rule.from),
-                    );
-                }
-                None => last.push((key, 0)),
-                Some((_, from)) if rule.from <= *from => {
-                    return wrong(place, format!("starts at {}, not after {from}", rule.from));
-                }
-                Some((_, from)) => *from = rule.from,
+            if before.is_none() && rule.from != 0 {
+                return wrong(place, format!("is the first of its kind and starts at {}, not 0", rule.from));
             }
+            rises(&place, before, rule.from)?;
+            last.insert((rule.operation, rule.intent), (rule.from, count));
         }
-        let mut last: Vec<(Operation, u64)> = Vec::new();
-        for (at, one) in self.threads.iter().enumerate() {
-            let place = format!("number of threads {} ({})", at + 1, one.operation);
-            if !(1..=MOST_THREADS).contains(&one.threads) {
-                return wrong(place, format!("is {}, not 1 to {MOST_THREADS}", one.threads));
+        let mut last: BTreeMap<Operation, u64> = BTreeMap::new();
+        for (at, it) in self.threads.iter().enumerate() {
+            let place = format!("number of threads {} ({})", at + 1, it.operation);
+            if !(1..=MOST_THREADS).contains(&it.threads) {
+                return wrong(place, format!("is {}, not 1 to {MOST_THREADS}", it.threads));
             }
-            match last.iter_mut().find(|(operation, _)| *operation == one.operation) {
-                None => last.push((one.operation, one.from)),
-                Some((_, from)) if one.from <= *from => {
-                    return wrong(place, format!("starts at {}, not after {from}", one.from));
-                }
-                Some((_, from)) => *from = one.from,
-            }
+            rises(&place, last.insert(it.operation, it.from), it.from)?;
         }
         for (at, figure) in self.figures.iter().enumerate() {
             let place = format!("figure {}", at + 1);
@@ -167,7 +153,7 @@ impl Profile {
                 return wrong(place, format!("has the impossible times {times:?}"));
             }
             if figure.disturbance_ns.is_some_and(|time| !time.is_finite()) {
-                return wrong(place, "has an impossible disturbance".to_owned());
+                return wrong(place, "has an impossible disturbance");
             }
             if !(1..=MOST_THREADS).contains(&figure.condition.threads) {
                 return wrong(place, format!("was measured with {} threads", figure.condition.threads));
@@ -177,7 +163,19 @@ impl Profile {
     }
 }
 
-/// Only the place: the parser's own message quotes what the file holds.
+fn wrong(place: impl Into<String>, what: impl Into<String>) -> Result<(), ProfileError> {
+    Err(ProfileError::Value { place: place.into(), what: what.into() })
+}
+
+/// Checks that lengths rise.
+fn rises(place: &str, before: Option<u64>, from: u64) -> Result<(), ProfileError> {
+    match before {
+        Some(before) if from <= before => wrong(place, format!("starts at {from}, not after {before}")),
+        _ => Ok(()),
+    }
+}
+
+/// Reports only the position: the parser's own message quotes the file.
 fn damaged(error: serde_json::Error) -> ProfileError {
     ProfileError::Damaged { line: error.line(), column: error.column() }
 }
@@ -197,16 +195,10 @@ fn check_method(
         return Ok(());
     }
     let given = Choice { method, parameters: *parameters };
-    let ranges = tunables.iter().map(|tunable| {
-        format!(
-            "{} from {} to {} in steps of {}",
-            tunable.name,
-            tunable.range.0,
-            tunable.range.1,
-            tunable.step.max(1)
-        )
-    });
-    let ranges: Vec<String> = ranges.collect();
+    let range = |it: &Tunable| {
+        format!("{} from {} to {} in steps of {}", it.name, it.range.0, it.range.1, it.step.max(1))
+    };
+    let ranges: Vec<String> = tunables.iter().map(range).collect();
     let takes = if ranges.is_empty() { "no parameters".to_owned() } else { ranges.join(", ") };
-    Err(ProfileError::Value { place, what: format!("says {given}, but {name} takes {takes}") })
+    wrong(place, format!("says {given}, but {name} takes {takes}"))
 }

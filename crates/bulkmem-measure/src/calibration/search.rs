@@ -1,5 +1,5 @@
-//! The search for what is fast at one length: every method once, the better half again, then one tunable at a time
-//! around the best.
+//! Searches for fast methods at one length: every method once, the better half again, then one tunable at a time around
+//! the best.
 
 use std::time::Duration;
 
@@ -9,22 +9,23 @@ use bulkmem::method::{self, CacheEffect, Parameters};
 use bulkmem::policy::Choice;
 
 use crate::calibration::plan::LONG;
-use crate::engine::meter::{Cell, Meter, Session};
+use crate::calibration::session::{Meter, Session};
+use crate::engine::workload::Cell;
 
-/// A candidate slower than the best by this factor after one sample gets no second one.
+/// A candidate slower than the best by this factor after one sample gets no second sample.
 const PRUNE_RATIO: f64 = 1.5;
-/// So many survive the first sample at most …
+/// Most candidates that get a second sample.
 const SURVIVORS: usize = 12;
-/// … and besides them so many of those that leave the cache alone, for the intent `Stream`.
+/// Further candidates that do not fill the cache, for the intent `Stream`.
 const CACHE_SPARING_CANDIDATES: usize = 4;
-/// So many methods' tunables are turned.
+/// Most methods whose tunables are searched.
 const TUNED: usize = 3;
-/// A tunable's new value must gain this much.
-const WORTH_A_TURN: f64 = 0.015;
-/// Samples for each value of a tunable in each condition.
-const TURNS: usize = 2;
+/// Least gain, as a logarithm, for a new value of a tunable.
+const LEAST_GAIN: f64 = 0.015;
+/// Samples of each value of a tunable in each condition.
+const TUNING_SAMPLES: usize = 2;
 
-/// Where is searched.
+/// What to search for.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     pub(crate) operation: Operation,
@@ -44,14 +45,13 @@ impl Ranked {
         Ranked { choice, times: vec![f64::INFINITY; conditions] }
     }
 
-    /// The mean logarithm of the times; infinite where one is missing.
+    /// The mean logarithm of the times; infinite if one is missing.
     pub(crate) fn score(&self) -> f64 {
         self.times.iter().map(|ns| ns.ln()).sum::<f64>() / self.times.len().max(1) as f64
     }
 }
 
-/// Every method that can do the operation here, with the parameters that serve where nothing was measured; the C
-/// library first.
+/// Returns every method that supports the operation here, with its default parameters; the C library first.
 pub(crate) fn every_method(operation: Operation) -> Vec<Choice> {
     method::all()
         .filter(|method| method.does(operation) && method.available())
@@ -59,12 +59,12 @@ pub(crate) fn every_method(operation: Operation) -> Vec<Choice> {
         .collect()
 }
 
-/// Whether a method leaves the cache to others.
+/// True if a method does not fill the cache.
 pub(crate) fn spares_cache(choice: &Choice) -> bool {
     matches!(choice.method.effect, CacheEffect::Bypasses | CacheEffect::Evicts)
 }
 
-/// Searches one field, starting from `candidates` in their order, until the deadline. Returns what was measured,
+/// Searches one field, starting with `candidates` in their order, until the deadline. Returns the measured candidates,
 /// best first.
 pub(crate) fn explore<M: Meter<Choice>>(
     session: &mut Session<'_, M>,
@@ -73,7 +73,7 @@ pub(crate) fn explore<M: Meter<Choice>>(
     deadline: Duration,
 ) -> Vec<Ranked> {
     let mut ranked = Vec::new();
-    // The last quarter belongs to the tunables.
+    // The last quarter is for tunables.
     let now = session.elapsed();
     let screened = now + deadline.saturating_sub(now).mul_f64(0.75);
     for &choice in candidates {
@@ -102,7 +102,7 @@ pub(crate) fn explore<M: Meter<Choice>>(
     ranked
 }
 
-/// Takes a sample in each condition and keeps the better of the new and the known.
+/// Takes a sample in each condition and keeps the best times.
 fn measure<M: Meter<Choice>>(session: &mut Session<'_, M>, field: &Field, entry: &mut Ranked) {
     for (condition, best) in field.conditions.iter().zip(&mut entry.times) {
         let cell = Cell {
@@ -121,7 +121,7 @@ fn sort(ranked: &mut [Ranked]) {
     ranked.sort_by(|a, b| a.score().total_cmp(&b.score()));
 }
 
-/// Sorts, and returns the indices of those worth another sample.
+/// Sorts, and returns the indices of the candidates that get another sample.
 fn survivors(ranked: &mut [Ranked], keep: usize) -> Vec<usize> {
     sort(ranked);
     let Some(best) = ranked.first().map(Ranked::score) else { return Vec::new() };
@@ -135,7 +135,7 @@ fn survivors(ranked: &mut [Ranked], keep: usize) -> Vec<usize> {
         .collect()
 }
 
-/// The best few methods that have tunables, and the best of those that leaves the cache alone.
+/// Returns the best few methods that have tunables, and the best one of them that does not fill the cache.
 fn to_tune(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
     let Some(best) = ranked.first().map(Ranked::score) else { return Vec::new() };
     let tunable = |entry: &&Ranked| {
@@ -152,7 +152,7 @@ fn to_tune(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
     chosen
 }
 
-/// Turns one tunable after the other around a choice, keeping what gains, and adds what was tried to the ranking.
+/// Searches one tunable after the other around a choice, keeps values that gain, and adds all to the ranking.
 fn tune<M: Meter<Choice>>(
     session: &mut Session<'_, M>,
     field: &Field,
@@ -170,7 +170,7 @@ fn tune<M: Meter<Choice>>(
             .map(|choice| Ranked::new(choice, field.conditions.len()))
             .collect();
         values.dedup_by_key(|entry| entry.choice.parameters);
-        for _ in 0..TURNS {
+        for _ in 0..TUNING_SAMPLES {
             for entry in &mut values {
                 if session.over(deadline) {
                     return;
@@ -182,7 +182,7 @@ fn tune<M: Meter<Choice>>(
             return;
         };
         sort(&mut values);
-        if values[0].score() < stays - WORTH_A_TURN {
+        if values[0].score() < stays - LEAST_GAIN {
             current = values[0].choice;
         }
         for entry in values {
@@ -205,9 +205,9 @@ fn with(mut choice: Choice, tunable: &str, value: u32) -> Choice {
     choice
 }
 
-/// The candidates to start the next length with: the best of each method in the order of this length's ranking, then
-/// all other methods, for what is hopeless in the cache may be the best past it. Where samples take long the order
-/// stays as it is, and only those that are not far behind go on.
+/// Returns the candidates to start the next length with: the best of each method in the order of this length's ranking,
+/// then all other methods, since a method that is slow within the cache may be the best beyond it. If samples take long,
+/// only candidates that are not far behind go on.
 pub(crate) fn seeds(ranked: &[Ranked], next_length: u64, operation: Operation) -> Vec<Choice> {
     let Some(best) = ranked.first().map(Ranked::score) else { return Vec::new() };
     let few = next_length >= LONG;
@@ -234,9 +234,8 @@ pub(crate) fn seeds(ranked: &[Ranked], next_length: u64, operation: Operation) -
     seeds
 }
 
-/// Whom to measure with care: the best few, the best in each condition, the best that is nowhere slower than the C
-/// library, and whoever is named in `also`. No more than `most`, but those in `also` and the C library are never
-/// left out.
+/// Returns the choices to measure precisely: the best few, the best in each condition, the best that is in no condition
+/// slower than the C library, and those in `also`. At most `most`, but always those in `also` and the C library.
 pub(crate) fn finalists(
     ranked: &[Ranked],
     also: &[Choice],

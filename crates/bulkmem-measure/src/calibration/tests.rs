@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::calibration::{Condition, Rule};
 
 use super::*;
-use crate::engine::fake::Planted;
+use bulkmem::method::Parameters;
+
+use crate::calibration::fake::Planted;
+use crate::engine::workload::Cell;
 
 const SETTING: Setting =
     Setting { mode: Mode::Default, max_length: 1 << 30, last_level: 32 << 20, threads: 2 };
@@ -144,10 +147,4 @@ fn the_ledger_keeps_the_figure_with_more_samples() {
     ledger.add(figure(9, 2.0));
     ledger.add(figure(3, 3.0));
     assert_eq!(ledger.figures(), [figure(9, 2.0)]);
-}
-
-#[test]
-fn lengths_for_people() {
-    let shown: Vec<String> = [1, 64, 4096, 5000, 1 << 20, 3 << 29].map(bytes).to_vec();
-    assert_eq!(shown, ["1 B", "64 B", "4 KiB", "4.9 KiB", "1 MiB", "1.5 GiB"]);
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bulkmem::Operation;
+use bulkmem::{Intent, Operation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,32 @@ pub enum Pattern {
     Sequential,
     /// In no order that a prefetcher guesses.
     Random,
+}
+
+/// Where ranges start.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Alignment {
+    /// On a cache line.
+    #[default]
+    Aligned,
+    /// 1 to 63 bytes past a line, source and destination differently.
+    Unaligned,
+}
+
+/// What the cache holds of the ranges before an operation.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheState {
+    /// Nothing: the ranges are random places in memory far larger than the caches.
+    #[default]
+    Cold,
+    /// All of them, as far as they fit: the same ranges again and again.
+    Warm,
 }
 
 /// Which way input and output goes.
@@ -96,6 +122,16 @@ pub struct Config {
     /// Bytes past the start of a page at which the memory starts; nothing where it starts on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
+    /// Where the ranges start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alignment: Option<Alignment>,
+    /// What the cache holds of the ranges before an operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheState>,
+    /// What happens to the bytes next: `reuse` includes reading them back, `stream` the slow-down of a neighbour in the
+    /// cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intent: Option<Intent>,
 }
 
 /// One of the fields of a [`Config`].
@@ -119,11 +155,14 @@ pub enum Dimension {
     Attribute,
     Content,
     Offset,
+    Alignment,
+    Cache,
+    Intent,
 }
 
 impl Dimension {
     /// All keys, in the order in which they are shown.
-    pub const ALL: [Dimension; 17] = [
+    pub const ALL: [Dimension; 20] = [
         Dimension::Operation,
         Dimension::Size,
         Dimension::Chunk,
@@ -141,6 +180,9 @@ impl Dimension {
         Dimension::Attribute,
         Dimension::Content,
         Dimension::Offset,
+        Dimension::Alignment,
+        Dimension::Cache,
+        Dimension::Intent,
     ];
 
     /// The field's name in files.
@@ -163,6 +205,9 @@ impl Dimension {
             Dimension::Attribute => "attribute",
             Dimension::Content => "content",
             Dimension::Offset => "offset",
+            Dimension::Alignment => "alignment",
+            Dimension::Cache => "cache",
+            Dimension::Intent => "intent",
         }
     }
 
@@ -199,6 +244,9 @@ impl Config {
             Dimension::Attribute => text(&self.attribute),
             Dimension::Content => text(&self.content),
             Dimension::Offset => text(&self.offset),
+            Dimension::Alignment => self.alignment.map(|alignment| word(&alignment)),
+            Dimension::Cache => self.cache.map(|cache| word(&cache)),
+            Dimension::Intent => text(&self.intent),
         }
     }
 }
@@ -233,6 +281,9 @@ mod tests {
             attribute: Some("wb".into()),
             content: Some("zeros".into()),
             offset: Some(16),
+            alignment: Some(Alignment::Unaligned),
+            cache: Some(CacheState::Warm),
+            intent: Some(Intent::Stream),
         };
         let json = serde_json::to_value(&config).unwrap();
         let fields = json.as_object().unwrap();

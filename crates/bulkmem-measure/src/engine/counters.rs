@@ -3,6 +3,7 @@
 //! A processor has few counters, so the events are counted in groups, one group a sample, rather than all at once by
 //! turns: what is set against each other is counted together, and nothing is guessed from a share of the time.
 
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::Duration;
 
@@ -22,9 +23,10 @@ pub struct Counts {
     /// Instructions retired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<f64>,
-    /// Last-level cache misses of any kind, as `perf` counts `cache-misses`.
+    /// Cache misses as `perf` counts `cache-misses`: of the last-level cache on Intel, of the second-level cache on AMD
+    /// Zen (event 0x0964).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub llc_misses: Option<f64>,
+    pub cache_misses: Option<f64>,
     /// Loads that asked the first-level data cache (`L1-dcache-loads`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1d_loads: Option<f64>,
@@ -53,7 +55,7 @@ pub struct Counts {
 enum Event {
     Cycles,
     Instructions,
-    LlcMisses,
+    CacheMisses,
     L1dLoads,
     L1dLoadMisses,
     L1dStores,
@@ -65,7 +67,7 @@ enum Event {
 
 /// What is counted together.
 const GROUPS: [&[Event]; 4] = [
-    &[Event::Cycles, Event::Instructions, Event::LlcMisses],
+    &[Event::Cycles, Event::Instructions, Event::CacheMisses],
     &[Event::L1dLoads, Event::L1dLoadMisses, Event::L1dStores],
     &[Event::LlcLoads, Event::LlcLoadMisses],
     &[Event::LlcStores, Event::LlcStoreMisses],
@@ -81,7 +83,7 @@ impl Event {
         let mut builder = match self {
             Event::Cycles => Builder::new(Hardware::CPU_CYCLES),
             Event::Instructions => Builder::new(Hardware::INSTRUCTIONS),
-            Event::LlcMisses => Builder::new(Hardware::CACHE_MISSES),
+            Event::CacheMisses => Builder::new(Hardware::CACHE_MISSES),
             Event::L1dLoads => cache(l1d, read, access),
             Event::L1dLoadMisses => cache(l1d, read, miss),
             Event::L1dStores => cache(l1d, write, access),
@@ -109,7 +111,7 @@ impl Counts {
     pub const NAMES: [&'static str; 10] = [
         "cycles",
         "instructions",
-        "llc_misses",
+        "cache_misses",
         "l1d_loads",
         "l1d_load_misses",
         "l1d_stores",
@@ -130,7 +132,7 @@ impl Counts {
         match event {
             Event::Cycles => &mut self.cycles,
             Event::Instructions => &mut self.instructions,
-            Event::LlcMisses => &mut self.llc_misses,
+            Event::CacheMisses => &mut self.cache_misses,
             Event::L1dLoads => &mut self.l1d_loads,
             Event::L1dLoadMisses => &mut self.l1d_load_misses,
             Event::L1dStores => &mut self.l1d_stores,
@@ -204,26 +206,25 @@ impl Counters {
         Ok(Counters { groups, missing })
     }
 
-    /// How many groups there are: how many times work is done to count everything.
-    pub(crate) fn groups(&self) -> usize {
-        self.groups.len()
-    }
-
     /// What this processor does not count; `None` where it counts everything.
     pub(crate) fn incomplete(&self) -> Option<String> {
         (!self.missing.is_empty())
             .then(|| format!("this processor does not count {}", self.missing.join(", ")))
     }
 
-    /// What a group sees during `work`; `None` where the kernel refused.
-    pub(crate) fn during(&mut self, group: usize, work: impl FnOnce()) -> Option<Reading> {
-        let Some((group, counters)) = self.groups.get_mut(group) else {
-            work();
-            return None;
-        };
-        let started = group.reset().and_then(|()| group.enable());
-        work();
-        started.and_then(|()| group.disable()).ok()?;
+    /// Starts a group from zero.
+    fn start(&mut self, group: usize) -> bool {
+        let Some((group, _)) = self.groups.get_mut(group) else { return false };
+        group.reset().and_then(|()| group.enable()).is_ok()
+    }
+
+    /// Stops a group.
+    fn stop(&mut self, group: usize) -> bool {
+        self.groups.get_mut(group).is_some_and(|(group, _)| group.disable().is_ok())
+    }
+
+    fn read(&mut self, group: usize) -> Option<Reading> {
+        let (group, counters) = self.groups.get_mut(group)?;
         let data = group.read().ok()?;
         let value = |(event, counter): &(Event, Counter)| Some((*event, data.get(counter)?.value()));
         Some(Reading {
@@ -231,6 +232,53 @@ impl Counters {
             enabled: data.time_enabled()?,
             running: data.time_running()?,
         })
+    }
+}
+
+/// Counting during a run. Samples that are counted are not timed.
+#[derive(Default)]
+pub(crate) struct Counting {
+    counters: RefCell<Option<Counters>>,
+    /// The group that counts at the moment.
+    group: Cell<Option<usize>>,
+}
+
+impl Counting {
+    /// Uses these counters.
+    pub(crate) fn with(counters: Counters) -> Counting {
+        Counting { counters: RefCell::new(Some(counters)), group: Cell::new(None) }
+    }
+
+    /// How many groups there are: how many times a sample is taken to count everything.
+    pub(crate) fn groups(&self) -> usize {
+        self.counters.borrow().as_ref().map_or(0, |counters| counters.groups.len())
+    }
+
+    /// True while a sample is counted.
+    pub(crate) fn active(&self) -> bool {
+        self.group.get().is_some()
+    }
+
+    /// Does the part of a sample that is to be counted: what the sample does before and after it does not count. A sample
+    /// that does not use this counts as a whole.
+    pub(crate) fn only<T>(&self, work: impl FnOnce() -> T) -> T {
+        let on = |change: fn(&mut Counters, usize) -> bool| {
+            if let (Some(group), Some(counters)) = (self.group.get(), &mut *self.counters.borrow_mut()) {
+                change(counters, group);
+            }
+        };
+        on(Counters::start);
+        let done = work();
+        on(Counters::stop);
+        done
+    }
+
+    /// Counts a group during `work`; `None` if the kernel refuses.
+    pub(crate) fn during<T>(&self, group: usize, work: impl FnOnce() -> T) -> (T, Option<Reading>) {
+        self.group.set(Some(group));
+        let done = self.only(work);
+        self.group.set(None);
+        (done, self.counters.borrow_mut().as_mut().and_then(|counters| counters.read(group)))
     }
 }
 
@@ -246,10 +294,18 @@ mod tests {
     #[test]
     fn they_count_or_say_why_not() {
         match Counters::open() {
-            Ok(mut counters) => {
-                let reading = counters.during(0, || {
-                    std::hint::black_box((0..100_000u64).map(std::hint::black_box).sum::<u64>());
+            Ok(counters) => {
+                let counting = Counting::with(counters);
+                let sum = || std::hint::black_box((0..100_000u64).map(std::hint::black_box).sum::<u64>());
+                let (_, reading) = counting.during(0, sum);
+                let (_, part) = counting.during(0, || {
+                    sum();
+                    counting.only(|| ());
                 });
+                let of = |reading: &Reading| reading.values.iter().map(|(_, value)| value).sum::<u64>();
+                let parts = part.as_ref().zip(reading.as_ref());
+                assert!(parts.is_none_or(|(part, whole)| of(part) <= of(whole)), "{part:?} {reading:?}");
+                assert!(!counting.active());
                 let mut counts = Counts::default();
                 counts.add(&reading.expect("counters that were opened are read"), 1.0);
                 assert!(counts.instructions.is_none_or(|it| it > 100_000.0), "{counts:?}");
@@ -307,8 +363,5 @@ mod tests {
         }
         assert_eq!(counts.get("nosuch"), None);
         assert_eq!(serde_json::from_value::<Counts>(json).unwrap(), counts);
-        // As an earlier version wrote them.
-        let old = r#"{"cycles": 5.0, "instructions": 3.0, "llc_misses": 1.0}"#;
-        assert_eq!(serde_json::from_str::<Counts>(old).unwrap().llc_misses, Some(1.0));
     }
 }

@@ -1,24 +1,27 @@
 //! The engine that every measurement runs on.
 //!
-//! A measurement is a struct of options that implements [`Measure`]. It builds candidates and hands them, group by
-//! group, to the [`Run`], which interleaves their samples, computes statistics, looks for noise, and saves the results so
-//! far. All results are [`Row`]s, the only kind of result that tables, reports, comparisons and files know.
+//! A measurement is a struct of options that implements [`Measure`]. It builds samplers and passes them, group by group, to
+//! the [`Run`], which interleaves their samples, computes statistics, checks for noise, and saves the results so far.
+//! All results are [`Row`]s, the only kind of result in tables, reports, comparisons and files.
+//!
+//! - What is sampled: `implementation`, `peers`, `selection`.
+//! - How: `interleave`, `run`; `passes` and `workload` are the common kinds of samples, `counters` counts in them.
+//! - In which memory: `memory`, `reservation`, `buffer`, `arena`, `positions`, `neighbour`.
+//! - Results: `results`, `config`, `provenance`, `parse`, `stats`, `quality`, `compare`, `contrast`.
 
 pub(crate) mod arena;
 pub(crate) mod buffer;
-pub(crate) mod cell;
 pub(crate) mod clock;
 mod compare;
 mod config;
 pub(crate) mod contrast;
 pub(crate) mod counters;
 mod error;
-#[cfg(test)]
-pub(crate) mod fake;
 pub(crate) mod implementation;
+pub(crate) mod interleave;
 pub(crate) mod memory;
-pub(crate) mod meter;
-mod options;
+pub(crate) mod neighbour;
+pub(crate) mod options;
 mod page_size;
 mod parse;
 pub(crate) mod passes;
@@ -38,17 +41,22 @@ pub mod units;
 pub(crate) mod workload;
 
 pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Identity, Side, Verdict};
-pub use config::{Config, Dimension, Direction, Memory, Pattern};
+pub use config::{Alignment, CacheState, Config, Dimension, Direction, Memory, Pattern};
 pub use contrast::{Contrast, control_of};
 pub use counters::{Counts, counters_unavailable};
 pub use error::{MeasureError, OptionName};
 pub use implementation::MethodSet;
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
-pub use options::{Alignment, BenchOptions, CalibrateOptions, Methods, Progress, Temperature};
 pub use page_size::{BadPageSize, PageSize};
+pub(crate) use parse::PROFILE_FORMAT;
 pub use parse::ResultsError;
 pub use provenance::Provenance;
 pub use quality::QualityFlag;
-pub use results::{Candidate, Finding, Kind, Measurement, Metric, Results, Row};
-pub use run::{Measure, Observer, Run, RunOptions, Validated};
+pub use quality::host::{BusyProcess, Load};
+pub use results::{Bound, Candidate, Check, Finding, Kind, Measurement, Metric, Results, Row, Unit};
+pub use run::{Measure, Observer, Progress, Run, RunOptions, Validated};
 pub use selection::Peers;
+pub use workload::{Condition, Cost};
+
+/// Bytes in a cache line.
+pub(crate) const LINE: usize = 64;

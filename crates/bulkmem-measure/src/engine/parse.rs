@@ -5,6 +5,9 @@ use serde::de::IgnoredAny;
 
 use crate::engine::Results;
 
+/// The `format` of a profile, which users may confuse with results.
+pub(crate) const PROFILE_FORMAT: &str = "bulkmem-profile";
+
 /// Why bytes are not results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -69,7 +72,7 @@ impl Results {
             }
             Err(error) => return Err(ResultsError::Damaged(error)),
         };
-        if format == crate::calibration::FORMAT {
+        if format == PROFILE_FORMAT {
             return Err(ResultsError::Profile);
         }
         if format != Results::FORMAT {

@@ -1,6 +1,5 @@
 //! Working through memory again and again, timed: what a sample of `clear`, `fill`, `copy` and `chunks` is.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -8,9 +7,11 @@ use std::time::Instant;
 use bulkmem::Operation;
 
 use crate::MeasureError;
+use crate::engine::counters::Counting;
 use crate::engine::implementation::Implementation;
 use crate::engine::run::{OPERATIONS, Sample};
-use crate::engine::workload::{FILL_BYTE, split};
+use crate::engine::threads::split;
+use crate::engine::workload::FILL_BYTE;
 
 /// A sample spans at least this long, where the number of loops is left to the measurement.
 const SAMPLE_NS: f64 = 2e6;
@@ -48,7 +49,7 @@ impl Passes {
         self,
         implementation: Implementation<'c>,
         stop: &'c AtomicBool,
-        counting: Rc<Cell<bool>>,
+        counting: Rc<Counting>,
     ) -> Box<dyn FnMut() -> Result<Sample, MeasureError> + 'c> {
         let mut loops = self.loops;
         let clears = self.operation == Operation::Clear;
@@ -76,7 +77,7 @@ struct Work<'c> {
     /// Who writes other bytes, and with how many threads.
     rewriter: Option<(Implementation<'static>, usize)>,
     stop: &'c AtomicBool,
-    counting: Rc<Cell<bool>>,
+    counting: Rc<Counting>,
 }
 
 impl Work<'_> {
@@ -115,7 +116,7 @@ impl Work<'_> {
 
     fn rewrite(&self) {
         let Passes { dst, src, length, .. } = self.rounds;
-        if let Some((rewriter, threads)) = self.rewriter.as_ref().filter(|_| !self.counting.get()) {
+        if let Some((rewriter, threads)) = self.rewriter.as_ref().filter(|_| !self.counting.active()) {
             // SAFETY: who made the sampler vouches for the memory.
             unsafe { rewriter.run_shared(*threads, Operation::Fill, dst, src, length, FILL_BYTE) }
         }
@@ -218,8 +219,7 @@ mod tests {
             work.once();
             assert!(memory.iter().all(|byte| *byte == 0), "{name}");
             // What is counted is the clear alone.
-            work.counting.set(true);
-            work.rewrite();
+            work.counting.clone().during(0, || work.rewrite());
             assert!(memory.iter().all(|byte| *byte == 0), "{name}");
         }
     }

@@ -1,8 +1,7 @@
 //! Where the operations of one sample happen: at the same place again and again, or all over a range.
 
+use crate::engine::LINE;
 use crate::engine::arena::RawRange;
-
-const LINE: usize = 64;
 
 /// Walks the slots of a range in an order that looks random and comes back to a slot only after all others.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +30,7 @@ impl Permutation {
     }
 
     /// An address in the range at which `length` bytes fit: the start of a line, or `offset` bytes behind it.
-    pub(crate) fn config(&mut self, raw_range: RawRange, length: usize, offset: usize) -> *mut u8 {
+    pub(crate) fn next_address(&mut self, raw_range: RawRange, length: usize, offset: usize) -> *mut u8 {
         let stride = (length + LINE).next_multiple_of(LINE);
         let slots = (raw_range.length / stride) as u64;
         raw_range.start.wrapping_add(self.next(slots) as usize * stride + offset)
@@ -60,7 +59,7 @@ mod tests {
         let mut permutation = Permutation::new(1);
         for length in [1, 63, 64, 1000, 4000] {
             for offset in [0, 1, 63] {
-                let at = permutation.config(raw_range, length, offset).addr() - raw_range.start.addr();
+                let at = permutation.next_address(raw_range, length, offset).addr() - raw_range.start.addr();
                 assert!(at + length <= memory.len(), "{length} bytes at {at}");
                 assert_eq!(at % LINE, offset);
             }

@@ -32,6 +32,9 @@ pub struct Provenance {
     pub bulkmem: String,
     /// The commit bulkmem was built from; "unknown" outside a checkout.
     pub commit: String,
+    /// Where the policy came from, for people; empty for a calibration.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub policy: String,
     /// How long it took, seconds.
     pub seconds: f64,
     /// Samples taken in all.
@@ -91,6 +94,7 @@ impl Provenance {
             backing_page_size,
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             bulkmem: env!("CARGO_PKG_VERSION").to_owned(),
+            policy: String::new(),
             commit: option_env!("BULKMEM_COMMIT").unwrap_or("unknown").to_owned(),
             seconds,
             samples,

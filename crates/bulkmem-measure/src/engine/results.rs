@@ -38,11 +38,15 @@ pub enum Measurement {
     Fork,
     /// Random input and output of blocks.
     Iops,
+    /// The policy's choice against every method and other libraries.
+    Choice,
+    /// The project's performance targets.
+    Targets,
 }
 
 impl Measurement {
     /// All of them, in the order in which they are run and shown.
-    pub const ALL: [Measurement; 11] = [
+    pub const ALL: [Measurement; 13] = [
         Measurement::Clear,
         Measurement::Fill,
         Measurement::Copy,
@@ -54,6 +58,8 @@ impl Measurement {
         Measurement::Reuse,
         Measurement::Fork,
         Measurement::Iops,
+        Measurement::Choice,
+        Measurement::Targets,
     ];
 
     /// The name, as the command line and files have it.
@@ -70,6 +76,8 @@ impl Measurement {
             Measurement::Reuse => "reuse",
             Measurement::Fork => "fork",
             Measurement::Iops => "iops",
+            Measurement::Choice => "choice",
+            Measurement::Targets => "targets",
         }
     }
 }
@@ -200,13 +208,76 @@ pub struct Row {
     pub flags: Vec<QualityFlag>,
 }
 
-/// Something that the rows say, in words.
+/// The check of a performance target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// The target, for people.
+    pub what: String,
+    /// The limit.
+    pub bound: Bound,
+    /// What the bound and the measured value are.
+    pub unit: Unit,
+    /// The worst measured value; `None` if nothing was measured.
+    pub measured: Option<f64>,
+    /// True if the target was met; `None` if nothing was measured.
+    pub met: Option<bool>,
+    /// The configuration of the worst value, or why nothing was measured.
+    pub note: String,
+}
+
+/// The limit of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Bound {
+    /// Returns the limit for people: `≥ 1.60`.
+    pub fn text(self, unit: Unit) -> String {
+        match self {
+            Bound::AtLeast(bound) => format!("≥ {}", unit.text(bound)),
+            Bound::AtMost(bound) => format!("≤ {}", unit.text(bound)),
+        }
+    }
+}
+
+/// The unit of a target's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// How many times as fast.
+    Ratio,
+    /// A share of 1.
+    Share,
+    /// Nanoseconds.
+    Nanoseconds,
+}
+
+impl Unit {
+    /// Returns a value with its unit for people.
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Unit::Ratio => format!("{value:.2}"),
+            Unit::Share => format!("{:.1} %", value * 100.0),
+            Unit::Nanoseconds => format!("{value:.1} ns"),
+        }
+    }
+}
+
+/// A conclusion from the rows, in words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The measurement that shows it.
     pub measurement: Measurement,
     /// A sentence or two.
     pub text: String,
+    /// The values, if the finding is the check of a performance target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<Check>,
 }
 
 /// What a run found.

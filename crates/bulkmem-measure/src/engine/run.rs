@@ -1,50 +1,53 @@
-//! One run: the measurements asked for, one after the other, their samplers sampled in turns, all of it saved as
-//! it is measured.
+//! A run: one measurement after the other, with interleaved samples, saved as they are measured.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bulkmem::policy::{Choice, Policy};
+use bulkmem::machine::Machine;
+use bulkmem::policy::{Basis, Choice, Policy};
+use serde::Serialize;
 
-use crate::engine::counters::{Counters, Counts};
+use crate::engine::counters::{Counters, Counting, Counts};
+use crate::engine::interleave::{self, Source, StopRule};
 use crate::engine::quality::Quality;
 use crate::engine::stats::{Stats, median};
-use crate::engine::{Candidate, Config, Finding, Measurement, Metric, Results, Row};
-use crate::{MeasureError, Progress, Provenance, memory_left};
+use crate::engine::{
+    Candidate, Check, Config, Finding, MeasureError, Measurement, Metric, Provenance, Results, Row,
+    memory_left,
+};
 
 /// A measurement with its options.
 pub trait Measure {
-    /// Which one it is.
+    /// The measurement that its rows belong to.
     fn measurement(&self) -> Measurement;
 
-    /// Whether it can start: everything that can be found out before the first sample.
+    /// Checks every precondition that can be checked before the first sample.
     ///
     /// # Errors
-    /// The first thing that is in the way, with the remedy.
+    /// The first obstacle, with its remedy.
     fn validate(&self) -> Result<(), MeasureError>;
 
-    /// Roughly how long it takes on a usual machine, seconds: what progress is reckoned by.
+    /// Estimates how long it takes on a usual machine, seconds. Progress is computed from it.
     fn seconds(&self) -> f64;
 
-    /// Measures, into the run.
+    /// Measures, and adds rows and findings to the run.
     ///
     /// # Errors
-    /// Where something needed was refused halfway. What was measured by then stays in the run.
+    /// If something that it needs is refused. What was measured by then stays in the run.
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError>;
 }
 
-/// Those who follow a run.
+/// Callbacks for progress and for saving partial results, and a flag for cancellation.
 #[allow(missing_debug_implementations, reason = "two callbacks and a flag")]
 pub struct Observer<'a> {
-    /// Is told how far it is.
+    /// Receives the progress.
     pub progress: &'a mut dyn FnMut(&Progress),
-    /// Is given what there is, whenever a group of rows is complete; where it fails, the run ends.
+    /// Receives the results so far, whenever a group of rows is complete. An error ends the run.
     pub save: &'a mut dyn FnMut(&Results) -> io::Result<()>,
-    /// Once set, no further sample is taken.
+    /// Ends the run before the next sample, once set.
     pub stop: &'a AtomicBool,
 }
 
@@ -87,13 +90,7 @@ impl<'m> Validated<'m> {
             return Err(MeasureError::Policy);
         }
         let seconds = self.0.iter().map(|it| it.seconds()).sum();
-        let mut run = Run::new(policy, options.command, observer, seconds);
-        if let Some(note) = memory_left().note() {
-            run.note(note);
-        }
-        if options.counters {
-            run.open_counters();
-        }
+        let mut run = Run::new(policy, options, observer, seconds);
         for measurement in self.0 {
             if run.stopped() {
                 break;
@@ -106,16 +103,31 @@ impl<'m> Validated<'m> {
     }
 }
 
-/// What one sample showed.
+/// Progress of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Progress {
+    /// The share that is done, 0 to 1.
+    pub done: f64,
+    /// Time since the start.
+    pub elapsed: Duration,
+    /// Time until the end, estimated.
+    pub left: Duration,
+    /// What is being measured.
+    pub what: String,
+    /// Something that changes how results are to be read, such as too little memory; reported once.
+    pub note: Option<String>,
+}
+
+/// One sample.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     /// In the unit of the metric.
     pub(crate) value: f64,
-    /// What else was seen, by name.
+    /// Other values of the same sample, by name.
     pub(crate) also: Vec<(&'static str, f64)>,
 }
 
-/// The name by which a sample says beside its value how many operations it spans, where that is not one.
+/// The name under which a sample reports how many operations it spans, if not one.
 pub(crate) const OPERATIONS: &str = "operations";
 
 impl Sample {
@@ -130,92 +142,122 @@ impl From<f64> for Sample {
     }
 }
 
-/// What is said in place of findings where each row has one sample.
+/// The note in place of findings if each row has one sample.
 pub(crate) const SINGLE: &str = "each figure is a single sample: how much it varies is not known, and nothing is concluded; give --runs 5 or more";
 
-/// How a sample is taken.
+/// Takes one sample.
 pub(crate) type Taking<'c> = dyn FnMut() -> Result<Sample, MeasureError> + 'c;
-/// How a sample is taken that lasts seconds: it calls what it is given every second or so, with what is to be said
-/// beside the subject's name.
+/// Takes one sample that lasts seconds, and calls its argument every second or so with a text to show next to the
+/// candidate's name.
 pub(crate) type LongTaking<'c> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Sample, MeasureError> + 'c;
 
-/// Somebody who takes part in a group.
+/// A candidate of a group, and how it is sampled.
 pub(crate) type Sampler<'c> = SamplerOf<Taking<'c>>;
-/// Somebody whose samples last seconds.
+/// A candidate whose samples last seconds.
 pub(crate) type LongSampler<'c> = SamplerOf<LongTaking<'c>>;
 
-/// Somebody who takes part in a group, and how samples are taken.
+/// A candidate of a group, its configuration, and how it is sampled.
 pub(crate) struct SamplerOf<S: ?Sized> {
     pub(crate) candidate: Candidate,
     pub(crate) config: Config,
-    /// Takes one sample. One that returns [`MeasureError::Interrupted`] because somebody asked to stop ends the group,
-    /// and what was sampled before is kept.
+    /// Takes one sample. [`MeasureError::Interrupted`] ends the group; the samples before it are kept.
     pub(crate) sample: Box<S>,
-    /// Whether the work happens in this thread, so that its hardware counters see it.
+    /// True if the work happens in this thread, so that its hardware counters see it.
     pub(crate) counted: bool,
+}
+
+/// Takes samples, short or long.
+pub(crate) trait Take {
+    fn take(&mut self, say: &mut dyn FnMut(&str)) -> Result<Sample, MeasureError>;
+}
+
+impl Take for Taking<'_> {
+    fn take(&mut self, _say: &mut dyn FnMut(&str)) -> Result<Sample, MeasureError> {
+        self()
+    }
+}
+
+impl Take for LongTaking<'_> {
+    fn take(&mut self, say: &mut dyn FnMut(&str)) -> Result<Sample, MeasureError> {
+        self(say)
+    }
+}
+
+/// How the share that is done is computed.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// By groups of candidates: how many there are, and how many are done.
+    Groups(usize, usize),
+    /// By time: the end, since the start of the run.
+    Until(Duration),
 }
 
 /// A run in progress.
 #[allow(missing_debug_implementations, reason = "it holds callbacks")]
 pub struct Run<'a> {
     policy: &'a Policy,
-    watch: Observer<'a>,
+    observer: Observer<'a>,
     results: Results,
     started: Instant,
     samples: u64,
-    counters: Option<Counters>,
-    /// What was said by [`Run::note`].
-    said: Vec<String>,
+    counting: Rc<Counting>,
+    /// The texts of [`Run::note`].
+    notes: Vec<String>,
     quality: Quality,
-    /// What the policy chooses in the places of the group to come.
+    /// What the policy chooses in the configurations of the next group.
     choices: Vec<(Candidate, Config, Choice)>,
-    /// Whether the sample that is being taken is counted rather than timed.
-    counting: Rc<Cell<bool>>,
     measurement: Measurement,
-    /// The seconds of all measurements, of those done, and of the one that runs, by their own reckoning.
+    /// The seconds that all measurements, those that are done, and the current one are estimated to take.
     expected: [f64; 3],
-    /// Of the one that runs: how many groups it has, and how many are done.
-    groups: (usize, usize),
+    pace: Pace,
+    /// When the current measurement began, since the start of the run.
+    began: Duration,
+    /// False if a measurement left something out for lack of time.
+    all_measured: bool,
 }
 
 impl<'a> Run<'a> {
-    fn new(policy: &'a Policy, command: Vec<String>, watch: Observer<'a>, seconds: f64) -> Run<'a> {
-        let mut provenance = Provenance::collect(bulkmem::machine::Machine::current().page_size, 0.0, 0);
+    fn new(policy: &'a Policy, options: RunOptions, observer: Observer<'a>, seconds: f64) -> Run<'a> {
+        let mut provenance = Provenance::collect(Machine::current().page_size, 0.0, 0);
         provenance.load.swap(0, 1);
         let results = Results {
             format: Results::FORMAT.to_owned(),
             version: Results::VERSION,
             provenance,
-            command,
+            command: options.command,
             rows: Vec::new(),
             findings: Vec::new(),
             notes: Vec::new(),
             complete: false,
         };
-        Run {
+        let mut run = Run {
             policy,
-            watch,
+            observer,
             results,
             started: Instant::now(),
             samples: 0,
-            counters: None,
-            said: Vec::new(),
+            counting: Rc::default(),
+            notes: Vec::new(),
             quality: Quality::default(),
             choices: Vec::new(),
-            counting: Rc::default(),
             measurement: Measurement::Clear,
             expected: [seconds.max(1e-3), 0.0, 0.0],
-            groups: (1, 0),
+            pace: Pace::Groups(1, 0),
+            began: Duration::ZERO,
+            all_measured: true,
+        };
+        run.notes.extend(memory_left().note());
+        if options.counters {
+            run.open_counters();
         }
+        run
     }
 
     fn open_counters(&mut self) {
         match Counters::open() {
             Ok(counters) => {
-                if let Some(missing) = counters.incomplete() {
-                    self.note(missing);
-                }
-                self.counters = Some(counters);
+                self.notes.extend(counters.incomplete());
+                self.counting = Rc::new(Counting::with(counters));
             }
             Err(reason) => self.note(reason),
         }
@@ -224,97 +266,144 @@ impl<'a> Run<'a> {
     fn begin(&mut self, measurement: Measurement, seconds: f64) {
         self.measurement = measurement;
         self.expected[2] = seconds;
-        self.groups = (1, 0);
+        self.pace = Pace::Groups(1, 0);
+        self.began = self.elapsed();
     }
 
     fn end(&mut self, seconds: f64) {
         self.expected[1] += seconds;
         self.expected[2] = 0.0;
-        self.groups = (1, 0);
     }
 
     fn finish(mut self) -> Result<Results, MeasureError> {
         if self.results.rows.is_empty() && self.stopped() {
             return Err(MeasureError::Interrupted);
         }
-        self.results.complete = !self.stopped();
+        self.results.complete = self.all_measured && !self.stopped();
         self.save()?;
         Ok(self.results)
     }
 
-    /// The policy that serves.
+    /// The policy that is measured.
     pub(crate) fn policy(&self) -> &'a Policy {
         self.policy
     }
 
-    /// Whether somebody asked to stop.
+    /// True once the user wants to stop.
     pub(crate) fn stopped(&self) -> bool {
-        self.watch.stop.load(Ordering::Relaxed)
+        self.observer.stop.load(Ordering::Relaxed)
     }
 
-    /// What [`Run::stopped`] looks at: long samples look at it too, between pieces of a second at most, and then give
-    /// up with [`MeasureError::Interrupted`].
+    /// The flag behind [`Run::stopped`]. Long samples read it at least once a second and then return
+    /// [`MeasureError::Interrupted`].
     pub(crate) fn stop_flag(&self) -> &'a AtomicBool {
-        self.watch.stop
+        self.observer.stop
     }
 
-    /// Whether the sample that is being taken is counted rather than timed: what it does beside the work would be
-    /// counted too.
-    pub(crate) fn counting(&self) -> Rc<Cell<bool>> {
+    /// Time since the start of the run.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The state of counting, for samples that do more than the measured work.
+    pub(crate) fn counting(&self) -> Rc<Counting> {
         self.counting.clone()
     }
 
-    /// Says how many groups the measurement has: what its progress is reckoned by.
+    /// Sets how many groups the measurement has, from which progress is computed.
     pub(crate) fn expect_groups(&mut self, groups: usize) {
-        self.groups = (groups.max(1), 0);
+        self.pace = Pace::Groups(groups.max(1), 0);
     }
 
-    /// Says what is left out and why, or what makes rows doubtful; once, however often it is said.
+    /// Sets when the measurement ends, since the start of the run, from which progress is computed.
+    pub(crate) fn expect_end(&mut self, end: Duration) {
+        self.pace = Pace::Until(end);
+    }
+
+    /// Marks the results as incomplete although the run goes on to its end.
+    pub(crate) fn leave_incomplete(&mut self) {
+        self.all_measured = false;
+    }
+
+    /// Adds a note about what was left out, or what makes rows doubtful. A note that is there already is not repeated.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
-        if !self.said.contains(&note) {
-            self.said.push(note);
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
         }
     }
 
-    /// Says which method the policy's subject of the next group stands for in a place: its row says so then.
+    /// Sets the method that the policy chooses in a configuration of the next group: the row of the policy names it.
     pub(crate) fn chooses(&mut self, candidate: &Candidate, config: &Config, choice: Option<Choice>) {
         self.choices.extend(choice.map(|choice| (candidate.clone(), config.clone(), choice)));
     }
 
-    /// Says what follows from the rows; of a single sample each, nothing does.
+    /// Adds a conclusion from the rows. If each row has a single sample, adds a note instead that nothing follows.
     pub(crate) fn add_finding(&mut self, text: impl Into<String>) {
         if self.rows().all(|row| row.samples.len() < 2) {
             return self.note(SINGLE);
         }
-        self.results.findings.push(Finding { measurement: self.measurement, text: text.into() });
+        self.results.findings.push(Finding { measurement: self.measurement, text: text.into(), check: None });
     }
 
-    /// The rows of the measurement that runs.
+    /// Adds the check of a performance target.
+    pub(crate) fn add_check(&mut self, text: String, check: Check) {
+        self.results.findings.push(Finding { measurement: self.measurement, text, check: Some(check) });
+    }
+
+    /// How many rows there are, of all measurements.
+    pub(crate) fn row_count(&self) -> usize {
+        self.results.rows.len()
+    }
+
+    /// The rows from a number on.
+    pub(crate) fn rows_from(&self, first: usize) -> impl Iterator<Item = &Row> {
+        self.results.rows.iter().skip(first)
+    }
+
+    /// Changes the rows from a number on, and saves.
+    ///
+    /// # Errors
+    /// If saving fails.
+    pub(crate) fn amend_rows(
+        &mut self,
+        first: usize,
+        change: impl FnOnce(&mut [Row]),
+    ) -> Result<(), MeasureError> {
+        change(self.results.rows.get_mut(first..).unwrap_or_default());
+        self.save()
+    }
+
+    /// The rows of the current measurement.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.results.of(self.measurement)
     }
 
-    /// Says what pages the kernel really put behind the memory.
+    /// Records the size of the pages that back the measured memory.
     pub(crate) fn backed_by(&mut self, page_size: Option<usize>) {
         if let Some(bytes) = page_size {
             self.results.provenance.backing_page_size = bytes;
         }
     }
 
-    /// Shows what is being done; `share` of the group is done.
+    /// Reports what is being done; `share` of the group is done.
     pub(crate) fn say(&mut self, what: &str, share: f64) {
-        let (groups, done) = self.groups;
-        let part = ((done as f64 + share) / groups as f64).min(1.0);
+        let part = match self.pace {
+            Pace::Groups(groups, done) => (done as f64 + share) / groups as f64,
+            Pace::Until(end) => {
+                let whole = end.saturating_sub(self.began).as_secs_f64().max(1e-3);
+                self.elapsed().saturating_sub(self.began).as_secs_f64() / whole
+            }
+        };
         let [all, past, current] = self.expected;
-        let done = ((past + current * part) / all).clamp(0.0, 1.0);
+        let done = ((past + current * part.min(1.0)) / all).clamp(0.0, 1.0);
         let elapsed = self.started.elapsed();
-        // What is left is as fast as what was; in the beginning, as fast as reckoned.
-        let reckoned = all * (1.0 - done);
+        // The rest goes at the speed of what is done; in the beginning, at the estimated speed.
+        let estimated = all * (1.0 - done);
         let observed = elapsed.as_secs_f64() * (1.0 - done) / done.max(1e-3);
         let trust = (done * 10.0).min(1.0);
-        let left = Duration::from_secs_f64(reckoned * (1.0 - trust) + observed * trust);
-        (self.watch.progress)(&Progress {
+        let left = Duration::from_secs_f64(estimated * (1.0 - trust) + observed * trust);
+        (self.observer.progress)(&Progress {
             done,
             elapsed,
             left,
@@ -323,83 +412,98 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Samples a group in turns: everybody once to warm up, which is not counted, then A B C, C B A, and so on, `runs`
-    /// times. Then the rows are added and saved, and looked at for noise. `what` names the group for people.
+    /// Samples a group of candidates, interleaved, `runs` times each after a warm-up. Then adds and saves the rows, and
+    /// checks them for noise. `what` names the group for people.
     ///
     /// # Errors
-    /// The first error of a sample, and where saving fails; what was sampled before stays.
-    pub(crate) fn interleave(
-        &mut self,
-        what: &str,
-        metric: Metric,
-        runs: usize,
-        samplers: &mut [Sampler<'_>],
-    ) -> Result<(), MeasureError> {
-        self.turns(what, metric, runs, samplers, |sample, _| sample())
-    }
-
-    /// The same for samples that last seconds.
-    ///
-    /// # Errors
-    /// As [`Run::interleave`].
-    pub(crate) fn interleave_long(
-        &mut self,
-        what: &str,
-        metric: Metric,
-        runs: usize,
-        samplers: &mut [LongSampler<'_>],
-    ) -> Result<(), MeasureError> {
-        self.turns(what, metric, runs, samplers, |sample, say| sample(say))
-    }
-
-    fn turns<S: ?Sized>(
+    /// The first error of a sample, and if saving fails; what was sampled before stays.
+    pub(crate) fn interleave<S: Take + ?Sized>(
         &mut self,
         what: &str,
         metric: Metric,
         runs: usize,
         samplers: &mut [SamplerOf<S>],
-        mut take: impl FnMut(&mut S, &mut dyn FnMut(&str)) -> Result<Sample, MeasureError>,
     ) -> Result<(), MeasureError> {
-        let mut samples: Vec<Vec<Sample>> = samplers.iter().map(|_| Vec::new()).collect();
         self.quality.begin(self.results.rows.len());
-        let steps = (runs + 1) * samplers.len();
-        let mut outcome = Ok(());
-        'turns: for round in 0..=runs {
-            for step in 0..samplers.len() {
-                if self.stopped() {
-                    break 'turns;
-                }
-                let index = if round % 2 == 0 { step } else { samplers.len() - 1 - step };
-                let taken = round * samplers.len() + step;
-                let doing = format!("{what}: {}", samplers[index].candidate.name);
-                let share = taken as f64 / steps as f64;
-                self.say(&doing, share);
-                let mut say = |more: &str| self.say(&format!("{doing}{more}"), share);
-                let sample = match take(&mut samplers[index].sample, &mut say) {
-                    Ok(sample) => sample,
-                    // Given up halfway, as asked: it shows nothing, the samples before it do.
-                    Err(MeasureError::Interrupted) => break 'turns,
-                    Err(error) => {
-                        outcome = Err(error);
-                        break 'turns;
-                    }
-                };
-                self.samples += 1;
-                if round > 0 {
-                    samples[index].push(sample);
+        let (samples, outcome) = self.sample(what, metric, StopRule::fixed(runs), samplers.iter_mut());
+        self.add_rows(what, metric, samplers, samples, outcome)
+    }
+
+    /// Samples a group of candidates a little, by the first rule, and then those that `front` selects by the medians of
+    /// the first samples, by the second rule. Adds and saves rows as [`Run::interleave`] does. Returns how many
+    /// candidates have no sample.
+    ///
+    /// # Errors
+    /// As [`Run::interleave`].
+    pub(crate) fn interleave_front(
+        &mut self,
+        what: &str,
+        metric: Metric,
+        [first, second]: [StopRule; 2],
+        samplers: &mut [Sampler<'_>],
+        front: impl Fn(&[Option<f64>]) -> Vec<usize>,
+    ) -> Result<usize, MeasureError> {
+        self.quality.begin(self.results.rows.len());
+        let (mut samples, mut outcome) = self.sample(what, metric, first, samplers.iter_mut());
+        if outcome.is_ok() {
+            let values = |samples: &Vec<Sample>| samples.iter().map(|it| it.value).collect::<Vec<f64>>();
+            let medians: Vec<Option<f64>> = samples
+                .iter()
+                .map(|samples| (!samples.is_empty()).then(|| median(&values(samples))))
+                .collect();
+            let chosen = front(&medians);
+            let at_the_front =
+                samplers.iter_mut().enumerate().filter(|(at, _)| chosen.contains(at)).map(|(_, it)| it);
+            let (again, ended) = self.sample(what, metric, second, at_the_front);
+            outcome = ended;
+            let indices = (0..samplers.len()).filter(|at| chosen.contains(at));
+            for (index, again) in indices.zip(again) {
+                // The few samples that brought a candidate to the front are biased: they count only if there is nothing
+                // else.
+                if again.len() >= 3 || samples[index].is_empty() {
+                    samples[index] = again;
                 }
             }
         }
+        let missing = samples.iter().filter(|samples| samples.is_empty()).count();
+        self.add_rows(what, metric, samplers, samples, outcome)?;
+        Ok(missing)
+    }
+
+    fn sample<'s, S: Take + ?Sized + 's>(
+        &mut self,
+        what: &str,
+        metric: Metric,
+        rule: StopRule,
+        samplers: impl Iterator<Item = &'s mut SamplerOf<S>>,
+    ) -> (Vec<Vec<Sample>>, Result<(), MeasureError>) {
+        let mut group = Group { run: self, what, metric, samplers: samplers.collect() };
+        let candidates = group.samplers.len();
+        interleave::interleave(&mut group, candidates, rule)
+    }
+
+    /// Adds the rows of a group, and saves.
+    fn add_rows<S: Take + ?Sized>(
+        &mut self,
+        what: &str,
+        metric: Metric,
+        samplers: &mut [SamplerOf<S>],
+        samples: Vec<Vec<Sample>>,
+        outcome: Result<(), MeasureError>,
+    ) -> Result<(), MeasureError> {
         let mut rows = Vec::new();
         for (sampler, mut samples) in samplers.iter_mut().zip(samples) {
-            let counts = if outcome.is_ok() { self.count(sampler, &mut take)? } else { None };
+            let counts = match outcome {
+                Ok(()) if !samples.is_empty() => self.count(sampler)?,
+                _ => None,
+            };
             let SamplerOf { candidate, config, .. } = sampler;
             let taken = samples.len();
             samples.retain(|sample| sample.value.is_finite());
             if samples.len() < taken {
                 let name = &candidate.name;
                 self.note(format!(
-                    "{}: {what}: figures of {name} that are no numbers are left out",
+                    "{}: {what}: samples of {name} that are not numbers are left out",
                     self.measurement
                 ));
             }
@@ -410,27 +514,24 @@ impl<'a> Run<'a> {
         self.choices.clear();
         self.results.rows.extend(rows);
         self.quality.end(&format!("{}: {what}", self.measurement), &mut self.results.rows);
-        self.groups.1 += 1;
+        if let Pace::Groups(_, done) = &mut self.pace {
+            *done += 1;
+        }
         self.save()?;
         outcome
     }
 
     /// One more sample for each group of hardware counters, with these running.
-    fn count<S: ?Sized>(
+    fn count<S: Take + ?Sized>(
         &mut self,
         sampler: &mut SamplerOf<S>,
-        take: &mut impl FnMut(&mut S, &mut dyn FnMut(&str)) -> Result<Sample, MeasureError>,
     ) -> Result<Option<Counts>, MeasureError> {
         if !sampler.counted || self.stopped() {
             return Ok(None);
         }
-        let Some(counters) = &mut self.counters else { return Ok(None) };
         let mut counts = Counts::default();
-        for group in 0..counters.groups() {
-            let mut sample = Ok(Sample::default());
-            self.counting.set(true);
-            let reading = counters.during(group, || sample = take(&mut sampler.sample, &mut |_| {}));
-            self.counting.set(false);
+        for group in 0..self.counting.groups() {
+            let (sample, reading) = self.counting.during(group, || sampler.sample.take(&mut |_| {}));
             match (sample, reading) {
                 (Err(MeasureError::Interrupted), _) => return Ok(None),
                 (Err(error), _) => return Err(error),
@@ -441,15 +542,66 @@ impl<'a> Run<'a> {
         Ok(counts.any())
     }
 
-    /// Saves what there is.
+    /// Saves the results so far.
     fn save(&mut self) -> Result<(), MeasureError> {
         let Provenance { backing_page_size, load: [before, _], .. } = self.results.provenance;
         let seconds = self.started.elapsed().as_secs_f64();
         self.results.provenance = Provenance::collect(backing_page_size, seconds, self.samples);
         self.results.provenance.load[0] = before;
-        self.results.notes = [&self.said[..], &self.quality.notes()].concat();
-        (self.watch.save)(&self.results).map_err(|source| MeasureError::Save { source })
+        self.results.provenance.policy = origin(self.policy);
+        self.results.notes = [&self.notes[..], &self.quality.notes()].concat();
+        (self.observer.save)(&self.results).map_err(|source| MeasureError::Save { source })
     }
+}
+
+/// A group of candidates in a run.
+struct Group<'g, 'a, S: ?Sized> {
+    run: &'g mut Run<'a>,
+    what: &'g str,
+    metric: Metric,
+    samplers: Vec<&'g mut SamplerOf<S>>,
+}
+
+impl<S: Take + ?Sized> Source for Group<'_, '_, S> {
+    type Sample = Sample;
+
+    fn take(&mut self, candidate: usize, done: f64) -> Result<Sample, MeasureError> {
+        let Group { run, what, samplers, .. } = self;
+        let sampler = &mut *samplers[candidate];
+        let doing = format!("{what}: {}", sampler.candidate.name);
+        run.say(&doing, done);
+        let sample = sampler.sample.take(&mut |more: &str| run.say(&format!("{doing}{more}"), done))?;
+        run.samples += 1;
+        Ok(sample)
+    }
+
+    fn cost(&self, sample: &Sample) -> f64 {
+        if self.metric.higher_is_better() { 1.0 / sample.value } else { sample.value }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.run.elapsed()
+    }
+
+    fn stopped(&self) -> bool {
+        self.run.stopped()
+    }
+}
+
+/// Where a policy comes from, for people.
+fn origin(policy: &Policy) -> String {
+    let basis = match &policy.origin().basis {
+        Basis::Profile { path } => {
+            let path = path.as_ref().map_or("not saved".to_owned(), |path| path.display().to_string());
+            format!("profile {path}")
+        }
+        Basis::Defaults { microarchitecture, .. } => format!("defaults for {microarchitecture}"),
+        _ => "unknown".to_owned(),
+    };
+    let forced = &policy.origin().forced;
+    let forced: Vec<String> =
+        forced.iter().map(|(operation, choice)| format!("{operation}:{choice}")).collect();
+    if forced.is_empty() { basis } else { format!("{basis}; forced: {}", forced.join(",")) }
 }
 
 fn row(

@@ -3,7 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use crate::MeasureError;
+use bulkmem::machine::Machine;
+
+use crate::engine::MeasureError;
 
 /// Plenty for loops over memory; a limit on the address space counts every stack in full.
 const STACK: usize = 256 << 10;
@@ -23,6 +25,40 @@ pub(crate) fn share<T: Send>(threads: usize, items: impl Iterator<Item = T> + Se
         worker();
     });
 }
+
+/// Gives each of so many threads, the calling one included, a part of the ranges, in whole pages.
+pub(crate) fn split(
+    threads: usize,
+    dst: *mut u8,
+    src: *const u8,
+    length: usize,
+    work: impl Fn(*mut u8, *const u8, usize) + Sync,
+) {
+    let part = length.div_ceil(threads.max(1)).next_multiple_of(Machine::current().page_size);
+    if threads < 2 || part >= length {
+        return work(dst, src, length);
+    }
+    let ends = (Sendable(dst), Sendable(src.cast_mut()));
+    let (work, ends) = (&work, &ends);
+    thread::scope(|scope| {
+        for from in (part..length).step_by(part) {
+            let piece = move || {
+                work(ends.0.0.wrapping_add(from), ends.1.0.wrapping_add(from), part.min(length - from));
+            };
+            // As in the library: if the system has no more threads, this one does their pieces.
+            if spawn(scope, piece).is_err() {
+                piece();
+            }
+        }
+        work(dst, src, part);
+    });
+}
+
+/// An address that another thread is given to work on.
+struct Sendable(*mut u8);
+
+// SAFETY: an address alone does nothing; what is done with it is the affair of whoever dereferences it.
+unsafe impl Sync for Sendable {}
 
 /// Starts a thread with a small stack.
 ///
@@ -46,6 +82,28 @@ mod tests {
             let mut numbers = vec![0u32; 100];
             share(threads, numbers.iter_mut(), |number| *number += 1);
             assert_eq!(numbers, [1; 100], "{threads} threads");
+        }
+    }
+    #[test]
+    fn split_covers_everything_once() {
+        for threads in [1, 2, 3, 7] {
+            for length in [0, 1, 4096, 4097, 100_000] {
+                let parts = std::sync::Mutex::new(Vec::new());
+                let (dst, src) =
+                    (std::ptr::without_provenance_mut(1 << 20), std::ptr::without_provenance(1 << 30));
+                split(threads, dst, src, length, |dst, src, length| {
+                    assert_eq!(dst.addr() - (1 << 20), src.addr() - (1 << 30));
+                    parts.lock().unwrap().push((dst.addr() - (1 << 20), length));
+                });
+                let mut parts = parts.into_inner().unwrap();
+                parts.sort_unstable();
+                assert!(parts.len() <= threads.max(1));
+                let end = parts.iter().fold(0, |end, (from, length)| {
+                    assert_eq!(*from, end);
+                    end + length
+                });
+                assert_eq!(end, length);
+            }
         }
     }
 }

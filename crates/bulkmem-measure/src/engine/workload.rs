@@ -1,24 +1,94 @@
-//! Takes samples for real: operations on the arena, batched so that the clock costs nothing, warm or cold, alone,
-//! with reading back, or beside a neighbour.
+//! Samples of operations in an arena: batched so that reading the clock costs nothing, with warm or cold ranges, alone,
+//! followed by reading the result, or next to a neighbour that lives in the cache.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::slice::from_raw_parts;
 use std::time::Duration;
 
-use crate::calibration::Cost;
 use bulkmem::machine::Machine;
-use bulkmem::method::Parameters;
-use bulkmem::policy::Choice;
-use bulkmem::{Operation, Options};
+use bulkmem::{Intent, Operation};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::calibration::neighbour::Neighbour;
 use crate::engine::arena::{Arena, RawRange};
 use crate::engine::clock::Clock;
-use crate::engine::counters::{Counters, Counts};
-use crate::engine::meter::{Cell, Meter, Sample};
+use crate::engine::counters::Counting;
+use crate::engine::implementation::{Implementation, Work};
+use crate::engine::neighbour::Neighbour;
 use crate::engine::positions::Permutation;
-use crate::engine::threads;
-use crate::measurements::choice::interface;
+use crate::engine::{Candidate, LINE};
+
+/// The cost that a time stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Cost {
+    /// The operation alone.
+    Throughput,
+    /// The operation, and reading the destination back.
+    Reuse,
+    /// The operation, and what it does to a cache-resident neighbour beyond what the same time without touching
+    /// memory does.
+    Stream,
+}
+
+impl Cost {
+    /// Returns the cost by which an intent is judged.
+    pub fn of(intent: Intent) -> Cost {
+        match intent {
+            Intent::Throughput => Cost::Throughput,
+            Intent::Reuse => Cost::Reuse,
+            Intent::Stream => Cost::Stream,
+        }
+    }
+}
+
+/// The conditions under which an operation is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    /// True if the ranges start on a cache line.
+    pub aligned: bool,
+    /// True if the ranges were in the cache before, as far as they fit.
+    pub warm: bool,
+    /// Threads that share the work.
+    pub threads: usize,
+}
+
+/// A configuration in which candidates are compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cell {
+    pub(crate) operation: Operation,
+    pub(crate) cost: Cost,
+    pub(crate) length: u64,
+    pub(crate) condition: Condition,
+}
+
+/// One sample, per operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Timing {
+    /// The cost, with the disturbance, nanoseconds.
+    pub(crate) ns: f64,
+    /// The part of [`Cost::Stream`] that is the neighbour's, nanoseconds.
+    pub(crate) disturbance_ns: Option<f64>,
+    /// How many operations were timed together.
+    pub(crate) operations: usize,
+}
+
+/// Work that takes a sample.
+struct Timed<'w> {
+    workloads: &'w mut Workloads,
+    cell: &'w Cell,
+    candidate: Candidate,
+}
+
+impl Work for Timed<'_> {
+    type Output = Timing;
+
+    fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> Timing {
+        self.workloads.run(self.cell, self.candidate, call)
+    }
+}
 
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 20_000.0;
@@ -32,7 +102,6 @@ const USUAL_L2: u64 = 1 << 20;
 const USUAL_LAST_LEVEL: u64 = 32 << 20;
 /// What a fill fills with.
 pub(crate) const FILL_BYTE: u8 = 0xA5;
-const LINE: usize = 64;
 
 /// The last-level cache, bytes; what is usual where the machine does not tell.
 pub(crate) fn last_level(machine: &Machine) -> u64 {
@@ -59,14 +128,14 @@ fn second_level(machine: &Machine) -> u64 {
     }
 }
 
-/// Where one operation happens.
+/// Source and destination of one operation.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     dst: *mut u8,
     src: *const u8,
 }
 
-/// The meter that measures.
+/// Takes samples of operations in an arena.
 pub(crate) struct Workloads {
     clock: Clock,
     arena: Arena,
@@ -75,16 +144,15 @@ pub(crate) struct Workloads {
     destinations: Permutation,
     sources: Permutation,
     random: fastrand::Rng,
-    /// How many operations make a sample, by cell and contestant.
-    batches: HashMap<(Cell, &'static str, Parameters), usize>,
+    /// Operations in a sample, by cell and candidate.
+    batches: HashMap<(Cell, Candidate), usize>,
     ranges: Vec<Range>,
-    counters: Option<Counters>,
-    counting: bool,
-    counted: Option<Counts>,
+    counting: Rc<Counting>,
 }
 
 impl Workloads {
-    pub(crate) fn new(clock: Clock, mut arena: Arena) -> Workloads {
+    /// Takes samples in an arena; only the operations themselves are `counting`.
+    pub(crate) fn new(clock: Clock, mut arena: Arena, counting: Rc<Counting>) -> Workloads {
         let l2 = usize::try_from(second_level(Machine::current())).unwrap_or(1 << 20);
         // SAFETY: the arena lives as long as the neighbour does, in the same struct; nothing else uses this range.
         let neighbour = unsafe { Neighbour::new(arena.neighbour(), l2) };
@@ -98,27 +166,8 @@ impl Workloads {
             random: fastrand::Rng::with_seed(3),
             batches: HashMap::new(),
             ranges: Vec::new(),
-            counters: None,
-            counting: false,
-            counted: None,
+            counting,
         }
-    }
-
-    /// Uses these counters from now on.
-    pub(crate) fn count_with(&mut self, counters: Counters) {
-        self.counters = Some(counters);
-    }
-
-    /// Has the samples to come counted; false where there are no counters.
-    pub(crate) fn start_counting(&mut self) -> bool {
-        self.counting = self.counters.is_some();
-        self.counting
-    }
-
-    /// Ends the counting, and returns what the last sample showed, an operation.
-    pub(crate) fn stop_counting(&mut self) -> Option<Counts> {
-        self.counting = false;
-        self.counted.take()
     }
 
     /// The bytes that the neighbour takes: what it is well to leave room for.
@@ -130,17 +179,26 @@ impl Workloads {
         &self.arena
     }
 
-    /// Takes one sample of `operation`, which is called with a destination, a source and a length. `name` and
-    /// `parameters` tell contestants apart.
-    pub(crate) fn run(
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    /// Takes one sample of an implementation, which has the cell's operation.
+    pub(crate) fn sample(&mut self, cell: &Cell, implementation: &Implementation<'_>) -> Timing {
+        assert!(cell.length <= self.arena.longest(), "lengths are checked against the arena before");
+        let work = Timed { candidate: implementation.candidate(), workloads: self, cell };
+        // SAFETY: the ranges lie in the arena, source and destination apart, and nothing else uses it.
+        unsafe { implementation.compile(cell.condition.threads, cell.operation, FILL_BYTE, work) }
+    }
+
+    /// Takes one sample of a call.
+    fn run(
         &mut self,
         cell: &Cell,
-        name: &'static str,
-        parameters: Parameters,
+        candidate: Candidate,
         operation: impl Fn(*mut u8, *const u8, usize),
-    ) -> Sample {
+    ) -> Timing {
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
-        assert!(cell.length <= self.arena.longest(), "lengths are checked against the arena before");
         if cell.cost == Cost::Stream {
             return self.beside_neighbour(cell, length, operation);
         }
@@ -150,21 +208,21 @@ impl Workloads {
                 read(range.dst, length);
             }
         };
-        let key = (*cell, name, parameters);
+        let key = (*cell, candidate);
         let most = self.largest_batch(cell, length);
         let mut batch = self.batches.get(&key).copied().unwrap_or(1).min(most);
         loop {
-            self.config(cell, length, batch);
+            self.choose_ranges(cell, length, batch);
             if cell.condition.warm && batch < SELF_WARMING && cell.operation != Operation::Persist {
                 self.ranges[..1].iter().for_each(&whole);
             }
-            let ns = self.time(cell, length, &whole);
-            if ns >= SAMPLE_NS / 2.0 || batch == most {
+            self.dirty_what_is_flushed(cell, length);
+            let ns = self.counting.only(|| self.clock.time(|| self.ranges.iter().for_each(&whole)));
+            if ns >= SAMPLE_NS / 2.0 || batch == most || self.counting.active() {
                 self.batches.insert(key, batch);
-                return Sample { ns: ns / batch as f64, disturbance_ns: None };
+                return Timing { ns: ns / batch as f64, disturbance_ns: None, operations: batch };
             }
-            // Too short, be it because this is the first, or because the processor was away during the one that the
-            // size came from.
+            // Too short: this is the first sample, or the processor was away during the one that the size came from.
             let needed = (batch as f64 * SAMPLE_NS / ns.max(1.0)).ceil() as usize;
             batch = needed.max(batch + 1).min(most);
         }
@@ -176,24 +234,6 @@ impl Workloads {
         most.clamp(1, MOST)
     }
 
-    /// Times the operations at the places chosen before.
-    fn time(&mut self, cell: &Cell, length: usize, whole: &impl Fn(&Range)) -> f64 {
-        self.dirty_what_is_flushed(cell, length);
-        let ranges = &self.ranges;
-        let all = || ranges.iter().for_each(whole);
-        match &mut self.counters {
-            Some(counters) if self.counting => self.clock.time(|| {
-                let mut counts = Counts::default();
-                // Cycles, instructions and last-level misses: the first group.
-                if let Some(reading) = counters.during(0, all) {
-                    counts.add(&reading, ranges.len() as f64);
-                }
-                self.counted = counts.any();
-            }),
-            _ => self.clock.time(all),
-        }
-    }
-
     /// Writes, outside the timed part, to every line that is to be flushed.
     fn dirty_what_is_flushed(&self, cell: &Cell, length: usize) {
         if cell.operation == Operation::Persist {
@@ -201,8 +241,8 @@ impl Workloads {
         }
     }
 
-    /// Chooses the places of a batch.
-    fn config(&mut self, cell: &Cell, length: usize, batch: usize) {
+    /// Chooses the ranges of a batch.
+    fn choose_ranges(&mut self, cell: &Cell, length: usize, batch: usize) {
         let (destination, source) = (self.arena.destination(), self.arena.source());
         let offset = if cell.condition.aligned { 0 } else { self.random.usize(1..LINE) };
         // Differently aligned, and never aligned alike.
@@ -217,12 +257,12 @@ impl Workloads {
                 (true, false) => stay(destination, offset),
                 // Each line once: a line flushed already has nothing to write back.
                 (true, true) => stay(destination, index * stride + offset),
-                (false, _) => self.destinations.config(destination, length, offset),
+                (false, _) => self.destinations.next_address(destination, length, offset),
             };
             let src = if source_warm {
                 stay(source, source_offset)
             } else {
-                self.sources.config(source, length, source_offset)
+                self.sources.next_address(source, length, source_offset)
             };
             self.ranges.push(Range { dst, src });
         }
@@ -235,18 +275,20 @@ impl Workloads {
         cell: &Cell,
         length: usize,
         operation: impl Fn(*mut u8, *const u8, usize),
-    ) -> Sample {
+    ) -> Timing {
         // Enough operations to show: half the cache that the neighbour lives in.
         let batch = (self.l2 / 2 / length.max(1)).clamp(1, MOST);
-        self.config(cell, length, batch);
+        self.choose_ranges(cell, length, batch);
         self.dirty_what_is_flushed(cell, length);
         let settle = || {
             self.neighbour.walk();
             self.neighbour.walk();
         };
         settle();
-        let busy = self.clock.time(|| {
-            self.ranges.iter().for_each(|range| operation(range.dst, range.src, length));
+        let busy = self.counting.only(|| {
+            self.clock.time(|| {
+                self.ranges.iter().for_each(|range| operation(range.dst, range.src, length));
+            })
         });
         let after = self.clock.time(|| self.neighbour.walk());
         settle();
@@ -254,106 +296,13 @@ impl Workloads {
         let control = self.clock.time(|| self.neighbour.walk());
         // Below 0 it is noise, which must not pay for the operation.
         let disturbance = (after - control) / batch as f64;
-        Sample { ns: busy / batch as f64 + disturbance.max(0.0), disturbance_ns: Some(disturbance) }
+        Timing {
+            ns: busy / batch as f64 + disturbance.max(0.0),
+            disturbance_ns: Some(disturbance),
+            operations: batch,
+        }
     }
 }
-
-/// Calls a method directly. `None` where it cannot do the operation, or with that many threads not be asked to.
-pub(crate) fn direct(workloads: &mut Workloads, cell: &Cell, choice: &Choice) -> Option<Sample> {
-    let Choice { method, parameters } = *choice;
-    if cell.condition.threads > 1 {
-        let bulk = Options::new().method(cell.operation, *choice).ok()?;
-        return Some(interface::shared(workloads, cell, method.name, parameters, bulk));
-    }
-    // SAFETY (of the four calls below): the ranges lie in the arena, source and destination apart; the caller's
-    // choices come from the table, are available here, and their parameters fit.
-    let sample = match cell.operation {
-        Operation::Clear => {
-            let kernel = method.code().clear?.fenced;
-            // SAFETY: see above.
-            workloads.run(cell, method.name, parameters, |dst, _, length| unsafe {
-                kernel(dst, length, 0, &parameters)
-            })
-        }
-        Operation::Fill | Operation::FillPersist => {
-            let entry = if cell.operation == Operation::Fill {
-                method.code().fill
-            } else {
-                method.code().fill_persist
-            };
-            let kernel = entry?.fenced;
-            workloads.run(cell, method.name, parameters, |dst, _, length| {
-                // SAFETY: see above.
-                unsafe { kernel(dst, length, FILL_BYTE, &parameters) }
-            })
-        }
-        Operation::Copy | Operation::CopyPersist => {
-            let entry = if cell.operation == Operation::Copy {
-                method.code().copy
-            } else {
-                method.code().copy_persist
-            };
-            let kernel = entry?.fenced;
-            // SAFETY: see above.
-            workloads.run(cell, method.name, parameters, |dst, src, length| unsafe {
-                kernel(dst, src, length, &parameters);
-            })
-        }
-        Operation::Persist => {
-            let kernel = method.code().persist?.fenced;
-            // SAFETY: see above.
-            workloads.run(cell, method.name, parameters, |dst, _, length| unsafe {
-                kernel(dst, length, &parameters)
-            })
-        }
-    };
-    Some(sample)
-}
-
-impl Meter<Choice> for Workloads {
-    fn sample(&mut self, cell: &Cell, choice: &Choice) -> Sample {
-        let nothing = Sample { ns: f64::INFINITY, disturbance_ns: None };
-        direct(self, cell, choice).unwrap_or(nothing)
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.clock.elapsed()
-    }
-}
-
-/// Gives each of so many threads, the calling one included, a part of the ranges, in whole pages.
-pub(crate) fn split(
-    threads: usize,
-    dst: *mut u8,
-    src: *const u8,
-    length: usize,
-    work: impl Fn(*mut u8, *const u8, usize) + Sync,
-) {
-    let part = length.div_ceil(threads.max(1)).next_multiple_of(Machine::current().page_size);
-    if threads < 2 || part >= length {
-        return work(dst, src, length);
-    }
-    let ends = (Sendable(dst), Sendable(src.cast_mut()));
-    let (work, ends) = (&work, &ends);
-    std::thread::scope(|scope| {
-        for from in (part..length).step_by(part) {
-            let piece = move || {
-                work(ends.0.0.wrapping_add(from), ends.1.0.wrapping_add(from), part.min(length - from));
-            };
-            // As in the library: if the system has no more threads, this one does their pieces.
-            if threads::spawn(scope, piece).is_err() {
-                piece();
-            }
-        }
-        work(dst, src, part);
-    });
-}
-
-/// An address that another thread is given to work on.
-struct Sendable(*mut u8);
-
-// SAFETY: an address alone does nothing; what is done with it is the affair of whoever dereferences it.
-unsafe impl Sync for Sendable {}
 
 /// Reads a range of the arena once, as fast as plain code reads.
 pub(crate) fn read(start: *const u8, length: usize) {

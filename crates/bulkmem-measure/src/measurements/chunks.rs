@@ -1,54 +1,55 @@
-//! An extent cleared in chunks: what a processor makes of the length of one call, and what the kernel gives away by
-//! clearing page by page.
+//! Clearing an extent in chunks: the effect of the length of one call, and the cost of the kernel's clearing page by
+//! page.
 
+use bulkmem::Operation;
 use bulkmem::machine::Machine;
-use bulkmem::{Intent, Operation};
 
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
-use crate::engine::implementation::{Implementation, MethodSet};
+use crate::engine::implementation::MethodSet;
 use crate::engine::passes::Passes;
-use crate::engine::reservation::Reservation;
 use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::selection::Selection;
 use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row, units};
+use crate::measurements::checks::{self, invalid};
+use crate::measurements::participants::pass_samplers;
 use crate::{Kind, MeasureError, OptionName, memory_left};
 
-/// Where nothing is asked for, an extent is not larger than this: the sources' own.
+/// Largest default extent: that of the sources.
 const LARGEST: u64 = 4 << 30;
 /// The sources' chunks.
 const CHUNKS: [u64; 7] = [4 << 10, 64 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20, 1 << 30];
-/// A method whose fastest chunk is not faster than its slowest by more than this is flat.
+/// A method is flat if its fastest chunk is at most this many times as fast as its slowest.
 const FLAT: f64 = 1.10;
-/// A method is ahead of the one that was ahead before by at least this.
+/// A new method leads if it is at least this many times as fast as the leader so far.
 const AHEAD: f64 = 1.03;
 
-/// How to measure clearing in chunks.
+/// Options for measuring clearing in chunks.
 #[derive(Clone, Debug)]
 pub struct ChunksOptions {
     /// Bytes cleared.
     pub extent: u64,
-    /// Bytes a call, fence included; none larger than the extent.
+    /// Bytes per call; at most the extent. Each call includes its fence.
     pub chunks: Vec<u64>,
-    /// The pages behind the memory.
+    /// The page sizes of the memory.
     pub page_sizes: Vec<PageSize>,
-    /// Which methods.
+    /// The methods.
     pub methods: MethodSet,
-    /// Who else.
+    /// The other participants.
     pub peers: Peers,
     /// Samples of each.
     pub runs: usize,
 }
 
 impl ChunksOptions {
-    /// An extent of 4 GiB, or of half the available memory where that is less, in the sources' chunks and transparent
-    /// huge pages, 5 samples.
+    /// An extent of 4 GiB, or of half the available memory if that is less, in the sources' chunks and transparent huge
+    /// pages, 5 samples.
     pub fn new() -> ChunksOptions {
         let half = (memory_left().bytes / 2).max(2 * CHUNKS[0]);
         ChunksOptions::of(LARGEST.min(1 << half.ilog2()))
     }
 
-    /// The same for an extent of so many bytes, in those of the sources' chunks that it holds.
+    /// The same for an extent of `extent` bytes, in the sources' chunks that fit it.
     pub fn of(extent: u64) -> ChunksOptions {
         ChunksOptions {
             extent,
@@ -77,20 +78,14 @@ impl Measure for ChunksOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        let wrong = |reason| Err(MeasureError::Option { option: OptionName::Chunk, reason });
         let Some(largest) = self.chunks.iter().max() else {
-            return wrong("name at least one".to_owned());
+            return invalid(OptionName::Chunk, "name at least one");
         };
         if *largest > self.extent || self.chunks.contains(&0) {
-            return wrong(format!(
-                "a chunk has at least 1 byte, and no more than the extent: {} bytes",
-                self.extent
-            ));
+            let reason = format!("a chunk has 1 byte to as many as the extent: {} bytes", self.extent);
+            return invalid(OptionName::Chunk, reason);
         }
-        for pages in &self.page_sizes {
-            pages.check()?;
-            Reservation::check(self.extent, *pages)?;
-        }
+        checks::memory(self.extent, &self.page_sizes)?;
         self.selection().map(drop)
     }
 
@@ -98,7 +93,7 @@ impl Measure for ChunksOptions {
         let implementations =
             self.selection().map_or(8, |selection| selection.implementations.len() + 2) as f64;
         let samples = implementations * (self.runs + 1) as f64 * self.chunks.len() as f64;
-        // Cleared, and written to again before.
+        // Each pass writes to the memory and then clears it.
         let a_sample = self.extent as f64 / 12e9 + self.extent as f64 / 20e9 + 0.001;
         (samples * a_sample + self.extent as f64 / 4e9) * self.page_sizes.len() as f64
     }
@@ -135,8 +130,6 @@ impl ChunksOptions {
         chunk: u64,
         whole: RawRange,
     ) -> Result<Vec<Sampler<'c>>, MeasureError> {
-        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let (length, part) = (bytes(self.extent), bytes(chunk));
         let config = Config {
             operation: Some(Operation::Clear),
             size: Some(self.extent),
@@ -144,44 +137,25 @@ impl ChunksOptions {
             page_size: Some(pages),
             ..Config::default()
         };
-        let selection = self.selection()?;
-        if let Some(reason) = selection.missing {
-            run.note(reason);
-        }
-        let mut implementations = vec![Implementation::policy(run.policy(), Intent::Throughput, length)];
-        implementations.extend(selection.implementations);
-        if self.peers == Peers::All {
-            implementations.push(Implementation::Read);
-        }
-        let choice = run.policy().choose_part(Operation::Clear, part, length, Intent::Throughput);
-        run.chooses(&implementations[0].candidate(), &config, choice);
-        let rounds = Passes {
+        let passes = Passes {
             operation: Operation::Clear,
             byte: 0,
             dst: whole.start,
             src: whole.start,
-            length,
-            chunk: part,
+            length: whole.length,
+            chunk: usize::try_from(chunk).unwrap_or(usize::MAX),
             threads: 1,
             loops: Some(1),
             rewritten_by: Some(Machine::current().processors.clamp(1, 16)),
         };
-        let (stop, counting) = (run.stop_flag(), run.counting());
-        let samplers = implementations.into_iter().map(|implementation| Sampler {
-            candidate: implementation.candidate(),
-            config: config.clone(),
-            // SAFETY: the memory is the extent's; `measure` keeps it while its samplers live, and nobody else uses
-            // it. Nothing is copied. The implementations were chosen for clearing.
-            sample: unsafe { rounds.sampler(implementation, stop, counting.clone()) },
-            counted: true,
-        });
-        Ok(samplers.collect())
+        // SAFETY: `measure` keeps the memory while its samplers live, and no other code uses it. Nothing is copied.
+        Ok(unsafe { pass_samplers(run, self.selection()?, self.peers, passes, &config) })
     }
 }
 
-/// Who is flat across chunk sizes and who is not, and from which size on somebody else is the best.
+/// Summarizes which methods are flat across chunk sizes, and from which size another one is the best.
 fn conclusion(rows: &[&Row], pages: PageSize) -> Option<String> {
-    // What is chosen from: of the peers only the C library.
+    // Methods that a program could use; of the peers only the C library.
     let able = |row: &Row| row.candidate.kind == Kind::Method || row.candidate.name == "c_library";
     let rivals = || rows.iter().filter(|row| able(row));
     let mut names: Vec<&str> = Vec::new();
@@ -218,7 +192,7 @@ fn conclusion(rows: &[&Row], pages: PageSize) -> Option<String> {
     if !others.is_empty() {
         sentences.push(format!("from chunks of {short} to {long}, {}", others.join(", ")));
     }
-    // Whoever was ahead stays so until somebody is clearly faster.
+    // The leader stays until another method is clearly faster.
     let mut leaders: Vec<(u64, &str)> = Vec::new();
     for &chunk in &chunks {
         let speeds = names.iter().filter_map(|name| Some((*name, speed(name, chunk)?)));
@@ -277,8 +251,8 @@ mod tests {
     fn what_makes_no_sense_is_refused_before() {
         for (options, said) in [
             (ChunksOptions { chunks: vec![], ..small() }, "--chunk: name at least one"),
-            (ChunksOptions { chunks: vec![0], ..small() }, "--chunk: a chunk has at least 1 byte"),
-            (ChunksOptions { chunks: vec![2 << 20], ..small() }, "no more than the extent: 1048576 bytes"),
+            (ChunksOptions { chunks: vec![0], ..small() }, "--chunk: a chunk has 1 byte to as many as"),
+            (ChunksOptions { chunks: vec![2 << 20], ..small() }, "as many as the extent: 1048576 bytes"),
             (ChunksOptions { extent: 1 << 46, ..small() }, "of memory"),
         ] {
             let error = run(&options, false).0.unwrap_err().to_string();

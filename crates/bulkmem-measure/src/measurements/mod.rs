@@ -1,31 +1,33 @@
 //! The measurements: one file or folder each.
 
 mod all;
-pub(crate) mod choice;
+mod checks;
+mod choice;
 mod chunks;
 mod corun;
-pub(crate) mod device;
-mod first_touch;
 mod fork;
 mod iops;
+mod participants;
 mod persist;
 mod pollution;
 mod reuse;
 mod sizes;
-mod target;
-pub(crate) mod targets;
+mod slots;
 mod vm;
 
+pub use crate::target::device::Attributes;
+pub use crate::target::{Target, TargetOptions};
 pub use all::all;
 pub use bulkmem_kmod::{Attribute, BadAttribute};
+pub use choice::{
+    ChoiceOptions, Overall, Regret, TargetsOptions, is_baseline, overall, regret, unmeasured_lengths,
+};
 pub use chunks::ChunksOptions;
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
-pub use device::Attributes;
 pub use fork::{CHILD_WRITES, ForkOptions};
 pub use iops::IopsOptions;
 pub use persist::PersistOptions;
 pub use pollution::{NOTHING, PollutionOptions, SAME_TIME, home_of};
 pub use reuse::{Payoff, Pays, ReuseOptions, payoffs};
 pub use sizes::SizesOptions;
-pub use target::{Target, TargetOptions};
 pub use vm::VmOptions;

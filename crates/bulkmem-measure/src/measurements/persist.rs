@@ -1,4 +1,4 @@
-//! Persistent writes by width, order and way to make them durable: the sources' `thrp-write` table.
+//! Persistent writes by width, order and kind of store: the sources' `thrp-write` table.
 
 mod block_writer;
 
@@ -12,53 +12,53 @@ use bulkmem::{Intent, Operation};
 use self::block_writer::{BlockWriter, write_by};
 use crate::engine::implementation::{self, MethodSet};
 use crate::engine::peers::{self, Peer};
-use crate::engine::run::{Measure, Run, Sample, Sampler};
+use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Candidate, Config, Measurement, Metric, Pattern, Peers, Row, units};
-use crate::measurements::target::{Durable, Opened, TargetOptions, Want};
+use crate::measurements::checks::{self, invalid};
+use crate::measurements::participants::sampler;
+use crate::target::{Durable, Opened, TargetOptions, Want};
 use crate::{Kind, MeasureError, OptionName};
 
-/// Bytes between two fences of random writes, where nobody says how many.
+/// Default number of bytes between two fences of random writes.
 const RANDOM_BLOCK: u64 = 64;
-/// Blocks are whole cache lines.
-const LINE: u64 = 64;
-/// Bytes of ordinary memory that are written to, at least, where nobody says how many.
+/// Least bytes of ordinary memory to write to, by default.
 const USUAL: u64 = 256 << 20;
 
-/// How a method makes bytes durable.
+/// The way in which a method makes bytes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It writes them past the cache.
+    /// Stores that bypass the cache.
     Nontemporal,
-    /// It stores them, and writes the lines back.
+    /// Ordinary stores, and instructions that write lines back.
     WriteBack,
 }
 
 /// Checked before the first sample.
 const PERSISTS: &str = "this architecture has methods that persist";
 
-/// How to measure persistent writes.
+/// Options for measuring persistent writes.
 #[derive(Clone, Debug)]
 pub struct PersistOptions {
-    /// Where to write.
+    /// The target to write to.
     pub target: TargetOptions,
-    /// In which order.
+    /// The orders of blocks.
     pub patterns: Vec<Pattern>,
-    /// Bytes between two fences, each a multiple of 64. Empty: for sequential writes the whole target, as the source has
-    /// it; for random ones 64.
+    /// Bytes between two fences, each a multiple of 64. Empty: the whole target for sequential writes, as in the source,
+    /// and 64 for random ones.
     pub blocks: Vec<u64>,
-    /// Bytes a store, of the usual methods.
+    /// Bytes per store, for the representative methods.
     pub widths: Vec<u64>,
-    /// Which methods.
+    /// The methods.
     pub methods: MethodSet,
-    /// Who else.
+    /// The other participants.
     pub peers: Peers,
     /// Samples of each.
     pub runs: usize,
 }
 
 impl PersistOptions {
-    /// The source's: all widths, both orders, in ordinary memory.
+    /// As in the source: all widths and both orders, in ordinary memory.
     pub fn new() -> PersistOptions {
         PersistOptions {
             target: TargetOptions::ram(),
@@ -71,19 +71,19 @@ impl PersistOptions {
         }
     }
 
-    /// Bytes that the stores of methods have.
+    /// Bytes per store of the methods.
     pub const WIDTHS: [u64; 5] = [4, 8, 16, 32, 64];
 
     fn want(&self) -> Want {
         let machine = Machine::current();
         let least = self.blocks.iter().copied().max().unwrap_or(0).max(machine.page_size as u64);
         let usual = last_level(machine).saturating_mul(8).clamp(USUAL, 1 << 30);
-        // Where that is more than can be had without anybody suffering, less must do.
+        // Leaves most of the memory to other processes.
         let usual = usual.min(crate::memory_left().bytes / 4).max(least);
         Want { writes: true, least, usual }
     }
 
-    /// Orders, with the bytes between two fences; `None` for a single fence at the end.
+    /// Returns the orders with the bytes between two fences; `None` for a single fence at the end.
     fn cases(&self) -> Vec<(Pattern, Option<u64>)> {
         let of = |pattern: &Pattern| -> Vec<(Pattern, Option<u64>)> {
             match (self.blocks.as_slice(), pattern) {
@@ -95,7 +95,7 @@ impl PersistOptions {
         self.patterns.iter().flat_map(of).collect()
     }
 
-    /// The methods, and what is to be said of those that this machine lacks.
+    /// Returns the methods, and a note on those that this machine does not support.
     fn choices(&self) -> Result<(Vec<Choice>, Option<String>), MeasureError> {
         let mut choices = implementation::methods(&persisting(&self.methods), Operation::CopyPersist)?;
         if self.methods != MethodSet::Representative {
@@ -107,7 +107,7 @@ impl PersistOptions {
             .filter(|method| method.does(Operation::CopyPersist) && !method.available() && wanted(method))
             .map(|method| method.name)
             .collect();
-        let note = format!("this machine lacks the instructions of {}", lacking.join(", "));
+        let note = format!("this machine does not have the instructions of {}", lacking.join(", "));
         Ok((choices, (!lacking.is_empty()).then_some(note)))
     }
 }
@@ -118,7 +118,7 @@ impl Default for PersistOptions {
     }
 }
 
-/// The usual methods are all that persist.
+/// Returns the methods to measure: the representative ones are all that persist.
 fn persisting(wanted: &MethodSet) -> MethodSet {
     match wanted {
         MethodSet::Representative => MethodSet::All,
@@ -132,22 +132,15 @@ impl Measure for PersistOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        if let Some(block) = self.blocks.iter().find(|block| **block == 0 || **block % LINE != 0) {
-            return Err(MeasureError::Option {
-                option: OptionName::Block,
-                reason: format!("{block} bytes are not whole cache lines; give a multiple of {LINE}"),
-            });
-        }
+        checks::blocks(&self.blocks)?;
         if let Some(width) = self.widths.iter().find(|width| !PersistOptions::WIDTHS.contains(width)) {
-            return Err(MeasureError::Option {
-                option: OptionName::Width,
-                reason: format!("no store writes {width} bytes; 4, 8, 16, 32 and 64 are to be had"),
-            });
+            let reason = format!("no store writes {width} bytes; give 4, 8, 16, 32 or 64");
+            return invalid(OptionName::Width, reason);
         }
         let (choices, lacking) = self.choices()?;
         if choices.is_empty() {
             let why = lacking.unwrap_or_else(|| "no method of this architecture persists".to_owned());
-            return Err(MeasureError::Option { option: OptionName::Width, reason: why });
+            return invalid(OptionName::Width, why);
         }
         self.target.check(self.want())
     }
@@ -155,7 +148,7 @@ impl Measure for PersistOptions {
     fn seconds(&self) -> f64 {
         let bytes = self.target.size.unwrap_or(self.want().usual) as f64;
         let methods = self.choices().map_or(0, |(choices, _)| choices.len()) + 4;
-        // What is slow is cut short.
+        // Slow samples are cut short.
         methods as f64 * self.cases().len() as f64 * (self.runs + 1) as f64 * (bytes / 4e9).clamp(0.002, 1.0)
     }
 
@@ -171,7 +164,6 @@ impl Measure for PersistOptions {
         };
         let cases = self.cases();
         run.expect_groups(cases.len());
-        // Where somebody asks to stop meanwhile, nothing was measured here; what others measured stays.
         let Some(mut target) = self.target.open_for(run, self.want())? else { return Ok(()) };
         run.backed_by(target.backing_page_size());
         target.note().into_iter().for_each(|note| run.note(note));
@@ -209,51 +201,39 @@ impl PersistOptions {
         };
         let raw_range = target.raw_range();
         let (stop, policy): (&'c AtomicBool, _) = (run.stop_flag(), run.policy());
-        let along = || BlockWriter::new(raw_range, pattern, block, stop);
+        let writer = || BlockWriter::new(raw_range, pattern, block, stop);
         let extent = block.unwrap_or(raw_range.length as u64) as usize;
-        let sampler = |candidate, width, sample| Sampler {
-            candidate,
-            config: Config { width, ..config.clone() },
-            sample,
-            counted: true,
-        };
-        let mut walk = along();
+        let choose = move || policy.choose(Operation::CopyPersist, extent, Intent::Throughput);
+        let mut policy_writer = writer();
         let candidate = Candidate::named(Kind::Policy, "policy");
-        run.chooses(&candidate, &config, policy.choose(Operation::CopyPersist, extent, Intent::Throughput));
-        let mut samplers = vec![sampler(
-            candidate,
-            None,
-            Box::new(move || {
-                // Chosen anew for each write, as a program's calls are.
-                walk.sample(|dst, src, length| {
-                    let choice = policy.choose(Operation::CopyPersist, extent, Intent::Throughput);
-                    // SAFETY: the walk stays within the target; a policy's choices can be used here.
-                    unsafe { write_by(&choice.expect(PERSISTS), dst, src, length) }
-                })
-            }) as Box<dyn FnMut() -> Result<Sample, MeasureError> + 'c>,
-        )];
+        run.chooses(&candidate, &config, choose());
+        let mut samplers = vec![sampler(candidate, &config, true, move || {
+            // Chosen anew for each write, as in a program's calls.
+            policy_writer.sample(|dst, src, length| {
+                // SAFETY: the writer stays within the target, and a policy chooses only methods that can be used here.
+                unsafe { write_by(&choose().expect(PERSISTS), dst, src, length) }
+            })
+        })];
         for choice in choices.iter().copied() {
-            let mut walk = along();
-            let sample = Box::new(move || {
-                // SAFETY: the walk stays within the target; choices are checked against this machine where they are
-                // made.
-                walk.sample(|dst, src, length| unsafe { write_by(&choice, dst, src, length) })
-            });
-            samplers.push(sampler(Candidate::method(&choice), width(choice.method), sample));
+            let mut writer = writer();
+            let config = Config { width: width(choice.method), ..config.clone() };
+            samplers.push(sampler(Candidate::method(&choice), &config, true, move || {
+                // SAFETY: the writer stays within the target; choices were checked against this machine.
+                writer.sample(|dst, src, length| unsafe { write_by(&choice, dst, src, length) })
+            }));
         }
         for peer in peers.iter().copied() {
-            let mut walk = along();
-            let sample = Box::new(move || {
-                // SAFETY: the walk stays within the target.
-                walk.sample(|dst, src, length| unsafe { peer.run_unfenced(dst, src, length) })
-            });
-            samplers.push(sampler(Candidate::named(Kind::Peer, peer.name), None, sample));
+            let mut writer = writer();
+            samplers.push(sampler(Candidate::named(Kind::Peer, peer.name), &config, true, move || {
+                // SAFETY: the writer stays within the target.
+                writer.sample(|dst, src, length| unsafe { peer.run_unfenced(dst, src, length) })
+            }));
         }
         samplers
     }
 }
 
-/// Bytes a store of a method writes.
+/// Returns the bytes per store of a method.
 fn width(method: &Method) -> Option<u64> {
     let name = method.name;
     let families = [
@@ -275,11 +255,10 @@ fn way(method: &Method) -> Way {
     if method.effect == CacheEffect::Evicts { Way::WriteBack } else { Way::Nontemporal }
 }
 
-/// What the source measured, GB/s: the best of the non-temporal widths, and the best of those with CLWB; in ordinary
-/// memory and in an NVDIMM.
+/// Published GB/s of the best non-temporal width and the best with CLWB, in ordinary memory and in an NVDIMM.
 const PUBLISHED: [(&str, f64, f64); 2] = [("ordinary memory", 4.2, 5.1), ("an NVDIMM", 1.3, 1.6)];
 
-/// At which widths writing past the cache wins, and by how much against the source's figures.
+/// Summarizes at which widths bypassing the cache is faster, compared with the source's figures.
 fn conclude(run: &mut Run<'_>, what: &str, pattern: Pattern, block: Option<u64>, durable: Durable) {
     let config = |row: &&Row| row.config.pattern == Some(pattern) && row.config.chunk == block;
     let of_methods = |row: &&Row| config(row) && row.candidate.kind == Kind::Method;
@@ -308,12 +287,12 @@ fn conclude(run: &mut Run<'_>, what: &str, pattern: Pattern, block: Option<u64>,
     let at = match (wins.is_empty(), loses.is_empty()) {
         (_, true) => "at every width".to_owned(),
         (true, _) => "at no width".to_owned(),
-        _ => format!("at {} bytes, and loses at {}", wins.join(", "), loses.join(", ")),
+        _ => format!("at {} bytes, and slower at {}", wins.join(", "), loses.join(", ")),
     };
     let ratio = past.3 / back.3;
     let mut text = format!(
-        "{what}: writing past the cache wins over storing and writing back {at}. The best of either: {} {:.2} GB/s, {} \
-         {:.2} GB/s; a ratio of {ratio:.2}.",
+        "{what}: bypassing the cache is faster than storing and writing back {at}. The best of each: {} {:.2} GB/s, {} {:.2} \
+         GB/s; a ratio of {ratio:.2}.",
         past.2, past.3, back.2, back.3
     );
     if pattern == Pattern::Sequential && block.is_none() {

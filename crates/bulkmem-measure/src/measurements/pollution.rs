@@ -1,5 +1,5 @@
-//! What an operation leaves of a neighbour's cache: a pointer walk before and after it, against a control that spends
-//! the same time without touching memory.
+//! Cache pollution by an operation: a pointer walk before and after it, compared with a control that spends the same time
+//! without touching memory.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,51 +8,54 @@ use std::time::Instant;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
-use crate::calibration::neighbour::{LINE, Neighbour};
+use crate::engine::LINE;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::clock::Clock;
 use crate::engine::contrast::{Contrast, control_of, too_few};
 use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::memory;
+use crate::engine::neighbour::Neighbour;
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
 use crate::engine::workload::FILL_BYTE;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
+use crate::measurements::checks::invalid;
+use crate::measurements::participants::{participants, record_choices, sampler};
+use crate::measurements::slots::Slots;
 use crate::{Kind, MeasureError, OptionName};
 
-/// The control's name: the same time without touching memory.
+/// Name of the control that spends the same time without touching memory.
 pub const SAME_TIME: &str = "same time, no memory";
-/// The second control's name: the walk after nothing.
+/// Name of the second control: nothing happens between the walks.
 pub const NOTHING: &str = "nothing in between";
 
-/// Operations are spread over so many times the size, so that they do not find their memory where the last one left it.
-const PLACES: usize = 4;
-/// A sample repeats walks and operation as often as fits this time, where that is left to the measurement.
+/// Destinations of successive operations.
+const SLOTS: u64 = 4;
+/// Time of a sample, if the number of repetitions is not given.
 const SAMPLE_NS: f64 = 0.25e9;
-/// But no more often than this.
-const MOST: u32 = 31;
-/// An operation is at least this long, where its length is left to the measurement.
+/// Most repetitions, if their number is not given.
+const MOST_REPEATS: u32 = 31;
+/// Least bytes of an operation, if its length is not given.
 const LEAST: u64 = 1 << 20;
 
-/// How to measure what an operation leaves of a neighbour's cache.
+/// Options for measuring cache pollution.
 #[derive(Clone, Debug)]
 pub struct PollutionOptions {
-    /// Anything but flush.
+    /// Any operation but persist.
     pub operation: Operation,
     /// Sizes of the list that is walked, bytes.
     pub lists: Vec<u64>,
-    /// Bytes of an operation; where not given, twice the list: as much as a cache holds of which the list takes half.
-    /// At least 1 MiB.
+    /// Bytes of an operation. Default: twice the list, since a cache holds twice the list, and at least 1 MiB.
     pub size: Option<u64>,
-    /// The pages behind the memory.
+    /// The page size of the memory.
     pub page_size: PageSize,
-    /// How often a sample repeats the whole; as often as takes a quarter of a second where not given, 31 times at most.
+    /// Repetitions in a sample. Default: as many as take a quarter of a second, at most 31.
     pub walks: Option<u32>,
-    /// Which methods.
+    /// The methods.
     pub methods: MethodSet,
-    /// Who else.
+    /// The other participants.
     pub peers: Peers,
     /// Samples of each.
     pub runs: usize,
@@ -61,8 +64,8 @@ pub struct PollutionOptions {
 impl PollutionOptions {
     /// Half of each cache, if memory suffices for it, transparent huge pages, 5 samples.
     ///
-    /// Half, because a list that takes a whole cache does not stay in it: the walk's own variables, the kernel and,
-    /// beyond the second level, other processors need room too.
+    /// Half, because a list as large as the cache does not stay in it: the walk's own variables, the kernel and, beyond
+    /// the second level, other processors need room too.
     pub fn new(operation: Operation) -> PollutionOptions {
         let mut lists: Vec<u64> =
             Machine::current().caches.sane().levels().into_iter().map(|size| size / 2).collect();
@@ -81,9 +84,9 @@ impl PollutionOptions {
         options
     }
 
-    /// Bytes of memory that a list needs.
+    /// Bytes of memory for a list.
     fn needed(&self, list: u64) -> u64 {
-        self.worked_on(list).saturating_add(list)
+        self.working_set(list).saturating_add(list)
     }
 
     fn size(&self, list: u64) -> u64 {
@@ -94,14 +97,14 @@ impl PollutionOptions {
         matches!(self.operation, Operation::Copy | Operation::CopyPersist)
     }
 
-    /// Bytes of destinations and sources, for one list.
-    fn worked_on(&self, list: u64) -> u64 {
+    /// Bytes of destinations and sources for a list.
+    fn working_set(&self, list: u64) -> u64 {
         let sides = if self.has_source() { 2 } else { 1 };
-        self.size(list).saturating_mul(PLACES as u64 * sides)
+        self.size(list).saturating_mul(SLOTS * sides)
     }
 }
 
-/// The smallest cache in which a list of that size fits: `L1`, `L2`, `L3` or `memory`.
+/// Returns the smallest cache that a list of that size fits: `L1`, `L2`, `L3` or `memory`.
 pub fn home_of(list: u64) -> &'static str {
     let levels = Machine::current().caches.sane().levels();
     let level = levels.into_iter().position(|size| list <= size);
@@ -115,13 +118,15 @@ impl Measure for PollutionOptions {
 
     fn validate(&self) -> Result<(), MeasureError> {
         if self.operation == Operation::Persist {
-            let reason = "flush writes nothing, so there is nothing to pollute with; name clear, fill, copy or persist";
-            return Err(MeasureError::Option { option: OptionName::Operations, reason: reason.into() });
+            let reason = "persist writes nothing new and so pollutes nothing; name clear, fill, copy, fill_persist or \
+                          copy_persist";
+            return invalid(OptionName::Operations, reason);
         }
         for &list in &self.lists {
             if list < 2 * LINE as u64 {
-                let reason = format!("a list of {list} bytes has no two lines; name 128 bytes at least");
-                return Err(MeasureError::Option { option: OptionName::Lists, reason });
+                let reason =
+                    format!("a list of {list} bytes has fewer than two lines; name at least 128 bytes");
+                return invalid(OptionName::Lists, reason);
             }
             fits(self.needed(list))?;
         }
@@ -134,7 +139,7 @@ impl Measure for PollutionOptions {
         let once = |list: u64| (list / LINE as u64) as f64 * 8.0 * 10.0 + self.size(list) as f64 / 4.0;
         let sample =
             |list| self.walks.map_or(SAMPLE_NS.max(once(list)), |walks| once(list) * f64::from(walks));
-        let seconds = |list| sample(list).min(f64::from(MOST) * once(list)) / 1e9 + 0.01;
+        let seconds = |list| sample(list).min(f64::from(MOST_REPEATS) * once(list)) / 1e9 + 0.01;
         self.lists.iter().map(|&list| rounds * seconds(list)).sum()
     }
 
@@ -144,11 +149,11 @@ impl Measure for PollutionOptions {
             if run.stopped() {
                 return Ok(());
             }
-            run.say("getting memory ready", 0.0);
+            run.say("preparing memory", 0.0);
             let mut listed = Buffer::new(list, self.page_size, Content::Mixed)?;
-            let mut worked_on = Buffer::new(self.worked_on(list), self.page_size, Content::Mixed)?;
-            run.backed_by(worked_on.backing_page_size());
-            let mut samplers = self.samplers(run, list, listed.raw_range(), worked_on.raw_range())?;
+            let mut memory = Buffer::new(self.working_set(list), self.page_size, Content::Mixed)?;
+            run.backed_by(memory.backing_page_size());
+            let mut samplers = self.samplers(run, list, listed.raw_range(), memory.raw_range())?;
             let what = format!("a list of {}", bytes(list));
             run.interleave(&what, Metric::Growth, self.runs, &mut samplers)?;
             self.conclude(run, list);
@@ -161,7 +166,7 @@ impl Measure for PollutionOptions {
 #[derive(Clone, Copy)]
 enum Between<'p> {
     Operation(Implementation<'p>),
-    /// As much time as the slowest operation takes passes.
+    /// The time that the slowest operation takes passes.
     SameTime,
     Nothing,
 }
@@ -172,22 +177,11 @@ impl PollutionOptions {
         run: &mut Run<'c>,
         list: u64,
         listed: RawRange,
-        worked_on: RawRange,
+        memory: RawRange,
     ) -> Result<Vec<Sampler<'c>>, MeasureError> {
         let length = usize::try_from(self.size(list)).unwrap_or(usize::MAX);
-        let policy = |intent| Implementation::policy(run.policy(), intent, length);
-        let mut implementations = vec![policy(Intent::Throughput), policy(Intent::Stream)];
-        implementations.extend(
-            implementation::methods(&self.methods, self.operation)?.into_iter().map(Implementation::Method),
-        );
-        if self.peers == Peers::All {
-            match implementation::libraries(self.operation) {
-                Ok(libraries) => implementations.extend(libraries),
-                Err(reason) => run.note(reason),
-            }
-        } else {
-            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
-        }
+        let intents = [Intent::Throughput, Intent::Stream];
+        let implementations = participants(run, self.operation, &intents, length, &self.methods, self.peers)?;
         let config = Config {
             operation: Some(self.operation),
             size: Some(self.size(list)),
@@ -195,79 +189,68 @@ impl PollutionOptions {
             page_size: Some(self.page_size),
             ..Config::default()
         };
-        for implementation in &implementations {
-            let choice = implementation.chosen(self.operation, length);
-            run.chooses(&implementation.candidate(), &config, choice);
-        }
-        let operations = implementations
-            .into_iter()
-            .map(|implementation| (implementation.candidate(), Between::Operation(implementation)));
+        record_choices(run, &implementations, &config, length);
+        let operations = implementations.into_iter().map(|it| (it.candidate(), Between::Operation(it)));
         let controls = [(SAME_TIME, Between::SameTime), (NOTHING, Between::Nothing)];
         let controls = controls.map(|(name, between)| (Candidate::named(Kind::Control, name), between));
-        // Of each operation, the time it last took: the controls know the slowest by it.
-        let times = Rc::new(RefCell::new(Vec::new()));
-        // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to nobody else.
+        let all: Vec<_> = operations.chain(controls).collect();
+        // The last time of each operation: the controls need the slowest.
+        let times = Rc::new(RefCell::new(vec![0.0; all.len()]));
+        // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to no other code.
         let neighbour = Rc::new(unsafe { Neighbour::new(listed, listed.length) });
-        let samplers = operations.chain(controls).map(|(candidate, between)| {
-            let walks = Walks {
+        let samplers = all.into_iter().enumerate().map(|(own, (candidate, between))| {
+            let mut walks = Walks {
                 neighbour: Rc::clone(&neighbour),
                 between,
                 operation: self.operation,
-                worked_on,
+                slots: Slots::new(memory, length, self.has_source()),
                 length,
-                source: self.has_source().then_some(PLACES * length),
-                config: 0,
                 times: Rc::clone(&times),
-                mine: times.borrow().len(),
+                own,
                 repeats: self.walks,
             };
-            times.borrow_mut().push(0.0);
-            let mut walks = walks;
-            let sample = Box::new(move || Ok(walks.sample()));
-            Sampler { candidate, config: config.clone(), sample, counted: false }
+            sampler(candidate, &config, false, move || Ok(walks.sample()))
         });
         Ok(samplers.collect())
     }
 
-    /// Who disturbs the neighbour least and most, and who not at all.
     fn conclude(&self, run: &mut Run<'_>, list: u64) {
         if let Some(note) = too_few(self.runs) {
             return run.note(note);
         }
         let rows: Vec<&Row> = run.rows().filter(|row| row.config.list == Some(list)).collect();
-        let Some(text) = conclusion(&rows) else { return };
-        run.add_finding(text);
+        if let Some(text) = conclusion(&rows) {
+            run.add_finding(text);
+        }
     }
 }
 
-/// What the rows of one list say, in words.
+/// Summarizes the rows of one list: the least and the most pollution, and operations without any.
 fn conclusion(rows: &[&Row]) -> Option<String> {
     let first = rows.first()?;
     let Config { list: Some(list), size: Some(size), operation: Some(operation), .. } = first.config else {
         return None;
     };
-    let told = |row: &Row| {
-        let contrast = Contrast::of(row, control_of(rows, row, SAME_TIME)?)?;
-        let share = contrast.by / row.also.get("control_ns")? * 100.0;
-        let [low, high] = contrast.interval.map(nanoseconds);
-        let text = format!("{} ({low} to {high}), {share:+.0} %", nanoseconds(contrast.by));
-        Some((contrast, text))
+    let of = |kinds: &[Kind]| -> Vec<(&str, Contrast, String)> {
+        let wanted = rows.iter().filter(|row| kinds.contains(&row.candidate.kind));
+        let contrasts = wanted.filter_map(|row| {
+            let contrast = Contrast::of(row, control_of(rows, row, SAME_TIME)?)?;
+            let share = contrast.by / row.also.get("control_ns")? * 100.0;
+            let [low, high] = contrast.interval.map(nanoseconds);
+            let text = format!("{} ({low} to {high}), {share:+.0} %", nanoseconds(contrast.by));
+            Some((row.candidate.name.as_str(), contrast, text))
+        });
+        contrasts.collect()
     };
-    let of = |kinds: &[Kind]| -> Vec<(&Row, Contrast, String)> {
-        let mut found = Vec::new();
-        for &row in rows.iter().filter(|row| kinds.contains(&row.candidate.kind)) {
-            found.extend(told(row).map(|(contrast, text)| (row, contrast, text)));
-        }
-        found
-    };
+    let slows = |contrast: &Contrast| contrast.distinguishable() && contrast.by > 0.0;
     let (mut loud, quiet): (Vec<_>, Vec<_>) =
-        of(&[Kind::Method, Kind::Peer]).into_iter().partition(|(_, contrast, _)| costs(contrast));
+        of(&[Kind::Method, Kind::Peer]).into_iter().partition(|(_, contrast, _)| slows(contrast));
     loud.sort_by(|a, b| a.1.by.total_cmp(&b.1.by));
     let home = home_of(list);
     let before = first.also.get("before_ns")? / (list as f64 / LINE as f64);
     let mut text = format!(
-        "A list of {}, which fits {} (a walk in peace takes {before:.1} ns a line), and a {operation} of {} beside it: the \
-         walk after it takes",
+        "A list of {}, which fits {} (an undisturbed walk takes {before:.1} ns a line), and a {operation} of {}: the walk \
+         after it takes",
         bytes(list),
         if home == "memory" { "no cache" } else { home },
         bytes(size),
@@ -275,54 +258,40 @@ fn conclusion(rows: &[&Row]) -> Option<String> {
     match loud.as_slice() {
         [] if quiet.is_empty() => return None,
         [] => {
-            text += " no longer, as far as can be distinguished here, than after the same time without touching memory, whatever does \
-                  it."
+            text += " no distinguishably longer than after the same time without touching memory, with any candidate."
         }
-        [(row, _, cost)] => text += &format!(" {cost} longer with {}.", row.candidate.name),
+        [(name, _, cost)] => text += &format!(" {cost} longer with {name}."),
         [(least, _, little), .., (most, _, much)] => {
-            text += &format!(
-                " {little} longer with {} and {much} longer with {}.",
-                least.candidate.name, most.candidate.name
-            );
+            text += &format!(" {little} longer with {least} and {much} longer with {most}.");
         }
     }
     if !loud.is_empty() && !quiet.is_empty() {
-        let names: Vec<&str> = quiet.iter().map(|(row, ..)| row.candidate.name.as_str()).collect();
-        text += &format!(
-            " No longer than the control, as far as can be distinguished here: {}.",
-            names.join(", ")
-        );
+        let names: Vec<&str> = quiet.iter().map(|(name, ..)| *name).collect();
+        text += &format!(" Not distinguishably longer than the control: {}.", names.join(", "));
     }
-    for (row, contrast, cost) in of(&[Kind::Policy]) {
+    for (name, contrast, cost) in of(&[Kind::Policy]) {
         let verdict =
-            if costs(&contrast) { format!("{cost} longer") } else { "not distinguishable here".to_owned() };
-        text += &format!(" The {}: {verdict}.", row.candidate.name);
+            if slows(&contrast) { format!("{cost} longer") } else { "not distinguishable here".to_owned() };
+        text += &format!(" The {name}: {verdict}.");
     }
     Some(text)
 }
 
-/// Whether something costs the neighbour beyond doubt.
-fn costs(contrast: &Contrast) -> bool {
-    contrast.distinguishable() && contrast.by > 0.0
-}
-
-/// One who walks, lets something happen, and walks again.
+/// Samples one candidate: a walk, something between, and a walk again.
 struct Walks<'p> {
     neighbour: Rc<Neighbour>,
     between: Between<'p>,
     operation: Operation,
-    worked_on: RawRange,
+    slots: Slots,
     length: usize,
-    /// How far behind the first destination the first source lies.
-    source: Option<usize>,
-    config: usize,
     times: Rc<RefCell<Vec<f64>>>,
-    mine: usize,
+    /// The index of this candidate's time.
+    own: usize,
     repeats: Option<u32>,
 }
 
-/// A walk in a settled cache, something that says how long it took, and a walk again: nanoseconds of the first walk, the
-/// second, and what was between.
+/// Walks the cached list, calls `between`, and walks again. Returns nanoseconds of the first walk, of the second, and what
+/// `between` returned.
 fn around(neighbour: &Neighbour, between: impl FnOnce() -> f64) -> [f64; 3] {
     let clock = Clock::new();
     neighbour.walk();
@@ -334,17 +303,15 @@ fn around(neighbour: &Neighbour, between: impl FnOnce() -> f64) -> [f64; 3] {
 }
 
 impl Walks<'_> {
-    /// Does what is to be done between the walks; returns how long it took.
+    /// Performs what happens between the walks and returns its time.
     fn act(&mut self) -> f64 {
         let clock = Clock::new();
         match self.between {
             Between::Operation(implementation) => {
-                self.config = (self.config + 1) % PLACES;
-                let dst = self.worked_on.start.wrapping_add(self.config * self.length);
-                let src = dst.wrapping_add(self.source.unwrap_or(0));
+                let (dst, src) = self.slots.next();
                 let (operation, length) = (self.operation, self.length);
-                // SAFETY: the range holds so many destinations and, where the operation has a source, as many
-                // sources behind them; the measurement keeps it while samplers live, and nobody else uses it.
+                // SAFETY: slots lie in memory that the measurement keeps while samplers live, and that no other code
+                // uses.
                 clock.time(|| unsafe { implementation.run(operation, dst, src, length, FILL_BYTE) })
             }
             Between::SameTime => clock.time(|| clock.spin(self.slowest())),
@@ -352,12 +319,12 @@ impl Walks<'_> {
         }
     }
 
-    /// How long the slowest operation took the last time.
+    /// The last time of the slowest operation.
     fn slowest(&self) -> f64 {
         self.times.borrow().iter().copied().fold(0.0, f64::max)
     }
 
-    /// The control: as much time passes as what it is compared with took.
+    /// The control: spends the time that the operation took.
     fn pass_time(&self, took: f64) -> f64 {
         let clock = Clock::new();
         let took = if matches!(self.between, Between::Nothing) { self.slowest() } else { took };
@@ -366,15 +333,15 @@ impl Walks<'_> {
 
     fn sample(&mut self) -> Sample {
         let neighbour = Rc::clone(&self.neighbour);
-        // Once uncounted: how long it takes, and so how often it is repeated.
+        // A first, uncounted time determines the number of repetitions.
         let start = Instant::now();
         let [.., mut took] = around(&neighbour, || self.act());
         around(&neighbour, || self.pass_time(took));
         let once = start.elapsed().as_secs_f64() * 1e9;
-        let repeats = *self.repeats.get_or_insert_with(|| ((SAMPLE_NS / once) as u32).clamp(1, MOST));
+        let repeats = *self.repeats.get_or_insert_with(|| ((SAMPLE_NS / once) as u32).clamp(1, MOST_REPEATS));
         let mut seen: [Vec<f64>; 5] = Default::default();
         for repeat in 0..repeats {
-            // By turns, so that neither is always the one that comes behind the other.
+            // Alternates the order, so that neither always follows the other.
             let mut control = [0.0; 3];
             if repeat % 2 == 1 {
                 control = around(&neighbour, || self.pass_time(took));
@@ -389,15 +356,10 @@ impl Walks<'_> {
         }
         let [growth, before, after, control, between] = seen.map(|figures| median(&figures));
         if let Between::Operation(_) = self.between {
-            self.times.borrow_mut()[self.mine] = between;
+            self.times.borrow_mut()[self.own] = between;
         }
-        let also = vec![
-            ("before_ns", before),
-            ("after_ns", after),
-            ("control_ns", control),
-            ("between_ns", between),
-        ];
-        Sample { value: growth, also }
+        let names = ["before_ns", "after_ns", "control_ns", "between_ns"];
+        Sample { value: growth, also: names.into_iter().zip([before, after, control, between]).collect() }
     }
 }
 
@@ -420,7 +382,13 @@ mod tests {
 
     #[test]
     fn everybody_is_walked_around_and_so_are_the_controls() {
-        for operation in [Operation::Clear, Operation::Fill, Operation::Copy, Operation::CopyPersist] {
+        for operation in [
+            Operation::Clear,
+            Operation::Fill,
+            Operation::Copy,
+            Operation::FillPersist,
+            Operation::CopyPersist,
+        ] {
             if implementation::methods(&MethodSet::All, operation).unwrap().is_empty() {
                 continue;
             }
@@ -458,9 +426,10 @@ mod tests {
             options.validate().unwrap_err().to_string()
         };
         assert!(
-            refused(&|it| it.operation = Operation::Persist).contains("name clear, fill, copy or persist")
+            refused(&|it| it.operation = Operation::Persist)
+                .contains("name clear, fill, copy, fill_persist or")
         );
-        assert!(refused(&|it| it.lists = vec![64]).contains("no two lines"));
+        assert!(refused(&|it| it.lists = vec![64]).contains("fewer than two lines"));
         assert!(refused(&|it| it.lists = vec![1 << 46]).contains("of memory"));
         assert!(refused(&|it| it.size = Some(u64::MAX)).contains("of memory"));
         assert!(refused(&|it| it.methods = MethodSet::Named(vec!["nosuch".into()])).contains("nosuch"));
@@ -509,16 +478,16 @@ mod tests {
         let all: Vec<&Row> = rows.iter().collect();
         let text = conclusion(&all).unwrap();
         for part in [
-            "A list of 4 KiB, which fits L1 (a walk in peace takes 1.5 ns a line), and a clear of 1 MiB beside it",
+            "A list of 4 KiB, which fits L1 (an undisturbed walk takes 1.5 ns a line), and a clear of 1 MiB: the walk",
             "+300 % longer with loud and",
             "+700 % longer with louder.",
-            "as far as can be distinguished here: quiet, helpful.",
+            "Not distinguishably longer than the control: quiet, helpful.",
             "The policy, stream: not distinguishable here.",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
         let still = [&rows[3], &rows[6]];
-        assert!(conclusion(&still).unwrap().contains("no longer, as far as can be distinguished here"));
+        assert!(conclusion(&still).unwrap().contains("no distinguishably longer than after the same time"));
         assert_eq!(conclusion(&[&rows[3]]), None, "without a control nothing is said");
         assert_eq!(conclusion(&[]), None);
     }

@@ -1,4 +1,4 @@
-//! When caching pays for who reads the result: an operation, and a share of its result read back.
+//! When caching pays off because the result is read soon: an operation, then reading a share of its result.
 
 use std::time::Instant;
 
@@ -6,6 +6,7 @@ use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Intent, Operation};
 
+use crate::engine::LINE;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::implementation::{self, Implementation, MethodSet};
@@ -15,37 +16,39 @@ use crate::engine::stats::{bootstrap, median};
 use crate::engine::units::bytes;
 use crate::engine::workload::FILL_BYTE;
 use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row};
+use crate::measurements::checks::invalid;
+use crate::measurements::participants::{participants, record_choices, sampler};
+use crate::measurements::slots::Slots;
 use crate::{Kind, MeasureError, OptionName, memory_left};
 
-/// A sample spans at least this long.
+/// Least time of a sample.
 const SAMPLE_NS: f64 = 2e6;
-const LINE: usize = 64;
 
-/// How to measure when caching pays for who reads the result.
+/// Options for measuring when caching the result pays off.
 #[derive(Clone, Debug)]
 pub struct ReuseOptions {
-    /// Clear, fill or copy; several are measured one after the other.
+    /// Clear, fill or copy.
     pub operations: Vec<Operation>,
     /// Bytes.
     pub sizes: Vec<u64>,
-    /// The shares of the result that are read back, percent, rising.
+    /// Shares of the result that are read back, percent, in rising order.
     pub shares: Vec<f64>,
-    /// The memory that destinations are spread over, bytes, and sources over as much; where not given, twice the last-level
-    /// cache, and room for two operations at least. As much as the size: the same memory again and again.
+    /// Bytes of memory that destinations are spread over, and sources over as much. Default: twice the last-level cache
+    /// and at least two operations. If equal to the size, every operation uses the same memory.
     pub footprint: Option<u64>,
-    /// The pages behind the memory.
+    /// The page size of the memory.
     pub page_size: PageSize,
-    /// Which methods.
+    /// The methods.
     pub methods: MethodSet,
-    /// Who else.
+    /// The other participants.
     pub peers: Peers,
     /// Samples of each.
     pub runs: usize,
 }
 
 impl Default for ReuseOptions {
-    /// Clear and copy of 32 KiB to 64 MiB, of which between nothing and everything is read back; transparent huge pages,
-    /// 5 samples. Smaller sizes, and a smaller footprint, if memory does not suffice.
+    /// Clear and copy of 32 KiB to 64 MiB, of which nothing to everything is read back; transparent huge pages, 5 samples.
+    /// Smaller sizes and a smaller footprint if memory does not suffice.
     fn default() -> ReuseOptions {
         let sizes = [32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
         let most = memory_left().most();
@@ -64,15 +67,15 @@ impl Default for ReuseOptions {
 }
 
 impl ReuseOptions {
-    /// Bytes that destinations of a size are spread over: whole places.
-    fn raw_range(&self, size: u64) -> u64 {
+    /// Bytes that destinations of a size are spread over: whole slots.
+    fn destinations(&self, size: u64) -> u64 {
         let usual = || (Machine::current().caches.sane().l3 * 2).max(size.saturating_mul(2));
         self.footprint.unwrap_or_else(usual).div_ceil(size).max(1).saturating_mul(size)
     }
 
     fn needed(&self, operation: Operation, size: u64) -> u64 {
         let sides = if operation == Operation::Copy { 2 } else { 1 };
-        self.raw_range(size).saturating_mul(sides)
+        self.destinations(size).saturating_mul(sides)
     }
 }
 
@@ -82,10 +85,9 @@ impl Measure for ReuseOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        let bad = |option, reason: String| Err(MeasureError::Option { option, reason });
         for &operation in &self.operations {
             if !matches!(operation, Operation::Clear | Operation::Fill | Operation::Copy) {
-                return bad(
+                return invalid(
                     OptionName::Operations,
                     format!("the result of {operation} is not read back here; name clear, fill or copy"),
                 );
@@ -93,19 +95,22 @@ impl Measure for ReuseOptions {
             implementation::methods(&self.methods, operation)?;
             for &size in &self.sizes {
                 if size < LINE as u64 {
-                    return bad(
+                    return invalid(
                         OptionName::Sizes,
-                        format!("{size} bytes are less than a line; name 64 bytes at least"),
+                        format!("{size} bytes are less than a cache line; name at least 64 bytes"),
                     );
                 }
                 fits(self.needed(operation, size))?;
             }
         }
         if let Some(share) = self.shares.iter().find(|share| !(0.0..=100.0).contains(*share)) {
-            return bad(OptionName::Shares, format!("{share} is no share; name percents from 0 to 100"));
+            return invalid(
+                OptionName::Shares,
+                format!("{share} is not a share; name percentages from 0 to 100"),
+            );
         }
         if self.shares.is_empty() || self.shares.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return bad(OptionName::Shares, "they are to rise, and be at least one: 0,25,100".to_owned());
+            return invalid(OptionName::Shares, "give at least one, in rising order: 0,25,100");
         }
         self.page_size.check()
     }
@@ -124,7 +129,7 @@ impl Measure for ReuseOptions {
                 if run.stopped() {
                     break;
                 }
-                run.say("getting memory ready", 0.0);
+                run.say("preparing memory", 0.0);
                 let needed = self.needed(operation, size);
                 let mut memory = Buffer::new(needed, self.page_size, Content::Mixed)?;
                 run.backed_by(memory.backing_page_size());
@@ -150,8 +155,8 @@ impl Measure for ReuseOptions {
                 run.add_finding(text);
             } else {
                 run.note(format!(
-                    "{operation}: whether caching pays needs a method that leaves the result in the cache and one that \
-                     passes it by; `bulkmem methods` says which do"
+                    "{operation}: no comparison of caching and bypassing: it needs a method of each kind; `bulkmem \
+                     methods` lists their effects on the cache"
                 ));
             }
         }
@@ -169,19 +174,7 @@ impl ReuseOptions {
         whole: RawRange,
     ) -> Result<Vec<Sampler<'c>>, MeasureError> {
         let length = usize::try_from(size).unwrap_or(usize::MAX);
-        let mut implementations: Vec<Implementation<'c>> =
-            Intent::ALL.map(|intent| Implementation::policy(run.policy(), intent, length)).into();
-        implementations.extend(
-            implementation::methods(&self.methods, operation)?.into_iter().map(Implementation::Method),
-        );
-        if self.peers == Peers::All {
-            match implementation::libraries(operation) {
-                Ok(libraries) => implementations.extend(libraries),
-                Err(reason) => run.note(reason),
-            }
-        } else {
-            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
-        }
+        let implementations = participants(run, operation, &Intent::ALL, length, &self.methods, self.peers)?;
         let config = Config {
             operation: Some(operation),
             size: Some(size),
@@ -189,43 +182,31 @@ impl ReuseOptions {
             page_size: Some(self.page_size),
             ..Config::default()
         };
-        for implementation in &implementations {
-            let choice = implementation.chosen(operation, length);
-            run.chooses(&implementation.candidate(), &config, choice);
-        }
-        let side = usize::try_from(self.raw_range(size)).unwrap_or(usize::MAX);
+        record_choices(run, &implementations, &config, length);
         let samplers = implementations.into_iter().map(|implementation| {
-            let mut reuse =
-                Reuse { implementation, operation, whole, side, length, share, config: 0, repeats: None };
-            let sample = Box::new(move || Ok(reuse.sample().into()));
-            Sampler { candidate: implementation.candidate(), config: config.clone(), sample, counted: true }
+            let slots = Slots::new(whole, length, operation == Operation::Copy);
+            let mut reuse = Reuse { implementation, operation, slots, length, share, repeats: None };
+            sampler(implementation.candidate(), &config, true, move || Ok(reuse.sample().into()))
         });
         Ok(samplers.collect())
     }
 }
 
-/// One who does an operation and reads a share of the result.
+/// Samples one candidate: the operation, then reading a share of the result.
 struct Reuse<'p> {
     implementation: Implementation<'p>,
     operation: Operation,
-    /// Destinations, and behind them the sources of a copy.
-    whole: RawRange,
-    /// How many bytes are destinations.
-    side: usize,
+    slots: Slots,
     length: usize,
     /// Percent.
     share: f64,
-    config: usize,
     repeats: Option<usize>,
 }
 
 impl Reuse<'_> {
     fn once(&mut self) {
-        self.config = (self.config + 1) % (self.side / self.length);
-        let dst = self.whole.start.wrapping_add(self.config * self.length);
-        let src = if self.operation == Operation::Copy { dst.wrapping_add(self.side) } else { dst };
-        // SAFETY: the range holds whole places of destinations, and behind them as many sources of a copy; the
-        // measurement keeps it while samplers live, and nobody else uses it.
+        let (dst, src) = self.slots.next();
+        // SAFETY: slots lie in memory that the measurement keeps while samplers live, and that no other code uses.
         unsafe {
             self.implementation.run(self.operation, dst, src, self.length, FILL_BYTE);
             read_share(dst, self.length, self.share);
@@ -234,14 +215,11 @@ impl Reuse<'_> {
 
     /// GB/s of the operation and the reading together.
     fn sample(&mut self) -> f64 {
-        let repeats = match self.repeats {
-            Some(repeats) => repeats,
-            None => {
-                let start = Instant::now();
-                self.once();
-                (SAMPLE_NS / start.elapsed().as_nanos().max(1) as f64).ceil() as usize
-            }
-        };
+        let repeats = self.repeats.unwrap_or_else(|| {
+            let start = Instant::now();
+            self.once();
+            (SAMPLE_NS / start.elapsed().as_nanos().max(1) as f64).ceil() as usize
+        });
         self.repeats = Some(repeats);
         let start = Instant::now();
         for _ in 0..repeats {
@@ -251,23 +229,22 @@ impl Reuse<'_> {
     }
 }
 
-/// Reads a share of the whole lines of a range, percent, spread evenly over it.
+/// Reads a share of the lines of a range, percent, spread evenly over it.
 ///
-/// Evenly, and not the first or the last part: who is handed a page touches some of it here and there, and the last
-/// part alone would be in the cache after any method that caches, however large the whole.
+/// Evenly, because a program that receives a page touches parts of all of it, and because the last part of any size
+/// would be in the cache after any method that caches.
 ///
 /// # Safety
-/// The range is valid for reads and initialized, and nobody writes to it meanwhile.
+/// The range is valid for reads and initialized, and no other thread writes to it concurrently.
 unsafe fn read_share(start: *const u8, length: usize, percent: f64) {
     let lines = length / LINE;
     let wanted = (lines as f64 * percent / 100.0).round() as usize;
-    // Fixed-point: no division a line.
+    // Fixed-point arithmetic saves a division per line.
     let step = ((lines as u64) << 16) / wanted.max(1) as u64;
     let mut at = 0;
     let mut sums = [0u64; LINE / 8];
     for _ in 0..wanted {
-        // SAFETY: it is one of the lines of the range, as `at` stays below their number; the caller vouches for the
-        // range.
+        // SAFETY: `at` stays below the number of lines in the range, which the caller guarantees.
         let line: [u64; LINE / 8] = unsafe {
             start.wrapping_add((at >> 16) as usize * LINE).cast::<[u64; LINE / 8]>().read_unaligned()
         };
@@ -277,19 +254,19 @@ unsafe fn read_share(start: *const u8, length: usize, percent: f64) {
     std::hint::black_box(sums);
 }
 
-/// From which share of the result on, percent, caching is faster than passing the cache by.
+/// The least share of the result, percent, from which caching is faster than bypassing the cache.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Pays {
-    /// Even where nothing is read back.
+    /// Even if nothing is read back.
     Always,
     /// From this share on.
     From(f64),
-    /// Not even where everything is read back.
+    /// Not even if everything is read back.
     Never,
 }
 
 impl Pays {
-    /// A number that orders as the variants do: what can be resampled.
+    /// Returns a number in the order of the variants, which can be resampled.
     fn number(self) -> f64 {
         match self {
             Pays::Always => -100.0,
@@ -298,7 +275,7 @@ impl Pays {
         }
     }
 
-    /// Back from the number, or from one between two of them.
+    /// Converts back from such a number, or from one between two of them.
     fn from_number(number: f64) -> Pays {
         match number {
             _ if number < 0.0 => Pays::Always,
@@ -318,35 +295,33 @@ impl std::fmt::Display for Pays {
     }
 }
 
-/// When caching starts to pay for an operation of a size.
+/// When caching starts to pay off, for an operation and size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Payoff {
     /// The operation.
     pub operation: Operation,
     /// Bytes.
     pub size: u64,
-    /// When, by the medians of the best method on each side.
+    /// The share, by the medians of the best method of each kind.
     pub pays: Pays,
-    /// The 95 % interval, bootstrapped.
+    /// Its bootstrapped 95 % confidence interval.
     pub interval: [Pays; 2],
-    /// How many times as fast as the best that passes the cache by the best caching method is, where the largest share
-    /// is read back.
+    /// Speed of the best caching method relative to the best that bypasses the cache, at the largest share.
     pub at_most: f64,
-    /// The best caching method there, and the best of those that pass the cache by.
+    /// The best caching method there, and the best that bypasses the cache.
     pub best: [String; 2],
 }
 
-/// The times of one side at each share: method by method, the samples.
+/// The samples of one kind of methods: by share, then by method.
 type Side<'r> = Vec<Vec<&'r [f64]>>;
 
-/// When caching starts to pay, for each operation and size that the rows of a [`ReuseOptions`] measurement have both
-/// sides of.
+/// Returns when caching starts to pay off, for each operation and size of which a [`ReuseOptions`] measurement has rows
+/// of both kinds of methods: those that allocate lines in the cache and those that bypass it ([`CacheEffect`]).
 ///
-/// The caching side are the methods whose lines end up in the cache, the other side those that pass it by
-/// ([`CacheEffect`]); the C library and the policy choose between the two by themselves and stand on neither.
+/// The C library and the policy choose between the two on their own and count as neither.
 pub fn payoffs(rows: &[&Row]) -> Vec<Payoff> {
     let mut configs: Vec<(Operation, u64)> = Vec::new();
-    // A single sample does not tell how much it varies.
+    // A single sample does not show how much it varies.
     let usable = |row: &&&Row| row.measurement == Measurement::Reuse && row.samples.len() > 1;
     for row in rows.iter().filter(usable) {
         if let (Some(operation), Some(size)) = (row.config.operation, row.config.size)
@@ -390,12 +365,12 @@ fn payoff(rows: &[&Row], operation: Operation, size: u64) -> Option<Payoff> {
     Some(Payoff { operation, size, pays, interval, at_most, best: best.map(|(name, _)| name) })
 }
 
-/// From which share on the best of the caching side is faster, and the interval of that. Samples are bandwidths.
+/// Returns the share from which the best caching method is faster, and its interval. Samples are bandwidths.
 fn crossing(shares: &[f64], caching: &Side<'_>, bypassing: &Side<'_>) -> (Pays, [Pays; 2]) {
     let groups: Vec<&[f64]> = caching.iter().chain(bypassing).flatten().copied().collect();
     let counts: Vec<usize> = caching.iter().chain(bypassing).map(Vec::len).collect();
     let statistic = |drawn: &[Vec<f64>]| {
-        // Of each side at each share, the best time of a byte.
+        // The best time per byte, by kind and share.
         let mut rest = drawn;
         let times: Vec<f64> = counts
             .iter()
@@ -414,8 +389,8 @@ fn crossing(shares: &[f64], caching: &Side<'_>, bypassing: &Side<'_>) -> (Pays, 
     (pays, bootstrap(&groups, |drawn| statistic(drawn)).map(Pays::from_number))
 }
 
-/// The share from which on to the largest caching is faster, between two shares where its time less the other's
-/// changes sign; times grow in proportion to the share between two of them.
+/// Returns the share from which, up to the largest, caching is faster. `lead` is the time of caching less that of
+/// bypassing, and is interpolated linearly between two shares.
 fn pays_from(shares: &[f64], lead: &[f64]) -> Pays {
     let Some(last) = lead.iter().rposition(|lead| *lead >= 0.0) else { return Pays::Always };
     if last + 1 == lead.len() {
@@ -425,7 +400,7 @@ fn pays_from(shares: &[f64], lead: &[f64]) -> Pays {
     Pays::From(shares[last] + part * (shares[last + 1] - shares[last]))
 }
 
-/// What an operation's payoffs say, in words; `None` where there are none.
+/// Summarizes the payoffs of an operation; `None` if there are none.
 fn conclusion(operation: Operation, payoffs: &[Payoff]) -> Option<String> {
     if payoffs.is_empty() {
         return None;
@@ -442,20 +417,19 @@ fn conclusion(operation: Operation, payoffs: &[Payoff]) -> Option<String> {
         })
         .collect();
     let mut text = format!(
-        "{operation}: the share read back from which on caching pays, by size: {}.",
+        "{operation}: the share read back from which caching pays off, by size: {}.",
         found.join(", ")
     );
     let gain = |payoff: &&Payoff| payoff.pays != Pays::Never && payoff.interval[1] != Pays::Never;
     let best = payoffs.iter().filter(gain).max_by(|a, b| a.at_most.total_cmp(&b.at_most));
     text += &match best {
         Some(Payoff { size, at_most, best: [caching, bypassing], .. }) => format!(
-            " So there is work that is faster with stores that leave a {operation}'s result in the cache: at {}, read \
-             back as far as was tried, {caching} with the reading is {at_most:.2} times as fast as {bypassing}.",
+            " With the largest share read back, caching gains most at {}: {caching} and the reading are {at_most:.2} times \
+             as fast as {bypassing} and the reading.",
             bytes(*size)
         ),
         None => format!(
-            " No work was found that is faster, beyond doubt, with stores that leave a {operation}'s result in the cache, \
-             however much of it is read back."
+            " With no share read back is it distinguishably faster to leave a {operation}'s result in the cache."
         ),
     };
     Some(text)

@@ -1,63 +1,62 @@
-//! Clear, fill and copy by size and method: the tables of the sources' `perf bench mem`.
+//! Clear, fill and copy by size and method: the tables that the sources made with `perf bench mem`.
+
+use bulkmem::Operation;
+mod first_touch;
 
 use bulkmem::machine::Machine;
-use bulkmem::{Intent, Operation};
 use bulkmem_kmod::Attribute;
 
+use self::first_touch::FirstTouch;
 use crate::engine::Peers;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
-use crate::engine::implementation::{Implementation, MethodSet};
+use crate::engine::implementation::MethodSet;
 use crate::engine::memory;
 use crate::engine::passes::Passes;
-use crate::engine::reservation::Reservation;
 use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::selection::{FIRST_TOUCH, Selection, kernel};
 use crate::engine::{Config, Measurement, Metric, PageSize, units};
-use crate::measurements::device::{self, Attributes, Uncommon};
-use crate::measurements::first_touch::FirstTouch;
+use crate::measurements::checks::{self, invalid};
+use crate::measurements::participants::{pass_samplers, sampler};
+use crate::target::device::{self, Attributes, Uncommon};
 use crate::{Kind, MeasureError, OptionName};
 
-/// More threads than this are a mistake.
-const MOST_THREADS: usize = 1024;
-
-/// How to measure an operation by size and method.
+/// Options for measuring an operation by size and method.
 #[derive(Clone, Debug)]
 pub struct SizesOptions {
     /// Clear, fill or copy.
     pub operation: Operation,
     /// Bytes.
     pub sizes: Vec<u64>,
-    /// The pages behind the memory.
+    /// The page sizes of the memory.
     pub page_sizes: Vec<PageSize>,
-    /// The cache attributes of memory of the kernel module's device, which is measured in then; for clear and fill.
+    /// For clear and fill: cache attributes of memory of the kernel module's device to measure instead.
     pub attributes: Attributes,
-    /// Bytes a call; the whole size where not given.
+    /// Bytes per call. Default: the whole size.
     pub chunk: Option<u64>,
-    /// How often a sample works through the memory; enough to be timed well where not given.
+    /// Passes over the memory per sample. Default: as many as can be timed precisely.
     pub loops: Option<u32>,
-    /// Numbers of threads that share the work.
+    /// Numbers of threads to divide the work among.
     pub threads: Vec<usize>,
-    /// What to fill with.
+    /// The byte to fill with.
     pub byte: u8,
-    /// Whether the memory, and the source of a copy, holds zeros before. Otherwise it holds mixed bytes, and memory to
-    /// clear is written to again before each loop: some processors move zeros faster, and clear zeros faster, than
-    /// other bytes.
+    /// If set, the memory and the source of a copy hold zeros before. Otherwise they hold mixed bytes, and memory to clear
+    /// is written to again before each pass: some processors move and clear zeros faster than other bytes.
     pub zeros: bool,
-    /// Bytes past the start of a page at which the memory starts, and the source of a copy.
+    /// Offset in bytes from the start of a page, for the memory and the source of a copy.
     pub offset: u64,
-    /// Which methods.
+    /// The methods.
     pub methods: MethodSet,
-    /// Who else.
+    /// The other participants.
     pub peers: Peers,
-    /// Whom results are compared with; takes part where it is a method.
+    /// The candidate to compare results with; measured if it is a method.
     pub baseline: Option<String>,
     /// Samples of each.
     pub runs: usize,
 }
 
 impl SizesOptions {
-    /// The sources' sizes, if memory suffices for them, in transparent huge pages, 5 samples.
+    /// The sources' sizes that memory suffices for, in transparent huge pages, 5 samples.
     pub fn new(operation: Operation) -> SizesOptions {
         SizesOptions {
             operation,
@@ -82,7 +81,7 @@ impl SizesOptions {
         if self.zeros { Content::Zeros } else { Content::Mixed }
     }
 
-    /// From the start of the memory to the start of what is copied.
+    /// Distance from the destination to the source of a copy.
     fn distance(&self, size: u64) -> u64 {
         let page = Machine::current().page_size as u64;
         if self.operation == Operation::Copy {
@@ -92,7 +91,7 @@ impl SizesOptions {
         }
     }
 
-    /// Bytes of memory a size needs.
+    /// Bytes of memory for a size.
     fn needed(&self, size: u64) -> u64 {
         self.distance(size).saturating_add(size).saturating_add(self.offset)
     }
@@ -108,7 +107,7 @@ impl SizesOptions {
         Selection::new(self.operation, &self.methods, self.peers, self.baseline.as_deref(), &others)
     }
 
-    /// Whether the kernel's first touch takes part: of ordinary memory.
+    /// True if the kernel's first touch takes part: for ordinary memory.
     fn has_first_touch(&self) -> bool {
         self.operation == Operation::Clear && self.peers == Peers::All && !self.attributes.of_device()
     }
@@ -137,43 +136,30 @@ impl Measure for SizesOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        let wrong = |option, reason: String| Err(MeasureError::Option { option, reason });
         let Some(smallest) = self.sizes.iter().min() else {
-            return wrong(OptionName::Sizes, "name at least one".to_owned());
+            return invalid(OptionName::Sizes, "name at least one");
         };
         if let Some(chunk) = self.chunk.filter(|chunk| chunk > smallest || *chunk == 0) {
-            return wrong(
-                OptionName::Chunk,
-                format!("{chunk} bytes are more than the smallest size, {smallest} bytes"),
-            );
+            let reason = format!("{chunk} bytes are not from 1 to the smallest size, {smallest} bytes");
+            return invalid(OptionName::Chunk, reason);
         }
-        if !self.threads.iter().all(|threads| (1..=MOST_THREADS).contains(threads)) {
-            return wrong(
-                OptionName::Threads,
-                format!("from 1 to {MOST_THREADS} threads can share the work"),
-            );
-        }
+        checks::threads(&self.threads)?;
         let page = Machine::current().page_size as u64;
         if self.offset >= page {
-            return wrong(
-                OptionName::Offset,
-                format!("it counts from the start of a page: name less than {page} bytes"),
-            );
+            let reason = format!("it counts from the start of a page: name less than {page} bytes");
+            return invalid(OptionName::Offset, reason);
         }
         if self.attributes.of_device() && self.operation == Operation::Copy {
             let reason =
                 "memory of other attributes is cleared and filled here; `bench iops` copies from and to it";
-            return wrong(OptionName::Attribute, reason.to_owned());
+            return invalid(OptionName::Attribute, reason);
         }
-        for pages in &self.page_sizes {
-            for size in &self.sizes {
-                if self.attributes.of_device() {
-                    let targets = self.attributes.asked().len() as u64;
-                    device::check(self.needed(*size).saturating_mul(targets), *pages)?;
-                } else {
-                    pages.check()?;
-                    Reservation::check(self.needed(*size), *pages)?;
-                }
+        for size in &self.sizes {
+            if self.attributes.of_device() {
+                let bytes = self.needed(*size).saturating_mul(self.attributes.asked().len() as u64);
+                self.page_sizes.iter().try_for_each(|pages| device::check(bytes, *pages))?;
+            } else {
+                checks::memory(self.needed(*size), &self.page_sizes)?;
             }
         }
         self.selection()?;
@@ -184,7 +170,7 @@ impl Measure for SizesOptions {
         let implementations =
             self.selection().map_or(8, |selection| selection.implementations.len() + 3) as f64;
         let loops = f64::from(self.loops.unwrap_or(1));
-        // Clearing is preceded by rewriting.
+        // The memory is written to before each clear.
         let passes = if self.operation == Operation::Clear && !self.zeros { 2.0 } else { 1.0 };
         let a_sample = |size: &u64| loops * passes * *size as f64 / 12e9 + 0.004;
         let group = implementations * (self.runs + 1) as f64;
@@ -225,25 +211,25 @@ impl Measure for SizesOptions {
     }
 }
 
-/// What is measured in.
-enum Where {
+/// Memory to measure in.
+enum Memory {
     Ordinary(Buffer),
     Device(Uncommon),
 }
 
-impl Where {
+impl Memory {
     fn raw_range(&mut self) -> RawRange {
         match self {
-            Where::Ordinary(buffer) => buffer.raw_range(),
-            Where::Device(memory) => memory.raw_range(),
+            Memory::Ordinary(buffer) => buffer.raw_range(),
+            Memory::Device(memory) => memory.raw_range(),
         }
     }
 
-    /// A place, with what this memory adds to it.
+    /// Adds the properties of this memory to a configuration.
     fn config(&self, config: Config) -> Config {
         match self {
-            Where::Ordinary(_) => config,
-            Where::Device(memory) => {
+            Memory::Ordinary(_) => config,
+            Memory::Device(memory) => {
                 let Config { target, attribute, page_size, .. } = memory.config();
                 Config { target, attribute, page_size, ..config }
             }
@@ -252,36 +238,36 @@ impl Where {
 }
 
 impl SizesOptions {
-    /// The memory for a size: ordinary, or one range of each attribute. `None` where somebody asked to stop.
+    /// Allocates memory for a size: ordinary, or one range for each attribute. `None` if the run was stopped.
     fn memory(
         &self,
         run: &mut Run<'_>,
         size: u64,
         pages: PageSize,
         attributes: &[Attribute],
-    ) -> Result<Option<Vec<Where>>, MeasureError> {
+    ) -> Result<Option<Vec<Memory>>, MeasureError> {
         if attributes.is_empty() {
             let buffer = Buffer::of_run(run, self.needed(size), pages, self.content())?;
-            return Ok(buffer.map(|buffer| vec![Where::Ordinary(buffer)]));
+            return Ok(buffer.map(|buffer| vec![Memory::Ordinary(buffer)]));
         }
         let mut memory = Vec::new();
         for &attribute in attributes {
             let raw_range = Uncommon::new(self.needed(size), attribute, pages)?;
             let ready = self.zeros
                 || raw_range.fill(&mut |share| {
-                    run.say(&format!("getting {attribute} memory ready: {:.0} %", share * 100.0), 0.0);
+                    run.say(&format!("preparing {attribute} memory: {:.0} %", share * 100.0), 0.0);
                     !run.stopped()
                 });
             if !ready {
                 return Ok(None);
             }
             run.backed_by(Some(raw_range.backing_page_size()));
-            memory.push(Where::Device(raw_range));
+            memory.push(Memory::Device(raw_range));
         }
         Ok(Some(memory))
     }
 
-    /// How the policy's choice did against the C library and against the best of all methods.
+    /// Compares the policy's choice with the C library and with the best of all methods.
     fn conclude(&self, run: &mut Run<'_>) {
         let of = |run: &Run<'_>, wanted: &dyn Fn(&crate::engine::Candidate) -> bool| -> Vec<(Config, f64)> {
             let rows = run
@@ -329,24 +315,9 @@ impl SizesOptions {
         let size = config.size.unwrap_or_default();
         let length = usize::try_from(size).unwrap_or(usize::MAX);
         let chunk = self.chunk.and_then(|chunk| usize::try_from(chunk).ok()).unwrap_or(length).min(length);
-        let selection = self.selection()?;
-        if let Some(reason) = selection.missing {
-            run.note(reason);
-        }
-        let mut implementations = vec![Implementation::policy(run.policy(), Intent::Throughput, length)];
-        implementations.extend(match self.operation {
-            Operation::Fill => selection.filling(self.byte).implementations,
-            _ => selection.implementations,
-        });
-        let choice = run.policy().choose_part(self.operation, chunk, length, Intent::Throughput);
-        run.chooses(&implementations[0].candidate(), &config, choice);
-        if self.peers == Peers::All {
-            implementations.push(Implementation::Read);
-        }
-        let offset = usize::try_from(self.offset).unwrap_or_default();
-        let dst = whole.start.wrapping_add(offset);
+        let dst = whole.start.wrapping_add(usize::try_from(self.offset).unwrap_or_default());
         let distance = usize::try_from(self.distance(size)).unwrap_or(usize::MAX);
-        let rounds = Passes {
+        let passes = Passes {
             operation: self.operation,
             byte: self.byte,
             dst,
@@ -357,28 +328,13 @@ impl SizesOptions {
             loops: self.loops,
             rewritten_by: (!self.zeros).then_some(threads),
         };
-        let stop = run.stop_flag();
-        let mut samplers: Vec<Sampler<'c>> = Vec::new();
-        for implementation in implementations {
-            samplers.push(Sampler {
-                candidate: implementation.candidate(),
-                config: config.clone(),
-                // SAFETY: the memory is `needed` bytes long: the destination, and `distance` behind its start the
-                // source of a copy, both `offset` past a page. `measure` keeps it while its samplers live, and nobody
-                // else uses it. The implementations were chosen for the operation.
-                sample: unsafe { rounds.sampler(implementation, stop, run.counting()) },
-                counted: threads == 1,
-            });
-        }
+        // SAFETY: the memory is `needed` bytes long: the destination and, `distance` bytes after its start, the source of
+        // a copy, both `offset` past a page. `measure` keeps it while its samplers live, and no other code uses it.
+        let mut samplers = unsafe { pass_samplers(run, self.selection()?, self.peers, passes, &config) };
         if self.has_first_touch() {
             let pages = config.page_size.unwrap_or_default();
             match FirstTouch::new(size, pages, threads) {
-                Ok(touch) => samplers.push(Sampler {
-                    candidate: kernel(),
-                    config,
-                    sample: Box::new(move || touch.sample()),
-                    counted: false,
-                }),
+                Ok(touch) => samplers.push(sampler(kernel(), &config, false, move || touch.sample())),
                 Err(error) => run.note(format!(
                     "the kernel's first touch is left out, as it needs memory of its own: {}",
                     chain(&error)
@@ -389,7 +345,7 @@ impl SizesOptions {
     }
 }
 
-/// An error and its causes, in one line.
+/// Formats an error and its causes in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -469,9 +425,9 @@ mod tests {
         let small = || small(Operation::Clear);
         for (options, said) in [
             (SizesOptions { sizes: vec![], ..small() }, "--size: "),
-            (SizesOptions { chunk: Some(1 << 17), ..small() }, "--chunk: 131072 bytes are more than"),
+            (SizesOptions { chunk: Some(1 << 17), ..small() }, "--chunk: 131072 bytes are not from 1 to"),
             (SizesOptions { chunk: Some(0), ..small() }, "--chunk: "),
-            (SizesOptions { threads: vec![0], ..small() }, "--threads: from 1 to 1024"),
+            (SizesOptions { threads: vec![0], ..small() }, "--threads: 0 is not from 1 to 1024"),
             (SizesOptions { offset: 4096, ..small() }, "--offset: "),
             (
                 SizesOptions { baseline: Some("nosuch".into()), ..small() },

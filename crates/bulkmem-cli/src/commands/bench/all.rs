@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::common::Display;
 use super::rows::remarks;
-use super::{chunks, corun, fork, iops, persist, pollution, reuse, sizes, vm};
+use super::{choice, chunks, corun, fork, iops, persist, pollution, reuse, sizes, targets, vm};
 use crate::commands::runner::{self, Files};
 use crate::failure::Outcome;
 use crate::output::{self, duration};
@@ -78,5 +78,7 @@ fn view(measurement: Measurement, found: &Results, width: usize) -> String {
         Measurement::Reuse => reuse::view(found, width),
         Measurement::Fork => fork::view(found, width),
         Measurement::Iops => iops::view(found, width),
+        Measurement::Choice => choice::view(found, width),
+        Measurement::Targets => targets::view(found, width),
     }
 }

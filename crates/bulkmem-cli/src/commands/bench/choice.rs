@@ -1,203 +1,211 @@
 //! `bulkmem bench choice`.
 
-mod table;
-
-use crate::names::names;
-use crate::parsers::{intent, operation, sizes};
-use bulkmem::{Intent, Operation};
-use clap::Args;
-use std::io;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bulkmem_measure::{
-    Alignment, BenchOptions, BenchReport, MeasureError, Methods, Overall, Temperature, bench, regret,
+use bulkmem::{Intent, Operation};
+use bulkmem_measure::Kind;
+use bulkmem_measure::calibration::{Condition, Cost};
+use bulkmem_measure::engine::{
+    Alignment, CacheState, Dimension, Measurement, MethodSet, Metric, Peers, Results, Row,
 };
-use serde::Serialize;
+use bulkmem_measure::measurements::{ChoiceOptions, Overall, is_baseline, overall};
+use bulkmem_measure::stats::geometric_mean;
+use clap::Args;
 
-use crate::active_policy::ActivePolicy;
-use crate::commands::runner::is_stdout;
-use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
-use crate::interrupt;
-use crate::output::{self, Progress};
-use crate::results::{self, word};
-use crate::sink::{LiveSink, State};
+use super::common::Outputs;
+use super::pivot::Pivot;
+use super::rows::{distinct, group_by, name, remarks};
+use crate::failure::Outcome;
+use crate::figures::{describe_condition, describe_cost};
+use crate::names::names;
+use crate::output::{Column, Table, digits, exact_size, faint, section, wrapped};
+use crate::parsers::{given_or, intent, operation, sizes};
 
 /// Compare the policy's choice with every method and with other libraries
 ///
-/// Contestants are measured in turns, so that a change of the machine's speed strikes them all; compare the ratios
-/// within one run rather than figures of two runs.
+/// Samples are interleaved, so that a change of the machine's speed affects all candidates alike. Compare ratios within one
+/// run rather than figures of two runs. First every candidate gets three samples; the policy, the peers and the fastest
+/// methods are then sampled until the best two are separated, or time runs out.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-JSON: `evidence` (machine, date, commit), `operation`, `policy`, `rows` (each with `length`, `intent`, `cost`, \
-`condition`, `contestant`, `median_ns`, `quartiles_ns`, `samples`, `gb_per_s`, `ratio_to_best_peer`, `regret`), `regret`, \
-`overall` (each length over the conditions: `length`, `intent`, `threads`, `conditions`, `ratio_to_best_peer`, `best_peer`, \
-`regret`, `best_method`), `choosing`, `notes`, `complete`.")]
+How to read it: GB/s by median. The time is that of the operation alone; for the intent reuse also that of reading the result \
+back, for stream also the slow-down of a neighbour in the cache. Peers are the C library, libpmem, and the plain methods that the \
+sources compare with. Regret is how much longer the choice takes than the best method in hindsight.
+
+JSON: as all measurements; rows have the metric `bandwidth` and the config's `operation`, `size`, `threads`, `alignment`, `cache` \
+and `intent`. The policy's rows name the method (`chosen`), and `also` has `times_best_peer`, `regret`, and the same over all \
+alignments and cache states (`overall_times_best_peer`, `overall_regret`), for stream `disturbance_ns`. The cost of choosing is in \
+rows of the metric `nanoseconds`.")]
 pub(crate) struct ChoiceArgs {
-    /// What to compare
+    /// Operation to compare
     #[arg(value_parser = operation())]
-    pub(crate) operation: Operation,
+    operation: Operation,
     /// Lengths, or ranges of them [default: 4K,64K,1M,16M,256M]
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
-    pub(crate) size: Vec<Vec<u64>>,
-    /// Between the smallest and the largest of the lengths, those that calibration does not measure
+    #[arg(long, short = 's', value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
+    size: Vec<Vec<u64>>,
+    /// Lengths that calibration does not measure, between the smallest and the largest size, warm and cold
     #[arg(long)]
-    pub(crate) unmeasured: bool,
+    unmeasured: bool,
     /// What happens to the bytes next [default: throughput]
     #[arg(long, value_name = "INTENT", value_delimiter = ',', value_parser = intent())]
-    pub(crate) intent: Vec<Intent>,
+    intent: Vec<Intent>,
     /// Numbers of threads that share the work [default: 1]
     #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub(crate) threads: Vec<NonZeroUsize>,
-    /// Start ranges off the cache lines
+    threads: Vec<NonZeroUsize>,
+    /// Start ranges 1 to 63 bytes past a cache line
     #[arg(long)]
-    pub(crate) unaligned: bool,
+    unaligned: bool,
     /// Ranges that are not in the cache [default]
     #[arg(long)]
-    pub(crate) cold: bool,
+    cold: bool,
     /// Ranges that are in the cache, as far as they fit; with --cold both are measured
     #[arg(long)]
-    pub(crate) warm: bool,
-    /// Only these methods beside the choice, or `all` [default: all]
-    #[arg(long, value_name = "METHODS", value_parser = names)]
-    pub(crate) method: Vec<Vec<String>>,
-    /// Leave out libpmem, reading, and the ratios to peers
+    warm: bool,
+    /// Methods besides the choice, or `all` [default: all]
+    #[arg(long, short = 'f', value_name = "METHODS", value_parser = names)]
+    method: Vec<Vec<String>>,
+    /// Leave out libpmem and reading
     #[arg(long)]
-    pub(crate) no_peers: bool,
-    /// The time it may take [default: 30s]
+    no_peers: bool,
+    /// Time it may take [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) budget: Option<Duration>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write every row to this file as comma-separated values too; - is stdout
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub(crate) csv: Option<PathBuf>,
+    budget: Option<Duration>,
+    #[command(flatten)]
+    outputs: Outputs,
 }
 
 pub(super) fn run(args: &ChoiceArgs) -> Outcome {
-    let options = options(args);
-    options.validate().map_err(measure_failure)?;
-    let file = args.csv.as_deref().filter(|path| !is_stdout(path));
-    let sink = file.map(|path| LiveSink::open(path, None, None)).transpose()?;
-    let served = ActivePolicy::load()?;
-    let stop = interrupt::flag()?;
-    let mut progress = Progress::new("bench choice");
-    let run = if args.unmeasured { regret } else { bench };
-    let report = run(&options, &served.policy, &mut |it| progress.update(it.done, it.left, &it.what), &stop);
-    drop(progress);
-    let report = match report {
-        Ok(report) => report,
-        Err(MeasureError::Interrupted) => return nothing_measured(&stop),
-        Err(error) => return Err(measure_failure(error)),
-    };
-    let written = sink.map(|sink| write(sink, &report)).transpose();
-    if args.json {
-        output::print_json(&Document { overall: report.overall(), report: &report })?;
-    } else if args.csv.as_deref().is_some_and(is_stdout) {
-        output::print_raw(csv(&report)?.as_bytes())?;
-    } else {
-        output::print(&table::text(&report, output::width()))?;
-    }
-    if let Some(note) = written?.flatten() {
-        output::note(&note)?;
-    }
-    if stop.load(Ordering::Relaxed) {
-        output::note("interrupted: only what was measured by then is shown")?;
-        return Ok(Exit::Interrupted);
-    }
-    Ok(Exit::Done)
-}
-
-/// Writes the rows; returns where they are if the file that was there was kept.
-fn write(mut sink: LiveSink, report: &BenchReport) -> Result<Option<String>, Failure> {
-    let state = State { complete: report.complete, empty: report.rows.is_empty() };
-    sink.save(csv(report)?.as_bytes(), state).map_err(|error| sink.failure(&error))?;
-    sink.finish()
-}
-
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(flatten)]
-    report: &'a BenchReport,
-    overall: Vec<Overall>,
-}
-
-fn options(args: &ChoiceArgs) -> BenchOptions {
-    let mut options = BenchOptions::new(args.operation);
-    if !args.size.is_empty() {
-        options.lengths = args.size.concat();
-        options.lengths.sort_unstable();
-        options.lengths.dedup();
-    }
-    if !args.intent.is_empty() {
-        options.intents.clone_from(&args.intent);
-    }
-    if !args.threads.is_empty() {
-        options.threads = args.threads.iter().map(|threads| threads.get()).collect();
-    }
-    options.alignment = if args.unaligned { Alignment::Unaligned } else { Alignment::Aligned };
-    options.temperature = match (args.cold, args.warm) {
-        (true, true) => Temperature::Both,
-        (false, true) => Temperature::Warm,
-        (_, false) => Temperature::Cold,
-    };
+    let defaults = ChoiceOptions::new(args.operation);
+    let threads = args.threads.iter().map(|threads| threads.get()).collect();
+    let caches = [(CacheState::Cold, args.cold || !args.warm), (CacheState::Warm, args.warm)];
     let methods = args.method.concat();
-    if !methods.is_empty() && !methods.iter().any(|method| method == "all") {
-        options.methods = Methods::Named(methods);
-    }
-    options.peers = !args.no_peers;
-    options.budget = args.budget.unwrap_or(options.budget);
-    options
+    let options = ChoiceOptions {
+        sizes: given_or(args.size.concat(), defaults.sizes),
+        unmeasured: args.unmeasured,
+        intents: given_or(args.intent.clone(), defaults.intents),
+        threads: given_or(threads, defaults.threads),
+        alignments: vec![if args.unaligned { Alignment::Unaligned } else { Alignment::Aligned }],
+        caches: caches.into_iter().filter_map(|(cache, wanted)| wanted.then_some(cache)).collect(),
+        methods: if methods.is_empty() || methods.iter().any(|name| name == "all") {
+            MethodSet::All
+        } else {
+            MethodSet::Named(methods)
+        },
+        peers: if args.no_peers { Peers::None } else { Peers::All },
+        budget: args.budget.unwrap_or(defaults.budget),
+        operation: args.operation,
+    };
+    args.outputs.run(None, &options, view)
 }
 
-/// The rows as comma-separated values.
-fn csv(report: &BenchReport) -> io::Result<String> {
-    let head = [
-        "operation",
-        "length",
-        "intent",
-        "cost",
-        "aligned",
-        "warm",
-        "threads",
-        "kind",
-        "name",
-        "parameters",
-        "median_ns",
-        "first_quartile_ns",
-        "third_quartile_ns",
-        "samples",
-        "gb_per_s",
-        "disturbance_ns",
-        "ratio_to_best_peer",
-        "regret",
-    ];
-    let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let lines = report.rows.iter().map(|row| {
-        Ok(vec![
-            report.operation.to_string(),
-            row.length.to_string(),
-            row.intent.to_string(),
-            word(&row.cost)?,
-            row.condition.aligned.to_string(),
-            row.condition.warm.to_string(),
-            row.condition.threads.to_string(),
-            word(&row.contestant.kind)?,
-            row.contestant.name.clone(),
-            crate::figures::describe_parameters(&row.contestant.parameters),
-            row.median_ns.to_string(),
-            row.quartiles_ns[0].to_string(),
-            row.quartiles_ns[1].to_string(),
-            row.samples.to_string(),
-            row.gb_per_s.to_string(),
-            optional(row.disturbance_ns),
-            optional(row.ratio_to_best_peer),
-            optional(row.regret),
-        ])
+/// Shows, for each intent and condition, the candidates by length and the choice with its ratios; then the choice over all
+/// conditions.
+pub(super) fn view(found: &Results, width: usize) -> String {
+    let rows: Vec<&Row> = found.of(Measurement::Choice).collect();
+    let compared = rows.iter().copied().filter(|row| row.metric == Metric::Bandwidth);
+    let configs = group_by(compared, |row| {
+        let config = &row.config;
+        (config.operation, config.intent, config.threads, config.alignment, config.cache)
     });
-    results::table(head.map(str::to_owned).to_vec(), lines)
+    let mut text: String = configs.iter().map(|group| tables(group, width)).collect();
+    let overall = overall(&rows);
+    if overall.iter().any(|whole| whole.conditions > 1) {
+        let why = "A choice knows neither where its ranges start nor whether they are in the cache. So it is judged over \
+                   all the conditions above, by the geometric mean of the times.";
+        let table = together(&overall).render(width);
+        text += &section("Taken together", &format!("{}\n{table}", faint(why, width)), width);
+    }
+    let baseline =
+        |row: &&&Row| row.config.operation.is_some_and(|operation| is_baseline(&row.candidate, operation));
+    let peers = distinct(rows.iter().filter(baseline).map(|row| name(row)));
+    if !peers.is_empty() {
+        text += &format!("{}\n", wrapped(&format!("Peers: {}.", peers.join(", ")), "", width));
+    }
+    text += &remarks(found, width);
+    text += &format!("{}\n", wrapped(&format!("Policy: {}", found.provenance.policy), "", width));
+    if !found.complete {
+        text += "Not everything was measured: the time was up.\n";
+    }
+    text
+}
+
+/// The candidates of one intent and condition by length, and the choice.
+fn tables(rows: &[&Row], width: usize) -> String {
+    let config = &rows[0].config;
+    let condition = Condition {
+        aligned: config.alignment == Some(Alignment::Aligned),
+        warm: config.cache == Some(CacheState::Warm),
+        threads: config.threads.unwrap_or(1),
+    };
+    let intent = config.intent.unwrap_or(Intent::Throughput);
+    let operation = config.operation.map_or("", Operation::name);
+    let heading = format!("{operation}, intent {intent}, {}", describe_condition(condition));
+    let cost = format!("The time is that of {}.", describe_cost(Cost::of(intent)));
+    let cell = |row: &Row| digits(row.stats.median);
+    let speeds = Pivot::across(Dimension::Size).cell(&cell).text(&by_speed(rows), width);
+    let text = format!("{}\n{speeds}\n{}", faint(&cost, width), choices(rows).render(width));
+    section(&heading, &text, width)
+}
+
+/// The rows of the policy, then those of the other candidates, the fastest over all lengths first.
+fn by_speed<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
+    let mut candidates = group_by(rows.iter().copied(), |row| row.candidate.clone());
+    let speed =
+        |group: &Vec<&Row>| geometric_mean(group.iter().map(|row| row.stats.median)).unwrap_or_default();
+    candidates.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
+    candidates.sort_by_key(|group| group[0].candidate.kind != Kind::Policy);
+    candidates.concat()
+}
+
+/// A line for each length: the policy's choice, and how it compares.
+fn choices(rows: &[&Row]) -> Table {
+    let mut table = Table::new([
+        Column::right("length"),
+        Column::left("the policy's choice").prose(),
+        Column::right("GB/s"),
+        Column::right("× best peer"),
+        Column::right("regret"),
+    ]);
+    for row in rows.iter().filter(|row| row.candidate.kind == Kind::Policy) {
+        table.row([
+            exact_size(row.config.size.unwrap_or_default()),
+            row.chosen.clone().unwrap_or_default(),
+            digits(row.stats.median),
+            row.also.get("times_best_peer").map_or("–".to_owned(), |times| digits(*times)),
+            percent(row.also.get("regret").copied()),
+        ]);
+    }
+    table
+}
+
+/// A line for each length: how the choice compares over all conditions.
+fn together(overall: &[Overall]) -> Table {
+    let mut table = Table::new([
+        Column::right("length"),
+        Column::left("intent"),
+        Column::right("threads"),
+        Column::right("conditions").optional(1),
+        Column::right("× best peer"),
+        Column::left("which is").optional(2),
+        Column::right("regret"),
+        Column::left("where best was").optional(3),
+    ]);
+    for whole in overall {
+        table.row([
+            exact_size(whole.length),
+            whole.intent.to_string(),
+            whole.threads.to_string(),
+            whole.conditions.to_string(),
+            whole.times_best_peer.map_or("–".to_owned(), digits),
+            whole.best_peer.clone().unwrap_or_default(),
+            percent(whole.regret),
+            whole.best_method.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("–".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }

@@ -25,6 +25,13 @@ pub(crate) struct Common {
     /// Candidates besides methods: the C library, libpmem, the kernel, reading
     #[arg(long, value_name = "PEERS", default_value = "all", value_parser = one_of(PEERS))]
     peers: Peers,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// What a measurement records, and where it goes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Outputs {
     /// Also count cycles, instructions, loads, misses and stores, in four more samples of each candidate
     #[arg(long)]
     counters: bool,
@@ -84,6 +91,19 @@ impl Common {
 
     /// Like [`Common::run`] for a measurement of `input`, a file that is never written to as an output.
     pub(super) fn run_on(
+        &self,
+        input: Option<&Path>,
+        measurement: &dyn Measure,
+        view: impl Fn(&Results, usize) -> String,
+    ) -> Outcome {
+        self.outputs.run(input, measurement, view)
+    }
+}
+
+impl Outputs {
+    /// Measures, and prints the results; `view` turns them into text of some width. `input` is a file that is measured, if
+    /// any: it is never written to as an output.
+    pub(super) fn run(
         &self,
         input: Option<&Path>,
         measurement: &dyn Measure,

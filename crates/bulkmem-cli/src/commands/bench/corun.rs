@@ -87,7 +87,6 @@ pub(super) fn run(args: &CorunArgs) -> Outcome {
     args.common.run(&options, view)
 }
 
-/// Shows a table for each rate.
 pub(super) fn view(found: &Results, width: usize) -> String {
     let note = "* slows it least, within the noise. Intervals are 95 %.";
     tables_by_config(found.of(Measurement::Corun), note, width, table) + &remarks(found, width)

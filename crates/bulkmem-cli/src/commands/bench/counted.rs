@@ -17,7 +17,7 @@ const COLUMNS: [(&str, &str, Option<u8>); 10] = [
     ("llc_load_misses", "misses", Some(3)),
     ("llc_stores", "LLC stores", Some(4)),
     ("llc_store_misses", "misses", Some(2)),
-    ("llc_misses", "LLC misses", Some(1)),
+    ("cache_misses", "LLC misses", Some(1)),
 ];
 
 /// The counts of all rows that have some: a table for each place.
@@ -39,8 +39,10 @@ pub(super) fn text(found: &Results, width: usize) -> String {
             .into_iter()
             .filter(|(count, ..)| of_place.iter().any(|(_, counts)| counts.get(count).is_some()))
             .collect();
-        let column = |(_, title, rank): &(&str, &str, Option<u8>)| {
-            let column = Column::right(*title);
+        let column = |(count, title, rank): &(&str, &str, Option<u8>)| {
+            // `cache-misses` of AMD Zen (event 0x0964) counts misses of the second-level cache.
+            let of_l2 = *count == "cache_misses" && found.provenance.cpu.vendor == "AuthenticAMD";
+            let column = Column::right(if of_l2 { "L2 misses" } else { *title });
             rank.map_or(column.clone(), |rank| column.optional(rank))
         };
         let mut table = Table::new([Column::left("")].into_iter().chain(shown.iter().map(column)));
@@ -107,7 +109,7 @@ mod tests {
         }
     }
 
-    /// The figures of the sources: clearing 4 GiB on an Icelake.
+    /// The figures of the sources: clearing 4 GiB on a Broadwell-X.
     #[test]
     fn what_the_sources_counted_can_be_read_off() {
         let counts = |misses: f64, loads: f64| Counts {

@@ -15,18 +15,12 @@ use crate::parsers::{given_or, sizes};
 
 /// Fork and copy-on-write: time per fork, and pages that the kernel copies and clears
 ///
-/// A process writes to every page of a buffer and forks. "child writes": the child writes to every page, so that the
-/// kernel copies each, and exits. "parent writes": the parent does, while the child waits. "child reads" and "alone": no
-/// page of the buffer is written or copied, which leaves the cost of the fork itself. The time is from the fork until the
-/// parent has seen the child exit.
+/// A process writes to every page of a buffer and forks. Then the child, the parent, or neither writes to every page, so
+/// that the kernel copies each, and the child exits. The time is from the fork until the parent has seen that.
 ///
 /// "per page" is the cost of a page that is copied on write: (child writes - alone) / pages. "copy" is the cost of copying
-/// a page within the process, in the cache, by the C library; the difference is the page fault, and allocating and
-/// releasing a page.
-///
-/// Pages are counted separately from the timed forks, from /proc/self/pagemap of parent and child. A page that both have
-/// for themselves after the fork was copied; one that only the child has was cleared. The child's page tables were
-/// cleared too. Memory that the kernel allocates for itself (the child's kernel stack, for example) is not counted.
+/// a page in the cache by the C library; the difference is the page fault, and allocating and releasing a page. Pages are
+/// counted separately, from /proc/self/pagemap; docs/bench/fork.md explains how.
 ///
 /// Source: Denis Vlasenko, "copy_page(): non-temporal stores look useful?", linux-kernel, 2004, who counted inside the
 /// kernel 3 pages cleared and 8 copied per fork, besides those of the buffer.

@@ -17,25 +17,16 @@ use crate::parsers::{given_or, one_of, sizes, threads};
 /// Random reads and writes of blocks in ram, a file or a device: operations per second and latencies, by method
 ///
 /// Each thread has a part of the working set and a buffer of one block. A read copies a block from a random position to
-/// the buffer; a write copies the buffer to a random position and fences. Each block is used once per pass. Methods that
-/// load past the cache (movntdqa_store_…), that store past it (movnti, nontemporal_…) and that store and write back
-/// (store_…_clwb) are compared with memcpy (c_library) and rep_movsb. movnti reads like the source's change: it stores the
-/// buffer past the cache. Candidates that only write (write-backs, libpmem) use memcpy for the reads of mixed runs.
-///
-/// IOPS are the sum over all threads; more is better. Latencies are those of single operations: half of the operations of
-/// a thread take at most p50, all but one in ten thousand at most p99.99. A sample counts operations in its first half
-/// and times each in its second, so that reading the clock does not slow the count; the cost of reading it is subtracted
-/// from the latencies.
-///
-/// The working set must be far larger than the last-level cache, or the cache is measured.
+/// the buffer; a write copies the buffer to a random position and fences. The working set must be far larger than the
+/// last-level cache, or the cache is measured. IOPS are the sum over all threads; latencies are those of single
+/// operations: all but one in ten thousand take at most p99.99.
 ///
 /// An existing target is written to only with --overwrite, and --direction read needs no permission. A file that is
 /// created for the measurement has no name and vanishes with the process. No other process should write to the target.
 ///
-/// With --attr and without --target, blocks are in memory of the kernel module's device (docs/kernel/README.md), and all
-/// attributes are in one table, as in the source. Loads from wc and uc memory bypass the caches and go out one by one, except
-/// that MOVNTDQA fetches whole lines from wc memory; stores to uc memory go out one by one too, whatever the method. These
-/// samples hold few operations, and their percentiles mean little.
+/// With --attr and without --target, blocks are in memory of the kernel module's device, and all attributes are in one
+/// table, as in the source. Accesses to wc and uc memory are slow, so that samples hold few operations, and their
+/// percentiles mean little. docs/bench/iops.md explains how each method reads and writes.
 ///
 /// Source: Robert Elliott, "RE: another pmem variant V2", linux-nvdimm, 2015.
 #[derive(Args, Debug)]

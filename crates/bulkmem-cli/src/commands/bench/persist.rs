@@ -14,19 +14,15 @@ use crate::parsers::{given_or, one_of, sizes};
 /// Sequential and random persistent writes, by width of stores and method of persisting
 ///
 /// Compares stores of 4 to 64 bytes that bypass the cache (movnti, nontemporal) with stores into the cache, each line
-/// followed by CLWB, CLFLUSHOPT or CLFLUSH. The source is 4 KiB that stay in the first-level cache, so that only writing
-/// costs. Sequential writes end with one fence; random writes are blocks of 64 bytes in random order, each block once per
-/// pass and followed by a fence. --block sets the bytes between two fences for both.
+/// followed by CLWB, CLFLUSHOPT or CLFLUSH. Sequential writes end with one fence; random writes are blocks of 64 bytes,
+/// each followed by a fence. --block sets the bytes between two fences for both.
 ///
 /// "thr" is the throughput in GB/s, fences included; "lat" is the time per 8 bytes, as in the source, and for random
-/// writes also per block with its fence. A sample writes the whole target, or for half a second. Widths that differ by
-/// less than their deviation do not differ.
-///
-/// The meaning of persisting depends on the target, as a note says: on DAX (MAP_SYNC) the bytes are durable; in a file that
-/// is mapped through the page cache, and in ram, they have only left the processor's caches.
+/// writes also per block. A note says what persisting means for the target: on DAX (MAP_SYNC) the bytes are durable; in
+/// other files and in ram they have only left the processor's caches.
 ///
 /// An existing target is written to only with --overwrite. A file that is created for the measurement has no name and
-/// vanishes with the process.
+/// vanishes with the process. docs/bench/persist.md has the details.
 ///
 /// Source: Mikulas Patocka, "memcpy_flushcache: use cache flushing for larger lengths", dm-devel, 2020.
 #[derive(Args, Debug)]
@@ -74,7 +70,6 @@ pub(super) fn run(args: &PersistArgs) -> Outcome {
     args.common.run_on(args.target.path(), &options, view)
 }
 
-/// Shows a table for each order and block.
 pub(super) fn view(found: &Results, width: usize) -> String {
     // All widths of stores stand in one table.
     let groups = group_by(found.of(Measurement::Persist), |row| {

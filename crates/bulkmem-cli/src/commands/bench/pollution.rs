@@ -12,19 +12,17 @@ use crate::failure::Outcome;
 use crate::output::{Column, Table, exact_size, section, signed};
 use crate::parsers::{given_or, operation, size, sizes};
 
-/// Bytes of a cache line.
 const LINE: u64 = 64;
 
 /// Cache pollution: the cost of an operation for other data in the cache
 ///
 /// Walks a list of cache lines, linked in random order so that prefetchers do not help, until it is in the cache. Then
-/// runs the operation elsewhere in memory and walks the list again: the extra time of that walk is the cost for whoever
-/// else uses the cache.
+/// runs the operation elsewhere in memory and walks the list again, which takes longer if lines were evicted.
 ///
 /// Caches also lose data as time passes, above all on a shared machine. Each walk is therefore compared with a walk after
 /// the same time without memory accesses. Two more rows show the quality of that comparison: the control, in which both
-/// walks follow idle time, and a walk immediately after another. A difference that may be noise is reported as not
-/// distinguishable; --runs and --walks reduce the noise.
+/// walks follow idle time, and a walk immediately after another. A difference that may be noise is shown as `not
+/// distinguishable here`; --runs and --walks reduce the noise.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 How to read it: `before – after` is a walk in a settled cache and the walk after the operation, as the source prints it; \
@@ -65,7 +63,6 @@ pub(super) fn run(args: &PollutionArgs) -> Outcome {
     args.common.run(&options, view)
 }
 
-/// Shows a table for each list.
 pub(super) fn view(found: &Results, width: usize) -> String {
     let note = "* pollutes least, within the noise. Intervals are 95 %.";
     tables_by_config(found.of(Measurement::Pollution), note, width, table) + &remarks(found, width)

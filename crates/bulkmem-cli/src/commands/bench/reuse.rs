@@ -17,13 +17,12 @@ use crate::parsers::{given_or, operation, size, sizes};
 /// When caching pays off: an operation, and reading a share of its result back
 ///
 /// Stores that bypass the cache are often fast because the next reader pays: it finds the result in memory. Therefore the
-/// time includes reading back a share of the result. The methods that leave the result in the cache are compared with
-/// those that bypass it. Caching pays off from the share at which the best of both sides are equal.
+/// time includes reading back a share of the result, and methods that leave it in the cache are compared with those that
+/// bypass it. Caching pays off from the share at which the best of both sides are equal.
 ///
 /// Operations move through more memory than the caches hold, like an allocator that returns fresh pages; a --footprint
-/// equal to the size uses the same memory again and again, like an allocator that returns what was just freed. The lines
-/// that are read back are spread evenly over the result. (A program that reads only the last part finds it in the cache
-/// whatever the length; see `bulkmem::Options::clear_hot`.)
+/// equal to the size uses the same memory again and again. The lines that are read back are spread evenly. (For a program
+/// that reads only the last part, see `bulkmem::Options::clear_hot`.)
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 How to read it: GB/s are bytes of the operation over the time of operation and reading, by median. For each share, the best \

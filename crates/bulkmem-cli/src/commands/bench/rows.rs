@@ -7,10 +7,8 @@ use crate::figures;
 use crate::output::{digits, faint, wrapped};
 use crate::results::group;
 
-/// The meaning of the marks in a table.
 pub(super) const MARKS: &str = "* best by median; ~ doubtful: the notes say why.";
 
-/// Returns the name of a row's candidate.
 pub(super) fn name(row: &Row) -> String {
     figures::candidate(&row.candidate)
 }

@@ -16,7 +16,6 @@ use crate::parsers::{byte, given_or, size, sizes, threads};
 
 pub(super) const BASELINE: &str = "c_library";
 
-/// Arguments of all three.
 #[derive(Args, Debug)]
 struct SizesArgs {
     /// Sizes, or ranges of them [default: 16M,128M,1G]

@@ -47,7 +47,6 @@ impl TargetArgs {
         }
     }
 
-    /// Returns the path, if one is named.
     pub(super) fn path(&self) -> Option<&Path> {
         self.target.as_deref()
     }

@@ -1,108 +1,73 @@
 //! `bulkmem bench targets`.
 
-use crate::parsers::size;
-use clap::Args;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bulkmem_measure::{Bound, MeasureError, Target, TargetOptions, TargetReport, Unit, targets};
+use bulkmem_measure::engine::{Check, Measurement, Results};
+use bulkmem_measure::measurements::TargetsOptions;
+use clap::Args;
 
-use crate::active_policy::ActivePolicy;
-use crate::failure::{Exit, Outcome, measure_failure, nothing_measured};
-use crate::interrupt;
-use crate::output::{self, BAD, Column, FAINT, GOOD, Progress, Table, styled, wrapped};
-use crate::plain::plain;
+use super::common::Outputs;
+use crate::failure::Outcome;
+use crate::output::{BAD, Column, FAINT, GOOD, Table, styled, wrapped};
+use crate::parsers::size;
 
-/// Check every promise of the project against this machine
+/// Check every performance target of the project on this machine
 ///
-/// A promise that is not kept is a finding, not a failure: it exits with 0.
+/// A target that is not met is a finding, not a failure: the exit code is 0.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-JSON: `evidence`, `policy`, `targets` (each with `what`, `bound`, `unit`, `measured`, `met`, `note`), `notes`, `complete`.")]
+JSON: as all measurements; rows are those of `bench choice`. Each finding has a `check`: `what`, `bound`, `unit`, `measured`, \
+`met` (null if not measured), `note`.")]
 pub(crate) struct TargetsArgs {
     /// The largest length [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) max_size: Option<u64>,
-    /// The time it may take [default: 5m]
+    max_size: Option<u64>,
+    /// Time it may take [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) budget: Option<Duration>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    budget: Option<Duration>,
+    #[command(flatten)]
+    outputs: Outputs,
 }
 
 pub(super) fn run(args: &TargetsArgs) -> Outcome {
-    let mut options = TargetOptions::default();
-    options.budget = args.budget.unwrap_or(options.budget);
-    options.max_length = args.max_size.unwrap_or(options.max_length);
-    let served = ActivePolicy::load()?;
-    let stop = interrupt::flag()?;
-    let mut progress = Progress::new("bench targets");
-    let report =
-        targets(&options, &served.policy, &mut |it| progress.update(it.done, it.left, &it.what), &stop);
-    drop(progress);
-    let report = match report {
-        Ok(report) => report,
-        Err(MeasureError::Interrupted) => return nothing_measured(&stop),
-        Err(error) => return Err(measure_failure(error)),
+    let defaults = TargetsOptions::default();
+    let options = TargetsOptions {
+        budget: args.budget.unwrap_or(defaults.budget),
+        max_length: args.max_size.unwrap_or(defaults.max_length),
     };
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&text(&report, output::width()))?;
-    }
-    if stop.load(Ordering::Relaxed) {
-        output::note("interrupted: only what was measured by then is shown")?;
-        return Ok(Exit::Interrupted);
-    }
-    Ok(Exit::Done)
+    args.outputs.run(None, &options, view)
 }
 
-fn text(report: &TargetReport, width: usize) -> String {
+/// Shows a line for each target.
+pub(super) fn view(found: &Results, width: usize) -> String {
+    let findings = found.findings.iter().filter(|finding| finding.measurement == Measurement::Targets);
+    let checks: Vec<&Check> = findings.filter_map(|finding| finding.check.as_ref()).collect();
     let mut table = Table::new([
-        Column::left("promise").prose(),
+        Column::left("target").prose(),
         Column::right("bound"),
         Column::right("measured"),
         Column::left("met"),
         Column::left("worst at").prose().optional(1),
     ]);
-    for target in &report.targets {
+    for check in &checks {
         table.row([
-            target.what.clone(),
-            match target.bound {
-                Bound::AtLeast(bound) => format!("≥ {}", value(bound, target.unit)),
-                Bound::AtMost(bound) => format!("≤ {}", value(bound, target.unit)),
-            },
-            target.measured.map_or("–".to_owned(), |measured| value(measured, target.unit)),
-            match target.met {
+            check.what.clone(),
+            check.bound.text(check.unit),
+            check.measured.map_or("–".to_owned(), |measured| check.unit.text(measured)),
+            match check.met {
                 Some(true) => styled(GOOD, "yes"),
                 Some(false) => styled(BAD, "no"),
                 None => styled(FAINT, "?"),
             },
-            target.note.clone(),
+            check.note.clone(),
         ]);
     }
-    let count =
-        |met: Option<bool>| report.targets.iter().filter(|target: &&Target| target.met == met).count();
-    let mut text = table.render(width);
-    text += &format!(
-        "\n{} met, {} not met, {} not measured.\n",
-        count(Some(true)),
-        count(Some(false)),
-        count(None),
-    );
-    text += &format!("{}\n", wrapped(&format!("Policy: {}", plain(&report.policy)), "", width));
-    for note in &report.notes {
-        text += &format!("{}\n", wrapped(&format!("Note: {}", plain(note)), "", width));
-    }
-    text
-}
-
-/// A value with its unit.
-fn value(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Ratio => format!("{value:.2}"),
-        Unit::Share => format!("{:.1} %", value * 100.0),
-        Unit::Nanoseconds => format!("{value:.1} ns"),
-    }
+    let count = |met: Option<bool>| checks.iter().filter(|check| check.met == met).count();
+    let (met, not_met, unknown) = (count(Some(true)), count(Some(false)), count(None));
+    let counts = format!("{met} met, {not_met} not met, {unknown} not measured.");
+    let policy = format!("Policy: {}", found.provenance.policy);
+    let notes = found.notes.iter().map(|note| format!("Note: {note}"));
+    let lines: String =
+        [policy].into_iter().chain(notes).map(|line| wrapped(&line, "", width) + "\n").collect();
+    format!("{}\n{counts}\n{lines}", table.render(width))
 }

@@ -13,19 +13,16 @@ use crate::parsers::{given_or, size, threads};
 
 /// Memory for a virtual machine: reserved, prefaulted and cleared by the kernel, and cleared again by each method
 ///
-/// Fresh memory: the kernel clears it while it is prefaulted, as QEMU does before a guest starts (mmap, then
-/// MADV_POPULATE_WRITE), on one thread and on several with a part each. If /dev/kvm can be used, the same memory also
-/// becomes that of a real virtual machine, whose processor reads and writes 4096 places of it.
+/// Fresh memory: the kernel clears it while it is prefaulted, as QEMU does before a guest starts, on one thread and on
+/// several with a part each. If /dev/kvm can be used, the same memory also becomes that of a real virtual machine. Reused
+/// memory: it belonged to a guest before and is cleared for the next one, by each method and by the policy's choice.
 ///
-/// Reused memory: it belonged to a guest before and is cleared for the next one, by each method and by the policy's
-/// choice.
-///
-/// Less time is better; bytes/ns are GB/s. "times" is the speed-up compared with fresh memory and one thread. Compare with
-/// other machines by bytes/ns: the published figures are for 192 GB.
+/// bytes/ns are GB/s. "times" is the speed-up compared with fresh memory and one thread. Compare with other machines by
+/// bytes/ns: the published figures are for 192 GB. An untimed round comes first, because the host of a virtual machine
+/// must allocate memory that is touched for the first time.
 ///
 /// Missing 2M and 1G pages are reserved, which needs root, and released afterwards, even if the command is interrupted or
-/// killed. An untimed round comes first: if the machine is itself virtual, its host must allocate memory that is touched
-/// for the first time, which takes several times as long, once.
+/// killed. docs/bench/vm.md has the details.
 ///
 /// Source: Ankur Arora, "huge page clearing optimizations", linux-kernel, 2022.
 #[derive(Args, Debug)]
@@ -107,7 +104,6 @@ fn times(rows: &[&Row], width: usize) -> String {
     table.render(width) + &faint(note, width)
 }
 
-/// Shows the phases of fresh memory.
 fn phases(rows: &[&Row], width: usize) -> String {
     const PHASES: [(&str, &[&str]); 5] = [
         ("map", &["reserve_s"]),

@@ -21,7 +21,6 @@ use crate::sink::free_name;
 const ROOM: usize = 1 << 20;
 /// Duration of measuring the load before a calibration: the kernel counts it in ticks of 10 ms.
 const LOAD_TIME: Duration = Duration::from_millis(300);
-/// The start of every policy file.
 const POLICY_START: &[u8; 15] = b"bulkmem-policy ";
 
 /// The profile and the policy file to write, locked.
@@ -41,7 +40,6 @@ pub(super) struct Target {
     _lock: Lock,
 }
 
-/// The previous profile.
 #[derive(Debug)]
 enum Previous {
     None,
@@ -188,12 +186,10 @@ impl Target {
         Ok(saved)
     }
 
-    /// Returns the path of the profile, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns true if there was a profile before.
     pub(super) fn has_previous(&self) -> bool {
         !matches!(self.previous, Previous::None)
     }
@@ -221,7 +217,6 @@ impl Previous {
     }
 }
 
-/// Checks that a path names a regular file, or none.
 fn regular(path: &Path) -> Result<OutputFile, Failure> {
     // Opening a FIFO would wait for its reader.
     if fs::metadata(path).is_ok_and(|about| !about.is_file()) {

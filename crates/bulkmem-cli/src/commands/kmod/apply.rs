@@ -53,7 +53,6 @@ pub(super) struct ApplyArgs {
     root: Root,
 }
 
-/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Document {
     profile: PathBuf,
@@ -132,7 +131,7 @@ fn current(module: &Module, dry_run: bool) -> Result<Vec<(&'static str, String)>
 fn persist(module: &Module, settings: &Settings, origin: &str, set: Before) -> Result<PathBuf, Failure> {
     settings.persist(module.root(), origin).map_err(|error: KernelError| {
         let kept = match set.restore() {
-            Ok(()) => "the parameters are unchanged".to_owned(),
+            Ok(()) => "the previous parameters are restored".to_owned(),
             Err(stuck) => {
                 format!("{stuck} could not be restored; `bulkmem kmod status` shows the present values")
             }

@@ -47,7 +47,6 @@ enum State {
     Disabled,
 }
 
-/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Document<'s> {
     state: State,

@@ -1,9 +1,9 @@
-//! What follows from figures: which method from which length on, and how many threads.
+//! Derives rules and numbers of threads from figures.
 //!
-//! At each measured length the choice has the least geometric mean of its times over the conditions (aligned or
-//! not, warm or cold, threads), among those that are in no condition slower than the C library by more than the
-//! noise, or by more than an eighth of what they gain in another (as logarithms: 2.6 times as fast for 0.9 times).
-//! A gain inside the noise changes nothing: the C library stays, then the neighbouring length's choice.
+//! At each measured length the choice has the least geometric mean of its times over the conditions (aligned or not,
+//! warm or cold, threads). It may not be slower than the C library in any condition by more than the noise, or by more
+//! than an eighth of its gain in another (as logarithms: 2.6 times as fast for 0.9 times). A gain within the noise
+//! changes nothing: the C library stays, then the choice at the neighbouring length.
 
 mod pick;
 mod saturation;
@@ -21,18 +21,9 @@ pub(crate) use pick::{NOISE, allowed_loss};
 use table::{Key, Row};
 use threshold_table::Threshold;
 
-/// The cost by which an intent is judged.
-pub fn cost_of(intent: Intent) -> Cost {
-    match intent {
-        Intent::Throughput => Cost::Throughput,
-        Intent::Reuse => Cost::Reuse,
-        Intent::Stream => Cost::Stream,
-    }
-}
-
-/// The rules and the numbers of threads that follow from figures. For each operation that has any figure of the
-/// cost throughput there are rules for every intent, in rising order of length, the first from 0; an intent without
-/// figures of its own is served by the figures for throughput, and the reason says so.
+/// Derives rules and numbers of threads from figures. Each operation with any figure of the cost throughput gets rules
+/// for every intent, in rising order of length, the first from 0. An intent without figures of its own gets the rules
+/// for throughput, and the reason says so.
 pub fn derive_policy(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
     let mut rules = Vec::new();
     let mut threads = Vec::new();
@@ -40,7 +31,7 @@ pub fn derive_policy(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
         let throughput = table::rows(figures, operation, Cost::Throughput);
         threads.extend(saturation::saturation(operation, &throughput));
         for intent in Intent::ALL {
-            let own = table::rows(figures, operation, cost_of(intent));
+            let own = table::rows(figures, operation, Cost::of(intent));
             let (rows, note) = if own.is_empty() {
                 (&throughput, format!(" (by throughput: {intent} was not measured)"))
             } else {
@@ -61,7 +52,7 @@ pub fn derive_policy(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
     (rules, threads)
 }
 
-/// The choice at each measured length of one operation and cost, without what lies between.
+/// Returns the choice at each measured length of one operation and cost.
 pub(crate) fn choices(figures: &[Figure], operation: Operation, cost: Cost) -> Vec<(u64, Key)> {
     let rows = table::rows(figures, operation, cost);
     threshold_table::picks(&rows, chooser(cost))
@@ -70,7 +61,7 @@ pub(crate) fn choices(figures: &[Figure], operation: Operation, cost: Cost) -> V
         .collect()
 }
 
-/// How a choice is made by a cost.
+/// Returns the function that chooses by a cost.
 fn chooser(cost: Cost) -> fn(&Row, Option<&Key>) -> Option<Pick> {
     match cost {
         Cost::Throughput | Cost::Reuse => pick::fastest,
@@ -82,10 +73,11 @@ fn has_c_library(rows: &BTreeMap<u64, Row>) -> bool {
     rows.values().any(|row| pick::c_library(row).is_some())
 }
 
-/// The thresholds of one table, the first from 0: below the shortest measured length the C library where it is a
-/// candidate, and otherwise what serves at that length.
+/// Returns the thresholds of one table, the first from 0. Below the shortest measured length the C library is chosen if
+/// it is a candidate, and otherwise the choice for that length.
 fn thresholds(rows: &BTreeMap<u64, Row>, intent: Intent, c_library: bool) -> Vec<Threshold> {
-    let mut thresholds = threshold_table::build(rows, threshold_table::picks(rows, chooser(cost_of(intent))));
+    let mut thresholds =
+        threshold_table::build(rows, threshold_table::picks(rows, chooser(Cost::of(intent))));
     if let Some(first) = thresholds.first_mut() {
         if !c_library || first.pick.key.is_c_library() {
             first.from = 0;

@@ -8,8 +8,7 @@ use bulkmem::Operation;
 use crate::calibration::derive::pick::NOISE;
 use crate::calibration::derive::table::{Figures, Row};
 
-/// For one operation: from what lengths on how many threads serve best. Empty where one thread is enough, or
-/// nothing was measured with several.
+/// Returns the numbers of threads of one operation by length. Empty if one thread is enough, or if no figure has several.
 pub(super) fn saturation(operation: Operation, rows: &BTreeMap<u64, Row>) -> Vec<Saturation> {
     let mut steps: Vec<Saturation> = Vec::new();
     let mut below: Option<(u64, BTreeMap<usize, f64>)> = None;
@@ -17,7 +16,7 @@ pub(super) fn saturation(operation: Operation, rows: &BTreeMap<u64, Row>) -> Vec
         let Some(times) = by_threads(row) else { continue };
         let threads = fewest(&times);
         let known = steps.last().map_or(1, |step| step.threads);
-        // Counts only grow with length: a dip is noise.
+        // Counts only grow with length: a decrease is noise.
         if threads > known {
             let from =
                 below.map_or(length, |(low, before)| pays(low, &before, length, &times, known, threads));
@@ -28,12 +27,12 @@ pub(super) fn saturation(operation: Operation, rows: &BTreeMap<u64, Row>) -> Vec
     steps
 }
 
-/// Times by number of threads, of the candidate measured with most numbers of threads (the fastest of those).
-/// Warm and cold are not mixed.
+/// Returns the times by number of threads, of the candidate measured with most numbers of threads (the fastest of
+/// those). Does not mix warm and cold memory.
 fn by_threads(row: &Row) -> Option<BTreeMap<usize, f64>> {
     let times = |figures: &Figures, wanted: bool| -> BTreeMap<usize, f64> {
-        let places = figures.0.iter().filter(|((aligned, warm, _), _)| *aligned && *warm == wanted);
-        places.map(|((_, _, threads), line)| (*threads, line.ns())).collect()
+        let conditions = figures.0.iter().filter(|(it, _)| it.aligned && it.warm == wanted);
+        conditions.map(|(it, timing)| (it.threads, timing.ns())).collect()
     };
     [false, true]
         .into_iter()
@@ -42,13 +41,13 @@ fn by_threads(row: &Row) -> Option<BTreeMap<usize, f64>> {
         .min_by(|a, b| b.len().cmp(&a.len()).then(a[&1].total_cmp(&b[&1])))
 }
 
-/// The fewest threads whose time is within the noise of the best.
+/// Returns the fewest threads whose time is within the noise of the best.
 fn fewest(times: &BTreeMap<usize, f64>) -> usize {
     let best = times.values().copied().fold(f64::INFINITY, f64::min);
     times.iter().find(|(_, ns)| **ns <= best * (1.0 + NOISE)).map_or(1, |(threads, _)| *threads)
 }
 
-/// Where between two lengths `many` threads overtake `few`: the crossing of the straight lines between logarithms.
+/// Returns the length at which `many` threads overtake `few`: the crossing of straight lines between logarithms.
 fn pays(
     low: u64,
     before: &BTreeMap<usize, f64>,

@@ -1,8 +1,8 @@
-//! Figures, laid out for choosing: by length, then by candidate, then by condition.
+//! Figures by length, candidate and condition.
 
 use std::collections::BTreeMap;
 
-use crate::calibration::{Cost, Figure};
+use crate::calibration::{Condition, Cost, Figure};
 use bulkmem::Operation;
 use bulkmem::method::Parameters;
 
@@ -36,26 +36,23 @@ impl Key {
     }
 }
 
-/// A condition that can be ordered: aligned, warm, threads.
-pub(crate) type Place = (bool, bool, usize);
-
 /// One candidate's figures at one length.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Figures(pub(crate) BTreeMap<Place, Line>);
+pub(crate) struct Figures(pub(crate) BTreeMap<Condition, Timing>);
 
-/// One figure, without what the layout says already.
+/// Times of one candidate at one length in one condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct Timing {
     pub(crate) summary: Summary,
     pub(crate) disturbance_ns: f64,
 }
 
-impl Line {
+impl Timing {
     pub(crate) fn ns(&self) -> f64 {
         self.summary.median
     }
 
-    /// The operation alone, of a figure of the cost `stream`.
+    /// Time of the operation alone, for a figure of the cost `stream`.
     pub(crate) fn operation_ns(&self) -> f64 {
         (self.ns() - self.disturbance_ns.max(0.0)).max(f64::MIN_POSITIVE)
     }
@@ -64,8 +61,8 @@ impl Line {
 /// All candidates at one length.
 pub(crate) type Row = BTreeMap<Key, Figures>;
 
-/// The figures of one operation and cost, by length. Figures that are no times (not finite, not above 0) are left
-/// out; of two for the same thing, the one with more samples counts.
+/// Returns the figures of one operation and cost, by length. Leaves out figures that are not finite and above 0. Of two
+/// with the same configuration, the one with more samples counts.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
     for figure in figures {
@@ -80,48 +77,47 @@ pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTre
         } else {
             [figure.median_ns; 2]
         };
-        let line = Line {
+        let timing = Timing {
             summary: Summary { median: figure.median_ns, quartiles, samples: figure.samples },
             disturbance_ns: figure.disturbance_ns.filter(|ns| ns.is_finite()).unwrap_or_default(),
         };
-        let place = (figure.condition.aligned, figure.condition.warm, figure.condition.threads);
         let candidate = Key::new(&figure.method, &figure.parameters);
-        let lines = &mut rows.entry(figure.length).or_default().entry(candidate).or_default().0;
-        match lines.get(&place) {
-            Some(known) if known.summary.samples > line.summary.samples => {}
+        let timings = &mut rows.entry(figure.length).or_default().entry(candidate).or_default().0;
+        match timings.get(&figure.condition) {
+            Some(known) if known.summary.samples > timing.summary.samples => {}
             _ => {
-                lines.insert(place, line);
+                timings.insert(figure.condition, timing);
             }
         }
     }
     rows
 }
 
-/// The places that candidates of a row are compared in: those that most of them were measured in.
-pub(crate) fn shared_places(row: &Row) -> Vec<Place> {
-    let mut counts: BTreeMap<Place, usize> = BTreeMap::new();
+/// Returns the conditions in which the candidates of a row are compared: those that most of them were measured in.
+pub(crate) fn shared_conditions(row: &Row) -> Vec<Condition> {
+    let mut counts: BTreeMap<Condition, usize> = BTreeMap::new();
     for figures in row.values() {
-        for &place in figures.0.keys() {
-            *counts.entry(place).or_default() += 1;
+        for &condition in figures.0.keys() {
+            *counts.entry(condition).or_default() += 1;
         }
     }
     let most = counts.values().copied().max().unwrap_or_default();
-    let places: Vec<Place> =
-        counts.into_iter().filter(|(_, count)| *count == most).map(|(place, _)| place).collect();
-    let somebody_has_all = row.values().any(|figures| figures.covers(&places));
-    let shared = if somebody_has_all { places.len() } else { 1 };
-    places.into_iter().take(shared).collect()
+    let conditions: Vec<Condition> =
+        counts.into_iter().filter(|(_, count)| *count == most).map(|(condition, _)| condition).collect();
+    let covered = row.values().any(|figures| figures.covers(&conditions));
+    let shared = if covered { conditions.len() } else { 1 };
+    conditions.into_iter().take(shared).collect()
 }
 
 impl Figures {
-    /// Whether there is a figure for each of these places.
-    pub(crate) fn covers(&self, places: &[Place]) -> bool {
-        places.iter().all(|place| self.0.contains_key(place))
+    /// True if there is a figure for each of these conditions.
+    pub(crate) fn covers(&self, conditions: &[Condition]) -> bool {
+        conditions.iter().all(|condition| self.0.contains_key(condition))
     }
 
-    /// The mean of the logarithms of the times in these places, which must all be covered.
-    pub(crate) fn score(&self, places: &[Place], time: impl Fn(&Line) -> f64) -> f64 {
-        let sum: f64 = places.iter().map(|place| time(&self.0[place]).ln()).sum();
-        sum / places.len().max(1) as f64
+    /// Returns the mean logarithm of the times in these conditions, which must all be covered.
+    pub(crate) fn score(&self, conditions: &[Condition], time: impl Fn(&Timing) -> f64) -> f64 {
+        let sum: f64 = conditions.iter().map(|condition| time(&self.0[condition]).ln()).sum();
+        sum / conditions.len().max(1) as f64
     }
 }

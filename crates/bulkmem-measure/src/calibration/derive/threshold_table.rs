@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use crate::calibration::derive::pick::{self, NOISE, Pick};
-use crate::calibration::derive::table::{Figures, Key, Line, Place, Row};
+use crate::calibration::Condition;
 
-/// How many thresholds the range between two measured lengths is searched in.
+use crate::calibration::derive::pick::{self, NOISE, Pick};
+use crate::calibration::derive::table::{Figures, Key, Row, Timing};
+
+/// Steps in which the range between two measured lengths is searched.
 const STEPS: u32 = 16;
 
-/// From this length on, this choice.
+/// The choice from a length on.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Threshold {
     pub(super) from: u64,
     pub(super) pick: Pick,
 }
 
-/// The choices at all measured lengths. Each prefers the choice below it, and one that differs from both its
-/// neighbours then prefers the choice above it: few thresholds, where they cost nothing.
+/// Returns the choices at all measured lengths. Each prefers the choice below it, and one that differs from both
+/// neighbours then prefers the choice above it, so that there are few thresholds where they cost nothing.
 pub(super) fn picks(
     rows: &BTreeMap<u64, Row>,
     choose: impl Fn(&Row, Option<&Key>) -> Option<Pick>,
@@ -37,8 +39,8 @@ pub(super) fn picks(
     picks
 }
 
-/// The thresholds that follow from the choices: equal neighbours become one, and between different ones the threshold is
-/// where their interpolated times cross.
+/// Returns the thresholds of the choices: equal neighbours become one, and between different ones the threshold is at the
+/// length where their interpolated times cross.
 pub(super) fn build(rows: &BTreeMap<u64, Row>, picks: Vec<(u64, Pick)>) -> Vec<Threshold> {
     let mut thresholds: Vec<Threshold> = Vec::new();
     let mut below = None;
@@ -58,14 +60,14 @@ pub(super) fn build(rows: &BTreeMap<u64, Row>, picks: Vec<(u64, Pick)>) -> Vec<T
     thresholds
 }
 
-/// The length, above the lower and at most the upper one, from which on the upper one's choice serves better. Times
-/// are interpolated as straight lines between logarithms.
+/// Returns the length, above the lower and at most the upper one, from which the upper choice is better. Interpolates
+/// times as straight lines between logarithms.
 fn crossing(rows: &BTreeMap<u64, Row>, lower: (u64, &Key), upper: (u64, &Key)) -> u64 {
     let ((low, old), (high, new)) = (lower, upper);
     let at = |share: f64| {
         let (low_ln, high_ln) = ((low as f64).ln(), (high as f64).ln());
         let length = (low_ln + share * (high_ln - low_ln)).exp() as u64;
-        // Round numbers where that loses nothing.
+        // Round numbers are as good.
         let length = if length >= 1024 { length / 64 * 64 } else { length };
         length.clamp(low.saturating_add(1).min(high), high)
     };
@@ -75,21 +77,21 @@ fn crossing(rows: &BTreeMap<u64, Row>, lower: (u64, &Key), upper: (u64, &Key)) -
         .get(&low)
         .zip(rows.get(&high))
         .and_then(|(low, high)| Some((pick::c_library(low)?.1, pick::c_library(high)?.1)));
-    let places: Vec<Place> =
-        old_ends.0.0.keys().filter(|place| common(old_ends, new_ends, place)).copied().collect();
-    if places.is_empty() {
+    let conditions: Vec<Condition> =
+        old_ends.0.0.keys().filter(|condition| common(old_ends, new_ends, condition)).copied().collect();
+    if conditions.is_empty() {
         return at(0.5);
     }
     let serves = |share: f64| {
-        let gain: f64 = places
+        let gain: f64 = conditions
             .iter()
-            .map(|place| between(old_ends, place, share) - between(new_ends, place, share))
+            .map(|condition| between(old_ends, condition, share) - between(new_ends, condition, share))
             .sum::<f64>()
-            / places.len() as f64;
+            / conditions.len() as f64;
         let barred = plain.is_some_and(|plain| {
-            let compared = places.iter().filter(|place| common(new_ends, plain, place));
+            let compared = conditions.iter().filter(|condition| common(new_ends, plain, condition));
             let gains: Vec<f64> = compared
-                .map(|place| between(plain, place, share) - between(new_ends, place, share))
+                .map(|condition| between(plain, condition, share) - between(new_ends, condition, share))
                 .collect();
             let allowed = pick::allowed_loss(gains.iter().copied()).max(NOISE.ln_1p());
             gains.iter().any(|gain| *gain < -allowed)
@@ -99,13 +101,13 @@ fn crossing(rows: &BTreeMap<u64, Row>, lower: (u64, &Key), upper: (u64, &Key)) -
     (1..STEPS).map(|step| f64::from(step) / f64::from(STEPS)).find(|&share| serves(share)).map_or(high, at)
 }
 
-/// Whether both candidates were measured in a place at both lengths.
-fn common(a: (&Figures, &Figures), b: (&Figures, &Figures), place: &Place) -> bool {
-    [a.0, a.1, b.0, b.1].iter().all(|figures| figures.0.contains_key(place))
+/// True if both candidates were measured in a condition at both lengths.
+fn common(a: (&Figures, &Figures), b: (&Figures, &Figures), condition: &Condition) -> bool {
+    [a.0, a.1, b.0, b.1].iter().all(|figures| figures.0.contains_key(condition))
 }
 
-/// The logarithm of the time at a share of the way between two lengths.
-fn between(ends: (&Figures, &Figures), place: &Place, share: f64) -> f64 {
-    let ln = |figures: &Figures| Line::ns(&figures.0[place]).ln();
+/// Interpolates the logarithm of the time at a share of the way between two lengths.
+fn between(ends: (&Figures, &Figures), condition: &Condition, share: f64) -> f64 {
+    let ln = |figures: &Figures| Timing::ns(&figures.0[condition]).ln();
     ln(ends.0) * (1.0 - share) + ln(ends.1) * share
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::engine::fake::{COLD, Planted};
+use crate::calibration::fake::{COLD, Planted};
 
 /// A field of clear, cold and warm.
 fn field(length: u64) -> Field {

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::calibration::{BusyProcess, Load};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::quality::QualityFlag;
 
@@ -22,6 +23,34 @@ const MOST_NAMED: usize = 3;
 const HEAVIER: (f64, f64) = (0.25, 1.0 / 64.0);
 /// The hypervisor, or a limit, must take this share of the time more.
 const HEAVIER_TAKEN: f64 = 0.05;
+
+/// Use of the processors by others while something was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// How many processors other processes used, on average.
+    pub others: f64,
+    /// How many processors the machine has.
+    pub processors: usize,
+    /// The share of the processors' time that the hypervisor gave to other guests (steal), 0 to 1.
+    pub stolen: f64,
+    /// The share of the time in which a limit (cgroup `cpu.max`) held the calibration back, 0 to 1.
+    pub throttled: f64,
+    /// The other processes that used most, at most three, without control characters in their names.
+    pub busiest: Vec<BusyProcess>,
+}
+
+/// A process that used the processors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BusyProcess {
+    /// Its name, as the kernel has it: at most 15 bytes.
+    pub name: String,
+    /// Its number.
+    pub pid: u32,
+    /// How many processors it used, on average.
+    pub processors: f64,
+}
 
 /// Whether others took clearly more of the processors than in an earlier measurement. An unknown load counts as none.
 pub(crate) fn is_heavier(load: Option<&Load>, earlier: Option<&Load>) -> bool {

@@ -3,14 +3,19 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::calibration::Condition;
+use bulkmem::policy::Choice;
 
 use super::*;
+use crate::engine::Kind;
+
+fn test() -> Candidate {
+    Candidate::named(Kind::Control, "test")
+}
 
 fn workloads() -> Workloads {
     let clock = Clock::new();
     let arena = Arena::new(16 << 20, 1 << 20, &clock, Duration::from_secs(60)).unwrap();
-    Workloads::new(clock, arena)
+    Workloads::new(clock, arena, Rc::default())
 }
 
 fn cell(operation: Operation, cost: Cost, length: u64, aligned: bool, warm: bool) -> Cell {
@@ -21,7 +26,7 @@ fn cell(operation: Operation, cost: Cost, length: u64, aligned: bool, warm: bool
 fn visited(workloads: &mut Workloads, cell: &Cell) -> Vec<(usize, usize)> {
     let visited = RefCell::new(Vec::new());
     for _ in 0..5 {
-        workloads.run(cell, "test", Parameters::default(), |dst, src, length| {
+        workloads.run(cell, test(), |dst, src, length| {
             assert_eq!(length as u64, cell.length);
             visited.borrow_mut().push((dst.addr(), src.addr()));
         });
@@ -83,7 +88,7 @@ fn what_is_flushed_was_written_just_before() {
     let mut workloads = workloads();
     let cell = cell(Operation::Persist, Cost::Throughput, 200, false, true);
     let written = RefCell::new(true);
-    workloads.run(&cell, "test", Parameters::default(), |dst, _, length| {
+    workloads.run(&cell, test(), |dst, _, length| {
         // SAFETY: the range lies in the arena.
         let lines = unsafe { std::slice::from_raw_parts(dst, length) };
         *written.borrow_mut() &= lines.iter().step_by(LINE).all(|byte| *byte == 1);
@@ -95,10 +100,10 @@ fn what_is_flushed_was_written_just_before() {
 fn a_batch_that_was_measured_too_small_grows() {
     let mut workloads = workloads();
     let cell = cell(Operation::Clear, Cost::Throughput, 64, true, true);
-    let key = (cell, "test", Parameters::default());
-    workloads.batches.insert(key, 1);
+    let key = (cell, test());
+    workloads.batches.insert(key.clone(), 1);
     let calls = RefCell::new(0u64);
-    workloads.run(&cell, "test", Parameters::default(), |_, _, _| *calls.borrow_mut() += 1);
+    workloads.run(&cell, test(), |_, _, _| *calls.borrow_mut() += 1);
     assert!(workloads.batches[&key] > 1);
     assert!(calls.into_inner() > 100, "nearly nothing has to be done very often to span a sample");
 }
@@ -109,7 +114,7 @@ fn every_cost_calls_the_operation_and_only_stream_has_a_disturbance() {
     for cost in [Cost::Throughput, Cost::Reuse, Cost::Stream] {
         let cell = cell(Operation::Copy, cost, 4096, true, false);
         let calls = RefCell::new(0);
-        let sample = workloads.run(&cell, "test", Parameters::default(), |_, _, _| *calls.borrow_mut() += 1);
+        let sample = workloads.run(&cell, test(), |_, _, _| *calls.borrow_mut() += 1);
         assert!(calls.into_inner() > 0);
         assert!(sample.ns > 0.0);
         assert_eq!(sample.disturbance_ns.is_some(), cost == Cost::Stream);
@@ -122,10 +127,11 @@ fn methods_do_their_operation_directly_and_through_the_interface() {
     for operation in Operation::ALL {
         for method in bulkmem::method::all().filter(|method| method.does(operation) && method.available()) {
             let choice = Choice::of(method, operation);
-            for threads in [1, 2] {
+            let ways = [Implementation::Method(choice), Implementation::Dispatched(choice)];
+            for (implementation, threads) in ways.iter().flat_map(|it| [(it, 1), (it, 2)]) {
                 let mut cell = cell(operation, Cost::Throughput, 256 << 10, true, true);
                 cell.condition.threads = threads;
-                let sample = direct(&mut workloads, &cell, &choice).unwrap();
+                let sample = workloads.sample(&cell, implementation);
                 assert!(sample.ns > 0.0 && sample.ns.is_finite(), "{operation} {}", method.name);
                 let dst = workloads.arena.destination().start;
                 let src = workloads.arena.source().start;
@@ -142,29 +148,6 @@ fn methods_do_their_operation_directly_and_through_the_interface() {
                     Operation::Persist => {}
                 }
             }
-        }
-    }
-}
-
-#[test]
-fn split_covers_everything_once() {
-    for threads in [1, 2, 3, 7] {
-        for length in [0, 1, 4096, 4097, 100_000] {
-            let parts = std::sync::Mutex::new(Vec::new());
-            let (dst, src) =
-                (std::ptr::without_provenance_mut(1 << 20), std::ptr::without_provenance(1 << 30));
-            split(threads, dst, src, length, |dst, src, length| {
-                assert_eq!(dst.addr() - (1 << 20), src.addr() - (1 << 30));
-                parts.lock().unwrap().push((dst.addr() - (1 << 20), length));
-            });
-            let mut parts = parts.into_inner().unwrap();
-            parts.sort_unstable();
-            assert!(parts.len() <= threads.max(1));
-            let end = parts.iter().fold(0, |end, (from, length)| {
-                assert_eq!(*from, end);
-                end + length
-            });
-            assert_eq!(end, length);
         }
     }
 }

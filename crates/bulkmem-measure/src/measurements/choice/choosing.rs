@@ -1,123 +1,106 @@
-//! What it costs to let the policy choose: the public interface against the chosen method called directly, at a
-//! length short enough for a nanosecond to show.
+//! The cost of letting the policy choose: the public interface against the chosen method called directly, at a length
+//! short enough for a nanosecond to show.
 
 use std::hint::black_box;
 
-use bulkmem::policy::Policy;
-use bulkmem::{Intent, Operation, Options};
+use bulkmem::{Intent, Operation};
 
 use crate::engine::clock::Clock;
-use crate::engine::stats::Summary;
-use crate::measurements::choice::report::ChoosingCost;
+use crate::engine::implementation::{Implementation, Work};
+use crate::engine::run::Sampler;
+use crate::engine::units::bytes;
+use crate::engine::workload::FILL_BYTE;
+use crate::engine::{CacheState, Candidate, Config, Kind, MeasureError, Metric, Row, Run};
 
 const LENGTH: usize = 4096;
-/// Calls a sample.
+/// Calls in a sample.
 const CALLS: usize = 1000;
-/// Samples of each of the three.
-const SAMPLES: usize = 101;
+/// Samples of each candidate.
+const SAMPLES: usize = 100;
+/// The name of the candidate that only chooses.
+const CHOOSING: &str = "Policy::choose alone";
 
-/// Measures it, for clear and copy; `None` for the other operations. `global` says that the process's own policy answers
-/// as this one: then it goes through the plain functions.
-pub(crate) fn cost(
-    clock: &Clock,
-    policy: &Policy,
-    global: bool,
-    operation: Operation,
-) -> Option<ChoosingCost> {
-    let bulk = Options::new().policy(policy).ok()?;
-    let choice = policy.choose(operation, LENGTH, Intent::Throughput)?;
-    let parameters = choice.parameters;
-    let mut dst = vec![1u8; LENGTH];
-    let src = vec![2u8; LENGTH];
-    let choose = || {
-        black_box(policy.choose(operation, black_box(LENGTH), Intent::Throughput));
+/// Calls on the same range again and again; returns nanoseconds per call.
+struct Calls<'m> {
+    dst: &'m mut [u8],
+    src: &'m [u8],
+}
+
+impl Work for Calls<'_> {
+    type Output = f64;
+
+    fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> f64 {
+        let (dst, src) = (self.dst.as_mut_ptr(), self.src.as_ptr());
+        per_call(|| call(black_box(dst), black_box(src), black_box(LENGTH)))
+    }
+}
+
+fn per_call(call: impl Fn()) -> f64 {
+    Clock::new().time(|| (0..CALLS).for_each(|_| call())) / CALLS as f64
+}
+
+/// Measures the cost for clear and copy. `plain` says that the process-wide policy chooses alike: then programs call the
+/// plain functions.
+pub(super) fn measure(run: &mut Run<'_>, operation: Operation, plain: bool) -> Result<(), MeasureError> {
+    let policy = run.policy();
+    let Some(choice) = policy.choose(operation, LENGTH, Intent::Throughput) else { return Ok(()) };
+    if !matches!(operation, Operation::Clear | Operation::Copy) || run.stopped() {
+        return Ok(());
+    }
+    let chosen = if plain {
+        Implementation::PlainFunctions
+    } else {
+        Implementation::policy(policy, Intent::Throughput, LENGTH)
     };
-    match operation {
-        Operation::Clear => {
-            let kernel = choice.method.code().clear?.fenced;
-            // SAFETY: the slice is valid for its length, and the policy's choices can run here.
-            let direct = |dst: &mut [u8]| unsafe {
-                black_box(kernel)(dst.as_mut_ptr(), black_box(LENGTH), 0, &parameters);
-            };
-            if global {
-                alternate(
-                    clock,
-                    &mut dst,
-                    direct,
-                    |dst| bulkmem::clear(&mut dst[..black_box(LENGTH)]),
-                    choose,
-                )
-            } else {
-                alternate(clock, &mut dst, direct, |dst| bulk.clear(&mut dst[..black_box(LENGTH)]), choose)
-            }
-        }
-        Operation::Copy => {
-            let kernel = choice.method.code().copy?.fenced;
-            // SAFETY: as above; two vectors lie apart.
-            let direct = |dst: &mut [u8]| unsafe {
-                black_box(kernel)(dst.as_mut_ptr(), src.as_ptr(), black_box(LENGTH), &parameters);
-            };
-            let equal = "equal lengths";
-            if global {
-                let chosen =
-                    |dst: &mut [u8]| bulkmem::copy(&mut dst[..black_box(LENGTH)], &src).expect(equal);
-                alternate(clock, &mut dst, direct, chosen, choose)
-            } else {
-                let chosen = |dst: &mut [u8]| bulk.copy(&mut dst[..black_box(LENGTH)], &src).expect(equal);
-                alternate(clock, &mut dst, direct, chosen, choose)
-            }
-        }
-        _ => None,
+    let config = Config {
+        operation: Some(operation),
+        size: Some(LENGTH as u64),
+        threads: Some(1),
+        cache: Some(CacheState::Warm),
+        intent: Some(Intent::Throughput),
+        ..Config::default()
+    };
+    run.chooses(&chosen.candidate(), &config, Some(choice));
+    let mut samplers: Vec<Sampler<'_>> = Vec::new();
+    for implementation in [Implementation::Dispatched(choice), chosen] {
+        let (mut dst, src) = (vec![1u8; LENGTH], vec![2u8; LENGTH]);
+        let sample = move || {
+            let calls = Calls { dst: &mut dst, src: &src };
+            // SAFETY: the two vectors are valid for the length, and lie apart.
+            Ok(unsafe { implementation.compile(1, operation, FILL_BYTE, calls) }.into())
+        };
+        let (candidate, config) = (implementation.candidate(), config.clone());
+        samplers.push(Sampler { candidate, config, sample: Box::new(sample), counted: false });
     }
+    let alone = move || {
+        let choose = || _ = black_box(policy.choose(operation, black_box(LENGTH), Intent::Throughput));
+        Ok(per_call(choose).into())
+    };
+    let candidate = Candidate::named(Kind::Control, CHOOSING);
+    samplers.push(Sampler { candidate, config, sample: Box::new(alone), counted: false });
+    run.interleave(
+        &format!("the cost of choosing for {operation}"),
+        Metric::Nanoseconds,
+        SAMPLES,
+        &mut samplers,
+    )
 }
 
-/// Samples the three in turn.
-fn alternate(
-    clock: &Clock,
-    dst: &mut [u8],
-    mut direct: impl FnMut(&mut [u8]),
-    mut chosen: impl FnMut(&mut [u8]),
-    mut choose: impl FnMut(),
-) -> Option<ChoosingCost> {
-    let mut times = [const { Vec::new() }; 3];
-    for sample in 0..SAMPLES {
-        let directly = clock.time(|| (0..CALLS).for_each(|_| direct(black_box(&mut *dst))));
-        let by_policy = clock.time(|| (0..CALLS).for_each(|_| chosen(black_box(&mut *dst))));
-        let choice = clock.time(|| (0..CALLS).for_each(|_| choose()));
-        // The first warms up.
-        if sample > 0 {
-            for (times, ns) in times.iter_mut().zip([directly, by_policy, choice]) {
-                times.push(ns / CALLS as f64);
-            }
-        }
-    }
-    let [direct, chosen, choose] = times.map(|times| Summary::of(&times));
-    Some(ChoosingCost {
-        length: LENGTH as u64,
-        direct_ns: direct?.median,
-        chosen_ns: chosen?.median,
-        choose_ns: choose?.median,
-    })
+/// Returns by how much the interface of the policy takes longer than the chosen method called directly, nanoseconds, and
+/// the length.
+pub(super) fn overhead_ns(rows: &[&Row]) -> Option<(f64, u64)> {
+    let median = |kinds: &[Kind]| {
+        let mut costs = rows.iter().filter(|row| row.metric == Metric::Nanoseconds);
+        costs.find(|row| kinds.contains(&row.candidate.kind)).map(|row| (row.stats.median, row.config.size))
+    };
+    let (chosen, length) = median(&[Kind::Policy])?;
+    let (direct, _) = median(&[Kind::Method, Kind::Peer])?;
+    Some((chosen - direct, length?))
 }
 
-#[cfg(test)]
-mod tests {
-    use bulkmem::machine::Machine;
-
-    use super::*;
-
-    #[test]
-    fn it_is_measured_for_clear_and_copy() {
-        let policy = Policy::defaults(Machine::current());
-        for (operation, global) in [Operation::Clear, Operation::Copy].into_iter().zip([true, false]) {
-            let cost = cost(&Clock::new(), &policy, global, operation).unwrap();
-            assert!(cost.direct_ns > 0.0 && cost.chosen_ns > 0.0 && cost.choose_ns > 0.0, "{cost:?}");
-            // No claim on time: only that a choice is not as long as a clear of megabytes.
-            assert!(cost.choose_ns < 100_000.0, "{cost:?}");
-        }
-        assert!(
-            crate::measurements::choice::choosing::cost(&Clock::new(), &policy, false, Operation::Persist)
-                .is_none()
-        );
-    }
+/// The finding.
+pub(super) fn text(rows: &[&Row]) -> Option<String> {
+    let (overhead, length) = overhead_ns(rows)?;
+    let alone = rows.iter().find(|row| row.candidate.name == CHOOSING)?.stats.median;
+    Some(format!("Choosing costs {overhead:.1} ns at {}; {CHOOSING} takes {alone:.1} ns.", bytes(length)))
 }

@@ -1,4 +1,5 @@
-//! The work in the background: memory cleared at a bounded rate, or the processor kept as busy without touching any.
+//! The work in the background: clearing memory at a limited rate, or keeping the processor as busy without touching
+//! memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -14,54 +15,54 @@ use crate::engine::clock::Clock;
 use crate::engine::implementation::Implementation;
 use crate::measurements::corun::cpus;
 
-/// What is done once a chunk.
+/// The work for each chunk.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'p> {
-    /// The chunk is cleared.
+    /// Clears the chunk.
     Clear(Implementation<'p>),
-    /// So many nanoseconds pass.
+    /// Spins for so many nanoseconds.
     Spin(f64),
 }
 
-/// Where, how much at once, and how fast.
+/// The memory, the bytes per call, the rate and the processors.
 #[derive(Clone, Copy)]
 pub(super) struct Background {
     pub(super) whole: RawRange,
-    /// Bytes; not more than the whole has.
+    /// Bytes; at most the length of `whole`.
     pub(super) chunk: usize,
-    /// GB/s, which are bytes a nanosecond.
+    /// GB/s, which is bytes per nanosecond.
     pub(super) rate: f64,
-    /// The processors it may run on; where not given, those of whoever starts it.
+    /// The processors it may run on. Default: those of the calling thread.
     pub(super) processors: Option<CpuSet>,
 }
 
-/// What was done in the background meanwhile.
+/// The work done in the background while the victim ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
-    /// Bytes cleared; 0 where only time passed.
+    /// Bytes cleared; 0 for spinning.
     pub(super) bytes: u64,
     /// Seconds.
     pub(super) seconds: f64,
-    /// Seconds of processor time that it took.
+    /// Seconds of processor time used.
     pub(super) busy: f64,
 }
 
-// SAFETY: the range is an address and a length; whoever made it keeps the memory for this thread alone (`beside`).
+// SAFETY: the range is an address and a length; the caller of `alongside` reserves the memory for this thread.
 unsafe impl Send for Background {}
 
 impl Background {
-    /// Works in another thread as long as `victim` runs in this one.
+    /// Works in another thread while `victim` runs in this one.
     ///
     /// # Safety
-    /// The range is valid for writes, and nobody else uses it meanwhile.
-    pub(super) unsafe fn beside<T>(self, work: Work<'_>, victim: impl FnOnce() -> T) -> (T, Done) {
+    /// The range is valid for writes, and no other code uses it concurrently.
+    pub(super) unsafe fn alongside<T>(self, work: Work<'_>, victim: impl FnOnce() -> T) -> (T, Done) {
         let (stop, chunks) = (AtomicBool::new(false), AtomicU64::new(0));
         let (ready, is_ready) = mpsc::channel();
         thread::scope(|scope| {
             let (stop, chunks) = (&stop, &chunks);
             let thread = scope.spawn(move || self.work(work, stop, chunks, ready));
             let stopping = Stopping { stop, thread: thread.thread().clone() };
-            // It ends only when it is told to, so the first chunk is always done.
+            // The thread ends only when it is stopped, so it always completes the first chunk.
             _ = is_ready.recv();
             let (start, before) = (Instant::now(), chunks.load(Ordering::Relaxed));
             let outcome = victim();
@@ -69,12 +70,12 @@ impl Background {
             drop(stopping);
             let (busy, alive) = thread.join().unwrap_or_default();
             let bytes = if matches!(work, Work::Clear(_)) { (after - before) * self.chunk as u64 } else { 0 };
-            // Of the whole time that it lived, the part that it ran beside the victim.
+            // Processor time is known for the thread's whole life; takes the part in which the victim ran.
             (outcome, Done { bytes, seconds, busy: busy / alive.max(1e-9) * seconds })
         })
     }
 
-    /// Works until told to stop; returns the seconds of processor time and those of the clock.
+    /// Works until stopped. Returns seconds of processor time and of wall-clock time.
     fn work(
         self,
         work: Work<'_>,
@@ -86,13 +87,13 @@ impl Background {
             cpus::bind(processors);
         }
         let (start, busy) = (Instant::now(), processor_time());
-        let configs = self.whole.length / self.chunk;
+        let chunks_in_all = self.whole.length / self.chunk;
         let pause = self.chunk as f64 / self.rate;
         for done in 0u64.. {
             match work {
                 Work::Clear(implementation) => {
-                    let at = self.whole.start.wrapping_add(done as usize % configs * self.chunk);
-                    // SAFETY: the chunk lies in the range, which the caller of `beside` keeps for this thread.
+                    let at = self.whole.start.wrapping_add(done as usize % chunks_in_all * self.chunk);
+                    // SAFETY: the chunk lies in the range, which the caller of `alongside` reserves for this thread.
                     unsafe { implementation.run(Operation::Clear, at, at, self.chunk, 0) }
                 }
                 Work::Spin(ns) => Clock::new().spin(ns),
@@ -116,7 +117,7 @@ impl Background {
     }
 }
 
-/// Ends the work in the background, also where the victim panics.
+/// Stops the work in the background, also if the victim panics.
 struct Stopping<'s> {
     stop: &'s AtomicBool,
     thread: Thread,
@@ -129,7 +130,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// Seconds of processor time that this thread has taken.
+/// Returns the processor time of this thread in seconds.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -152,11 +153,12 @@ mod tests {
             implementation::methods(&MethodSet::Named(vec!["portable".into()]), Operation::Clear).unwrap()[0];
         let background = background(&mut memory, 1.0);
         let mut bytes = 0;
-        // However seldom a busy machine lets it run, it gets around in the end.
+        // On a busy machine several rounds may be needed.
         while bytes == 0 || memory.iter().any(|byte| *byte != 0) {
             let rest = || thread::sleep(Duration::from_millis(5));
-            // SAFETY: the vector outlives the call, and is not touched meanwhile.
-            let ((), done) = unsafe { background.beside(Work::Clear(Implementation::Method(choice)), rest) };
+            // SAFETY: the vector outlives the call, and is not used concurrently.
+            let ((), done) =
+                unsafe { background.alongside(Work::Clear(Implementation::Method(choice)), rest) };
             assert!(done.bytes.is_multiple_of(1024) && done.seconds >= 0.005 && done.busy > 0.0, "{done:?}");
             bytes += done.bytes;
         }
@@ -168,7 +170,7 @@ mod tests {
         // A chunk every 1000 seconds.
         let background = background(&mut memory, 1e-9);
         // SAFETY: as above.
-        let (answer, done) = unsafe { background.beside(Work::Spin(1000.0), || 42) };
+        let (answer, done) = unsafe { background.alongside(Work::Spin(1000.0), || 42) };
         assert_eq!((answer, done.bytes), (42, 0));
         assert!(memory.iter().all(|byte| *byte == 1));
     }

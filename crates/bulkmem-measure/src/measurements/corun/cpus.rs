@@ -1,25 +1,25 @@
-//! Which processors the victim and the work in the background run on.
+//! The processors of the victim and of the work in the background.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The processors of the two; `None` leaves it to the scheduler.
+/// The processors of both; `None` leaves the choice to the scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Placement {
     pub(super) victim: Option<CpuSet>,
     pub(super) background: Option<CpuSet>,
-    /// What is to be said about it.
+    /// A note for the results.
     pub(super) note: Option<&'static str>,
 }
 
 impl Placement {
-    /// The background on the last processor, the victim on the others; both on the last where `same`, or where there
-    /// is only one.
+    /// Places the background on the last processor and the victim on the others; with `same`, or if there is only one, both
+    /// on the last.
     pub(super) fn new(same: bool) -> Placement {
         match sched_getaffinity(None) {
             Ok(allowed) => Placement::of(&allowed, same),
             Err(_) => Placement {
                 note: Some(
-                    "the kernel does not say which processors may be used: it places clearing and command as it likes",
+                    "the kernel does not report which processors may be used, so it places clearing and command itself",
                 ),
                 ..Placement::default()
             },
@@ -42,12 +42,12 @@ impl Placement {
     }
 }
 
-/// Binds this thread. Where the kernel refuses, it runs where it ran: the processors come from what it allowed before.
+/// Binds this thread. If the kernel refuses, the thread runs where it ran: the processors were allowed before.
 pub(super) fn bind(processors: &CpuSet) {
     _ = sched_setaffinity(None, processors);
 }
 
-/// This thread, and what it starts, on some processors; as before once this is dropped.
+/// Binds this thread, and what it starts, to processors until dropped.
 #[derive(Debug)]
 pub(super) struct Bound(Option<CpuSet>);
 

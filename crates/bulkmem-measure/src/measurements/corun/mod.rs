@@ -1,4 +1,4 @@
-//! How much somebody slows while memory is cleared in the background.
+//! The slow-down of a program or of a walk over cached memory while memory is cleared in the background.
 
 mod background;
 mod cpus;
@@ -14,65 +14,66 @@ use bulkmem::{Intent, Operation};
 use self::background::{Background, Work};
 use self::cpus::Placement;
 use self::victim::{Took, Walker};
-use crate::calibration::neighbour::Neighbour;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::clock::Clock;
 use crate::engine::contrast::{Contrast, control_of, too_few};
 use crate::engine::implementation::{self, Implementation, MethodSet};
+use crate::engine::neighbour::Neighbour;
 use crate::engine::run::{LongSampler, Measure, Run, Sample};
 use crate::engine::stats::median;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
+use crate::measurements::checks::invalid;
 use crate::{Kind, MeasureError, OptionName, memory_left};
 
-/// The name of the control with nothing in the background.
+/// Name of the control with nothing in the background.
 pub const ALONE: &str = "alone";
-/// The name of the control that slowdowns are said against: a thread as busy as clearing keeps it.
+/// Name of the control that slow-downs are relative to: a thread in the background that is as busy as clearing.
 pub const SAME_PROCESSOR_TIME: &str = "same processor time";
 
-/// Who achieves less than this share of the rate asked for is named.
+/// Candidates that achieve less than this share of the requested rate are noted.
 const FULL_RATE: f64 = 0.95;
 
-/// Who is disturbed.
+/// The victim: what clearing in the background may slow down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// A program and its arguments; it has to end with 0 every time.
+    /// A program and its arguments; it must exit with status 0 every time.
     Command {
         /// The program first.
         words: Vec<OsString>,
-        /// Whether its output goes to stderr, and not nowhere.
+        /// If set, its output goes to stderr; otherwise it is discarded.
         show_output: bool,
     },
     /// A walk over a list of half the last-level cache, for about half a second, in this process.
     Walk,
 }
 
-/// How to measure what background clearing costs somebody.
+/// Options for measuring the slow-down by clearing in the background.
 #[derive(Clone, Debug)]
 pub struct CorunOptions {
-    /// Who.
+    /// The victim.
     pub victim: Victim,
-    /// The rates that clearing is held to, GB/s.
+    /// Rates that clearing is limited to, GB/s.
     pub rates: Vec<f64>,
-    /// Bytes of the memory that is cleared, over and over; twice the last-level cache where not given.
+    /// Bytes of the memory that is cleared repeatedly. Default: twice the last-level cache.
     pub size: Option<u64>,
-    /// Bytes cleared at once; between two of them the background sleeps as the rate wants it.
+    /// Bytes per call; between two calls the background sleeps to keep the rate.
     pub chunk: u64,
-    /// Whether both are bound to the same processor. Otherwise the clearing has one for itself and the victim all the
-    /// others, where there is more than one.
+    /// If set, binds both to the same processor. Otherwise clearing gets one processor and the victim all the others, if
+    /// there is more than one.
     pub same_cpu: bool,
-    /// The pages behind the memory.
+    /// The page size of the memory.
     pub page_size: PageSize,
-    /// Which methods.
+    /// The methods.
     pub methods: MethodSet,
-    /// Who else.
+    /// The other participants.
     pub peers: Peers,
     /// Samples of each.
     pub runs: usize,
 }
 
 impl CorunOptions {
-    /// Clearing 2 MiB at once at 1 GB/s in transparent huge pages, 5 samples.
+    /// Clearing in calls of 2 MiB at 1 GB/s in transparent huge pages, 5 samples.
     pub fn new(victim: Victim) -> CorunOptions {
         let usual = Machine::current().caches.sane().l3 * 2;
         CorunOptions {
@@ -104,19 +105,18 @@ impl Measure for CorunOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        let bad = |option, reason: String| Err(MeasureError::Option { option, reason });
         if let Victim::Command { words, .. } = &self.victim
             && words.is_empty()
         {
-            return bad(OptionName::Command, "there is none; name a program and its arguments".into());
+            return invalid(OptionName::Command, "name a program and its arguments");
         }
         if let Some(rate) = self.rates.iter().find(|rate| !(0.001..=1000.0).contains(*rate)) {
-            return bad(OptionName::Rates, format!("{rate} GB/s cannot be held; name 0.001 to 1000"));
+            return invalid(OptionName::Rates, format!("{rate} GB/s is out of range; name 0.001 to 1000"));
         }
         if self.chunk == 0 || self.size.is_some_and(|size| size < self.chunk) {
-            return bad(
+            return invalid(
                 OptionName::Chunk,
-                format!("{} bytes do not fit the memory that is cleared; name a smaller one", self.chunk),
+                format!("{} bytes do not fit the memory that is cleared; name a smaller size", self.chunk),
             );
         }
         fits(self.size().saturating_add(self.list()))?;
@@ -125,14 +125,14 @@ impl Measure for CorunOptions {
     }
 
     fn seconds(&self) -> f64 {
-        // Of a command nothing is known; progress follows what is observed.
+        // The time of a command is unknown; progress adapts to what is observed.
         let once = if self.victim == Victim::Walk { 0.6 } else { 5.0 };
         once * (self.runs + 1) as f64 * 13.0 * self.rates.len() as f64
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
         run.expect_groups(self.rates.len());
-        run.say("getting memory ready", 0.0);
+        run.say("preparing memory", 0.0);
         let mut memory = Buffer::new(self.size(), self.page_size, Content::Mixed)?;
         run.backed_by(memory.backing_page_size());
         let mut listed = Buffer::new(self.list().max(4096), self.page_size, Content::Mixed)?;
@@ -152,7 +152,7 @@ impl Measure for CorunOptions {
                 processors: placement.background,
             };
             let mut samplers = self.samplers(run, background, listed, placement)?;
-            run.interleave_long(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut samplers)?;
+            run.interleave(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut samplers)?;
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.rate == Some(rate)).collect();
             let (text, notes) = (self.conclusion(&rows), shortfalls(&rows));
             match too_few(self.runs) {
@@ -216,7 +216,7 @@ impl CorunOptions {
                 let Some(work) = work else { return Ok(sample_of(victim()?)) };
                 // SAFETY: the measurement keeps the memory while samplers live; they take samples one after the
                 // other.
-                let (took, done) = unsafe { background.beside(work, victim) };
+                let (took, done) = unsafe { background.alongside(work, victim) };
                 let mut sample = sample_of(took?);
                 let gigabytes = done.bytes as f64 / 1e9;
                 sample.also.extend([
@@ -231,7 +231,7 @@ impl CorunOptions {
         Ok(samplers.collect())
     }
 
-    /// Who slows the victim by how much, in words.
+    /// Summarizes how much each candidate slows the victim down.
     fn conclusion(&self, rows: &[&Row]) -> Option<String> {
         let rate = rows.first()?.config.rate?;
         let name = match &self.victim {
@@ -254,13 +254,13 @@ impl CorunOptions {
             format!("{:+.1} % ({low:+.1} to {high:+.1}) with {}", contrast.by, row.candidate.name)
         });
         let told: Vec<String> = told.collect();
-        let mut text = format!("Beside clearing at {rate} GB/s, {name} takes");
+        let mut text = format!("While memory is cleared at {rate} GB/s, {name} takes");
         text += &match (told.is_empty(), even.is_empty()) {
             (true, true) => return None,
-            (true, false) => " no longer that could be distinguished here, whatever clears,".to_owned(),
+            (true, false) => " no distinguishably longer, with any candidate,".to_owned(),
             (false, _) => format!(" {}", told.join(", ")),
         };
-        text += " than beside a thread that is as busy without touching memory.";
+        text += " than alongside a thread that is as busy without touching memory.";
         if !told.is_empty() && !even.is_empty() {
             text += &format!(" Not distinguishable here: {}.", even.join(", "));
         }
@@ -272,14 +272,14 @@ fn sample_of(took: Took) -> Sample {
     Sample { value: took.seconds, also: vec![("user_s", took.user), ("system_s", took.system)] }
 }
 
-/// How long the C library takes to clear a chunk: as busy is the control.
+/// Measures how long the C library takes to clear a chunk: the control is as busy.
 fn memset_ns(background: Background) -> f64 {
     let clock = Clock::new();
-    let configs = background.whole.length / background.chunk;
-    let times: Vec<f64> = (0..configs.clamp(8, 64))
-        .map(|config| {
-            let at = background.whole.start.wrapping_add(config % configs * background.chunk);
-            // SAFETY: the chunk lies in the range, which the measurement keeps and nobody else uses.
+    let chunks = background.whole.length / background.chunk;
+    let times: Vec<f64> = (0..chunks.clamp(8, 64))
+        .map(|chunk| {
+            let at = background.whole.start.wrapping_add(chunk % chunks * background.chunk);
+            // SAFETY: the chunk lies in the range, which the measurement keeps and no other code uses.
             clock.time(|| unsafe {
                 libc::memset(at.cast(), 0, background.chunk);
             })
@@ -288,7 +288,7 @@ fn memset_ns(background: Background) -> f64 {
     median(&times)
 }
 
-/// Who did not clear as fast as asked.
+/// Notes the candidates that cleared more slowly than requested.
 fn shortfalls(rows: &[&Row]) -> Option<String> {
     let slow: Vec<String> = rows
         .iter()
@@ -301,8 +301,8 @@ fn shortfalls(rows: &[&Row]) -> Option<String> {
     let asked = rows.first()?.config.rate?;
     (!slow.is_empty()).then(|| {
         format!(
-            "not everybody cleared at {asked} GB/s, and slowdowns are for less clearing then: {} GB/s; ask for a lower \
-             --rate to compare",
+            "these candidates did not reach {asked} GB/s, so their slow-downs are for less clearing: {} GB/s; give a lower \
+             --rate to compare them",
             slow.join(", ")
         )
     })
@@ -393,8 +393,8 @@ mod tests {
         for rate in [0.0, -1.0, f64::NAN, 1e9] {
             assert!(refused(&|it| it.rates = vec![rate]).contains("0.001 to 1000"));
         }
-        assert!(refused(&|it| it.chunk = 0).contains("name a smaller one"));
-        assert!(refused(&|it| it.chunk = 2 << 20).contains("name a smaller one"));
+        assert!(refused(&|it| it.chunk = 0).contains("name a smaller size"));
+        assert!(refused(&|it| it.chunk = 2 << 20).contains("name a smaller size"));
         assert!(refused(&|it| it.size = Some(1 << 46)).contains("of memory"));
         assert!(refused(&|it| it.victim = small(&[]).victim).contains("name a program"));
         let missing = testing::run(&small(&["no-such-program"]), false).0.unwrap_err();
@@ -422,7 +422,7 @@ mod tests {
         let options = small(&["make", "-j2"]);
         let text = options.conclusion(&all).unwrap();
         for part in [
-            "Beside clearing at 2 GB/s",
+            "While memory is cleared at 2 GB/s",
             "`make` takes +5.0 % (",
             "with little, +20.0 % (",
             "Not distinguishable here: policy, stream.",
@@ -430,7 +430,7 @@ mod tests {
             assert!(text.contains(part), "{part}\n{text}");
         }
         let text = options.conclusion(&[&rows[1], &rows[4]]).unwrap();
-        assert!(text.contains("no longer that could be distinguished here"), "{text}");
+        assert!(text.contains("no distinguishably longer"), "{text}");
         assert_eq!(options.conclusion(&[&rows[0], &rows[2]]), None, "without the control nothing is said");
         let note = shortfalls(&all).unwrap();
         assert!(note.contains("slow 1.20 GB/s") && !note.contains("little"), "{note}");

@@ -1,4 +1,4 @@
-//! Who is disturbed: a command of the user's, or a walk of our own.
+//! The victim: a command of the user, or a walk over cached memory in this process.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,33 +14,33 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::thread::CpuSet;
 
-use crate::calibration::neighbour::Neighbour;
+use crate::engine::neighbour::Neighbour;
 use crate::measurements::corun::cpus::Bound;
 use crate::{MeasureError, OptionName};
 
-/// How often a running command is looked after.
+/// Interval between checks of a running command.
 const TICK: Duration = Duration::from_millis(250);
 /// How long a command that is asked to end may take before it is made to.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// The walk of our own takes about so long, alone.
+/// Time of the walk, alone.
 const WALKED: Duration = Duration::from_millis(500);
 
-/// How long the victim took.
+/// Times of the victim.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Took {
     /// Wall-clock seconds.
     pub(super) seconds: f64,
-    /// Seconds of processor time in the program, of the command and of those whom it waited for.
+    /// Seconds of processor time in user space, of the command and of the processes that it waited for.
     pub(super) user: f64,
     /// The same in the kernel.
     pub(super) system: f64,
 }
 
-/// Runs a command once, on some processors, its input empty and its output thrown away or, where `show`, on stderr.
+/// Runs a command once, on some processors, with empty input. Discards its output or, with `show`, sends it to stderr.
 ///
 /// # Errors
-/// [`MeasureError::Option`] where it cannot be started, [`MeasureError::Command`] where it does not end with 0,
-/// [`MeasureError::Interrupted`] once `stop` is set: the command and all of its process group are ended then.
+/// [`MeasureError::Option`] if it cannot be started, [`MeasureError::Command`] if it does not exit with status 0,
+/// [`MeasureError::Interrupted`] if `stop` was set; then the command and its process group were terminated.
 pub(super) fn run_command(
     command: &[OsString],
     show: bool,
@@ -61,7 +61,7 @@ pub(super) fn run_command(
     let mut child = Command::new(command.first().map_or("".as_ref(), OsString::as_os_str));
     child.args(command.get(1..).unwrap_or_default()).process_group(0);
     child.stdin(Stdio::null()).stdout(output().map_err(cannot)?).stderr(output().map_err(cannot)?);
-    // What is started inherits the processors.
+    // A child inherits the processors.
     let bound = Bound::to(processors);
     let start = Instant::now();
     let child = child.spawn().map_err(cannot)?;
@@ -80,11 +80,11 @@ pub(super) fn run_command(
     Ok(Took { seconds, user: in_seconds(usage.ru_utime), system: in_seconds(usage.ru_stime) })
 }
 
-/// It was made to end.
+/// The command was terminated.
 struct Stopped;
 
-/// Waits until a process has ended, and says so every second; ends it and its group once `stop` is set. The process is
-/// not reaped, so that its number stays its own.
+/// Waits until a process has ended and reports the time every second. Terminates it and its group once `stop` is set. Does
+/// not reap the process, so that its ID stays valid.
 fn look_after(
     pid: Pid,
     start: Instant,
@@ -96,7 +96,7 @@ fn look_after(
         scope.spawn(move || {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
-            // Nobody listens any more where it was made to end.
+            // The receiver is gone if the command was terminated.
             _ = tell.send(Instant::now());
         });
         let mut said = 0;
@@ -107,7 +107,7 @@ fn look_after(
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if stop.load(Ordering::Relaxed) {
-                // It may have ended by itself meanwhile: then there is nobody to signal.
+                // It may have ended in the meantime: then there is no process to signal.
                 _ = kill_process_group(pid, Signal::TERM);
                 if ended.recv_timeout(POLL_INTERVAL).is_err() {
                     _ = kill_process_group(pid, Signal::KILL);
@@ -123,12 +123,12 @@ fn look_after(
     })
 }
 
-/// Reaps a child that has ended, or is about to: how it ended, and what it used.
+/// Reaps a child that has ended or is about to. Returns its status and resource usage.
 fn reap(pid: Pid) -> io::Result<(ExitStatus, libc::rusage)> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     loop {
-        // SAFETY: the two places are valid for what the call writes to them.
+        // SAFETY: both pointers are valid for the values that the call writes.
         if unsafe { libc::wait4(pid.as_raw_nonzero().get(), &raw mut status, 0, usage.as_mut_ptr()) } >= 0 {
             // SAFETY: all zeros is a valid value of this plain struct, and the kernel has written one over it.
             return Ok((ExitStatus::from_raw(status), unsafe { usage.assume_init() }));
@@ -144,17 +144,17 @@ fn in_seconds(time: libc::timeval) -> f64 {
     time.tv_sec as f64 + time.tv_usec as f64 / 1e6
 }
 
-/// What this thread has used.
+/// Returns the resource usage of this thread.
 fn own_usage() -> libc::rusage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the place is valid for what the call writes; where it should fail, all zeros are a valid value too.
+    // SAFETY: the pointer is valid for the value that the call writes; if it fails, all zeros are a valid value too.
     unsafe {
         libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
         usage.assume_init()
     }
 }
 
-/// A walk over a list, so often that it takes about half a second alone; as often every time.
+/// Walks over a list, as often as takes about half a second alone, and as often every time.
 #[derive(Debug)]
 pub(super) struct Walker {
     neighbour: Neighbour,

@@ -1,7 +1,7 @@
-//! The fork itself, and what its child does.
+//! The fork and its child.
 //!
-//! The process may have threads, one of which may hold the allocator's lock at the moment of the fork. So the child does
-//! nothing but read and write memory that is there already, call what POSIX calls async-signal-safe, and end.
+//! The process may have threads, one of which may hold the allocator's lock at the moment of the fork. So the child only
+//! reads and writes mapped memory, calls functions that POSIX calls async-signal-safe, and ends.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::engine::arena::RawRange;
 use crate::measurements::fork::pages::Ledger;
 
-/// Who does what with the buffer after a fork.
+/// The work on the buffer after a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// The child writes to every page.
@@ -19,34 +19,34 @@ pub(super) enum Work {
     ParentWrites,
     /// The child reads from every page.
     ChildReads,
-    /// The child ends at once.
+    /// The child ends immediately.
     Nothing,
 }
 
-/// A parent that forks, with the buffer in question.
+/// A parent that forks, with the measured buffer.
 #[derive(Debug)]
 pub(super) struct Parent {
     buffer: RawRange,
     page: usize,
-    /// The child waits at its reading end.
+    /// The child waits at the reading end.
     pipe: (OwnedFd, OwnedFd),
 }
 
 impl Parent {
-    /// A parent with a buffer of whole pages, each touched before.
+    /// Creates a parent with a buffer of whole pages that were touched before.
     pub(super) fn new(buffer: RawRange, page: usize) -> io::Result<Parent> {
         let (reader, writer) = io::pipe()?;
         Ok(Parent { buffer, page, pipe: (reader.into(), writer.into()) })
     }
 
-    /// Writes to every page, forks, has the work done, and waits until the child has ended. Returns the time from the
-    /// fork on. With a ledger, the child enters there what memory it has once the work is done.
+    /// Writes to every page, forks, performs the work, and waits until the child has ended. Returns the time since the
+    /// fork. With a ledger, the child records its memory there after the work.
     ///
     /// # Safety
-    /// The buffer is mapped, readable and writable, and nobody else uses it.
+    /// The buffer is mapped, readable and writable, and no other code uses it.
     ///
     /// # Errors
-    /// Where there can be no child, or it did not end as it should.
+    /// If the fork fails, or the child does not exit with status 0.
     pub(super) unsafe fn fork(&self, work: Work, ledger: Option<&Ledger>) -> io::Result<Duration> {
         // SAFETY: passed on from the caller.
         unsafe { write(self.buffer, self.page, 1) }
@@ -55,7 +55,7 @@ impl Parent {
         }
         let (reader, writer) = (self.pipe.0.as_raw_fd(), self.pipe.1.as_raw_fd());
         let start = Instant::now();
-        // SAFETY: the child calls nothing that is not async-signal-safe, and ends without running anybody's code.
+        // SAFETY: the child calls nothing that is not async-signal-safe, and ends without running destructors or handlers.
         let child = unsafe { libc::fork() };
         match child {
             -1 => return Err(io::Error::last_os_error()),
@@ -67,7 +67,7 @@ impl Parent {
             // SAFETY: passed on from the caller.
             unsafe { write(self.buffer, self.page, 2) }
             let go = [1u8];
-            // SAFETY: a byte, and our own pipe; a pipe with nothing in it takes it at once.
+            // SAFETY: a byte, and our own pipe; an empty pipe takes it immediately.
             if unsafe { libc::write(writer, go.as_ptr().cast(), 1) } != 1 {
                 let error = io::Error::last_os_error();
                 // SAFETY: our own child, not waited for yet.
@@ -81,7 +81,7 @@ impl Parent {
         if status == 0 { Ok(took) } else { Err(ended(status)) }
     }
 
-    /// The child's whole life.
+    /// Runs the child.
     ///
     /// # Safety
     /// Only in a child of `fork`; the buffer is mapped, readable and writable.
@@ -93,7 +93,7 @@ impl Parent {
                 Work::ChildWrites => write(self.buffer, self.page, 3),
                 Work::ChildReads => read(self.buffer, self.page),
                 Work::ParentWrites => {
-                    // Should the parent die, the pipe ends, as nobody else has it open for writing.
+                    // If the parent dies, the pipe ends, as no other process has it open for writing.
                     libc::close(writer);
                     let mut go = 0u8;
                     while libc::read(reader, (&raw mut go).cast(), 1) == -1 {}
@@ -109,7 +109,7 @@ impl Parent {
 /// Writes to every page.
 ///
 /// # Safety
-/// The buffer is mapped and writable, and nobody else uses it.
+/// The buffer is mapped and writable, and no other code uses it.
 unsafe fn write(buffer: RawRange, page: usize, byte: u8) {
     let mut at = 0;
     while at < buffer.length {
@@ -122,7 +122,7 @@ unsafe fn write(buffer: RawRange, page: usize, byte: u8) {
 /// Reads from every page.
 ///
 /// # Safety
-/// The buffer is mapped and readable, and nobody else writes to it.
+/// The buffer is mapped and readable, and no other code writes to it.
 unsafe fn read(buffer: RawRange, page: usize) {
     let mut at = 0;
     while at < buffer.length {
@@ -147,7 +147,7 @@ fn wait(child: libc::pid_t) -> io::Result<i32> {
     }
 }
 
-/// Why a child that did not end well did not.
+/// Returns the error for a child that failed.
 fn ended(status: i32) -> io::Error {
     io::Error::other(if libc::WIFSIGNALED(status) {
         format!("the child was ended by signal {}", libc::WTERMSIG(status))

@@ -1,4 +1,4 @@
-//! Fork and copy-on-write: what the kernel's copying and clearing of pages costs whoever forks.
+//! Fork and copy-on-write: the cost of the kernel's copying and clearing of pages.
 
 mod child;
 mod pages;
@@ -14,21 +14,23 @@ use self::child::{Parent, Work};
 use self::pages::{Ledger, Pages};
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{self, Buffer, Content};
-use crate::engine::implementation::{self, Implementation, MethodSet};
-use crate::engine::run::{Measure, Run, Sample, Sampler};
+use crate::engine::implementation::{self, MethodSet};
+use crate::engine::run::{Measure, Run, Sample};
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row, units};
+use crate::measurements::checks::invalid;
+use crate::measurements::participants::{participants, sampler};
 use crate::{Kind, MeasureError, OptionName};
 
-/// A sample spans at least this long.
+/// Least time of a sample of forks.
 const SAMPLE: Duration = Duration::from_millis(20);
-/// And that of work within this process.
+/// Least time of a sample of work within this process.
 const SHORT_SAMPLE: Duration = Duration::from_millis(2);
 
 /// The base pages of this machine.
 const BASE: PageSize = PageSize(RegionPages::Base);
 
 impl Work {
-    /// Whom the measurement calls it.
+    /// Returns the candidate that the results name.
     fn candidate(self) -> Candidate {
         let (kind, name) = match self {
             Work::ChildWrites => (Kind::Kernel, CHILD_WRITES),
@@ -40,23 +42,23 @@ impl Work {
     }
 }
 
-/// The subject of rows about forks whose child writes to the buffer.
+/// Name of the candidate whose child writes to the buffer.
 pub const CHILD_WRITES: &str = "fork, child writes";
-/// A fork whose child ends at once.
+/// Name of the control whose child ends immediately.
 const ALONE: &str = "fork alone";
-/// Fresh pages, touched for the first time.
+/// Name of the first touch of fresh pages.
 const FIRST_TOUCH: &str = "first touch";
 
-/// How to measure forks.
+/// Options for measuring forks.
 #[derive(Clone, Debug)]
 pub struct ForkOptions {
-    /// The buffer's sizes, bytes: whole pages.
+    /// Sizes of the buffer, bytes: whole pages.
     pub sizes: Vec<u64>,
-    /// Forks a sample; as many as can be timed well where not given.
+    /// Forks per sample. Default: as many as can be timed precisely.
     pub loops: Option<u32>,
-    /// Which methods copy and clear as much in this process.
+    /// The methods that copy and clear as much in this process.
     pub methods: MethodSet,
-    /// Who else does.
+    /// The other participants.
     pub peers: Peers,
     /// Samples of each.
     pub runs: usize,
@@ -79,10 +81,11 @@ impl Measure for ForkOptions {
         for &size in &self.sizes {
             let page = BASE.bytes();
             if size == 0 || !size.is_multiple_of(page) {
-                let reason = format!("{size} bytes are no whole number of pages: name a multiple of {page}");
-                return Err(MeasureError::Option { option: OptionName::Sizes, reason });
+                let reason =
+                    format!("{size} bytes are not a whole number of pages: name a multiple of {page}");
+                return invalid(OptionName::Sizes, reason);
             }
-            // The buffer, and once more for the child's copies.
+            // The buffer and the child's copies.
             buffer::fits(size.saturating_mul(2))?;
         }
         [Operation::Copy, Operation::Clear]
@@ -114,7 +117,7 @@ impl Measure for ForkOptions {
 }
 
 impl ForkOptions {
-    /// Whether none of the methods that were named does this operation, while they do the other.
+    /// True if none of the named methods supports this operation, but one supports the other.
     fn left_out(&self, operation: Operation) -> bool {
         let MethodSet::Named(_) = &self.methods else { return false };
         let other = if operation == Operation::Copy { Operation::Clear } else { Operation::Copy };
@@ -126,7 +129,7 @@ impl ForkOptions {
         Config { operation: Some(operation), size: Some(size), page_size: Some(BASE), ..Config::default() }
     }
 
-    /// Forks with the buffer in this process, and nothing else of the measurement's.
+    /// Forks with only the buffer as the measurement's memory.
     fn forks(&self, run: &mut Run<'_>, size: u64) -> Result<(), MeasureError> {
         let mut memory = Buffer::new(size, BASE, Content::Mixed)?;
         let whole = memory.raw_range();
@@ -143,114 +146,72 @@ impl ForkOptions {
                 }
             };
             let (parent, mut loops) = (&parent, self.loops);
-            samplers.push(Sampler {
-                candidate: work.candidate(),
-                config: ForkOptions::config(Operation::Copy, size),
-                sample: Box::new(move || {
-                    let (ns, forks) = several(loops, SAMPLE, stop, || {
-                        // SAFETY: the buffer lives as long as the samplers, and only they use it.
-                        unsafe { parent.fork(work, None) }.map_err(failed("fork"))
-                    })?;
-                    loops = Some(forks);
-                    Ok(Sample { value: ns, also: counted.clone() })
-                }),
-                counted: false,
-            });
+            let config = ForkOptions::config(Operation::Copy, size);
+            samplers.push(sampler(work.candidate(), &config, false, move || {
+                // SAFETY: the buffer lives as long as the samplers, and no other code uses it.
+                let fork = || unsafe { parent.fork(work, None) }.map_err(failed("fork"));
+                let (ns, forks) = mean_time(loops, SAMPLE, stop, fork)?;
+                loops = Some(forks);
+                Ok(Sample { value: ns, also: counted.clone() })
+            }));
         }
-        run.interleave(
-            &format!("{}, forks", units::bytes(size)),
-            Metric::Nanoseconds,
-            self.runs,
-            &mut samplers,
-        )
+        let what = format!("{}, forks", units::bytes(size));
+        run.interleave(&what, Metric::Nanoseconds, self.runs, &mut samplers)
     }
 
-    /// As much copied and cleared within this process, and first touched.
+    /// Copies and clears as much within this process, and touches as many fresh pages.
     fn within(&self, run: &mut Run<'_>, size: u64) -> Result<(), MeasureError> {
         let length = usize::try_from(size).unwrap_or(usize::MAX);
         let mut memory = Buffer::new(size.saturating_mul(2), BASE, Content::Mixed)?;
         let whole = memory.raw_range();
         let stop = run.stop_flag();
-        let mut samplers = vec![Sampler {
-            candidate: Candidate::named(Kind::Kernel, FIRST_TOUCH),
-            config: ForkOptions::config(Operation::Clear, size),
-            sample: {
-                let (mut loops, mut cleared) = (None, None);
-                Box::new(move || {
-                    let cleared = match cleared {
-                        Some(cleared) => cleared,
-                        None => *cleared.insert(first_touch(length, true)?.1),
-                    };
-                    let (ns, times) = several(loops, SHORT_SAMPLE, stop, || {
-                        first_touch(length, false).map(|(took, _)| took)
-                    })?;
-                    loops = Some(times);
-                    let also = cleared.map(|pages| ("pages_cleared", pages as f64));
-                    Ok(Sample { value: ns, also: also.into_iter().collect() })
-                })
-            },
-            counted: true,
-        }];
+        let (mut loops, mut cleared) = (None, None);
+        let first_touch = move || {
+            let cleared = match cleared {
+                Some(cleared) => cleared,
+                None => *cleared.insert(first_touch(length, true)?.1),
+            };
+            let touch = || first_touch(length, false).map(|(took, _)| took);
+            let (ns, times) = mean_time(loops, SHORT_SAMPLE, stop, touch)?;
+            loops = Some(times);
+            let also = cleared.map(|pages| ("pages_cleared", pages as f64));
+            Ok(Sample { value: ns, also: also.into_iter().collect() })
+        };
+        let kernel = Candidate::named(Kind::Kernel, FIRST_TOUCH);
+        let mut samplers =
+            vec![sampler(kernel, &ForkOptions::config(Operation::Clear, size), true, first_touch)];
         for operation in [Operation::Copy, Operation::Clear] {
-            if self.left_out(operation) {
+            let methods = if self.left_out(operation) {
                 run.note(format!("none of the named methods can {operation}: only the others are measured"));
-            }
-            for implementation in self.implementations(run, operation, length)? {
+                &MethodSet::Named(Vec::new())
+            } else {
+                &self.methods
+            };
+            let config = ForkOptions::config(operation, size);
+            for implementation in
+                participants(run, operation, &[Intent::Throughput], length, methods, self.peers)?
+            {
                 let mut loops = None;
-                samplers.push(Sampler {
-                    candidate: implementation.candidate(),
-                    config: ForkOptions::config(operation, size),
-                    sample: Box::new(move || {
-                        let (ns, times) = several(loops, SHORT_SAMPLE, stop, || {
-                            let start = Instant::now();
-                            // SAFETY: the buffer holds the destination and, behind it, the source; it lives as long as
-                            // the samplers, and only they use it.
-                            unsafe {
-                                implementation.run(
-                                    operation,
-                                    whole.start,
-                                    whole.start.wrapping_add(length),
-                                    length,
-                                    0,
-                                )
-                            }
-                            Ok(start.elapsed())
-                        })?;
-                        loops = Some(times);
-                        Ok(ns.into())
-                    }),
-                    counted: true,
-                });
+                samplers.push(sampler(implementation.candidate(), &config, true, move || {
+                    let (dst, src) = (whole.start, whole.start.wrapping_add(length));
+                    let once = || {
+                        let start = Instant::now();
+                        // SAFETY: the buffer holds the destination and, after it, the source. It lives as long as the
+                        // samplers, and no other code uses it.
+                        unsafe { implementation.run(operation, dst, src, length, 0) }
+                        Ok(start.elapsed())
+                    };
+                    let (ns, times) = mean_time(loops, SHORT_SAMPLE, stop, once)?;
+                    loops = Some(times);
+                    Ok(ns.into())
+                }));
             }
         }
         let what = format!("{}, within the process", units::bytes(size));
         run.interleave(&what, Metric::Nanoseconds, self.runs, &mut samplers)
     }
 
-    fn implementations<'c>(
-        &self,
-        run: &mut Run<'c>,
-        operation: Operation,
-        length: usize,
-    ) -> Result<Vec<Implementation<'c>>, MeasureError> {
-        let mut implementations = vec![Implementation::policy(run.policy(), Intent::Throughput, length)];
-        if !self.left_out(operation) {
-            implementations.extend(
-                implementation::methods(&self.methods, operation)?.into_iter().map(Implementation::Method),
-            );
-        }
-        if self.peers == Peers::None {
-            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
-            return Ok(implementations);
-        }
-        match implementation::libraries(operation) {
-            Ok(libraries) => implementations.extend(libraries),
-            Err(reason) => run.note(reason),
-        }
-        Ok(implementations)
-    }
-
-    /// What forks cost, and how much of it is copying.
+    /// Summarizes the cost of forks and the share of copying.
     fn conclude(&self, run: &mut Run<'_>) {
         let rows: Vec<Row> = run.rows().cloned().collect();
         let of = |name: &str, operation, size| {
@@ -263,15 +224,15 @@ impl ForkOptions {
         let (Some(least), Some(most)) = (self.sizes.iter().min(), self.sizes.iter().max()) else { return };
         if let Some(row) = of(ALONE, Operation::Copy, *least) {
             let mut text = format!(
-                "A fork whose child ends at once takes {} here, whatever the buffer",
+                "A fork whose child ends immediately takes {} here, with a buffer of any size",
                 units::nanoseconds(row.stats.median)
             );
             if let Some([copied, cleared, tables]) =
                 figures(row, ["pages_copied", "pages_cleared", "page_table_pages"])
             {
                 text += &format!(
-                    "; the kernel copies {copied} pages for it (stack, heap and data), clears {cleared}, and {tables} more for \
-                     the child's page tables"
+                    "; the kernel copies {copied} pages for it (stack, heap and data), clears {cleared}, and clears {tables} more \
+                     for the child's page tables"
                 );
             }
             run.add_finding(text + ".");
@@ -282,7 +243,7 @@ impl ForkOptions {
                 let (alone, writes) =
                     (of(ALONE, Operation::Copy, size)?, of(CHILD_WRITES, Operation::Copy, size)?);
                 let share = alone.stats.median / writes.stats.median;
-                // More than all of it is noise.
+                // More than 100 % is noise.
                 Some((size, 100.0 * share.min(1.0)))
             })
             .collect();
@@ -304,8 +265,8 @@ impl ForkOptions {
         let a_page = (writes.stats.median - alone.stats.median) / pages;
         if a_page <= 0.0 {
             run.note(format!(
-                "copying the {pages} pages of {} is lost in what forks vary by: let the machine rest, ask for more --runs, or \
-                 for a larger --size",
+                "copying the {pages} pages of {} takes less than forks vary: leave the machine idle, or give more --runs or \
+                 a larger --size",
                 units::bytes(*most)
             ));
             return;
@@ -317,7 +278,7 @@ impl ForkOptions {
         );
         if let Some(copy) = of("c_library", Operation::Copy, *most) {
             text += &format!(
-                "; the C library copies one in {}: the rest is the fault, finding a page, and giving it back",
+                "; the C library copies one in {}: the rest is the fault, and allocating and releasing a page",
                 units::nanoseconds(copy.stats.median / pages)
             );
         }
@@ -325,7 +286,7 @@ impl ForkOptions {
     }
 }
 
-/// Figures of a row, where it has them all.
+/// Returns figures of a row, if it has all of them.
 fn figures<const N: usize>(row: &Row, names: [&str; N]) -> Option<[f64; N]> {
     let mut found = [0.0; N];
     for (figure, name) in found.iter_mut().zip(names) {
@@ -334,9 +295,9 @@ fn figures<const N: usize>(row: &Row, names: [&str; N]) -> Option<[f64; N]> {
     Some(found)
 }
 
-/// Does something so often, or until it took that long; at least once. Returns the mean time, nanoseconds, and how often
-/// it was.
-fn several(
+/// Repeats something a number of times, or until it took `long`; at least once. Returns the mean time in nanoseconds and
+/// the number of times.
+fn mean_time(
     times: Option<u32>,
     long: Duration,
     stop: &AtomicBool,
@@ -357,7 +318,7 @@ fn failed(doing: &'static str) -> impl FnOnce(io::Error) -> MeasureError {
     move |source| MeasureError::System { doing, source }
 }
 
-/// What the kernel copies and clears for one such fork, by name.
+/// Counts what the kernel copies and clears for one fork, by name.
 fn count(parent: &Parent, work: Work, buffer: RawRange, page: usize) -> io::Result<Vec<(&'static str, f64)>> {
     let Pages { buffer_copied, copied, cleared, tables, faults } = counted(parent, work, buffer, page)?;
     Ok([
@@ -373,16 +334,16 @@ fn count(parent: &Parent, work: Work, buffer: RawRange, page: usize) -> io::Resu
 
 fn counted(parent: &Parent, work: Work, buffer: RawRange, page: usize) -> io::Result<Pages> {
     let ledger = Ledger::new(buffer, page)?;
-    // The first time, pages of the program are touched that no later fork copies again.
+    // The first fork also copies pages of the program that no later one copies again.
     for _ in 0..2 {
-        // SAFETY: the buffer is the parent's own, and nobody else uses it.
+        // SAFETY: the buffer belongs to the parent, and no other code uses it.
         unsafe { parent.fork(work, Some(&ledger)) }?;
     }
     Ok(ledger.count())
 }
 
-/// Maps fresh pages, writes to each, and unmaps them. Returns the time, and how many pages there were then, where that is
-/// to be counted and can be.
+/// Maps fresh pages, writes to each, and unmaps them. Returns the time and, with `count`, the number of pages if it can be
+/// counted.
 fn first_touch(length: usize, count: bool) -> Result<(Duration, Option<u64>), MeasureError> {
     let page = Machine::current().page_size;
     let start = Instant::now();

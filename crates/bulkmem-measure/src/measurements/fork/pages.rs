@@ -1,15 +1,15 @@
-//! Pages copied and cleared around a fork, counted from what the kernel shows of both processes' memory.
+//! Counts pages copied and cleared around a fork, from what the kernel shows of both processes' memory.
 //!
-//! A fork shares every page between parent and child. Whichever of them writes to one first gets a copy, and from then
-//! on each has a page of its own. `/proc/self/pagemap` shows that: a page that is mapped exclusively in the child (bit
+//! A fork shares every page between parent and child. The first of them that writes to a page gets a copy, and from then
+//! on each has its own page. `/proc/self/pagemap` shows that: a page that is mapped exclusively in the child (bit
 //! 56), where the parent had one before the fork, has been copied once, by one of the two. A page that the child has
 //! where the parent had none was cleared for it, or, in a file's private mapping, copied from the file.
 //!
-//! The child reads its own table while the parent does nothing but wait, so counting copies nothing by itself. It
+//! The child reads its own table while the parent does nothing but wait, so counting itself copies nothing. It
 //! writes what it read to memory that both share, which is not subject to copying.
 //!
-//! Not in these counts: what the kernel takes for itself, such as the child's kernel stack. Its page tables are said
-//! apart: each of their pages was cleared for it, too.
+//! These counts exclude memory of the kernel, such as the child's kernel stack. Its page tables are counted separately:
+//! each of their pages was cleared too.
 
 use std::fs::{self, File};
 use std::io;
@@ -46,13 +46,13 @@ pub(super) struct Pages {
 struct Span {
     start: usize,
     pages: usize,
-    /// Where its entries are.
+    /// Index of its first entry.
     at: usize,
     of_a_file: bool,
     of_the_buffer: bool,
 }
 
-/// Where both processes enter what they see. Lies in memory that they share.
+/// Records both processes' page tables, in memory that they share.
 #[derive(Debug)]
 pub(super) struct Ledger {
     spans: Vec<Span>,
@@ -69,10 +69,10 @@ const TEXT: usize = 1;
 const ENTRIES: usize = TEXT + STATUS / 8;
 
 impl Ledger {
-    /// A ledger of this process's private memory, of which `buffer` is looked at apart.
+    /// Creates a ledger of this process's private memory, of which `buffer` is counted separately.
     ///
     /// # Errors
-    /// Where `/proc` does not show it, or there is no memory.
+    /// If `/proc` does not show it, or memory does not suffice.
     pub(super) fn new(buffer: RawRange, page: usize) -> io::Result<Ledger> {
         let pagemap = File::open("/proc/self/pagemap")?;
         let buffer = buffer.start.addr()..buffer.start.addr() + buffer.length;
@@ -80,7 +80,7 @@ impl Ledger {
         let mut entries = 0;
         for line in fs::read_to_string("/proc/self/maps")?.lines() {
             let Some((start, end, of_a_file)) = private(line) else { continue };
-            // Split where the buffer begins and ends.
+            // Splits at the start and the end of the buffer.
             let cuts = [start, buffer.start.clamp(start, end), buffer.end.clamp(start, end), end];
             for part in cuts.windows(2).filter(|part| part[0] < part[1]) {
                 let pages = (part[1] - part[0]) / page;
@@ -96,7 +96,7 @@ impl Ledger {
                 std::ptr::null_mut(),
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
-                // All of it is there from the beginning: nothing is cleared for it later.
+                // Populated immediately, so that no page is cleared later.
                 libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
                 -1,
                 0,
@@ -110,15 +110,15 @@ impl Ledger {
         }
     }
 
-    /// A word of the shared memory.
+    /// Returns the address of a word in the shared memory.
     fn word(&self, at: usize) -> *mut u64 {
         self.shared.as_ptr().wrapping_add(at)
     }
 
-    /// Enters what the parent has before the fork.
+    /// Records the parent's pages before the fork.
     pub(super) fn enter_before(&self) -> io::Result<()> {
         for span in &self.spans {
-            // SAFETY: the entries of the span, which nobody else touches.
+            // SAFETY: the entries of the span, which no other code touches.
             let entries = unsafe {
                 std::slice::from_raw_parts_mut(self.word(ENTRIES + span.at).cast::<u8>(), span.pages * 8)
             };
@@ -127,16 +127,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// Enters what the child has now; false where that is not shown. Async-signal-safe, and free of panics.
+    /// Records the child's pages; false if the kernel does not show them. Async-signal-safe, and free of panics.
     pub(super) fn enter_after(&self) -> bool {
-        // SAFETY: only async-signal-safe functions, on descriptors of their own, and on places in the shared memory that
-        // `new` made room for; the parent only waits meanwhile.
+        // SAFETY: calls only async-signal-safe functions, with their own descriptors, and writes to shared memory within
+        // the bounds that `new` reserved, while the parent only waits.
         unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             if libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) != 0 {
                 return false;
             }
-            // First the status: nothing was entered yet, which would have needed page tables.
+            // Reads the status first, before recording needs further page tables.
             let status = libc::open(c"/proc/self/status".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
             if status == -1 || libc::read(status, self.word(TEXT).cast(), STATUS.wrapping_sub(1)) <= 0 {
                 return false;
@@ -147,12 +147,13 @@ impl Ledger {
                 return false;
             }
             for span in &self.spans {
-                let config = self.word(ENTRIES.wrapping_add(self.entries).wrapping_add(span.at)).cast::<u8>();
+                let entries =
+                    self.word(ENTRIES.wrapping_add(self.entries).wrapping_add(span.at)).cast::<u8>();
                 let from = (span.start / self.page).wrapping_mul(8);
                 let bytes = span.pages.wrapping_mul(8);
                 let mut done = 0usize;
                 while done < bytes {
-                    let to = config.wrapping_add(done).cast();
+                    let to = entries.wrapping_add(done).cast();
                     let offset = from.wrapping_add(done) as libc::off_t;
                     match libc::pread(pagemap, to, bytes.wrapping_sub(done), offset) {
                         read if read > 0 => done = done.wrapping_add(read.cast_unsigned()),
@@ -164,9 +165,9 @@ impl Ledger {
         true
     }
 
-    /// What both entries show. Only after a child has entered its own and ended.
+    /// Counts the changes. Call only after a child has recorded its pages and ended.
     pub(super) fn count(&self) -> Pages {
-        // SAFETY: the child has ended, and nobody writes.
+        // SAFETY: the child has ended, so nothing writes.
         let words = unsafe { std::slice::from_raw_parts(self.shared.as_ptr(), self.bytes / 8) };
         let (before, after) = words[ENTRIES..].split_at(self.entries);
         let mut pages = Pages { faults: words[FAULTS], ..Pages::default() };
@@ -190,12 +191,12 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which nobody has references any longer.
+        // SAFETY: the mapping belongs to the ledger, and no references to it remain.
         unsafe { libc::munmap(self.shared.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// What happened to a page.
+/// Change of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,
@@ -203,28 +204,27 @@ enum Change {
     Cleared,
 }
 
-/// What happened to a page between the parent's entry of before and the child's of after.
+/// Compares the parent's entry of a page before the fork with the child's after it.
 fn change(before: u64, after: u64, of_a_file: bool) -> Change {
     let own = |entry: u64| entry & PRESENT != 0 && entry & OF_A_FILE == 0 && entry & EXCLUSIVE != 0;
     if !own(after) || before & SWAPPED != 0 {
-        // Shared still, or of a file, or none; or read from swap, which nobody copied.
+        // Still shared, of a file, or absent; or read from swap, which copies nothing.
         Change::None
     } else if own(before) || of_a_file {
         Change::Copied
     } else {
-        // There was none, or the one page of zeros that all share.
+        // Absent before, or the shared page of zeros.
         Change::Cleared
     }
 }
 
-/// Start, end, and whether a file stands behind it, of a line of `/proc/self/maps`, where it is private memory that
-/// somebody may touch.
+/// Parses a line of `/proc/self/maps`: start, end, and whether a file backs it, for accessible private memory.
 fn private(line: &str) -> Option<(usize, usize, bool)> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let permissions = fields.next()?;
     let inode = fields.nth(2)?;
-    // The kernel's own pages are nobody's copies.
+    // Pages of the kernel, such as the vDSO, are not copied.
     if !permissions.ends_with('p') || permissions.starts_with("---") || line.contains("[v") {
         return None;
     }
@@ -232,14 +232,14 @@ fn private(line: &str) -> Option<(usize, usize, bool)> {
     Some((number(start)?, number(end)?, inode != "0"))
 }
 
-/// The size of the page tables, from `/proc/self/status`; 0 where it is not said.
+/// Returns the size of the page tables from `/proc/self/status`; 0 if it is missing.
 fn table_bytes(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     kibibytes.unwrap_or(0) * 1024
 }
 
-/// How many pages of a range this process has for itself.
+/// Counts the pages of a range that only this process has.
 pub(super) fn own_pages(range: RawRange, page: usize) -> io::Result<u64> {
     let mut entries = vec![0; range.length / page * 8];
     File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, (range.start.addr() / page * 8) as u64)?;

@@ -1,4 +1,4 @@
-//! Who reads and who writes: a method, or a peer, in either direction.
+//! The candidates: the implementations that read and write blocks.
 
 use bulkmem::method::{self, Method};
 use bulkmem::policy::{Choice, Policy};
@@ -7,10 +7,9 @@ use bulkmem::{Intent, Operation};
 use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::engine::peers;
 use crate::engine::{Candidate, Direction, Peers};
-use crate::measurements::iops::workers::Job;
 use crate::{Kind, MeasureError};
 
-/// Somebody with what it reads and writes by.
+/// A candidate with its implementations.
 #[derive(Debug)]
 pub(super) struct Access<'p> {
     pub(super) candidate: Candidate,
@@ -24,7 +23,8 @@ pub(super) struct Ways<'p> {
     pub(super) write: (Implementation<'p>, Operation),
 }
 
-/// For each family its widest row that the machine has: those that the source compares, and their successors.
+/// Families of methods, widest first, of which the first that the machine supports takes part: those that the source
+/// compares, and their successors.
 const READERS: &[&[&str]] = &[
     &["c_library"],
     &["rep_movsb"],
@@ -47,7 +47,7 @@ const WRITERS: &[&[&str]] = &[
     ],
 ];
 
-/// What a direction is called.
+/// Names a direction.
 pub(super) fn verb(direction: Direction) -> &'static str {
     match direction {
         Direction::Read => "read",
@@ -56,12 +56,12 @@ pub(super) fn verb(direction: Direction) -> &'static str {
     }
 }
 
-/// How a method writes blocks: it copies, or persists where it can only do that.
+/// Returns the operation by which a method writes blocks: copy, or copy_persist if it supports only that.
 fn writing(method: &Method) -> Option<Operation> {
     [Operation::Copy, Operation::CopyPersist].into_iter().find(|operation| method.does(*operation))
 }
 
-/// The methods that can work in a direction, with their parameters.
+/// Returns the methods that support a direction, with their parameters and operations.
 ///
 /// # Errors
 /// [`MeasureError::Method`] for a name that can be used in no direction.
@@ -73,11 +73,11 @@ pub(super) fn methods(
     let mut found: Vec<(Choice, Operation)> = match wanted {
         MethodSet::Representative => {
             let families = if direction == Direction::Read { READERS } else { WRITERS };
-            let row = |family: &&[&str]| {
-                let rows = family.iter().filter_map(|name| method::by_name(name));
-                rows.into_iter().find(|method| method.available()).and_then(with)
+            let first = |family: &&[&str]| {
+                let mut methods = family.iter().filter_map(|name| method::by_name(name));
+                methods.find(|method| method.available()).and_then(with)
             };
-            families.iter().filter_map(row).collect()
+            families.iter().filter_map(first).collect()
         }
         MethodSet::All => method::all().filter(|method| method.available()).filter_map(with).collect(),
         MethodSet::Named(names) => {
@@ -90,34 +90,34 @@ pub(super) fn methods(
             names.iter().map(choice).collect::<Result<_, _>>()?
         }
     };
-    // To persist is to write.
     found.retain(|(_, operation)| direction != Direction::Read || *operation == Operation::Copy);
     Ok(found)
 }
 
-/// Everybody who takes part, and what is to be said of those who do not. `whole` is the working set, bytes.
+/// Returns the candidates for a direction and block, and a note on those that are missing. `whole` is the working set,
+/// bytes.
 pub(super) fn accesses<'p>(
     policy: &'p Policy,
     wanted: &MethodSet,
     others: Peers,
-    job: Job,
+    (direction, block): (Direction, usize),
     whole: usize,
 ) -> Result<(Vec<Access<'p>>, Option<&'static str>), MeasureError> {
     let plain = |operation| (Implementation::Method(Choice::of(method::c_library(), operation)), operation);
-    // What is read is used next; what is written is, over all blocks, as long as the working set.
-    let read = (Implementation::policy(policy, Intent::Reuse, job.block), Operation::Copy);
+    // A block that was read is used next. Written blocks are together as long as the working set.
+    let read = (Implementation::policy(policy, Intent::Reuse, block), Operation::Copy);
     let write = (Implementation::policy(policy, Intent::Throughput, whole), Operation::Copy);
     let candidate = Candidate::named(Kind::Policy, "policy");
     let mut all = vec![Access { candidate, ways: Ways { read, write } }];
-    for (choice, operation) in methods(wanted, job.direction)? {
+    for (choice, operation) in methods(wanted, direction)? {
         let itself = (Implementation::Method(choice), operation);
-        // Who can only persist has the C library read.
+        // With methods that only persist, the C library reads.
         let read = if operation == Operation::Copy { itself } else { plain(Operation::Copy) };
         all.push(Access { candidate: Candidate::method(&choice), ways: Ways { read, write: itself } });
     }
     let mut note = None;
-    match (others, job.direction) {
-        // Who is asked for by name is no peer.
+    match (others, direction) {
+        // A method that was requested by name stays.
         (Peers::None, _) if matches!(wanted, MethodSet::Named(_)) => {}
         (Peers::None, _) => all.retain(|access| access.candidate.kind != Kind::Peer),
         (Peers::All, Direction::Read) => {
@@ -129,7 +129,7 @@ pub(super) fn accesses<'p>(
         }
         (Peers::All, _) => match peers::peers(Operation::CopyPersist) {
             Err(reason) => note = Some(reason),
-            // libpmem only writes; its users read by memcpy.
+            // libpmem only writes; programs that use it read by memcpy.
             Ok(peers) => all.extend(peers.into_iter().map(|peer| {
                 let write = (Implementation::Peer(peer), Operation::CopyPersist);
                 let candidate = Candidate::named(Kind::Peer, peer.name);

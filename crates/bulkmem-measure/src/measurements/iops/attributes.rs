@@ -1,15 +1,15 @@
-//! What the cache attribute does to the same method.
+//! The effect of the cache attribute on the same method.
 
 use bulkmem::method;
 
-use crate::engine::{Direction, Row, Run};
+use crate::engine::{Config, Direction, Row, Run, units};
 
-/// Published (Elliott 2015), by memcpy: the attribute, and random reads and writes of 4 KiB as a share of those in
+/// Published figures (Elliott 2015) by memcpy: the attribute, and random reads and writes of 4 KiB relative to those in
 /// write-back memory.
 const PUBLISHED: [(&str, f64, f64); 2] =
     [("wc", 764.0 / 3600.0, 3700.0 / 2500.0), ("uc", 37.0 / 3600.0, 21.0 / 2500.0)];
 
-/// Says for each number of threads and block how memcpy does in memory of other attributes.
+/// Summarizes, for each number of threads and block, the speed of memcpy in memory of other attributes.
 pub(super) fn conclude(run: &mut Run<'_>) {
     let plain: Vec<Row> =
         run.rows().filter(|row| row.candidate.name == method::c_library().name).cloned().collect();
@@ -21,10 +21,7 @@ pub(super) fn conclude(run: &mut Run<'_>) {
             _ => continue,
         };
         for row in &plain {
-            let same = crate::measurements::iops::Config {
-                attribute: base.config.attribute.clone(),
-                ..row.config.clone()
-            };
+            let same = Config { attribute: base.config.attribute.clone(), ..row.config.clone() };
             let Some(attribute) = row.config.attribute.as_deref().filter(|_| same == base.config) else {
                 continue;
             };
@@ -32,7 +29,7 @@ pub(super) fn conclude(run: &mut Run<'_>) {
                 continue;
             }
             let ratio = row.stats.median / base.stats.median;
-            let block = crate::measurements::iops::units::bytes(row.config.chunk.unwrap_or_default());
+            let block = units::bytes(row.config.chunk.unwrap_or_default());
             let threads = row.config.threads.unwrap_or(1);
             let plural = if threads == 1 { "" } else { "s" };
             let mut text = format!(

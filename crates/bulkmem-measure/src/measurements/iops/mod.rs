@@ -13,49 +13,49 @@ use bulkmem_kmod::Attribute;
 use self::access::{Access, accesses};
 use self::workers::{Job, Team};
 use crate::engine::implementation::MethodSet;
-use crate::engine::run::{Measure, Run, Sample, Sampler};
+use crate::engine::run::{Measure, Run, Sampler};
 use crate::engine::workload::last_level;
 use crate::engine::{Config, Direction, Measurement, Metric, Peers, Row, units};
-use crate::measurements::device::Attributes;
-use crate::measurements::target::{Opened, Target, TargetOptions, Want};
+use crate::measurements::checks::{self, MOST_THREADS, invalid};
+use crate::measurements::participants::sampler;
+use crate::target::device::{self, Attributes};
+use crate::target::{Opened, Target, TargetOptions, Want};
 use crate::{MeasureError, OptionName};
 
-/// Bytes of ordinary memory that are worked on, at least, where nobody says how many.
+/// Least bytes of ordinary memory to work on, by default.
 const USUAL: u64 = 1 << 30;
-/// A sample lasts no longer: nothing could be shown meanwhile, and nobody could stop it.
+/// Longest sample: during one, there is no progress and no stopping.
 const LONGEST: Duration = Duration::from_secs(2);
-/// A sample lasts no shorter.
+/// Shortest sample.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The most threads.
-const MOST_THREADS: usize = 1024;
 
-/// How to measure random input and output.
+/// Options for measuring random input and output.
 #[derive(Clone, Debug)]
 pub struct IopsOptions {
-    /// What is read from and written to; its size is the working set.
+    /// The target to read from and write to; its size is the working set.
     pub target: TargetOptions,
-    /// The cache attributes of memory of the kernel module's device, which is the target then: one such target for each.
+    /// Cache attributes of memory of the kernel module's device, which then are the targets: one for each.
     pub attributes: Attributes,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub blocks: Vec<u64>,
     /// Reading, writing, or both.
     pub directions: Vec<Direction>,
-    /// The share of reads where it is both, percent.
+    /// Share of reads in mixed input and output, percent.
     pub mix: u8,
-    /// Numbers of threads, each of which works on a part of its own.
+    /// Numbers of threads. Each thread works on its own part of the target.
     pub threads: Vec<usize>,
-    /// How long a sample takes: half of it counts operations, half times each of them.
+    /// Time of a sample. One half counts operations, the other times each of them.
     pub time: Duration,
-    /// Which methods.
+    /// The methods.
     pub methods: MethodSet,
-    /// Who else.
+    /// The other participants.
     pub peers: Peers,
     /// Samples of each.
     pub runs: usize,
 }
 
 impl IopsOptions {
-    /// The source's: blocks of 4 KiB in ordinary memory, and mixed besides; by one thread and by all processors.
+    /// Blocks of 4 KiB in ordinary memory, as in the source; reads, writes and both; by one thread and by all processors.
     pub fn new() -> IopsOptions {
         let mut threads = vec![1, Machine::current().processors.clamp(1, MOST_THREADS)];
         threads.dedup();
@@ -78,7 +78,7 @@ impl IopsOptions {
         let threads = self.threads.iter().copied().max().unwrap_or(1) as u64;
         let least = self.blocks.iter().copied().max().unwrap_or(1).saturating_mul(threads);
         let usual = last_level(Machine::current()).saturating_mul(8).max(USUAL);
-        // Where that is more than can be had without anybody suffering, less must do; all targets are there at once.
+        // Leaves most of the memory to other processes; all targets are allocated at the same time.
         let targets = self.attributes.asked().len().max(1) as u64;
         let usual = usual.min(crate::memory_left().bytes / 4 / targets).max(least);
         Want { writes, least, usual }
@@ -97,40 +97,30 @@ impl Measure for IopsOptions {
     }
 
     fn validate(&self) -> Result<(), MeasureError> {
-        let refuse = |option, reason: String| Err(MeasureError::Option { option, reason });
-        if let Some(block) = self.blocks.iter().find(|block| **block == 0 || **block % 64 != 0) {
-            return refuse(
-                OptionName::Block,
-                format!("{block} bytes are not whole cache lines; give a multiple of 64"),
-            );
-        }
-        if let Some(threads) = self.threads.iter().find(|threads| !(1..=MOST_THREADS).contains(*threads)) {
-            return refuse(OptionName::Threads, format!("{threads} threads; give 1 to {MOST_THREADS}"));
-        }
+        checks::blocks(&self.blocks)?;
+        checks::threads(&self.threads)?;
         if self.mix > 100 {
-            return refuse(OptionName::Mix, format!("{} % are more than all; give 0 to 100", self.mix));
+            return invalid(OptionName::Mix, format!("{} % is more than all; give 0 to 100", self.mix));
         }
         if !(SHORTEST..=LONGEST).contains(&self.time) {
             let reason =
                 format!("{:?} for a sample; give {SHORTEST:?} to {LONGEST:?}, and more --runs", self.time);
-            return refuse(OptionName::Time, reason);
+            return invalid(OptionName::Time, reason);
         }
         for direction in &self.directions {
             if access::methods(&self.methods, *direction)?.is_empty() {
-                return refuse(
-                    OptionName::Methods,
-                    format!("no method of those given can {}", access::verb(*direction)),
-                );
+                let reason = format!("none of the given methods can {}", access::verb(*direction));
+                return invalid(OptionName::Methods, reason);
             }
         }
         if !self.attributes.of_device() {
             return self.target.check(self.want());
         }
         self.attributes.check()?;
-        // What is not the attribute's affair; each needs as much.
+        // Each target needs the same memory.
         let targets = self.attributes.asked().len().max(1) as u64;
         let bytes = self.target.size.unwrap_or(self.want().usual).max(self.want().least);
-        crate::measurements::device::check(bytes.saturating_mul(targets), self.target.page_size)?;
+        device::check(bytes.saturating_mul(targets), self.target.page_size)?;
         self.of(Attribute::Wb).check(self.want())
     }
 
@@ -149,7 +139,6 @@ impl Measure for IopsOptions {
         };
         let mut targets = Vec::new();
         for target in wanted {
-            // Where somebody asks to stop meanwhile, nothing was measured here; what others measured stays.
             let Some(target) = target.open_for(run, self.want())? else { return Ok(()) };
             run.backed_by(target.backing_page_size());
             target.note().into_iter().for_each(|note| run.note(note));
@@ -157,8 +146,8 @@ impl Measure for IopsOptions {
         }
         let clock = workers::clock_ns();
         run.note(format!(
-            "operations are counted in one half of each sample and timed one by one in the other; {clock} ns for reading \
-             the clock are taken off each latency"
+            "one half of each sample counts operations and the other times each of them; {clock} ns for reading the clock \
+             are subtracted from each latency"
         ));
         for &direction in &self.directions {
             for &block in &self.blocks {
@@ -197,7 +186,7 @@ impl Measure for IopsOptions {
 }
 
 impl IopsOptions {
-    /// Memory of the device as target.
+    /// Returns memory of the device as the target.
     fn of(&self, attribute: Attribute) -> TargetOptions {
         TargetOptions { target: Target::Module, attribute: Some(attribute), ..self.target.clone() }
     }
@@ -219,34 +208,34 @@ impl IopsOptions {
         };
         let raw_range = target.raw_range();
         let stop: &'c AtomicBool = run.stop_flag();
-        let (accesses, note) = accesses(run.policy(), &self.methods, self.peers, job, raw_range.length)?;
+        let (accesses, note) =
+            accesses(run.policy(), &self.methods, self.peers, (job.direction, job.block), raw_range.length)?;
         note.into_iter().for_each(|note| run.note(note));
         for Access { candidate, ways } in &accesses {
             let chosen = match job.direction {
                 Direction::Read => ways.read.0.chosen(ways.read.1, job.block),
                 Direction::Write => ways.write.0.chosen(ways.write.1, job.block),
-                // Two choices, which need not be the same.
+                // Two choices, which may differ.
                 Direction::Mixed => None,
             };
             run.chooses(candidate, &config, chosen);
         }
-        let sampler = |Access { candidate, ways }| {
+        let samplers = accesses.into_iter().map(|Access { candidate, ways }| {
             let mut team = Team::new(raw_range, threads, job.block)?;
-            let sample = move || -> Result<Sample, MeasureError> { team.sample(job, &ways, stop) };
-            Ok(Sampler { candidate, config: config.clone(), sample: Box::new(sample), counted: false })
-        };
-        accesses.into_iter().map(sampler).collect()
+            Ok(sampler(candidate, &config, false, move || team.sample(job, &ways, stop)))
+        });
+        samplers.collect()
     }
 }
 
-/// What the source measured by memcpy and by MOVNTI in write-back memory, thousands of operations a second.
+/// Published thousands of operations a second by memcpy and by MOVNTI in write-back memory.
 const PUBLISHED: [(Direction, f64, f64); 2] =
     [(Direction::Read, 3600.0, 2400.0), (Direction::Write, 2500.0, 2600.0)];
 
-/// Who is best, and how MOVNTI does against memcpy beside the source's figures.
+/// Summarizes which candidate is the best, and compares MOVNTI and memcpy with the source's figures.
 fn conclude(run: &mut Run<'_>, what: &str, config: &Config) {
     let here = |row: &&Row| {
-        // But for the share of reads.
+        // `config` is without the share of reads.
         Config { mix: None, ..row.config.clone() } == *config
             && matches!(row.candidate.kind, crate::Kind::Method | crate::Kind::Peer)
     };

@@ -1,4 +1,4 @@
-//! Threads that read and write blocks at random places, count them, and time each of them.
+//! Threads that read and write random blocks, count the operations, and time each of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, mpsc};
@@ -16,26 +16,26 @@ use crate::engine::run::Sample;
 use crate::engine::threads;
 use crate::measurements::iops::access::Ways;
 
-/// Latencies are kept to this many digits …
+/// Significant digits of latencies.
 const DIGITS: u8 = 3;
-/// … and up to this, nanoseconds; a minute is longer than any sample.
+/// Longest latency that is recorded, nanoseconds; a minute is longer than any sample.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// The quantiles that are told.
+/// The quantiles that are reported.
 const QUANTILES: [(&str, f64); 4] =
     [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999), ("p9999_ns", 0.9999)];
-/// How long the one who keeps the time sleeps, at most.
+/// Longest sleep of the thread that waits for the end of a sample.
 const NAP: Duration = Duration::from_millis(20);
 
-/// What is to be done.
+/// The work of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) direction: Direction,
-    /// The share of reads where it is both, percent.
+    /// Share of reads in mixed input and output, percent.
     pub(super) mix: u8,
     /// Bytes of a block.
     pub(super) block: usize,
     pub(super) time: Duration,
-    /// What reading the clock costs, nanoseconds.
+    /// Time of reading the clock, nanoseconds.
     pub(super) clock: u64,
 }
 
@@ -58,10 +58,10 @@ struct Worker {
 unsafe impl Send for Worker {}
 
 impl Team {
-    /// So many threads, each with an equal part of whole blocks of the target.
+    /// Creates threads, each with an equal part of the target in whole blocks.
     ///
     /// # Errors
-    /// Where the kernel refuses the memory for buffers.
+    /// If the kernel refuses the memory for buffers.
     pub(super) fn new(target: RawRange, threads: usize, block: usize) -> Result<Team, MeasureError> {
         let share = target.length / threads / block * block;
         let worker = |index: usize| {
@@ -80,10 +80,10 @@ impl Team {
         Ok(Team { workers: (0..threads).map(worker).collect::<Result<_, _>>()? })
     }
 
-    /// One sample: operations a second of all threads together, counted; then the latencies, each operation timed.
+    /// Takes one sample: first the operations per second of all threads together, then the latency of each operation.
     ///
     /// # Errors
-    /// [`MeasureError::Interrupted`] where `stop` was raised meanwhile.
+    /// [`MeasureError::Interrupted`] if `stop` was set.
     pub(super) fn sample(
         &mut self,
         job: Job,
@@ -104,7 +104,7 @@ impl Team {
         Ok(Sample { value: rates.iter().sum(), also: also.to_vec() })
     }
 
-    /// Has all threads work at once until the time is over or `stop` is raised.
+    /// Runs all threads concurrently until the time is over or `stop` is set.
     fn together<T: Send>(
         &mut self,
         time: Duration,
@@ -119,13 +119,12 @@ impl Team {
             let start = |worker| {
                 let tell = tell.clone();
                 threads::spawn(scope, move || {
-                    // Who started it waits for this, or has given up.
                     _ = tell.send(());
                     drop(gate.read());
                     work(worker, done)
                 })
             };
-            // If the system has no more threads, the gate opens as `closed` is dropped, and those that run see `done`.
+            // If the system has no more threads, dropping `closed` opens the gate, and the running threads see `done`.
             let threads = self.workers.iter_mut().map(start).collect::<Result<Vec<_>, _>>();
             let threads = threads.inspect_err(|_| done.store(true, Ordering::Relaxed))?;
             ready.iter().take(threads.len()).for_each(drop);
@@ -145,7 +144,7 @@ impl Team {
 }
 
 impl Worker {
-    /// Operations a second. At least one is done.
+    /// Returns operations per second, of at least one.
     fn count(&mut self, job: Job, ways: &Ways<'_>, done: &AtomicBool) -> f64 {
         let (begun, mut operations) = (Instant::now(), 0u64);
         loop {
@@ -158,7 +157,7 @@ impl Worker {
         operations as f64 / begun.elapsed().as_secs_f64()
     }
 
-    /// The latency of each operation. At least one is done.
+    /// Returns the latency of each operation, of at least one.
     fn time(&mut self, job: Job, ways: &Ways<'_>, done: &AtomicBool) -> Histogram<u64> {
         let mut latencies = latencies();
         loop {
@@ -173,7 +172,7 @@ impl Worker {
         latencies
     }
 
-    /// One operation, at the next place.
+    /// Performs one operation on the next block.
     fn one(&mut self, job: Job, ways: &Ways<'_>) {
         let slot = self.permutation.next((self.part.length / job.block) as u64);
         let at = self.part.start.wrapping_add(slot as usize * job.block);
@@ -183,12 +182,12 @@ impl Worker {
             Direction::Mixed => self.random.u8(..100) < job.mix,
         };
         let buffer = self.buffer.as_mut_ptr();
-        // SAFETY: the block lies in this worker's part of the target, which lives as long as the run's samplers; it
-        // is writable where a direction writes. The buffer is as long and apart from it. The implementations can do their
-        // operations.
+        // SAFETY: the block lies in this worker's part of the target, which lives as long as the run's samplers and is
+        // writable if the direction writes. The buffer has the same length and lies apart from it. The implementations
+        // support their operations.
         unsafe {
             match reads {
-                // Reading alone has no destination: it reads where it is pointed to.
+                // Reading alone has no destination.
                 true if matches!(ways.read.0, crate::engine::implementation::Implementation::Read) => {
                     ways.read.0.run(ways.read.1, at, at, job.block, 0);
                 }
@@ -203,7 +202,7 @@ fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are far enough apart")
 }
 
-/// What reading the clock adds to a latency, nanoseconds: the median of the times between two readings.
+/// Measures the time of reading the clock, nanoseconds: the median of the times between two readings.
 pub(super) fn clock_ns() -> u64 {
     let mut times: Vec<u128> = (0..10_001).map(|_| Instant::now().elapsed().as_nanos()).collect();
     times.sort_unstable();

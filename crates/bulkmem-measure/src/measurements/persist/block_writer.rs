@@ -1,4 +1,4 @@
-//! A target is written from end to end, in order or at random, with a fence behind each block.
+//! Writes a target from end to end, in order or at random, with a fence after each block.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,27 +12,27 @@ use crate::engine::arena::{RawRange, write_something};
 use crate::engine::positions::Permutation;
 use crate::engine::run::Sample;
 
-/// Bytes of the source: few enough to stay in the first-level cache.
+/// Bytes of the source; they stay in the first-level cache.
 pub(super) const SOURCE: usize = 4096;
 /// Bytes between two looks at the clock.
 const CLOCK_CHECK_BYTES: u64 = 256 << 10;
-/// A sample lasts at least so long: targets that are written sooner are written again …
+/// Least time of a sample. A target that takes less is written again.
 const LEAST: Duration = Duration::from_millis(2);
-/// … and at most so long: whoever is slower writes a part of the target, and goes on there in the next sample.
+/// Most time of a sample. A slower one writes part of the target, and the next one continues there.
 const MOST: Duration = Duration::from_millis(500);
 
-/// Where a writer is.
+/// Writes blocks and keeps its position between samples.
 #[derive(Debug)]
 pub(super) struct BlockWriter<'s> {
     target: RawRange,
     source: Box<Source>,
     block: usize,
-    /// Blocks that the target has.
+    /// Number of blocks in the target.
     blocks: usize,
-    /// The block that is being written, and how far.
+    /// The current block, and the bytes of it that are written.
     next: usize,
     done: usize,
-    /// The order, where it is random.
+    /// The order, if it is random.
     permutation: Option<Permutation>,
     stop: &'s AtomicBool,
 }
@@ -42,7 +42,8 @@ pub(super) struct BlockWriter<'s> {
 struct Source([u8; SOURCE]);
 
 impl<'s> BlockWriter<'s> {
-    /// Writes a target in blocks; as one where not given. What is left behind the last whole block stays as it is.
+    /// Creates a writer of a target in blocks. Without `block`, the target is one block. Bytes after the last whole block
+    /// are left unchanged.
     pub(super) fn new(
         target: RawRange,
         pattern: Pattern,
@@ -58,8 +59,8 @@ impl<'s> BlockWriter<'s> {
         BlockWriter { target, source, block, blocks, next, done: 0, permutation, stop }
     }
 
-    /// One sample: GB/s, and nanoseconds for 8 bytes and for a block with its fence. `write` is given a piece of the
-    /// target, a source, and a length; it leaves the fence to this.
+    /// Takes one sample: GB/s, and nanoseconds per 8 bytes and per block with its fence. `write` receives a piece of the
+    /// target, a source and a length, and issues no fence.
     pub(super) fn sample(
         &mut self,
         write: impl FnMut(*mut u8, *const u8, usize),
@@ -89,8 +90,8 @@ impl<'s> BlockWriter<'s> {
         Ok(Sample { value: bytes as f64 / ns, also })
     }
 
-    /// Writes block after block, each followed by a fence, until it is `enough`, which is asked at the end of a pass and
-    /// now and then within one. Returns how many bytes were written.
+    /// Writes block after block, each followed by a fence, until `enough` returns true, which it calls at the end of each
+    /// pass and every [`CLOCK_CHECK_BYTES`]. Returns the number of bytes written.
     fn walk(
         &mut self,
         mut enough: impl FnMut(u64) -> bool,
@@ -99,7 +100,6 @@ impl<'s> BlockWriter<'s> {
     ) -> u64 {
         let whole = (self.blocks * self.block) as u64;
         let source = self.source.0.as_ptr();
-        // The clock is looked at after so many bytes, and at the end of each pass.
         let after = |bytes: u64| (bytes + CLOCK_CHECK_BYTES).min((bytes / whole + 1) * whole);
         let (mut bytes, mut look) = (0, after(0));
         loop {
@@ -129,7 +129,7 @@ impl<'s> BlockWriter<'s> {
         }
     }
 
-    /// Goes to the next block.
+    /// Advances to the next block.
     fn turn(&mut self) {
         self.done = 0;
         self.next = match &mut self.permutation {
@@ -139,7 +139,7 @@ impl<'s> BlockWriter<'s> {
     }
 }
 
-/// Persists by a method, and leaves the fence to the caller.
+/// Persists by a method, without a fence.
 ///
 /// # Safety
 /// As [`CopyFn`](method::CopyFn); the method can persist.
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// A line of the target, and the fences that stood before it.
+    /// The written lines, each with the number of fences before it, and the number of fences.
     fn walked(
         length: usize,
         pattern: Pattern,

@@ -1,17 +1,16 @@
-//! The smallest guest there is: a program that looks at its memory and writes to it, in 64-bit mode, with the page
-//! tables it needs.
+//! A minimal guest: a program that reads and writes its memory in 64-bit mode, with the page tables for that.
 //!
-//! The program, its tables, and nothing else lie at the guest's address 0; the memory in question at 4 GiB, clear of
-//! everything that a PC has below. So the memory is handed over as the kernel cleared it, every byte of it.
+//! Only the program and its tables are at guest address 0. The measured memory is at 4 GiB, above everything that a PC
+//! has below, so all of it is registered as the kernel cleared it.
 
 use bulkmem::{Mapping, Pages};
 use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
 
 use crate::{MeasureError, OptionName};
 
-/// Where the memory in question lies in the guest.
+/// Guest address of the measured memory.
 pub(super) const MEMORY: u64 = 4 << 30;
-/// How many places of it the program looks at.
+/// Number of words of it that the program checks.
 const PLACES: u64 = 4096;
 const PAGE: u64 = 4096;
 const GIB: u64 = 1 << 30;
@@ -37,7 +36,7 @@ const PROGRAM: [u8; 24] = [
 const TABLE: u64 = 0b11;
 const LARGE: u64 = TABLE | 1 << 7;
 
-/// The program and its tables, in memory of their own.
+/// The program and its tables, in separate memory.
 #[derive(Debug)]
 pub(super) struct Guest {
     firmware: Mapping,
@@ -49,7 +48,7 @@ impl Guest {
     pub(super) fn new(size: usize) -> Result<Guest, MeasureError> {
         let size = size as u64;
         if size > LARGEST {
-            let reason = format!("a guest gets {LARGEST} bytes of memory at most here");
+            let reason = format!("a guest gets at most {LARGEST} bytes of memory here");
             return Err(MeasureError::Option { option: OptionName::Sizes, reason });
         }
         let directories = size.div_ceil(GIB);
@@ -77,25 +76,25 @@ impl Guest {
         Ok(Guest { firmware, size })
     }
 
-    /// What lies at the guest's address 0.
+    /// Returns the memory at guest address 0.
     pub(super) fn firmware(&mut self) -> &mut Mapping {
         &mut self.firmware
     }
 
-    /// How many places the program looks at, and how many bytes they lie apart.
+    /// Returns the number of words that the program checks, and their distance in bytes.
     fn places(&self) -> (u64, u64) {
         let step = (self.size / PLACES).max(PAGE);
         (self.size / step, step)
     }
 
-    /// The general registers that the program starts with.
+    /// Returns the general registers that the program starts with.
     pub(super) fn registers(&self) -> kvm_regs {
         let (places, step) = self.places();
         // Bit 1 of the flags is always set.
         kvm_regs { rip: 0, rdi: MEMORY, rsi: step, rdx: places, rflags: 2, ..kvm_regs::default() }
     }
 
-    /// The system's registers for 64-bit mode with these tables, made from those that a processor starts with.
+    /// Returns the system registers for 64-bit mode with these tables, based on those that a processor starts with.
     pub(super) fn system_registers(&self, mut registers: kvm_sregs) -> kvm_sregs {
         let data = kvm_segment {
             base: 0,
@@ -122,17 +121,17 @@ impl Guest {
         registers
     }
 
-    /// Whether the program saw nothing but zeros, and what it wrote is there.
+    /// Checks that the program read only zeros, and that the words it wrote are in memory.
     ///
     /// # Safety
-    /// `memory` is what the guest had as its memory, all of it readable, and the guest does not run.
+    /// `memory` is the guest's whole memory, readable, and the guest does not run.
     pub(super) unsafe fn check(&self, registers: &kvm_regs, memory: *const u8) -> Result<(), String> {
         let (places, step) = self.places();
         if registers.rcx != places {
-            return Err(format!("it looked at {} of {places} places", registers.rcx));
+            return Err(format!("it checked {} of {places} words", registers.rcx));
         }
         if registers.rax != 0 {
-            return Err("it saw memory that is not zero".to_owned());
+            return Err("it read memory that is not zero".to_owned());
         }
         for place in 0..places {
             let at = usize::try_from(place * step).unwrap_or(usize::MAX);

@@ -10,24 +10,24 @@ use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 
 use crate::MeasureError;
 use crate::measurements::vm::PageSize;
-use crate::measurements::vm::fresh::{self, Job, Phases};
 use crate::measurements::vm::guest::{self, Guest as Program};
+use crate::measurements::vm::prefault::{self, Job, Phases};
 
-/// Where Intel's processors without "unrestricted guest" keep three pages that KVM needs: as QEMU has it.
+/// Address of three pages that KVM needs on Intel processors without "unrestricted guest"; the same as in QEMU.
 const TASK_STATE: usize = 0xfffb_d000;
-/// What the trial guest has as memory, bytes.
+/// Bytes of memory of the trial guest.
 const TRIAL: usize = 1 << 20;
 
-/// What can be done with a virtual machine.
+/// Support for virtual machines.
 #[derive(Debug)]
 pub(super) enum Guest {
     /// Its processor runs.
     Runs,
-    /// It is created, but its processor does not run: why.
+    /// It can be created, but its processor does not run, for this reason.
     Idle(String),
 }
 
-/// What virtual machines can do here, tried out with a small one. The error says why there are none.
+/// Tries out a small virtual machine. The error says why none can be created.
 pub(super) fn usable() -> Result<Guest, String> {
     let stop = AtomicBool::new(false);
     let job = Job { size: TRIAL, pages: PageSize(Pages::Base), threads: 1, hint: false };
@@ -40,7 +40,7 @@ pub(super) fn usable() -> Result<Guest, String> {
     }
 }
 
-/// An error in one line.
+/// Formats an error in one line.
 fn why(error: &MeasureError) -> String {
     match error {
         MeasureError::System { doing, source } => {
@@ -61,11 +61,11 @@ fn failed(doing: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> MeasureError
     move |error| MeasureError::System { doing, source: io::Error::from_raw_os_error(error.errno()) }
 }
 
-/// Takes memory, has it made ready, creates a virtual machine with it as memory and a processor, and
-/// has that look at the memory where asked to. Then gives everything back.
+/// Prepares memory, creates a virtual machine with that memory and a processor, has the guest check the memory if `look`,
+/// and releases everything.
 pub(super) fn create(job: Job, look: bool, stop: &AtomicBool) -> Result<Phases, MeasureError> {
-    // In the order of QEMU, which has the memory ready before it hands it over.
-    let (mut memory, mut phases) = fresh::ready(job, stop)?;
+    // In the order of QEMU, which prepares the memory before it registers it.
+    let (mut memory, mut phases) = prefault::ready(job, stop)?;
     with(&mut memory, &mut phases, look, stop)?;
     let start = Instant::now();
     drop(memory);
@@ -73,7 +73,7 @@ pub(super) fn create(job: Job, look: bool, stop: &AtomicBool) -> Result<Phases, 
     Ok(phases)
 }
 
-/// Creates a virtual machine with this memory, has a processor of it look at the memory where asked to, and ends it.
+/// Creates a virtual machine with this memory, has the guest check the memory if `look`, and destroys it.
 fn with(
     memory: &mut Mapping,
     phases: &mut Phases,
@@ -112,10 +112,10 @@ fn with(
     Ok(())
 }
 
-/// Makes memory the guest's, from `address` on.
+/// Registers memory at a guest address.
 ///
 /// # Safety
-/// The memory outlives the machine, and while a guest runs nobody forms references to it.
+/// The memory outlives the machine, and while a guest runs no references to it exist.
 unsafe fn hand_over(
     machine: &VmFd,
     slot: u32,
@@ -135,10 +135,10 @@ unsafe fn hand_over(
         .map_err(failed("make memory a guest's (KVM_SET_USER_MEMORY_REGION)"))
 }
 
-/// A processor that is about to run the program.
+/// Creates a processor that is about to run the program.
 fn processor(kvm: &Kvm, machine: &VmFd, program: &Program) -> Result<VcpuFd, MeasureError> {
     let processor = machine.create_vcpu(0).map_err(failed("create a guest's processor (KVM_CREATE_VCPU)"))?;
-    // What it says of itself must allow 64-bit mode.
+    // Its CPUID must allow 64-bit mode.
     kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
         .and_then(|features| processor.set_cpuid2(&features))
         .map_err(failed("give a guest's processor its features (KVM_SET_CPUID2)"))?;
@@ -150,7 +150,7 @@ fn processor(kvm: &Kvm, machine: &VmFd, program: &Program) -> Result<VcpuFd, Mea
     Ok(processor)
 }
 
-/// Lets the guest run until it halts.
+/// Runs the guest until it halts.
 fn run(processor: &mut VcpuFd, stop: &AtomicBool) -> Result<(), MeasureError> {
     loop {
         match processor.run() {
@@ -159,7 +159,7 @@ fn run(processor: &mut VcpuFd, stop: &AtomicBool) -> Result<(), MeasureError> {
                 let why = io::Error::other(format!("it left with {exit:?} instead of halting"));
                 return Err(MeasureError::System { doing: "run a guest", source: why });
             }
-            // A signal, of which the handler has been run.
+            // A signal interrupted it; the handler has run.
             Err(error) if error.errno() == libc::EINTR => {
                 if stop.load(Ordering::Relaxed) {
                     return Err(MeasureError::Interrupted);
@@ -170,7 +170,7 @@ fn run(processor: &mut VcpuFd, stop: &AtomicBool) -> Result<(), MeasureError> {
     }
 }
 
-/// Has a guest look at memory of any content.
+/// Has a guest check memory of any content.
 #[cfg(test)]
 pub(super) fn look_at(memory: &mut Mapping) -> Result<(), String> {
     with(memory, &mut Phases::default(), true, &AtomicBool::new(false)).map_err(|error| why(&error))

@@ -1,17 +1,17 @@
-//! Memory for a virtual machine: what it costs until a guest can start, and to clear it for the next guest.
+//! Memory for a virtual machine: the time until a guest can start, and the time to clear the memory for the next guest.
 //!
-//! Fresh memory is cleared by the kernel, as QEMU's preallocation has it: mapped, then populated page by page, by one
-//! thread or by several that get a part each. Where there is `/dev/kvm`, the same memory also becomes that of a real
-//! virtual machine, in which a processor really runs. Reused memory belongs to nobody but us, so that methods can clear
-//! it.
+//! The kernel clears fresh memory, as with QEMU's preallocation: mapped, then populated page by page, by one thread or by
+//! several with a part each. If there is `/dev/kvm`, the same memory also becomes that of a real virtual machine, whose
+//! processor runs. Reused memory belongs to this process, so methods can clear it.
 //!
-//! Only one large region exists at a time: each sampler for fresh memory maps its own within its sample.
+//! Only one large mapping exists at a time: each sampler for fresh memory maps its own within its sample.
 
 mod fresh;
 #[cfg(target_arch = "x86_64")]
 mod guest;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_kvm.rs")]
 mod kvm;
+mod prefault;
 mod reused;
 
 use bulkmem::machine::Machine;
@@ -21,42 +21,43 @@ use crate::engine::implementation::{self, MethodSet};
 use crate::engine::reservation::Reservation;
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::{Candidate, Config, Measurement, Memory, Metric, PageSize, Peers, Row, units};
+use crate::measurements::checks::{self, invalid};
+use crate::measurements::participants::sampler;
 use crate::{Kind, MeasureError, OptionName, memory_left};
 
-/// A sample looks for a wish to stop at least this often, bytes a thread.
+/// Bytes per thread between two checks of the stop flag.
 const PIECE: usize = 256 << 20;
-/// What the kernel's own preparation is called.
+/// Name of the kernel's own preparation.
 const PREFAULT: &str = "prefault";
-/// The same with a bulk hint to the kernel module.
+/// Name of the same with a bulk hint to the kernel module.
 const HINTED: &str = "prefault, hinted";
-/// What the virtual machine is called.
+/// Name of the virtual machine.
 const GUEST: &str = "KVM virtual machine";
-/// The same with a bulk hint.
+/// Name of the same with a bulk hint.
 const HINTED_GUEST: &str = "KVM virtual machine, hinted";
 
-/// How to measure memory for a virtual machine.
+/// Options for measuring memory for a virtual machine.
 #[derive(Clone, Debug)]
 pub struct VmOptions {
     /// Bytes of the guest's memory.
     pub size: u64,
-    /// The pages behind it.
+    /// Its page sizes.
     pub page_sizes: Vec<PageSize>,
-    /// Threads that share the work.
+    /// Numbers of threads to divide the work among.
     pub threads: Vec<usize>,
-    /// Which methods clear reused memory.
+    /// The methods that clear reused memory.
     pub methods: MethodSet,
-    /// Who else does.
+    /// The other participants.
     pub peers: Peers,
-    /// Whether fresh memory is also measured with the whole of it declared to the kernel module.
+    /// If set, also measures fresh memory that is declared to the kernel module as a whole.
     pub hint: bool,
     /// Samples of each.
     pub runs: usize,
 }
 
 impl Default for VmOptions {
-    /// Half of the available memory, in whole GiB up to 4 (in whole 64 MiB where that is less than one); transparent
-    /// huge pages, and 2 MiB ones where they are reserved or can be; one thread, and as many as there are processors;
-    /// 5 samples.
+    /// Half of the available memory, in whole GiB up to 4 (in whole 64 MiB if that is less than one); transparent huge
+    /// pages, and 2 MiB ones if they are reserved or can be; one thread, and as many as there are processors; 5 samples.
     fn default() -> VmOptions {
         let half = memory_left().bytes / 2;
         let unit = if half >= 1 << 30 { 1 << 30 } else { 64 << 20 };
@@ -91,15 +92,12 @@ impl Measure for VmOptions {
             pages.check()?;
             let page = pages.bytes().max(base);
             if self.size == 0 || !self.size.is_multiple_of(page) {
-                let reason = format!("{} bytes are no whole number of {pages} pages", self.size);
-                return Err(MeasureError::Option { option: OptionName::Sizes, reason });
+                let reason = format!("{} bytes are not a whole number of {pages} pages", self.size);
+                return invalid(OptionName::Sizes, reason);
             }
             Reservation::check(self.size, *pages)?;
         }
-        if let Some(bad) = self.threads.iter().find(|threads| !(1..=1024).contains(*threads)) {
-            let reason = format!("{bad} threads cannot share the work: name 1 to 1024");
-            return Err(MeasureError::Option { option: OptionName::Threads, reason });
-        }
+        checks::threads(&self.threads)?;
         implementation::methods(&self.methods, bulkmem::Operation::Clear).map(drop)
     }
 
@@ -120,8 +118,8 @@ impl Measure for VmOptions {
             Ok(kvm::Guest::Runs) => Some(true),
             Ok(kvm::Guest::Idle(why)) => {
                 run.note(format!(
-                    "KVM virtual machines are created here, but their processor does not run ({why}): no guest looked at \
-                     its memory"
+                    "KVM virtual machines can be created here, but their processor does not run ({why}): no guest checked its \
+                     memory"
                 ));
                 Some(false)
             }
@@ -135,9 +133,9 @@ impl Measure for VmOptions {
             if run.stopped() {
                 break;
             }
-            run.say(&format!("getting {pages} pages"), 0.0);
+            run.say(&format!("preparing {pages} pages"), 0.0);
             let _reservation = match Reservation::of(self.size, pages) {
-                // What was measured before does not become worthless.
+                // Earlier rows stay useful.
                 Err(error @ MeasureError::HugePages { .. }) if run.rows().next().is_some() => {
                     run.note(format!("{pages} pages: not measured: {error}"));
                     continue;
@@ -166,7 +164,7 @@ impl VmOptions {
         }
     }
 
-    /// Whether hints can be given; why not, is said.
+    /// True if the kernel module accepts hints; otherwise notes the reason.
     fn hint_available(&self, run: &mut Run<'_>) -> bool {
         match BulkHint::available() {
             Ok(()) => true,
@@ -177,7 +175,7 @@ impl VmOptions {
         }
     }
 
-    /// Seconds, and what follows from them.
+    /// Returns a sample of so many seconds, with the bandwidth.
     fn sample(&self, seconds: f64, also: &[(&'static str, f64)]) -> Sample {
         let mut sample = Sample::from(seconds);
         sample.also.push(("bytes_per_ns", self.size as f64 / 1e9 / seconds));
@@ -185,7 +183,7 @@ impl VmOptions {
         sample
     }
 
-    /// What the rows of a page size say.
+    /// Summarizes the rows of a page size.
     fn conclude(&self, run: &mut Run<'_>, pages: PageSize) {
         let found: Vec<Row> = run.rows().filter(|row| row.config.page_size == Some(pages)).cloned().collect();
         let (one, all) = (self.threads.iter().min().copied(), self.threads.iter().max().copied());
@@ -234,7 +232,7 @@ impl VmOptions {
     }
 }
 
-/// Says so where the untimed first round took much longer than those that count.
+/// Notes an untimed first round that took much longer than the timed ones.
 fn first_round(run: &mut Run<'_>, what: &str, row: &Row) {
     let Some(first) = row.also.get("first_s").copied() else { return };
     let times = first / row.stats.median;
@@ -242,18 +240,18 @@ fn first_round(run: &mut Run<'_>, what: &str, row: &Row) {
         return;
     }
     let why = if under_hypervisor() {
-        "this is a virtual machine itself, and its host finds memory only when it is touched for the first time"
+        "this is a virtual machine itself, whose host allocates memory when it is first touched"
     } else {
-        "the kernel had to find memory that others had, or that lay in fragments"
+        "the kernel had to reclaim or defragment memory"
     };
     run.note(format!(
         "{what}: the untimed first round took {}, {times:.1} times as long as the timed ones: {why}. The first guest after \
-         a boot pays that, too",
+         a boot takes that long, too",
         units::nanoseconds(first * 1e9)
     ));
 }
 
-/// Whether the processor is one of a virtual machine.
+/// True if this machine is a virtual machine.
 fn under_hypervisor() -> bool {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     text.lines()
@@ -261,18 +259,13 @@ fn under_hypervisor() -> bool {
         .is_some_and(|line| line.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// A sampler of the kernel's.
+/// Returns the sampler of a candidate in which the kernel does the work.
 fn kernel<'c>(
     name: &str,
-    config: Config,
+    config: &Config,
     sample: impl FnMut() -> Result<Sample, MeasureError> + 'c,
 ) -> Sampler<'c> {
-    Sampler {
-        candidate: Candidate::named(Kind::Kernel, name),
-        config,
-        sample: Box::new(sample),
-        counted: false,
-    }
+    sampler(Candidate::named(Kind::Kernel, name), config, false, sample)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Memory that was a guest's before, cleared for the next one.
+//! Memory of an earlier guest, cleared for the next one.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,49 +6,38 @@ use std::time::Instant;
 
 use bulkmem::{Intent, Operation, Options, Threads};
 
+use crate::MeasureError;
 use crate::engine::Peers;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content};
-use crate::engine::implementation::{self, Implementation};
-use crate::engine::workload::split;
-use crate::measurements::vm::{Memory, Metric, PIECE, PageSize, Run, Sampler, VmOptions};
-use crate::{Kind, MeasureError};
+use crate::engine::implementation::Implementation;
+use crate::engine::threads::split;
+use crate::measurements::participants::{participants, sampler};
+use crate::measurements::vm::{Memory, Metric, PIECE, PageSize, Run, VmOptions};
 
 impl VmOptions {
-    /// The same memory, cleared again by everybody.
+    /// Measures clearing the same memory by every participant.
     pub(super) fn reused(&self, run: &mut Run<'_>, pages: PageSize) -> Result<(), MeasureError> {
-        run.say(&format!("getting {pages} memory ready"), 0.0);
+        run.say(&format!("preparing memory in {pages} pages"), 0.0);
         let mut memory = Buffer::new(self.size, pages, Content::Mixed)?;
         run.backed_by(memory.backing_page_size());
         let whole = memory.raw_range();
+        let intents = [Intent::Throughput];
         let mut implementations =
-            vec![Implementation::policy(run.policy(), Intent::Throughput, whole.length)];
-        implementations.extend(
-            implementation::methods(&self.methods, Operation::Clear)?.into_iter().map(Implementation::Method),
-        );
+            participants(run, Operation::Clear, &intents, whole.length, &self.methods, self.peers)?;
         if self.peers == Peers::All {
-            match implementation::libraries(Operation::Clear) {
-                Ok(libraries) => implementations.extend(libraries),
-                Err(reason) => run.note(reason),
-            }
             implementations.push(Implementation::Read);
-        } else {
-            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
         }
         let stop = run.stop_flag();
         let mut samplers = Vec::new();
         for &threads in &self.threads {
+            let config = self.config(pages, threads, Memory::Reused);
             for &implementation in &implementations {
-                samplers.push(Sampler {
-                    candidate: implementation.candidate(),
-                    config: self.config(pages, threads, Memory::Reused),
-                    sample: Box::new(move || {
-                        let start = Instant::now();
-                        clear(implementation, whole, threads, stop)?;
-                        Ok(self.sample(start.elapsed().as_secs_f64(), &[]))
-                    }),
-                    counted: threads == 1,
-                });
+                samplers.push(sampler(implementation.candidate(), &config, threads == 1, move || {
+                    let start = Instant::now();
+                    clear(implementation, whole, threads, stop)?;
+                    Ok(self.sample(start.elapsed().as_secs_f64(), &[]))
+                }));
             }
         }
         let what = format!("reused, {pages} pages");
@@ -56,7 +45,7 @@ impl VmOptions {
     }
 }
 
-/// Clears all of it (or reads it), so many threads a part each, piece by piece.
+/// Clears memory, or reads it, piece by piece, by several threads with a part each.
 fn clear(
     implementation: Implementation<'_>,
     whole: RawRange,
@@ -64,7 +53,7 @@ fn clear(
     stop: &AtomicBool,
 ) -> Result<(), MeasureError> {
     match (implementation, NonZeroUsize::new(threads)) {
-        // As a caller has it: the public interface shares the work among threads.
+        // As in a program: the library divides the work among threads.
         (Implementation::Policy(policy, intent, extent, _), Some(count)) if threads > 1 => {
             let bulk = Options::new()
                 .total_len(extent)
@@ -78,7 +67,7 @@ fn clear(
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                // SAFETY: within the range, which nobody else uses meanwhile.
+                // SAFETY: within the range, which no other code uses concurrently.
                 unsafe { bulk.clear_raw(whole.start.wrapping_add(at), piece.min(whole.length - at)) }
             }
         }

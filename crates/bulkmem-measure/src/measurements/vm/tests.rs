@@ -76,7 +76,7 @@ fn a_guest_finds_zeros_and_what_it_writes_is_there() {
     let stop = AtomicBool::new(false);
     for (size, pages) in [(4096, "4K"), (1 << 20, "4K"), (6 << 20, "thp"), (20 << 20, "thp")] {
         let phases = kvm::create(
-            fresh::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
+            prefault::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
             true,
             &stop,
         )

@@ -1,6 +1,5 @@
 //! Bars of block characters.
 
-/// Eighths of a column, from one to seven.
 const PARTS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
 /// Returns a bar for a share of 1, which is `columns` long; at least an eighth of a column unless the share is 0.

@@ -69,12 +69,10 @@ impl<'a> Grid<'a> {
         text
     }
 
-    /// Returns true if any figure is marked as doubtful.
     pub(super) fn has_doubts(&self) -> bool {
         self.pivot.cell.is_none() && self.rows.iter().any(|row| !row.flags.is_empty())
     }
 
-    /// Returns true if any figure is marked as the best.
     pub(super) fn has_marks(&self) -> bool {
         self.values.iter().any(|value| self.at(value).iter().filter(|row| competes(row)).count() > 1)
     }

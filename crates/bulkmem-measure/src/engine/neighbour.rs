@@ -1,9 +1,7 @@
 //! A neighbour that lives in the cache: a list of lines, linked in random order, that is walked from end to end.
 
+use crate::engine::LINE;
 use crate::engine::arena::RawRange;
-
-/// Bytes of an element.
-pub(crate) const LINE: usize = 64;
 
 /// The list.
 #[derive(Debug)]

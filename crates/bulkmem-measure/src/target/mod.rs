@@ -1,5 +1,6 @@
 //! What is read from and written to: ordinary memory, that of the kernel module's device, a file, a DAX file, a device.
 
+pub(crate) mod device;
 mod mapping;
 
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
 use crate::engine::reservation::Reservation;
 use crate::engine::{Config, PageSize, Run};
-use crate::measurements::device::{self, Attributes, Uncommon};
+use crate::target::device::{Attributes, Uncommon};
 
 /// What is read from and written to.
 #[derive(Clone, Debug, PartialEq, Eq)]

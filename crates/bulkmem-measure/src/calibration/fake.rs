@@ -3,17 +3,12 @@
 use std::time::Duration;
 
 use crate::calibration::{Condition, Cost};
-use bulkmem::Operation;
 
-use crate::engine::meter::{Cell, Meter, Sample};
+use crate::calibration::session::Meter;
+use crate::engine::workload::{Cell, Timing};
 
 /// Aligned, cold, one thread.
 pub(crate) const COLD: Condition = Condition { aligned: true, warm: false, threads: 1 };
-
-/// A throughput cell of clear.
-pub(crate) fn cell(length: u64) -> Cell {
-    Cell { operation: Operation::Clear, cost: Cost::Throughput, length, condition: COLD }
-}
 
 /// Answers by a function, with a noise of its own, and a clock that advances by what was answered.
 pub(crate) struct Planted<F> {
@@ -31,11 +26,11 @@ impl<F> Planted<F> {
 }
 
 impl<T, F: FnMut(&Cell, &T) -> f64> Meter<T> for Planted<F> {
-    fn sample(&mut self, cell: &Cell, trial: &T) -> Sample {
+    fn sample(&mut self, cell: &Cell, trial: &T) -> Timing {
         let ns = (self.answer)(cell, trial) * (1.0 + self.noise * (2.0 * self.random.f64() - 1.0));
         // A short operation is batched to 20 µs, as the real meter does.
         self.now_ns += ns.max(20_000.0);
-        Sample { ns, disturbance_ns: (cell.cost == Cost::Stream).then_some(ns / 2.0) }
+        Timing { ns, disturbance_ns: (cell.cost == Cost::Stream).then_some(ns / 2.0), operations: 1 }
     }
 
     fn elapsed(&self) -> Duration {

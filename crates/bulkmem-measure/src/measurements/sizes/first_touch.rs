@@ -10,8 +10,8 @@ use crate::engine::reservation::Reservation;
 use crate::engine::run::Sample;
 use crate::engine::threads;
 
-/// Fresh memory, prefaulted by so many threads, each its own part. The kernel finds the pages, clears and maps them;
-/// all three are in the time.
+/// Fresh memory, prefaulted by several threads with a part each. The time includes that the kernel allocates, clears and
+/// maps the pages.
 #[derive(Debug)]
 pub(super) struct FirstTouch {
     /// Bytes of each part.
@@ -21,10 +21,10 @@ pub(super) struct FirstTouch {
 }
 
 impl FirstTouch {
-    /// Nothing is mapped before a sample is taken.
+    /// Prepares samples. Maps nothing yet.
     ///
     /// # Errors
-    /// Where there is no room for it beside what is taken already.
+    /// If there is no memory left for it.
     pub(super) fn new(bytes: u64, pages: PageSize, threads: usize) -> Result<FirstTouch, MeasureError> {
         Reservation::check(bytes, pages)?;
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);

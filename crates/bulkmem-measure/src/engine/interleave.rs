@@ -1,0 +1,211 @@
+//! Interleaved sampling: A B C, then C B A, and so on, so that drift of the machine and its other users affect all
+//! candidates alike.
+
+use std::time::Duration;
+
+use crate::MeasureError;
+use crate::engine::stats::Summary;
+
+/// When to stop sampling a group of candidates. A round takes one sample of each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StopRule {
+    /// Takes one more round first and discards its samples.
+    warm_up: bool,
+    /// Rounds at most.
+    most: usize,
+    /// Stops after this many rounds once the best two candidates are separated.
+    until_separated: Option<usize>,
+    /// Takes no sample after this time, measured as [`Source::elapsed`] does.
+    deadline: Option<Duration>,
+    /// Completes the first round even after the deadline.
+    first_round: bool,
+}
+
+impl StopRule {
+    /// A warm-up round, then a fixed number of rounds.
+    pub(crate) fn fixed(rounds: usize) -> StopRule {
+        StopRule { warm_up: true, most: rounds, until_separated: None, deadline: None, first_round: false }
+    }
+
+    /// At least `least` rounds, then more until the best two candidates are separated, at most `most`: a difference
+    /// that is within the noise by then is not worth more time.
+    pub(crate) fn until_separated(least: usize, most: usize) -> StopRule {
+        StopRule { warm_up: false, until_separated: Some(least), ..StopRule::fixed(most) }
+    }
+
+    /// Leaves out the warm-up round.
+    pub(crate) fn without_warm_up(self) -> StopRule {
+        StopRule { warm_up: false, ..self }
+    }
+
+    /// Takes no sample after a deadline.
+    pub(crate) fn until(self, deadline: Duration) -> StopRule {
+        StopRule { deadline: Some(deadline), ..self }
+    }
+
+    /// Completes the first round even after the deadline.
+    pub(crate) fn with_first_round(self) -> StopRule {
+        StopRule { first_round: true, ..self }
+    }
+}
+
+/// Takes samples of a group of candidates.
+pub(crate) trait Source {
+    /// A sample.
+    type Sample;
+
+    /// Takes one sample of a candidate, by its index; `done` is the share of the rounds that is done.
+    fn take(&mut self, candidate: usize, done: f64) -> Result<Self::Sample, MeasureError>;
+
+    /// Returns the cost of a sample, by which candidates are separated: lower is better.
+    fn cost(&self, sample: &Self::Sample) -> f64;
+
+    /// Returns the time since the measurement began.
+    fn elapsed(&self) -> Duration;
+
+    /// True once the user wants to stop.
+    fn stopped(&self) -> bool;
+}
+
+/// Samples the candidates 0 to `candidates` - 1, interleaved, until the rule or the user ends it. Returns the samples of
+/// each candidate in the order in which they were taken, and the error that ended it, if any.
+pub(crate) fn interleave<S: Source>(
+    source: &mut S,
+    candidates: usize,
+    rule: StopRule,
+) -> (Vec<Vec<S::Sample>>, Result<(), MeasureError>) {
+    let mut samples: Vec<Vec<S::Sample>> = (0..candidates).map(|_| Vec::new()).collect();
+    let warm_ups = usize::from(rule.warm_up);
+    let rounds = rule.most + warm_ups;
+    for round in 0..rounds {
+        for step in 0..candidates {
+            let late = rule.deadline.is_some_and(|deadline| source.elapsed() >= deadline);
+            if source.stopped() || (late && !(round == 0 && rule.first_round)) {
+                return (samples, Ok(()));
+            }
+            let index = if round % 2 == 0 { step } else { candidates - 1 - step };
+            let done = (round * candidates + step) as f64 / (rounds * candidates) as f64;
+            match source.take(index, done) {
+                Ok(sample) if round >= warm_ups => samples[index].push(sample),
+                Ok(_) => {}
+                // Stopped in the middle of a sample. The samples before it count.
+                Err(MeasureError::Interrupted) => return (samples, Ok(())),
+                Err(error) => return (samples, Err(error)),
+            }
+        }
+        let kept = round + 1 - warm_ups.min(round + 1);
+        if rule.until_separated.is_some_and(|least| kept >= least) && separated(source, &samples) {
+            break;
+        }
+    }
+    (samples, Ok(()))
+}
+
+/// True if the best candidate is separated from the second, by twice the noise that a single look at the samples would
+/// require: this looks after every round, and chance must not end it.
+fn separated<S: Source>(source: &S, samples: &[Vec<S::Sample>]) -> bool {
+    let costs = |samples: &Vec<S::Sample>| samples.iter().map(|it| source.cost(it)).collect::<Vec<f64>>();
+    let mut summaries: Vec<Summary> =
+        samples.iter().filter_map(|samples| Summary::of(&costs(samples))).collect();
+    summaries.sort_by(|a, b| a.median.total_cmp(&b.median));
+    match summaries.as_slice() {
+        [best, second, ..] => best.separated_by(second, 2.0),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Candidates with planted times, and a clock that advances by them.
+    struct Planted {
+        times_ns: Vec<f64>,
+        noise: f64,
+        random: fastrand::Rng,
+        elapsed_ns: f64,
+        order: Vec<usize>,
+        /// Stops, or fails, at this sample.
+        end: Option<(usize, fn() -> MeasureError)>,
+    }
+
+    impl Planted {
+        fn new(times_ns: &[f64], noise: f64) -> Planted {
+            let random = fastrand::Rng::with_seed(7);
+            let times_ns = times_ns.to_vec();
+            Planted { times_ns, noise, random, elapsed_ns: 0.0, order: Vec::new(), end: None }
+        }
+
+        fn run(&mut self, rule: StopRule) -> Vec<usize> {
+            let (samples, outcome) = interleave(self, self.times_ns.len(), rule);
+            outcome.expect("nothing fails");
+            samples.iter().map(Vec::len).collect()
+        }
+    }
+
+    impl Source for Planted {
+        type Sample = f64;
+
+        fn take(&mut self, candidate: usize, done: f64) -> Result<f64, MeasureError> {
+            assert!((0.0..1.0).contains(&done));
+            if let Some((_, error)) = self.end.filter(|(at, _)| *at == self.order.len()) {
+                return Err(error());
+            }
+            let ns = self.times_ns[candidate] * (1.0 + self.noise * (2.0 * self.random.f64() - 1.0));
+            self.elapsed_ns += ns;
+            self.order.push(candidate);
+            Ok(ns)
+        }
+
+        fn cost(&self, sample: &f64) -> f64 {
+            *sample
+        }
+
+        fn elapsed(&self) -> Duration {
+            Duration::from_secs_f64(self.elapsed_ns / 1e9)
+        }
+
+        fn stopped(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_fixed_count_discards_the_warm_up_and_reverses_every_second_round() {
+        let mut planted = Planted::new(&[1.0, 2.0, 3.0], 0.0);
+        assert_eq!(planted.run(StopRule::fixed(2)), [2, 2, 2]);
+        assert_eq!(planted.order, [0, 1, 2, 2, 1, 0, 0, 1, 2]);
+        let mut planted = Planted::new(&[1.0, 2.0], 0.0);
+        assert_eq!(planted.run(StopRule::fixed(1).without_warm_up()), [1, 1]);
+        assert_eq!(planted.order, [0, 1]);
+    }
+
+    #[test]
+    fn separated_candidates_end_it_after_the_fewest_rounds() {
+        let rule = StopRule::until_separated(6, 40);
+        assert_eq!(Planted::new(&[100.0, 200.0], 0.02).run(rule), [6, 6]);
+        assert_eq!(Planted::new(&[100.0, 100.1], 0.05).run(rule), [40, 40], "within the noise");
+        assert_eq!(Planted::new(&[100.0], 0.05).run(rule), [6], "nothing to separate from");
+    }
+
+    #[test]
+    fn the_deadline_ends_it_between_samples() {
+        let rule = StopRule::until_separated(6, 40).until(Duration::from_secs(1));
+        assert_eq!(Planted::new(&[6e8, 6e8, 6e8], 0.0).run(rule), [1, 1, 0], "the second began in time");
+        assert_eq!(Planted::new(&[1e9, 2e9, 3e9], 0.0).run(rule.with_first_round()), [1, 1, 1]);
+        let fixed = StopRule::fixed(9).until(Duration::from_secs(1));
+        assert_eq!(Planted::new(&[3e8], 0.0).run(fixed), [3], "one of the four was the warm-up");
+    }
+
+    #[test]
+    fn an_interrupted_sample_keeps_those_before_it_and_an_error_is_returned() {
+        let mut planted = Planted::new(&[1.0, 2.0], 0.0);
+        planted.end = Some((3, || MeasureError::Interrupted));
+        assert_eq!(planted.run(StopRule::fixed(9)), [0, 1]);
+        let mut planted = Planted::new(&[1.0, 2.0], 0.0);
+        planted.end = Some((4, || MeasureError::Policy));
+        let (samples, outcome) = interleave(&mut planted, 2, StopRule::fixed(9));
+        assert_eq!(samples.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+        assert!(matches!(outcome, Err(MeasureError::Policy)));
+    }
+}
