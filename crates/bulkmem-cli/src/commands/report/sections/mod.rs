@@ -1,6 +1,7 @@
 //! The sections of a report.
 
 mod calibration;
+mod choice;
 mod latency;
 mod published;
 mod table;
@@ -22,7 +23,7 @@ pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Section> {
 /// Returns the section of a measurement, if it was measured.
 fn measured(about: &MeasurementSection, machines: &[Machine<'_>]) -> Option<Section> {
     let mut charts: Vec<Chart> = Vec::new();
-    let mut findings = Vec::new();
+    let (mut tables, mut findings) = (Vec::new(), Vec::new());
     let name = about.measurement.name();
     let layout = ChartLayout {
         name: name.to_owned(),
@@ -42,6 +43,7 @@ fn measured(about: &MeasurementSection, machines: &[Machine<'_>]) -> Option<Sect
             charts.extend(layout.charts(machine, &rest));
         }
         charts.extend(latency::charts(machine, name, &rows));
+        tables.extend(choice::table(machine, about.measurement, &rows));
         let own = machine.findings.iter().filter(|it| it.measurement == about.measurement);
         findings.extend(own.map(|Finding { text, .. }| match machines {
             [_] => text.clone(),
@@ -60,6 +62,6 @@ fn measured(about: &MeasurementSection, machines: &[Machine<'_>]) -> Option<Sect
         intro: about.intro.iter().map(|text| (*text).to_owned()).collect(),
         findings,
         charts,
-        tables: Vec::new(),
+        tables,
     })
 }

@@ -177,22 +177,26 @@ pub(super) const SECTIONS: [MeasurementSection; Measurement::ALL.len()] = [
         )
     },
     MeasurementSection {
-        measurement: Measurement::Choice,
-        title: "The policy's choice",
-        intro: &[
-            "Speed of the policy's choice, of every method and of other libraries, by size, for each intent, alignment and \
-             state of the cache. Higher is faster.",
-            POLICY,
-        ],
-        layout: sizes("choice", "The policy's choice"),
-        rest: None,
+        x: Some(Dimension::Size),
+        chart_title: Some("All candidates"),
+        ..MeasurementSection::new(
+            Measurement::Choice,
+            "The policy's choice",
+            &[
+                "Speed of the policy's choice, of every method and of other libraries, by size, for each intent, \
+                 alignment and cache state. Higher is faster.",
+                POLICY,
+            ],
+        )
     },
     MeasurementSection {
-        measurement: Measurement::Targets,
-        title: "Performance targets",
-        intro: &["The comparisons by which the project's performance targets are checked. Higher is faster."],
-        layout: sizes("targets", "Performance targets"),
-        rest: None,
+        x: Some(Dimension::Size),
+        chart_title: Some("Targets"),
+        ..MeasurementSection::new(
+            Measurement::Targets,
+            "Performance targets",
+            &["The comparisons that check the project's performance targets. Higher is faster."],
+        )
     },
 ];
 
