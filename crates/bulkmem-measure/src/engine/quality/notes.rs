@@ -105,8 +105,8 @@ impl Tally {
             some(
                 drift,
                 format!(
-                    "the machine became {} by {:.0} % while {}: rows of one group still compare, as they were measured \
-                     in turns, but figures of different groups or runs do not; let the machine rest, or warm up, and \
+                    "the machine became {} by {:.0} % while {}: rows of one group still compare, as their samples \
+                     are interleaved, but figures of different groups or runs do not; let the machine rest, or warm up, and \
                      measure again",
                     if drift.worst < 0.0 { "slower" } else { "faster" },
                     drift.worst.abs() * 100.0,
