@@ -29,7 +29,7 @@ pub(crate) struct Common {
     pub(super) outputs: Outputs,
 }
 
-/// What a measurement records, and where it goes.
+/// Outputs of a measurement.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Outputs {
     /// Also count cycles, instructions, loads, misses and stores, in four more samples of each candidate
