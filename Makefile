@@ -1,8 +1,8 @@
-# Everything a person does with bulkmem in a checkout. `make` alone lists it.
+# Targets for working in a checkout. `make` lists them.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-kmod lint bench install install-kmod uninstall-kmod
+.PHONY: help run check test test-kmod lint lines bench install install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -19,8 +19,14 @@ test: ## Run every test; say what was skipped and why, and how to rerun what fai
 test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module
 	@scripts/test-kmod.sh
 
+check: ## Check format and lints, and run the fast tests: under three minutes if the last build is recent
+	@scripts/check.sh
+
 lint: ## Check format, lints, documentation, scripts and conventions
 	@scripts/lint.sh
+
+lines: ## Count the lines of Rust, without tests, of the measuring crate and the command
+	@scripts/lines.sh
 
 bench: ## Check the promises on this machine (five minutes): ratios to every method and peer within one run
 	@scripts/bench.sh

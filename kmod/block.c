@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The memory of one mmap() of /dev/bulkmem: charged, allocated, cleared, given
- * its cache attribute, and all of that undone.
+ * The memory of one mmap() of /dev/bulkmem: accounting, allocation, clearing,
+ * cache attributes, and freeing.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -16,12 +16,12 @@
 
 #include "block.h"
 
-/* How much is done between two looks at signals and the scheduler. */
+/* The most bytes cleared between two checks for signals. */
 #define CLEAR_STEP	(64UL << 20)
-/* One call of set_pages_array_*() flushes all TLBs; this many pages share it. */
+/* Pages in one call of set_pages_array_*(), each of which flushes all TLBs. */
 #define ATTRIBUTE_STEP	2048UL
 
-/* Charging: as pinned memory is charged elsewhere, to the user, not the process. */
+/* Accounting: per user, as for other pinned memory, not per process. */
 
 static int charge(struct block *block)
 {
@@ -60,9 +60,9 @@ static struct page *allocate(const struct bulkmem_memory *memory, gfp_t gfp, uns
 }
 
 /*
- * Kernels without special PMDs (before 6.12) let a fast get_user_pages() pin a
- * huge page. It then outlives the block: write-back again by that time, and
- * freed with the pin.
+ * Before 6.12, which introduced special PMDs, a fast get_user_pages() can pin a
+ * huge page. The page then outlives the block: it becomes write-back with the
+ * block's end, and is freed with the pin.
  */
 static int allocate_huge(struct block *block, gfp_t gfp)
 {
@@ -75,8 +75,9 @@ static int allocate_huge(struct block *block, gfp_t gfp)
 }
 
 /*
- * Small pages come in stretches as long as can be had without effort: clearing
- * runs better over them, and fewer large pages of the direct map are broken.
+ * Allocates as many contiguous small pages as is possible without reclaim:
+ * clearing is faster on long ranges, and fewer large pages of the direct map
+ * are split.
  */
 static int allocate_small(struct block *block, gfp_t gfp, unsigned int *order)
 {
@@ -104,7 +105,7 @@ static int allocate_small(struct block *block, gfp_t gfp, unsigned int *order)
 
 static int allocate_all(struct block *block)
 {
-	/* RETRY_MAYFAIL: fail rather than have the OOM killer make room. */
+	/* RETRY_MAYFAIL: fail instead of invoking the OOM killer. */
 	gfp_t gfp = GFP_USER | __GFP_ACCOUNT | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
 	unsigned int order = HUGE_ORDER;
 	int err;
@@ -123,7 +124,7 @@ static int allocate_all(struct block *block)
 	return 0;
 }
 
-/* Clearing: before anybody can see the pages, while they are write-back. */
+/* Clearing: before the pages are mapped, while they are write-back. */
 
 static int clear_all(struct block *block)
 {
@@ -154,8 +155,8 @@ static unsigned long attribute_step(struct block *block, unsigned long first,
 }
 
 /*
- * Huge pages one by one as stretches of addresses, which leaves the direct map
- * its large pages; small ones as arrays.
+ * Changes huge pages one by one by address, which keeps the large pages of the
+ * direct map, and small pages as arrays.
  */
 static int set_attribute(struct block *block, unsigned long first, unsigned long n)
 {
@@ -170,7 +171,7 @@ static int set_attribute(struct block *block, unsigned long first, unsigned long
 	return wc ? set_pages_array_wc(pages, n) : set_pages_array_uc(pages, n);
 }
 
-/* Pages that cannot become write-back again are nobody's any more. */
+/* Pages that cannot become write-back again must never be freed. */
 static void restore_attribute(struct block *block, unsigned long first, unsigned long n)
 {
 	struct page **pages = &block->pages[first];
@@ -199,7 +200,7 @@ static int set_all_attributes(struct block *block)
 			return -EINTR;
 		if (set_attribute(block, block->typed, n)) {
 			restore_attribute(block, block->typed, n);
-			return -ENOMEM;	/* a large page of the direct map to break */
+			return -ENOMEM;	/* to split a large page of the direct map */
 		}
 		cond_resched();
 	}
@@ -217,7 +218,7 @@ static void restore_all_attributes(struct block *block)
 	}
 }
 
-/* All of it. */
+/* Blocks. */
 
 static bool is_poisoned(struct page *page, unsigned long n)
 {
@@ -231,7 +232,7 @@ static void free_page_of(struct block *block, struct page *page)
 {
 	unsigned int order = block_is_huge(block) ? HUGE_ORDER : 0;
 
-	/* The allocator would give a broken page's neighbours on, and the page. */
+	/* The allocator would reuse a huge page that has a broken part. */
 	if (!page || is_poisoned(page, 1UL << order))
 		return;
 	__free_pages(page, order);
@@ -257,7 +258,7 @@ struct block *bulkmem_block_make(const struct bulkmem_memory *memory, unsigned l
 	struct block *block;
 	int err;
 
-	/* Asking for what cannot be there would only push everybody else out. */
+	/* An attempt that cannot succeed would only evict the memory of others. */
 	if (length >> PAGE_SHIFT > si_mem_available())
 		return ERR_PTR(-ENOMEM);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * block.c, for memory.c: the memory of one mmap(). It lives as long as a
- * mapping of any part of it in any process.
+ * The interface of block.c for memory.c: the memory of one mmap(), which lives
+ * as long as a mapping of any part of it in any process.
  */
 #ifndef _BULKMEM_BLOCK_H
 #define _BULKMEM_BLOCK_H
@@ -16,14 +16,14 @@
 
 /**
  * struct block - memory of one page size, node and attribute
- * @mappings: that show any of it
- * @memory: what it is
- * @user: who is charged for it; NULL: nobody
+ * @mappings: number of mappings of any part of it
+ * @memory: its attribute, page size and node
+ * @user: the user whose RLIMIT_MEMLOCK it counts against, or NULL
  * @length: in bytes
- * @count: of pages, of the size that @memory says
- * @allocated: of these, from the first
- * @typed: of these, no longer write-back
- * @pages: each; NULL: can never be given back
+ * @count: number of pages of the size in @memory
+ * @allocated: number of pages allocated so far
+ * @typed: number of pages whose attribute was changed, from the first
+ * @pages: the pages; NULL for one that must never be freed
  */
 struct block {
 	refcount_t mappings;
@@ -47,16 +47,16 @@ static inline bool block_is_huge(const struct block *block)
 }
 
 /*
- * @length: a multiple of the page size. Zeroed, and of the attribute asked, in
- * the direct map as well. -ENOMEM without memory or beyond RLIMIT_MEMLOCK,
- * -EINTR when the caller was killed; then nothing is left of it.
+ * Allocates a block of @length bytes, a multiple of the page size. It is zeroed
+ * and has the requested attribute, in the direct map too. -ENOMEM without
+ * memory or beyond RLIMIT_MEMLOCK, -EINTR if the caller was killed.
  */
 struct block *bulkmem_block_make(const struct bulkmem_memory *memory, unsigned long length);
 
-/* Once nothing but the direct map can reach the pages. May sleep. */
+/* Only after nothing but the direct map can reach the pages. May sleep. */
 void bulkmem_block_free(struct block *block);
 
-/* @index: in pages of 4 KiB, whatever the block's are. */
+/* @index: in pages of 4 KiB, whatever the page size of the block. */
 static inline struct page *block_page(struct block *block, unsigned long index)
 {
 	if (block_is_huge(block))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the parts of the module say to each other; one section a file.
+ * The interfaces between the module's files, one section per file.
  */
 #ifndef _BULKMEM_H
 #define _BULKMEM_H
@@ -12,7 +12,7 @@
 #include "bulkmem_ioctl.h"
 #include "incoherent.h"
 
-/* stores.c: the instructions. Whole cache lines: @length a multiple of this. */
+/* stores.c: the instructions. Except for pages, @length is a multiple of this. */
 
 #define BULKMEM_LINE	64
 
@@ -35,11 +35,11 @@ enum bulkmem_method_id {
 
 /**
  * struct bulkmem_method - one way to zero memory
- * @name: as parameters, counters and messages call it
- * @lines: it takes whole cache lines; otherwise only whole pages
- * @available: whether this processor has all that it needs
- * @cached: zeroes by ordinary stores; or
- * @weak: zeroes by weakly ordered ones: exactly one of the two is there
+ * @name: used in parameters, counters and messages
+ * @lines: works on whole cache lines; otherwise only on whole pages
+ * @available: true if this processor supports it
+ * @cached: zeroes by ordinary stores
+ * @weak: zeroes by weakly ordered stores; exactly one of @cached and @weak is set
  */
 struct bulkmem_method {
 	const char *name;
@@ -51,7 +51,7 @@ struct bulkmem_method {
 
 extern const struct bulkmem_method bulkmem_methods[BULKMEM_METHODS];
 
-/* The method called @name (a line break after it is allowed), or NULL. */
+/* Returns the method with this name, which a line break may follow, or NULL. */
 const struct bulkmem_method *bulkmem_method_find(const char *name);
 
 static inline unsigned int bulkmem_method_id(const struct bulkmem_method *method)
@@ -59,17 +59,17 @@ static inline unsigned int bulkmem_method_id(const struct bulkmem_method *method
 	return method - bulkmem_methods;
 }
 
-/* quirk.c: what is published of processors, where it contradicts their features. */
+/* quirk.c: processors on which published measurements contradict the feature bits. */
 
 bool bulkmem_movnt_slow(void);
 
-/* policy.c: which method, for how long an extent. params.c: how users say so. */
+/* policy.c: the method for a total length. params.c: the parameters that set it. */
 
 /**
- * struct bulkmem_plan - how an extent is cleared
- * @method: by what
- * @chunk: bytes between two chances to reschedule
- * @ahead: how far prefetchw prefetches, in bytes
+ * struct bulkmem_plan - how to clear a range
+ * @method: the method
+ * @chunk: bytes between two calls of cond_resched()
+ * @ahead: prefetch distance of prefetchw, in bytes
  */
 struct bulkmem_plan {
 	const struct bulkmem_method *method;
@@ -78,17 +78,17 @@ struct bulkmem_plan {
 };
 
 /**
- * struct bulkmem_policy - what the parameters say
+ * struct bulkmem_policy - the parameters
  * @large: method at or above @threshold; NULL until bulkmem_policy_settle()
- * @cached: method below it; likewise
+ * @cached: method below @threshold; NULL until bulkmem_policy_settle()
  * @threshold: in bytes
- * @threshold_given: or else it follows the cache
+ * @threshold_given: false if the size of the cache determines @threshold
  * @chunk: as in struct bulkmem_plan
- * @ahead: likewise
- * @ignore_quirks: allow what quirk.c advises against
+ * @ahead: as in struct bulkmem_plan
+ * @ignore_quirks: allow methods that quirk.c reports as slow
  * @settled: the defaults are filled in
  *
- * Written under kernel_param_lock(), read without.
+ * Written under kernel_param_lock(), read without a lock.
  */
 struct bulkmem_policy {
 	const struct bulkmem_method *large;
@@ -103,23 +103,22 @@ struct bulkmem_policy {
 
 extern struct bulkmem_policy bulkmem_policy;
 
-/* Fills in what no parameter has said; -EOPNOTSUPP: a quirk forbids what one said. */
+/* Fills in the defaults; -EOPNOTSUPP if a quirk forbids the method that was set. */
 int bulkmem_policy_settle(void);
-/* Whether a quirk forbids @method for large extents. */
+/* True if a quirk forbids @method for large extents. */
 bool bulkmem_policy_forbids(const struct bulkmem_method *method, bool ignore_quirks);
 struct bulkmem_plan bulkmem_policy_plan(u64 extent, bool *below);
 
-/* clear.c: an extent by the policy, and the function that replaces the kernel's. */
+/* clear.c: clearing by the policy, and the replacement of the kernel's function. */
 
-/* No page of the extent will be touched sooner than the others. */
+/* No page of the range is known to be touched before the others. */
 #define BULKMEM_NO_HOT	ULONG_MAX
 
 /*
- * Zeroes @pages pages of directly mapped, write-back memory at @kaddr as @plan
- * says, those around page number @hot last and through the cache, unless it is
- * BULKMEM_NO_HOT. Fenced on return. May sleep. Returns the number of pages that
- * were cleared as hot ones, and in *@extents in how many stretches the method
- * was given the others.
+ * Zeroes @pages pages of directly mapped, write-back memory at @kaddr by @plan.
+ * Clears the pages around page number @hot last and through the cache, unless
+ * it is BULKMEM_NO_HOT. Fenced on return. May sleep. Returns the number of hot
+ * pages, and in *@extents the number of contiguous ranges of the other pages.
  */
 unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
 				   unsigned long pages, unsigned long hot,
@@ -127,15 +126,15 @@ unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
 
 /*
  * Zeroes @length bytes of directly mapped, write-back memory at @kaddr (both
- * page-aligned) by the method that the policy has for an extent of @extent
- * bytes; fenced on return. May sleep.
+ * page-aligned) by the policy's method for a total length of @extent bytes.
+ * Fenced on return. May sleep.
  */
 void bulkmem_clear(void *kaddr, size_t length, u64 extent);
 
-/* A huge page of @pages pages, of which the one at @addr_hint was touched. */
+/* Zeroes a huge page of @pages pages; the page fault was at @addr_hint. */
 void bulkmem_clear_huge(struct page *page, unsigned long addr_hint, unsigned long pages);
 
-/* stats.c: what was cleared, by which method. */
+/* stats.c: counters of what each method cleared. */
 
 extern const struct attribute_group *bulkmem_stats_groups[];
 
@@ -144,33 +143,33 @@ void bulkmem_stats_count(const struct bulkmem_method *method, unsigned int exten
 			 u64 pages, bool hinted);
 void bulkmem_stats_fault(bool below);
 
-/* selftest.c: every method on memory of our own, before any other is trusted to them. */
+/* selftest.c: tests every method before it clears memory of others. */
 
 int bulkmem_selftest(void);
 
-/* hint.c: which faults are part of something larger. */
+/* hint.c: the ranges that page faults are parts of. */
 
 struct bulkmem_file;
 
 long bulkmem_hint_add(struct bulkmem_file *file, const struct bulkmem_hint *hint);
 void bulkmem_hint_drop_all(struct bulkmem_file *file);
-/* The length of the hinted stretch of current's that holds @addr, or 0. */
+/* Returns the length of the hinted range of current that contains @addr, or 0. */
 u64 bulkmem_hint_extent(unsigned long addr);
-/* The hints of all processes that live. */
+/* Returns the number of hints of all live processes. */
 unsigned long bulkmem_hint_count(void);
 
-/* device.c: /dev/bulkmem. memory.c: what its mmap() gives. */
+/* device.c: /dev/bulkmem. memory.c: its mmap(). */
 
 struct bulkmem_file {
 	struct bulkmem_memory memory;
 	struct mutex lock;		/* protects memory */
-	struct list_head hints;		/* of hint.c, under its own lock */
+	struct list_head hints;		/* protected by the lock in hint.c */
 	unsigned int hint_count;
 };
 
 int bulkmem_device_register(void);
 void bulkmem_device_unregister(void);
-/* From now on it can be opened. */
+/* Allows the device to be opened. */
 void bulkmem_device_ready(void);
 
 long bulkmem_memory_describe(struct bulkmem_file *file, const struct bulkmem_memory *memory);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * What user space and /dev/bulkmem say to each other.
+ * The interface of /dev/bulkmem.
  *
- * One open file is one set of bulk hints and one description of the memory
- * that its mmap() calls are given.
+ * Each open file has a set of bulk hints and a description of the memory that
+ * its mmap() calls allocate.
  */
 #ifndef _BULKMEM_IOCTL_H
 #define _BULKMEM_IOCTL_H
@@ -11,14 +11,14 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Changes when a structure below changes its meaning. */
+/* Increases when the meaning of a structure below changes. */
 #define BULKMEM_ABI	1
 
 /*
- * A stretch of the caller's address space that it is about to fault in as a
- * whole. Huge-page faults inside it are cleared as parts of an extent of
- * @length bytes, rather than each for itself. Gone when the file is closed for
- * the last time, when the process ends, or by BULKMEM_IOC_UNHINT.
+ * A range of the caller's address space that it is about to fault in as a
+ * whole. Huge pages of page faults inside it are cleared as parts of @length
+ * bytes instead of separately. A hint ends when the file is closed for the last
+ * time, when the process ends, or by BULKMEM_IOC_UNHINT.
  */
 struct bulkmem_hint {
 	__u64 addr;	/* page-aligned */
@@ -29,14 +29,14 @@ enum bulkmem_attribute {
 	BULKMEM_WB = 0,	/* write-back: ordinary memory */
 	BULKMEM_WC = 1,	/* write-combining */
 	BULKMEM_UC = 2,	/* uncached (UC-) */
-	BULKMEM_WT = 3,	/* write-through; EOPNOTSUPP where the kernel has none */
+	BULKMEM_WT = 3,	/* write-through; EOPNOTSUPP if the kernel does not support it */
 };
 
-/* What the next mmap() of this file is given. */
+/* The memory that the next mmap() of this file allocates. */
 struct bulkmem_memory {
 	__u32 attribute;	/* enum bulkmem_attribute */
 	__u32 page_shift;	/* 12 or 21 */
-	__s32 node;		/* NUMA node, -1: wherever there is room */
+	__s32 node;		/* NUMA node; -1: any */
 	__u32 flags;		/* 0 */
 };
 

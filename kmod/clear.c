@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Clears extents: what the policy chose, in chunks, with one fence at the end
- * of all that was stored weakly ordered, and the part around the page about to
- * be touched last, through the cache.
+ * Clears ranges by the policy's method, in chunks, with one fence after the
+ * weakly ordered stores. The pages around the one that is about to be touched
+ * come last, through the cache.
  */
 #include <linux/highmem.h>
 #include <linux/kmsan-checks.h>
@@ -15,7 +15,7 @@
 # error "huge pages must be contiguous in the memory map and the direct map"
 #endif
 
-/* How many pages on each side of the touched one are cleared with it. */
+/* The number of hot pages on each side of the touched one. */
 #define HOT_PAGES	2UL
 
 static void clear_cached(const struct bulkmem_plan *plan, void *kaddr, size_t length)
@@ -72,7 +72,7 @@ unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
 
 	if (first == end)
 		return 0;
-	/* Towards the touched page from both sides, as the kernel does. */
+	/* Approach the touched page from both sides, as the kernel does. */
 	for (i = first; i < hot; i++)
 		clear_page(kaddr + (i << PAGE_SHIFT));
 	for (i = end - 1; i > hot; i--)
@@ -99,9 +99,9 @@ static void clear_one(struct page *page, unsigned long base, unsigned long i)
 }
 
 /*
- * Page by page, by the kernel's own function and in its order: gigantic pages
- * from their beginning; others from the far end towards the touched page, then
- * from both sides.
+ * Clears page by page, with the kernel's function and in its order: gigantic
+ * pages from their start; others from the end that is farther from the touched
+ * page, then alternately from both ends.
  */
 static void clear_stock(struct page *page, unsigned long base, unsigned long pages,
 			unsigned long hot)
@@ -128,8 +128,8 @@ static void clear_stock(struct page *page, unsigned long base, unsigned long pag
 }
 
 /*
- * fallocate() of hugetlbfs passes an offset in the file as @addr_hint. What it
- * may then find is a hint for other memory: a matter of speed alone.
+ * fallocate() of hugetlbfs passes an offset in the file as @addr_hint, which may
+ * match a hint for other memory. That affects only the speed.
  */
 void bulkmem_clear_huge(struct page *page, unsigned long addr_hint, unsigned long pages)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/bulkmem: takes hints, and gives memory.
+ * /dev/bulkmem: hints and memory.
  */
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -10,7 +10,7 @@
 
 #include "bulkmem.h"
 
-/* Until loading has succeeded, nothing may hold on to a module that may yet have to go. */
+/* An open file holds a reference, so none may exist while loading can still fail. */
 static bool ready;
 
 static int device_open(struct inode *inode, struct file *filp)

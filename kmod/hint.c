@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hints: stretches of an address space that their process is about to fault in
- * as a whole.
+ * Hints: ranges of an address space that their process is about to fault in as
+ * a whole.
  *
- * A hint holds its mm by mmgrab(), so that the address of a dead mm cannot
- * become that of another while the hint is there. It ends with its file, by
- * BULKMEM_IOC_UNHINT, or with the mm: where a file outlives the process (the
- * child of a fork has it still), whoever next counts or adds hints removes those
- * whose mm has no users left. An mmu notifier would remove them at once, but
- * nothing can look a dead mm's hints up, the file's limit bounds what they hold,
- * and without one there is no callback that unloading would have to wait for.
+ * A hint holds its mm by mmgrab(), so that no other mm can get its address while
+ * the hint exists. A hint ends with its file, by BULKMEM_IOC_UNHINT, or with the
+ * mm. If the file outlives the process, because a forked child holds it, the
+ * next call that adds or counts hints removes those whose mm has no users. An
+ * mmu notifier would remove them earlier, but no fault can look up the hints of
+ * a dead mm, the limit per file bounds their memory, and without a notifier
+ * unloading does not have to wait for a callback.
  */
 #include <linux/hashtable.h>
 #include <linux/mutex.h>
@@ -20,7 +20,7 @@
 #include "bulkmem.h"
 
 #define HINTS_PER_FILE	64
-/* So that no number of files makes others' faults look through long lists. */
+/* Bounds the length of the lists that page faults of every process search. */
 #define HINTS_AT_ALL	4096
 
 struct hint {
@@ -36,7 +36,7 @@ struct hint {
 /* By mm. Written under hints_lock, read under RCU. */
 static DEFINE_HASHTABLE(hints, 6);
 static DEFINE_MUTEX(hints_lock);
-/* So that faults need not look where there are none. */
+/* Lets faults skip the search while there are no hints. */
 static atomic_t hints_there = ATOMIC_INIT(0);
 
 static void drop(struct hint *hint)
@@ -46,7 +46,7 @@ static void drop(struct hint *hint)
 	list_del(&hint->of_file);
 	hint->file->hint_count--;
 	atomic_dec(&hints_there);
-	/* Lookups compare the mm's address, and nothing of what is in it. */
+	/* Lookups only compare the mm's address; they do not dereference it. */
 	mmdrop(hint->mm);
 	kfree_rcu(hint, rcu);
 }
@@ -116,7 +116,7 @@ unsigned long bulkmem_hint_count(void)
 	return count;
 }
 
-/* Of several, the longest. */
+/* If several hints contain the address, the longest counts. */
 u64 bulkmem_hint_extent(unsigned long addr)
 {
 	struct mm_struct *mm = current->mm;

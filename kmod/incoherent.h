@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Weakly ordered stores, marked in the type.
+ * A pointer type for weakly ordered stores.
  *
- * MOVNTI and CLZERO write around the order that other stores keep: until a
+ * Stores by MOVNTI and CLZERO are not ordered with other stores: before a
  * fence, another processor may see the page mapped but not yet zeroed. So
- * functions that write in this way take an __incoherent pointer; there is one
- * way to get one, and one way back, which is the fence. sparse (`make check`)
- * reports a pointer of the wrong kind as a different address space, and a
- * function that begins and never ends as a context imbalance. To the compiler
- * none of it is there.
+ * functions that use them take an __incoherent pointer. Only incoherent_begin()
+ * creates one, and only incoherent_end(), which fences, converts it back.
+ * sparse (`make check`) reports a pointer of the wrong type as a different
+ * address space, and a missing incoherent_end() as a context imbalance. The
+ * compiler sees ordinary pointers.
  */
 #ifndef _BULKMEM_INCOHERENT_H
 #define _BULKMEM_INCOHERENT_H
@@ -26,11 +26,11 @@
  * incoherent_begin() - start to write memory with weakly ordered stores
  * @kaddr: kernel address of the memory
  *
- * The task may sleep and move to another processor before incoherent_end():
- * switching tasks executes locked instructions, which drain the buffers that
- * weakly ordered stores wait in.
+ * The task may sleep and move to another processor before incoherent_end(): a
+ * context switch executes locked instructions, which drain the write-combining
+ * buffers.
  *
- * Return: the same address, for functions that write incoherently
+ * Return: the same address, for functions that use weakly ordered stores
  */
 static inline void __incoherent *incoherent_begin(void *kaddr)
 	__acquires(incoherent)
@@ -41,14 +41,14 @@ static inline void __incoherent *incoherent_begin(void *kaddr)
 
 /**
  * incoherent_end() - make all weakly ordered stores visible
- * @addr: what incoherent_begin() returned
+ * @addr: the address that incoherent_begin() returned
  *
  * Return: the address as ordinary, coherent memory
  */
 static inline void *incoherent_end(void __incoherent *addr)
 	__releases(incoherent)
 {
-	/* On x86-64 always SFENCE, unlike smp_wmb(). */
+	/* wmb() is always SFENCE on x86-64; smp_wmb() is not. */
 	wmb();
 	__release(incoherent);
 	return (void __force *)addr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loading and unloading, and the livepatch: the kernel's function that clears
- * huge pages is replaced by ours. To unload, write 0 to
+ * Loading, unloading, and the livepatch that replaces the kernel's function for
+ * clearing huge pages. To unload, write 0 to
  * /sys/kernel/livepatch/bulkmem/enabled, wait until that directory is gone,
  * then rmmod.
  */
@@ -19,14 +19,14 @@
 #ifndef CONFIG_LIVEPATCH
 # error "bulkmem needs a kernel with CONFIG_LIVEPATCH=y, as Debian's and most distributions' are"
 #endif
-/* What it was tested on; dkms.conf says the same. */
+/* The tested versions; keep in step with dkms.conf. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0) || LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
 # error "bulkmem is for Linux 6.1 to 6.12"
 #endif
 
 /*
- * Declared by the type of the kernel's own, so that a kernel in which it has
- * changed is an error here, when the definition below does not match.
+ * Declared with the type of the kernel's function, so that the definition below
+ * does not compile for a kernel that has changed it.
  */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
 # define REPLACED	"folio_zero_user"
@@ -84,7 +84,7 @@ static int __init bulkmem_init(void)
 		pr_err("cannot register /dev/bulkmem: %d\n", err);
 		return err;
 	}
-	/* Last, as nothing takes it back but its user. */
+	/* Last: only the user can disable it again. */
 	err = klp_enable_patch(&patch);
 	if (err) {
 		pr_err("cannot replace " REPLACED ": %d\n", err);
@@ -95,17 +95,17 @@ static int __init bulkmem_init(void)
 	return 0;
 }
 
-/* Not before the livepatch is disabled and gone: it holds the module. */
+/* Runs only after the livepatch is disabled, because it holds the module. */
 static void __exit bulkmem_exit(void)
 {
 	bulkmem_device_unregister();
-	/* Hints are freed by the kernel's own callback, after a grace period. */
+	/* kfree_rcu() needs no code of this module, so pending frees do not matter. */
 }
 
 module_init(bulkmem_init);
 module_exit(bulkmem_exit);
 
-MODULE_DESCRIPTION("Clears huge pages by the method measured to be best");
+MODULE_DESCRIPTION("Clears huge pages by the method that was measured to be best");
 MODULE_AUTHOR("The bulkmem authors");
 MODULE_VERSION("0.1.0");
 MODULE_LICENSE("GPL");

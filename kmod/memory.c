@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What mmap() of /dev/bulkmem gives: zeroed memory of a chosen page size, NUMA
- * node and cache attribute.
+ * mmap() of /dev/bulkmem: zeroed memory with a chosen page size, NUMA node and
+ * cache attribute.
  *
  * A block is the memory of one mmap(). It lives as long as a mapping of any
- * part of it in any process. Mappings are VM_PFNMAP: what pins pages is
- * refused (but for huge ones before 6.12, see block.c). So when the last one
- * goes nothing but the direct map looks at the pages, and their attribute
- * changes back before the allocator sees them.
+ * part of it in any process. Mappings are VM_PFNMAP, so their pages cannot be
+ * pinned (except huge ones before 6.12, see block.c). After the last mapping is
+ * gone, only the direct map refers to the pages, and their attribute changes
+ * back before they return to the allocator.
  *
- * The attribute is that of every alias. The kernel's direct map is changed
- * first, by the functions that also record the type of each page, and the
- * kernel refuses to give a user mapping any other type than the one recorded.
+ * Every alias of a page has the same attribute. The direct map changes first, by
+ * functions that also record the type of each page, and the kernel refuses a
+ * user mapping of any other type.
  */
 #include <linux/mm.h>
 #include <linux/mman.h>
@@ -23,7 +23,7 @@
 
 #include "block.h"
 
-/* Without PAT the kernel lets write-combining stand for uncached. */
+/* Without PAT, the kernel maps write-combining memory uncached. */
 static bool has_write_combining(void)
 {
 	return cachemode2protval(_PAGE_CACHE_MODE_WC) !=
@@ -31,15 +31,15 @@ static bool has_write_combining(void)
 }
 
 /**
- * bulkmem_memory_describe() - say what the next mmap() of a file is given
+ * bulkmem_memory_describe() - describe the memory of the next mmap() of a file
  * @file: the open file
  * @memory: attribute, page size and node
  *
- * Write-through is refused: no exported function gives the direct map that
- * type, and the same page must never be cached under two types.
+ * Write-through is refused: no exported function changes the direct map to that
+ * type, and a page must never be mapped with two types.
  *
- * Return: 0, -EINVAL for a description that means nothing, -EOPNOTSUPP for an
- * attribute that this kernel cannot give memory.
+ * Return: 0, -EINVAL for an invalid description, -EOPNOTSUPP for an attribute or
+ * page size that this kernel does not support.
  */
 long bulkmem_memory_describe(struct bulkmem_file *file, const struct bulkmem_memory *memory)
 {
@@ -105,14 +105,14 @@ static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
 	return vmf_insert_pfn_pmd(vmf, huge, write);
 }
 #else
-/* There are no such blocks. */
+/* Never called: bulkmem_memory_describe() refuses huge pages. */
 static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	return VM_FAULT_SIGBUS;
 }
 #endif
 
-/* Whether the huge page around the address lies whole and aligned in the mapping. */
+/* True if the mapping contains the whole huge page at the address, aligned. */
 static bool fits_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	unsigned long start = ALIGN_DOWN(vmf->address, PMD_SIZE);
@@ -123,10 +123,10 @@ static bool fits_huge(struct vm_fault *vmf, unsigned long pfn)
 }
 
 /*
- * Maps what the block always had at this address: the first touch of a huge
- * page, a forked child's, or one after munmap(), mremap() or mprotect() of a
- * part of a huge page. The kernel asks this handler rather than huge_fault(),
- * which it does not call for such mappings before 6.12.
+ * Maps the block's page at this address: after the first touch of a huge page,
+ * in a forked child, or after munmap(), mremap() or mprotect() of a part of a
+ * huge page. Not huge_fault(), which the kernel does not call for such mappings
+ * before 6.12.
  */
 static vm_fault_t block_vm_fault(struct vm_fault *vmf)
 {
@@ -140,9 +140,9 @@ static vm_fault_t block_vm_fault(struct vm_fault *vmf)
 	pfn = page_to_pfn(block_page(block, vmf->pgoff));
 
 	/*
-	 * Nobody takes a page table away or puts a huge entry in its place, so
-	 * a table seen here stays. A huge entry that another thread put here
-	 * just now is what this one came for.
+	 * Nothing removes a page table or replaces it by a huge entry, so a
+	 * table seen here stays. If another thread has just mapped the huge
+	 * page, there is nothing left to do.
 	 */
 	pmd = READ_ONCE(*vmf->pmd);
 	if (pmd_none(pmd) && block_is_huge(block) && fits_huge(vmf, pfn))
@@ -152,7 +152,7 @@ static vm_fault_t block_vm_fault(struct vm_fault *vmf)
 	return vmf_insert_pfn_prot(vma, vmf->address & PAGE_MASK, pfn, vma->vm_page_prot);
 }
 
-/* For debuggers: they cannot take references to the pages. */
+/* For debuggers, which cannot take references to the pages. */
 static int block_vm_access(struct vm_area_struct *vma, unsigned long addr, void *buf, int len,
 			   int write)
 {
@@ -166,7 +166,7 @@ static int block_vm_access(struct vm_area_struct *vma, unsigned long addr, void 
 	kaddr = page_address(block_page(block, index)) + offset_in_page(addr);
 	if (write) {
 		memcpy(kaddr, buf, len);
-		wmb();	/* out of the write-combining buffers */
+		wmb();	/* drain the write-combining buffers */
 	} else {
 		memcpy(buf, kaddr, len);
 	}
@@ -203,7 +203,7 @@ static pgprot_t protection(struct vm_area_struct *vma, u32 attribute)
 	}
 }
 
-/* Huge pages have no such function; they are mapped at their first touch. */
+/* For small pages only: huge ones are mapped at their first touch. */
 static int map_small(struct block *block, struct vm_area_struct *vma)
 {
 	unsigned long i;
@@ -225,12 +225,12 @@ static int map_small(struct block *block, struct vm_area_struct *vma)
 }
 
 /**
- * bulkmem_memory_mmap() - give a new mapping new memory
+ * bulkmem_memory_mmap() - allocate memory for a new mapping
  * @file: the open file, with the description
- * @vma: the mapping, shared, from offset 0
+ * @vma: the mapping, which must be shared and start at offset 0
  *
- * Return: 0; -EINVAL for what is not offered; -EACCES without write access;
- * -ENOMEM without memory or beyond RLIMIT_MEMLOCK; -EINTR for a killed caller.
+ * Return: 0; -EINVAL for other mappings; -EACCES without write access; -ENOMEM
+ * without memory or beyond RLIMIT_MEMLOCK; -EINTR if the caller was killed.
  */
 int bulkmem_memory_mmap(struct bulkmem_file *file, struct vm_area_struct *vma)
 {
@@ -255,7 +255,7 @@ int bulkmem_memory_mmap(struct bulkmem_file *file, struct vm_area_struct *vma)
 		int err = map_small(block, vma);
 
 		if (err) {
-			/* Now: other threads can already reach what is mapped. */
+			/* Before freeing: other threads can already access the pages. */
 			zap_vma_ptes(vma, vma->vm_start, length);
 			bulkmem_block_free(block);
 			return err;
@@ -267,9 +267,9 @@ int bulkmem_memory_mmap(struct bulkmem_file *file, struct vm_area_struct *vma)
 }
 
 /**
- * bulkmem_memory_area() - find the address of a mapping to be
+ * bulkmem_memory_area() - find the address for a new mapping
  * @file: an open /dev/bulkmem
- * @addr: the address wished for, or 0
+ * @addr: the preferred address, or 0
  * @length: of the mapping
  * @pgoff: of the mapping
  * @flags: of mmap()

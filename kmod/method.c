@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of methods. Parameters, counters and the self-test walk it, so that
- * a new row is all that a new method needs.
+ * The table of methods. Parameters, counters and the self-test iterate over it,
+ * so a new method needs only its store function and an entry here.
  */
 #include <linux/string.h>
 #include <asm/cpufeature.h>
@@ -24,7 +24,7 @@ static bool has_movnti(void)
 	return boot_cpu_has(X86_FEATURE_XMM2);
 }
 
-/* How much CLZERO zeroes is the processor's line: no other length than ours would do. */
+/* CLZERO zeroes one cache line, and the store function assumes BULKMEM_LINE. */
 static bool has_clzero(void)
 {
 	return boot_cpu_has(X86_FEATURE_CLZERO) &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The parameters in /sys/module/bulkmem/parameters and on the command line of
- * insmod: each is checked before it changes anything. The kernel takes
+ * insmod. Each value is checked before it changes anything. The kernel holds
  * kernel_param_lock() around every set and get.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -26,7 +26,7 @@ static int get_method(char *buffer, const struct kernel_param *param)
 {
 	const struct bulkmem_method *method = *(const struct bulkmem_method **)param->arg;
 
-	/* Loading has not come to the defaults yet. */
+	/* Still loading: the defaults are not filled in. */
 	if (!method)
 		return -EAGAIN;
 	return sysfs_emit(buffer, "%s\n", method->name);
@@ -39,7 +39,7 @@ static int set_large(const char *value, const struct kernel_param *param)
 
 	if (err)
 		return err;
-	/* While loading, ignore_quirks=1 may be yet to come. */
+	/* While loading, ignore_quirks=1 may follow. */
 	if (bulkmem_policy.settled &&
 	    bulkmem_policy_forbids(method, bulkmem_policy.ignore_quirks))
 		return -EOPNOTSUPP;
@@ -133,7 +133,7 @@ static int get_available(char *buffer, const struct kernel_param *param)
 	return length + sysfs_emit_at(buffer, length, "\n");
 }
 
-/* The permissions keep it from sysfs; this is for the command line of insmod. */
+/* sysfs refuses writes by the permissions; this refuses them in insmod. */
 static int set_available(const char *value, const struct kernel_param *param)
 {
 	return -EINVAL;
@@ -148,16 +148,16 @@ static int set_available(const char *value, const struct kernel_param *param)
 	MODULE_PARM_DESC(_name, _description)
 
 SETTING(method, set_large, get_method, &bulkmem_policy.large, 0644,
-	"Method for extents at or above the threshold, of those in available");
+	"Method for extents at or above the threshold, one of those in available");
 SETTING(cached_method, set_cached, get_method, &bulkmem_policy.cached, 0644,
 	"Method for extents below the threshold: stock, rep_stosb or prefetchw");
 SETTING(threshold, set_threshold, get_threshold, NULL, 0644,
-	"Bytes from which an extent is large; 0: all are (default: the last-level cache)");
+	"Smallest large extent in bytes; 0: every extent is large (default: size of the last-level cache)");
 SETTING(chunk, set_chunk, get_size, &bulkmem_policy.chunk, 0644,
-	"Bytes between two chances to reschedule: a multiple of 4096, up to 1 GiB (default: 2 MiB)");
+	"Bytes between two points where the kernel may reschedule: a multiple of 4096, up to 1 GiB (default: 2 MiB)");
 SETTING(prefetch_distance, set_ahead, get_size, &bulkmem_policy.ahead, 0644,
-	"How many bytes ahead prefetchw prefetches: a multiple of 64, up to 65536 (default: 4096)");
+	"Prefetch distance of prefetchw in bytes: a multiple of 64, up to 65536 (default: 4096)");
 SETTING(ignore_quirks, set_ignore_quirks, get_ignore_quirks, NULL, 0644,
 	"Allow method=movnti on processors where it is known to be slow (bool)");
 SETTING(available, set_available, get_available, NULL, 0444,
-	"The methods that this processor can run (read only)");
+	"Methods that this processor supports (read only)");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which method an extent gets: below the threshold one that leaves it in the
- * cache, from there on one that need not. Defaults come from the processor's
+ * The choice of a method by total length: below the threshold one that leaves
+ * the memory in the cache, from there on any. Defaults depend on the processor's
  * instructions, its cache and quirk.c.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -19,27 +19,27 @@ struct bulkmem_policy bulkmem_policy = {
 	.ahead = SZ_4K,
 };
 
-/* Where the processor does not say, or a hypervisor says nonsense. */
+/* If the processor does not report the size, or a hypervisor reports nonsense. */
 #define UNKNOWN_CACHE	SZ_8M
 
-/* The last level that CPUID leaf @leaf enumerates (Intel's 4, AMD's 0x8000001d), or 0. */
+/* The size of the last level in CPUID leaf @leaf (Intel 4, AMD 0x8000001d), or 0. */
 static u64 last_level(u32 leaf)
 {
 	u32 eax, ebx, ecx, edx, level, highest = 0;
 	unsigned int i;
 	u64 size = 0;
 
-	/* No processor has so many; a hypervisor's table may have no end. */
+	/* No processor has as many; a hypervisor's table may have no end. */
 	for (i = 0; i < 16; i++) {
 		cpuid_count(leaf, i, &eax, &ebx, &ecx, &edx);
 		if (!(eax & 0x1f))
 			break;
 		level = (eax >> 5) & 0x7;
-		/* 2: instructions only */
+		/* 2: instruction cache */
 		if ((eax & 0x1f) == 2 || level < highest)
 			continue;
 		highest = level;
-		/* ways, partitions, line size, sets: each less one */
+		/* ways, partitions, line size, sets: each minus one */
 		size = ((ebx >> 22) + 1ULL) * (((ebx >> 12) & 0x3ff) + 1ULL) *
 		       ((ebx & 0xfff) + 1ULL) * (ecx + 1ULL);
 	}
@@ -85,7 +85,7 @@ static const struct bulkmem_method *default_large(void)
 	for (i = 0; i < ARRAY_SIZE(best); i++) {
 		const struct bulkmem_method *method = &bulkmem_methods[best[i]];
 
-		/* What ignore_quirks allows is still no default. */
+		/* ignore_quirks allows a method, but does not make it the default. */
 		if (method->available() && !bulkmem_policy_forbids(method, false))
 			return method;
 	}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Processors on which MOVNTI is slower than ordinary stores at every length,
- * although those before and after them gain from it: Skylake and what was made
- * from it. Source: the 2022 series "huge page clearing optimizations", version
- * 3, patches "x86/cpuid: add X86_FEATURE_MOVNT_SLOW" and "x86/cpu/intel: set
+ * Processors on which MOVNTI is slower than ordinary stores at every length:
+ * Skylake and its derivatives. Earlier and later ones gain from it. Source: the
+ * 2022 series "huge page clearing optimizations", version 3, patches
+ * "x86/cpuid: add X86_FEATURE_MOVNT_SLOW" and "x86/cpu/intel: set
  * X86_FEATURE_MOVNT_SLOW for Skylake".
  *
- * That is advice: a profile measured on the machine itself overrules it, by
+ * A profile that was measured on the machine overrides this list by
  * ignore_quirks=1.
  */
 #include <linux/module.h>
@@ -15,7 +15,7 @@
 
 #include "bulkmem.h"
 
-/* The models have had other names since 6.11. */
+/* Linux 6.11 renamed the models. */
 #ifdef INTEL_FAM6_SKYLAKE_X
 # define SLOW(model)	X86_MATCH_INTEL_FAM6_MODEL(model, NULL)
 #else
@@ -25,7 +25,7 @@
 static const struct x86_cpu_id movnt_slow[] = {
 	SLOW(SKYLAKE_L),
 	SLOW(SKYLAKE),
-	SLOW(SKYLAKE_X),	/* with Cascade Lake and Cooper Lake, its steppings */
+	SLOW(SKYLAKE_X),	/* and its steppings Cascade Lake and Cooper Lake */
 	SLOW(KABYLAKE_L),
 	SLOW(KABYLAKE),
 	SLOW(COMETLAKE_L),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Before anybody's memory is trusted to a method, it has to zero some of ours:
- * all of what it is given, dirtied before, and nothing on either side. A module
- * whose self-test fails does not load.
+ * The self-test: every method must zero all of a dirty buffer of our own and
+ * nothing on either side of it before it clears memory of others. The module
+ * does not load if a method fails.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": self-test: " fmt
 
@@ -19,7 +19,7 @@
 
 #define DIRT		0xa5
 #define LINES		(PAGE_SIZE / BULKMEM_LINE)
-/* What is cleared lies between two guard pages. */
+/* The cleared pages lie between two guard pages. */
 #define MOST_PAGES	17UL
 #define AREA_ORDER	5
 #define AREA		(PAGE_SIZE << AREA_ORDER)
@@ -42,7 +42,7 @@ module_param_cb(selftest_fault, &fault_ops, NULL, 0400);
 MODULE_PARM_DESC(selftest_fault,
 		 "For tests: spoil what this method cleared, so that loading is refused (at load only)");
 
-/* Where @length bytes at @from are not all @expected; -1: they are. */
+/* Returns the offset of the first byte that is not @expected, or -1. */
 static long __init wrong_at(const u8 *area, size_t from, size_t length, u8 expected)
 {
 	const u8 *wrong = memchr_inv(area + from, expected, length);
@@ -50,7 +50,7 @@ static long __init wrong_at(const u8 *area, size_t from, size_t length, u8 expec
 	return wrong ? wrong - area : -1;
 }
 
-/* After @method was to zero @length bytes from @from in @area, and no more than @upto is dirt. */
+/* Checks that of the @upto bytes in @area exactly @length bytes at @from are zero. */
 static int __init check(const struct bulkmem_method *method, u8 *area, size_t from,
 			size_t length, size_t upto)
 {
@@ -83,7 +83,7 @@ static void __init zero_lines(const struct bulkmem_method *method, void *kaddr, 
 	}
 }
 
-/* The instructions alone: from each line of a page, across one page's end and two. */
+/* Tests the store function alone: from each line of a page, across page ends. */
 static int __init test_lines(const struct bulkmem_method *method, u8 *area)
 {
 	static const size_t lines[] __initconst = {
@@ -111,7 +111,7 @@ static int __init test_lines(const struct bulkmem_method *method, u8 *area)
 	return 0;
 }
 
-/* Whole extents: each place of the touched page, chunks that divide them and that do not. */
+/* Tests whole ranges: every touched page, chunks that divide the range and others. */
 static int __init test_pages(const struct bulkmem_method *method, u8 *area)
 {
 	static const size_t chunks[] __initconst = { SZ_4K, 3 * SZ_4K, SZ_2M };
@@ -126,7 +126,7 @@ static int __init test_pages(const struct bulkmem_method *method, u8 *area)
 
 		for (j = 0; j < ARRAY_SIZE(chunks); j++) {
 			plan.chunk = chunks[j];
-			/* The last round is without a touched page. */
+			/* The last iteration is without a touched page. */
 			for (at = 0; at <= pages[i]; at++) {
 				hot = at < pages[i] ? at : BULKMEM_NO_HOT;
 				memset(area, DIRT, length + 2 * PAGE_SIZE);

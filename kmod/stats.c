@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters below /sys/class/misc/bulkmem, exact: one set a processor, added up
- * when read.
+ * Counters in /sys/class/misc/bulkmem. They are exact: one set per processor,
+ * added up when read.
  *
- * METHOD/extents counts the contiguous stretches handed to the method,
+ * METHOD/extents counts the contiguous ranges that the method cleared,
  * METHOD/pages their 4 KiB pages, METHOD/bytes their bytes, METHOD/hinted the
- * extents whose size came from a hint. The pages around the touched one are an
- * extent of "stock". faults counts the huge pages cleared, skipped those of
- * them below the threshold, hints the live hints.
+ * ranges whose total length came from a hint. The pages around the touched one
+ * are an extent of "stock". faults counts the huge pages cleared, skipped those
+ * of them below the threshold, hints the live hints.
  */
 #include <linux/device.h>
 #include <linux/percpu.h>
@@ -49,7 +49,7 @@ void bulkmem_stats_fault(bool below)
 		this_cpu_inc(counts.skipped);
 }
 
-/* A counter is known by its place in struct counts. */
+/* @offset is that of the counter in struct counts. */
 struct counter {
 	struct device_attribute attribute;
 	size_t offset;
@@ -92,7 +92,7 @@ static struct attribute *common_attributes[] = {
 
 static const struct attribute_group common_group = { .attrs = common_attributes };
 
-/* Every method has these. */
+/* The counters of each method. */
 static const struct counter method_counters[] = {
 	COUNTER(extents, offsetof(struct method_counts, extents)),
 	COUNTER(pages, offsetof(struct method_counts, pages)),
@@ -106,7 +106,7 @@ static struct counter counters[BULKMEM_METHODS][PER_METHOD];
 static struct attribute *attributes[BULKMEM_METHODS][PER_METHOD + 1];
 static struct attribute_group groups[BULKMEM_METHODS];
 
-/* Filled in by bulkmem_stats_init(); the last stays NULL. */
+/* Filled in by bulkmem_stats_init(); the last element stays NULL. */
 const struct attribute_group *bulkmem_stats_groups[BULKMEM_METHODS + 2] = { &common_group };
 
 void bulkmem_stats_init(void)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The instructions that zero memory, and nothing else: no policy, no chunks, no
- * fence.
+ * The instructions that zero memory, without policy, chunks or fences.
  *
- * General registers only, so none of it needs kernel_fpu_begin(). There is no
- * non-temporal SSE or AVX, which would: where it beats MOVNTI (in user space on
- * Zen 4 by a third and more), CLZERO is as fast; on Cascade Lake it does not.
+ * They use general registers only, so none needs kernel_fpu_begin().
+ * Non-temporal SSE and AVX stores would need it, and gain nothing: on Zen 4 they
+ * beat MOVNTI by a third or more in user space, but CLZERO is as fast, and on
+ * Cascade Lake they do not beat MOVNTI.
  *
  * Except for bulkmem_store_pages(), all take a line-aligned address and whole
  * lines.
@@ -15,7 +15,7 @@
 
 #include "bulkmem.h"
 
-/* As the kernel clears pages on this processor. */
+/* The kernel's own method for this processor. */
 void bulkmem_store_pages(void *kaddr, size_t length, size_t ahead)
 {
 	void *end = kaddr + length;
@@ -32,7 +32,7 @@ void bulkmem_store_rep_stosb(void *kaddr, size_t length, size_t ahead)
 		     : "memory");
 }
 
-/* A line by eight stores, and on to the next. */
+/* Zeroes a line by eight stores, advances, and loops. */
 #define LINE_BY(store)						\
 	"	" store " %[zero], 0x00(%[addr])\n"		\
 	"	" store " %[zero], 0x08(%[addr])\n"		\
@@ -46,10 +46,10 @@ void bulkmem_store_rep_stosb(void *kaddr, size_t length, size_t ahead)
 	"	subq %[line], %[left]\n"			\
 	"	jnz 1b\n"
 
-/* Ordinary stores, each line asked for in advance with the right to write it. */
+/* Ordinary stores, with each line prefetched for ownership. */
 void bulkmem_store_prefetchw(void *kaddr, size_t length, size_t ahead)
 {
-	/* Nothing past the end is fetched: those lines are somebody else's. */
+	/* No prefetch past the end: it would take lines away from other processors. */
 	size_t plain = min(length, ahead);
 	size_t fetched = length - plain;
 
@@ -79,7 +79,7 @@ void bulkmem_store_movnti(void __incoherent *kaddr, size_t length)
 		     : "memory", "cc");
 }
 
-/* Zeroes the line that holds %rax; method.c has checked that it is BULKMEM_LINE long. */
+/* CLZERO zeroes the line that contains %rax; method.c checks that it is BULKMEM_LINE long. */
 void bulkmem_store_clzero(void __incoherent *kaddr, size_t length)
 {
 	if (!length)

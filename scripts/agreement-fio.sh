@@ -1,11 +1,11 @@
-# bulkmem's random input and output beside fio's, on the same file. Sourced, never run.
+# Compares the random reads and writes of bulkmem with those of fio, on the same file. Sourced, never run.
 # shellcheck shell=bash
 # agreement.sh, which sources this, sets bulkmem, RUNS and scratch, and has say and middle.
 # shellcheck disable=SC2154
 
-# fio_iops ENGINE FILE BYTES BLOCK DIRECTION SECONDS: operations a second, as fio counts them. No latencies are kept
-# (gtod_reduce), nothing is written but the data (no scrambling, no sync), and every page was touched before the clock
-# runs (ramp_time).
+# fio_iops ENGINE FILE BYTES BLOCK DIRECTION SECONDS: prints operations per second, as counted by fio. fio keeps no
+# latencies (gtod_reduce), writes only the data (no scrambling, no sync), and touches every page before the clock
+# starts (ramp_time).
 fio_iops() {
     local field=8
     [[ $5 == write ]] && field=49
@@ -15,7 +15,7 @@ fio_iops() {
         awk -F';' -v field="$field" '$1 == 3 && $field > 0 { print $field; found = 1 } END { exit !found }'
 }
 
-# bulkmem_iops FILE BYTES BLOCK DIRECTION: the same of bulkmem, by memcpy in one thread.
+# bulkmem_iops FILE BYTES BLOCK DIRECTION: prints the same for bulkmem, with memcpy in one thread.
 bulkmem_iops() {
     "$bulkmem" bench iops --target "$1" --working-set "$2" --overwrite --block "$3" --direction "$4" \
         --threads 1 --method c_library --peers none --runs 3 --csv - 2>/dev/null |
@@ -23,9 +23,9 @@ bulkmem_iops() {
                  $3 == "c_library" { print $at; found = 1 } END { exit !found }'
 }
 
-# fio_agreement FOLDER…: a Markdown table. In each folder a file is made, and removed; fio and bulkmem work on it in
-# turns. Of fio, the time that its engine `null` takes, which moves no data, is what an operation costs it besides the
-# copy. FIO_BYTES (268435456) and FIO_SECONDS (2) may be set.
+# fio_agreement FOLDER…: prints a Markdown table. Creates a file in each folder, measures it with fio and bulkmem in
+# alternation, and removes it. Subtracts from fio's time that of its engine `null`, which copies nothing. FIO_BYTES
+# (268435456) and FIO_SECONDS (2) may be set.
 fio_agreement() {
     local bytes=${FIO_BYTES:-268435456} seconds=${FIO_SECONDS:-2} folder engine block direction run
     if ! command -v fio >/dev/null && ! install_packages fio >&2; then
@@ -40,7 +40,7 @@ fio_agreement() {
         fio_file=$(mktemp "$folder/bulkmem-agreement.XXXXXX") || return
         trap 'rm -rf "$scratch"; rm -f "$fio_file"' EXIT
         head -c "$bytes" /dev/urandom >"$fio_file" || return
-        # The engine libpmem takes files on DAX only.
+        # The engine libpmem needs files on DAX.
         engine=libpmem
         fio_iops libpmem "$fio_file" "$bytes" 4096 read 1 >/dev/null || engine=mmap
         for block in 4096 65536 1048576; do

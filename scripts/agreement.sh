@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Whether bulkmem's figures are true: the same function, on the same memory, measured by bulkmem and by somebody else,
-# in turns. Prints a table in Markdown for docs/agreement.md; what happens meanwhile goes to stderr.
+# Checks bulkmem's figures: measures the same function on the same memory with bulkmem and with another program, in
+# alternation. Prints a Markdown table for docs/agreement.md, and progress to stderr.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
 
 RUNS=${BULKMEM_AGREEMENT_RUNS:-9}
 SIZES=${BULKMEM_AGREEMENT_SIZES:-1M,16M,128M,1G}
-# Bytes that a sample works through at least: the clock and a process's start then weigh nothing.
+# Minimum bytes per sample, so that the clock and the start of a process are negligible.
 VOLUME=$((2 << 30))
-# A ratio further from 1 than this is no agreement, percent.
+# Largest difference from a ratio of 1 that counts as agreement, percent.
 WITHIN=5
 
 usage() {
@@ -25,10 +25,10 @@ folder). Prints a Markdown table of medians and their ratio.
 END
 }
 
-# say TEXT: progress, on stderr.
+# say TEXT: prints progress to stderr.
 say() { printf '%s\n' "$*" >&2; }
 
-# middle: the median of the numbers on stdin, one a line.
+# middle: prints the median of the numbers on stdin, one per line.
 middle() {
     sort -g | awk '{ value[NR] = $1 } END {
         if (NR == 0) exit 1
@@ -36,7 +36,7 @@ middle() {
     }'
 }
 
-# spread: the larger distance of the quartiles on stdin from their median, percent.
+# spread: prints the larger distance of the quartiles on stdin from their median, percent.
 spread() {
     sort -g | awk '{ value[NR] = $1 } END {
         middle = value[int((NR + 1) / 2)]
@@ -46,8 +46,8 @@ spread() {
     }'
 }
 
-# alternate RUNS A B: calls the functions A and B in turns, A B B A, a number from each; leaves the numbers in the
-# files $scratch/a and $scratch/b. One run of each before, to warm up, does not count.
+# alternate RUNS A B: calls the functions A and B in alternation, A B B A, each of which prints a number. Writes the
+# numbers to $scratch/a and $scratch/b. One warm-up of each before is not counted.
 alternate() {
     local runs=$1 a=$2 b=$3 run
     "$a" >/dev/null
@@ -65,7 +65,7 @@ alternate() {
     done
 }
 
-# row NAME…: one row of a table from $scratch/a (theirs) and $scratch/b (ours), behind the cells given.
+# row NAME…: prints a table row of $scratch/a (the other program) and $scratch/b (bulkmem), after the given cells.
 row() {
     local theirs ours
     theirs=$(middle <"$scratch/a")
@@ -80,13 +80,13 @@ row() {
     }'
 }
 
-# bytes SIZE: 16M as a number.
+# bytes SIZE: prints 16M as a number.
 bytes() {
     numfmt --from=iec "$1"
 }
 
-# ours FUNCTION ARGUMENT…: the one sample of a function by bulkmem bench, GB/s. One process a sample, as the others
-# have it: memory lies elsewhere in each.
+# ours FUNCTION ARGUMENT…: prints one sample of a function by bulkmem bench, GB/s. One process per sample, like the
+# other programs, so that each has different memory.
 ours() {
     local function=$1
     shift
@@ -97,8 +97,8 @@ ours() {
 
 # perf_agreement: perf bench mem memset and memcpy against bulkmem bench clear, fill and copy.
 #
-# perf prefaults, calling the function once, and then times `loops` calls. memset's first timed call writes zeros over
-# bytes of 255, its second ones over zeros, and so on. So one loop is a clear, and many are fills: --loops 1 is
+# perf prefaults by calling the function once, and then times `loops` calls. The first timed call of memset writes
+# zeros over bytes of 255, the second over zeros, and so on. So one loop is a clear, and many are fills: --loops 1 is
 # compared with bench clear, more with bench fill. memcpy copies zeros onto zeros: --zeros.
 perf_agreement() {
     if ! command -v perf >/dev/null && ! install_packages linux-perf >&2; then
@@ -106,7 +106,7 @@ perf_agreement() {
         return 1
     fi
     local pages=4K offset=16 size loops
-    # Newer versions map whole pages; older ones take memory from calloc, 16 bytes past a page.
+    # Newer versions map whole pages; older ones use memory from calloc, 16 bytes after a page boundary.
     local help
     help=$(perf bench mem memset -h 2>&1 || true)
     if [[ $help == *--page* ]]; then
@@ -121,9 +121,9 @@ perf_agreement() {
     echo '|---|---|---|---|---|---|---|'
     for size in ${SIZES//,/ }; do
         loops=$((VOLUME / $(bytes "$size")))
-        # The first pass of many is a clear, as perf writes the number of the pass: of 16, it is worth 2 %.
+        # The first pass is a clear, because perf writes the number of the pass: of 16 passes, it accounts for 2 %.
         ((loops >= 16)) || loops=16
-        # perf's clock counts microseconds: one pass over less than this is not long enough for it.
+        # perf's clock counts microseconds, so a single pass over fewer bytes is too short.
         if (($(bytes "$size") >= 16 << 20)); then
             perf_pair memset clear "$size" 1 default c_library
             perf_pair memset clear "$size" 1 x86-64-stosb rep_stosb
@@ -137,7 +137,7 @@ perf_agreement() {
     done
 }
 
-# perf_pair BENCHMARK OPERATION SIZE LOOPS THEIRS OURS: one row.
+# perf_pair BENCHMARK OPERATION SIZE LOOPS THEIRS OURS: prints one row.
 perf_pair() {
     local benchmark=$1 operation=$2 size=$3 loops=$4 theirs=$5 here=$6
     local arguments=("$operation" --size "$size" --loops "$loops" --page-size "$pages" --offset "$offset")
@@ -152,7 +152,7 @@ perf_pair() {
     fi
     # shellcheck disable=SC2317 # alternate calls it by name
     perf_side() {
-        # Bytes a second, below a comment.
+        # Bytes per second, after a comment.
         perf bench -f simple mem "$benchmark" -s "${size}B" -l "$loops" -f "$theirs" | awk '/^[0-9]/ { printf "%.4f\n", $1 / 1e9 }'
     }
     # shellcheck disable=SC2317 # as above
@@ -162,7 +162,7 @@ perf_pair() {
     row "$operation" "$size" "$theirs, $here"
 }
 
-# fio_agreement FOLDER…: fio against bulkmem bench iops, on the same file in each folder.
+# fio_agreement FOLDER…: compares fio with bulkmem bench iops, on the same file in each folder.
 if [[ -f scripts/agreement-fio.sh ]]; then
     # shellcheck source=/dev/null
     . scripts/agreement-fio.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The release build's `bulkmem bench targets`.
+# Runs `bulkmem bench targets` of the release build.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks tally.awk and failed.awk, on which the verdict of `make test` rests, against outputs with known sums and
-# failures. Prints its own result in cargo's form.
+# Checks tally.awk and failed.awk, from which `make test` derives its result, with outputs whose sums and failures are
+# known. Prints its own result in cargo's form.
 set -euo pipefail
 cd "$(dirname "$0")"
 

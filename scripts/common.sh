@@ -1,30 +1,30 @@
-# What the other scripts share; sourced, never run.
+# Functions for the other scripts; sourced, never run.
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-# rustup's own place, for shells that never read the profile it was added to.
+# The folder of rustup, for shells that have not read the profile that adds it.
 if ! command -v cargo >/dev/null && [[ -x "$HOME/.cargo/bin/cargo" ]]; then
     PATH="$HOME/.cargo/bin:$PATH"
 fi
 
-# Where cargo builds.
+# The folder that cargo builds in.
 # shellcheck disable=SC2034 # the sourcing scripts use it
 TARGET_DIR=${CARGO_TARGET_DIR:-target}
 
-# heading TEXT: what happens next.
+# heading TEXT: prints a heading.
 heading() { printf '\n== %s\n' "$*"; }
 
-# missing TEXT: something is not there; what follows goes on without it.
+# missing TEXT: reports something that is missing and not required.
 missing() { printf 'missing: %s\n' "$*" >&2; }
 
-# fail TEXT: the cause and the remedy, and the end.
+# fail TEXT: prints the cause and the remedy, and exits.
 fail() {
     printf 'error: %s\n' "$*" >&2
     exit 1
 }
 
-# as_root COMMAND…: as root, directly or through sudo; 1 where neither is possible.
+# as_root COMMAND…: runs a command as root, directly or through sudo. Returns 1 if neither is possible.
 as_root() {
     if [[ $(id -u) == 0 ]]; then
         "$@"
@@ -35,7 +35,7 @@ as_root() {
     fi
 }
 
-# install_packages PACKAGE…: Debian packages, from the network; the output only where it fails.
+# install_packages PACKAGE…: installs Debian packages. Prints the output only if it fails.
 install_packages() {
     command -v apt-get >/dev/null || return 1
     if ! as_root true; then
@@ -45,7 +45,7 @@ install_packages() {
     local log
     log=$(mktemp)
     printf 'installing: %s\n' "$*"
-    # Package lists may be absent or old on a fresh machine; without a network the update fails, and says so.
+    # Package lists may be absent or old on a new machine. Without a network, the update fails and says so.
     if { as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
         rm -f "$log"
@@ -56,7 +56,7 @@ install_packages() {
     fi
 }
 
-# need_tools: what no build can do without.
+# need_tools: checks for the tools that every build needs.
 need_tools() {
     if ! command -v cargo >/dev/null; then
         fail "cargo is not there. Install Rust from https://rustup.rs, open a new shell, and try again."
@@ -65,7 +65,7 @@ need_tools() {
         install_packages gcc libc6-dev ||
             fail "a C compiler is needed to link. Install one (Debian: apt-get install gcc libc6-dev), and try again."
     fi
-    # The pinned toolchain: rustup fetches it here, with its own progress, rather than in the middle of a build.
+    # Makes rustup fetch the pinned toolchain here, with its own progress, instead of during a build.
     if ! cargo --version >/dev/null; then
         fail "the pinned Rust toolchain (rust-toolchain.toml) could not be installed; see the message above."
     fi

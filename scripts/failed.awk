@@ -1,5 +1,5 @@
-# Lists the failed tests in what `cargo test` or scripts/test-kmod.sh printed, one a line: "NAME: COMMAND", where
-# COMMAND reruns just that test.
+# Lists the failed tests in the output of `cargo test` or scripts/test-kmod.sh, one per line: "NAME: COMMAND", where
+# COMMAND reruns that test.
 #   rerun: what runs the group again, such as `cargo test --release`
 #   kind:  `cargo`, `kmod` (scripts/test-kmod.sh), or `whole` if single tests cannot be rerun
 
@@ -12,7 +12,7 @@ function failed(name) {
     names[++count] = name
 }
 
-# Prints what has failed since the last program was started. `target`: cargo's words for it, or the kmod run.
+# Prints the failures since the last program was started. `target`: cargo's option for it, or the kmod run.
 function report(target,    i, command) {
     for (i = 1; i <= count; i++) {
         if (kind == "cargo")
@@ -26,7 +26,7 @@ function report(target,    i, command) {
     count = 0
 }
 
-# A program that was started and printed no result: it crashed, or was killed.
+# A program without a result crashed or was killed.
 function no_end(target) {
     print running " (did not reach its end): " rerun (target == "" ? "" : " " target)
     open = 0
@@ -43,7 +43,7 @@ function no_end(target) {
     open = 1
 }
 
-# libtest lists the names again at its end. What a test prints can break the lines before that.
+# libtest lists the names again at its end. The output of a test can break the lines before.
 /^failures:$/ && kind == "cargo" { count = 0; listing = 1; next }
 listing && /^    [^ ]/ { failed(substr($0, 5)); next }
 listing && !/^$/ && !/^test result: / { listing = 0; count = 0 }
@@ -57,7 +57,7 @@ listing && !/^$/ && !/^test result: / { listing = 0; count = 0 }
 
 /^test result: / { open = 0; listing = 0 }
 
-# cargo says how to rerun the program, after its results.
+# cargo prints how to rerun the program after its results.
 /^error: .*test failed, to rerun pass `/ {
     target = $0
     sub(/.*to rerun pass `/, "", target)

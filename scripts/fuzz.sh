@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs one fuzz target for a number of executions, and adds the inputs that reach more code to its seeds, which are
-# kept. `make test` starts from the seeds.
+# Runs one fuzz target for a number of executions, and adds the inputs that reach more code to its seeds. `make test`
+# starts from the seeds.
 #   scripts/fuzz.sh TARGET EXECUTIONS
 set -euo pipefail
 # shellcheck source=scripts/common.sh

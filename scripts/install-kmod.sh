@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the module: with DKMS where there is one, so that it is built again for every new kernel; otherwise for one
-# kernel. With DESTDIR, for packages: the sources and the files around them only, nothing built.
+# Installs the module: with DKMS if it is installed, which rebuilds it for every new kernel; otherwise for one kernel.
+# With DESTDIR, for packages, installs only the sources and the files around them.
 #   KVER     the kernel [default: the running one]
 #   DKMS     the command, with options; one that is given is used with DESTDIR, too
 set -euo pipefail
@@ -23,7 +23,7 @@ fi
 
 files=(kmod/Kbuild kmod/Makefile kmod/COPYING kmod/dkms.conf kmod/*.[ch])
 
-# unchanged: DKMS has these very sources, perhaps built for other kernels.
+# unchanged: true if DKMS has these sources, perhaps built for other kernels.
 unchanged() {
     local file
     [[ -n $("${dkms[@]}" status "bulkmem/$version") && $(find "$sources" -type f | wc -l) == "${#files[@]}" ]] || return
@@ -37,7 +37,7 @@ if ((${#dkms[@]} > 0)); then
     if unchanged; then
         new=
     elif [[ -n $("${dkms[@]}" status "bulkmem/$version") ]]; then
-        # DKMS would keep what it built of the sources before. For other kernels it builds them when those start.
+        # DKMS would keep the modules it built from the old sources. It builds for other kernels when they start.
         "${dkms[@]}" remove "bulkmem/$version" --all
     fi
 fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs COMMAND without the caller's home and with none of the caller's variables but those that building needs, so that
-# no profile and no setting changes what a test finds. cargo starts every test program through it (.cargo/config.toml).
+# Runs COMMAND without the caller's home, and only with the variables that building needs, so that profiles and
+# settings do not change the results of tests. cargo starts every test program through it (.cargo/config.toml).
 #   scripts/isolated.sh [--tests-only] COMMAND…
 # --tests-only: COMMAND is a program that cargo built. Only test programs are isolated; `cargo run` runs the others.
 set -eu
@@ -10,13 +10,13 @@ if [ "$1" = --tests-only ]; then
     # cargo keeps test programs in deps/, and rustdoc keeps those of documentation tests in a temporary folder.
     case ${1%/*} in
     */deps) ;;
-    # rustdoc sets this itself if there is no runner: each documentation test is a process of its own.
+    # rustdoc sets this variable if there is no runner: each documentation test is a separate process.
     */rustdoctest*) export RUSTDOC_DOCTEST_BIN_PATH="$1" ;;
     *) exec "$@" ;;
     esac
 fi
 
-# Without HOME, cargo and rustup find their files by these.
+# Without HOME, cargo and rustup find their files by these variables.
 : "${CARGO_HOME:=${HOME:-/nonexistent}/.cargo}" "${RUSTUP_HOME:=${HOME:-/nonexistent}/.rustup}"
 export CARGO_HOME RUSTUP_HOME
 
@@ -26,5 +26,5 @@ for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
     *) unset "$name" ;;
     esac
 done
-# A path below which nothing can exist, and nothing can be created.
+# Nothing can exist or be created below this path.
 HOME=/dev/null exec "$@"

@@ -7,27 +7,36 @@ cd "$(dirname "$0")/.."
 files=0
 if [ "${1:-}" = --files ]; then files=1; shift; fi
 [ $# -gt 0 ] || set -- bulkmem-measure bulkmem-cli
+# shellcheck disable=SC2016 # the program of awk
 for crate; do
     find "crates/$crate/src" -name '*.rs' ! -name tests.rs ! -path '*/tests/*'
 done | sort | xargs awk -v files="$files" '
-    FNR == 1 { finish(); name = FILENAME; count = 0; skipping = 0; pending = 0; whole = 0 }
-    /^#!\[cfg\(test\)\]/ { whole = 1 }
-    # A test module starts at the margin and ends with a brace at the margin.
-    /^#\[cfg\(test\)\]/ { pending = 1; next }
+    FNR == 1 { skipping = 0; pending = 0; folder = FILENAME; sub(/\/(mod|lib|main)\.rs$|\.rs$/, "", folder) }
+    /^#!\[cfg\(test\)\]/ { tests[FILENAME] = 1 }
+    /^#\[cfg\((all\()?test/ { pending = 1; next }
+    # A test module starts at the margin and ends with a brace at the margin, or is a file.
     pending && /^(pub(\([a-z]+\))? )?mod [a-z_]+ \{/ { skipping = 1; pending = 0; next }
-    pending && /^(pub(\([a-z]+\))? )?mod ([a-z_]+);/ { pending = 0; next }
-    pending { pending = 0; count++ }
-    skipping { if (/^}/) skipping = 0; next }
-    { count++ }
-    function finish() {
-        if (name == "") return
-        if (whole) count = 0
-        split(name, part, "/")
-        crate[part[2]] += count; total += count
-        if (files && count) printf "%6d %s\n", count, name
+    pending && /^(pub(\([a-z]+\))? )?mod [a-z_]+;/ {
+        module = $0
+        sub(/.*mod /, "", module)
+        sub(/;.*/, "", module)
+        tests[folder "/" module ".rs"] = tests[folder "/" module "/mod.rs"] = 1
+        pending = 0
+        next
     }
+    # Further attributes of the same item.
+    pending && /^#\[/ { next }
+    pending { pending = 0 }
+    skipping { if (/^}/) skipping = 0; next }
+    { count[FILENAME]++ }
     END {
-        finish()
-        for (it in crate) printf "%6d %s\n", crate[it], it
+        for (name in count) {
+            if (name in tests) continue
+            split(name, part, "/")
+            crate[part[2]] += count[name]
+            total += count[name]
+            if (files) printf "%6d %s\n", count[name], name
+        }
+        for (name in crate) printf "%6d %s\n", crate[name], name
         printf "%6d total\n", total
-    }'
+    }' | sort -k 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh checkout to a calibrated machine and a report.
+# Builds the command, calibrates and measures this machine, and writes a report.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"

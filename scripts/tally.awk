@@ -1,5 +1,5 @@
-# Sums up what `cargo test` printed: "PASSED FAILED IGNORED", over every harness in the input.
-# A harness that was started but printed no result (it crashed, or was killed) counts as one failure.
+# Adds up the results of `cargo test`: "PASSED FAILED IGNORED", over every test program in the input. A program
+# without a result (it crashed, or was killed) counts as one failure.
 
 /^     Running / || /^   Doc-tests / {
     if (open) failed++

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The module's tests: fetches kernels, builds the module for each, boots them under emulation, and lets the guests test.
+# Tests the module: fetches kernels, builds the module for each, boots them under emulation, and runs tests in the
+# guests.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
@@ -40,7 +41,7 @@ while (($# > 0)); do
     shift
 done
 
-# What runs.sh has: the names in its order, and what each needs built: "KERNEL VARIANT", and whether our command.
+# Runs of runs.sh: the names in its order, and for each "KERNEL VARIANT" to build and whether it needs the command.
 all=()
 declare -A module_of=() needs_command=()
 guest() {
@@ -57,7 +58,7 @@ guest() {
     done
     module_of[$name]="$kernel $variant"
 }
-# What a script is given says what it needs: a kernel's name, our command's path.
+# The arguments of a script tell its requirements: the name of a kernel, the path of the command.
 declare -A kernels_of=()
 # shellcheck disable=SC2317 # runs.sh calls it
 script() {
@@ -81,8 +82,8 @@ for name in "${names[@]}"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "kmod/tests/runs.sh has no run $name; there are: ${all[*]}"
 done
 
-# skip WHY: nothing can be tested here, which is no fault of the module. Where that must not be, as in continuous
-# integration, BULKMEM_KMOD_REQUIRED=1 makes it one.
+# skip WHY: skips the tests because of a missing program, which is not a fault of the module. BULKMEM_KMOD_REQUIRED=1,
+# for continuous integration, makes it a failure.
 skip() {
     [[ -z ${BULKMEM_KMOD_REQUIRED-} ]] || fail "$1"
     echo "skipped: the Linux module: $1"
@@ -90,7 +91,7 @@ skip() {
     exit
 }
 
-# need_programs: what the tests run, from Debian's packages where it is missing.
+# need_programs: installs missing programs that the tests need, from Debian's packages.
 need_programs() {
     local program package
     local -a packages=()
@@ -117,7 +118,7 @@ dkms dkms
 ndctl ndctl
 mkfs.ext4 e2fsprogs
 END
-    # The guest has no libraries but those it is given.
+    # The guest has only the libraries that are copied into it.
     { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; } || packages+=(busybox-static)
     ((${#packages[@]} == 0)) || install_packages "${packages[@]}" ||
         skip "its tests need these Debian packages, which could not be installed: ${packages[*]}"
@@ -137,7 +138,7 @@ cargo build --locked -p bulkmem-kmod-tests
 for name in "${names[@]}"; do
     [[ -z ${needs_command[$name]-} ]] || { cargo build --locked -p bulkmem-cli && break; }
 done
-# The book's example, as it stands there.
+# The example of the book, unchanged.
 # shellcheck disable=SC2016 # fences of Markdown
 sed -n '/^```c$/,/^```$/{/^```/!p}' docs/kernel/device.md >"$KMOD_TARGET/device-example.c"
 gcc-12 -std=gnu11 -Wall -Wextra -Werror -Ikmod -o "$KMOD_TARGET/device-example" "$KMOD_TARGET/device-example.c" ||
@@ -157,7 +158,7 @@ for name in "${names[@]}"; do
     kernels[${module_of[$name]% *}]=1
 done
 for kernel in "${!kernels[@]}"; do
-    # One at a time, even where two checkouts are tested at once.
+    # One at a time, also if two checkouts are tested concurrently.
     exec {lock}>"$KMOD_CACHE/lock"
     flock "$lock"
     (fetch_kernel "$kernel") || skip "kernel $kernel could not be had: see above"
@@ -187,10 +188,10 @@ for module in "${!modules[@]}"; do
     fi
 done
 echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
-# A guest would test what an earlier build left.
+# Otherwise a guest would test the results of an earlier build.
 ((failed == 0)) || fail "the module does not build: see above"
 
-# A guest has up to 4 GiB, and some touch all of it.
+# A guest has up to 4 GiB, and some use all of it.
 room=$(awk '/^MemAvailable:/ { print int($2 / 1024 / 4608) }' /proc/meminfo)
 jobs=$(($(nproc) < 4 ? $(nproc) : 4))
 jobs=${BULKMEM_KMOD_JOBS:-$((room < 1 ? 1 : room < jobs ? room : jobs))}
@@ -198,13 +199,13 @@ heading "${#names[@]} runs, $jobs at a time"
 declare -A running=()
 status=0
 
-# reap: waits for one run, and prints what it said.
+# reap: waits for one run and prints its output.
 reap() {
     local process name result=0
     wait -n -p process "${!running[@]}" || result=$?
     name=${running[$process]}
     unset "running[$process]"
-    # tally.awk counts a run that is opened here and prints no result as one failure.
+    # tally.awk counts a run without a result as one failure.
     printf '\n     Running %s\n' "$name"
     cat "$logs/$name.out"
     ((result == 0)) || status=1
@@ -212,7 +213,7 @@ reap() {
 
 for name in "${names[@]}"; do
     ((${#running[@]} < jobs)) || reap
-    # Ends with this script, whatever ends it.
+    # Ends together with this script.
     setpriv --pdeathsig KILL kmod/tests/run-one.sh "$name" "${options[@]}" >"$logs/$name.out" 2>&1 &
     running[$!]=$name
 done

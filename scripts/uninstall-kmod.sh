@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unloads the module, by the steps that a livepatch asks for, and removes all that install-kmod.sh installed.
-# DESTDIR, DKMS as there; with DESTDIR nothing is unloaded.
+# Unloads the module, in the steps that a livepatch requires, and removes all that install-kmod.sh installed. DESTDIR
+# and DKMS as there; with DESTDIR nothing is unloaded.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
@@ -13,7 +13,7 @@ livepatch=/sys/kernel/livepatch/bulkmem
 [[ -n $DESTDIR || $(id -u) == 0 ]] || fail "removing the module takes root: sudo make uninstall-kmod"
 read -r -a dkms <<<"${DKMS-$([[ -n $DESTDIR ]] || command -v dkms || true)}"
 
-# waiting UNTIL: whether that came true in time.
+# waiting UNTIL: waits until a condition is true. Fails after a time limit.
 waiting() {
     local since=$SECONDS
     until "$@"; do
@@ -23,10 +23,11 @@ waiting() {
 }
 disabled() { [[ ! -e $livepatch ]]; }
 
-# blocking: the tasks that a transition waits for.
+# blocking: prints the tasks that block a transition.
 blocking() {
     local state
     for state in /proc/[0-9]*/task/[0-9]*/patch_state; do
+        # -1: not in transition; 1: still on the new side, while it is being disabled.
         # -1: not in transition; 1: still on the new side, while it is being disabled.
         if [[ $(cat "$state" 2>/dev/null) == 1 ]]; then
             printf '  %s (%s)\n' "${state:6:-12}" "$(cat "${state%patch_state}comm" 2>/dev/null)"
@@ -34,7 +35,7 @@ blocking() {
     done | head -n 10
 }
 
-# users: the processes that hold the device open or mapped.
+# users: prints the processes that hold the device open or mapped.
 users() {
     local process descriptor
     for process in /proc/[0-9]*; do
@@ -50,14 +51,14 @@ users() {
 
 if [[ -z $DESTDIR && -d /sys/module/bulkmem ]]; then
     if [[ -e $livepatch ]]; then
-        # It may be on its way out already; one on its way in turns back.
+        # It may already be in transition to disabled; one in transition to enabled is reversed.
         [[ $(cat "$livepatch/enabled" 2>/dev/null) != 1 ]] || echo 0 >"$livepatch/enabled" || disabled ||
             fail "the livepatch could not be disabled: see above"
         waiting disabled || fail "the livepatch is not disabled after $PATIENCE seconds: these tasks have not left the kernel yet:
 $(blocking)
 They need nothing but to run; end or stop-and-continue them, and try again."
     fi
-    # The kernel may yet have to free the livepatch.
+    # The kernel may still have to free the livepatch.
     unload() { said=$(rmmod bulkmem 2>&1); }
     waiting unload || fail "the module does not unload: $said. These processes have /dev/bulkmem open or mapped:
 $(users)

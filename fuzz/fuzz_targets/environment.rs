@@ -1,4 +1,4 @@
-//! Any text is either refused as forced methods, and changes nothing, or forces what it says, which can run here and
+//! `BULKMEM_METHOD`: any text is either refused and changes nothing, or forces exactly what it says, which can run here and
 //! reads the same when it is written again.
 #![no_main]
 
@@ -35,7 +35,7 @@ fuzz_target!(|text: &str| {
         for (length, intent) in
             LENGTHS.into_iter().flat_map(|length| Intent::ALL.map(|intent| (length, intent)))
         {
-            let expected = choice.unwrap_or_else(|| DEFAULTS.choose(operation, length, intent));
+            let expected = choice.or_else(|| DEFAULTS.choose(operation, length, intent));
             assert_eq!(policy.choose(operation, length, intent), expected, "{operation} {length} {intent}");
         }
         if let Some(choice) = choice {
@@ -46,8 +46,9 @@ fuzz_target!(|text: &str| {
 
 fn check(choice: &Choice, operation: Operation) {
     let features = Machine::current().features;
-    assert!(choice.method.does(operation) && features.contains(choice.method.requires));
-    assert!(choice.method.tunables(operation).is_none_or(|tunables| choice.parameters.is_valid_for(tunables)), "{choice}");
+    assert!(features.contains(choice.method.requires));
+    let tunables = choice.method.tunables(operation).expect("the method supports the operation");
+    assert!(choice.parameters.is_valid_for(tunables), "{choice}");
     let again = Choice::parse(&choice.to_string(), operation, features);
-    assert_eq!(again.expect("what was written can be read"), *choice);
+    assert_eq!(again.expect("a written choice can be read"), *choice);
 }

@@ -1,15 +1,15 @@
-//! Any bytes are either refused as a profile, or give a policy whose every answer can be carried out here.
+//! Any bytes are either refused as a profile, or give a policy whose every choice can run here.
 #![no_main]
 
 use std::sync::LazyLock;
 
-use bulkmem::machine::Machine;
-use bulkmem::policy::{CpuIdentity, Policy};
-use bulkmem_measure::calibration::{Profile};
+use bulkmem::machine::{CpuIdentity, Machine};
+use bulkmem::policy::Choice;
 use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::Profile;
 use libfuzzer_sys::fuzz_target;
 
-/// This machine, under the name that the seeds bear: a fuzzer does not guess a processor.
+/// This machine with the processor that the seeds name, which a fuzzer would not guess.
 static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine {
     cpu: CpuIdentity { vendor: "Fuzz".to_owned(), family: 1, model: 2, stepping: 3, name: String::new() },
     ..Machine::current().clone()
@@ -24,18 +24,19 @@ fuzz_target!(|bytes: &[u8]| {
         for length in lengths.chain([0, u64::MAX]).map(|length| length as usize) {
             assert!((1..=MACHINE.processors).contains(&policy.threads(operation, length)));
             for intent in Intent::ALL {
-                for choice in [
-                    policy.choose(operation, length, intent),
-                    policy.choose_part(operation, 64, length, intent),
-                ] {
-                    assert!(MACHINE.features.contains(choice.method.requires));
-                    let tunables = choice.method.tunables(operation);
-                    assert!(tunables.is_none_or(|tunables| choice.parameters.is_valid_for(tunables)), "{choice}");
-                }
+                check(policy.choose(operation, length, intent), operation);
+                check(policy.choose_part(operation, 64, length, intent), operation);
             }
         }
     }
-    // What is read can be written, and reads the same.
     let again = serde_json::to_vec(&profile).expect("a checked profile can be written");
-    assert_eq!(Profile::parse(&again).expect("what was written can be read"), profile);
+    assert_eq!(Profile::parse(&again).expect("a written profile can be read"), profile);
 });
+
+fn check(choice: Option<Choice>, operation: Operation) {
+    // Every operation has a method on x86-64.
+    let choice = choice.expect("a method");
+    assert!(MACHINE.features.contains(choice.method.requires));
+    let tunables = choice.method.tunables(operation).expect("the method supports the operation");
+    assert!(choice.parameters.is_valid_for(tunables), "{choice}");
+}

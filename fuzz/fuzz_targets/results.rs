@@ -1,9 +1,9 @@
-//! Any bytes are either refused as results, or are results that can be written, compared, and held against the published
-//! tables.
+//! Any bytes are either refused as results, or are results that can be written, read again, compared, and checked against
+//! the published tables.
 #![no_main]
 
-use bulkmem_measure::reproduce::Reproduction;
 use bulkmem_measure::engine::{CompareOptions, Comparison, Results};
+use bulkmem_measure::reproduce::Reproduction;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,9 +14,8 @@ fuzz_target!(|bytes: &[u8]| {
             return;
         }
     };
-    // What is read can be written, and reads the same.
-    let again = serde_json::to_vec(&results).expect("what was read can be written");
-    assert_eq!(Results::parse(&again).expect("what was written can be read"), results);
+    let again = serde_json::to_vec(&results).expect("results can be written");
+    assert_eq!(Results::parse(&again).expect("written results can be read"), results);
     for measurement in results.rows.iter().map(|row| row.measurement) {
         let part = results.only(measurement);
         assert!(part.of(measurement).next().is_some());

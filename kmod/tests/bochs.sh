@@ -1,17 +1,17 @@
-# Bochs, for what QEMU's emulation lacks: its `ryzen` has CLZERO. Sourced, never run, after guest.sh.
+# Bochs, whose model `ryzen` supports CLZERO, which QEMU does not emulate. Sourced, never run, after guest.sh.
 # shellcheck shell=bash
 
-# What it takes besides the program; Debian's package of each is in test-kmod.sh.
+# The files that it needs besides the program; test-kmod.sh lists their Debian packages.
 ISOLINUX=/usr/lib/ISOLINUX/isolinux.bin
 LDLINUX=/usr/lib/syslinux/modules/bios/ldlinux.c32
 BOCHS_BIOS=/usr/share/bochs/BIOS-bochs-latest
 BOCHS_VGA_BIOS=/usr/share/vgabios/vgabios.bin
 
-# What the kernel is told besides: to leave alone what Bochs 2.7 gets wrong (it refuses what its own XSAVES wrote), to
-# leave out what costs instructions, and to end in a triple fault, which ends Bochs, too, where it cannot go on.
+# Further words of the kernel's command line: no XSAVE, because Bochs 2.7 refuses what its own XSAVES wrote; nothing that
+# only costs instructions; and reboot by a triple fault, which ends Bochs.
 BOCHS_KERNEL_LINE='console=ttyS0,115200 noxsave nokaslr mitigations=off reboot=triple'
 
-# bochs_disc OUT KERNEL INITRAMFS LINE: a disc that boots KERNEL, since Bochs has no way of its own to start one.
+# bochs_disc OUT KERNEL INITRAMFS LINE: makes a disc that boots KERNEL, because Bochs cannot start a kernel directly.
 bochs_disc() {
     local out=$1 folder=$1.d
     rm -rf "$folder"
@@ -26,14 +26,14 @@ bochs_disc() {
     rm -rf "$folder"
 }
 
-# bochs SECONDS LOGS KERNEL INITRAMFS LINE: boots once, with the serial lines as LOGS/{console,tests,kernel}. 0 where the
-# guest switched itself off.
+# bochs SECONDS LOGS KERNEL INITRAMFS LINE: boots once, with the serial lines as LOGS/{console,tests,kernel}. Returns 0 if
+# the guest switched itself off.
 bochs() {
     local seconds=$1 logs=$2 disc=$4.iso status=0
     local setting
     local -a settings=(
-        # One instruction is one hundred-millionth of a second, whatever the clock on the wall says.
-        # Bochs 2.7 never wakes from MWAITX, by which Linux lets short delays pass on a Ryzen: it does nothing instead.
+        # An instruction counts as 10 ns, independent of real time.
+        # MWAITX does nothing: Bochs 2.7 never wakes from it, and Linux uses it for short delays on a Ryzen.
         'cpu: model=ryzen, count=1, ips=100000000, reset_on_triple_fault=0, ignore_bad_msrs=1, mwait_is_nop=1'
         'clock: sync=none'
         'memory: guest=1024, host=1024'
@@ -46,7 +46,7 @@ bochs() {
         "com1: enabled=1, mode=file, dev=$logs/console"
         "com2: enabled=1, mode=file, dev=$logs/tests"
         "com3: enabled=1, mode=file, dev=$logs/kernel"
-        # Its own threads for sound crash where there is no sound card.
+        # Without dummy drivers, its sound threads crash on machines without a sound card.
         'sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy'
         'plugin_ctrl: speaker=0, gameport=0, parallel=0'
         'config_interface: textconfig'
@@ -60,7 +60,7 @@ bochs() {
     for setting in "${settings[@]}"; do
         printf '%s\n' "$setting"
     done >"$logs/bochsrc"
-    # Debian's build asks in its debugger what to do: continue.
+    # Debian's build starts in the debugger.
     echo continue >"$logs/continue"
     bochs_disc "$disc" "$3" "$4" "$5 $BOCHS_KERNEL_LINE" >"$logs/screen" 2>&1 || {
         tail -n 5 "$logs/screen" >&2
@@ -69,7 +69,7 @@ bochs() {
     TERM=vt100 setpriv --pdeathsig KILL timeout --signal=KILL "$seconds" setpriv --pdeathsig KILL \
         bochs -q -f "$logs/bochsrc" -rc "$logs/continue" </dev/null >"$logs/screen" 2>&1 || status=$?
     rm -f "$disc"
-    # Switching off is a panic to Bochs.
+    # Bochs treats power-off as a panic.
     if grep -qs 'ACPI control: soft power off' "$logs/bochs"; then
         return 0
     fi

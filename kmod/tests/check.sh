@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# sparse on the module, with the headers of the kernels that it is tested on; a proof that it would see a fence left
-# out; and a look at the instructions. `make lint` runs it; `--fetch` instead gets what it needs.
+# Runs sparse on the module with the headers of the tested kernels, checks that sparse reports planted faults, and checks
+# the compiled instructions. `make lint` runs this; `--fetch` fetches what it needs.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/../../scripts/common.sh"
 # shellcheck source=kmod/tests/kernels.sh
 . kmod/tests/kernels.sh
 
-# The cloud kernel's headers say nothing new.
+# The cloud kernel's headers do not differ where the module uses them.
 checked=(6.1 6.12)
 
-# ready: what a check needs is there.
+# ready: true if everything that the check needs is installed.
 ready() {
     local kernel
     for kernel in "${checked[@]}"; do
@@ -32,28 +32,28 @@ if [[ ${1-} == --fetch ]]; then
     exit
 fi
 
-# check KERNEL FOLDER: `make check` of the copy of the module that lies in FOLDER.
+# check KERNEL FOLDER: runs `make check` on the copy of the module in FOLDER.
 check() {
     use_kernel "$1"
     make -s --no-print-directory -C "$2" check "KDIR=$kernel_root/lib/modules/$kernel_release/build" CONFIG_DEBUG_INFO_BTF_MODULES=
 }
 
-# copy FOLDER: the module's sources, as they are.
+# copy FOLDER: copies the module's sources to FOLDER.
 copy() {
     mkdir -p "$1"
     rm -f "$1"/*.[ch]
     cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$1"
 }
 
-# emits FUNCTION INSTRUCTION: what the compiler made of it. A fence that sparse sees may yet be none to the processor.
+# emits FUNCTION INSTRUCTION: checks that the compiled function contains it. sparse sees the macro, not the instruction.
 emits() {
     local code
     code=$(objdump --no-show-raw-insn "--disassemble=$1" "$folder/bulkmem.o")
     grep -qE "\s$2(\s|\$)" <<<"$code" || fail "in the module for $kernel, $1 has no $2"
 }
 
-# stays_on_the_stack FUNCTION: it calls what does its work. After a jump no task would have it on its stack, and the
-# livepatch would be taken out, and its code freed, while one is still at work.
+# stays_on_the_stack FUNCTION: checks that it calls bulkmem_clear_huge. After a jump it would not be on the task's stack,
+# and the livepatch could be removed and its code freed while the task still runs it.
 stays_on_the_stack() {
     local code
     code=$(objdump --reloc --no-show-raw-insn "--disassemble=$1" "$folder/bulkmem.o" | grep -B 1 '_PLT32\s*bulkmem_clear_huge-')
@@ -62,17 +62,17 @@ stays_on_the_stack() {
     fi
 }
 
-# must_report FAULT EDIT WANTED: sparse says WANTED where the sed expression EDIT has changed clear.c.
+# must_report FAULT EDIT WANTED: checks that sparse reports WANTED after the sed expression EDIT has changed clear.c.
 must_report() {
     local fault=$1 edit=$2 wanted=$3 said
     copy "$folder"
     sed -i "$edit" "$folder/clear.c"
-    ! cmp -s kmod/clear.c "$folder/clear.c" || fail "clear.c has no place for the fault \"$fault\": mend check.sh"
+    ! cmp -s kmod/clear.c "$folder/clear.c" || fail "clear.c does not contain what the fault \"$fault\" changes: adapt check.sh"
     if said=$(check "$kernel" "$folder" 2>&1); then
-        fail "sparse has nothing to say of this fault: $fault"
+        fail "sparse does not report this fault: $fault"
     fi
-    grep -q "clear\.c:.*$wanted" <<<"$said" || fail "of the fault \"$fault\" sparse does not say \"$wanted\", but: $said"
-    echo "seen: $fault"
+    grep -q "clear\.c:.*$wanted" <<<"$said" || fail "for the fault \"$fault\" sparse does not report \"$wanted\", but: $said"
+    echo "reported: $fault"
 }
 
 if ! ready; then

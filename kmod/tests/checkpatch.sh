@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The kernel's own style checker on the module. `make lint` runs it; `--fetch` instead gets it: Debian has it nowhere but
+# Runs the kernel's style checker on the module. `make lint` runs this; `--fetch` fetches the checker, which Debian has only
 # in the archive of the kernel's sources.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -20,7 +20,7 @@ if [[ ${1-} == --fetch ]]; then
     remedy="Connect to the network and try again, or copy $checker from a machine that has it."
     command -v apt-get >/dev/null || fail "there is no apt-get to fetch checkpatch with. $remedy"
     refresh_lists
-    # The oldest kernel's, which is the smallest to fetch.
+    # The oldest kernel's archive is the smallest.
     package=$(apt-cache search --names-only '^linux-source-6\.[0-9]+$' | sed 's/ .*//' | sort -V | head -n 1)
     [[ -n $package ]] || fail "apt knows no linux-source-6.*. $remedy"
     rm -rf "$checker.part"
@@ -43,17 +43,17 @@ if [[ ! -x $checker/checkpatch.pl ]] || ! has_perl; then
     exit
 fi
 
-# What it is wrong about in a module outside the kernel's tree.
+# Checks that are wrong for a module outside the kernel's tree.
 ignored=(
-    # One source serves several kernels, and that is how they are told apart;
+    # One source supports several kernels, and this macro distinguishes them.
     LINUX_VERSION_CODE
-    # it takes LINUX_VERSION_CODE for a constant, too.
+    # checkpatch takes LINUX_VERSION_CODE for a constant.
     CONSTANT_COMPARISON
-    # It counts what is pasted into a name as a use of an argument's value.
+    # It counts token pasting as a use of the argument's value.
     MACRO_ARG_REUSE
 )
 
-# What it would take for a multiplication: annotations of ours before a pointer's star.
+# Our annotation before the star of a pointer, which checkpatch would take for a multiplication.
 types=$(mktemp)
 trap 'rm -f "$types" "$types.c"' EXIT
 echo __incoherent >"$types"
@@ -61,17 +61,17 @@ echo __incoherent >"$types"
 mapfile -t files < <(git ls-files -- 'kmod/*.[ch]' 'kmod/*.S' kmod/Kbuild kmod/Makefile)
 ((${#files[@]} > 10)) || fail "git knows only ${#files[@]} files of the module"
 
-# check FILE…: nothing where all is well.
+# check FILE…: prints nothing if there is nothing to report.
 check() {
     "$checker/checkpatch.pl" --no-tree --strict --terse --show-types --no-summary --max-line-length=100 \
         --typedefsfile "$types" --ignore "$(IFS=, && echo "${ignored[*]}")" --file "$@"
 }
 
 check "${files[@]}" || fail "checkpatch found the above"
-# That nothing was found says little of a checker that finds nothing.
+# Check that the checker reports faults at all.
 fault=$types.c
 printf '%s\n' '// SPDX-License-Identifier: GPL-2.0' 'static int f(void) {' '    return 0;' '}' >"$fault"
-said=$(check "$fault") && fail "checkpatch has nothing to say of spaces for tabs and a brace out of place"
+said=$(check "$fault") && fail "checkpatch does not report spaces instead of tabs and a misplaced brace"
 [[ $said == *ERROR:OPEN_BRACE* && $said == *WARNING:LEADING_SPACE* ]] ||
-    fail "of spaces for tabs and a brace out of place checkpatch says only: $said"
-echo "${#files[@]} files: nothing found; planted faults were"
+    fail "for spaces instead of tabs and a misplaced brace checkpatch only reports: $said"
+echo "${#files[@]} files: no findings; planted faults were found"

@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
-# Packaging, without touching this machine: `make install-kmod` with DKMS into a folder for each kernel of the cache, a
-# kernel that the module is not for, and `make uninstall-kmod`, which leaves nothing. Prints libtest's lines.
+# Tests packaging without changing this machine: `make install-kmod` with DKMS into a folder for each cached kernel, the
+# refusal of kernels that the module does not support, and `make uninstall-kmod`, which must leave nothing. Prints
+# libtest's lines.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/../../scripts/common.sh"
 # shellcheck source=kmod/tests/kernels.sh
 . kmod/tests/kernels.sh
 
-# DKMS wants root; in a user namespace everybody may be.
+# DKMS needs root, which every user can be in a user namespace.
 if [[ $(id -u) != 0 && -z ${BULKMEM_DKMS_TEST-} ]]; then
     export BULKMEM_DKMS_TEST=1
     unshare -r true 2>/dev/null && exec unshare -r "$0"
-    echo "skipped: packaging with DKMS: it wants root, and this user may have no user namespace"
+    echo "skipped: packaging with DKMS: it needs root, and this user may not create a user namespace"
     echo "test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out"
     exit
 fi
 
 passed=0
 failed=0
-# verdict NAME COMMAND…: passes where the command does; what it says only where it does not.
+# verdict NAME COMMAND…: passes if the command succeeds; otherwise prints its output.
 verdict() {
     local name=$1 said
     shift
@@ -37,15 +38,15 @@ rm -rf "$root"
 mkdir -p "$root"/{usr/src,var/lib/dkms,lib/modules}
 trap 'rm -rf "$root"' EXIT
 version=$(sed -n 's/^PACKAGE_VERSION="\(.*\)"$/\1/p' kmod/dkms.conf)
-# Everything below $root; depmod would look at this machine's modules.
+# Everything below $root; without depmod, which would use this machine's modules.
 trees="dkms --sourcetree $root/usr/src --dkmstree $root/var/lib/dkms --installtree $root/lib/modules --no-depmod"
 
-# on RELEASE: DKMS with the headers of that kernel of the cache.
+# on RELEASE: prints the DKMS command with the headers of that cached kernel.
 on() { printf '%s --kernelsourcedir %s' "$trees" "$kernel_root/lib/modules/$1/build"; }
 
 installed() {
     local module field
-    # DKMS installs for kernels that are there.
+    # DKMS only installs for kernels that have this folder.
     mkdir -p "$root/lib/modules/$kernel_release"
     DESTDIR=$root PREFIX=/usr KVER=$kernel_release DKMS=$(on "$kernel_release") make -s install-kmod || return
     module=$root/lib/modules/$kernel_release/updates/dkms/bulkmem.ko
@@ -55,12 +56,12 @@ installed() {
         modinfo -0 "$module" | tr '\0' '\n' | sed 's/: */=/' | grep -q "^$field" || { echo "modinfo has no $field"; return 1; }
     done
     $(on "$kernel_release") status "bulkmem/$version" -k "$kernel_release" | grep -q ': installed' ||
-        { echo "dkms status does not say that it is installed"; return 1; }
+        { echo "dkms status does not report it as installed"; return 1; }
     [[ -f $root/usr/share/man/man4/bulkmem.4 ]] || { echo "there is no manual page"; return 1; }
     grep -qx 'ExecStart=/usr/bin/bulkmem kmod apply' "$root/usr/lib/systemd/system/bulkmem-kmod.service"
 }
 
-# Not built, and with a reason, on a kernel that it was not tested on, and on one without livepatches.
+# DKMS must refuse, with a reason, untested kernels and one without livepatches.
 refused() {
     local said release headers=$root/headers
     mkdir -p "$headers"
@@ -78,10 +79,10 @@ refused() {
 uninstalled() {
     local left
     DESTDIR=$root PREFIX=/usr DKMS=$trees make -s uninstall-kmod || return
-    # The folders of the system, and what DKMS keeps for itself.
+    # Everything except DKMS's own database.
     left=$(find "$root" -type f ! -name dkms_dbversion -o -type l)
     [[ -z $left ]] || { echo "left: $left"; return 1; }
-    # A second time there is nothing to remove, and no error.
+    # Uninstalling again must succeed without anything to remove.
     DESTDIR=$root PREFIX=/usr DKMS=$trees make -s uninstall-kmod
 }
 
@@ -95,7 +96,7 @@ both() {
     for kernel in "${kernels[@]}"; do
         use_kernel "$kernel"
         $trees status "bulkmem/$version" -k "$kernel_release" | grep -q ': installed' ||
-            { echo "for $kernel_release it is not installed any more"; return 1; }
+            { echo "it is no longer installed for $kernel_release"; return 1; }
     done
 }
 verdict one_kernel_after_the_other both

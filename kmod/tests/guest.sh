@@ -1,29 +1,29 @@
-# A guest: its initramfs, and QEMU. Sourced, never run, after kernels.sh.
+# Guests: the initramfs and QEMU. Sourced, never run, after kernels.sh.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # use_kernel sets kernel_root and kernel_release
 
-# add_file FILE ROOT PATH: under ROOT, without debug information.
+# add_file FILE ROOT PATH: copies FILE to ROOT/PATH without debug information.
 add_file() {
     mkdir -p "$(dirname "$2/$3")"
     strip --strip-debug -o "$2/$3" "$1" 2>/dev/null || cp -L "$1" "$2/$3"
 }
 
-# add_program FILE ROOT: into ROOT/bin, with the libraries that it loads.
+# add_program FILE ROOT: copies FILE to ROOT/bin, and the libraries that it loads.
 add_program() {
     local library
-    [[ -x $1 ]] || fail "$1, which a guest was to run, is not there"
+    [[ -x $1 ]] || fail "$1, which a guest needs, does not exist"
     add_file "$1" "$2" "bin/${1##*/}"
     while IFS= read -r library; do
         [[ -e $2/$library ]] || add_file "$library" "$2" "$library"
     done < <(ldd "$1" 2>/dev/null | grep -o '/[^ ]*')
 }
 
-# add_kernel_modules ROOT NAME…: the kernel's own modules and what they need, in the order of loading.
+# add_kernel_modules ROOT NAME…: adds the kernel's own modules and their dependencies, in the order of loading.
 add_kernel_modules() {
     local root=$1 name path paths
     shift
     for name in "$@"; do
-        # Not by this machine's configuration, in which ndctl has commands of its own for libnvdimm.
+        # Without this machine's configuration, in which ndctl replaces commands for libnvdimm.
         paths=$(modprobe -C /dev/null -d "$kernel_root" -S "$kernel_release" --show-depends "$name" | sed -n 's/^insmod \([^ ]*\).*/\1/p') ||
             fail "kernel $kernel_release has no module $name"
         for path in $paths; do
@@ -39,7 +39,7 @@ add_kernel_modules() {
     done
 }
 
-# make_initramfs OUT ROOT: the folder ROOT, with busybox and our init, as the archive OUT.
+# make_initramfs OUT ROOT: archives the folder ROOT, with busybox and our init, as OUT.
 make_initramfs() {
     local out=$1 root=$2
     mkdir -p "$root"/{bin,dev,proc,sys,tmp,root}
@@ -48,29 +48,29 @@ make_initramfs() {
     (cd "$root" && find . -print0 | cpio --null --create --format=newc --owner=0:0 --quiet) >"$out"
 }
 
-# qemu SECONDS ARGUMENTS…: as long as it may take, and no longer than this shell lives.
+# qemu SECONDS ARGUMENTS…: runs QEMU for at most SECONDS, and no longer than this shell lives.
 qemu() {
     local seconds=$1
     shift
-    # A processor that has everything QEMU can emulate; later arguments overrule these. Both processors take turns on
-    # one thread: a livepatch rewrites code that others execute, and before 8.1 QEMU with a thread for each processor can
-    # go on with what it translated before ("Always lock pages before translation"), a breakpoint that is long gone.
+    # A processor with everything that QEMU can emulate; later arguments override these. Both processors share one thread:
+    # a livepatch rewrites code that the other processor executes, and before 8.1 QEMU with one thread per processor can
+    # execute an old translation of it ("Always lock pages before translation"), including a removed breakpoint.
     setpriv --pdeathsig KILL timeout --kill-after=5 "$seconds" setpriv --pdeathsig KILL \
         qemu-system-x86_64 -accel tcg,thread=single -cpu max -machine q35 -smp 2 -m 2G \
         -nodefaults -display none -monitor none -no-reboot "$@" </dev/null
 }
 
-# What the kernel is told in every guest: nothing that goes wrong may go on. Emulation is slow, and so the watchdogs
-# are patient.
+# The kernel's command line in every guest: every problem is a panic. Emulation is slow, so the watchdogs have long
+# timeouts.
 GUEST_KERNEL_LINE="console=ttyS0 loglevel=5 panic=-1 panic_on_warn=1 oops=panic hung_task_panic=1 \
 rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60"
 
-# What a healthy kernel never says.
+# Messages that a healthy kernel never logs.
 KERNEL_TROUBLE='WARNING: CPU|BUG[: ]|Oops|Call Trace|Kernel panic|blocked for more than|detected stall|soft lockup|Bad page|corrupt'
 
-# boot_guest EMULATOR LOGS SECONDS ROOT KERNEL_LINE QEMU_ARGUMENTS…: boots kernel_release with the initramfs ROOT.cpio;
-# what the console, the tests and the kernel's log said is in LOGS/{console,tests,kernel}. Returns 0 where the guest
-# reached its end; sets guest_status (what it ended with) and guest_trouble (empty where all was well).
+# boot_guest EMULATOR LOGS SECONDS ROOT KERNEL_LINE QEMU_ARGUMENTS…: boots kernel_release with the initramfs ROOT.cpio, and
+# writes the output of the console, the tests and the kernel's log to LOGS/{console,tests,kernel}. Returns 0 if the guest
+# reached its end; sets guest_status (its exit status) and guest_trouble (empty if there was none).
 boot_guest() {
     local emulator=$1 logs=$2 seconds=$3 root=$4 line="$GUEST_KERNEL_LINE $5" status=0
     local kernel=$kernel_root/boot/vmlinuz-$kernel_release
@@ -90,7 +90,7 @@ boot_guest() {
     guest_trouble=$(cat "$logs/console" "$logs/kernel" 2>/dev/null | grep -aE "$KERNEL_TROUBLE" | head -n 20)
     case $status in
     0) ;;
-    124 | 137) guest_trouble+="${guest_trouble:+$'\n'}the guest was not done after $seconds seconds" ;;
+    124 | 137) guest_trouble+="${guest_trouble:+$'\n'}the guest did not finish within $seconds seconds" ;;
     *) guest_trouble+="${guest_trouble:+$'\n'}$emulator ended with status $status: $(cat "$logs"/{screen,bochs} 2>/dev/null | tail -n 3)" ;;
     esac
     [[ -n $guest_status ]]

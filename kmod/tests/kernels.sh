@@ -1,41 +1,41 @@
-# The kernels that the module is tested on: found, fetched, unpacked, and the module built for each.
+# Finds, fetches and unpacks the kernels that the module is tested on, and builds the module for each.
 # Sourced, never run, after scripts/common.sh.
 # shellcheck shell=bash
-# shellcheck disable=SC2034 # the sourcing scripts use what is set here
+# shellcheck disable=SC2034 # the sourcing scripts use these variables
 
-# Our name of a kernel, and the end of the Debian package's name that depends on the newest of its kind.
-# depmod and modprobe live where not every user looks.
+# For depmod and modprobe.
 PATH=$PATH:/usr/sbin:/sbin
 
+# Our name of each kernel, and the end of the name of Debian's package that depends on the newest kernel of that kind.
 declare -A KERNELS=([6.1]=amd64 [6.12]=6.12-amd64 [6.12-cloud]=6.12-cloud-amd64)
 
-# $KMOD_CACHE/NAME/RELEASE is one unpacked kernel with its headers, as under / on a machine that has it installed.
+# $KMOD_CACHE/NAME/RELEASE contains an unpacked kernel with its headers, laid out like / of a machine that has it.
 KMOD_CACHE=$(realpath -m "${BULKMEM_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/kmod}")
 KMOD_TARGET=$(mkdir -p "$TARGET_DIR/kmod" && cd "$TARGET_DIR/kmod" && pwd)
 
-# refresh_lists: Debian's package lists, once a day; without a network the old ones serve.
+# refresh_lists: updates Debian's package lists, once a day; without a network the old ones are used.
 refresh_lists() {
     local stamp=$KMOD_CACHE/lists
     [[ -n $(find "$stamp" -mtime -1 2>/dev/null) ]] && return
     if as_root timeout 120 apt-get update -qq >/dev/null 2>&1; then
         touch "$stamp"
     else
-        missing "new package lists (apt-get update failed: no network, or neither root nor sudo); the old ones serve"
+        missing "new package lists (apt-get update failed: no network, or neither root nor sudo); the old ones are used"
     fi
 }
 
-# newest_release NAME: the release of the newest kernel that apt could install; nothing where apt knows none.
+# newest_release NAME: prints the release of the newest kernel that apt can install, or nothing.
 newest_release() {
     apt-cache depends "linux-image-${KERNELS[$1]}" 2>/dev/null |
         sed -n 's/^ *Depends: linux-image-\(.*amd64\)$/\1/p' | head -n 1
 }
 
-# cached_release NAME: the release of the newest kernel in the cache.
+# cached_release NAME: prints the release of the newest kernel in the cache.
 cached_release() {
     find "$KMOD_CACHE/$1" -mindepth 1 -maxdepth 1 -type d ! -name '*.part' -printf '%f\n' 2>/dev/null | sort -V | tail -n 1
 }
 
-# fetch_kernel NAME: afterwards the cache has one release of it, the newest that can be had.
+# fetch_kernel NAME: fetches the newest available release into the cache.
 fetch_kernel() {
     local name=$1 release part header
     local -a packages
@@ -64,20 +64,20 @@ fetch_kernel() {
     mkdir -p "$part/debs"
     printf 'fetching kernel %s\n' "$release"
     if ! (cd "$part/debs" && apt-get -qq -o APT::Sandbox::User=root download "${packages[@]}") >"$KMOD_CACHE/fetch.log" 2>&1; then
-        # The lists may name what Debian has replaced since.
+        # The lists may name packages that Debian has replaced since.
         rm -rf "$part" "$KMOD_CACHE/lists"
         tail -n 3 "$KMOD_CACHE/fetch.log" >&2
         [[ -n $(cached_release "$name") ]] || fail "kernel $release could not be downloaded: see above. $remedy"
-        missing "kernel $release (the download failed: see above); $(cached_release "$name") from the cache serves"
+        missing "kernel $release (the download failed: see above); $(cached_release "$name") from the cache is used"
         return
     fi
     for header in "$part"/debs/*.deb; do
         dpkg -x "$header" "$part" || fail "$header is damaged, or the disk is full; see above"
     done
     rm -rf "$part/debs"
-    # A system whose /lib is /usr/lib.
+    # Packages for systems whose /lib is a link to /usr/lib.
     [[ -d $part/lib/modules ]] || { mkdir -p "$part/lib" && ln -s ../usr/lib/modules "$part/lib/modules"; }
-    # As on a machine where all this lies under /: found from here instead.
+    # These makefiles contain absolute paths.
     for header in "$part"/usr/src/linux-headers-*/Makefile; do
         # shellcheck disable=SC2016 # for make
         sed -i 's|^include /usr/src/\(linux-headers-[^/]*\)/Makefile$|include $(dir $(lastword $(MAKEFILE_LIST)))../\1/Makefile|' "$header"
@@ -88,15 +88,15 @@ fetch_kernel() {
     find "$KMOD_CACHE/$name" -mindepth 1 -maxdepth 1 ! -name "$release" -mtime +1 -exec rm -rf {} +
 }
 
-# use_kernel NAME: sets kernel_release and kernel_root of what fetch_kernel left.
+# use_kernel NAME: sets kernel_release and kernel_root to the cached kernel.
 use_kernel() {
     kernel_release=$(cached_release "$1")
     [[ -n $kernel_release ]] || fail "kernel $1 is not in $KMOD_CACHE; scripts/test-kmod.sh fetches it"
     kernel_root=$KMOD_CACHE/$1/$kernel_release
 }
 
-# build_variant KERNEL VARIANT: `plain` is the module as it is, `planted` all those with a fault of
-# planted.sh; any other is made by runs.sh's variant_VARIANT.
+# build_variant KERNEL VARIANT: builds the unchanged module (`plain`), one module per fault of planted.sh (`planted`), or the
+# one that runs.sh's variant_VARIANT makes.
 build_variant() {
     local row name file expression
     if [[ $2 == plain ]]; then
@@ -112,33 +112,33 @@ build_variant() {
     done
 }
 
-# plant FILE EXPRESSION: changes the file by sed; one that stays as it was is an error.
+# plant FILE EXPRESSION: changes the file by sed; fails if that changes nothing.
 plant() {
     cp "$1" "$1.plain"
     sed -i "$2" "$1"
-    ! cmp -s "$1" "$1.plain" || fail "planted.sh: $2 changes nothing in $1, which it should follow"
+    ! cmp -s "$1" "$1.plain" || fail "planted.sh: $2 changes nothing in $1; adapt it"
     rm "$1.plain"
 }
 
-# build_module KERNEL VARIANT [COMMAND…]: copies the module's sources aside, runs COMMAND in the copy (which may
-# change them), and builds; every warning is an error. Leaves VARIANT's module where module_file says.
+# build_module KERNEL VARIANT [COMMAND…]: copies the module's sources, runs COMMAND in the copy (which may change them), and
+# builds; every warning is an error. module_file prints where the module is afterwards.
 build_module() {
     local kernel=$1 variant=$2 folder log file
     shift 2
     use_kernel "$kernel"
-    # What is made of it shares a folder, so that one variant after the other takes one or two files' time.
+    # The variants share a folder, so that building the next one compiles only the files that differ.
     folder=$KMOD_TARGET/build/$kernel/$([[ $variant == plain ]] && echo plain || echo variants)
     log=$KMOD_TARGET/build/$kernel/$variant.log
     rm -rf "$folder.new"
     mkdir -p "$folder" "$folder.new"
     cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$folder.new"
-    # Beside it, for the tests of /dev/bulkmem: shows them page tables.
+    # Also the probe, by which the tests of /dev/bulkmem read page tables.
     cp kmod/tests/probe/bulkmem_probe.c "$folder.new"
     echo 'obj-m += bulkmem_probe.o' >>"$folder.new/Kbuild"
     if (($# > 0)); then
-        (cd "$folder.new" && "$@") || fail "the sources for the module's variant $variant could not be made: see above"
+        (cd "$folder.new" && "$@") || fail "the sources of the module's variant $variant could not be generated: see above"
     fi
-    # Only what changed is replaced, and so only that is built again.
+    # Replace only files that changed, so that only those are compiled.
     for file in "$folder"/*.[ch]; do
         [[ $file == *.mod.c || -e $folder.new/${file##*/} ]] || rm -f "$file"
     done
@@ -146,12 +146,12 @@ build_module() {
         cmp -s "$file" "$folder/${file##*/}" || mv "$file" "$folder/"
     done
     rm -rf "$folder.new"
-    # BTF would ask for pahole, and the tests have no use for it.
+    # Without BTF, which needs pahole and which the tests do not use.
     if ! make -j "$(nproc)" -C "$kernel_root/lib/modules/$kernel_release/build" "M=$folder" W=1 KCFLAGS=-Werror \
         CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$log" 2>&1 || grep -qi 'warning:' "$log"; then
         grep -iE 'error|warning:' "$log" | head -n 20 >&2
-        echo "the whole of it: $log" >&2
-        # What warned once would be silent the next time.
+        echo "complete log: $log" >&2
+        # Otherwise the next build would not repeat the warning.
         rm -rf "$folder"
         return 1
     fi
@@ -159,8 +159,8 @@ build_module() {
         cp "$folder/bulkmem_probe.ko" "$(probe_file "$kernel")"
 }
 
-# module_file KERNEL VARIANT
+# module_file KERNEL VARIANT: prints the path of the module.
 module_file() { printf '%s\n' "$KMOD_TARGET/build/$1/$2.ko"; }
 
-# probe_file KERNEL: what is built beside every variant, for the tests of its memory.
+# probe_file KERNEL: prints the path of the probe, which is built with every variant.
 probe_file() { printf '%s\n' "$KMOD_TARGET/build/$1/bulkmem_probe.ko"; }

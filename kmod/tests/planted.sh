@@ -1,15 +1,15 @@
-# Faults to plant into copies of the module: a test that does not see them is none. Sourced, never run.
+# Faults to plant into copies of the module, to check that the tests detect them. Sourced, never run.
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # the sourcing scripts use it
 
-# NAME|FILE|EXPRESSION of sed|the guest's test that must fail. The self-test sees none of them: they are in what it
-# cannot reach, or only above its sizes.
+# NAME|FILE|EXPRESSION of sed|the guest's test that must fail. The self-test cannot detect them: they are in code that it
+# does not run, or need larger sizes.
 PLANTED=(
-    # The last page is left as it was, unless it is near the touched one.
+    # The last page is not cleared, unless it is near the touched one.
     'last_page|clear.c|s/page_address(page), pages, hot/page_address(page), pages - (hot + 3 < pages), hot/|clearing::refaulted::Pool2M::movnti'
-    # The last line of a long chunk. Transparent pages: seen only where the kernel does not clear them first.
+    # The last line of a long chunk is not cleared. Visible only if the kernel does not clear transparent pages first.
     'last_line|clear.c|s/weak(kaddr, now)/weak(kaddr, now > 1048576 ? now - BULKMEM_LINE : now)/|clearing::refaulted::Transparent::movnti'
-    # The first page, by the stock method.
+    # The stock method does not clear the first page.
     'stock_first|clear.c|s/clear_user_highpage(page + i,/clear_user_highpage(page + (i ? i : 1),/|clearing::refaulted::Pool2M::stock::large'
     # An extent as long as the threshold counts as short.
     'threshold|policy.c|s/below = extent < /below = extent <= /|hints::threshold_of_single_pages::Pool2M'

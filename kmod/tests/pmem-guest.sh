@@ -1,13 +1,13 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# What the guests of pmem.sh run, as /todo. The kernel hands on what its command line says that it does not know itself:
-#   pmem_part=format                 makes a namespace and an ext4 on it, and tests what they are good for
+# The guests of pmem.sh run this as /todo. The kernel passes unknown words of its command line on as variables:
+#   pmem_part=format                 makes a namespace and an ext4 on it, and runs the tests that need them
 #   pmem_part=write pmem_session=N pmem_before=N pmem_seed=S pmem_program=FILE pmem_map=sync|ordinary
-#                                    checks the sessions that are there, removes all but the one before, and writes
+#                                    checks the existing sessions, removes all but the previous one, and writes
 #                                    records until it is killed
 #   pmem_part=check                  checks all sessions and the file system
 
-# until_it_is TENTHS COMMAND…: drivers make devices when they are ready.
+# until_it_is TENTHS COMMAND…: retries for that many tenths of a second, because devices appear asynchronously.
 until_it_is() {
     left=$1
     shift
@@ -22,7 +22,7 @@ until_it_is() {
     done
 }
 
-# Only what MAP_SYNC asks for is to take the file system's records to the memory: not the passing of time.
+# A long commit interval: only MAP_SYNC, not a timer, must make the file system's records durable.
 mount_it() {
     mkdir -p /pmem
     mount -t ext4 -o dax=always,commit=300 /dev/pmem0 /pmem || exit 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Persistent memory in a virtual machine: what the library persists is there after the machine was killed at a random
-# moment and booted again. Prints libtest's lines. test-kmod.sh has fetched and built everything before.
+# Tests persistent memory in a virtual machine: what the library persisted must exist after the machine was killed at a
+# random moment and booted again. Prints libtest's lines. test-kmod.sh fetches and builds everything first.
 #   kmod/tests/pmem.sh NAME KERNEL KILLS BULKMEM
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -24,8 +24,8 @@ rm -rf "$logs"
 mkdir -p "$logs" "$root"
 trap 'rm -rf "$root" "$root.cpio" "$memory"' EXIT
 
-# 512 MiB of memory that a file holds, behind 2 MiB in which the namespaces are written down; as on hardware, what
-# has reached the memory controller survives.
+# 512 MiB of memory in a file, after 2 MiB for the labels of the namespaces. As on hardware, data that has reached the
+# memory controller survives.
 # shellcheck disable=SC2054 # QEMU wants commas
 nvdimm=(-machine "q35,nvdimm=on,nvdimm-persistence=mem-ctrl" -smp 1 -m "1G,slots=2,maxmem=4G"
     -object "memory-backend-file,id=nvdimm,share=on,mem-path=$memory,size=514M,align=2M"
@@ -33,7 +33,7 @@ nvdimm=(-machine "q35,nvdimm=on,nvdimm-persistence=mem-ctrl" -smp 1 -m "1G,slots
 
 passed=0
 failed=0
-# verdict TEST TROUBLE: passes where there is no trouble.
+# verdict TEST TROUBLE: passes if TROUBLE is empty.
 verdict() {
     if [[ -z $2 ]]; then
         passed=$((passed + 1))
@@ -69,25 +69,25 @@ make_root() {
     truncate -s 514M "$memory"
 }
 
-# to_the_end PART: boots for a part that ends by itself; sets trouble.
+# to_the_end PART: boots for a part that is not killed; sets trouble.
 to_the_end() {
     local end=''
     boot_guest qemu "$logs/$1" 240 "$root" "pmem_part=$1" "${nvdimm[@]}" ||
-        end="it died before its end. The console's last lines:
+        end="the guest died before its end. The console's last lines:
 $(tail -n 15 "$logs/$1/console" 2>/dev/null)"
-    [[ -z $end && $guest_status != 0 ]] && end="it ended with status $guest_status:
+    [[ -z $end && $guest_status != 0 ]] && end="the guest ended with status $guest_status:
 $(tail -n 15 "$logs/$1/tests")"
     trouble=$end${guest_trouble:+$'\n'$guest_trouble}
 }
 
-# Of each session: how many records were acknowledged.
+# The number of acknowledged records of each session.
 declare -A acknowledged=()
 
-# kill_while_it_writes LOGS MILLISECONDS: kills the machine so long after its first acknowledgement, and leaves LOGS/killed.
+# kill_while_it_writes LOGS MILLISECONDS: kills the machine that long after its first acknowledgement, and creates LOGS/killed.
 kill_while_it_writes() {
     local process tenths=0
     until grep -qs '^ack ' "$1/tests"; do
-        # Nor longer than this script lives.
+        # Stop with this script, too.
         ((tenths++ < 1200)) && kill -0 $$ 2>/dev/null || return 0
         sleep 0.1
     done
@@ -101,13 +101,13 @@ kill_while_it_writes() {
 # kill_one SESSION BEFORE PROGRAM MAP: boots, lets the guest write for a random time, and kills the machine; sets trouble.
 kill_one() {
     local session=$1 before=$2 program=$3 map=$4 here=$logs/$1 killer
-    # Milliseconds between the first acknowledgement and the end.
+    # Milliseconds between the first acknowledgement and the kill.
     local moment=$((200 + RANDOM % 1800))
     local session_seed=$((RANDOM * 32768 + RANDOM))
     trouble=
     mkdir -p "$here"
     touch "$here"/{console,tests}
-    # The killer waits aside: the machine is this shell's child, and ends with it.
+    # The killer runs in the background: the machine must be this shell's child, to end with it.
     kill_while_it_writes "$here" "$moment" &
     killer=$!
     qemu 150 -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
@@ -116,7 +116,7 @@ kill_one() {
         "${nvdimm[@]}" >"$here/screen" 2>&1 || true
     kill "$killer" 2>/dev/null || true
     wait "$killer" 2>/dev/null || true
-    [[ -f $here/killed ]] || trouble="the machine ended by itself: $(tail -n 3 "$here/screen")"
+    [[ -f $here/killed ]] || trouble="the machine was not killed, but ended: $(tail -n 3 "$here/screen")"
     sed -i 's/\r$//' "$here/tests"
     acknowledged[$session]=$(complete_lines "$here/tests" | awk '/^ack [0-9]+$/ { last = $2 + 1 } END { print last + 0 }')
     if ((acknowledged[$session] == 0)); then
@@ -127,12 +127,12 @@ $(tail -n 15 "$here/tests" "$here/console")"
     echo "$session: killed $moment ms after the first of ${acknowledged[$session]} acknowledgements, seed $session_seed"
 }
 
-# complete_lines FILE: without the last one, where that has no end: it may be half a number.
+# complete_lines FILE: omits an unterminated last line, which may contain half a number.
 complete_lines() {
     if [[ -n $(tail -c 1 "$1") ]]; then sed '$d' "$1"; else cat "$1"; fi
 }
 
-# left SESSION WHAT: what was found of a session, a number; the least, where several boots looked.
+# left SESSION WHAT: prints the number found for a session; the smallest, if several boots checked it.
 left() {
     awk -v session="$1:" -v what="$2" '$1 == "checked" && $2 == session {
         for (at = 3; at < NF; at += 2)
@@ -140,23 +140,23 @@ left() {
     } END { print least + 0 }' "$logs"/*/tests
 }
 
-# lost SESSION: how many acknowledged records are not there.
+# lost SESSION: prints how many acknowledged records are missing.
 lost() {
     local lost=$((acknowledged[$1] - $(left "$1" whole)))
     echo $((lost > 0 ? lost : 0))
 }
 
-# judged SESSION: the trouble with what was persisted.
+# judged SESSION: prints the problems with a session's records.
 judged() {
     local whole counted
     whole=$(left "$1" whole)
     counted=$(left "$1" counted)
-    (($(lost "$1") == 0)) || echo "of ${acknowledged[$1]} acknowledged records only the first $whole are there, bit by bit"
-    ((counted >= acknowledged[$1])) || echo "${acknowledged[$1]} records were acknowledged, the count says $counted"
-    ((counted <= whole)) || echo "the count says $counted, and only $whole records are there, bit by bit"
+    (($(lost "$1") == 0)) || echo "of ${acknowledged[$1]} acknowledged records only the first $whole are complete"
+    ((counted >= acknowledged[$1])) || echo "${acknowledged[$1]} records were acknowledged, but the count is $counted"
+    ((counted <= whole)) || echo "the count is $counted, but only $whole records are complete"
 }
 
-# replayed LOG: the trouble with a boot that follows a kill and did not replay the journal.
+# replayed LOG: prints a problem if a boot after a kill did not replay the journal.
 replayed() {
     grep -qs 'recovery complete' "$1" || echo "the journal was not replayed: $(grep -s EXT4-fs "$1")"
 }
@@ -190,14 +190,14 @@ verdict "the_last_boot_finds_a_sound_file_system" "$trouble${trouble:+$'\n'}$(re
 for session in "${sessions[@]}"; do
     verdict "$session::what_was_acknowledged_is_there" "$(judged "$session")"
 done
-# This test can fail: what the file system had not yet written down is lost, and missed.
+# The control: without MAP_SYNC, unwritten records of the file system are lost, and the check reports them.
 missed=$(lost unsynced)
 verdict "control::without_map_sync_records_are_lost" \
-    "$( ((missed > 0)) || echo "all ${acknowledged[unsynced]} are there: a loss would not have been seen")"
+    "$( ((missed > 0)) || echo "all ${acknowledged[unsynced]} exist: this check would not detect a loss")"
 
 for session in "${sessions[@]}" unflushed unsynced; do
     echo "found: $session: ${acknowledged[$session]} acknowledged, $(left "$session" whole) whole, $(left "$session" torn) torn"
 done
-echo "found: with flush and fence left out $(lost unflushed) of ${acknowledged[unflushed]} acknowledged records were lost." \
-    "Emulation has no cache that a kill could empty: crates/bulkmem/tests/durable.rs judges flush and fence instead."
+echo "found: without flush and fence, $(lost unflushed) of ${acknowledged[unflushed]} acknowledged records were lost." \
+    "Emulation has no cache that a kill could lose: crates/bulkmem/tests/durable.rs checks flush and fence instead."
 finish

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One line of runs.sh, with its verdict in libtest's lines. test-kmod.sh has fetched and built everything before.
+# Runs one line of runs.sh and prints libtest's lines. test-kmod.sh fetches and builds everything first.
 #   kmod/tests/run-one.sh NAME [--tests FILTERS] [--shell]
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -28,7 +28,7 @@ done
 
 passed=0
 failed=0
-# verdict NAME TROUBLE: a test of its own; passes where there is no trouble.
+# verdict NAME TROUBLE: a test that passes if TROUBLE is empty.
 verdict() {
     if [[ -z $2 ]]; then
         passed=$((passed + 1))
@@ -47,7 +47,7 @@ script() {
     exec "$@"
 }
 
-# plant_all KERNEL ROOT: each module with a fault, and a list of what to do that passes where the tests fail.
+# plant_all KERNEL ROOT: adds each module with a fault, and a script that passes if the tests fail.
 plant_all() {
     local row name test
     echo 'passed=0 failed=0' >"$2/todo"
@@ -55,8 +55,8 @@ plant_all() {
     for row in "${PLANTED[@]}"; do
         IFS='|' read -r name _ _ test <<<"$row"
         cp "$(module_file "$1" "$name")" "$2/$name.ko"
-        # The test passes on the module as it is, here. With the fault the module loaded: the test met the fault, not the
-        # self-test. And it failed, rather than fell over.
+        # The test must pass with the unchanged module. With the fault, the module must load, so that the test and not the
+        # self-test detects it, and the test must fail instead of crashing.
         cat >>"$2/todo" <<END
 BULKMEM_MODULE=/plain.ko bulkmem-kmod-tests --color never $test >/tmp/sound 2>&1
 sound=\$?
@@ -118,7 +118,7 @@ guest() {
         {
             echo "status=0"
             for program in $tests; do
-                # A filter that matches nothing would pass.
+                # Otherwise a filter that matches nothing would pass.
                 # shellcheck disable=SC2016 # for the guest's shell
                 printf '[ -n "$(bulkmem-kmod-tests --list %q)" ] || { echo "guest: no test matches %q"; status=1; }\n' \
                     "$program" "$program"
@@ -132,7 +132,7 @@ guest() {
     rm -rf "$root"
 
     if [[ -n $shell ]]; then
-        [[ $emulator == qemu ]] || fail "the guest $wanted has no shell: $emulator has no console to type at"
+        [[ $emulator == qemu ]] || fail "the guest $wanted has no shell: $emulator has no interactive console"
         echo "The guest $wanted, kernel $kernel_release: \`insmod /bulkmem.ko\`, \`sh /todo\`; \`poweroff -f\` or Ctrl-A X ends it."
         exec qemu-system-x86_64 -accel tcg,thread=single -cpu max -machine q35 -smp 2 -m 2G -nographic -no-reboot \
             -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
@@ -141,7 +141,7 @@ guest() {
 
     local logs=$KMOD_TARGET/logs/$wanted end=''
     boot_guest "$emulator" "$logs" "$seconds" "$root" "$line" "${qemu_words[@]}" ||
-        end="it died before its end. The console's last lines:
+        end="the guest died before its end. The console's last lines:
 $(tail -n 15 "$logs/console" 2>/dev/null || echo none)"
     rm -f "$root.cpio"
     echo "kernel $kernel_release $line (logs: $logs)"

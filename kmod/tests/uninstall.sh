@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# uninstall-kmod.sh where a module is loaded: in a guest, as root, with the device held open and then not.
+# Tests uninstall-kmod.sh with a loaded module, in a guest, as root, first with the device open and then without.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/../../scripts/common.sh"
@@ -20,7 +20,7 @@ cp "$(module_file "$kernel" plain)" "$root/bulkmem.ko"
 cat >"$root/todo" <<'END'
 passed=0
 failed=0
-# verdict NAME COMMAND…: passes where the command does.
+# verdict NAME COMMAND…: passes if the command succeeds.
 verdict() {
     name=$1
     shift
@@ -35,7 +35,7 @@ verdict() {
 }
 uninstall() { BULKMEM_UNLOAD_SECONDS=$1 bash /scripts/uninstall-kmod.sh >/tmp/said 2>&1; }
 
-# $$ is this shell, which holds the device open.
+# $$ is this shell, which has the device open.
 says_who_is_in_the_way() {
     exec 3</dev/bulkmem
     uninstall 10

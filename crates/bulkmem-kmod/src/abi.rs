@@ -1,4 +1,4 @@
-//! What `/dev/bulkmem` understands: the same numbers and structures as `kmod/bulkmem_ioctl.h`, which a test compares.
+//! The interface of `/dev/bulkmem`: the numbers and structures of `kmod/bulkmem_ioctl.h`. A test compares the two.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,37 +6,37 @@ use std::str::FromStr;
 use rustix::ioctl::{Opcode, opcode};
 use serde::Serialize;
 
-/// The version of the interface that this library speaks.
-pub(super) const ABI: u32 = 1;
+/// The version of the interface that this crate uses.
+pub(crate) const ABI: u32 = 1;
 
-/// The group of all requests.
+/// The ioctl group of all requests.
 const GROUP: u8 = 0xb7;
 
-/// Asks for the interface's version.
-pub(super) const IOC_ABI: Opcode = opcode::read::<u32>(GROUP, 0);
-/// Declares a stretch.
-pub(super) const IOC_HINT: Opcode = opcode::write::<Hint>(GROUP, 1);
-/// Takes back all stretches that were declared by this file.
-pub(super) const IOC_UNHINT: Opcode = opcode::none(GROUP, 2);
-/// Describes what the next mapping is given.
-pub(super) const IOC_MEMORY: Opcode = opcode::write::<Memory>(GROUP, 3);
+/// Reads the version of the interface.
+pub(crate) const IOC_ABI: Opcode = opcode::read::<u32>(GROUP, 0);
+/// Declares a range.
+pub(crate) const IOC_HINT: Opcode = opcode::write::<Hint>(GROUP, 1);
+/// Removes every range that was declared through this file.
+pub(crate) const IOC_UNHINT: Opcode = opcode::none(GROUP, 2);
+/// Describes the memory of the next mapping.
+pub(crate) const IOC_MEMORY: Opcode = opcode::write::<Memory>(GROUP, 3);
 
 /// `struct bulkmem_hint`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hint {
-    pub(super) addr: u64,
-    pub(super) length: u64,
+pub(crate) struct Hint {
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
 }
 
 /// `struct bulkmem_memory`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
-    pub(super) attribute: u32,
-    pub(super) page_shift: u32,
-    pub(super) node: i32,
-    pub(super) flags: u32,
+pub(crate) struct Memory {
+    pub(crate) attribute: u32,
+    pub(crate) page_shift: u32,
+    pub(crate) node: i32,
+    pub(crate) flags: u32,
 }
 
 /// How the processor may cache memory.
@@ -46,19 +46,19 @@ pub enum Attribute {
     /// Write-back: ordinary memory.
     #[default]
     Wb = 0,
-    /// Write-combining: reads pass the caches by, writes are gathered in buffers.
+    /// Write-combining: reads bypass the caches, writes are gathered in buffers.
     Wc = 1,
-    /// Uncached: each access goes to memory, or to the device, by itself.
+    /// Uncached: each access goes to memory, or to the device, separately.
     Uc = 2,
-    /// Write-through: reads are cached, writes go to memory at once.
+    /// Write-through: reads are cached, writes go to memory immediately.
     Wt = 3,
 }
 
 impl Attribute {
-    /// All of them.
+    /// All attributes.
     pub const ALL: [Attribute; 4] = [Attribute::Wb, Attribute::Wc, Attribute::Uc, Attribute::Wt];
 
-    /// The name in options and files.
+    /// Returns the name used in options and files.
     pub fn name(self) -> &'static str {
         match self {
             Attribute::Wb => "wb",
@@ -68,8 +68,8 @@ impl Attribute {
         }
     }
 
-    /// What it is, in words.
-    pub(super) fn words(self) -> &'static str {
+    /// Returns the full name, for messages.
+    pub(crate) fn long_name(self) -> &'static str {
         match self {
             Attribute::Wb => "write-back",
             Attribute::Wc => "write-combining",
@@ -85,17 +85,17 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// Why a text is no attribute.
+/// A text that names no cache attribute.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no cache attribute; write wb, wc, uc or wt")]
-pub struct BadAttribute(String);
+#[error("`{0}` is not a cache attribute; write wb, wc, uc or wt")]
+pub struct UnknownAttribute(String);
 
 impl FromStr for Attribute {
-    type Err = BadAttribute;
+    type Err = UnknownAttribute;
 
-    fn from_str(text: &str) -> Result<Attribute, BadAttribute> {
+    fn from_str(text: &str) -> Result<Attribute, UnknownAttribute> {
         let found = Attribute::ALL.into_iter().find(|attribute| attribute.name() == text);
-        found.ok_or_else(|| BadAttribute(text.to_owned()))
+        found.ok_or_else(|| UnknownAttribute(text.to_owned()))
     }
 }
 
@@ -125,9 +125,9 @@ int main(void)
 }
 "#;
 
-    /// The module's header, compiled as C, says the same.
+    /// Compiles the module's header as C and compares every number and structure.
     #[test]
-    fn the_module_means_the_same() {
+    fn the_header_of_the_module_agrees() {
         let folder = tempfile::tempdir().unwrap();
         let (source, program) = (folder.path().join("abi.c"), folder.path().join("abi"));
         std::fs::write(&source, PROGRAM).unwrap();
@@ -140,12 +140,12 @@ int main(void)
         let compiled = match compiled {
             Ok(compiled) => compiled,
             Err(error) => {
-                println!("skipped: the module's header against the library: no C compiler: {error}");
+                println!("skipped: comparison with the module's header: no C compiler: {error}");
                 return;
             }
         };
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        let said = Command::new(&program).output().unwrap().stdout;
+        let printed = Command::new(&program).output().unwrap().stdout;
         let expected = format!(
             "{ABI}\n{IOC_ABI} {IOC_HINT} {IOC_UNHINT} {IOC_MEMORY}\n{} {} {}\n{} {} {} {} {}\n{}\n",
             size_of::<Hint>(),
@@ -158,7 +158,7 @@ int main(void)
             offset_of!(Memory, flags),
             Attribute::ALL.map(|attribute| (attribute as u32).to_string()).join(" "),
         );
-        assert_eq!(String::from_utf8(said).unwrap(), expected);
+        assert_eq!(String::from_utf8(printed).unwrap(), expected);
     }
 
     #[test]

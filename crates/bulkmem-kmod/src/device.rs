@@ -1,4 +1,4 @@
-//! `/dev/bulkmem`, open.
+//! Opening `/dev/bulkmem` and its requests.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use rustix::ioctl::{Getter, NoArg, Setter, ioctl};
 use crate::KernelError;
 use crate::abi::{self, ABI};
 
-/// Where the device is.
+/// The path of the device.
 pub const PATH: &str = "/dev/bulkmem";
 
-/// An open file of the device: one set of hints, and one description of the memory to come.
+/// An open file of the device, which holds a set of hints and the description of the next mapping.
 #[derive(Debug)]
-pub(super) struct Device(pub(super) OwnedFd);
+pub(crate) struct Device(pub(crate) OwnedFd);
 
 impl Device {
-    /// Opens the device, and makes sure that both speak the same version.
-    pub(super) fn open() -> Result<Device, KernelError> {
+    /// Opens the device and checks the version of its interface.
+    pub(crate) fn open() -> Result<Device, KernelError> {
         Device::open_at(Path::new(PATH))
     }
 
@@ -27,40 +27,44 @@ impl Device {
         let path = || PathBuf::from(path);
         let file =
             open(path(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
-                // The last two: a node that outlived its module.
+                // ENXIO and ENODEV: a device node that outlived its module.
                 Errno::NOENT | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
                     KernelError::NotLoaded { path: path() }
                 }
                 Errno::ACCESS | Errno::PERM => KernelError::Denied { path: path(), source: error.into() },
                 error => KernelError::System { doing: "open /dev/bulkmem", source: error.into() },
             })?;
-        // SAFETY: the request writes one u32 and nothing else, in the module; other drivers' files refuse it, as its
-        // group is the module's.
+        // SAFETY: the request writes one u32 and nothing else. Other drivers refuse it, because they do not know its
+        // group.
         let found = unsafe { ioctl(&file, Getter::<{ abi::IOC_ABI }, u32>::new()) };
         match found {
             Ok(ABI) => Ok(Device(file)),
             Ok(found) => Err(KernelError::Abi { found }),
             Err(Errno::NOTTY) => Err(KernelError::Abi { found: 0 }),
-            Err(error) => Err(KernelError::System { doing: "tell its version", source: error.into() }),
+            Err(error) => Err(KernelError::System {
+                doing: "report the version of its interface",
+                source: error.into(),
+            }),
         }
     }
 
-    /// Declares a stretch; gone with the file.
-    pub(super) fn hint(&self, hint: abi::Hint) -> Result<(), Errno> {
-        // SAFETY: the request reads one `bulkmem_hint`, which this is (a test compares the two), and changes nothing in
-        // this process's memory: the addresses are only compared with those of page faults.
+    /// Declares a range until the file is closed.
+    pub(crate) fn hint(&self, hint: abi::Hint) -> Result<(), Errno> {
+        // SAFETY: the request reads one `bulkmem_hint`, which `abi::Hint` is (a test compares the two). It does not change
+        // this process's memory: the module only compares the addresses with those of page faults.
         unsafe { ioctl(&self.0, Setter::<{ abi::IOC_HINT }, abi::Hint>::new(hint)) }
     }
 
-    /// Takes back what was declared by this file.
-    pub(super) fn unhint(&self) -> Result<(), Errno> {
+    /// Removes what was declared through this file.
+    pub(crate) fn unhint(&self) -> Result<(), Errno> {
         // SAFETY: the request takes no argument.
         unsafe { ioctl(&self.0, NoArg::<{ abi::IOC_UNHINT }>::new()) }
     }
 
-    /// Says what the next mapping is given.
-    pub(super) fn describe(&self, memory: abi::Memory) -> Result<(), Errno> {
-        // SAFETY: the request reads one `bulkmem_memory`, which this is, and changes nothing in this process's memory.
+    /// Describes the memory of the next mapping.
+    pub(crate) fn describe(&self, memory: abi::Memory) -> Result<(), Errno> {
+        // SAFETY: the request reads one `bulkmem_memory`, which `abi::Memory` is, and does not change this process's
+        // memory.
         unsafe { ioctl(&self.0, Setter::<{ abi::IOC_MEMORY }, abi::Memory>::new(memory)) }
     }
 }
@@ -70,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_the_device_is_refused_with_the_remedy() {
+    fn other_files_are_refused_with_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let missing = Device::open_at(&folder.path().join("bulkmem")).unwrap_err();
         assert!(matches!(missing, KernelError::NotLoaded { .. }), "{missing}");

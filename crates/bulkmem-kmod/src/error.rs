@@ -1,121 +1,127 @@
-//! Why the module could not be asked, or would not.
+//! The error of this crate.
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::Attribute;
-use crate::abi::ABI;
 use bulkmem::Pages;
 
-/// Why the module `bulkmem`, or its device, did not do what it was asked for.
+use crate::abi::{ABI, Attribute};
+
+/// An error of the module, of its device, or of its files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// The module is not there.
+    /// The module is not loaded.
     #[error(
         "the kernel module `bulkmem` is not loaded ({} is not there): `modprobe bulkmem` as root loads it; \
          docs/kernel/README.md says how to build and install it", .path.display()
     )]
     NotLoaded {
-        /// What was looked for.
+        /// The file or folder that does not exist.
         path: PathBuf,
     },
-    /// This user may not.
-    #[error("{} is for root alone: run as root, or have root give it to you (`chown`, or a udev rule)", .path.display())]
+    /// This user may not open the device.
+    #[error(
+        "{} is for root only: run as root, or have root give you access to it (`chown`, or a udev rule)",
+        .path.display()
+    )]
     Denied {
-        /// What was to be used.
+        /// The device.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Another version of the module.
+    /// The loaded module has another version of the interface.
     #[error(
-        "the module speaks version {found} of its interface and this library version {ABI}: install both from the \
+        "the module has version {found} of its interface and this library version {ABI}: install both from the \
          same release of bulkmem"
     )]
     Abi {
-        /// What the module speaks.
+        /// The module's version.
         found: u32,
     },
-    /// Memory of no bytes was asked for.
-    #[error("at least one byte of the device's memory can be had: ask for more than 0")]
+    /// A length of 0.
+    #[error("the length is 0: ask for at least one byte")]
     Empty,
-    /// More than an address space holds.
+    /// More bytes than an address space holds.
     #[error("{bytes} bytes, in whole pages, are more than an address space holds: ask for less")]
     TooLong {
-        /// What was asked for.
+        /// The requested length in bytes.
         bytes: usize,
     },
-    /// Pages that the device does not give.
-    #[error("the device gives no {pages} pages: ask for base pages (Pages::Base) or explicit ones of 2 MiB")]
+    /// Pages of a kind that the device does not provide.
+    #[error("the device has no {pages} pages: ask for base pages (Pages::Base) or explicit ones of 2 MiB")]
     PageSize {
-        /// What was asked for.
+        /// The requested pages.
         pages: Pages,
     },
-    /// The kernel has no way to map memory so.
-    #[error("this kernel cannot map memory {} ({attribute}): ask for wb, wc or uc", .attribute.words())]
+    /// A cache attribute that the kernel cannot map memory with.
+    #[error("this kernel cannot map memory {} ({attribute}): ask for wb, wc or uc", .attribute.long_name())]
     NoAttribute {
-        /// What was asked for.
+        /// The requested attribute.
         attribute: Attribute,
     },
-    /// There is no such node, or it has no memory.
-    #[error("there is no NUMA node {node} with memory: /sys/devices/system/node lists those that there are")]
+    /// A NUMA node that does not exist or has no memory.
+    #[error("there is no NUMA node {node} with memory: /sys/devices/system/node lists the nodes")]
     NoNode {
-        /// What was asked for.
+        /// The requested node.
         node: u32,
     },
-    /// There is not that much memory.
+    /// Not enough memory.
     #[error(
         "the device has no memory for {bytes} bytes in {pages} pages: ask for less or for base pages, raise the limit \
          of locked memory (ulimit -l) or the control group's (memory.max), or free some"
     )]
     OutOfMemory {
-        /// What was asked for.
+        /// The requested length in bytes.
         bytes: usize,
-        /// In which pages.
+        /// The requested pages.
         pages: Pages,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A parameter was refused; everything is as it was before.
+    /// The kernel refused a parameter; every parameter has its previous value.
     #[error("the module refused {name}={value}: {meaning}; nothing was changed")]
     Refused {
         /// The parameter.
         name: &'static str,
-        /// What it was to become.
+        /// The value that was written.
         value: String,
-        /// What the kernel's answer means here.
+        /// The meaning of the kernel's error for this parameter.
         meaning: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A parameter was refused, and one that had been set could not be set back.
+    /// The kernel refused a parameter, and then the previous value of another one.
     #[error(
-        "the module refused {name}={value}: {meaning}; and {stuck} could not be set back: `bulkmem kmod status` shows \
+        "the module refused {name}={value}: {meaning}; and {stuck} could not be restored: `bulkmem kmod status` shows \
          what is in force"
     )]
     Stuck {
         /// The parameter that was refused.
         name: &'static str,
-        /// What it was to become.
+        /// The value that was written.
         value: String,
-        /// What the kernel's answer means here.
+        /// The meaning of the kernel's error for this parameter.
         meaning: &'static str,
-        /// The parameter that is not as it was.
+        /// The parameter that keeps its new value.
         stuck: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A file of the module says what this library does not understand.
-    #[error("{} says `{found}`, which this version of bulkmem does not know: install both from the same release", .path.display())]
+    /// A file of the module contains something that this version does not know.
+    #[error(
+        "{} says `{found}`, which this version of bulkmem does not know: install both from the same release",
+        .path.display()
+    )]
     Unexpected {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// Its text.
         found: String,
     },
     /// A file of the module cannot be read.
@@ -123,25 +129,25 @@ pub enum KernelError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A file could not be written; what was there before still is.
+    /// A file could not be written; an existing one is unchanged.
     #[error("{} cannot be written; check the folder, its permissions and the space left", .path.display())]
     Unwritable {
-        /// Where to.
+        /// The file.
         path: PathBuf,
-        /// What failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The kernel refused for another reason.
+    /// Any other error of a system call.
     #[error("the kernel refused to {doing}; `dmesg` may say more")]
     System {
-        /// What was being done.
+        /// The action.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

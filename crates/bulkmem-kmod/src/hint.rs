@@ -1,18 +1,20 @@
-//! Telling the kernel how large the whole is.
+//! Hints: the total length that page faults are parts of.
+
+use bulkmem::{Mapping, MappingError};
 
 use crate::KernelError;
 use crate::abi;
 use crate::device::Device;
-use bulkmem::Mapping;
 
-/// Says that a stretch of this process's memory is about to be faulted in as a whole: while it lives, the kernel module
-/// clears each huge page in it as a part of that extent rather than as 2 MiB of its own, so that a method for large
-/// extents clears it, which leaves the caches alone.
+/// A declaration that a range of this process's memory is about to be faulted in as a whole.
 ///
-/// Declare before the memory is touched, prefault, and drop. It does not touch the memory and does not keep it: it may
-/// be unmapped meanwhile, and a hint for memory that is there already does nothing. Declaring costs some system calls;
-/// for less than a few huge pages it is not worth it. A child of a fork has no hint of its own; where it drops its copy of
-/// this value, the parent's hint ends too.
+/// While it lives, the module clears each huge page of the range as a part of the whole range instead of as 2 MiB of its
+/// own, so that it uses the method for that total length, which leaves the caches alone if the range is large.
+///
+/// Create the hint before the memory is touched, prefault, and drop the hint. The hint does not touch the memory and does
+/// not keep it alive: the memory may be unmapped before the hint is dropped. Pages that are already present are not
+/// affected. A hint costs a few system calls, which pays off from a few huge pages on. A forked child does not inherit
+/// the hint; but if the child drops its copy of this value, the parent's hint ends too.
 #[derive(Debug)]
 pub struct BulkHint {
     device: Device,
@@ -23,8 +25,9 @@ impl BulkHint {
     /// Declares `length` bytes from `start` on, extended to whole pages.
     ///
     /// # Errors
-    /// [`KernelError::NotLoaded`] and [`KernelError::Denied`] where the device cannot be opened; others where the module
-    /// refuses, as it does for a stretch of no bytes, or when it has too many hints.
+    /// [`KernelError::NotLoaded`] and [`KernelError::Denied`] if the device cannot be opened, [`KernelError::Empty`] and
+    /// [`KernelError::TooLong`] if the range is not valid, and [`KernelError::System`] if the module refuses the hint, as
+    /// it does when it holds too many.
     pub fn new(start: *const u8, length: usize) -> Result<BulkHint, KernelError> {
         if length == 0 {
             return Err(KernelError::Empty);
@@ -40,24 +43,23 @@ impl BulkHint {
         Ok(BulkHint { device, length: whole })
     }
 
-    /// Declares a region.
+    /// Declares a mapping.
     ///
     /// # Errors
     /// As [`BulkHint::new`].
-    pub fn of(region: &Mapping) -> Result<BulkHint, KernelError> {
-        BulkHint::new(region.as_ptr(), region.len())
+    pub fn of(mapping: &Mapping) -> Result<BulkHint, KernelError> {
+        BulkHint::new(mapping.as_ptr(), mapping.len())
     }
 
-    /// Whether hints can be given: the module is there, and this user may use its device. A fork or a program that is
-    /// started does not inherit a hint.
+    /// Checks that hints can be created: the module is loaded, and this user may use its device.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why they cannot.
     pub fn available() -> Result<(), KernelError> {
         Device::open().map(drop)
     }
 
-    /// Bytes declared, in whole pages.
+    /// Returns the number of bytes declared, in whole pages.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.length
@@ -66,36 +68,66 @@ impl BulkHint {
 
 impl Drop for BulkHint {
     fn drop(&mut self) {
-        // Said, not left to the closing of the file: a process that was forked meanwhile may hold that open. An open
-        // file of the module always takes it.
+        // Closing the file is not enough: a forked child may hold it open. The module never refuses this request.
         let undone = self.device.unhint();
         debug_assert!(undone.is_ok(), "{undone:?}");
     }
 }
 
+/// Prefaults a mapping with a hint for all of it, if the module is loaded and this user may use its device; otherwise
+/// prefaults it without one. Returns true if it was hinted.
+///
+/// Without the module, this costs one more system call than [`Mapping::prefault`].
+///
+/// ```
+/// use bulkmem::{Mapping, Pages};
+///
+/// let mut mapping = Mapping::new(8 << 20, Pages::Transparent)?;
+/// let hinted = bulkmem_kmod::prefault_hinted(&mut mapping)?;
+/// println!("the module cleared it as 8 MiB: {hinted}");
+/// # Ok::<(), bulkmem::MappingError>(())
+/// ```
+///
+/// # Errors
+/// As [`Mapping::prefault`].
+pub fn prefault_hinted(mapping: &mut Mapping) -> Result<bool, MappingError> {
+    let hint = BulkHint::of(mapping);
+    mapping.prefault()?;
+    Ok(hint.is_ok())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::PATH;
     use bulkmem::Pages;
 
+    use super::*;
+    use crate::PATH;
+
     #[test]
-    fn nonsense_is_refused_before_the_device_is_looked_for() {
+    fn invalid_ranges_are_refused_before_the_device_is_opened() {
         assert!(matches!(BulkHint::new(std::ptr::null(), 0), Err(KernelError::Empty)));
         let last = std::ptr::without_provenance(usize::MAX - 10);
         assert!(matches!(BulkHint::new(last, 11), Err(KernelError::TooLong { bytes: 11 })));
     }
 
     #[test]
-    fn a_region_is_declared_or_the_error_says_how_to_get_the_module() {
-        let region = Mapping::new(3 << 20, Pages::Base).unwrap();
-        match BulkHint::of(&region) {
+    fn a_mapping_is_declared_or_the_error_says_how_to_get_the_module() {
+        let mapping = Mapping::new(3 << 20, Pages::Base).unwrap();
+        match BulkHint::of(&mapping) {
             Ok(hint) => assert_eq!(hint.len(), 3 << 20),
             Err(error) => {
-                println!("skipped: a hint that is taken: {error}");
+                println!("skipped: a hint that the module accepts: {error}");
                 assert!(BulkHint::available().is_err());
                 assert!(error.to_string().contains(PATH), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn prefaulting_works_with_the_module_and_without() {
+        let mut mapping = Mapping::new(4 << 20, Pages::Transparent).unwrap();
+        let hinted = prefault_hinted(&mut mapping).unwrap();
+        assert_eq!(hinted, BulkHint::available().is_ok());
+        assert!(mapping.iter().all(|byte| *byte == 0));
     }
 }

@@ -1,28 +1,41 @@
-//! The Linux module `bulkmem`: what the kernel clears huge pages with, and memory of a chosen cache attribute.
+//! The Linux module `bulkmem` from user space: huge-page clearing, hints, and memory with a chosen cache attribute.
 //!
-//! Loaded, the module clears the huge pages of page faults by the method that it is told; [`Module`] reads and sets that,
-//! and `bulkmem kmod apply` derives it from a profile. `/dev/bulkmem` takes hints ([`BulkHint`]) and gives memory ([`DeviceMemory`]).
-//! Everything else in this library works the same with the module and without it, and without it nothing here costs
-//! anything: no call opens the device unasked.
+//! While the module is loaded, it clears the huge pages of page faults by the method that its parameters name. This crate
+//! talks to it:
+//!
+//! | to | use |
+//! |---|---|
+//! | read its state, parameters and counters | [`Module::status`] |
+//! | set its parameters, all or none | [`Module::set`] with [`Settings`] |
+//! | derive its parameters from a policy that was measured | [`Plan::derive`] |
+//! | keep its parameters for later loads | [`Settings::save`] |
+//! | declare memory that is about to be faulted in as one large range | [`BulkHint`], [`prefault_hinted`] |
+//! | allocate memory with a cache attribute from `/dev/bulkmem` | [`DeviceMemory`] |
+//!
+//! The crate `bulkmem` does not need the module and never opens its device. `bulkmem kmod apply` and `bulkmem kmod status`
+//! are the same functions on the command line.
 //!
 //! ```
+//! use bulkmem::{Mapping, Pages};
 //! use bulkmem_kmod::{BulkHint, KernelError};
-//! use bulkmem::{Pages, Mapping};
 //!
-//! let mut region = Mapping::new(8 << 20, Pages::Transparent)?;
-//! match BulkHint::of(&region) {
-//!     // The kernel clears every huge page of it as a part of 8 MiB, for as long as the hint lives.
-//!     Ok(_hint) => region.prefault()?,
+//! let mut mapping = Mapping::new(8 << 20, Pages::Transparent)?;
+//! match BulkHint::of(&mapping) {
+//!     // While the hint lives, the kernel clears each huge page of the mapping as a part of 8 MiB.
+//!     Ok(_hint) => mapping.prefault()?,
 //!     Err(error @ (KernelError::NotLoaded { .. } | KernelError::Denied { .. })) => {
 //!         println!("{error}");
-//!         region.prefault()?;
+//!         mapping.prefault()?;
 //!     }
 //!     Err(error) => return Err(error.into()),
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A process can hint for itself only: a hint is of the address space of whoever gives it, and ends with it.
+//! A process can hint only for its own address space.
+
+#[cfg(doctest)]
+mod doctests;
 
 mod abi;
 mod device;
@@ -30,14 +43,16 @@ mod error;
 mod hint;
 mod memory;
 mod module;
+mod plan;
 mod settings;
 mod status;
 
-pub use abi::{Attribute, BadAttribute};
+pub use abi::{Attribute, UnknownAttribute};
 pub use device::PATH;
 pub use error::KernelError;
-pub use hint::BulkHint;
+pub use hint::{BulkHint, prefault_hinted};
 pub use memory::{DeviceMemory, MemoryOptions};
-pub use module::{Before, Module};
+pub use module::{Module, PreviousValues};
+pub use plan::{ClearTime, Plan, PlanError, Reason};
 pub use settings::{Method, Settings, UnknownMethod};
-pub use status::{Counters, Done, Livepatch, Status};
+pub use status::{Counters, Livepatch, MethodCounters, Status};

@@ -1,55 +1,83 @@
-//! Memory of a chosen cache attribute.
+//! Memory with a chosen cache attribute.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
+use bulkmem::Pages;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::KernelError;
 use crate::abi::{self, Attribute};
 use crate::device::Device;
-use bulkmem::Pages;
 
-/// What memory of the device is to be like; by default ordinary, in base pages, on any node.
+/// Options for memory of the device. Default: write-back, in base pages, on any node.
+///
+/// ```
+/// use bulkmem_kmod::{Attribute, MemoryOptions};
+///
+/// let options = MemoryOptions::default().attribute(Attribute::Wc).node(0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryOptions {
-    /// How the processor may cache it.
+    /// How the processor may cache the memory.
     pub attribute: Attribute,
-    /// The pages it is made of: [`Pages::Base`], or [`Pages::Explicit`] of 2 MiB. None of them are reserved before.
+    /// The kind of pages: [`Pages::Base`], or [`Pages::Explicit`] of 2 MiB, which need no reservation.
     pub pages: Pages,
-    /// The NUMA node whose memory it is; `None`: wherever there is room.
+    /// The NUMA node that provides the memory; `None`: any node.
     pub node: Option<u32>,
 }
 
-/// Zeroed memory from `/dev/bulkmem` with a cache attribute, all of it there at once, unmapped when dropped.
+impl MemoryOptions {
+    /// Sets how the processor may cache the memory.
+    #[must_use]
+    pub fn attribute(self, attribute: Attribute) -> MemoryOptions {
+        MemoryOptions { attribute, ..self }
+    }
+
+    /// Sets the kind of pages.
+    #[must_use]
+    pub fn pages(self, pages: Pages) -> MemoryOptions {
+        MemoryOptions { pages, ..self }
+    }
+
+    /// Sets the NUMA node that provides the memory.
+    #[must_use]
+    pub fn node(self, node: u32) -> MemoryOptions {
+        MemoryOptions { node: Some(node), ..self }
+    }
+}
+
+/// Zeroed memory from `/dev/bulkmem` with a cache attribute. All of its pages are present from the start; it is unmapped
+/// when dropped.
 ///
-/// It is shared with processes that this one forks, and stores to memory that is not write-back are not ordered as Rust
-/// takes stores to be; so no references to its bytes are given out. Work on it with the raw forms
-/// ([`Options::clear_raw`](crate::Options::clear_raw), [`Options::copy_raw`](crate::Options::copy_raw)), which fence, or with volatile
-/// accesses, and fence (`SFENCE`) after stores to write-combining memory that another thread is to see.
+/// Forked processes share it, and stores to memory that is not write-back are not ordered as Rust assumes, so this type
+/// never creates references to its bytes. Use the raw operations ([`Options::clear_raw`](bulkmem::Options::clear_raw),
+/// [`Options::copy_raw`](bulkmem::Options::copy_raw)), which fence, or volatile accesses. After volatile stores to
+/// write-combining memory, execute SFENCE before another thread reads it.
 ///
-/// Uncached memory takes hundreds of nanoseconds for each access, however small: a megabyte cleared byte by byte takes a
-/// tenth of a second and more.
+/// Each access to uncached memory takes hundreds of nanoseconds, however small: clearing a megabyte byte by byte takes a
+/// tenth of a second or more.
 #[derive(Debug)]
 pub struct DeviceMemory {
     start: NonNull<c_void>,
-    /// Bytes in whole pages.
+    /// The length in bytes, rounded up to whole pages.
     whole: usize,
     length: usize,
     options: MemoryOptions,
 }
 
-// SAFETY: the mapping is this value's own; nothing in it belongs to one thread.
+// SAFETY: this value owns the mapping, which is not bound to a thread.
 unsafe impl Send for DeviceMemory {}
-// SAFETY: a shared reference gives nothing but numbers and a raw pointer.
+// SAFETY: a shared reference provides only numbers and a raw pointer.
 unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
-    /// Takes `bytes`, rounded up to whole pages.
+    /// Allocates `bytes`, rounded up to whole pages.
     ///
     /// # Errors
-    /// Where the device cannot be opened, does not have such memory, or not as much of it as this user may lock.
+    /// If the device cannot be opened, does not provide such memory, or the length is more than this user may lock.
     pub fn new(bytes: usize, options: MemoryOptions) -> Result<DeviceMemory, KernelError> {
         let MemoryOptions { attribute, pages, node } = options;
         if bytes == 0 {
@@ -80,30 +108,30 @@ impl DeviceMemory {
             (error, _) => KernelError::System { doing: "describe the device's memory", source: error.into() },
         })?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at a place of the kernel's choosing replaces nothing. The file may be closed
-        // afterwards: a mapping keeps what it needs.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other. The mapping stays valid after
+        // the file is closed.
         let start = unsafe { rustix::mm::mmap(null_mut(), whole, access, MapFlags::SHARED, &device.0, 0) };
         let start = start.map_err(|error| match error {
             Errno::NOMEM | Errno::AGAIN => KernelError::OutOfMemory { bytes, pages, source: error.into() },
             Errno::OPNOTSUPP => KernelError::NoAttribute { attribute },
             error => KernelError::System { doing: "map the device's memory", source: error.into() },
         })?;
-        let start = NonNull::new(start).expect("the kernel maps nothing at address 0 unasked");
+        let start = NonNull::new(start).expect("the kernel maps address 0 only on request");
         Ok(DeviceMemory { start, whole, length: bytes, options })
     }
 
-    /// The first byte. Valid for `len` bytes of reads and writes as long as this value lives.
+    /// Returns a pointer to the first byte, valid for reads and writes of `len` bytes while this value lives.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr().cast()
     }
 
-    /// Bytes asked for.
+    /// Returns the requested length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// What was asked for.
+    /// Returns the requested options.
     pub fn options(&self) -> MemoryOptions {
         self.options
     }
@@ -111,9 +139,9 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own; whoever uses its pointer vouches that this one lives.
+        // SAFETY: this value owns the mapping, and users of its pointer guarantee that the value lives.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.whole) };
-        // Only a wrong range can be refused, and this is the range that was mapped.
+        // The kernel refuses only invalid ranges, and this one was mapped.
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
 }
@@ -128,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_before_the_device_is_looked_for() {
+    fn invalid_requests_are_refused_before_the_device_is_opened() {
         let usual = MemoryOptions::default();
         assert!(matches!(new(0, usual), Err(KernelError::Empty)));
         assert!(matches!(new(usize::MAX, usual), Err(KernelError::TooLong { .. })));
@@ -147,7 +175,7 @@ mod tests {
             let memory = match new(10_000, MemoryOptions { attribute, ..MemoryOptions::default() }) {
                 Ok(memory) => memory,
                 Err(error @ KernelError::NoAttribute { .. }) => {
-                    println!("skipped: memory mapped {attribute}: {error}");
+                    println!("skipped: memory of attribute {attribute}: {error}");
                     continue;
                 }
                 Err(error) => {
@@ -156,7 +184,7 @@ mod tests {
                 }
             };
             assert_eq!((memory.len(), memory.options().attribute), (10_000, attribute));
-            // SAFETY: within the memory, which nobody else uses; bytes and copies are as long as it.
+            // SAFETY: within the memory, which no other thread uses; the copy is as long as it.
             unsafe {
                 for at in [0, 4095, 4096, 9_999] {
                     assert_eq!(memory.as_ptr().add(at).read_volatile(), 0, "{attribute}: byte {at}");

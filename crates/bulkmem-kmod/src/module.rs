@@ -1,4 +1,4 @@
-//! The module's files, read and written.
+//! Reading and writing the module's files in `/sys` and `/proc`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,58 +7,58 @@ use std::str::FromStr;
 
 use crate::{KernelError, Method, Settings};
 
-/// No file of the module is longer.
+/// The most bytes read of a file: the kernel limits files in /sys to a page.
 const MOST_BYTES: u64 = 4096;
 
-/// The module as `/sys` shows it.
+/// The module, as its files in `/sys` show it.
 #[derive(Clone, Debug)]
 pub struct Module {
     root: PathBuf,
 }
 
 impl Module {
-    /// That of the running kernel.
-    pub fn here() -> Module {
-        Module::below("/")
+    /// Returns the module of the running kernel.
+    pub fn running() -> Module {
+        Module::with_root("/")
     }
 
-    /// That of which the files, `sys/…` and `proc/…`, lie below another folder.
-    pub fn below(root: impl Into<PathBuf>) -> Module {
+    /// Returns a module whose files, `sys/…` and `proc/…`, are below another folder.
+    pub fn with_root(root: impl Into<PathBuf>) -> Module {
         Module { root: root.into() }
     }
 
-    /// The folder below which everything lies.
+    /// Returns the folder that contains `sys`, `proc` and `etc`.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether it is loaded.
-    pub fn loaded(&self) -> bool {
+    /// True if the module is loaded.
+    pub fn is_loaded(&self) -> bool {
         self.parameters().is_dir()
     }
 
-    /// As [`Module::loaded`], with the way to get it where it is not.
+    /// Returns an error that says how to load the module, unless it is loaded.
     ///
     /// # Errors
     /// [`KernelError::NotLoaded`].
-    pub fn must_be_loaded(&self) -> Result<(), KernelError> {
-        if self.loaded() {
+    pub fn require_loaded(&self) -> Result<(), KernelError> {
+        if self.is_loaded() {
             Ok(())
         } else {
             Err(KernelError::NotLoaded { path: self.path("sys/module/bulkmem") })
         }
     }
 
-    /// Sets parameters, all or none: what was set before one is refused is set back.
+    /// Sets parameters, all or none: if the kernel refuses one, those set before it get their previous values back.
     ///
     /// # Errors
-    /// [`KernelError::NotLoaded`]; [`KernelError::Refused`] names the parameter and what the kernel's answer means;
-    /// [`KernelError::Stuck`] where setting back failed as well.
-    pub fn set(&self, settings: &Settings) -> Result<Before, KernelError> {
-        self.must_be_loaded()?;
+    /// [`KernelError::NotLoaded`]; [`KernelError::Refused`], which names the parameter and explains the kernel's answer;
+    /// [`KernelError::Stuck`] if restoring a previous value failed as well.
+    pub fn set(&self, settings: &Settings) -> Result<PreviousValues, KernelError> {
+        self.require_loaded()?;
         let values = settings.values();
-        // All old values before the first new one.
-        let mut before = Before { module: self.clone(), values: Vec::new() };
+        // Read every previous value before writing the first new one: a value that cannot be read could not be restored.
+        let mut previous = PreviousValues { module: self.clone(), values: Vec::new() };
         let mut old = Vec::new();
         for (name, _) in &values {
             old.push((*name, self.text(&self.parameter(name))?));
@@ -66,17 +66,17 @@ impl Module {
         for ((name, value), old) in values.into_iter().zip(old) {
             if let Err(source) = self.write(name, &value) {
                 let meaning = meaning(&source, name);
-                return Err(match before.restore() {
+                return Err(match previous.restore() {
                     Ok(()) => KernelError::Refused { name, value, meaning, source },
                     Err(stuck) => KernelError::Stuck { name, value, meaning, stuck, source },
                 });
             }
-            before.values.push(old);
+            previous.values.push(old);
         }
-        Ok(before)
+        Ok(previous)
     }
 
-    pub(super) fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
@@ -84,12 +84,12 @@ impl Module {
         self.path("sys/module/bulkmem/parameters")
     }
 
-    pub(super) fn parameter(&self, name: &str) -> PathBuf {
+    pub(crate) fn parameter(&self, name: &str) -> PathBuf {
         self.parameters().join(name)
     }
 
-    /// What a file says, without the line's end.
-    pub(super) fn text(&self, path: &Path) -> Result<String, KernelError> {
+    /// Returns the text of a file, trimmed.
+    pub(crate) fn text(&self, path: &Path) -> Result<String, KernelError> {
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes))
@@ -98,14 +98,14 @@ impl Module {
         Ok(text.trim_matches(|letter: char| letter.is_whitespace() || letter == '\0').to_owned())
     }
 
-    /// The value in a file.
-    pub(super) fn value<T: FromStr>(&self, path: &Path) -> Result<T, KernelError> {
+    /// Returns the value in a file.
+    pub(crate) fn value<T: FromStr>(&self, path: &Path) -> Result<T, KernelError> {
         let found = self.text(path)?;
         found.parse().map_err(|_| KernelError::Unexpected { path: path.to_owned(), found })
     }
 
-    /// A switch: the kernel writes Y and N, or 1 and 0.
-    pub(super) fn switch(&self, path: &Path) -> Result<bool, KernelError> {
+    /// Returns a boolean: the kernel writes Y and N, or 1 and 0.
+    pub(crate) fn switch(&self, path: &Path) -> Result<bool, KernelError> {
         let found = self.text(path)?;
         match found.as_str() {
             "Y" | "y" | "1" => Ok(true),
@@ -114,8 +114,8 @@ impl Module {
         }
     }
 
-    /// What all parameters are.
-    pub(super) fn settings(&self) -> Result<Settings, KernelError> {
+    /// Returns every parameter.
+    pub(crate) fn settings(&self) -> Result<Settings, KernelError> {
         let number = |name| self.value::<u64>(&self.parameter(name)).map(Some);
         let method = |name| self.value::<Method>(&self.parameter(name)).map(Some);
         Ok(Settings {
@@ -130,15 +130,15 @@ impl Module {
 
     fn write(&self, name: &str, value: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).truncate(true).open(self.parameter(name))?;
-        // In one call, as the kernel takes each for a value of its own.
+        // In one call: the kernel takes each write for a complete value.
         match file.write(format!("{value}\n").as_bytes())? {
             0 => Err(io::ErrorKind::WriteZero.into()),
             _ => Ok(()),
         }
     }
 
-    /// The module's file for the running kernel, as `depmod` lists it; `None` where none is installed.
-    pub(super) fn installed(&self, release: &str) -> Option<PathBuf> {
+    /// Returns the module's file for a kernel release, as `depmod` lists it; `None` if none is installed.
+    pub(crate) fn installed(&self, release: &str) -> Option<PathBuf> {
         let folder = self.path("lib/modules").join(release);
         let list = fs::read_to_string(folder.join("modules.dep")).ok()?;
         let files = list.lines().filter_map(|line| line.split_once(':')).map(|(file, _)| file);
@@ -150,19 +150,19 @@ impl Module {
     }
 }
 
-/// What parameters were before they were set.
+/// The values that parameters had before [`Module::set`].
 #[derive(Debug)]
-pub struct Before {
+pub struct PreviousValues {
     module: Module,
-    /// In the order in which they were set.
+    /// In the order of the writes.
     values: Vec<(&'static str, String)>,
 }
 
-impl Before {
-    /// Sets everything back, the last first.
+impl PreviousValues {
+    /// Restores every value, the last one first.
     ///
     /// # Errors
-    /// The first parameter that was refused; the others were set back.
+    /// The first parameter that the kernel refused; the others have their previous values.
     pub fn restore(self) -> Result<(), &'static str> {
         let mut outcome = Ok(());
         for (name, value) in self.values.iter().rev() {
@@ -173,22 +173,22 @@ impl Before {
         outcome
     }
 
-    /// Names and values, in the order in which they were set.
+    /// Returns names and values in the order of the writes.
     pub fn values(&self) -> &[(&'static str, String)] {
         &self.values
     }
 }
 
-/// What an answer of the kernel means for a parameter.
+/// Explains the kernel's answer to a write of a parameter.
 fn meaning(error: &io::Error, name: &str) -> &'static str {
     match (error.raw_os_error(), name) {
-        (Some(libc::EINVAL), _) => "it is none of the values that the parameter takes",
+        (Some(libc::EINVAL), _) => "the parameter does not take this value",
         (Some(libc::EOPNOTSUPP), "method" | "cached_method") => {
-            "this processor lacks the instruction, or is published to be slow with it (ignore_quirks=1 overrules that)"
+            "this processor does not have the instruction, or is known to be slow with it (ignore_quirks=1 overrides that)"
         }
-        (Some(libc::EOPNOTSUPP), _) => "this processor cannot do it",
+        (Some(libc::EOPNOTSUPP), _) => "this processor does not support it",
         (Some(libc::EACCES | libc::EPERM), _) => "only root may set it",
-        (Some(libc::ENOENT), _) => "the module that is loaded has no such parameter",
+        (Some(libc::ENOENT), _) => "the loaded module has no such parameter",
         (Some(libc::EBUSY), _) => "the module is busy; try again",
         _ => "it could not be written",
     }
@@ -216,7 +216,7 @@ mod tests {
         for (name, value) in NAMES {
             fs::write(folder.join(name), format!("{value}\n")).unwrap();
         }
-        let module = Module::below(root.path());
+        let module = Module::with_root(root.path());
         (root, module)
     }
 
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_set_and_can_be_set_back() {
+    fn everything_is_set_and_can_be_restored() {
         let (_root, module) = planted();
         let old = values(&module);
         let settings = Settings {
@@ -243,9 +243,9 @@ mod tests {
         assert_eq!(values(&module), old);
     }
 
-    /// A disk that is full stands for a kernel that refuses.
+    /// A full disk stands for a kernel that refuses a value.
     #[test]
-    fn a_refusal_leaves_everything_as_it_was_and_is_explained() {
+    fn a_refusal_restores_everything_and_is_explained() {
         let (_root, module) = planted();
         let refused = module.parameter("cached_method");
         fs::remove_file(&refused).unwrap();
@@ -265,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_kernel_have_a_meaning() {
+    fn answers_of_the_kernel_are_explained() {
         for (number, name, word) in [
-            (libc::EINVAL, "chunk", "none of the values"),
+            (libc::EINVAL, "chunk", "does not take this value"),
             (libc::EOPNOTSUPP, "method", "ignore_quirks=1"),
-            (libc::EOPNOTSUPP, "chunk", "cannot do it"),
+            (libc::EOPNOTSUPP, "chunk", "does not support it"),
             (libc::EACCES, "chunk", "only root"),
             (libc::ENOENT, "chunk", "no such parameter"),
         ] {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_strange_is_refused_by_name() {
+    fn missing_and_unknown_values_are_refused_by_name() {
         let (root, module) = planted();
         fs::write(module.parameter("method"), "memset\n").unwrap();
         let error = module.settings().unwrap_err();
@@ -287,7 +287,7 @@ mod tests {
         fs::remove_file(module.parameter("chunk")).unwrap();
         let error = module.set(&Settings { chunk: Some(4096), ..Settings::default() }).unwrap_err();
         assert!(matches!(error, KernelError::Unreadable { .. }), "{error}");
-        let nowhere = Module::below(root.path().join("nowhere"));
+        let nowhere = Module::with_root(root.path().join("nowhere"));
         let error = nowhere.set(&Settings::default()).unwrap_err();
         assert!(matches!(error, KernelError::NotLoaded { .. }), "{error}");
     }

@@ -1,4 +1,4 @@
-//! What can be set in the module.
+//! The module's parameters.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,31 +8,32 @@ use serde::Serialize;
 
 use crate::KernelError;
 
-/// How a file begins that [`Settings::persist`] wrote.
+/// The start of every file that [`Settings::save`] writes.
 const WRITTEN_BY_US: &str = "# Written by `bulkmem kmod apply --persist`";
 
-/// What the module clears an extent with.
+/// A method by which the module clears memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Method {
-    /// Page by page, as the kernel does it by itself.
+    /// Page by page, as the kernel does without the module.
     Stock,
     /// REP STOSB over whole chunks.
     RepStosb,
-    /// MOVNTI: stores past the cache.
+    /// MOVNTI: stores that bypass the cache.
     Movnti,
-    /// CLZERO: whole lines past the cache, on AMD processors.
+    /// CLZERO: whole lines, bypassing the cache, on AMD processors.
     Clzero,
-    /// Ordinary stores, the lines prefetched for writing ahead of them.
+    /// Ordinary stores, with PREFETCHW ahead of them.
     Prefetchw,
 }
 
 impl Method {
-    /// All of them, in the order of the counters.
+    /// All methods, in the order of the counters.
     pub const ALL: [Method; 5] =
         [Method::Stock, Method::RepStosb, Method::Movnti, Method::Clzero, Method::Prefetchw];
 
-    /// The name, as the module's files have it.
+    /// Returns the name used in the module's files.
     pub fn name(self) -> &'static str {
         match self {
             Method::Stock => "stock",
@@ -43,7 +44,7 @@ impl Method {
         }
     }
 
-    /// Whether what it clears ends up in the cache, as `cached_method` must.
+    /// True if the cleared memory ends up in the cache, as `cached_method` requires.
     pub fn caches(self) -> bool {
         !matches!(self, Method::Movnti | Method::Clzero)
     }
@@ -55,9 +56,9 @@ impl fmt::Display for Method {
     }
 }
 
-/// Why a text names no method of the module.
+/// A text that names no method of the module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no method of the kernel module; write stock, rep_stosb, movnti, clzero or prefetchw")]
+#[error("`{0}` is not a method of the kernel module; write stock, rep_stosb, movnti, clzero or prefetchw")]
 pub struct UnknownMethod(String);
 
 impl FromStr for Method {
@@ -69,25 +70,35 @@ impl FromStr for Method {
     }
 }
 
-/// Values for the module's parameters; `None`: left as it is.
+/// Values for the module's parameters; `None` leaves a parameter as it is.
+///
+/// ```
+/// use bulkmem_kmod::{Method, Settings};
+///
+/// let mut settings = Settings::default();
+/// settings.method = Some(Method::Movnti);
+/// settings.threshold = Some(32 << 20);
+/// assert_eq!(settings.options_line(), "options bulkmem threshold=33554432 method=movnti");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Settings {
-    /// Whether MOVNTI may be used where it is published to be slow.
+    /// Allows MOVNTI on processors on which published measurements show it to be slow.
     pub ignore_quirks: Option<bool>,
-    /// Bytes between two points at which others may run: a multiple of 4096, up to 1 GiB.
+    /// Bytes cleared between two points at which the kernel may schedule: a multiple of 4096, up to 1 GiB.
     pub chunk: Option<u64>,
-    /// How far ahead of its stores `prefetchw` prefetches, bytes: a multiple of 64, up to 64 KiB.
+    /// Distance in bytes by which `prefetchw` prefetches ahead of its stores: a multiple of 64, up to 64 KiB.
     pub prefetch_distance: Option<u64>,
-    /// The smallest extent that `method` clears, bytes.
+    /// Smallest total length in bytes that `method` clears.
     pub threshold: Option<u64>,
-    /// What clears smaller extents.
+    /// Method for smaller total lengths.
     pub cached_method: Option<Method>,
-    /// What clears extents from the threshold on, and those that were declared by a hint that large.
+    /// Method for total lengths from the threshold on, including page faults in a hinted range that large.
     pub method: Option<Method>,
 }
 
 impl Settings {
-    /// Names and values, in the order in which they are set: leave for a method comes before the method.
+    /// Returns names and values in the order in which they must be set: `ignore_quirks` permits methods, so it comes first.
     pub fn values(&self) -> Vec<(&'static str, String)> {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let name = |method: Option<Method>| method.map(|method| method.name().to_owned());
@@ -104,28 +115,29 @@ impl Settings {
         .collect()
     }
 
-    /// The line of a modprobe configuration that has the module loaded so.
+    /// Returns the line for a modprobe configuration file that loads the module with these parameters.
     pub fn options_line(&self) -> String {
         let values: Vec<String> =
             self.values().iter().map(|(name, value)| format!("{name}={value}")).collect();
         format!("options bulkmem {}", values.join(" "))
     }
 
-    /// Where [`Settings::persist`] writes to, below a root folder.
+    /// Returns the path that [`Settings::save`] writes to, below a root folder.
     pub fn file(root: &Path) -> PathBuf {
         root.join("etc/modprobe.d/bulkmem.conf")
     }
 
-    /// Writes the settings to where `modprobe` reads them when it loads the module, atomically. A comment says `whence`. A file that somebody else wrote is kept as `bulkmem.conf.old`.
+    /// Writes the settings to the file that `modprobe` reads when it loads the module, atomically, with a comment that
+    /// gives their `origin`. A file that was not written by this function is kept as `bulkmem.conf.old`. Returns the path.
     ///
     /// # Errors
-    /// [`KernelError::Unwritable`]; what was there before is as it was.
-    pub fn persist(&self, root: &Path, whence: &str) -> Result<PathBuf, KernelError> {
+    /// [`KernelError::Unwritable`]; an existing file is unchanged then.
+    pub fn save(&self, root: &Path, origin: &str) -> Result<PathBuf, KernelError> {
         let path = Settings::file(root);
-        // A comment is one line, whatever is in it.
-        let whence = whence.replace(char::is_control, " ");
-        let text = format!("{WRITTEN_BY_US}: {whence}\n{}\n", self.options_line());
-        // What somebody wrote there by hand is kept beside it, under a name that modprobe does not read.
+        // A line break in it would end the comment, and modprobe would read the rest.
+        let origin = origin.replace(char::is_control, " ");
+        let text = format!("{WRITTEN_BY_US}: {origin}\n{}\n", self.options_line());
+        // modprobe reads only names that end in .conf.
         let unwritable = |source| KernelError::Unwritable { path: path.clone(), source };
         match std::fs::read(&path) {
             Ok(before) if !before.starts_with(WRITTEN_BY_US.as_bytes()) => {
@@ -153,7 +165,7 @@ mod tests {
     };
 
     #[test]
-    fn leave_for_a_method_comes_before_the_method() {
+    fn ignore_quirks_comes_before_the_methods() {
         assert_eq!(
             ALL.options_line(),
             "options bulkmem ignore_quirks=1 chunk=2097152 prefetch_distance=4096 threshold=0 \
@@ -174,23 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_one_comment_and_one_line() {
+    fn the_saved_file_is_one_comment_and_one_line() {
         let root = tempfile::tempdir().unwrap();
-        let path = ALL.persist(root.path(), "the profile /x\noptions evil y=1").unwrap();
+        let path = ALL.save(root.path(), "the profile /x\noptions evil y=1").unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("# ") && lines[0].contains("/x options evil"), "{text}");
         assert_eq!(lines[1..], [ALL.options_line()]);
-        // Written again, ours is replaced; somebody else's is kept under another name.
         let old = path.with_extension("conf.old");
-        ALL.persist(root.path(), "again").unwrap();
+        ALL.save(root.path(), "again").unwrap();
         assert!(!old.exists());
         std::fs::write(&path, "blacklist bulkmem\n").unwrap();
-        ALL.persist(root.path(), "").unwrap();
+        ALL.save(root.path(), "").unwrap();
         assert_eq!(std::fs::read_to_string(&old).unwrap(), "blacklist bulkmem\n");
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        let error = ALL.persist(root.path(), "").unwrap_err();
+        let error = ALL.save(root.path(), "").unwrap_err();
         assert!(matches!(error, KernelError::Unwritable { .. }), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the module is, does, and has done.
+//! The module's state and counters.
 
 use std::path::PathBuf;
 
@@ -8,79 +8,82 @@ use crate::{KernelError, Method, Module, Settings};
 
 /// The module's state at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Status {
-    /// The running kernel's release; empty where `/proc` does not tell.
+    /// The running kernel's release; empty if `/proc` does not contain it.
     pub kernel: String,
     /// The module's file for this kernel, as `depmod` lists it.
     pub installed: Option<PathBuf>,
-    /// Whether it is loaded.
+    /// True if the module is loaded.
     pub loaded: bool,
-    /// Whether `/dev/bulkmem` is there.
+    /// True if `/dev/bulkmem` exists.
     pub device: bool,
-    /// The patch of the kernel's clearing; `None` where it is not loaded.
+    /// The livepatch of the kernel's clearing; `None` if it is not loaded.
     pub livepatch: Option<Livepatch>,
-    /// The letters of the kernel's taint that the module causes: O (built outside of the kernel), E (unsigned).
+    /// The taint flags that the module causes, as letters: O (built outside of the kernel), E (unsigned).
     pub taint: Option<String>,
-    /// The taint of the whole kernel as a number; bit 15 is set by any live patch.
+    /// The taint flags of the kernel as a number; any livepatch sets bit 15.
     pub kernel_taint: Option<u64>,
-    /// All parameters; `None` where the module is not loaded.
+    /// The parameters; `None` if the module is not loaded.
     pub parameters: Option<Settings>,
-    /// The methods that this processor can run.
+    /// The methods that this processor supports.
     pub available: Vec<Method>,
-    /// What it has done since it was loaded.
+    /// The counters since the module was loaded; `None` if it is not.
     pub counters: Option<Counters>,
-    /// What the module will be loaded with: `/etc/modprobe.d/bulkmem.conf`, without its comments.
+    /// The parameters for later loads: the lines of `/etc/modprobe.d/bulkmem.conf` without comments.
     pub persisted: Option<String>,
 }
 
-/// How far the patch is in force.
+/// The state of the livepatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Livepatch {
-    /// Whether page faults are to be cleared by the module.
+    /// True if the module clears the huge pages of page faults, or will after the transition.
     pub enabled: bool,
-    /// Whether some processes still have to leave the old code, or the new one.
+    /// True while some processes still run the code from before the change.
     pub transition: bool,
 }
 
-/// What the module has done.
+/// The module's counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Counters {
     /// Huge pages cleared for page faults.
     pub faults: u64,
-    /// Of these, those below the threshold, which `cached_method` cleared.
+    /// How many of these were below the threshold, so that `cached_method` cleared them.
     pub skipped: u64,
-    /// Hints that are in force now.
+    /// Hints in force now.
     pub hints: u64,
-    /// By method. The pages around the faulting address, cleared last, count as stock.
-    pub methods: Vec<Done>,
+    /// Counters of each method. The pages around the faulting address, which are cleared last, count as stock.
+    pub methods: Vec<MethodCounters>,
 }
 
-/// What one method has done.
+/// The counters of one method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Done {
+#[non_exhaustive]
+pub struct MethodCounters {
     /// The method.
     pub method: Method,
-    /// Contiguous stretches that it was handed.
+    /// Contiguous ranges cleared.
     pub extents: u64,
-    /// Pages of 4 KiB.
+    /// Pages of 4 KiB cleared.
     pub pages: u64,
-    /// Bytes.
+    /// Bytes cleared.
     pub bytes: u64,
-    /// Extents whose size came from a hint.
+    /// Ranges whose total length came from a hint.
     pub hinted: u64,
 }
 
 impl Module {
-    /// The state at this moment. A module that is not there is a state, not an error.
+    /// Returns the state at this moment. A module that is not loaded is a state, not an error.
     ///
     /// # Errors
-    /// Where a file of a module that is loaded cannot be read, or says what this library does not know.
+    /// If a file of a loaded module cannot be read, or contains something that this crate does not know.
     pub fn status(&self) -> Result<Status, KernelError> {
         let kernel = self.text(&self.path("proc/sys/kernel/osrelease")).unwrap_or_default();
-        let loaded = self.loaded();
-        let if_loaded = |wanted: bool| loaded && wanted;
+        let loaded = self.is_loaded();
         let patch = self.path("sys/kernel/livepatch/bulkmem");
-        let livepatch = if if_loaded(patch.is_dir()) {
+        let livepatch = if loaded && patch.is_dir() {
             let (enabled, transition) =
                 (self.switch(&patch.join("enabled"))?, self.switch(&patch.join("transition"))?);
             Some(Livepatch { enabled, transition })
@@ -113,8 +116,8 @@ impl Module {
         let folder = self.path("sys/class/misc/bulkmem");
         let count = |name: &str| self.value::<u64>(&folder.join(name));
         let of = |method: Method, name: &str| count(&format!("{method}/{name}"));
-        let done = |method| {
-            Ok(Done {
+        let counters = |method| {
+            Ok(MethodCounters {
                 method,
                 extents: of(method, "extents")?,
                 pages: of(method, "pages")?,
@@ -126,7 +129,7 @@ impl Module {
             faults: count("faults")?,
             skipped: count("skipped")?,
             hints: count("hints")?,
-            methods: Method::ALL.into_iter().map(done).collect::<Result<_, KernelError>>()?,
+            methods: Method::ALL.into_iter().map(counters).collect::<Result<_, KernelError>>()?,
         })
     }
 
@@ -145,21 +148,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_that_is_not_there_is_a_state() {
+    fn a_module_that_is_not_loaded_is_a_state() {
         let root = tempfile::tempdir().unwrap();
-        let status = Module::below(root.path()).status().unwrap();
+        let status = Module::with_root(root.path()).status().unwrap();
         assert!(!status.loaded && !status.device && status.livepatch.is_none() && status.counters.is_none());
         assert_eq!((status.kernel.as_str(), status.installed), ("", None));
-        // What serves on this very machine can be read, too.
-        Module::here().status().unwrap();
+        // The files of this machine can be read, whether the module is loaded or not.
+        Module::running().status().unwrap();
     }
 
     #[test]
-    fn comments_are_not_what_is_persisted() {
+    fn comments_are_not_persisted_parameters() {
         let root = tempfile::tempdir().unwrap();
-        let module = Module::below(root.path());
+        let module = Module::with_root(root.path());
         let settings = Settings { threshold: Some(0), ..Settings::default() };
-        settings.persist(root.path(), "a test").unwrap();
+        settings.save(root.path(), "a test").unwrap();
         assert_eq!(module.status().unwrap().persisted.as_deref(), Some("options bulkmem threshold=0"));
         fs::write(Settings::file(root.path()), "# nothing\n\n").unwrap();
         assert_eq!(module.status().unwrap().persisted, None);

@@ -1,18 +1,35 @@
-//! The one place that decides how an output path is written.
+//! Writing output files: replaced atomically, written through, or refused, depending on what the path names.
 //!
-//! | the path names | what happens |
+//! | the path names | result |
 //! |---|---|
 //! | nothing | a new file appears under this name once it is complete |
 //! | a regular file | replaced atomically; mode, owner and group stay |
-//! | a symbolic link to one of these | followed, and the link stays; if the target does not exist: refused |
+//! | a symbolic link to a regular file | followed, and the link stays; refused if the target does not exist |
 //! | a character device, a FIFO, anything on procfs (`/dev/stdout`, `/proc/self/fd/3`) | written through |
 //! | a directory, a block device, a socket, a mount point | refused |
 //!
-//! Replacing gives the name to a new inode: other hard links keep the old content.
+//! ```
+//! use bulkmem_output::OutputFile;
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("results.json");
+//! let file = OutputFile::open(&path)?;
+//! file.check(100)?; // before hours of work: the directory takes files, and the disk is not full
+//! file.write(b"{}")?; // now, and again after each step: readers see the old content or the new, never a part
+//! assert_eq!(std::fs::read(&path)?, b"{}");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! A replaced file is a new inode: other hard links keep the old content.
 //!
 //! A killed process leaves nothing: new content goes into a file without a name (`O_TMPFILE`), which has a temporary
-//! one, `.bulkmem-XXXXXX`, only between linkat(2) and rename(2). On file systems without `O_TMPFILE` (NFS, FUSE) it has
+//! name, `.bulkmem-XXXXXX`, only between linkat(2) and rename(2). On file systems without `O_TMPFILE` (NFS, FUSE) it has
 //! that name from the start, and a killed process leaves it; it can be deleted.
+
+/// The readme's code, as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
@@ -24,12 +41,12 @@ use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
 use tempfile::TempPath;
 
-/// As many symbolic links as the kernel follows.
-const MOST_LINKS: usize = 40;
-/// Starts the temporary names.
+/// The most symbolic links that the kernel follows.
+const MAX_LINKS: usize = 40;
+/// The start of temporary names.
 const PREFIX: &str = ".bulkmem-";
 
-/// An output path, resolved: the command line names it, and it can be written as often as needed.
+/// A resolved output path, which can be written any number of times.
 #[derive(Debug)]
 pub struct OutputFile {
     destination: Destination,
@@ -37,16 +54,16 @@ pub struct OutputFile {
 
 #[derive(Debug)]
 enum Destination {
-    /// Replaced atomically; no symbolic link.
+    /// Replaced atomically; not a symbolic link.
     Regular(PathBuf),
-    /// Written through. `truncate`: a regular file that is reached by an open file descriptor.
+    /// Written through. `truncate`: it is a regular file, reached through an open file descriptor.
     Stream { file: File, truncate: bool },
 }
 
-/// Writes a file: makes its directory if missing, and lets everybody read a new file.
+/// Writes a file. Creates its directory if missing, and makes a new file readable by every user.
 ///
 /// # Errors
-/// As [`OutputFile::open`] and [`OutputFile::write`]; the old file is unchanged then.
+/// As [`OutputFile::open`] and [`OutputFile::write`]; an existing file is unchanged then.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder_of(path))?;
     match OutputFile::open(path)?.destination {
@@ -56,23 +73,23 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl OutputFile {
-    /// Resolves a path; opens it if it is written through, which waits for the reader of a FIFO. Changes nothing.
+    /// Resolves a path, without changing anything. Opens it if it is written through; a FIFO waits for its reader.
     ///
     /// # Errors
-    /// If the path names something that cannot be written, with the reason.
+    /// If the path names something that cannot be written; the error contains the reason.
     pub fn open(path: &Path) -> io::Result<OutputFile> {
         let destination = resolve(path)?;
-        // By the name that was given: the kernel's rules for symbolic links in /tmp hold for it, too.
-        if let Destination::Regular(_) = destination
-            && let Err(error) = File::options().write(true).open(path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(error);
+        // By the original name, so that the kernel applies its rules for symbolic links in /tmp.
+        if matches!(destination, Destination::Regular(_)) {
+            match File::options().write(true).open(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
         Ok(OutputFile { destination })
     }
 
-    /// Checks that `bytes` can be written, without changing anything: before work that would be lost otherwise.
+    /// Checks that `bytes` can be written, without changing anything. Call it before work that would be lost otherwise.
     ///
     /// # Errors
     /// If the directory takes no files, the disk is full, or a device refuses writes.
@@ -83,7 +100,7 @@ impl OutputFile {
                 file.write_all(&vec![b' '; bytes])?;
                 file.sync_all()
             }
-            // Writing nothing fails on /dev/full. Not for other streams: nothing is a message to some sockets.
+            // An empty write fails on /dev/full. Other streams get none: some sockets send it as a message.
             Destination::Stream { file, .. } if file.metadata()?.file_type().is_char_device() => {
                 let mut file: &File = file;
                 file.write(&[]).map(drop)
@@ -92,7 +109,7 @@ impl OutputFile {
         }
     }
 
-    /// The file to replace, symbolic links resolved; `None` if the path is written through.
+    /// Returns the file to replace, with symbolic links resolved; `None` if the path is written through.
     pub fn regular(&self) -> Option<&Path> {
         match &self.destination {
             Destination::Regular(target) => Some(target),
@@ -100,7 +117,7 @@ impl OutputFile {
         }
     }
 
-    /// True if another path names the same regular file, also by symbolic or hard links.
+    /// True if another path names the same regular file, including through symbolic or hard links.
     pub fn is_same_file(&self, other: &Path) -> bool {
         let here = match &self.destination {
             Destination::Regular(target) => fs::metadata(target),
@@ -112,7 +129,7 @@ impl OutputFile {
         }
     }
 
-    /// True if both replace the same file, which need not exist yet.
+    /// True if both replace the same file, even if it does not exist yet.
     pub fn replaces_the_same_as(&self, other: &OutputFile) -> bool {
         let entry = |file: &OutputFile| {
             let target = file.regular()?;
@@ -122,7 +139,7 @@ impl OutputFile {
             || other.regular().is_some_and(|other| self.is_same_file(other))
     }
 
-    /// Replaces a regular file's content, or writes through.
+    /// Replaces the content of a regular file, or writes through.
     ///
     /// # Errors
     /// If the bytes cannot be written; a regular file is unchanged then, and nothing is left next to it.
@@ -134,7 +151,7 @@ impl OutputFile {
     }
 }
 
-/// The directory that holds a path's last component.
+/// Returns the directory that contains a path's last component.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -151,7 +168,7 @@ fn resolve(path: &Path) -> io::Result<Destination> {
         return Err(refused("the name is empty"));
     }
     let mut at = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let folder = folder_of(&at);
         match fs::metadata(folder) {
             Ok(about) if about.is_dir() => {}
@@ -212,7 +229,7 @@ fn stream(path: &Path) -> io::Result<Destination> {
         path.file_name().is_some_and(|name| name == descriptor)
             && fs::canonicalize(folder_of(path)).is_ok_and(|folder| folder == Path::new(&process))
     };
-    // The descriptor itself rather than its file opened again: it may be a socket, and it has a position.
+    // The descriptor itself instead of its file opened again: it may be a socket, and it has a position.
     let descriptor = if own("1") {
         Some(io::stdout().as_fd().try_clone_to_owned()?)
     } else if own("2") {
@@ -223,7 +240,7 @@ fn stream(path: &Path) -> io::Result<Destination> {
     if let Some(descriptor) = descriptor {
         return Ok(Destination::Stream { file: descriptor.into(), truncate: false });
     }
-    // No terminal becomes the controlling one.
+    // O_NOCTTY: a terminal must not become the controlling one.
     let file = File::options().write(true).custom_flags(libc::O_NOCTTY).open(path)?;
     let about = file.metadata()?;
     if about.file_type().is_block_device() {
@@ -239,7 +256,7 @@ fn write_through(mut file: &File, bytes: &[u8], truncate: bool) -> io::Result<()
     file.write_all(bytes)
 }
 
-/// A file to fill: without a name if the file system has such files.
+/// Creates a file for the new content, without a name if the file system supports that.
 fn draft(folder: &Path) -> io::Result<(File, Option<TempPath>)> {
     if let Some(file) = unnamed(folder)? {
         return Ok((file, None));
@@ -255,7 +272,7 @@ fn draft(folder: &Path) -> io::Result<(File, Option<TempPath>)> {
 #[cfg(target_os = "linux")]
 fn unnamed(folder: &Path) -> io::Result<Option<File>> {
     use rustix::fs::{Mode, OFlags};
-    // It gets its name by way of /proc.
+    // `named` needs /proc.
     if !Path::new("/proc/self/fd").exists() {
         return Ok(None);
     }
@@ -282,7 +299,7 @@ fn replace(target: &Path, bytes: &[u8], new_mode: Option<u32>) -> io::Result<()>
     let (mut file, name) = draft(folder)?;
     file.write_all(bytes)?;
     if let Some(before) = &before {
-        // Only root can give files away; anybody else's file then becomes the writer's.
+        // Only root can change the owner; otherwise the file belongs to the writer.
         _ = fchown(&file, Some(before.uid()), Some(before.gid()));
     }
     if let Some(mode) = before.map(|before| before.mode() & 0o777).or(new_mode) {
@@ -294,7 +311,7 @@ fn replace(target: &Path, bytes: &[u8], new_mode: Option<u32>) -> io::Result<()>
         None => named(&file, folder)?,
     };
     name.persist(target).map_err(|error| error.error)?;
-    // The name, too, must outlast a power cut. A file system that cannot sync directories has renamed all the same.
+    // The name must survive a power failure, too. If the file system cannot sync directories, the rename still happened.
     _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
@@ -307,7 +324,7 @@ fn named(file: &File, folder: &Path) -> io::Result<TempPath> {
     Ok(named.into_temp_path())
 }
 
-/// True if files in a directory belong to the kernel or to open file descriptors, and cannot be replaced.
+/// True if the files of a directory stand for the kernel's data or for open descriptors and cannot be replaced.
 #[cfg(target_os = "linux")]
 fn is_procfs(folder: &Path) -> io::Result<bool> {
     Ok(rustix::fs::statfs(folder)?.f_type == rustix::fs::PROC_SUPER_MAGIC)
@@ -321,7 +338,7 @@ fn is_procfs(_: &Path) -> io::Result<bool> {
 #[cfg(target_os = "linux")]
 fn is_mount_point(path: &Path) -> bool {
     use rustix::fs::{StatxAttributes, StatxFlags, statx};
-    // An older kernel does not say; renaming fails there later.
+    // Kernels before 5.8 do not report it; there, the rename fails later.
     statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())
         .is_ok_and(|about| about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
@@ -344,12 +361,14 @@ mod tests {
 
     /// A process that is killed while it writes leaves nothing.
     #[test]
-    fn a_file_in_the_making_has_no_name() {
+    fn an_unfinished_file_has_no_name() {
         let folder = tempfile::tempdir().unwrap();
         let (mut file, name) = draft(folder.path()).unwrap();
         file.write_all(b"new").unwrap();
         if name.is_some() {
-            println!("skipped: files without a name: the file system of the temporary directory has none");
+            println!(
+                "skipped: files without a name: the temporary directory's file system does not support them"
+            );
             return;
         }
         assert!(names(folder.path()).is_empty());
@@ -360,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_appears_in_the_way_later_is_not_replaced() {
+    fn a_link_created_after_open_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let file = OutputFile::open(&path).unwrap();
@@ -374,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_one_after_the_other() {
+    fn chains_of_links_are_followed() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("deep")).unwrap();
@@ -390,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn new_files_that_programs_share_can_be_read_by_everybody() {
+    fn new_shared_files_are_readable_by_every_user() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/folder/profile.json");
         write(&path, b"{}").unwrap();

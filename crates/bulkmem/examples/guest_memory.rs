@@ -1,7 +1,7 @@
-//! Works on memory that another thread writes meanwhile, as a guest's processors do, through the raw forms.
+//! Works on memory that another thread writes concurrently, as a guest's processors do.
 //!
-//! A `&mut [u8]` would promise the compiler that nobody else touches the bytes; for a guest's memory that is a lie,
-//! and so are the safe forms. The raw forms take pointers and promise nothing.
+//! A `&mut [u8]` promises the compiler that no other thread accesses the bytes, which is not true of a guest's memory. Raw
+//! operations take pointers instead; see `bulkmem::raw_memory`.
 //!
 //! `cargo run --release -p bulkmem --example guest_memory`
 
@@ -13,24 +13,24 @@ const SIZE: usize = 64 << 20;
 /// The guest counts in its first 8 bytes.
 const COUNTER: usize = 8;
 
-/// The address of a guest's memory; whoever has it may read and write there.
+/// The address of a guest's memory.
 #[derive(Clone, Copy)]
 struct Guest(*mut u8);
 
-// SAFETY: an address; it is used through atomics and the raw forms only.
+// SAFETY: an address; it is used only through atomics and raw operations.
 unsafe impl Send for Guest {}
 
 impl Guest {
     fn counter(&self) -> &AtomicU64 {
-        // SAFETY: the first 8 bytes of the region, which outlives all use, aligned to a page and used as this only.
+        // SAFETY: the first 8 bytes of the mapping, which outlives all use, aligned to a page and used as this only.
         unsafe { &*self.0.cast::<AtomicU64>() }
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut region = Mapping::new(SIZE, Pages::Transparent)?;
-    region.prefault()?;
-    let guest = Guest(region.as_mut_ptr());
+    let mut mapping = Mapping::new(SIZE, Pages::Transparent)?;
+    mapping.prefault()?;
+    let guest = Guest(mapping.as_mut_ptr());
     let stop = AtomicBool::new(false);
 
     std::thread::scope(|scope| {
@@ -41,23 +41,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         });
 
-        let bulk = Options::new().total_len(SIZE);
+        let options = Options::new().total_len(SIZE);
         let rest = SIZE - COUNTER;
         let mut snapshot = vec![0_u8; rest];
-        // SAFETY: the region is mapped and writable for the whole time; the guest does not write past its counter, and
-        // if it did, the bytes would be a mixture and nothing worse. The snapshot is this thread's own.
+        // SAFETY: the mapping is writable for the whole time. The guest writes only its counter; if it wrote elsewhere, the
+        // copied bytes would be a mixture, which is harmless. No other thread uses the snapshot.
         unsafe {
-            bulk.fill_raw(guest.0.add(COUNTER), rest, 0xA5);
-            bulk.copy_raw(snapshot.as_mut_ptr(), guest.0.add(COUNTER), rest);
-            // A balloon's pages move within the guest: overlapping ranges are copied as by memmove.
-            bulk.copy_raw(guest.0.add(4096), guest.0.add(8192), 1 << 20);
-            bulk.clear_raw(guest.0.add(COUNTER), rest);
+            options.fill_raw(guest.0.add(COUNTER), rest, 0xA5);
+            options.copy_raw(snapshot.as_mut_ptr(), guest.0.add(COUNTER), rest);
+            // Ranges may overlap, as for memmove.
+            options.copy_raw(guest.0.add(4096), guest.0.add(8192), 1 << 20);
+            options.clear_raw(guest.0.add(COUNTER), rest);
         }
         assert!(snapshot.iter().all(|&byte| byte == 0xA5));
         stop.store(true, Ordering::Relaxed);
     });
 
-    println!("the guest counted to {} meanwhile", guest.counter().load(Ordering::Relaxed));
-    assert!(region[COUNTER..].iter().all(|&byte| byte == 0));
+    println!("concurrently, the guest counted to {}", guest.counter().load(Ordering::Relaxed));
+    assert!(mapping[COUNTER..].iter().all(|&byte| byte == 0));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Appends records to a log in a mapped file, each durable before it counts.
 //!
-//! On persistent memory (a file on a DAX file system, mapped with MAP_SYNC) `persist` is all it takes. On any other
-//! file system what has left the caches is in the page cache, and `msync` takes it from there.
+//! On persistent memory (a file on a DAX file system, mapped with MAP_SYNC) `copy_persist` and `persist` suffice. On any
+//! other file system they write to the page cache, and `msync` writes that to the disk.
 //!
 //! `cargo run --release -p bulkmem --example persist_log [FILE]`
 
@@ -15,8 +15,8 @@ const SIZE: usize = 1 << 20;
 /// The log begins with the length of what is in it.
 const HEADER: usize = 64;
 
-/// A log whose header is written only after the record that it counts is durable: what the header counts is whole,
-/// whenever power fails. (Eight aligned bytes are written at once.)
+/// A log whose header is written only after the record that it counts is durable, so that every counted record is complete
+/// after a power failure. (Eight aligned bytes are written atomically.)
 struct Log<'a> {
     bytes: &'a mut [u8],
 }
@@ -29,8 +29,8 @@ impl Log<'_> {
     fn append(&mut self, record: &[u8]) -> Result<(), Box<dyn Error>> {
         let length = self.length();
         let start = HEADER + length;
-        let place = self.bytes.get_mut(start..start + record.len()).ok_or("the log is full")?;
-        bulkmem::copy_persist(place, record)?;
+        let free = self.bytes.get_mut(start..start + record.len()).ok_or("the log is full")?;
+        bulkmem::copy_persist(free, record)?;
         // Ordinary stores, made durable afterwards.
         self.bytes[..8].copy_from_slice(&((length + record.len()) as u64).to_le_bytes());
         bulkmem::persist(&self.bytes[..8])?;

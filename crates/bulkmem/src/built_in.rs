@@ -6,7 +6,7 @@
 //! stores elsewhere, which the compiler turns into no call.
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-use crate::method::portable;
+use crate::volatile;
 
 /// Writes `byte` to `length` bytes from `dst`.
 ///
@@ -23,7 +23,7 @@ pub(crate) unsafe fn fill(dst: *mut u8, byte: u8, length: usize) {
     // SAFETY: passed on from the caller.
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     unsafe {
-        portable::fill_bytes(dst, length, byte);
+        volatile::fill(dst, length, byte);
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
     // SAFETY: passed on from the caller.
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     unsafe {
-        portable::copy_bytes(dst, src, length);
+        volatile::copy(dst, src, length);
     }
 }
 

@@ -1,6 +1,6 @@
-//! What survives a power failure.
+//! The platform's guarantee about power failures.
 
-/// What survives a power failure, which decides what operations that persist must do.
+/// The contents that survive a power failure, which determine what a persisting operation must do.
 ///
 /// The default comes from the policy: [`Durability::FlushToMemory`], unless the policy file says otherwise
 /// (`bulkmem calibrate --durability caches-included`). [`Options::durability`](crate::Options::durability) overrides it.

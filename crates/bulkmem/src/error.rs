@@ -1,4 +1,4 @@
-//! What can go wrong, each with its cause and the remedy.
+//! Errors of operations.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::machine::Features;
 use crate::method::Parameters;
 use crate::operation::Operation;
 
-/// Why an operation was not carried out. Nothing was written when one of these is returned.
+/// An error of an operation. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -34,7 +34,7 @@ pub enum Error {
         /// Length of both, bytes.
         length: usize,
     },
-    /// Nothing here can write a cache line back to memory.
+    /// This architecture has no method that writes cache lines back to memory.
     #[error(
         "nothing on this machine can write cache lines back, so {operation} cannot make bytes durable: where power \
          failure spares the caches (eADR), say so with Options::durability(Durability::CachesIncluded); elsewhere map \
@@ -46,8 +46,8 @@ pub enum Error {
     },
     /// A policy's methods cannot all run here.
     #[error(
-        "the policy was made for a machine with instructions that this one lacks: make one of Machine::current(), or \
-         of a profile that was measured here"
+        "the policy was made for a machine with instructions that this one does not have: use a policy of Machine::current(), \
+         or of a policy file that was measured here"
     )]
     ForeignPolicy,
     /// A forced method cannot do the operation.
@@ -55,18 +55,18 @@ pub enum Error {
     WrongOperation {
         /// The method.
         method: &'static str,
-        /// What it was forced for.
+        /// The operation it was forced for.
         operation: Operation,
     },
     /// A forced method needs instructions that are not enabled.
     #[error(
-        "the method `{method}` needs {missing:?}, which this processor lacks or this operating system has not \
-         enabled: choose one that `bulkmem methods` shows as available"
+        "the method `{method}` needs {missing:?}, which this processor does not have or this operating system does \
+         not enable: choose one that `bulkmem methods` shows as available"
     )]
     Unavailable {
         /// The method.
         method: &'static str,
-        /// What is not there.
+        /// The missing instructions.
         missing: Features,
     },
     /// A forced method does not take these parameters.

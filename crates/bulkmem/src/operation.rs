@@ -1,38 +1,38 @@
-//! What a caller asks for: the operation, and what will happen to the bytes next.
+//! Operations, and what the caller does with the bytes afterwards.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What is done to memory.
+/// An operation on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Operation {
-    /// Every byte becomes zero.
+    /// Sets every byte to zero.
     Clear,
-    /// Every byte becomes one given value.
+    /// Sets every byte to one value.
     Fill,
-    /// The bytes of one range are written to another.
+    /// Copies one range to another.
     Copy,
-    /// Fill, and make durable: when it returns, the bytes have left the processor's caches.
+    /// Fills a range and makes it durable: when it returns, the bytes have left the processor's caches.
     FillPersist,
-    /// Copy, and make durable.
+    /// Copies one range to another and makes the destination durable.
     CopyPersist,
-    /// Make durable what ordinary stores wrote before.
+    /// Makes durable what ordinary stores wrote.
     Persist,
 }
 
-/// What the caller will do next with the bytes.
+/// The caller's intent for the bytes after the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Intent {
-    /// Nothing is known: finish soonest.
+    /// Not known. The policy minimizes the time of the operation itself.
     #[default]
     Throughput,
-    /// Read them soon: leave them in the cache.
+    /// The bytes are read soon. The policy minimizes the time of the operation and of reading them.
     Reuse,
-    /// Not soon: leave the cache to others.
+    /// The bytes are not read soon. The policy minimizes the operation's effect on other users of the cache.
     Stream,
 }
 
@@ -47,7 +47,7 @@ impl Operation {
         Operation::Persist,
     ];
 
-    /// The name used in profiles, on command lines and in `BULKMEM_METHOD`.
+    /// Returns the name that profiles, command lines and `BULKMEM_METHOD` use.
     pub const fn name(self) -> &'static str {
         match self {
             Operation::Clear => "clear",
@@ -74,7 +74,7 @@ impl Intent {
     /// Every intent, in the order of declaration.
     pub const ALL: [Intent; 3] = [Intent::Throughput, Intent::Reuse, Intent::Stream];
 
-    /// The name used in profiles and on command lines.
+    /// Returns the name that profiles and command lines use.
     pub const fn name(self) -> &'static str {
         match self {
             Intent::Throughput => "throughput",
@@ -84,7 +84,7 @@ impl Intent {
     }
 }
 
-/// A name that is none of the known ones; the message lists those.
+/// An unknown name. The message lists the known ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind} `{given}`; known are: {known}")]
 pub struct UnknownName {
@@ -103,7 +103,7 @@ macro_rules! named {
         }
 
         impl $type {
-            /// The one of that name, without the heap.
+            /// Returns the value of that name. Does not allocate.
             pub(crate) fn by_name(name: &str) -> Option<$type> {
                 Self::ALL.into_iter().find(|it| it.name() == name)
             }

@@ -1,4 +1,4 @@
-//! What a call comes down to: a kernel, its parameters, how many threads, and who fences.
+//! How one call is executed: a kernel, its parameters, the number of threads, and the fence.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use crate::method::{self, CopyFn, Entry, FillFn, Ordering, Parameters, PersistFn
 use crate::policy::Choice;
 use crate::threads;
 
-/// The memory that a call works on.
+/// The memory of one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
-    /// Written to, or, by a persist, written back.
+    /// The range to write, or to write back.
     dst: *mut u8,
-    /// Read; null where the operation has no source.
+    /// The range to read; null if the operation has no source.
     src: *const u8,
     /// Bytes of each.
     length: usize,
-    /// What is written where there is no source.
+    /// The byte to write if there is no source.
     byte: u8,
 }
 
@@ -28,7 +28,7 @@ impl Memory {
         Memory { dst, src: std::ptr::null(), length, byte }
     }
 
-    /// The memory of a copy; valid for one, and without overlap.
+    /// The memory of a copy between slices, which are valid and do not overlap.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`].
@@ -38,7 +38,7 @@ impl Memory {
         Ok(Memory::copied(dst.as_mut_ptr(), src.as_ptr(), dst.len()))
     }
 
-    /// The memory of a copy, as it is given.
+    /// The memory of a copy between pointers, unchecked.
     #[inline(always)]
     pub(crate) fn copied(dst: *mut u8, src: *const u8, length: usize) -> Memory {
         Memory { dst, src, length, byte: 0 }
@@ -60,7 +60,7 @@ impl Memory {
         method::fence();
     }
 
-    /// Whether the ranges of a copy share any byte.
+    /// True if the ranges of a copy share a byte.
     #[inline(always)]
     pub(crate) fn overlaps(&self) -> bool {
         self.dst.addr().abs_diff(self.src.addr()) < self.length
@@ -77,8 +77,7 @@ pub(crate) fn check_lengths(dst: &[u8], src: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-// SAFETY: only addresses. What they may be used for, and that pieces of them may be used by several threads, is
-// vouched for where a plan is carried out.
+// SAFETY: these are addresses only. The caller of a plan guarantees that several threads may access the pieces.
 unsafe impl Sync for Memory {}
 
 /// The three types of kernels, called alike.
@@ -115,15 +114,15 @@ impl Kernel for PersistFn {
     }
 }
 
-/// How one call is carried out. Its method is available on this machine and takes its parameters.
+/// How one call is executed. This machine can run the method, and the method takes the parameters.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'c, K: 'static> {
     entry: &'c Entry<K>,
     parameters: &'c Parameters,
-    /// Whether the unfenced kernel owes a fence.
+    /// True if the unfenced kernel needs a fence after it.
     weak: bool,
-    /// Whether a fence is due even after ordered stores: durability waits for every store to have left the processor, and
-    /// on write-combining memory ordinary stores are weakly ordered too.
+    /// True if a fence is needed even after ordered stores: durability requires that every store has left the processor,
+    /// and on write-combining memory ordinary stores are weakly ordered too.
     always: bool,
     workers: usize,
 }
@@ -136,13 +135,13 @@ impl<'c, K: Kernel> Plan<'c, K> {
         Plan { entry, parameters: &choice.parameters, weak, always: false, workers }
     }
 
-    /// The same, ended by a fence whatever the method.
+    /// The same plan with a fence at its end for every method.
     #[inline(always)]
     pub(crate) fn always_fenced(self) -> Plan<'c, K> {
         Plan { weak: true, always: true, ..self }
     }
 
-    /// Carries it out; each thread has fenced when it returns.
+    /// Executes the plan. When it returns, each thread has fenced.
     ///
     /// # Safety
     /// As the kernel's type says, of the whole memory, but for what [`Plan`] promises.
@@ -158,7 +157,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
         }
     }
 
-    /// Apart, so that a call on one thread keeps everything in registers.
+    /// Not inlined, so that a call on one thread keeps everything in registers.
     ///
     /// # Safety
     /// As [`Plan::fenced`].
@@ -183,7 +182,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
         }
     }
 
-    /// Carries it out; true where the calling thread owes a fence.
+    /// Executes the plan. Returns true if the calling thread must fence.
     ///
     /// # Safety
     /// As [`Plan::fenced`].

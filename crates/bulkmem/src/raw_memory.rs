@@ -1,8 +1,8 @@
 //! Operations on memory that others may read or write concurrently: a guest's memory, memory shared with another process,
 //! memory that a device writes.
 //!
-//! Rust references promise that nobody else writes (`&[u8]`), or that nobody else even reads (`&mut [u8]`). For such
-//! memory that is not true, and code that forms a reference has undefined behavior even if it never races. So these
+//! A Rust reference promises that no other thread or device writes the bytes (`&[u8]`), or even reads them (`&mut [u8]`).
+//! For such memory that is not true, and forming a reference is undefined behavior even if no race occurs. So these
 //! operations take pointers:
 //! [`Options::clear_raw`], [`Options::fill_raw`], [`Options::copy_raw`], [`Options::copy_persist_raw`],
 //! [`Options::fill_persist_raw`], [`Options::persist_raw`].
@@ -21,8 +21,8 @@
 //! 5. **Expect repeated and unordered stores.** Within a call, stores are in no particular order, and a byte may be
 //!    written more than once with the same final value. Others may see any mixture of old and new bytes until the call returns.
 //! 6. **Publish after the call.** Every raw operation ends with a fence (SFENCE on x86-64), on every thread that took
-//!    part. A Release store after the call, by the caller, publishes the bytes: whoever sees the flag with Acquire sees
-//!    them.
+//!    part. A Release store after the call, by the caller, publishes the bytes: a thread that loads the flag with
+//!    Acquire sees them.
 //! 7. **Subscribe before the call.** Before you copy bytes that another thread published, load its flag with Acquire.
 //!    Methods with non-temporal loads begin with MFENCE, so that they do not read ahead of that load.
 //! 8. **Do not overlap persisting copies.** [`Options::copy_raw`] accepts ranges that overlap, like `memmove`;
@@ -148,7 +148,7 @@ impl Options<'_> {
     pub unsafe fn persist_raw(&self, start: *const u8, length: usize) -> Result<(), Error> {
         match self.plan_persist(length)? {
             // SAFETY: passed on from the caller.
-            Some(plan) => unsafe { plan.fenced(Memory::written_back(start, length)) },
+            Some(plan) => unsafe { plan.always_fenced().fenced(Memory::written_back(start, length)) },
             None => method::fence(),
         }
         Ok(())

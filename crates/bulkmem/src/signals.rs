@@ -24,7 +24,7 @@ impl Mask {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
         // SAFETY: sigfillset initializes the set that the next calls read. sigprocmask changes the current thread's
-        // mask, which is no other thread's, and initializes `before`: it fails only for an unknown first argument.
+        // mask, which no other thread uses, and initializes `before`: it fails only for an unknown first argument.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             for fault in FAULTS {

@@ -6,17 +6,17 @@ use std::thread;
 
 use crate::signals::without_signals;
 
-/// How many threads one operation may use. None is ever made unless this asks for it. New threads block every signal but
-/// those of their own faults.
+/// The number of threads that one operation may use. The library starts threads only on request. They block every signal
+/// except those of their own faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Threads {
     /// The calling thread alone.
     #[default]
     One,
-    /// The fewest that saturate memory at this call's length, as the profile has it; one where nothing was measured.
-    /// The extent is not asked here: threads are made for each call, so each call must be worth them.
+    /// The fewest threads that saturate memory at the length of the call, as the policy file says; one if it says nothing.
+    /// Ignores the total length: each call starts its own threads, so each call must be worth them.
     Auto,
-    /// So many, the calling thread included, as far as there are whole pages for them.
+    /// This many, including the calling thread, but at most one for each whole page.
     Exactly(NonZeroUsize),
 }
 
@@ -92,7 +92,7 @@ mod tests {
                     assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (0, length), "{case}");
                     for pair in pieces.windows(2) {
                         assert_eq!(pair[0].end, pair[1].start, "{case}");
-                        assert!((address + pair[0].end).is_multiple_of(PAGE), "{case}");
+                        assert!((address + pair[0].end) % PAGE == 0, "{case}");
                     }
                     if pieces.len() > 1 {
                         assert!(pieces.iter().all(|piece| piece.len() >= PAGE), "{case}");
@@ -101,8 +101,7 @@ mod tests {
                     let whole = length.saturating_sub(head) / PAGE;
                     assert_eq!(pieces.len(), workers.min(whole).max(1), "{case}");
                     if length >= 70 * HUGE {
-                        let inner =
-                            pieces.windows(2).all(|pair| (address + pair[0].end).is_multiple_of(HUGE));
+                        let inner = pieces.windows(2).all(|pair| (address + pair[0].end) % HUGE == 0);
                         assert!(inner, "{case}");
                     }
                     let (least, most) = pieces.iter().fold((usize::MAX, 0), |(least, most), piece| {
@@ -150,7 +149,7 @@ mod tests {
     #[cfg(all(target_os = "linux", not(miri)))]
     fn new_threads_block_every_signal_but_faults_and_the_caller_none_more() {
         let bit = |signal: libc::c_int| 1_u64 << (signal - 1);
-        // The kernel lets nobody block the first two; the C library keeps the next two for itself.
+        // The first two cannot be blocked; the C library reserves the next two.
         let never = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
         let faults = [libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
         let expected = never.into_iter().chain(faults).fold(u64::MAX, |mask, signal| mask & !bit(signal));

@@ -1,12 +1,11 @@
 //! The type that makes a forgotten fence a compile error.
 //!
 //! Weakly ordered stores (non-temporal ones, CLZERO, MOVDIR64B, and write-backs of cache lines) may become visible to
-//! others after later stores of the same thread: a flag that says "the data is there" can overtake the data. A fence
-//! ends that. One fence after many operations costs less than one after each, but in between the bytes must not be
-//! handed to anyone.
+//! other threads after later stores of the same thread: a flag that says "the data is complete" can overtake the data. A
+//! fence prevents that. One fence after many operations costs less than one after each, but before it the bytes must not
+//! be used.
 //!
-//! [`fence_scope`] lends them out for the time in between. What an operation gives back inside it is an [`Unfenced`],
-//! from which only [`Unfenced::fence`] takes the bytes out again:
+//! [`fence_scope`] enforces that: in it operations return an [`Unfenced`], and only [`Unfenced::fence`] returns the bytes:
 //!
 //! ```
 //! let mut left = vec![1; 4096];
@@ -22,13 +21,13 @@
 //! # Why a scope
 //!
 //! A guard that fences when it is dropped does not suffice: safe code may forget a guard (`mem::forget`, a cycle of
-//! `Rc`s), the borrow ends, and the bytes are used unfenced. It is what `std::thread::scoped` fell over before Rust
-//! 1.0, and this is built the way `std::thread::scope` cured it: bytes are borrowed for `'scope`, a lifetime that the
-//! caller cannot name and that ends only after [`fence_scope`] has fenced, which it does when the closure returns and
-//! when it panics. A forgotten `Unfenced` then costs nothing but the early return of its bytes.
+//! `Rc`s), the borrow ends, and the bytes are used unfenced. `std::thread::scoped` had the same flaw before Rust 1.0, and
+//! the solution is that of `std::thread::scope`: the bytes are borrowed for `'scope`, a lifetime that the caller cannot
+//! name and that ends only after [`fence_scope`] has fenced, which it does when the closure returns and when it panics.
+//! Forgetting an `Unfenced` then only means that its bytes are not available before the scope ends.
 //!
-//! A fence is one thread's, so neither the scope nor an `Unfenced` can go to another thread. And lifetimes are
-//! invariant, so parts of different scopes cannot be joined.
+//! A fence orders the stores of one thread, so neither the scope nor an `Unfenced` can be sent to another thread. Lifetimes
+//! are invariant, so values of different scopes cannot be joined.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -39,8 +38,8 @@ use crate::operation::Operation;
 use crate::options::Options;
 use crate::plan::Memory;
 
-/// Runs `f` with a scope in which operations do not fence; fences once at the end, whether `f` returns or panics, if
-/// anything is still unfenced. See the [`FenceScope`] for the operations.
+/// Runs `f` with a scope in which operations do not fence, and fences once at the end if anything is still unfenced,
+/// whether `f` returns or panics. [`FenceScope`] has the operations.
 ///
 /// ```
 /// let mut pages = vec![vec![1; 4096]; 64];
@@ -57,7 +56,7 @@ pub fn fence_scope<'env, R>(f: impl for<'scope> FnOnce(&'scope FenceScope<'scope
 }
 
 impl<'p> Options<'p> {
-    /// As [`fence_scope`], with what this `Options` says. Operations on several threads fence on each of them at once.
+    /// As [`fence_scope`], with these options. Operations on several threads fence on each thread before they return.
     #[inline]
     pub fn fence_scope<'env, R>(&self, f: impl for<'scope> FnOnce(&'scope FenceScope<'scope, 'env>) -> R) -> R
     where
@@ -86,7 +85,7 @@ pub struct FenceScope<'scope, 'env: 'scope> {
 }
 
 impl<'scope> FenceScope<'scope, '_> {
-    /// Clears `dst`: every byte becomes zero.
+    /// Sets every byte of `dst` to zero.
     #[inline]
     pub fn clear(&'scope self, dst: &'scope mut [u8]) -> Unfenced<'scope, &'scope mut [u8]> {
         self.write(Operation::Clear, dst, 0)
@@ -186,7 +185,7 @@ impl<'scope> FenceScope<'scope, '_> {
         Ok(self.owe(weak, bytes))
     }
 
-    /// Fences all that this scope has written so far. [`Unfenced`] parts of before then owe nothing more.
+    /// Fences everything that this scope has written so far. Earlier [`Unfenced`] values need no fence of their own then.
     #[inline]
     pub fn fence(&self) {
         self.debt.settle(self.debt.written.get());
@@ -199,7 +198,7 @@ impl<'scope> FenceScope<'scope, '_> {
     }
 }
 
-/// What a scope still has to fence. Writes are numbered from 1; one fence settles all that came before it.
+/// The writes of a scope that still need a fence. They are numbered from 1; one fence settles all earlier ones.
 #[derive(Debug, Default)]
 struct Debt {
     written: Cell<u64>,
@@ -207,7 +206,7 @@ struct Debt {
 }
 
 impl Debt {
-    /// Notes a weakly ordered write; its number.
+    /// Records a weakly ordered write and returns its number.
     #[inline]
     fn write(&self) -> u64 {
         let ticket = self.written.get() + 1;
@@ -215,7 +214,7 @@ impl Debt {
         ticket
     }
 
-    /// Fences, unless a fence came after the write of that number. 0 is no write's.
+    /// Fences, unless a fence came after the write of that number. No write has the number 0.
     #[inline]
     fn settle(&self, ticket: u64) {
         if ticket > self.fenced.get() {
@@ -234,11 +233,11 @@ impl Drop for Debt {
     }
 }
 
-/// The fence that some bytes are owed; dropping it fences.
+/// A fence that some bytes need. Dropping it fences.
 #[derive(Debug)]
 struct Owed<'scope> {
     debt: &'scope Debt,
-    /// The last write that counts; 0: none, nothing is owed.
+    /// The last write that needs the fence; 0 if none does.
     ticket: u64,
     /// Invariant: parts of different scopes cannot be joined, as their numbers are of different debts.
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -251,11 +250,12 @@ impl Drop for Owed<'_> {
     }
 }
 
-/// Bytes that no fence has yet made visible to others, or durable, in order. They come out by [`Unfenced::fence`] only.
+/// Bytes that need a fence before others can see them in order, or before they are durable. [`Unfenced::fence`] returns
+/// them.
 ///
-/// Dropping it fences, and lets go of the bytes until the scope ends. Where the stores were ordered ones, or where a
-/// fence has already come after them, there is nothing to fence and no fence is issued.
-#[must_use = "dropped, it fences at once: join it with others and fence them together, or `defer` it to the scope's end"]
+/// Dropping it fences; the bytes stay borrowed until the scope ends. If the stores were ordered, or a fence came after
+/// them, no fence is issued.
+#[must_use = "dropping it fences immediately: join it with others and fence them together, or `defer` it to the scope's end"]
 pub struct Unfenced<'scope, T> {
     // Declared first, so dropped first.
     owed: Owed<'scope>,
@@ -263,7 +263,7 @@ pub struct Unfenced<'scope, T> {
 }
 
 impl<'scope, T> Unfenced<'scope, T> {
-    /// Fences, and gives the bytes back.
+    /// Fences and returns the bytes.
     #[inline]
     pub fn fence(self) -> T {
         let Unfenced { owed, value } = self;
@@ -271,7 +271,7 @@ impl<'scope, T> Unfenced<'scope, T> {
         value
     }
 
-    /// Both together, for one fence.
+    /// Joins two values, which then need one fence.
     #[inline]
     pub fn join<U>(self, other: Unfenced<'scope, U>) -> Unfenced<'scope, (T, U)> {
         let Unfenced { mut owed, value } = self;
@@ -281,7 +281,7 @@ impl<'scope, T> Unfenced<'scope, T> {
         Unfenced { owed, value: (value, second) }
     }
 
-    /// Leaves the fence to the scope's end, when the bytes come back as well.
+    /// Leaves the fence to the end of the scope, which also ends the borrow of the bytes.
     #[inline]
     pub fn defer(self) {
         let Unfenced { mut owed, .. } = self;
@@ -289,7 +289,7 @@ impl<'scope, T> Unfenced<'scope, T> {
     }
 }
 
-/// Without the bytes: they cannot be looked at yet.
+/// Does not show the bytes, which must not be read yet.
 impl<T> std::fmt::Debug for Unfenced<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Unfenced").field("owed", &self.owed).finish_non_exhaustive()
@@ -298,7 +298,7 @@ impl<T> std::fmt::Debug for Unfenced<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    //! These run under Miri as well: weakly ordered writes are stood for by `owe`, and the portable method is forced.
+    //! These run under Miri too: `owe` simulates weakly ordered writes, and the portable method is forced.
 
     use std::mem;
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -318,7 +318,7 @@ mod tests {
         FENCES.get()
     }
 
-    /// A write that owes a fence.
+    /// A write that needs a fence.
     fn weak<'scope>(
         scope: &'scope FenceScope<'scope, '_>,
         dst: &'scope mut [u8],

@@ -1,9 +1,9 @@
-//! What persist and flush leave behind when they return, seen instruction by instruction: of every line written, each
-//! byte was stored past the cache or written back after its last store, and a fence came after the last of these.
+//! Tests of durability, by single-stepping the operations that persist: of every line, each byte bypassed the cache
+//! or was written back after its last store, and a fence came afterwards.
 //!
-//! No test that loses power can see this under emulation, which has no cache: there, bytes are in memory once they are
-//! stored. So every row is called as programs call it, through the public operations, at many lengths and places; and
-//! the judge is shown persists with a fault in them, which it must catch.
+//! A test that loses power under emulation cannot find such a fault, because emulators have no cache. So every method
+//! is called through the public operations at many lengths and places, and the check must find the fault in each of
+//! several faulty implementations.
 
 use std::process::ExitCode;
 
@@ -25,51 +25,57 @@ mod x86_64 {
 
     use bulkmem::machine::{Features, Machine};
     use bulkmem::method::Method;
-    use bulkmem::policy::{Choice, Policy};
+    use bulkmem::policy::{Choice, POLICY_FORMAT, POLICY_VERSION, Policy};
     use bulkmem::{Durability, Error, Operation, Options};
     use libtest_mimic::Failed;
     use testkit::case::Case;
     use testkit::guard::{Guarded, LINE, Place};
     use testkit::harness::Suite;
-    use testkit::walk;
-    use testkit::x86_64::memory::{State, Watched};
+    use testkit::table;
+    use testkit::x86_64::store_tracker::{State, StoreTracker};
 
-    /// No traced call executes more instructions.
+    /// Limit of instructions per traced call.
     const LIMIT: usize = 1 << 20;
-    /// Every length up to this, at another offset into a line than the length before, and ending where a line does.
+    /// Every length up to this is tested, once at an offset that differs from that of the previous length, and once
+    /// with its end at a cache line.
     const SHORTEST: usize = 2 * LINE;
-    /// Some of the lengths up to this.
+    /// Some of the lengths up to this are tested.
     const SHORT: usize = 4 * LINE;
-    /// Longer than the prefetch distances by default.
+    /// Lengths that exceed the default prefetch distances.
     const LONG: [usize; 2] = [4096, 3 * 4096 - 1];
-    /// The longest length that a policy is asked about.
+    /// Longest length that is looked up in a policy.
     const LONGEST: usize = 1 << 18;
+    /// The byte that fills write.
+    const BYTE: u8 = 0xa5;
 
     pub(super) fn add(suite: &mut Suite) {
-        let durable = |operation: Operation| matches!(operation, Operation::CopyPersist | Operation::Persist);
-        for row in walk::rows().filter(|(_, operation)| durable(*operation)) {
-            suite.row("row", row, every_length_and_offset);
+        for row in table::entries().filter(|(_, operation)| operation.persists()) {
+            suite.entry("row", row, every_length_and_offset);
         }
         suite.test("policy::whatever_it_chooses", whatever_the_policy_chooses);
-        suite.test("caches_survive::persist_is_a_copy_and_a_fence", persist_where_caches_survive);
-        suite.test("caches_survive::flush_is_a_fence", flush_where_caches_survive);
+        suite.test(
+            "caches_survive::copies_and_fills_are_fenced_and_not_written_back",
+            stores_where_caches_survive,
+        );
+        suite.test("caches_survive::persist_is_a_fence", persist_where_caches_survive);
+        suite.test("caches_survive::the_policy_file_says_so", the_policy_file_says_so);
         for fault in &FAULTS {
             suite.test(&format!("control::{}", fault.name), || fault.is_caught());
         }
     }
 
-    /// Two stretches of memory, and what a range of the first was left as.
+    /// Memory for a destination and a source.
     struct Bench {
         to: Guarded,
         from: Guarded,
     }
 
-    /// What can be wrong at the end of a persist or flush.
+    /// A byte that would be lost if the power failed now.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Lost {
-        /// This byte is still in the cache.
+        /// It is still in the cache.
         InCache(usize),
-        /// This byte has left the cache, but nothing waited for it.
+        /// It has left the cache, but no fence followed.
         Unfenced(usize),
     }
 
@@ -80,37 +86,37 @@ mod x86_64 {
             Bench { to, from }
         }
 
-        /// Calls with a destination at this offset into a line, and a source at another.
+        /// Traces `call` with a destination at this offset into a cache line, and a source at another.
         fn watch(
             &mut self,
             length: usize,
             offset: usize,
             before: State,
             call: impl FnOnce(&mut [u8], &[u8]) -> Result<(), Error>,
-        ) -> Result<Watched, Failed> {
+        ) -> Result<StoreTracker, Failed> {
             let to = self.to.place(Place::End, offset, length);
             let from = self.from.place(Place::Start, (offset * 7 + length) % LINE, length);
             let to = &mut self.to.bytes_mut()[to];
             let from = &self.from.bytes()[from];
             let range = to.as_ptr().addr()..to.as_ptr().addr() + length;
             let mut result = Ok(());
-            let watched = Watched::during(LIMIT, range, before, || result = call(to, from))?;
+            let tracked = StoreTracker::during(LIMIT, range, before, || result = call(to, from))?;
             result.map_err(|error| error.to_string())?;
-            Ok(watched)
+            Ok(tracked)
         }
     }
 
-    /// The judge: what would be lost if the power failed now.
-    fn lost(watched: &Watched) -> Option<Lost> {
-        match watched.worst() {
+    /// Returns the first byte that would be lost if the power failed now.
+    fn lost(tracked: &StoreTracker) -> Option<Lost> {
+        match tracked.worst() {
             Some((at, State::Pending)) => Some(Lost::Unfenced(at)),
             Some((at, State::Cached | State::Untouched)) => Some(Lost::InCache(at)),
             Some((_, State::Durable)) | None => None,
         }
     }
 
-    fn judge(watched: &Watched, what: impl FnOnce() -> String) -> Result<(), Failed> {
-        match lost(watched) {
+    fn judge(tracked: &StoreTracker, what: impl FnOnce() -> String) -> Result<(), Failed> {
+        match lost(tracked) {
             Some(lost) => Err(format!("{}: {lost:?} at the end", what()).into()),
             None => Ok(()),
         }
@@ -120,7 +126,7 @@ mod x86_64 {
         if operation == Operation::Persist { State::Cached } else { State::Untouched }
     }
 
-    /// How a program can ask for it.
+    /// A form of the public operations.
     #[derive(Clone, Copy, Debug)]
     enum Form {
         Slice,
@@ -129,22 +135,33 @@ mod x86_64 {
     }
 
     impl Form {
-        fn call(self, bulk: &Options, operation: Operation, to: &mut [u8], from: &[u8]) -> Result<(), Error> {
-            let persist = operation == Operation::CopyPersist;
-            match self {
-                Form::Slice if persist => bulk.copy_persist(to, from),
-                Form::Slice => bulk.persist(to),
-                // SAFETY: two slices of one length, apart from each other.
-                Form::Raw if persist => unsafe {
-                    bulk.copy_persist_raw(to.as_mut_ptr(), from.as_ptr(), to.len())
+        fn call(
+            self,
+            options: &Options,
+            operation: Operation,
+            to: &mut [u8],
+            from: &[u8],
+        ) -> Result<(), Error> {
+            let length = to.len();
+            match (self, operation) {
+                (Form::Slice, Operation::FillPersist) => options.fill_persist(to, BYTE),
+                (Form::Slice, Operation::CopyPersist) => options.copy_persist(to, from),
+                (Form::Slice, _) => options.persist(to),
+                // SAFETY: a slice.
+                (Form::Raw, Operation::FillPersist) => unsafe {
+                    options.fill_persist_raw(to.as_mut_ptr(), length, BYTE)
+                },
+                // SAFETY: two slices of the same length that do not overlap.
+                (Form::Raw, Operation::CopyPersist) => unsafe {
+                    options.copy_persist_raw(to.as_mut_ptr(), from.as_ptr(), length)
                 },
                 // SAFETY: a slice.
-                Form::Raw => unsafe { bulk.persist_raw(to.as_ptr(), to.len()) },
-                Form::Scope => bulk.fence_scope(|scope| {
-                    if persist {
-                        scope.copy_persist(to, from)?.defer();
-                    } else {
-                        scope.persist(to)?.defer();
+                (Form::Raw, _) => unsafe { options.persist_raw(to.as_ptr(), length) },
+                (Form::Scope, _) => options.fence_scope(|scope| {
+                    match operation {
+                        Operation::FillPersist => scope.fill_persist(to, BYTE)?.defer(),
+                        Operation::CopyPersist => scope.copy_persist(to, from)?.defer(),
+                        _ => scope.persist(to)?.defer(),
                     }
                     Ok(())
                 }),
@@ -152,19 +169,19 @@ mod x86_64 {
         }
     }
 
-    /// The lengths and offsets that every row is called with.
+    /// Returns the lengths and offsets to test each method with.
     fn places() -> impl Iterator<Item = (usize, usize)> {
-        // 37 has no factor in common with 64: all offsets come.
+        // 37 and 64 have no common factor, so all offsets occur.
         let lengths = (0..=SHORTEST).chain((SHORTEST + 1..=SHORT).step_by(7)).chain(LONG);
         let once = lengths.map(|length| (length, length * 37 % LINE));
         once.chain((1..=SHORTEST).map(|length| (length, (LINE - length % LINE) % LINE)))
     }
 
-    /// Through the public operations where the processor has what the row needs; a `Options` takes no method that would
-    /// have to be emulated, so where it lacks that, by the row's own fenced entry, under emulation.
+    /// Calls the public operations if the processor supports the method. Otherwise calls the method's fenced function
+    /// under emulation, because `Options` rejects methods that the processor does not support.
     fn every_length_and_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let mut bench = Bench::new(LONG.into_iter().fold(SHORT, usize::max));
-        let bulk = if method.available() {
+        let options = if method.available() {
             let choice = Choice::of(method, operation);
             Some(Options::new().durability(Durability::FlushToMemory).method(operation, choice)?)
         } else {
@@ -173,8 +190,8 @@ mod x86_64 {
         for (count, (length, offset)) in places().enumerate() {
             let form = [Form::Slice, Form::Raw, Form::Scope][count % 3];
             let case = Case { length, offset, ..Case::new(method, operation) };
-            let watched = bench.watch(length, offset, before(operation), |to, from| match &bulk {
-                Some(bulk) => form.call(bulk, operation, to, from),
+            let tracked = bench.watch(length, offset, before(operation), |to, from| match &options {
+                Some(options) => form.call(options, operation, to, from),
                 None => {
                     // SAFETY: two slices of the case's length, apart; the suite runs only rows whose instructions
                     // this machine has or the tracer emulates.
@@ -182,17 +199,17 @@ mod x86_64 {
                     Ok(())
                 }
             })?;
-            // CLFLUSH counts, ordered though its rows are.
-            if length > 0 && watched.weak == 0 {
+            // CLFLUSH counts as weak, although methods that use it are ordered.
+            if length > 0 && tracked.weak == 0 {
                 return Err(format!("{case}: nothing was written back or past the cache").into());
             }
-            judge(&watched, || format!("{case}, called as {form:?}"))?;
+            judge(&tracked, || format!("{case}, called as {form:?}"))?;
         }
         Ok(())
     }
 
-    /// The defaults of this machine and of those with fewer instructions, about every length where they change their
-    /// mind.
+    /// Tests the default policies of this machine and of machines with fewer features, at the lengths around each
+    /// threshold.
     fn whatever_the_policy_chooses() -> Result<(), Failed> {
         let here = Machine::current();
         let every = [Features::CLWB, Features::CLFLUSHOPT, Features::AVX512F, Features::AVX];
@@ -202,57 +219,99 @@ mod x86_64 {
         for count in 0..=every.len() {
             let machine = Machine { features: fewer(count), ..here.clone() };
             let policy = Policy::defaults(&machine);
-            let bulk = Options::new().durability(Durability::FlushToMemory).policy(&policy)?;
-            for operation in [Operation::CopyPersist, Operation::Persist] {
+            let options = Options::new().durability(Durability::FlushToMemory).policy(&policy)?;
+            for operation in [Operation::FillPersist, Operation::CopyPersist, Operation::Persist] {
                 let edges = policy.rules(operation, bulkmem::Intent::Throughput);
-                let around = edges.iter().flat_map(|(from, ..)| [from.saturating_sub(1), *from, from + 1]);
+                let around = edges.iter().flat_map(|it| [it.from.saturating_sub(1), it.from, it.from + 1]);
                 for length in around.chain([1, 100, 5000]).filter(|length| (1..=LONGEST).contains(length)) {
                     let choice = policy.choose(operation, length, bulkmem::Intent::Throughput);
+                    let choice = choice.ok_or("every x86-64 processor can write lines back")?;
                     methods.insert(choice.method.name);
-                    let watched = bench.watch(length, length % LINE, before(operation), |to, from| {
-                        Form::Slice.call(&bulk, operation, to, from)
+                    let tracked = bench.watch(length, length % LINE, before(operation), |to, from| {
+                        Form::Slice.call(&options, operation, to, from)
                     })?;
-                    judge(&watched, || format!("{operation} of {length} bytes by {choice}"))?;
+                    judge(&tracked, || format!("{operation} of {length} bytes by {choice}"))?;
                 }
             }
         }
-        // Past the cache, written back, and flushes: had the policies chosen fewer, little would have been shown.
+        // There are three ways: stores that bypass the cache, stores with write-backs, and write-backs alone.
         if methods.len() < 3 {
-            return Err(format!("the policies chose but {methods:?}").into());
+            return Err(format!("the policies chose only {methods:?}").into());
         }
         Ok(())
     }
 
-    /// Nothing is written back, but no store is left behind by the fence.
-    fn persist_where_caches_survive() -> Result<(), Failed> {
+    /// Nothing is written back, but a fence follows every store.
+    fn stores_where_caches_survive() -> Result<(), Failed> {
+        fenced_and_not_written_back(&Options::new().durability(Durability::CachesIncluded))
+    }
+
+    fn fenced_and_not_written_back(options: &Options) -> Result<(), Failed> {
         let mut bench = Bench::new(SHORT);
-        let bulk = Options::new().durability(Durability::CachesIncluded);
-        for (length, offset) in places().filter(|(length, _)| (1..=SHORT).contains(length)) {
-            let watched =
-                bench.watch(length, offset, State::Untouched, |to, from| bulk.copy_persist(to, from))?;
-            let stored = watched.worst().is_some_and(|(_, state)| state != State::Untouched);
-            if !stored || watched.stores_pending > 0 || watched.weak_pending > 0 {
-                return Err(format!("{length} bytes at offset {offset}: {watched:?}").into());
+        for operation in [Operation::FillPersist, Operation::CopyPersist] {
+            for (count, (length, offset)) in places().filter(|it| (1..=SHORT).contains(&it.0)).enumerate() {
+                let form = [Form::Slice, Form::Raw, Form::Scope][count % 3];
+                let call = |to: &mut [u8], from: &[u8]| form.call(options, operation, to, from);
+                let tracked = bench.watch(length, offset, State::Untouched, call)?;
+                let stored = tracked.worst().is_some_and(|(_, state)| state == State::Cached);
+                if !stored || tracked.stores_pending > 0 || tracked.weak_pending > 0 {
+                    return Err(
+                        format!("{operation} of {length} bytes at offset {offset}: {tracked:?}").into()
+                    );
+                }
             }
         }
         Ok(())
     }
 
-    fn flush_where_caches_survive() -> Result<(), Failed> {
+    fn persist_where_caches_survive() -> Result<(), Failed> {
+        persist_is_a_fence(&Options::new().durability(Durability::CachesIncluded))
+    }
+
+    fn persist_is_a_fence(options: &Options) -> Result<(), Failed> {
         let mut bench = Bench::new(SHORT);
-        let bulk = Options::new().durability(Durability::CachesIncluded);
         for length in [1, LINE, SHORT] {
-            let watched = bench.watch(length, 5, State::Cached, |to, _| bulk.persist(to))?;
-            assert_eq!((watched.fences, watched.weak), (1, 0), "{length} bytes");
+            let tracked = bench.watch(length, 5, State::Cached, |to, _| options.persist(to))?;
+            assert_eq!((tracked.fences, tracked.weak), (1, 0), "{length} bytes");
         }
         Ok(())
     }
 
-    /// A persist with a fault in it, and where the judge must find the byte that would be lost.
+    /// A line of the policy file has the same effect as the option, and the option overrides it.
+    fn the_policy_file_says_so() -> Result<(), Failed> {
+        let machine = Machine::current();
+        let cpu = &machine.cpu;
+        let policy = |line: &str| {
+            let head = format!("{POLICY_FORMAT} {POLICY_VERSION}");
+            let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+            Policy::from_file_bytes(format!("{head}\n{cpu}\n{line}end\n").as_bytes(), machine)
+        };
+        let survive = policy("durability caches-included\n")?;
+        assert_eq!(survive.durability(), Durability::CachesIncluded);
+        let options = Options::new().policy(&survive)?;
+        fenced_and_not_written_back(&options)?;
+        persist_is_a_fence(&options)?;
+
+        let lost = [policy("durability flush-to-memory\n")?, policy("")?];
+        let flushing = lost.each_ref().map(|policy| Options::new().policy(policy));
+        let overridden = Ok(options.durability(Durability::FlushToMemory));
+        let mut bench = Bench::new(SHORT);
+        for options in flushing.into_iter().chain([overridden]) {
+            let options = options?;
+            for operation in Operation::ALL.into_iter().filter(|operation| operation.persists()) {
+                let call = |to: &mut [u8], from: &[u8]| Form::Slice.call(&options, operation, to, from);
+                let tracked = bench.watch(SHORT, 5, before(operation), call)?;
+                judge(&tracked, || format!("{operation} with {options:?}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A faulty implementation of copy_persist, and the byte that the check must find.
     struct Fault {
         name: &'static str,
         persist: fn(&mut [u8], &[u8]),
-        /// Of so many bytes, from so far into a line.
+        /// Receives the length and the offset into a cache line.
         lost: fn(usize, usize) -> Option<Lost>,
     }
 
@@ -298,7 +357,7 @@ mod x86_64 {
             name: "one_line_short",
             persist: |to, from| {
                 store(to, from);
-                // As a loop in steps of a line from an address that is on none.
+                // Like a loop in steps of a line that starts at an address within a line.
                 flush(&to[..to.len() - 1 - (to.as_ptr().addr() + to.len() - 1) % LINE]);
                 fence();
             },
@@ -307,7 +366,7 @@ mod x86_64 {
         Fault {
             name: "ends_stored_plainly_between_lines_past_the_cache",
             persist: |to, from| {
-                // Whole lines past the cache, as they should be; the part behind them by ordinary stores.
+                // Whole lines bypass the cache, as they should. Ordinary stores write the part after them.
                 let head = to.as_ptr().addr().wrapping_neg() % LINE;
                 let whole = head + (to.len() - head) / LINE * LINE;
                 store(&mut to[..head], from);
@@ -335,12 +394,12 @@ mod x86_64 {
         fn is_caught(&self) -> Result<(), Failed> {
             let mut bench = Bench::new(SHORT);
             for (length, offset) in [(129, 0), (200, 1), (256, 63), (150, 31), (192, 0)] {
-                let watched = bench.watch(length, offset, State::Untouched, |to, from| {
+                let tracked = bench.watch(length, offset, State::Untouched, |to, from| {
                     (self.persist)(to, from);
                     Ok(())
                 })?;
                 let expected = (self.lost)(length, offset);
-                assert_eq!(lost(&watched), expected, "{length} bytes at offset {offset}");
+                assert_eq!(lost(&tracked), expected, "{length} bytes at offset {offset}");
             }
             Ok(())
         }
@@ -352,7 +411,7 @@ mod x86_64 {
         fence();
     }
 
-    /// Byte by byte, into the cache.
+    /// Stores each byte to the cache.
     fn store(to: &mut [u8], from: &[u8]) {
         for (to, from) in to.iter_mut().zip(from) {
             // SAFETY: a reference.
@@ -360,19 +419,19 @@ mod x86_64 {
         }
     }
 
-    /// By words, of which there is a whole number, past the cache.
+    /// Stores whole words that bypass the cache.
     fn store_past_the_cache(to: &mut [u8], from: &[u8]) {
-        for (to, from) in to.as_chunks_mut::<8>().0.iter_mut().zip(from.as_chunks::<8>().0) {
-            let word = u64::from_ne_bytes(*from);
+        for (to, from) in to.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
+            let word = u64::from_ne_bytes(from.try_into().expect("chunks of 8 bytes"));
             // SAFETY: the word is valid for writes; the fence is the caller's.
             unsafe {
-                asm!("movnti [{to}], {word}", to = in(reg) to, word = in(reg) word,
+                asm!("movnti [{to}], {word}", to = in(reg) to.as_mut_ptr(), word = in(reg) word,
                      options(nostack, preserves_flags));
             }
         }
     }
 
-    /// Every line that holds a byte of it.
+    /// Writes back every line that holds a byte of the range.
     fn flush(bytes: &[u8]) {
         let before = bytes.as_ptr().addr() % LINE;
         for at in (0..bytes.len() + before).step_by(LINE).filter(|_| !bytes.is_empty()) {

@@ -1,9 +1,9 @@
-//! Checks the compiled code of every method against what the method declares: no path through a fenced entry returns
-//! with a weak store unfenced, no path returns with the upper halves of vector registers in use, no path reaches a
-//! non-temporal load before an MFENCE, no instruction needs more than detection asks for, and the effect on the cache is
-//! the declared one.
+//! Checks the compiled code of every method against its declarations: no path through a fenced function returns
+//! without a fence after a weak store, no path returns with the upper halves of vector registers in use, no path
+//! reaches a non-temporal load before an MFENCE, every instruction belongs to a declared feature, and the effect on
+//! the cache is the declared one.
 //!
-//! Nothing is executed here: these tests hold for methods that this machine cannot run.
+//! Nothing is executed, so these tests also cover methods that this machine cannot run.
 
 use std::process::ExitCode;
 
@@ -26,15 +26,19 @@ mod x86_64 {
     use libtest_mimic::Failed;
     use testkit::case::Case;
     use testkit::harness::Suite;
-    use testkit::walk;
+    use testkit::table;
     use testkit::x86_64::flow::Flow;
     use testkit::x86_64::image::Image;
     use testkit::x86_64::instruction::{
-        Instruction, Mnemonic, bypasses, implied, loads_nontemporally, needs, text, texts, writes_back,
+        Instruction, Mnemonic, bypasses, demotes, implied, loads_nontemporally, needs, text, texts,
+        writes_back,
     };
 
+    /// A property of an instruction.
+    type Property = fn(&Instruction) -> bool;
+
     pub(super) fn add(suite: &mut Suite) {
-        for (method, operation) in walk::rows() {
+        for (method, operation) in table::entries() {
             let mut test = |prefix: &str, run: fn(&'static Method, Operation) -> Result<(), Failed>| {
                 suite
                     .test(&format!("{prefix}::{operation}::{}", method.name), move || run(method, operation));
@@ -51,7 +55,7 @@ mod x86_64 {
         }
     }
 
-    /// The flows of a row's unfenced and fenced functions.
+    /// Returns the flows of the unfenced and the fenced function.
     fn flows(method: &'static Method, operation: Operation) -> Result<[Flow; 2], Failed> {
         let [unfenced, fenced] = [false, true].map(|fenced| {
             let function = Case { fenced, ..Case::new(method, operation) }.function();
@@ -71,7 +75,7 @@ mod x86_64 {
             return Err(format!("the fenced entry can return unfenced after one of:\n{weak}").into());
         }
         match method.ordering {
-            // The unfenced entry proves that the test sees a fence that is missing.
+            // The unfenced function shows that the test notices a missing fence.
             Ordering::Weak if !unfenced.returns_pending => {
                 Err("declared weak, but no path ends unfenced".into())
             }
@@ -81,7 +85,7 @@ mod x86_64 {
             Ordering::Ordered if unfenced.returns_pending => {
                 Err("declared ordered, but the unfenced entry can return with something pending".into())
             }
-            // CLFLUSH brings its own fences; no weak store belongs in an ordered row.
+            // CLFLUSH has its own fences. Otherwise an ordered method must not have weak stores.
             Ordering::Ordered => match unfenced.weak.iter().find(|it| !writes_back(it)) {
                 Some(weak) => Err(format!("declared ordered, but has {}", text(weak)).into()),
                 None => Ok(()),
@@ -90,10 +94,11 @@ mod x86_64 {
         }
     }
 
-    /// A processor without PREFETCHW takes it for a no-op: rows whose parameters can do without need not declare it.
+    /// Processors without PREFETCHW execute it as a no-operation, so methods that use it only with some parameters do
+    /// not have to declare it.
     const UNHARMFUL: Features = Features::PREFETCHW;
 
-    /// Functions that ask themselves what the processor has before they use it.
+    /// Functions that check for a feature at run time before they use it.
     const CHECKED_WHEN_CALLED: [(&str, Features); 2] = [
         ("bulkmem::method::x86_64::line::write_back", Features::CLWB),
         ("bulkmem::method::x86_64::line::write_back", Features::CLFLUSHOPT),
@@ -103,37 +108,55 @@ mod x86_64 {
         for instruction in flows(method, operation)?.iter().flat_map(|flow| flow.instructions.values()) {
             let undeclared = match needs(instruction) {
                 Ok(needed) => needed.difference(implied(method.requires)).difference(UNHARMFUL),
-                Err(name) => return Err(format!("{} needs {name}", text(instruction)).into()),
+                Err(unknown) => return Err(unknown.into()),
             };
             let function = Image::current()?.function(instruction.ip());
             if !undeclared.is_empty() && !CHECKED_WHEN_CALLED.contains(&(function.as_str(), undeclared)) {
-                return Err(format!("{} needs {undeclared:?}, in {function}", text(instruction)).into());
+                let name = method.name;
+                let remedy = format!("add {undeclared} to the `requires` of {name}, or do not use it");
+                return Err(
+                    format!("`{}` in {function} needs {undeclared}: {remedy}", text(instruction)).into()
+                );
             }
         }
         Ok(())
     }
 
+    /// Instructions that a method with an effect may use, and those of which it must use one.
+    fn expected_instructions(effect: CacheEffect) -> Result<[Vec<(&'static str, Property)>; 2], Failed> {
+        const BYPASSES: (&str, Property) = ("a store that bypasses the cache", bypasses);
+        const WRITES_BACK: (&str, Property) = ("a write-back", writes_back);
+        const DEMOTES: (&str, Property) = ("a demotion", demotes);
+        Ok(match effect {
+            CacheEffect::Allocates => [vec![], vec![]],
+            CacheEffect::Bypasses => [vec![BYPASSES, WRITES_BACK], vec![BYPASSES]],
+            CacheEffect::Evicts => [vec![WRITES_BACK], vec![WRITES_BACK]],
+            CacheEffect::Mixed => [vec![BYPASSES], vec![BYPASSES]],
+            CacheEffect::Demotes => [vec![DEMOTES], vec![DEMOTES]],
+            other => {
+                let remedy = "add it to `expected_instructions` in crates/bulkmem/tests/fences.rs";
+                return Err(
+                    format!("the instructions of methods with {other:?} are unknown: {remedy}").into()
+                );
+            }
+        })
+    }
+
     fn the_cache_is_used_as_declared(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let [flow, _] = flows(method, operation)?;
-        let past = flow.instructions.values().find(|it| bypasses(it));
-        let back = flow.instructions.values().find(|it| writes_back(it));
-        let (may_bypass, may_write_back) = match method.effect {
-            CacheEffect::Allocates => (false, false),
-            CacheEffect::Bypasses => (true, true),
-            CacheEffect::Evicts => (false, true),
-            CacheEffect::Mixed => (true, false),
-        };
-        for (found, may) in [(past, may_bypass), (back, may_write_back)] {
-            if let Some(found) = found.filter(|_| !may) {
-                return Err(format!("declared {:?}, but has {}", method.effect, text(found)).into());
+        let effect = method.effect;
+        let [may, must] = expected_instructions(effect)?;
+        for instruction in flow.instructions.values() {
+            let special = [bypasses, writes_back, demotes].iter().any(|is| is(instruction));
+            if special && !may.iter().any(|(_, is)| is(instruction)) {
+                return Err(format!("declared {effect:?}, but has {}", text(instruction)).into());
             }
         }
-        match method.effect {
-            CacheEffect::Bypasses | CacheEffect::Mixed if past.is_none() => {
-                Err(format!("declared {:?}, but no store bypasses the cache", method.effect).into())
+        match must.iter().find(|(_, is)| !flow.instructions.values().any(is)) {
+            Some((kind, _)) => {
+                Err(format!("declared {effect:?}, but has no instruction that is {kind}").into())
             }
-            CacheEffect::Evicts if back.is_none() => Err("declared Evicts, but writes nothing back".into()),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -147,10 +170,10 @@ mod x86_64 {
         Ok(())
     }
 
-    /// A method's name says which registers it uses: the test above has looked at wide registers in exactly these.
+    /// The name of a method tells whether it uses wide registers: the test above examined exactly these methods.
     fn upper_halves_are_used_by_every_avx_method() -> Result<(), Failed> {
         let mut count = 0;
-        for (method, operation) in walk::rows() {
+        for (method, operation) in table::entries() {
             for flow in flows(method, operation)? {
                 let wide = !flow.wide.is_empty();
                 if wide != method.name.contains("avx") {
@@ -191,15 +214,15 @@ mod x86_64 {
         flow.instructions.values().filter(move |it| it.mnemonic() == mnemonic)
     }
 
-    type Test = fn() -> Result<(), Failed>;
-
-    /// The walk itself, on code whose flaws are known.
+    /// Tests of the walk, with code that has known faults.
     mod checker {
         use std::arch::{asm, naked_asm};
 
         use super::*;
 
-        pub(super) const TESTS: [(&str, Test); 12] = [
+        type Run = fn() -> Result<(), Failed>;
+
+        pub(super) const TESTS: [(&str, Run); 12] = [
             ("checker::one_branch_without_a_fence", one_branch_without_a_fence),
             ("checker::a_fence_before_the_loop_is_none", a_fence_before_the_loop_is_none),
             (

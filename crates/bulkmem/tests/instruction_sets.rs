@@ -1,20 +1,20 @@
-//! Every subset of the instruction sets: what the policy chooses there is available there, and gives the right bytes.
+//! For every subset of the features, the policy chooses only available methods, which write the right bytes.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
 use bulkmem::method::{self, Method, Parameters};
-use bulkmem::policy::{Choice, Policy};
+use bulkmem::policy::{Choice, Policy, Rule};
 use bulkmem::{Intent, Operation};
 use libtest_mimic::Failed;
 use testkit::case::Case;
 use testkit::guard::{LINE, Place};
 use testkit::harness::Suite;
 use testkit::oracle::Oracle;
-use testkit::walk;
+use testkit::table;
 
-/// Processors of which the policy knows something, and one of which it knows nothing.
+/// Processors that the policy knows, and one that it does not know.
 const PROCESSORS: [(&str, u32, u32); 6] = [
     ("GenuineIntel", 6, 79),
     ("GenuineIntel", 6, 85),
@@ -24,7 +24,7 @@ const PROCESSORS: [(&str, u32, u32); 6] = [
     ("", 0, 0),
 ];
 
-/// Every choice made anywhere, by operation and method: with which parameters.
+/// The parameters that are chosen for any machine, by operation and method.
 type Chosen = BTreeMap<(Operation, &'static str), Vec<Parameters>>;
 
 fn main() -> ExitCode {
@@ -32,14 +32,14 @@ fn main() -> ExitCode {
     let mut chosen = Chosen::new();
     for (vendor, family, model) in PROCESSORS {
         let name = if vendor.is_empty() { "unknown" } else { vendor };
-        // Looked at once, before the tests: what is chosen somewhere is a test each below.
+        // Evaluated before the tests run, because each method that is chosen for any machine is a test below.
         let result = every_subset(&machine(vendor, family, model), &mut chosen);
         suite.test(&format!("available::{name}_{family}_{model}"), move || result.map_err(Failed::from));
     }
     for ((operation, name), sets) in chosen {
         let method = method::by_name(name).expect("the policy chooses rows of the table");
         if method.does(operation) {
-            suite.row("chosen", (method, operation), move |method, operation| {
+            suite.entry("chosen", (method, operation), move |method, operation| {
                 gives_the_right_bytes(method, operation, &sets)
             });
         }
@@ -53,7 +53,7 @@ fn machine(vendor: &str, family: u32, model: u32) -> Machine {
     Machine { cpu, ..Machine::current().clone() }
 }
 
-/// Every set of features: what the architecture guarantees, with and without each other.
+/// Returns every set of features that includes those of the architecture.
 fn subsets() -> impl Iterator<Item = Features> {
     let guaranteed = if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() };
     (0..=Features::all().bits()).map(move |bits| Features::from_bits_truncate(bits) | guaranteed).filter({
@@ -85,14 +85,14 @@ fn every_subset(machine: &Machine, chosen: &mut Chosen) -> Result<(), String> {
     if count == 1 << free { Ok(()) } else { Err(format!("{count} subsets of {free} features")) }
 }
 
-/// All that a policy answers: at every rule's start and just before, and of parts of long extents.
+/// Returns all choices of a policy: at and before the start of every rule, and for parts of long totals.
 fn choices(policy: &Policy, operation: Operation, intent: Intent) -> Vec<Choice> {
     let mut choices = Vec::new();
-    for (from, choice, _) in policy.rules(operation, intent) {
+    for Rule { from, choice, .. } in policy.rules(operation, intent) {
         choices.push(choice);
-        choices.push(policy.choose(operation, from.saturating_sub(1), intent));
-        choices.push(policy.choose(operation, from, intent));
-        choices.push(policy.choose_part(operation, 4096.min(from), from, intent));
+        choices.extend(policy.choose(operation, from.saturating_sub(1), intent));
+        choices.extend(policy.choose(operation, from, intent));
+        choices.extend(policy.choose_part(operation, 4096.min(from), from, intent));
     }
     choices
 }
@@ -126,7 +126,7 @@ fn gives_the_right_bytes(
     let mut oracle = Oracle::new(1 << 18);
     let mut count = 0;
     for parameters in sets {
-        let units = walk::unit_lengths(parameters, 1 << 18);
+        let units = table::unit_lengths(parameters, 1 << 18);
         for length in (0..=2 * LINE).chain(units) {
             count += 1;
             let case = Case {
@@ -147,7 +147,7 @@ fn gives_the_right_bytes(
 fn forced_methods_are_refused_where_unavailable() -> Result<(), Failed> {
     for features in subsets() {
         let base = Policy::defaults(&Machine { features, ..Machine::current().clone() });
-        for (method, operation) in walk::rows() {
+        for (method, operation) in table::entries() {
             let forced = base.clone().force(&format!("{operation}:{}", method.name));
             if forced.is_ok() != features.contains(method.requires) {
                 return Err(

@@ -1,6 +1,6 @@
-//! Test programs see no profile and no variable of the user who runs them. cargo starts each of them through
-//! `scripts/isolated.sh`, which `.cargo/config.toml` names; this file shows that it does, and that a profile and
-//! variables that do change the policy change nothing in a test program.
+//! Test programs do not see profiles and variables of the user. cargo starts them through `scripts/isolated.sh`,
+//! which `.cargo/config.toml` names. These tests show that it does, and that profiles and variables that change the
+//! policy elsewhere change nothing in a test program.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,7 +13,7 @@ use testkit::harness::Suite;
 
 /// The argument that makes this program print [`report`] and exit.
 const REPORT: &str = "report";
-/// The script, from this package's folder.
+/// Path of the script.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/isolated.sh");
 
 fn main() -> ExitCode {
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// The process-wide policy and the user's variables, as this process sees them.
+/// Returns the process-wide policy and the user's variables in this process.
 fn report() -> String {
     let policy = Policy::global();
     let mut lines = vec![format!("{:?}", policy.origin())];
@@ -44,7 +44,7 @@ fn report() -> String {
     lines.join("\n")
 }
 
-/// Whether a variable is one by which a user changes what programs do.
+/// True for variables with which a user changes what programs do.
 fn users(name: &OsString) -> bool {
     let name = name.to_string_lossy();
     name == "HOME" || name.starts_with("XDG_") || name.starts_with("BULKMEM_")
@@ -59,8 +59,8 @@ fn this_program() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs this program in a home with a poisoned profile: as it is, which must show the poison, and through the script,
-/// which must not.
+/// Runs this program with a planted profile in its home: directly, which must show the profile, and through the
+/// script, which must not.
 fn changes_nothing(shows: &str, also: impl Fn(&mut Command, &Path)) -> Result<(), Failed> {
     let home = tempfile::tempdir()?;
     let profile = home.path().join(".config/bulkmem/profile.policy");

@@ -1,6 +1,7 @@
-//! The safe operations and the raw ones, with everything that `Options` can say, against plain Rust.
+//! Compares the safe and the raw operations, with every option, with plain Rust.
 
 use std::env;
+use std::io::Write as _;
 use std::mem;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,22 +9,23 @@ use std::process::Command;
 use std::ptr;
 
 use bulkmem::machine::{Features, Machine};
-use bulkmem::method::{self, CacheEffect, Code, Method, Ordering};
-use bulkmem::policy::{Choice, Policy};
+use bulkmem::method::{self, Ordering};
+use bulkmem::policy::{Choice, POLICY_FORMAT, POLICY_VERSION, Policy};
 use bulkmem::{Durability, Error, Intent, Operation, Options, Threads};
 
-/// Lengths where something changes: lines, pages, their neighbours, and some beyond.
+/// Lengths of lines and pages, their neighbours, and some longer ones.
 fn lengths() -> impl Iterator<Item = usize> + Clone {
     let around = [512, 1024, 4096, 8192, 65_536, 262_144, 1 << 20];
     (0..=260).chain(around.into_iter().flat_map(|at| [at - 1, at, at + 1])).chain([12_345, (2 << 20) + 4097])
 }
 
-/// Bytes that repeat in no power of two.
+/// Returns bytes with a period that is not a power of two.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8 ^ 0x5A).collect()
 }
 
-/// Lends `work` the bytes from `offset` on of a pattern, and checks that the bytes before and behind are untouched.
+/// Calls `work` with `length` bytes at `offset` of a pattern, and checks that the bytes around them are unchanged.
+/// Returns the bytes.
 fn between(offset: usize, length: usize, work: impl FnOnce(&mut [u8])) -> Vec<u8> {
     const MARGIN: usize = 80;
     let original = pattern(offset + length + MARGIN);
@@ -38,22 +40,32 @@ fn between(offset: usize, length: usize, work: impl FnOnce(&mut [u8])) -> Vec<u8
     memory[offset..offset + length].to_vec()
 }
 
-/// Every operation of one `Options`, at one place and length.
-fn check(bulk: &Options<'_>, offset: usize, length: usize) {
+/// Checks every operation with one `Options`, at one place and length.
+fn check(options: &Options<'_>, offset: usize, length: usize) {
     let source: Vec<u8> = pattern(length + 3)[3..].to_vec();
-    let case = format!("{bulk:?} {offset} {length}");
-    assert!(between(offset, length, |dst| bulk.clear(dst)).iter().all(|&byte| byte == 0), "clear {case}");
+    let case = format!("{options:?} {offset} {length}");
+    assert!(between(offset, length, |dst| options.clear(dst)).iter().all(|&byte| byte == 0), "clear {case}");
     assert!(
-        between(offset, length, |dst| bulk.fill(dst, 0xC3)).iter().all(|&byte| byte == 0xC3),
+        between(offset, length, |dst| options.fill(dst, 0xC3)).iter().all(|&byte| byte == 0xC3),
         "fill {case}"
     );
-    assert!(between(offset, length, |dst| bulk.copy(dst, &source).unwrap()) == source, "copy {case}");
+    assert!(between(offset, length, |dst| options.copy(dst, &source).unwrap()) == source, "copy {case}");
     assert!(
-        between(offset, length, |dst| bulk.copy_persist(dst, &source).unwrap()) == source,
-        "persist {case}"
+        between(offset, length, |dst| options.copy_persist(dst, &source).unwrap()) == source,
+        "copy_persist {case}"
+    );
+    assert!(
+        between(offset, length, |dst| options.fill_persist(dst, 0x3C).unwrap())
+            .iter()
+            .all(|&byte| byte == 0x3C),
+        "fill_persist {case}"
+    );
+    assert!(
+        between(offset, length, |dst| options.clear_persist(dst).unwrap()).iter().all(|&byte| byte == 0),
+        "clear_persist {case}"
     );
     let before = pattern(offset + length)[offset..].to_vec();
-    assert!(between(offset, length, |dst| bulk.persist(dst).unwrap()) == before, "flush {case}");
+    assert!(between(offset, length, |dst| options.persist(dst).unwrap()) == before, "persist {case}");
 }
 
 #[test]
@@ -69,9 +81,13 @@ fn the_free_functions_do_what_plain_rust_does() {
         assert!(memory == source, "copy {length}");
         memory.fill(0);
         bulkmem::copy_persist(&mut memory, &source).unwrap();
-        assert!(memory == source, "persist {length}");
+        assert!(memory == source, "copy_persist {length}");
         bulkmem::persist(&memory).unwrap();
-        assert!(memory == source, "flush {length}");
+        assert!(memory == source, "persist {length}");
+        bulkmem::fill_persist(&mut memory, 0xA5).unwrap();
+        assert!(memory.iter().all(|&byte| byte == 0xA5), "fill_persist {length}");
+        bulkmem::clear_persist(&mut memory).unwrap();
+        assert!(memory.iter().all(|&byte| byte == 0), "clear_persist {length}");
     }
 }
 
@@ -79,9 +95,9 @@ fn the_free_functions_do_what_plain_rust_does() {
 fn every_intent_and_extent_gives_the_same_bytes() {
     for intent in Intent::ALL {
         for extent in [0, 1, 100_000, 64 << 20, 200 << 30, usize::MAX] {
-            let bulk = Options::new().total_len(extent).intent(intent);
+            let options = Options::new().total_len(extent).intent(intent);
             for (at, length) in lengths().enumerate() {
-                check(&bulk, at % 67, length);
+                check(&options, at % 67, length);
             }
         }
     }
@@ -102,15 +118,15 @@ fn every_method_can_be_forced_where_it_can_run() {
     for row in method::all() {
         for operation in Operation::ALL {
             let choice = Choice::of(row, operation);
-            let bulk = Options::new().method(operation, choice);
+            let options = Options::new().method(operation, choice);
             if !row.does(operation) {
-                assert_eq!(bulk.unwrap_err(), Error::WrongOperation { method: row.name, operation });
+                assert_eq!(options.unwrap_err(), Error::WrongOperation { method: row.name, operation });
             } else if !row.available() {
                 let missing = row.requires.difference(bulkmem::machine::features());
-                assert_eq!(bulk.unwrap_err(), Error::Unavailable { method: row.name, missing });
+                assert_eq!(options.unwrap_err(), Error::Unavailable { method: row.name, missing });
             } else {
                 for (offset, length) in [(0, 0), (1, 63), (64, 64), (63, 4097), (0, 65_536), (17, 300_001)] {
-                    check(&bulk.clone().unwrap(), offset, length);
+                    check(&options.clone().unwrap(), offset, length);
                 }
                 forced += 1;
             }
@@ -120,27 +136,14 @@ fn every_method_can_be_forced_where_it_can_run() {
 }
 
 #[test]
-fn what_cannot_run_cannot_be_forced() {
-    // The same name and code, with nothing required.
-    static LIAR: Method = Method {
-        name: "portable",
-        summary: "",
-        effect: CacheEffect::Allocates,
-        ordering: Ordering::Ordered,
-        requires: Features::empty(),
-        code: Code { clear: None, fill: None, copy: None, persist: None, flush: None },
-    };
-    let choice = Choice { method: &LIAR, parameters: Default::default() };
-    let refused = Options::new().method(Operation::Clear, choice).unwrap_err();
-    assert_eq!(refused, Error::NotInTable { method: "portable" });
-
+fn invalid_parameters_cannot_be_forced() {
     for row in method::all().filter(|row| row.available()) {
         for operation in Operation::ALL {
             let mut choice = Choice::of(row, operation);
             choice.parameters.streams = u32::MAX;
             let refused = Options::new().method(operation, choice).map(|_| ()).unwrap_err();
             let expected = if row.does(operation) {
-                Error::Unfit { method: row.name, operation, parameters: choice.parameters }
+                Error::InvalidParameters { method: row.name, operation, parameters: choice.parameters }
             } else {
                 Error::WrongOperation { method: row.name, operation }
             };
@@ -158,10 +161,10 @@ fn a_policy_of_another_machine_is_refused() {
     if let Some(row) = elsewhere {
         policy.force(&format!("clear:{}", row.name)).unwrap();
     }
-    let bulk = Options::new().policy(&policy);
-    assert_eq!(bulk.is_ok(), policy.runs_here());
+    let options = Options::new().policy(&policy);
+    assert_eq!(options.is_ok(), policy.runs_here());
     if elsewhere.is_some() {
-        assert_eq!(bulk.unwrap_err(), Error::ForeignPolicy);
+        assert_eq!(options.unwrap_err(), Error::ForeignPolicy);
     }
 
     let mut own = Policy::defaults(Machine::current());
@@ -265,19 +268,21 @@ fn raw_copies_that_overlap_are_moves() {
 
 #[test]
 fn raw_forms_do_what_the_safe_ones_do() {
-    let bulk = Options::new().total_len(1 << 30).intent(Intent::Stream);
+    let options = Options::new().total_len(1 << 30).intent(Intent::Stream);
     for length in lengths() {
         let source = pattern(length);
         let mut memory = pattern(length);
         let start = memory.as_mut_ptr();
         // SAFETY: the vector's own bytes, and another vector's.
         unsafe {
-            bulk.clear_raw(start, length);
+            options.clear_raw(start, length);
             assert!((0..length).all(|at| start.add(at).read() == 0));
-            bulk.fill_raw(start, length, 9);
+            options.fill_raw(start, length, 9);
             assert!((0..length).all(|at| start.add(at).read() == 9));
-            bulk.copy_raw(start, source.as_ptr(), length);
-            bulk.persist_raw(start, length).unwrap();
+            options.fill_persist_raw(start, length, 8).unwrap();
+            assert!((0..length).all(|at| start.add(at).read() == 8));
+            options.copy_raw(start, source.as_ptr(), length);
+            options.persist_raw(start, length).unwrap();
         }
         assert!(memory == source, "{length}");
     }
@@ -285,24 +290,25 @@ fn raw_forms_do_what_the_safe_ones_do() {
 
 #[test]
 fn no_bytes_at_all_may_be_anywhere() {
-    for bulk in [
+    for options in [
         Options::new(),
         Options::new().total_len(1 << 30).threads(Threads::Exactly(NonZeroUsize::new(4).unwrap())),
     ] {
         for at in [ptr::null_mut(), ptr::without_provenance_mut(usize::MAX), ptr::without_provenance_mut(1)] {
             // SAFETY: no bytes.
             unsafe {
-                bulk.clear_raw(at, 0);
-                bulk.fill_raw(at, 0, 1);
-                bulk.copy_raw(at, at, 0);
-                bulk.copy_persist_raw(at, at, 0).unwrap();
-                bulk.persist_raw(at, 0).unwrap();
+                options.clear_raw(at, 0);
+                options.fill_raw(at, 0, 1);
+                options.copy_raw(at, at, 0);
+                options.copy_persist_raw(at, at, 0).unwrap();
+                options.fill_persist_raw(at, 0, 1).unwrap();
+                options.persist_raw(at, 0).unwrap();
             }
         }
     }
 }
 
-/// A `Options` whose stores are weakly ordered, on architectures with such stores.
+/// Returns options with a weakly ordered method, if the architecture has one.
 fn weak() -> Options<'static> {
     let rows = method::all().filter(|row| row.available() && row.ordering == Ordering::Weak);
     let row = rows.into_iter().find(|row| row.does(Operation::Clear)).unwrap_or(method::c_library());
@@ -311,7 +317,7 @@ fn weak() -> Options<'static> {
 
 #[test]
 fn a_scope_does_every_operation() {
-    for bulk in [
+    for options in [
         Options::new(),
         weak(),
         Options::new().total_len(1 << 30),
@@ -319,20 +325,25 @@ fn a_scope_does_every_operation() {
     ] {
         for length in [0, 1, 64, 100, 5000, 300_000] {
             let source = pattern(length);
-            let [mut a, mut b, mut c, mut d] = [(); 4].map(|()| vec![1; length]);
-            bulk.fence_scope(|scope| {
+            let [mut a, mut b, mut c, mut d, mut e, mut f] = [(); 6].map(|()| vec![1; length]);
+            options.fence_scope(|scope| {
                 let cleared = scope.clear(&mut a);
                 let filled = scope.fill(&mut b, 3);
                 let copied = scope.copy(&mut c, &source).unwrap();
                 let persisted = scope.copy_persist(&mut d, &source).unwrap();
-                let flushed = scope.persist(&source).unwrap();
-                let ((((a, b), c), d), flushed) =
-                    cleared.join(filled).join(copied).join(persisted).join(flushed).fence();
+                let written_back = scope.persist(&source).unwrap();
+                let of_one_byte =
+                    scope.fill_persist(&mut e, 4).unwrap().join(scope.clear_persist(&mut f).unwrap());
+                let ((((a, b), c), d), written_back) =
+                    cleared.join(filled).join(copied).join(persisted).join(written_back).fence();
+                let (e, f) = of_one_byte.fence();
                 assert!(a.iter().all(|&byte| byte == 0) && b.iter().all(|&byte| byte == 3));
-                assert!(c == source && d == source && flushed == source);
+                assert!(c == source && d == source && written_back == source);
+                assert!(e.iter().all(|&byte| byte == 4) && f.iter().all(|&byte| byte == 0));
             });
             assert!(a.iter().all(|&byte| byte == 0) && b.iter().all(|&byte| byte == 3));
             assert!(c == source && d == source);
+            assert!(e.iter().all(|&byte| byte == 4) && f.iter().all(|&byte| byte == 0));
         }
     }
 }
@@ -377,8 +388,7 @@ fn a_scope_with_threads_does_the_same() {
     });
 }
 
-/// Runs one test of this file again, alone, in a process of its own with this environment; what it wrote to standard
-/// error.
+/// Runs one test of this file again, in a process of its own with this variable. Returns its standard error.
 fn again(test: &str, variable: &str, value: &str) -> String {
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("BULKMEM_TEST_CHILD", "1");
@@ -397,30 +407,33 @@ fn is_child() -> bool {
     env::var_os("BULKMEM_TEST_CHILD").is_some()
 }
 
+/// A variable that any parent process may have set must not disable flushing.
 #[test]
-fn the_environment_tells_whether_caches_survive() {
+fn no_variable_tells_that_caches_survive() {
+    let name = "no_variable_tells_that_caches_survive";
     if is_child() {
-        let expected = match env::var("BULKMEM_EADR").as_deref() {
-            Ok("1") => Durability::CachesIncluded,
-            _ => Durability::FlushToMemory,
-        };
-        assert_eq!(Durability::current(), expected);
-        let problem = bulkmem::init().err().map(|error| error.to_string());
-        let maybe = env::var("BULKMEM_EADR").is_ok_and(|value| value == "maybe");
-        assert_eq!(problem, maybe.then(|| "BULKMEM_EADR is \"maybe\"; set it to 1 or 0".to_owned()));
-        let mut memory = [0; 100];
-        for _ in 0..3 {
-            bulkmem::copy_persist(&mut memory, &[1; 100]).unwrap();
-        }
-        bulkmem::persist(&memory).unwrap();
-        assert_eq!(memory, [1; 100]);
+        assert_eq!(Policy::global().durability(), Durability::FlushToMemory);
+        bulkmem::init().unwrap();
         return;
     }
-    let name = "the_environment_tells_whether_caches_survive";
-    for plain in ["1", "0", ""] {
-        assert!(!again(name, "BULKMEM_EADR", plain).contains("BULKMEM_EADR"));
+    again(name, "BULKMEM_EADR", "1");
+}
+
+/// The process-wide policy takes from its file what survives a power failure.
+#[test]
+fn the_policy_file_tells_whether_caches_survive() {
+    let name = "the_policy_file_tells_whether_caches_survive";
+    if is_child() {
+        assert_eq!(Policy::global().durability(), Durability::CachesIncluded);
+        bulkmem::init().unwrap();
+        check(&Options::new(), 1, 1000);
+        return;
     }
-    assert!(!again(name, "BULKMEM_EADR", "maybe").contains("BULKMEM_EADR"), "the library prints nothing");
+    let cpu = &Machine::current().cpu;
+    let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "{POLICY_FORMAT} {POLICY_VERSION}\n{cpu}\ndurability caches-included\nend").unwrap();
+    again(name, "BULKMEM_PROFILE", file.path().to_str().unwrap());
 }
 
 #[test]
@@ -428,7 +441,7 @@ fn forced_methods_hold_for_short_calls_too() {
     let name = "forced_methods_hold_for_short_calls_too";
     if is_child() {
         check(&Options::new(), 1, 10);
-        let chosen = Policy::global().choose(Operation::Clear, 10, Intent::Throughput);
+        let chosen = Policy::global().choose(Operation::Clear, 10, Intent::Throughput).unwrap();
         assert_eq!(chosen.method.name, "portable");
         return;
     }
@@ -436,7 +449,7 @@ fn forced_methods_hold_for_short_calls_too() {
     assert!(!complaints.contains("bulkmem:"), "{complaints}");
 }
 
-/// If the system starts no more threads, the calling thread does their work, and blocks no more signals than before.
+/// If the system refuses more threads, the calling thread does their work, and its signal mask does not change.
 #[test]
 #[cfg(target_os = "linux")]
 fn threads_that_cannot_be_had_are_done_without() {
@@ -471,11 +484,10 @@ fn errors_tell_the_cause_and_the_remedy() {
     for (error, parts) in [
         (Error::LengthMismatch { destination: 5, source_length: 6 }, ["5 bytes", "slice both"]),
         (Error::Overlap { destination: 16, source_address: 17, length: 2 }, ["0x10", "persist_raw"]),
-        (Error::NotDurable { operation: Operation::CopyPersist }, ["persist", "BULKMEM_EADR=1"]),
-        (Error::NotInTable { method: row.name }, ["portable", "method::all()"]),
+        (Error::NotDurable { operation: Operation::CopyPersist }, ["persist", "Options::durability"]),
         (
             Error::WrongOperation { method: row.name, operation: Operation::Persist },
-            ["flush", "bulkmem methods"],
+            ["persist", "bulkmem methods"],
         ),
         (Error::Unavailable { method: "clzero", missing: Features::CLZERO }, ["CLZERO", "bulkmem methods"]),
         (Error::ForeignPolicy, ["instructions", "Machine::current()"]),

@@ -1,5 +1,5 @@
-//! Every row of the table against the oracle: every length of 0 to 4 lines at every offset into a line, against
-//! guard pages on either side; and about every page, stream, block and prefetch distance of its parameters.
+//! Compares every method with the oracle: every length from 0 to 4 lines at every offset into a line, next to a guard
+//! page on either side, and lengths around every page, stream, block and prefetch distance of its parameters.
 
 use std::process::ExitCode;
 
@@ -10,38 +10,39 @@ use testkit::case::Case;
 use testkit::guard::{LINE, Place};
 use testkit::harness::Suite;
 use testkit::oracle::{self, Oracle};
-use testkit::walk;
+use testkit::table;
 
-/// What a fill writes: no bits, all bits, some.
+/// Bytes that fills write: no bits, all bits, some.
 const BYTES: [u8; 3] = [0x00, 0xff, 0xa5];
 const PLACES: [Place; 2] = [Place::Start, Place::End];
-/// Every length of 0 to 4 lines.
+/// Longest of the short cases: 4 lines.
 const SHORT: usize = 4 * LINE;
-/// No single case beyond the short ones is longer.
+/// Longest case.
 const LONGEST: usize = 4 << 20;
-/// What the cases beyond the short ones of one row may write in all: bounds the time of rows with many parameters.
+/// Limit of the bytes that the long cases of one method write, which limits the time of methods with many parameters.
 const BUDGET: usize = 96 << 20;
 
 fn main() -> ExitCode {
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
-    for row in walk::rows() {
-        suite.row("oracle", row, every_length_and_offset);
-        suite.row("parameters", row, every_parameter_set);
-        suite.row("units", row, about_every_unit);
-        suite.row("zero_length", row, nothing_at_all);
-        if matches!(row.1, Operation::Copy | Operation::CopyPersist) {
-            suite.row("source_offsets", row, every_source_offset);
+    for row in table::entries() {
+        suite.entry("oracle", row, every_length_and_offset);
+        suite.entry("parameters", row, every_parameter_set);
+        suite.entry("units", row, about_every_unit);
+        suite.entry("zero_length", row, nothing_at_all);
+        if row.1.has_source() {
+            suite.entry("source_offsets", row, every_source_offset);
         }
     }
     suite.run()
 }
 
-/// What an operation can be asked to write.
+/// Returns the bytes to test an operation with.
 fn bytes(operation: Operation) -> &'static [u8] {
-    if operation == Operation::Fill { &BYTES } else { &BYTES[..1] }
+    if matches!(operation, Operation::Fill | Operation::FillPersist) { &BYTES } else { &BYTES[..1] }
 }
 
-/// An offset into a line that differs from case to case: 37 has no factor in common with 64, so that all come.
+/// Returns an offset into a line that differs from case to case. 37 and 64 have no common factor, so all offsets
+/// occur.
 fn wander(count: usize) -> usize {
     count * 37 % LINE
 }
@@ -91,9 +92,9 @@ fn every_parameter_set(method: &'static Method, operation: Operation) -> Result<
     let mut case = Case::new(method, operation);
     let mut count = 0;
     ran(method, || {
-        for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
+        for parameters in table::parameter_sets(method.tunables(operation).unwrap_or_default()) {
             for length in 0..=SHORT {
-                // A quarter of the offsets for each length, another one for the next.
+                // A quarter of the offsets for each length, and another quarter for the next.
                 for offset in (length % 4..LINE).step_by(4) {
                     count += 1;
                     let source_offset = wander(count);
@@ -109,14 +110,14 @@ fn every_parameter_set(method: &'static Method, operation: Operation) -> Result<
 }
 
 fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(), Failed> {
-    let sets = walk::parameter_sets(method.tunables(operation).unwrap_or_default());
-    let longest = sets.iter().flat_map(|set| walk::unit_lengths(set, LONGEST)).max().unwrap_or(0);
+    let sets = table::parameter_sets(method.tunables(operation).unwrap_or_default());
+    let longest = sets.iter().flat_map(|set| table::unit_lengths(set, LONGEST)).max().unwrap_or(0);
     let mut oracle = Oracle::new(longest);
     let mut case = Case::new(method, operation);
     let mut count = 0;
     ran(method, || {
         for parameters in &sets {
-            let lengths = walk::unit_lengths(parameters, LONGEST);
+            let lengths = table::unit_lengths(parameters, LONGEST);
             let once: usize = lengths.iter().sum();
             let times = (BUDGET / sets.len() / once.max(1)).clamp(1, LINE);
             for time in 0..times {
@@ -125,7 +126,7 @@ fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(),
                     case = Case {
                         parameters: *parameters,
                         length: *length,
-                        // On a line first, as large memory mostly is.
+                        // At the start of a line first, where most large ranges start.
                         offset: wander(time),
                         source_offset: if time % 2 == 0 { wander(time) } else { wander(count) },
                         place: PLACES[count % 2],
@@ -141,11 +142,11 @@ fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(),
     })
 }
 
-/// Of no bytes no address may be touched, not even read or flushed: null, dangling, and one past a guard.
+/// Calls with a length of 0 must not touch any address: null, dangling, and one past a guard page.
 fn nothing_at_all(method: &'static Method, operation: Operation) -> Result<(), Failed> {
     let guarded = testkit::guard::Guarded::new(1);
     let mut case = Case::new(method, operation);
-    for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
+    for parameters in table::parameter_sets(method.tunables(operation).unwrap_or_default()) {
         for fenced in [true, false] {
             for address in [0, 1, 63, 64, usize::MAX, guarded.addresses().start - 1, guarded.addresses().end]
             {
@@ -161,7 +162,7 @@ fn nothing_at_all(method: &'static Method, operation: Operation) -> Result<(), F
     Ok(())
 }
 
-/// Runs the cases with what this processor lacks emulated, and asserts that the emulator was indeed called.
+/// Runs the cases with missing instructions emulated, and asserts that the emulator was called.
 #[cfg(target_arch = "x86_64")]
 fn ran(method: &Method, cases: impl FnOnce() -> Result<(), oracle::Mismatch>) -> Result<(), Failed> {
     use testkit::x86_64::emulate;

@@ -1,13 +1,13 @@
-//! The policy answers sanely on any machine, and follows what the user forces.
+//! The policy chooses usable methods on any machine, and those that the user forces.
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
 use bulkmem::method::{self, CacheEffect};
-use bulkmem::policy::{Basis, Choice, Policy, PolicyError};
+use bulkmem::policy::{Basis, Choice, Policy, PolicyError, Rule};
 use bulkmem::{Intent, Operation};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Processors of every row of the table of known ones, and of none.
+/// Known processors, and unknown ones.
 fn cpus() -> impl Strategy<Value = CpuIdentity> {
     let known = [
         ("GenuineIntel", 6, 79),
@@ -38,7 +38,7 @@ fn cache_size() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Any machine: also such as cannot be.
+/// Machines, including impossible ones.
 fn machines() -> impl Strategy<Value = Machine> {
     (cpus(), [cache_size(), cache_size(), cache_size()], any::<u32>(), 1usize..1024).prop_map(
         |(cpu, caches, features, processors)| Machine {
@@ -58,7 +58,7 @@ fn machines() -> impl Strategy<Value = Machine> {
     )
 }
 
-/// What the architecture guarantees.
+/// Features that the architecture guarantees.
 fn baseline() -> Features {
     if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() }
 }
@@ -71,17 +71,17 @@ fn lengths() -> impl Strategy<Value = usize> {
     ]
 }
 
-fn serves(machine: &Machine, operation: Operation, choice: Choice) -> Result<(), TestCaseError> {
-    prop_assert!(machine.features.contains(choice.method.requires), "{choice} is not available");
-    let tunables = choice.method.tunables(operation);
-    if let Some(tunables) = tunables {
-        prop_assert!(choice.parameters.is_valid_for(tunables), "{choice} does not fit");
-    } else {
+fn is_usable(machine: &Machine, operation: Operation, choice: Option<Choice>) -> Result<(), TestCaseError> {
+    let Some(choice) = choice else {
         let able =
             method::all().any(|method| method.does(operation) && machine.features.contains(method.requires));
-        prop_assert!(!able, "{choice} cannot {operation}, others can");
-        prop_assert_eq!(choice.method, method::c_library());
-    }
+        prop_assert!(!able, "no method is chosen for {operation}, but there is one");
+        return Ok(());
+    };
+    prop_assert!(machine.features.contains(choice.method.requires), "{choice} is not available");
+    let tunables = choice.method.tunables(operation);
+    let valid = tunables.is_some_and(|tunables| choice.parameters.is_valid_for(tunables));
+    prop_assert!(valid, "{choice} does not support {operation}, or not with these parameters");
     Ok(())
 }
 
@@ -91,8 +91,8 @@ proptest! {
         let policy = Policy::defaults(&machine);
         for operation in Operation::ALL {
             for intent in Intent::ALL {
-                serves(&machine, operation, policy.choose(operation, length, intent))?;
-                serves(&machine, operation, policy.choose_part(operation, length, extent, intent))?;
+                is_usable(&machine, operation, policy.choose(operation, length, intent))?;
+                is_usable(&machine, operation, policy.choose_part(operation, length, extent, intent))?;
             }
             prop_assert_eq!(policy.threads(operation, length), 1);
         }
@@ -104,15 +104,16 @@ proptest! {
         for operation in Operation::ALL {
             for intent in Intent::ALL {
                 let rules = policy.rules(operation, intent);
-                prop_assert_eq!(rules[0].0, 0);
+                prop_assert_eq!(rules[0].from, 0);
                 prop_assert!(rules.len() <= 8, "choosing is a short scan");
-                for (at, (from, choice, reason)) in rules.iter().enumerate() {
-                    prop_assert!(!reason.is_empty());
-                    prop_assert_eq!(policy.choose(operation, *from, intent), *choice);
-                    if let Some((next, other, _)) = rules.get(at + 1) {
-                        prop_assert!(from < next);
-                        prop_assert_ne!(choice, other, "a rule that changes nothing");
-                        prop_assert_eq!(policy.choose(operation, next - 1, intent), *choice);
+                let chosen = |rule: &Rule| rule.choice.method.does(operation).then_some(rule.choice);
+                for (at, rule) in rules.iter().enumerate() {
+                    prop_assert!(!rule.reason.is_empty());
+                    prop_assert_eq!(policy.choose(operation, rule.from, intent), chosen(rule));
+                    if let Some(next) = rules.get(at + 1) {
+                        prop_assert!(rule.from < next.from);
+                        prop_assert_ne!(&rule.choice, &next.choice, "a rule that changes nothing");
+                        prop_assert_eq!(policy.choose(operation, next.from - 1, intent), chosen(rule));
                     }
                 }
             }
@@ -123,12 +124,13 @@ proptest! {
     fn intents_are_kept(machine in machines(), length in lengths()) {
         let policy = Policy::defaults(&machine);
         for operation in Operation::ALL {
-            let reuse = policy.choose(operation, length, Intent::Reuse).method;
+            let Some(reuse) = policy.choose(operation, length, Intent::Reuse) else { continue };
+            let reuse = reuse.method;
             let cached = method::all().any(|method| {
                 method.does(operation) && method.effect != CacheEffect::Bypasses && machine.features.contains(method.requires)
             });
             prop_assert!(reuse.effect != CacheEffect::Bypasses || !cached, "{operation}: {}", reuse.name);
-            let stream = policy.choose(operation, length, Intent::Stream).method;
+            let stream = policy.choose(operation, length, Intent::Stream).unwrap().method;
             if cfg!(target_arch = "x86_64") && length >= 4096 && operation != Operation::Persist {
                 prop_assert_eq!(stream.effect, CacheEffect::Bypasses, "{}: {}", operation, stream.name);
             }
@@ -140,12 +142,13 @@ proptest! {
         let policy = Policy::defaults(&machine);
         for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
             for intent in Intent::ALL {
-                prop_assert_eq!(policy.choose(operation, length, intent).method, method::c_library());
+                let choice = policy.choose(operation, length, intent).unwrap();
+                prop_assert_eq!(choice.method, method::c_library());
             }
         }
     }
 
-    /// A call as long as its extent, and one in a shorter extent, are calls by themselves.
+    /// A call that is as long as the total length, or longer, stands alone.
     #[test]
     fn an_extent_no_longer_than_the_call_changes_nothing(machine in machines(), length in lengths(), less in lengths()) {
         let policy = Policy::defaults(&machine);
@@ -175,7 +178,7 @@ fn the_policy_of_this_machine_runs_here() {
     assert!(here().runs_here());
     assert!(Policy::global().runs_here());
     let origin = serde_json::to_value(here().origin()).unwrap();
-    // Who and when.
+    // An author and a year.
     assert!(origin["basis"]["defaults"]["source"].as_str().unwrap().contains("20"));
 }
 
@@ -215,9 +218,9 @@ fn a_forced_method_holds_for_every_length_and_intent_of_its_operation_only() {
     for intent in Intent::ALL {
         for length in [0, 1, 4095, 1 << 20, usize::MAX] {
             for operation in [Operation::Clear, Operation::Copy] {
-                let choice = policy.choose(operation, length, intent);
+                let choice = policy.choose(operation, length, intent).unwrap();
                 assert_eq!(choice.method.name, "portable");
-                assert_eq!(policy.choose_part(operation, 1, length, intent), choice);
+                assert_eq!(policy.choose_part(operation, 1, length, intent), Some(choice));
             }
             assert_eq!(
                 policy.choose(Operation::Fill, length, intent),
@@ -235,7 +238,7 @@ fn a_forced_method_holds_for_every_length_and_intent_of_its_operation_only() {
 fn forced_parameters_hold_and_others_are_the_defaults() {
     let mut policy = here();
     policy.force("copy:movnti[read_distance=1024,read_hint=1],clear:rep_stosb[]").unwrap();
-    let choice = policy.choose(Operation::Copy, 1, Intent::Reuse);
+    let choice = policy.choose(Operation::Copy, 1, Intent::Reuse).unwrap();
     assert_eq!(choice.to_string(), "movnti[read_distance=1024,read_hint=1]");
     let again = Choice::parse(&choice.to_string(), Operation::Copy, bulkmem::machine::features()).unwrap();
     assert_eq!(again, choice);
@@ -246,7 +249,7 @@ fn forced_parameters_hold_and_others_are_the_defaults() {
     );
 }
 
-/// The text of the error; nothing has changed.
+/// Returns the error of a rejected text, and checks that it changed nothing.
 fn refused(features: Features, spec: &str) -> (PolicyError, String) {
     let mut machine = Machine::current().clone();
     machine.features = features;
@@ -276,14 +279,14 @@ fn what_cannot_be_forced_is_refused_with_the_reason_and_what_could() {
         assert!(matches!(error, PolicyError::Grammar { .. }), "{spec}: {text}");
     }
     let (_, text) = refused(sse2, "erase:movnti");
-    assert!(text.contains("`erase`") && text.contains("clear, fill, copy, persist, flush"), "{text}");
+    assert!(text.contains("`erase`") && text.contains("clear, fill, copy, fill_persist"), "{text}");
     let (_, text) = refused(sse2, "clear:movnti,copy:movntii");
     assert!(
         text.contains("`movntii`") && text.contains("rep_movsb") && !text.contains("rep_stosb"),
         "{text}"
     );
     let (_, text) = refused(sse2, "copy:rep_stosb");
-    assert!(text.contains("cannot copy") && text.contains("clear, fill"), "{text}");
+    assert!(text.contains("does not support copy") && text.contains("clear, fill"), "{text}");
     let (error, text) = refused(sse2, "clear:write_prefetch_avx512");
     assert!(
         matches!(error, PolicyError::Unavailable { missing, .. } if missing == Features::AVX512F | Features::PREFETCHW)

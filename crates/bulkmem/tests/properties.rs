@@ -1,8 +1,7 @@
-//! Every row of the table against the oracle in random cases: lengths of up to some MiB, parameters anywhere in their
-//! ranges, any alignment of both sides.
+//! Compares every method with the oracle in random cases: lengths of up to 4 MiB, all parameters, all alignments.
 //!
 //! A failure prints the smallest case found and the seed. `PROPTEST_RNG_SEED` runs that seed again, `PROPTEST_CASES`
-//! more cases a row; the other `PROPTEST_` variables hold as well.
+//! sets the number of cases per method; the other `PROPTEST_` variables work as well.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -17,11 +16,11 @@ use testkit::case::Case;
 use testkit::guard::{LINE, Place};
 use testkit::harness::Suite;
 use testkit::oracle::Oracle;
-use testkit::walk;
+use testkit::table;
 
-/// The longest case: 4 MiB, as a power of two.
+/// Longest case, as a power of two: 4 MiB.
 const LONGEST: u32 = 22;
-/// Cases a row and operation where `PROPTEST_CASES` says nothing.
+/// Cases per method and operation if `PROPTEST_CASES` is not set.
 const CASES: u32 = 64;
 
 fn main() -> ExitCode {
@@ -33,13 +32,13 @@ fn main() -> ExitCode {
         }
     };
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
-    for row in walk::rows() {
-        suite.row("properties", row, move |method, operation| random_cases(method, operation, seed));
+    for row in table::entries() {
+        suite.entry("properties", row, move |method, operation| random_cases(method, operation, seed));
     }
     suite.run()
 }
 
-/// Any parameters that fit.
+/// Valid parameters of a method.
 fn parameters(method: &Method, operation: Operation) -> impl Strategy<Value = Parameters> {
     let tunables = method.tunables(operation).unwrap_or_default();
     let values: Vec<_> = tunables
@@ -59,7 +58,7 @@ fn parameters(method: &Method, operation: Operation) -> impl Strategy<Value = Pa
 }
 
 fn cases(method: &'static Method, operation: Operation) -> impl Strategy<Value = Case> {
-    // As many short ones as long ones, by their logarithm.
+    // The logarithm is uniform, so that half of the lengths are below 2 KiB.
     let length = (0..=LONGEST).prop_flat_map(|bits| 0..=1usize << bits);
     let place = prop_oneof![Just(Place::Start), Just(Place::End)];
     (parameters(method, operation), length, 0..LINE, 0..LINE, place, any::<bool>(), any::<u8>()).prop_map(

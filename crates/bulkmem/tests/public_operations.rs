@@ -1,5 +1,5 @@
-//! What callers call, seen instruction by instruction: whichever weakly ordered row serves, nothing is pending when a
-//! public operation returns, or when a scope ends; and one fence serves all that a scope joined.
+//! Tests of the public operations, by single-stepping: whatever weakly ordered method is used, no store is unfenced
+//! when an operation returns or a scope ends, and one fence suffices for all operations of a scope.
 
 use std::process::ExitCode;
 
@@ -23,14 +23,14 @@ mod x86_64 {
     use libtest_mimic::Failed;
     use testkit::guard::Guarded;
     use testkit::harness::Suite;
-    use testkit::walk;
-    use testkit::x86_64::memory::{State, Watched};
+    use testkit::table;
+    use testkit::x86_64::store_tracker::{State, StoreTracker};
 
-    /// Two pages in each of the fewest streams, from within a line.
+    /// Two pages in each of the fewest streams, and a part of a page.
     const LENGTH: usize = 2 * 2 * 4096 + 100;
     const LIMIT: usize = 1 << 18;
 
-    /// How an operation is called.
+    /// A form of the public operations.
     #[derive(Clone, Copy)]
     enum Form {
         Slice,
@@ -39,11 +39,11 @@ mod x86_64 {
     }
 
     pub(super) fn add(suite: &mut Suite) {
-        for (method, operation) in walk::rows().filter(|(method, _)| method.ordering == Ordering::Weak) {
-            // A `Options` takes no method that would have to be emulated.
+        for (method, operation) in table::entries().filter(|(method, _)| method.ordering == Ordering::Weak) {
+            // `Options` rejects methods that would have to be emulated.
             let missing = method.requires.difference(features());
             for (form, name) in [(Form::Slice, "slice"), (Form::Raw, "raw"), (Form::Scope, "scope")] {
-                suite.row_needing(
+                suite.entry_needing(
                     missing,
                     &format!("fenced_{name}"),
                     (method, operation),
@@ -51,9 +51,10 @@ mod x86_64 {
                 );
             }
         }
-        for (method, operation) in walk::rows().filter(|(method, _)| method.ordering == Ordering::Ordered) {
+        for (method, operation) in table::entries().filter(|(method, _)| method.ordering == Ordering::Ordered)
+        {
             let missing = method.requires.difference(features());
-            suite.row_needing(missing, "raw_form_fences", (method, operation), raw_form_fences);
+            suite.entry_needing(missing, "raw_form_fences", (method, operation), raw_form_fences);
         }
         suite.test("raw_form_fences::overlapping_copy", raw_overlapping_copy_fences);
         suite.test("short_parts_are_not_fenced", short_parts_are_not_fenced);
@@ -66,26 +67,26 @@ mod x86_64 {
         memory: &mut [u8],
         before: State,
         call: impl FnOnce(&mut [u8]) -> Result<(), Error>,
-    ) -> Result<Watched, Failed> {
+    ) -> Result<StoreTracker, Failed> {
         let range = memory.as_ptr_range();
         let mut result = Ok(());
         let addresses = range.start as usize..range.end as usize;
-        let watched = Watched::during(LIMIT, addresses, before, || result = call(memory))?;
+        let tracked = StoreTracker::during(LIMIT, addresses, before, || result = call(memory))?;
         result.map_err(|error| error.to_string())?;
-        Ok(watched)
+        Ok(tracked)
     }
 
-    /// Weak stores were made, all are fenced, and what is to be durable is.
-    fn check(operation: Operation, watched: &Watched) -> Result<(), Failed> {
-        if watched.weak == 0 {
+    /// Checks that there were weak stores, that all are fenced, and that the bytes are durable if the operation
+    /// persists.
+    fn check(operation: Operation, tracked: &StoreTracker) -> Result<(), Failed> {
+        if tracked.weak == 0 {
             return Err("nothing was stored weakly: some other method ran".into());
         }
-        if watched.weak_pending > 0 {
-            return Err(format!("{} weak stores are pending", watched.weak_pending).into());
+        if tracked.weak_pending > 0 {
+            return Err(format!("{} weak stores are pending", tracked.weak_pending).into());
         }
-        let durable = matches!(operation, Operation::CopyPersist | Operation::Persist);
-        match watched.worst() {
-            Some((at, state)) if durable && state != State::Durable => {
+        match tracked.worst() {
+            Some((at, state)) if operation.persists() && state != State::Durable => {
                 Err(format!("byte {at} is {state:?}").into())
             }
             _ => Ok(()),
@@ -96,7 +97,7 @@ mod x86_64 {
         if operation == Operation::Persist { State::Cached } else { State::Untouched }
     }
 
-    /// The fewest streams need the least memory.
+    /// Returns a choice with the fewest streams, which need the least memory.
     fn with_fewest_streams(method: &'static Method, operation: Operation) -> Choice {
         let mut choice = Choice::of(method, operation);
         for tunable in method.tunables(operation).unwrap_or_default() {
@@ -109,19 +110,19 @@ mod x86_64 {
 
     fn returns_fenced(method: &'static Method, operation: Operation, form: Form) -> Result<(), Failed> {
         let choice = with_fewest_streams(method, operation);
-        let bulk = Options::new().durability(Durability::FlushToMemory).method(operation, choice)?;
+        let options = Options::new().durability(Durability::FlushToMemory).method(operation, choice)?;
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH + 3];
         let memory = &mut memory[3..];
-        let watched = traced(memory, before(operation), |to| match form {
-            Form::Slice => by_slice(&bulk, operation, to, &source),
-            Form::Raw => by_raw(&bulk, operation, to, &source),
-            Form::Scope => in_scope(&bulk, operation, to, &source),
+        let tracked = traced(memory, before(operation), |to| match form {
+            Form::Slice => by_slice(&options, operation, to, &source),
+            Form::Raw => by_raw(&options, operation, to, &source),
+            Form::Scope => in_scope(&options, operation, to, &source),
         })?;
-        check(operation, &watched)?;
+        check(operation, &tracked)?;
         let expected = match operation {
             Operation::Clear => 0,
-            Operation::Fill => 7,
+            Operation::Fill | Operation::FillPersist => 7,
             Operation::Copy | Operation::CopyPersist => 0x5a,
             Operation::Persist => 0xff,
         };
@@ -130,10 +131,10 @@ mod x86_64 {
 
     /// On write-combining memory, ordinary stores are weakly ordered too.
     fn raw_form_fences(method: &'static Method, operation: Operation) -> Result<(), Failed> {
-        let bulk = Options::new().method(operation, with_fewest_streams(method, operation))?;
+        let options = Options::new().method(operation, with_fewest_streams(method, operation))?;
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH];
-        all_fenced(&traced(&mut memory, before(operation), |to| by_raw(&bulk, operation, to, &source))?)
+        all_fenced(&traced(&mut memory, before(operation), |to| by_raw(&options, operation, to, &source))?)
     }
 
     fn raw_overlapping_copy_fences() -> Result<(), Failed> {
@@ -146,73 +147,77 @@ mod x86_64 {
         })?)
     }
 
-    fn all_fenced(watched: &Watched) -> Result<(), Failed> {
-        match (watched.stores_pending, watched.fences) {
+    fn all_fenced(tracked: &StoreTracker) -> Result<(), Failed> {
+        match (tracked.stores_pending, tracked.fences) {
             (0, 1..) => Ok(()),
             (pending, fences) => Err(format!("{pending} stores are pending after {fences} fences").into()),
         }
     }
 
-    /// One call for a part of 64 bytes of 1 GiB that bypasses the cache, and what it did.
-    fn short_part(call: impl FnOnce(&Options, &mut [u8])) -> Result<Watched, Failed> {
+    /// Traces one call for a part of 64 bytes of 1 GiB, for which the policy chooses a method that bypasses the
+    /// cache.
+    fn short_part(call: impl FnOnce(&Options, &mut [u8])) -> Result<StoreTracker, Failed> {
         let policy = Policy::defaults(Machine::current());
-        let bulk = Options::new().total_len(1 << 30).intent(Intent::Stream).policy(&policy)?;
-        let whole = policy.choose(Operation::Clear, 1 << 30, Intent::Stream).method;
+        let options = Options::new().total_len(1 << 30).intent(Intent::Stream).policy(&policy)?;
+        let whole = policy.choose(Operation::Clear, 1 << 30, Intent::Stream).ok_or("no method")?.method;
         assert_eq!(whole.ordering, Ordering::Weak, "{}", whole.name);
         let mut memory = Guarded::new(4096);
         traced(&mut memory.bytes_mut()[..64], State::Untouched, |part| {
-            call(&bulk, part);
+            call(&options, part);
             Ok(())
         })
     }
 
     fn short_parts_are_not_fenced() -> Result<(), Failed> {
-        let watched = short_part(|bulk, part| bulk.clear(part))?;
-        assert_eq!((watched.fences, watched.weak), (0, 0));
+        let tracked = short_part(|options, part| options.clear(part))?;
+        assert_eq!((tracked.fences, tracked.weak), (0, 0));
         Ok(())
     }
 
-    /// There one fence does for all.
+    /// In a scope, one fence suffices for all calls.
     fn short_parts_in_a_scope() -> Result<(), Failed> {
-        let watched = short_part(|bulk, part| bulk.fence_scope(|scope| scope.clear(part).defer()))?;
-        assert!(watched.weak > 0);
-        assert_eq!((watched.fences, watched.weak_pending), (1, 0));
+        let tracked = short_part(|options, part| options.fence_scope(|scope| scope.clear(part).defer()))?;
+        assert!(tracked.weak > 0);
+        assert_eq!((tracked.fences, tracked.weak_pending), (1, 0));
         Ok(())
     }
 
-    fn by_slice(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn by_slice(options: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         match operation {
-            Operation::Clear => bulk.clear(to),
-            Operation::Fill => bulk.fill(to, 7),
-            Operation::Copy => bulk.copy(to, &source[..to.len()])?,
-            Operation::CopyPersist => bulk.copy_persist(to, &source[..to.len()])?,
-            Operation::Persist => bulk.persist(to)?,
+            Operation::Clear => options.clear(to),
+            Operation::Fill => options.fill(to, 7),
+            Operation::Copy => options.copy(to, &source[..to.len()])?,
+            Operation::FillPersist => options.fill_persist(to, 7)?,
+            Operation::CopyPersist => options.copy_persist(to, &source[..to.len()])?,
+            Operation::Persist => options.persist(to)?,
         }
         Ok(())
     }
 
-    fn by_raw(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn by_raw(options: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         let (start, length, source) = (to.as_mut_ptr(), to.len(), source[..to.len()].as_ptr());
         // SAFETY: both slices are valid for `length` bytes, the destination for writes, and they are apart.
         unsafe {
             match operation {
-                Operation::Clear => bulk.clear_raw(start, length),
-                Operation::Fill => bulk.fill_raw(start, length, 7),
-                Operation::Copy => bulk.copy_raw(start, source, length),
-                Operation::CopyPersist => bulk.copy_persist_raw(start, source, length)?,
-                Operation::Persist => bulk.persist_raw(start, length)?,
+                Operation::Clear => options.clear_raw(start, length),
+                Operation::Fill => options.fill_raw(start, length, 7),
+                Operation::Copy => options.copy_raw(start, source, length),
+                Operation::FillPersist => options.fill_persist_raw(start, length, 7)?,
+                Operation::CopyPersist => options.copy_persist_raw(start, source, length)?,
+                Operation::Persist => options.persist_raw(start, length)?,
             }
         }
         Ok(())
     }
 
-    fn in_scope(bulk: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    fn in_scope(options: &Options, operation: Operation, to: &mut [u8], source: &[u8]) -> Result<(), Error> {
         let source = &source[..to.len()];
-        bulk.fence_scope(|scope| {
+        options.fence_scope(|scope| {
             match operation {
                 Operation::Clear => scope.clear(to).defer(),
                 Operation::Fill => scope.fill(to, 7).defer(),
                 Operation::Copy => scope.copy(to, source)?.defer(),
+                Operation::FillPersist => scope.fill_persist(to, 7)?.defer(),
                 Operation::CopyPersist => scope.copy_persist(to, source)?.defer(),
                 Operation::Persist => scope.persist(to)?.defer(),
             }
@@ -220,7 +225,7 @@ mod x86_64 {
         })
     }
 
-    /// The functions without a `Options` use the process's policy, which the environment forces to weak methods.
+    /// Free functions use the process-wide policy, for which a variable forces weakly ordered methods.
     fn add_free_functions(suite: &mut Suite) {
         let weak = |operation: Operation| {
             method::all().find(|it| it.does(operation) && it.ordering == Ordering::Weak && it.available())
@@ -232,10 +237,10 @@ mod x86_64 {
         if std::env::var("BULKMEM_METHOD").is_ok_and(|given| given == text) {
             bulkmem::init().expect("the methods are available");
         } else {
-            // The library reads the environment when the process starts, so it starts again.
+            // The library reads the environment when the process starts, so this program starts itself again.
             let own = std::env::current_exe().expect("this program has a file");
             let mut again = std::process::Command::new(own);
-            again.args(std::env::args_os().skip(1)).env("BULKMEM_METHOD", text).env_remove("BULKMEM_EADR");
+            again.args(std::env::args_os().skip(1)).env("BULKMEM_METHOD", text);
             panic!("cannot start again: {}", std::os::unix::process::CommandExt::exec(&mut again));
         }
         for operation in Operation::ALL {
@@ -250,34 +255,34 @@ mod x86_64 {
     fn function_returns_fenced(operation: Operation) -> Result<(), Failed> {
         let policy = Policy::global();
         assert_eq!(policy.origin().forced.iter().filter(|(it, _)| *it == operation).count(), 1);
-        let _ = Durability::current();
         let source = vec![0x5a; LENGTH];
         let mut memory = vec![0xff; LENGTH];
-        // The first call learns which lengths go straight to the C library; the second goes by it.
+        // The first call finds out which lengths go straight to the C library, and the second uses the result.
         for _ in 0..2 {
-            let watched = traced(&mut memory, before(operation), |to| {
+            let tracked = traced(&mut memory, before(operation), |to| {
                 match operation {
                     Operation::Clear => bulkmem::clear(to),
                     Operation::Fill => bulkmem::fill(to, 7),
                     Operation::Copy => bulkmem::copy(to, &source)?,
+                    Operation::FillPersist => bulkmem::fill_persist(to, 7)?,
                     Operation::CopyPersist => bulkmem::copy_persist(to, &source)?,
                     Operation::Persist => bulkmem::persist(to)?,
                 }
                 Ok(())
             })?;
-            check(operation, &watched)?;
+            check(operation, &tracked)?;
         }
         Ok(())
     }
 
     fn one_fence_serves_a_scope() -> Result<(), Failed> {
         let movnti = method::by_name("movnti").expect("a row of every x86-64");
-        let bulk = Options::new().method(Operation::Clear, Choice::of(movnti, Operation::Clear))?;
-        // On lines, so that every byte is stored by MOVNTI.
+        let options = Options::new().method(Operation::Clear, Choice::of(movnti, Operation::Clear))?;
+        // Starts at a cache line, so that MOVNTI stores every byte.
         let mut parts = Guarded::new(3 * 4096);
         parts.bytes_mut().fill(1);
-        let watched = traced(parts.bytes_mut(), State::Untouched, |memory| {
-            bulk.fence_scope(|scope| {
+        let tracked = traced(parts.bytes_mut(), State::Untouched, |memory| {
+            options.fence_scope(|scope| {
                 let mut parts = memory.chunks_mut(4096).map(|part| scope.clear(part));
                 let (first, second) = (parts.next().expect("three"), parts.next().expect("three"));
                 first.join(second).defer();
@@ -285,8 +290,8 @@ mod x86_64 {
             });
             Ok(())
         })?;
-        assert_eq!((watched.fences, watched.weak_pending), (1, 0));
-        assert_eq!(watched.weak, 3 * 4096 / 8, "each 8 bytes by a MOVNTI");
+        assert_eq!((tracked.fences, tracked.weak_pending), (1, 0));
+        assert_eq!(tracked.weak, 3 * 4096 / 8, "each 8 bytes by a MOVNTI");
         assert!(parts.bytes().iter().all(|byte| *byte == 0));
         Ok(())
     }

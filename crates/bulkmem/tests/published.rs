@@ -1,12 +1,12 @@
-//! On the machines that published measurements describe, the defaults choose what those show to be the fastest.
-//! The facts are in `bulkmem-measure/data/published.json`.
+//! On the machines of published measurements, the defaults choose the fastest measured method. The figures are in
+//! `bulkmem-measure/data/published.json`.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
 use bulkmem::method::{self, CacheEffect};
-use bulkmem::policy::Policy;
+use bulkmem::policy::{Policy, Rule};
 use bulkmem::{Intent, Operation};
 use serde::Deserialize;
 
@@ -31,7 +31,7 @@ struct MemsetBySize {
     machines: Vec<Measured<Series>>,
 }
 
-/// A machine and what each method reached on it.
+/// A machine, and the result of each method on it.
 #[derive(Deserialize)]
 struct Measured<T> {
     uarch: String,
@@ -135,7 +135,7 @@ fn published() -> Published {
     serde_json::from_str(text()).unwrap()
 }
 
-/// A described machine. Its features are those that its processors have.
+/// Returns a machine with the features of its processor.
 fn machine(cpu: CpuIdentity, llc: u64) -> Machine {
     let mut features =
         Features::SSE2 | Features::SSE4_1 | Features::AVX | Features::AVX2 | Features::PREFETCHW;
@@ -177,10 +177,10 @@ fn without(machine: &Machine, lacking: Features) -> Machine {
 }
 
 fn clear(policy: &Policy, length: usize) -> &'static str {
-    policy.choose(Operation::Clear, length, Intent::Throughput).method.name
+    policy.choose(Operation::Clear, length, Intent::Throughput).unwrap().method.name
 }
 
-/// Every block is checked below, or is here with the reason why it cannot be.
+/// Every block is checked below, or listed here with the reason why not.
 #[test]
 fn no_block_is_forgotten() {
     let checked = [
@@ -220,7 +220,7 @@ fn no_block_is_forgotten() {
 fn clearing_by_size() {
     let table = published().memset_by_size;
     for measured in &table.machines {
-        // Only what the table compares: its kernels had no prefetched stores.
+        // Without PREFETCHW, because the table has no prefetched stores.
         let described = machine(measured.cpu.clone(), measured.llc_mib << 20);
         let policy = Policy::defaults(&without(&described, Features::PREFETCHW));
         for (at, size) in table.sizes_mib.iter().enumerate() {
@@ -260,12 +260,12 @@ fn skylake_never_bypasses_the_cache_for_throughput() {
     {
         let policy = Policy::defaults(&described);
         for operation in [Operation::Clear, Operation::Fill, Operation::Copy] {
-            for (from, choice, _) in policy.rules(operation, Intent::Throughput) {
+            for Rule { from, choice, .. } in policy.rules(operation, Intent::Throughput) {
                 assert_eq!(choice.method.effect, CacheEffect::Allocates, "{operation} from {from}: {choice}");
             }
         }
     }
-    let choice = Policy::defaults(&full).choose(Operation::Clear, 256 * MIB, Intent::Throughput);
+    let choice = Policy::defaults(&full).choose(Operation::Clear, 256 * MIB, Intent::Throughput).unwrap();
     assert_eq!(choice.to_string(), "write_prefetch_avx[write_distance=4096]");
 }
 
@@ -277,14 +277,15 @@ fn clearing_by_chunk() {
         for described in [full.clone(), without(&full, Features::CLZERO)] {
             let policy = Policy::defaults(&described);
             for (at, &chunk) in table.chunks.iter().enumerate() {
-                let part = policy.choose_part(Operation::Clear, chunk, table.extent, Intent::Throughput);
+                let part =
+                    policy.choose_part(Operation::Clear, chunk, table.extent, Intent::Throughput).unwrap();
                 let able = measured
                     .methods
                     .iter()
                     .filter(|(name, _)| described.features.contains(method::by_name(name).unwrap().requires));
                 let (best, _) = able.max_by(|a, b| a.1[at].total_cmp(&b.1[at])).unwrap();
                 assert_eq!(part.method.name, best, "{}: chunks of {chunk}", measured.uarch);
-                // From the series' own threshold on, an extent that long by itself gets the same.
+                // From the threshold of the publication on, a single call of that length uses the same method.
                 if chunk >= published().vm_creation.non_caching_threshold {
                     assert_eq!(clear(&policy, chunk), best, "{}: an extent of {chunk}", measured.uarch);
                 }
@@ -299,7 +300,7 @@ fn milan_without_clzero_takes_movnti_in_small_chunks_and_rep_stosb_in_large() {
     let milan = table.machines.iter().find(|one| one.uarch == "Milan").unwrap();
     let policy = Policy::defaults(&without(&machine(milan.cpu.clone(), 32 << 20), Features::CLZERO));
     let answers = table.chunks.iter().map(|&chunk| {
-        policy.choose_part(Operation::Clear, chunk, table.extent, Intent::Throughput).method.name
+        policy.choose_part(Operation::Clear, chunk, table.extent, Intent::Throughput).unwrap().method.name
     });
     let answers: Vec<_> = answers.collect();
     assert_eq!(answers[..4], ["movnti"; 4]);
@@ -312,7 +313,8 @@ fn clearing_a_virtual_machines_memory() {
     for measured in &table.machines {
         let policy = Policy::defaults(&machine(measured.cpu.clone(), measured.llc_mib << 20));
         let best = measured.rows.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds)).unwrap();
-        let choice = policy.choose_part(Operation::Clear, best.chunk, table.extent, Intent::Throughput);
+        let choice =
+            policy.choose_part(Operation::Clear, best.chunk, table.extent, Intent::Throughput).unwrap();
         assert_eq!(choice.method.name, best.method, "{}", measured.uarch);
     }
 }
@@ -334,17 +336,18 @@ fn the_table_of_methods_says_what_the_counters_say_of_the_cache() {
 fn persisting_by_width() {
     let rows = published().persist_by_width.rows;
     let best = |of: fn(&Width) -> f64| rows.iter().map(of).fold(0.0, f64::max);
-    // The paper tells no processor; the one with such memory at that time is Cascade Lake.
+    // The paper does not name the processor. Cascade Lake was the one with such memory at that time.
     for (described, lengths) in [(cascade_lake(), [4096, 1 << 30]), (unknown(), [4096, 1 << 20])] {
         let policy = Policy::defaults(&described);
         for length in lengths {
-            let choice = policy.choose(Operation::CopyPersist, length, Intent::Throughput).method.name;
+            let choice =
+                policy.choose(Operation::CopyPersist, length, Intent::Throughput).unwrap().method.name;
             let row = rows.iter().find(|row| row.method == choice);
             let row = row.unwrap_or_else(|| panic!("{choice} was not measured"));
             assert_eq!((row.ram, row.nvdimm), (best(|row| row.ram), best(|row| row.nvdimm)), "{choice}");
         }
-        // Below 768 bytes, the best of those that bypass the cache.
-        let choice = policy.choose(Operation::CopyPersist, 512, Intent::Throughput).method;
+        // Below 768 bytes, the best of the methods that bypass the cache.
+        let choice = policy.choose(Operation::CopyPersist, 512, Intent::Throughput).unwrap().method;
         assert_eq!(choice.effect, CacheEffect::Bypasses);
         let bypassing =
             rows.iter().filter(|row| method::by_name(&row.method).unwrap().effect == CacheEffect::Bypasses);
@@ -367,7 +370,7 @@ fn persisting_goes_the_way_that_was_faster() {
         let best = at_target.max_by(|a, b| a.mean.total_cmp(&b.mean)).unwrap();
         let way = method::by_name(&best.method).unwrap().effect;
         assert_eq!(
-            policy.choose(Operation::CopyPersist, 1 << 30, Intent::Throughput).method.effect,
+            policy.choose(Operation::CopyPersist, 1 << 30, Intent::Throughput).unwrap().method.effect,
             way,
             "{target}"
         );
@@ -383,14 +386,14 @@ fn persisting_for_stream_disturbs_least() {
             rows.iter().filter(|row| row.target == target).min_by_key(|row| row.after - row.before).unwrap();
         let way = method::by_name(&least.method).unwrap().effect;
         for length in [64, 4096, 1 << 30] {
-            let choice = policy.choose(Operation::CopyPersist, length, Intent::Stream);
+            let choice = policy.choose(Operation::CopyPersist, length, Intent::Stream).unwrap();
             assert_eq!(choice.method.effect, way, "{target}, {length}: {choice}");
         }
     }
 }
 
-/// Cleared and then read: what fits in the cache is better left there, what does not had better bypass it. Shown with
-/// an unknown processor whose last level is as large as that machine's caches together.
+/// Bytes that are cleared and then read should stay in the cache if they fit, and bypass it otherwise. Tested with an
+/// unknown processor whose last level is as large as that machine's caches together.
 #[test]
 fn clearing_what_is_read_next() {
     let table = published().zero_then_read;
@@ -402,7 +405,7 @@ fn clearing_what_is_read_next() {
         seen[usize::from(fits)] = true;
         assert_eq!(fits, row.cached < row.bypassing, "the table itself, at {}", row.length);
         let intent = if fits { Intent::Reuse } else { Intent::Throughput };
-        let effect = policy.choose(Operation::Clear, row.length, intent).method.effect;
+        let effect = policy.choose(Operation::Clear, row.length, intent).unwrap().method.effect;
         assert_eq!(effect == CacheEffect::Bypasses, row.bypassing < row.cached, "at {}", row.length);
     }
     assert_eq!(seen, [true; 2]);

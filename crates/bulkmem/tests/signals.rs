@@ -1,4 +1,5 @@
-//! Faults on the threads that an operation starts. A file of its own: a handler belongs to the whole process.
+//! Faults on the threads that an operation starts. In a separate file, because a handler belongs to the whole
+//! process.
 #![cfg(target_os = "linux")]
 
 use std::ffi::{c_int, c_void};
@@ -13,10 +14,10 @@ const LENGTH: usize = 1 << 20;
 
 /// The thread that calls the operation.
 static CALLER: AtomicI32 = AtomicI32::new(0);
-/// Faults on that thread, and on others.
+/// Number of faults on that thread, and on others.
 static FAULTS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Maps fresh memory in place of the page that the file does not have any more.
+/// Maps new memory in place of a page that the file no longer has.
 extern "C" fn on_bus_error(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: the kernel passes a valid record; only the test's mapping faults, and one page of it is replaced. All
     // functions called are safe in a handler.
@@ -32,8 +33,8 @@ extern "C" fn on_bus_error(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void)
     }
 }
 
-/// A program that mends faults in its handler, such as a virtual machine monitor whose guest memory is a file, can do
-/// so on every thread.
+/// A program that repairs faults in its handler, such as a virtual machine monitor with guest memory in a file, can
+/// do so on every thread.
 #[test]
 fn a_fault_on_a_new_thread_reaches_the_handler() {
     let file = tempfile::tempfile().unwrap();

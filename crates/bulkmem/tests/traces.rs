@@ -1,6 +1,5 @@
-//! What the processor does when a row is called, seen instruction by instruction: that a row's own instructions are
-//! executed at all, that what is pending is fenced, that every persisted byte is written back, and that the emulator
-//! does to memory what the instruction does.
+//! Tests of methods, by single-stepping: their instructions are executed, weak stores are fenced, persisted bytes are
+//! written back, and the emulator does to memory what the instructions do.
 
 use std::process::ExitCode;
 
@@ -25,28 +24,28 @@ mod x86_64 {
     use testkit::guard::{Guarded, LINE, Place};
     use testkit::harness::Suite;
     use testkit::oracle::Oracle;
-    use testkit::walk;
+    use testkit::table;
     use testkit::x86_64::emulate;
     use testkit::x86_64::instruction::needs;
-    use testkit::x86_64::memory::{State, Watched};
+    use testkit::x86_64::store_tracker::{State, StoreTracker};
     use testkit::x86_64::trace::Trace;
 
-    /// No traced call executes more instructions: 64 KiB a byte at a time.
+    /// Limit of instructions per traced call: 64 KiB, one byte at a time.
     const LIMIT: usize = 1 << 18;
-    /// Lengths about words, vectors and lines, and a few lines long.
+    /// Lengths around those of words, vectors and lines, and a few lines long.
     const LENGTHS: [usize; 22] =
         [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 191, 256, 1000];
     const OFFSETS: [usize; 5] = [0, 1, 8, 31, 63];
 
     pub(super) fn add(suite: &mut Suite) {
-        for row in walk::rows() {
-            suite.row("executes", row, what_is_required_is_executed);
-            suite.row("fenced", row, nothing_is_pending_at_the_end);
-            if matches!(row.1, Operation::CopyPersist | Operation::Persist) {
-                suite.row("durable", row, every_byte_is_durable_at_the_end);
+        for row in table::entries() {
+            suite.entry("executes", row, what_is_required_is_executed);
+            suite.entry("fenced", row, nothing_is_pending_at_the_end);
+            if row.1.persists() {
+                suite.entry("durable", row, every_byte_is_durable_at_the_end);
             }
             if row.0.requires.intersects(emulate::EMULATED) {
-                suite.row("emulated", row, emulation_gives_the_same_bytes);
+                suite.entry("emulated", row, emulation_gives_the_same_bytes);
             }
         }
         suite.test("checker::a_plain_copy_is_not_durable", a_plain_copy_is_not_durable);
@@ -54,7 +53,7 @@ mod x86_64 {
         suite.test("checker::a_trace_that_is_too_long_is_an_error", a_trace_that_is_too_long_is_an_error);
     }
 
-    /// A case's call, traced, and the range it was to write.
+    /// Traces the call of a case. Returns the trace and the range of the destination.
     fn traced(case: &Case, memory: &Memory) -> Result<(Trace, std::ops::Range<usize>), String> {
         let to = memory.to.place(case.place, case.offset, case.length);
         let from = memory.from.place(case.place, case.source_offset, case.length);
@@ -84,15 +83,15 @@ mod x86_64 {
         }
     }
 
-    /// With some parameters, at some length, each instruction set that the row requires is used: neither is a test
-    /// of it empty, nor is the row refused to machines that could run it.
+    /// Each feature that the method requires is used with some parameters and length. Otherwise a test of it would be
+    /// empty, or the method would be unavailable on machines that could run it.
     fn what_is_required_is_executed(method: &'static Method, operation: Operation) -> Result<(), Failed> {
-        // These two change how fast string instructions are, not which instructions there are.
+        // These two only tell how fast string instructions are.
         let speed = Features::ERMS | Features::FSRM;
         let mut unseen = method.requires.difference(speed | Features::SSE2);
         let memory = Memory::new(1 << 16);
-        let mut sets = walk::parameter_sets(method.tunables(operation).unwrap_or_default());
-        // The cheapest first: what is long enough for every loop is twice the longest unit.
+        let mut sets = table::parameter_sets(method.tunables(operation).unwrap_or_default());
+        // The cheapest first. A length of twice the longest unit reaches every loop.
         let enough = |set: &Parameters| {
             let longest = set.read_distance.max(set.write_distance).max(set.block).max(set.streams * 4096);
             (2 * longest as usize).clamp(512, 1 << 16)
@@ -115,13 +114,13 @@ mod x86_64 {
         }
     }
 
-    /// After the fenced entry nothing is pending; after the unfenced one of a weak row, at times, something is.
+    /// The fenced function leaves nothing unfenced. The unfenced function of a weakly ordered method sometimes does.
     fn nothing_is_pending_at_the_end(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let mut base = Case::new(method, operation);
         let streams =
             method.tunables(operation).unwrap_or_default().iter().find(|tunable| tunable.name == "streams");
         base.parameters.streams = streams.map_or(0, |tunable| tunable.range.0);
-        // The last is long enough for every page stream to be at work.
+        // The last length uses every page stream.
         let streamed = 2 * 4096 * base.parameters.streams as usize;
         let memory = Memory::new(streamed.max(1 << 12));
         let mut unfenced_pending = false;
@@ -129,12 +128,12 @@ mod x86_64 {
             let offset = OFFSETS[count % OFFSETS.len()];
             let case = Case { length, offset, source_offset: offset, ..base };
             let (trace, range) = traced(&case, &memory)?;
-            let fenced = Watched::follow(&trace, range, State::Untouched)?;
+            let fenced = StoreTracker::of_trace(&trace, range, State::Untouched)?;
             if fenced.weak_pending > 0 {
                 return Err(format!("{case}: {} weak stores are pending", fenced.weak_pending).into());
             }
             let (trace, range) = traced(&Case { fenced: false, ..case }, &memory)?;
-            unfenced_pending |= Watched::follow(&trace, range, State::Untouched)?.weak_pending > 0;
+            unfenced_pending |= StoreTracker::of_trace(&trace, range, State::Untouched)?.weak_pending > 0;
         }
         if unfenced_pending == (method.ordering == Ordering::Weak) {
             return Ok(());
@@ -142,11 +141,11 @@ mod x86_64 {
         Err(format!("declared {:?}, but something was pending: {unfenced_pending}", method.ordering).into())
     }
 
-    /// Every byte of the range has left the cache, and a fence came after.
+    /// Every byte of the range has left the cache, and a fence came afterwards.
     fn every_byte_is_durable_at_the_end(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let memory = Memory::new(1 << 14);
         let before = if operation == Operation::Persist { State::Cached } else { State::Untouched };
-        for parameters in walk::parameter_sets(method.tunables(operation).unwrap_or_default()) {
+        for parameters in table::parameter_sets(method.tunables(operation).unwrap_or_default()) {
             let defaults = parameters == method.default_parameters(operation);
             let lengths: &[usize] = if defaults { &LENGTHS } else { &[1500] };
             for (count, length) in lengths.iter().copied().enumerate() {
@@ -156,7 +155,7 @@ mod x86_64 {
                     let base = Case::new(method, operation);
                     let case = Case { parameters, length, offset, source_offset, fenced, ..base };
                     let (trace, range) = traced(&case, &memory)?;
-                    let worst = Watched::follow(&trace, range, before)?.worst();
+                    let worst = StoreTracker::of_trace(&trace, range, before)?.worst();
                     let least = if fenced { State::Durable } else { State::Pending };
                     if let Some((at, state)) = worst.filter(|(_, state)| *state < least) {
                         return Err(format!("{case}: byte {at} is {state:?} at the end").into());
@@ -167,7 +166,7 @@ mod x86_64 {
         Ok(())
     }
 
-    /// The row's special instructions, emulated even where the processor has them, give the right bytes.
+    /// The emulated instructions write the right bytes, also where the processor supports them.
     fn emulation_gives_the_same_bytes(method: &'static Method, operation: Operation) -> Result<(), Failed> {
         let emulated = method.requires & emulate::EMULATED;
         let mut oracle = Oracle::new(1 << 10);
@@ -191,7 +190,7 @@ mod x86_64 {
         let case =
             Case { length: 40, ..Case::new(bulkmem::method::by_name("portable").unwrap(), Operation::Copy) };
         let (trace, range) = traced(&case, &memory)?;
-        let worst = Watched::follow(&trace, range, State::Untouched)?.worst();
+        let worst = StoreTracker::of_trace(&trace, range, State::Untouched)?.worst();
         assert_eq!(worst, Some((0, State::Cached)));
         Ok(())
     }
@@ -204,15 +203,21 @@ mod x86_64 {
             unsafe { std::arch::x86_64::_mm_clflush(memory.as_ptr().wrapping_add(offset)) }
         };
         let trace = Trace::record(LIMIT, Features::empty(), || flush(LINE))?;
-        assert_eq!(Watched::follow(&trace, range.clone(), State::Cached)?.worst(), Some((0, State::Cached)));
+        assert_eq!(
+            StoreTracker::of_trace(&trace, range.clone(), State::Cached)?.worst(),
+            Some((0, State::Cached))
+        );
         let both = || [0, LINE].into_iter().for_each(flush);
         let trace = Trace::record(LIMIT, Features::empty(), both)?;
-        assert_eq!(Watched::follow(&trace, range.clone(), State::Cached)?.worst(), Some((0, State::Pending)));
+        assert_eq!(
+            StoreTracker::of_trace(&trace, range.clone(), State::Cached)?.worst(),
+            Some((0, State::Pending))
+        );
         let trace = Trace::record(LIMIT, Features::empty(), || {
             both();
             method::fence();
         })?;
-        assert_eq!(Watched::follow(&trace, range, State::Cached)?.worst(), Some((0, State::Durable)));
+        assert_eq!(StoreTracker::of_trace(&trace, range, State::Cached)?.worst(), Some((0, State::Durable)));
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! A library to preload: `memset`, `memcpy` and `memmove` built on bulkmem, as a program may have them. What bulkmem
-//! calls by these names in turn comes back here.
+//! A library to preload, with `memset`, `memcpy` and `memmove` built on bulkmem, as a program may have them. If
+//! bulkmem calls functions of these names, the calls come back here.
 
 use std::ffi::{c_int, c_void};
 

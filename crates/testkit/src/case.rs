@@ -1,5 +1,5 @@
-//! One call of one method, in words: what a failing test prints, and what the fault handler prints when a method
-//! runs into a guard page.
+//! One call of one method, and its description, which a failing test prints, and the fault handler if a method
+//! touches a guard page.
 
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
@@ -14,28 +14,28 @@ use crate::guard::Place;
 /// One call of one method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case {
-    /// The row.
+    /// The method.
     pub method: &'static Method,
-    /// What it is asked to do.
+    /// The operation.
     pub operation: Operation,
-    /// Which of its two entries is called.
+    /// True to call the fenced function, false for the unfenced one.
     pub fenced: bool,
-    /// Its parameters.
+    /// Parameters of the method.
     pub parameters: Parameters,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// How far into a line the destination starts (for a flush: the range flushed).
+    /// Offset of the destination (for persist, of the range) into a cache line, bytes.
     pub offset: usize,
-    /// How far into a line the source starts; of no concern to clear, fill and flush.
+    /// Offset of the source into a cache line, bytes. Ignored by operations without a source.
     pub source_offset: usize,
-    /// Which guard the ranges lie against.
+    /// The guard page that the ranges are next to.
     pub place: Place,
-    /// What a fill writes; of no concern to the others.
+    /// The byte that fills write. Ignored by other operations.
     pub byte: u8,
 }
 
 impl Case {
-    /// A call with the default parameters of 0 bytes, fenced, at the start of a line before the guard.
+    /// Returns a fenced call of 0 bytes with the default parameters, at the start of a cache line before the guard.
     pub fn new(method: &'static Method, operation: Operation) -> Case {
         Case {
             method,
@@ -50,18 +50,18 @@ impl Case {
         }
     }
 
-    /// The function that the case calls.
+    /// Returns the function that the case calls.
     ///
     /// # Panics
-    /// Where the method lacks the operation or the parameters do not fit its tunables.
+    /// If the method does not support the operation or does not take the parameters.
     pub fn function(&self) -> Function {
         let tunables = self.method.tunables(self.operation);
         assert!(
             tunables.is_some_and(|tunables| self.parameters.is_valid_for(tunables)),
-            "{self}: ill-fitting parameters or operation"
+            "{self}: the method does not support this operation or does not take these parameters"
         );
         let code = self.method.code();
-        /// One of an entry's two functions.
+        /// Selects one of the two functions of an entry.
         macro_rules! entry {
             ($kind:ident, $operation:ident) => {
                 code.$operation.map(|it| Function::$kind(if self.fenced { it.fenced } else { it.unfenced }))
@@ -78,25 +78,25 @@ impl Case {
         function.expect("there are tunables, so there is an entry")
     }
 
-    /// Whether the operation reads a source.
+    /// True if the operation reads a source.
     pub fn has_source(&self) -> bool {
         self.operation.has_source()
     }
 }
 
-/// One of the functions of a row.
+/// A function of a method.
 #[derive(Clone, Copy, Debug)]
 pub enum Function {
     /// Fills and clears.
     Fill(FillFn),
     /// Copies.
     Copy(CopyFn),
-    /// Persists what ordinary stores wrote.
+    /// Makes durable what ordinary stores wrote.
     Persist(PersistFn),
 }
 
 impl Function {
-    /// Where its code starts.
+    /// Returns the address of its code.
     pub fn address(self) -> *const () {
         match self {
             Function::Fill(function) => function as *const (),
@@ -105,16 +105,17 @@ impl Function {
         }
     }
 
-    /// Calls it with a case's length, byte and parameters. After an unfenced one a fence is the caller's to add.
+    /// Calls the function with the length, byte and parameters of a case. After an unfenced function, the caller must
+    /// fence.
     ///
     /// # Safety
-    /// The function is the case's; its length is valid for writes at `to` (for a flush: for reads) and, where the
-    /// operation has a source, for reads at `from`, without overlap; the machine has, or emulates, what the method
-    /// requires.
+    /// The function is that of the case. `case.length` bytes from `to` are valid for writes (for persist, for reads),
+    /// and if the operation has a source, as many from `from` for reads, without overlap. The machine supports or
+    /// emulates what the method requires.
     #[inline(always)]
     pub unsafe fn call(self, case: &Case, to: *mut u8, from: *const u8) {
         let Case { length, parameters, .. } = case;
-        // A clear is only ever given 0.
+        // Clear functions only ever receive 0.
         let byte = if case.operation == Operation::Clear { 0 } else { case.byte };
         // SAFETY: the caller vouches for the ranges and the machine; `Case::function` checked the parameters.
         unsafe {
@@ -127,7 +128,7 @@ impl Function {
     }
 }
 
-/// Parameters as `BULKMEM_METHOD` takes them: `[name=value,…]`, nothing where all are 0.
+/// Displays parameters in the form of `BULKMEM_METHOD`: `[name=value,…]`, or nothing if all are 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'p>(pub &'p Parameters);
 
@@ -157,14 +158,14 @@ impl fmt::Display for Case {
         if self.has_source() {
             write!(f, " from offset {}", self.source_offset)?;
         }
-        if *operation == Operation::Fill {
+        if matches!(operation, Operation::Fill | Operation::FillPersist) {
             write!(f, " with {:#04x}", self.byte)?;
         }
         Ok(())
     }
 }
 
-/// A case that runs now, and the addresses it may touch.
+/// A case that is running, and the addresses it may touch.
 #[derive(Clone)]
 struct Running {
     case: Case,
@@ -176,8 +177,8 @@ thread_local! {
     static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
 }
 
-/// Runs `call`; should it fault meanwhile, the process says in which case, and how far from the ranges, before
-/// it dies.
+/// Runs `call`. If it faults, prints the case and the distance of the address from the ranges before the process
+/// ends.
 pub fn running(case: &Case, destination: Range<usize>, source: Range<usize>, call: impl FnOnce()) {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -190,7 +191,7 @@ pub fn running(case: &Case, destination: Range<usize>, source: Range<usize>, cal
     RUNNING.set(None);
 }
 
-/// What the running case is, for handlers that give up on it.
+/// Writes the running case to `out`, for signal handlers that end the process.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn describe_running(out: &mut Line) {
     if let Some(running) = RUNNING.take() {
@@ -198,21 +199,21 @@ pub(crate) fn describe_running(out: &mut Line) {
     }
 }
 
-/// The kind of signal handler that [`install`] takes.
+/// A signal handler.
 pub(crate) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// Installs a handler for a signal that instructions of this process raise.
+/// Installs a handler for a signal.
 pub(crate) fn install(signal: libc::c_int, handler: Handler) {
     // SAFETY: an all-zero sigaction is valid: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: `action` is initialized, and the handlers of this crate only call what is safe in a handler.
+    // SAFETY: `action` is initialized, and the handlers of this crate call only functions that are safe in a handler.
     let result = unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     assert!(result == 0, "sigaction({signal}): {}", std::io::Error::last_os_error());
 }
 
-/// Lets the next signal of this kind end the process.
+/// Resets a signal to its default action, which ends the process.
 pub(crate) fn give_up(signal: libc::c_int) {
     // SAFETY: resetting a signal to its default has no precondition.
     unsafe {
@@ -220,7 +221,7 @@ pub(crate) fn give_up(signal: libc::c_int) {
     }
 }
 
-/// A line of text on the stack: handlers may not allocate.
+/// A line of text on the stack, because signal handlers must not allocate.
 pub(crate) struct Line {
     text: [u8; 512],
     used: usize,

@@ -1,4 +1,4 @@
-//! Memory between two inaccessible pages: one byte too far, on either side, is a fault and not a passing test.
+//! Memory between two inaccessible pages, so that an access one byte before or after it faults.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -8,23 +8,23 @@ use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WR
 /// Bytes in a cache line.
 pub const LINE: usize = 64;
 
-/// Size of a base page, bytes.
+/// Returns the size of a base page in bytes.
 pub fn page_size() -> usize {
     // SAFETY: sysconf has no precondition.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).expect("sysconf(_SC_PAGESIZE) is positive on every Unix")
 }
 
-/// Which guard a range lies against.
+/// The guard page that a range is next to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// As close to the guard before it as its offset allows: less than a line away.
+    /// The one before it. The distance is the offset of the range, less than a cache line.
     Start,
-    /// As close to the guard behind it as its offset allows: less than a line away.
+    /// The one after it. The distance is less than a cache line.
     End,
 }
 
-/// Whole pages, readable and writable, between two inaccessible ones.
+/// Readable and writable pages between two inaccessible ones.
 #[derive(Debug)]
 pub struct Guarded {
     start: NonNull<u8>,
@@ -36,12 +36,12 @@ pub struct Guarded {
 unsafe impl Send for Guarded {}
 
 impl Guarded {
-    /// At least `len` bytes, rounded up to whole pages and filled with zeros.
+    /// Maps at least `len` bytes, rounded up to whole pages and filled with zeros.
     pub fn new(len: usize) -> Guarded {
         Guarded::map(len, 0)
     }
 
-    /// The same, at an address that fits into 31 bits: for instructions with 32-bit addresses.
+    /// Like [`Guarded::new`], at an address that fits into 31 bits, for instructions with 32-bit addresses.
     #[cfg(target_arch = "x86_64")]
     pub fn low(len: usize) -> Guarded {
         Guarded::map(len, libc::MAP_32BIT)
@@ -62,48 +62,49 @@ impl Guarded {
             )
         };
         assert!(base != MAP_FAILED, "mapping {len} guarded bytes: {}", std::io::Error::last_os_error());
-        // SAFETY: `page` is within the mapping just made.
+        // SAFETY: `page` is within the new mapping.
         let start = unsafe { base.cast::<u8>().add(page) };
-        // SAFETY: start..start+len are whole pages within the mapping just made.
+        // SAFETY: start..start+len are whole pages within the new mapping.
         let result = unsafe { libc::mprotect(start.cast(), len, PROT_READ | PROT_WRITE) };
         assert!(result == 0, "opening {len} guarded bytes: {}", std::io::Error::last_os_error());
-        Guarded { start: NonNull::new(start).expect("mmap never answers null"), len, page }
+        Guarded { start: NonNull::new(start).expect("mmap does not return null"), len, page }
     }
 
-    /// How many bytes lie between the guards.
+    /// Returns the number of bytes between the guards.
     #[expect(clippy::len_without_is_empty, reason = "there is always at least one page")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The first byte after the guard.
+    /// Returns a pointer to the first byte after the guard.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Everything between the guards.
+    /// Returns all bytes between the guards.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the pages are mapped, initialized (by the kernel), and ours; `&self` keeps writers of this
-        // type out.
+        // SAFETY: the pages are mapped, initialized by the kernel, and belong to this value; `&self` excludes
+        // writers.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 
-    /// Everything between the guards.
+    /// Returns all bytes between the guards.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `&mut self` makes it the only access.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }
     }
 
-    /// The addresses between the guards.
+    /// Returns the addresses between the guards.
     pub fn addresses(&self) -> Range<usize> {
         let start = self.as_ptr() as usize;
         start..start + self.len
     }
 
-    /// Where in [`Guarded::bytes`] a range of `length` bytes lies whose first byte is `offset` bytes into a line.
+    /// Returns a range of `length` indices into [`Guarded::bytes`] whose first byte is `offset` bytes into a cache
+    /// line.
     ///
     /// # Panics
-    /// Where `length` and the offset do not fit, or `offset` is a line or more.
+    /// If the range does not fit, or `offset` is a cache line or more.
     pub fn place(&self, place: Place, offset: usize, length: usize) -> Range<usize> {
         assert!(offset < LINE, "an offset of {offset} bytes is not within a line");
         assert!(
@@ -113,7 +114,7 @@ impl Guarded {
         );
         let start = match place {
             Place::Start => offset,
-            // The pages start on a line, so that index and address agree on the offset.
+            // Pages start at a cache line, so index and address have the same offset into a line.
             Place::End => {
                 let last = self.len - length;
                 last - (last - offset) % LINE
@@ -125,7 +126,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the mapping, with its guards, was made in `map` and nothing borrows from it any more.
+        // SAFETY: `map` created the mapping with its guards, and nothing borrows from it any more.
         unsafe {
             libc::munmap(self.as_ptr().sub(self.page).cast(), self.len + 2 * self.page);
         }

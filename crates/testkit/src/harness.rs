@@ -1,5 +1,5 @@
-//! One test a row and operation, and no silent skip: a row that cannot run here shows as ignored, with the reason,
-//! and is listed again at the end.
+//! A test harness with one test per method and operation. Tests that cannot run on this machine are reported as
+//! ignored, with the reason, and are listed again at the end.
 
 use std::process::ExitCode;
 
@@ -8,27 +8,27 @@ use bulkmem::machine::Features;
 use bulkmem::method::Method;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::walk;
+use crate::table;
 
 /// The tests of one file.
 #[derive(Debug)]
 pub struct Suite {
     name: &'static str,
     trials: Vec<Trial>,
-    /// What cannot run here, why (each once), and the tests that this is about.
+    /// A group of tests that cannot run here, the reason, and the tests of the group.
     skipped: Vec<(String, String, Vec<String>)>,
-    in_turn: bool,
+    serial: bool,
 }
 
 impl Suite {
-    /// No tests yet; the name, the file's, stands before what is skipped.
+    /// Creates a suite without tests. `name` is the name of the test file, which the list of skipped tests shows.
     pub fn new(name: &'static str) -> Suite {
-        Suite { name, trials: Vec::new(), skipped: Vec::new(), in_turn: false }
+        Suite { name, trials: Vec::new(), skipped: Vec::new(), serial: false }
     }
 
-    /// One test after the other, on the main thread: for tests that change what all of them share.
-    pub fn in_turn(&mut self) {
-        self.in_turn = true;
+    /// Runs the tests one after the other on the main thread, for tests that change state that all of them share.
+    pub fn serial(&mut self) {
+        self.serial = true;
     }
 
     /// Adds a test.
@@ -36,12 +36,12 @@ impl Suite {
         self.trials.push(Trial::test(name, run));
     }
 
-    /// Adds a test that cannot run here, and says why; run all the same (`--ignored`), it fails for that reason.
+    /// Adds a test that cannot run here. If it is run nevertheless (`--ignored`), it fails with the reason `why`.
     pub fn skip(&mut self, name: &str, why: &str) {
         self.skip_one_of(name, name, why);
     }
 
-    /// The same, of several tests that are listed as one.
+    /// Adds a test that cannot run here to the group `all`, which is listed as one line.
     fn skip_one_of(&mut self, all: &str, name: &str, why: &str) {
         let reason = why.to_owned();
         let trial = Trial::test(name, move || Err(Failed::from(reason)));
@@ -52,18 +52,19 @@ impl Suite {
         }
     }
 
-    /// Adds `PREFIX::OPERATION::METHOD`, skipped where this machine can neither run nor emulate the method.
-    pub fn row(
+    /// Adds the test `PREFIX::OPERATION::METHOD`. It is skipped if this machine can neither run nor emulate the
+    /// method, and fails if the tests do not know a feature that the method requires ([`table::check_features`]).
+    pub fn entry(
         &mut self,
         prefix: &str,
-        row: (&'static Method, Operation),
+        entry: (&'static Method, Operation),
         run: impl FnOnce(&'static Method, Operation) -> Result<(), Failed> + Send + 'static,
     ) {
-        self.row_needing(walk::missing(row.0), prefix, row, run);
+        self.entry_needing(table::missing(entry.0), prefix, entry, run);
     }
 
-    /// The same, skipped where `missing` is not empty.
-    pub fn row_needing(
+    /// Adds the test `PREFIX::OPERATION::METHOD`, which is skipped if `missing` is not empty.
+    pub fn entry_needing(
         &mut self,
         missing: Features,
         prefix: &str,
@@ -71,7 +72,9 @@ impl Suite {
         run: impl FnOnce(&'static Method, Operation) -> Result<(), Failed> + Send + 'static,
     ) {
         let name = format!("{prefix}::{operation}::{}", method.name);
-        if missing.is_empty() {
+        if let Err(problem) = table::check_features(method) {
+            self.test(&name, move || Err(problem.into()));
+        } else if missing.is_empty() {
             self.test(&name, move || run(method, operation));
         } else {
             let names: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
@@ -79,20 +82,19 @@ impl Suite {
         }
     }
 
-    /// Runs what the command line asks for (as `cargo test` passes it on) and lists what was skipped.
+    /// Runs the tests that the command line selects, and lists those that were skipped.
     pub fn run(self) -> ExitCode {
         let mut arguments = Arguments::from_args();
-        if self.in_turn {
+        if self.serial {
             arguments.test_threads = Some(1);
         }
         let listing = arguments.list;
         assert!(!self.trials.is_empty(), "a test file without a test");
         let conclusion = libtest_mimic::run(&arguments, self.trials);
         if !listing {
-            // Of what was asked for.
-            let wanted =
+            let selected =
                 |name: &String| arguments.filter.as_ref().is_none_or(|filter| name.contains(filter.as_str()));
-            for (what, why, _) in self.skipped.iter().filter(|(_, _, names)| names.iter().any(wanted)) {
+            for (what, why, _) in self.skipped.iter().filter(|(_, _, names)| names.iter().any(selected)) {
                 println!("skipped: {} tests of {what}: {why}", self.name);
             }
         }

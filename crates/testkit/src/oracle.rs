@@ -1,5 +1,5 @@
-//! The oracle: what memory must hold after a call, computed a byte at a time in plain Rust, and compared with what
-//! it does hold. Every byte between the guards is compared, not only the destination's.
+//! The oracle computes in plain Rust, one byte at a time, what memory must hold after a call, and compares it with
+//! what it holds. It compares every byte between the guard pages, not only those of the destination.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use bulkmem::method;
 use crate::case::{self, Case};
 use crate::guard::{Guarded, LINE};
 
-/// Memory that a case did not leave as it must.
+/// Wrong bytes after a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
     case: Case,
@@ -33,24 +33,24 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A destination and a source between guards, with what they must hold.
+/// A destination and a source between guard pages, and their expected bytes.
 #[derive(Debug)]
 pub struct Oracle {
     destination: Guarded,
     source: Guarded,
-    /// What the destination holds outside a case's range: no byte a case writes passes for one of these unseen.
+    /// Bytes of the destination outside the range of a case, such that a byte written there is noticed.
     canaries: Vec<u8>,
-    /// What the destination must hold after the call.
+    /// Expected bytes of the destination after the call.
     expected: Vec<u8>,
-    /// What the source holds, always.
+    /// Bytes of the source, which no call may change.
     source_bytes: Vec<u8>,
 }
 
-/// Bytes that repeat at no power of two.
+/// Returns pseudo-random bytes.
 fn noise(len: usize, mut state: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     for _ in 0..len {
-        // xorshift64: cheap, and its top byte never settles into a short cycle.
+        // xorshift64: cheap, and its top byte has no short period.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -60,7 +60,7 @@ fn noise(len: usize, mut state: u64) -> Vec<u8> {
 }
 
 impl Oracle {
-    /// For cases of up to `most` bytes.
+    /// Creates an oracle for cases of up to `most` bytes.
     pub fn new(most: usize) -> Oracle {
         let mut destination = Guarded::new(most + LINE);
         let mut source = Guarded::new(most + LINE);
@@ -71,19 +71,21 @@ impl Oracle {
         Oracle { destination, source, expected: canaries.clone(), canaries, source_bytes }
     }
 
-    /// Calls the case's method and compares all memory with what it must hold.
+    /// Calls the function of the case and compares all bytes with the expected ones.
+    ///
+    /// The caller makes sure that this machine can run the method ([`crate::table::missing`]).
     ///
     /// # Errors
-    /// The first byte that is wrong.
+    /// The first wrong byte.
     ///
     /// # Panics
-    /// Where the case does not fit this oracle, the method lacks the operation or the parameters do not fit its
-    /// tunables. The caller sees to it that this machine can run the method ([`crate::walk::missing`]).
+    /// If the case is longer than this oracle allows, or the method does not support the operation or does not take
+    /// the parameters.
     pub fn check(&mut self, case: &Case) -> Result<(), Mismatch> {
         self.check_by(case, |call| call())
     }
 
-    /// The same, with the call made by `by`, which is to make it once.
+    /// Like [`Oracle::check`], but lets `by` make the call, which it must do once.
     ///
     /// # Errors
     /// As [`Oracle::check`].
@@ -101,7 +103,7 @@ impl Oracle {
             Operation::Persist => {}
         }
         if case.operation != Operation::Persist {
-            // No byte holds beforehand what it must hold afterwards: one left out is always seen.
+            // Before the call, no byte has its expected value, so that a byte that is not written is noticed.
             let old = &mut self.destination.bytes_mut()[to.clone()];
             old.iter_mut().zip(&self.expected[to.clone()]).for_each(|(old, new)| *old = !new);
         }
@@ -135,8 +137,8 @@ impl Oracle {
             (self.destination.as_ptr().wrapping_add(to.start), self.source.as_ptr().wrapping_add(from.start));
         let function = case.function();
         let mut call = || {
-            // SAFETY: `place` answered ranges within the two mappings, which are ours, distinct and initialized;
-            // `&mut self` keeps other accesses out. The rest the caller of `check` sees to.
+            // SAFETY: `place` returned ranges within the two mappings, which belong to `self`, do not overlap and are
+            // initialized; `&mut self` excludes other accesses. The caller of `check` vouches for the instructions.
             unsafe { function.call(case, to, from) }
             if !case.fenced {
                 method::fence();

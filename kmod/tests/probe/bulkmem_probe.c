@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For the tests: how a page is mapped, in the caller's page tables and in the
- * kernel's direct map. pread() of /dev/bulkmem_probe at an address gives a
- * struct answer about it, ENOENT where nothing is mapped; at ANY_FRAME plus a frame
- * number, about that frame, whoever has it.
+ * For the tests: reports how a page is mapped in the caller's page tables and in
+ * the kernel's direct map. pread() of /dev/bulkmem_probe at an address returns a
+ * struct answer about that address, or ENOENT if nothing is mapped there; at
+ * ANY_FRAME plus a frame number, about that frame, whichever process uses it.
  */
 #include <linux/bits.h>
 #include <linux/fs.h>
@@ -16,7 +16,7 @@
 
 #define ANY_FRAME	BIT_ULL(62)
 
-/* As the processor understands an entry. */
+/* A page table entry, decoded. */
 struct entry {
 	u64 value;
 	u64 size;	/* bytes that it maps */
@@ -42,7 +42,7 @@ static struct entry decode(u64 value, u64 size)
 	return (struct entry) { .value = value, .size = size, .type = pat >> index * 8 & 7 };
 }
 
-/* With the address space locked: what maps the address, and which frame it is. */
+/* Finds the entry and the frame of an address. The caller holds the mmap lock. */
 static int look_user(unsigned long address, struct answer *answer)
 {
 	pgd_t *pgd;
@@ -127,5 +127,5 @@ static struct miscdevice probe = {
 };
 module_misc_device(probe);
 
-MODULE_DESCRIPTION("How pages are mapped, for bulkmem's tests");
+MODULE_DESCRIPTION("Reports how pages are mapped, for the tests of bulkmem");
 MODULE_LICENSE("GPL");

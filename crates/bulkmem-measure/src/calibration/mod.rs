@@ -3,11 +3,11 @@
 //! For each operation and length, it searches for fast methods and measures the best of them precisely, also by their
 //! effect on the cache. Then it measures lengths around each change of the choice, and numbers of threads.
 
+mod clear_times;
 pub(crate) mod derive;
 #[cfg(test)]
 mod fake;
 pub(crate) mod merge;
-mod module_settings;
 mod operation;
 mod options;
 pub(crate) mod plan;
@@ -27,7 +27,6 @@ use bulkmem::machine::Machine;
 use bulkmem::method;
 use bulkmem::policy::Choice;
 
-pub use module_settings::{Plan, PlanError, Reason};
 pub use options::CalibrateOptions;
 pub use profile::{Coverage, FORMAT, Figure, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION};
 pub use profile_error::ProfileError;

@@ -160,7 +160,7 @@ pub struct Saturation {
 pub struct Figure {
     /// The operation.
     pub operation: Operation,
-    /// What was measured.
+    /// The quantity that was measured.
     pub cost: Cost,
     /// The method's name.
     pub method: String,

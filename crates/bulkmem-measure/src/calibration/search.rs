@@ -25,7 +25,7 @@ const LEAST_GAIN: f64 = 0.015;
 /// Samples of each value of a tunable in each condition.
 const TUNING_SAMPLES: usize = 2;
 
-/// What to search for.
+/// The operation, length and conditions of a search.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     pub(crate) operation: Operation,

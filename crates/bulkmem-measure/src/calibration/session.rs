@@ -21,7 +21,7 @@ pub(crate) trait Meter<T> {
     fn elapsed(&self) -> Duration;
 }
 
-/// A meter with a time limit, a stop flag and somebody to report to.
+/// A meter with a time limit, a stop flag and a progress callback.
 pub(crate) struct Session<'a, M> {
     meter: M,
     stop: &'a AtomicBool,
@@ -45,7 +45,7 @@ impl<'a, M> Session<'a, M> {
         self.samples
     }
 
-    /// Whether somebody asked to stop.
+    /// True if the stop flag is set.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -66,7 +66,7 @@ impl<'a, M> Session<'a, M> {
         self.meter.elapsed()
     }
 
-    /// Whether a deadline has passed, or somebody asked to stop.
+    /// True if a deadline has passed or the stop flag is set.
     pub(crate) fn over<T>(&self, deadline: Duration) -> bool
     where
         M: Meter<T>,
@@ -74,7 +74,7 @@ impl<'a, M> Session<'a, M> {
         self.stopped() || self.meter.elapsed() >= deadline
     }
 
-    /// Takes one sample; `None` once somebody asked to stop.
+    /// Takes one sample; `None` if the stop flag is set.
     pub(crate) fn sample<T>(&mut self, cell: &Cell, trial: &T) -> Option<Timing>
     where
         M: Meter<T>,

@@ -3,11 +3,12 @@
 use bulkmem::Mapping;
 use bulkmem::machine::Machine;
 
+use crate::MeasureError;
 use crate::engine::arena::{RawRange, write_something};
+pub(crate) use crate::engine::error::fits;
 use crate::engine::reservation::Reservation;
 use crate::engine::threads;
 use crate::engine::{PageSize, Run};
-use crate::{MeasureError, memory_left};
 
 /// Memory is touched in pieces of this size, between which somebody may ask to stop.
 const PIECE: usize = 256 << 20;
@@ -103,12 +104,4 @@ impl Buffer {
     pub(crate) fn backing_page_size(&self) -> Option<usize> {
         self.region.backing_page_size().ok()
     }
-}
-
-/// Checks that a measurement may take so many bytes.
-///
-/// # Errors
-/// [`MeasureError::TooLarge`] if that is more than three quarters of the memory left.
-pub(crate) fn fits(bytes: u64) -> Result<(), MeasureError> {
-    memory_left().check(bytes)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::memory::MemoryLeft;
+use crate::engine::memory::{MemoryLeft, memory_left};
 use crate::engine::units;
 
 /// An option of a measurement, in the words of the command line.
@@ -178,4 +178,22 @@ pub enum MeasureError {
     /// It was stopped before a first figure was complete.
     #[error("interrupted before anything was measured")]
     Interrupted,
+}
+
+impl MemoryLeft {
+    /// Checks that a measurement may take `needed` bytes.
+    ///
+    /// # Errors
+    /// [`MeasureError::TooLarge`] if that is more than three quarters of what is left.
+    pub(crate) fn check(self, needed: u64) -> Result<(), MeasureError> {
+        if needed <= self.most() { Ok(()) } else { Err(MeasureError::TooLarge { needed, left: self }) }
+    }
+}
+
+/// Checks that a measurement may take so many bytes.
+///
+/// # Errors
+/// [`MeasureError::TooLarge`] if that is more than three quarters of the memory left.
+pub(crate) fn fits(bytes: u64) -> Result<(), MeasureError> {
+    memory_left().check(bytes)
 }

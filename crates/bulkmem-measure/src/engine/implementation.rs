@@ -7,10 +7,10 @@ use bulkmem::method::{self, CacheEffect, Method};
 use bulkmem::policy::{Choice, Policy};
 use bulkmem::{Intent, Operation, Options, Threads};
 
+use crate::engine::arena::read;
 use crate::engine::peers::{self, Peer};
 use crate::engine::threads;
-use crate::engine::workload::{self, FILL_BYTE};
-use crate::engine::{Candidate, Kind, MeasureError};
+use crate::engine::{Candidate, FILL_BYTE, Kind, MeasureError};
 
 /// One way to carry out an operation.
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +178,7 @@ impl<'p> Implementation<'p> {
                 });
             }),
             Implementation::Read => work.run(|dst, src, length| {
-                threads::split(threads.get(), dst, src, length, |dst, _, length| workload::read(dst, length));
+                threads::split(threads.get(), dst, src, length, |dst, _, length| read(dst, length));
             }),
         }
     }

@@ -32,6 +32,7 @@ pub(crate) mod quality;
 pub(crate) mod reservation;
 mod results;
 pub(crate) mod run;
+pub(crate) mod sampler;
 pub(crate) mod selection;
 pub mod stats;
 #[cfg(test)]
@@ -51,12 +52,15 @@ pub use page_size::{BadPageSize, PageSize};
 pub(crate) use parse::PROFILE_FORMAT;
 pub use parse::ResultsError;
 pub use provenance::Provenance;
-pub use quality::QualityFlag;
 pub use quality::host::{BusyProcess, Load};
-pub use results::{Bound, Candidate, Check, Finding, Kind, Measurement, Metric, Results, Row, Unit};
+pub use results::{
+    Bound, Candidate, Check, Finding, Kind, Measurement, Metric, QualityFlag, Results, Row, Unit,
+};
 pub use run::{Measure, Observer, Progress, Run, RunOptions, Validated};
 pub use selection::Peers;
 pub use workload::{Condition, Cost};
 
 /// Bytes in a cache line.
 pub(crate) const LINE: usize = 64;
+/// The byte that fills write where nothing else is wanted.
+pub(crate) const FILL_BYTE: u8 = 0xA5;

@@ -7,11 +7,11 @@ use std::time::Instant;
 use bulkmem::Operation;
 
 use crate::MeasureError;
+use crate::engine::FILL_BYTE;
 use crate::engine::counters::Counting;
 use crate::engine::implementation::Implementation;
 use crate::engine::run::{OPERATIONS, Sample};
 use crate::engine::threads::split;
-use crate::engine::workload::FILL_BYTE;
 
 /// A sample spans at least this long, where the number of loops is left to the measurement.
 const SAMPLE_NS: f64 = 2e6;

@@ -77,7 +77,7 @@ pub(crate) fn peers(operation: Operation) -> Result<Vec<Peer>, &'static str> {
     let (nontemporal, cached) = ("libpmem, non-temporal", "libpmem, cached");
     let calls = match operation {
         Operation::Clear | Operation::Fill => {
-            let byte = if operation == Operation::Clear { 0 } else { crate::engine::workload::FILL_BYTE };
+            let byte = if operation == Operation::Clear { 0 } else { crate::engine::FILL_BYTE };
             vec![
                 (own, fill(byte, 0)),
                 (nontemporal, fill(byte, NONTEMPORAL)),
@@ -88,7 +88,7 @@ pub(crate) fn peers(operation: Operation) -> Result<Vec<Peer>, &'static str> {
             vec![(own, copy(0)), (nontemporal, copy(NONTEMPORAL)), (cached, copy(TEMPORAL | NO_FLUSH))]
         }
         Operation::FillPersist => {
-            let byte = crate::engine::workload::FILL_BYTE;
+            let byte = crate::engine::FILL_BYTE;
             vec![
                 (own, fill(byte, 0)),
                 (nontemporal, fill(byte, NONTEMPORAL)),
@@ -177,7 +177,7 @@ mod tests {
                 assert_eq!(dst, unfenced, "{operation} by {}", peer.name);
                 let expected = match operation {
                     Operation::Clear => 0,
-                    Operation::Fill | Operation::FillPersist => crate::engine::workload::FILL_BYTE,
+                    Operation::Fill | Operation::FillPersist => crate::engine::FILL_BYTE,
                     Operation::Copy | Operation::CopyPersist => 2,
                     Operation::Persist => 1,
                 };

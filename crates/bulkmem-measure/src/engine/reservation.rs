@@ -15,7 +15,7 @@ use bulkmem::Pages;
 
 use crate::MeasureError;
 use crate::engine::PageSize;
-use crate::engine::buffer::fits;
+use crate::engine::error::fits;
 
 /// What the guardian does.
 const GUARDIAN: &str = include_str!("reservation/guardian.sh");

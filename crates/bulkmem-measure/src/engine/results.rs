@@ -8,8 +8,8 @@ use bulkmem::policy::Choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::Config;
 use crate::engine::stats::Stats;
-use crate::engine::{Config, QualityFlag};
 use crate::engine::{Counts, Provenance};
 
 /// The measurements.
@@ -206,6 +206,26 @@ pub struct Row {
     /// What makes the row doubtful.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<QualityFlag>,
+}
+
+/// A reason to doubt a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QualityFlag {
+    /// The samples vary by more than 5 %: standard deviation over mean.
+    Noise,
+    /// Single samples lie far off, while the others agree. The median ignores them, the mean does not.
+    Outliers,
+    /// The samples fall into two heaps: there is no one figure that describes them.
+    TwoSpeeds,
+    /// The machine became faster or slower while the group was measured.
+    Drift,
+    /// Other processes used the processors meanwhile.
+    Busy,
+    /// The hypervisor gave the processors to others meanwhile.
+    Stolen,
+    /// A limit on processor time held this process back.
+    Throttled,
 }
 
 /// The check of a performance target.

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::slice::from_raw_parts;
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
@@ -11,13 +10,13 @@ use bulkmem::{Intent, Operation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::arena::{Arena, RawRange};
+use crate::engine::arena::{Arena, RawRange, read};
 use crate::engine::clock::Clock;
 use crate::engine::counters::Counting;
 use crate::engine::implementation::{Implementation, Work};
 use crate::engine::neighbour::Neighbour;
 use crate::engine::positions::Permutation;
-use crate::engine::{Candidate, LINE};
+use crate::engine::{Candidate, FILL_BYTE, LINE};
 
 /// The cost that a time stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -100,8 +99,6 @@ const SELF_WARMING: usize = 8;
 const USUAL_L2: u64 = 1 << 20;
 /// The last-level cache's size where the machine does not tell.
 const USUAL_LAST_LEVEL: u64 = 32 << 20;
-/// What a fill fills with.
-pub(crate) const FILL_BYTE: u8 = 0xA5;
 
 /// The last-level cache, bytes; what is usual where the machine does not tell.
 pub(crate) fn last_level(machine: &Machine) -> u64 {
@@ -302,24 +299,6 @@ impl Workloads {
             operations: batch,
         }
     }
-}
-
-/// Reads a range of the arena once, as fast as plain code reads.
-pub(crate) fn read(start: *const u8, length: usize) {
-    // SAFETY: the range lies in the arena, which is initialized; nobody writes while it is read.
-    let bytes = unsafe { from_raw_parts(start, length) };
-    let (words, rest) = bytes.as_chunks::<8>();
-    // Several sums, so that the additions do not wait for each other.
-    let (groups, last) = words.as_chunks::<8>();
-    let mut sums = [0u64; 8];
-    for group in groups {
-        for (sum, word) in sums.iter_mut().zip(group) {
-            *sum = sum.wrapping_add(u64::from_ne_bytes(*word));
-        }
-    }
-    let few = last.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
-    let tail = rest.iter().fold(0u64, |sum, byte| sum.wrapping_add(u64::from(*byte)));
-    std::hint::black_box((sums, few, tail));
 }
 
 /// Writes to every line of a range of the arena.

@@ -18,7 +18,7 @@ mod vm;
 pub use crate::target::device::Attributes;
 pub use crate::target::{Target, TargetOptions};
 pub use all::all;
-pub use bulkmem_kmod::{Attribute, BadAttribute};
+pub use bulkmem_kmod::{Attribute, UnknownAttribute};
 pub use choice::{
     ChoiceOptions, Overall, Regret, TargetsOptions, is_baseline, overall, regret, unmeasured_lengths,
 };

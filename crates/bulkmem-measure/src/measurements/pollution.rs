@@ -8,6 +8,7 @@ use std::time::Instant;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
+use crate::engine::FILL_BYTE;
 use crate::engine::LINE;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
@@ -19,7 +20,6 @@ use crate::engine::neighbour::Neighbour;
 use crate::engine::run::{Measure, Run, Sample, Sampler};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
-use crate::engine::workload::FILL_BYTE;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
 use crate::measurements::checks::invalid;
 use crate::measurements::participants::{participants, record_choices, sampler};
@@ -162,7 +162,7 @@ impl Measure for PollutionOptions {
     }
 }
 
-/// What happens between two walks.
+/// The action between two walks.
 #[derive(Clone, Copy)]
 enum Between<'p> {
     Operation(Implementation<'p>),
@@ -488,7 +488,7 @@ mod tests {
         }
         let still = [&rows[3], &rows[6]];
         assert!(conclusion(&still).unwrap().contains("no distinguishably longer than after the same time"));
-        assert_eq!(conclusion(&[&rows[3]]), None, "without a control nothing is said");
+        assert_eq!(conclusion(&[&rows[3]]), None, "no finding without a control");
         assert_eq!(conclusion(&[]), None);
     }
 }

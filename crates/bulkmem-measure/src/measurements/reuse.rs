@@ -6,6 +6,7 @@ use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Intent, Operation};
 
+use crate::engine::FILL_BYTE;
 use crate::engine::LINE;
 use crate::engine::arena::RawRange;
 use crate::engine::buffer::{Buffer, Content, fits};
@@ -14,7 +15,6 @@ use crate::engine::memory;
 use crate::engine::run::{Measure, Run, SINGLE, Sampler};
 use crate::engine::stats::{bootstrap, median};
 use crate::engine::units::bytes;
-use crate::engine::workload::FILL_BYTE;
 use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row};
 use crate::measurements::checks::invalid;
 use crate::measurements::participants::{participants, record_choices, sampler};

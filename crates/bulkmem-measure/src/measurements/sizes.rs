@@ -156,7 +156,7 @@ impl Measure for SizesOptions {
         }
         for size in &self.sizes {
             if self.attributes.of_device() {
-                let bytes = self.needed(*size).saturating_mul(self.attributes.asked().len() as u64);
+                let bytes = self.needed(*size).saturating_mul(self.attributes.requested().len() as u64);
                 self.page_sizes.iter().try_for_each(|pages| device::check(bytes, *pages))?;
             } else {
                 checks::memory(self.needed(*size), &self.page_sizes)?;
@@ -175,7 +175,7 @@ impl Measure for SizesOptions {
         let a_sample = |size: &u64| loops * passes * *size as f64 / 12e9 + 0.004;
         let group = implementations * (self.runs + 1) as f64;
         // Uncached memory is written at a hundredth of the speed.
-        let attributes = self.attributes.asked();
+        let attributes = self.attributes.requested();
         let slow = |attribute: &Attribute| if *attribute == Attribute::Uc { 100.0 } else { 1.0 };
         let times: f64 = if attributes.is_empty() { 1.0 } else { attributes.iter().map(slow).sum() };
         let groups: f64 =
@@ -395,7 +395,7 @@ mod tests {
         }
     }
 
-    /// What distinguishes rows is in their places, and only that.
+    /// Configurations hold exactly the dimensions that distinguish rows.
     #[test]
     fn threads_chunks_offsets_and_zeros_are_said() {
         let mut options = SizesOptions {

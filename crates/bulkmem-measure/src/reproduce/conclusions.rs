@@ -28,7 +28,7 @@ const STREAMING_LOADS: [&str; 6] = [
 const NONTEMPORAL: [&str; 5] =
     ["movnti_4", "movnti", "nontemporal_sse2", "nontemporal_avx", "nontemporal_avx512"];
 
-/// Whether a conclusion holds, with this machine's figures in words; `None` if they were not measured.
+/// True if a conclusion holds, with this machine's figures in words; `None` if they were not measured.
 type Here = Option<(bool, String)>;
 /// The same, by the conclusion's `id` in the published facts.
 type Judged = Vec<(&'static str, Here)>;

@@ -28,7 +28,7 @@ pub struct Alike {
     pub distance: Option<f64>,
     /// True if vendor, family and model are this machine's.
     pub same_model: bool,
-    /// What is similar and what differs, in sentences.
+    /// Similarities and differences, in sentences.
     pub reasons: Vec<String>,
 }
 

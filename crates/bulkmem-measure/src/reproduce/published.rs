@@ -31,7 +31,7 @@ pub(super) struct PublishedConclusion {
     pub(super) claim: String,
     /// The figures that support it, in words.
     pub(super) published: String,
-    /// What must be measured to judge it.
+    /// The measurements needed to judge it.
     pub(super) needs: String,
 }
 

@@ -9,26 +9,26 @@ use crate::engine::buffer::fits;
 use crate::engine::{Config, PageSize, Run};
 use crate::{MeasureError, OptionName};
 
-/// Which cache attributes memory is measured with.
+/// Cache attributes to measure with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Attributes {
-    /// That of the memory, or of the target, that is measured in any case.
+    /// That of the measured memory or target.
     #[default]
     Own,
-    /// These, each in memory of the device; taken in turns.
+    /// These, each in memory of the device, interleaved.
     Named(Vec<Attribute>),
-    /// All that this kernel has.
+    /// All that this kernel supports.
     All,
 }
 
 impl Attributes {
-    /// Whether the device is needed.
+    /// True if the device is needed.
     pub(crate) fn of_device(&self) -> bool {
         *self != Attributes::Own
     }
 
-    /// Those that are asked for; what the kernel lacks of all is not known yet.
-    pub(crate) fn asked(&self) -> Vec<Attribute> {
+    /// Returns the requested attributes. For all, includes those that the kernel may not support.
+    pub(crate) fn requested(&self) -> Vec<Attribute> {
         match self {
             Attributes::Own => Vec::new(),
             Attributes::Named(some) => distinct(some),
@@ -36,10 +36,10 @@ impl Attributes {
         }
     }
 
-    /// Whether there is memory of those that are asked for; of all, of any.
+    /// Checks that the device provides memory of the requested attributes; for all, of any.
     ///
     /// # Errors
-    /// [`MeasureError::Kernel`], which says how to get the module where that is what lacks.
+    /// [`MeasureError::Kernel`], which says how to load the module if it is missing.
     pub(crate) fn check(&self) -> Result<(), MeasureError> {
         match self {
             Attributes::Own => Ok(()),
@@ -48,13 +48,13 @@ impl Attributes {
         }
     }
 
-    /// Those that are to be measured. What the kernel lacks of all is said.
+    /// Returns the attributes to measure. For all, notes those that the kernel does not support.
     ///
     /// # Errors
     /// As [`Attributes::check`].
     pub(crate) fn possible(&self, run: &mut Run<'_>) -> Result<Vec<Attribute>, MeasureError> {
         let mut possible = Vec::new();
-        for attribute in self.asked() {
+        for attribute in self.requested() {
             match probe(attribute) {
                 Err(MeasureError::Kernel(error @ KernelError::NoAttribute { .. }))
                     if *self == Attributes::All =>
@@ -68,7 +68,7 @@ impl Attributes {
     }
 }
 
-/// Each once, in the order given.
+/// Removes duplicates, keeping the order.
 fn distinct(some: &[Attribute]) -> Vec<Attribute> {
     let mut list = Vec::new();
     for attribute in some {
@@ -79,44 +79,44 @@ fn distinct(some: &[Attribute]) -> Vec<Attribute> {
     list
 }
 
-/// Takes a page, and gives it back.
+/// Allocates a page and releases it.
 fn probe(attribute: Attribute) -> Result<(), MeasureError> {
-    let options = MemoryOptions { attribute, ..MemoryOptions::default() };
+    let options = MemoryOptions::default().attribute(attribute);
     DeviceMemory::new(1, options).map(drop).map_err(MeasureError::Kernel)
 }
 
-/// A range of the device's memory.
+/// Memory of the device.
 #[derive(Debug)]
 pub(crate) struct Uncommon {
     memory: DeviceMemory,
     page_size: PageSize,
 }
 
-/// Whether so much memory in such pages can be asked for.
+/// Checks that memory in such pages can be requested.
 ///
 /// # Errors
-/// [`MeasureError::Option`] for pages that the device does not give, [`MeasureError::TooLarge`].
+/// [`MeasureError::Option`] for pages that the device does not provide, [`MeasureError::TooLarge`].
 pub(crate) fn check(bytes: u64, page_size: PageSize) -> Result<(), MeasureError> {
     pages(page_size)?;
     fits(bytes)
 }
 
-/// The device's pages for those that are asked for: where transparent huge ones would do, huge ones.
-fn pages(asked: PageSize) -> Result<Pages, MeasureError> {
+/// Returns the device's pages for the requested ones: huge ones for transparent huge ones.
+fn pages(requested: PageSize) -> Result<Pages, MeasureError> {
     const HUGE: Pages = Pages::Explicit(2 << 20);
-    match asked.0 {
+    match requested.0 {
         Pages::Transparent | HUGE => Ok(HUGE),
         Pages::Base => Ok(Pages::Base),
         Pages::Explicit(_) => {
             let base = PageSize(Pages::Base);
-            let reason = format!("the device gives no pages of {asked}; name {base} or 2M");
+            let reason = format!("the device provides no pages of {requested}; name {base} or 2M");
             Err(MeasureError::Option { option: OptionName::PageSize, reason })
         }
     }
 }
 
 impl Uncommon {
-    /// Takes memory, zeroed.
+    /// Allocates zeroed memory.
     ///
     /// # Errors
     /// As [`check`]; [`MeasureError::Kernel`].
@@ -127,14 +127,14 @@ impl Uncommon {
     ) -> Result<Uncommon, MeasureError> {
         check(bytes, page_size)?;
         let pages = pages(page_size)?;
-        let options = MemoryOptions { attribute, pages, node: None };
+        let options = MemoryOptions::default().attribute(attribute).pages(pages);
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let memory = DeviceMemory::new(length, options).map_err(MeasureError::Kernel)?;
         Ok(Uncommon { memory, page_size: PageSize(pages) })
     }
 
-    /// Writes bytes of which no line is like the next, all of it by the widest copies that there are: uncached memory
-    /// takes its time.
+    /// Fills the memory with lines that all differ. Uses the widest copies, since uncached memory is slow. Returns false if
+    /// `go_on`, called with the share that is done, did.
     pub(crate) fn fill(&self, go_on: &mut dyn FnMut(f64) -> bool) -> bool {
         const PIECE: usize = 1 << 20;
         let mut content = vec![0; PIECE.min(self.memory.len())];
@@ -145,7 +145,7 @@ impl Uncommon {
                 return false;
             }
             let part = PIECE.min(whole - at);
-            // SAFETY: the part lies in the memory, which nobody else uses yet; the content is as long, and apart from it.
+            // SAFETY: the part lies in the memory, which no other code uses yet; the content is as long, and apart from it.
             unsafe {
                 bulkmem::Options::new().total_len(whole).copy_raw(
                     self.memory.as_ptr().add(at),
@@ -157,12 +157,12 @@ impl Uncommon {
         true
     }
 
-    /// Where it is. Valid as long as this lives.
+    /// Returns the range, valid as long as this lives.
     pub(crate) fn raw_range(&self) -> RawRange {
         RawRange { start: self.memory.as_ptr(), length: self.memory.len() }
     }
 
-    /// What rows say of where they were measured.
+    /// Returns the configuration that identifies the memory in results.
     pub(crate) fn config(&self) -> Config {
         Config {
             target: Some(bulkmem_kmod::PATH.to_owned()),
@@ -173,7 +173,7 @@ impl Uncommon {
         }
     }
 
-    /// The size of its pages.
+    /// Returns the size of its pages.
     pub(crate) fn backing_page_size(&self) -> usize {
         match self.memory.options().pages {
             Pages::Explicit(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
@@ -200,15 +200,15 @@ mod tests {
     #[test]
     fn attributes_are_taken_once() {
         let twice = Attributes::Named(vec![Attribute::Uc, Attribute::Wb, Attribute::Uc]);
-        assert_eq!(twice.asked(), [Attribute::Uc, Attribute::Wb]);
-        assert!(Attributes::Own.asked().is_empty() && Attributes::Own.check().is_ok());
-        assert_eq!(Attributes::All.asked(), Attribute::ALL);
+        assert_eq!(twice.requested(), [Attribute::Uc, Attribute::Wb]);
+        assert!(Attributes::Own.requested().is_empty() && Attributes::Own.check().is_ok());
+        assert_eq!(Attributes::All.requested(), Attribute::ALL);
     }
 
     #[test]
     fn what_lacks_is_said_with_the_remedy() {
         if Attributes::All.check().is_ok() {
-            println!("skipped: what is said without the kernel module: it is loaded");
+            println!("skipped: the error without the kernel module: it is loaded");
             return;
         }
         for attributes in [Attributes::All, Attributes::Named(vec![Attribute::Uc])] {

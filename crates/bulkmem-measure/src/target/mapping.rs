@@ -1,4 +1,4 @@
-//! A file or a device in memory, and files that are made for a measurement.
+//! Mapped files and devices, and files that are created for a measurement.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,22 +16,22 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::MeasureError;
 use crate::engine::arena::{RawRange, write_something};
 
-/// Bytes that are touched between two looks at whether to stop.
+/// Bytes that are touched between two checks of the stop flag.
 const PIECE: usize = 64 << 20;
-/// Bytes of the content that files are filled with, over and over.
+/// Bytes of the content that files are filled with repeatedly.
 const CONTENT: usize = 1 << 20;
 
-/// An open file; where it was made for the measurement, it is gone in the end.
+/// An open file. If it was created for the measurement, dropping this removes it.
 #[derive(Debug)]
 pub(super) struct Made {
     file: File,
-    /// What is still to be removed.
+    /// The path to remove.
     path: Option<PathBuf>,
 }
 
 impl Made {
-    /// Makes a file. Unless it may have to be kept, it loses its name at once: whatever becomes of the process, nothing
-    /// stays behind.
+    /// Creates a file. Unless it may be kept, removes its name immediately, so that nothing remains even if the process is
+    /// killed.
     pub(super) fn new(path: PathBuf, keep: bool) -> io::Result<Made> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
         let mut made = Made { file, path: Some(path) };
@@ -46,8 +46,8 @@ impl Made {
         Made { file, path: None }
     }
 
-    /// Sees to it that the first `bytes` of a regular file have their place, so that no write to the mapping can fail. Content stays as it
-    /// is; a file that is shorter becomes that long.
+    /// Allocates the first `bytes` of a regular file, so that no write to the mapping can fail. Keeps the content; extends a
+    /// shorter file.
     pub(super) fn allocate(&self, bytes: u64) -> io::Result<()> {
         if !self.file.metadata()?.is_file() {
             return Ok(());
@@ -58,7 +58,7 @@ impl Made {
         }
     }
 
-    /// As [`Made::allocate`] on file systems that cannot: by writing what is missing.
+    /// As [`Made::allocate`], by writing, on file systems without fallocate.
     fn lengthen(&self, bytes: u64) -> io::Result<()> {
         let zeros = vec![0; CONTENT];
         let mut at = self.file.metadata()?.len();
@@ -70,7 +70,7 @@ impl Made {
         Ok(())
     }
 
-    /// It is ready: from here on it stays, if that is wanted.
+    /// Keeps the file from now on, if `keep`.
     pub(super) fn keep(mut self, keep: bool) {
         if keep {
             self.path = None;
@@ -92,7 +92,7 @@ impl Deref for Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // Where it went away meanwhile, it is as it should be.
+        // An error means that it was removed in the meantime.
         _ = self.remove();
     }
 }
@@ -106,7 +106,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `bytes`, shared: with MAP_SYNC where that is possible.
+    /// Maps the first `bytes`, shared, with MAP_SYNC if possible.
     pub(super) fn new(file: &File, bytes: u64, writes: bool) -> io::Result<Mapping> {
         let length = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let access = if writes { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
@@ -116,23 +116,23 @@ impl Mapping {
         };
         let (start, synchronous) = match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
             Ok(start) => (start, true),
-            // Refused by file systems that cannot, and by kernels before 4.15.
+            // Refused by file systems without DAX, and by kernels before 4.15.
             Err(_) => (map(MapFlags::SHARED)?, false),
         };
         Ok(Mapping { start: start.cast(), length, synchronous })
     }
 
-    /// Whether what was persisted is durable, the file system's own records included.
+    /// True if persisted bytes are durable, including the file system's metadata.
     pub(super) fn synchronous(&self) -> bool {
         self.synchronous
     }
 
-    /// Where it is.
+    /// Returns its memory.
     pub(super) fn raw_range(&self) -> RawRange {
         RawRange { start: self.start, length: self.length }
     }
 
-    /// Touches every page: writes bytes of which no line is like the next, or only reads.
+    /// Touches every page: with `fill`, writes lines that all differ; otherwise reads.
     pub(super) fn touch(
         &self,
         fill: bool,
@@ -145,7 +145,7 @@ impl Mapping {
             let piece = PIECE.min(self.length - from);
             if !fill {
                 for page in (from..from + piece).step_by(Machine::current().page_size) {
-                    // SAFETY: within the mapping, which is readable; others may write to it, hence volatile.
+                    // SAFETY: within the mapping, which is readable; other processes may write to it, hence volatile.
                     unsafe { self.start.add(page).read_volatile() };
                 }
                 continue;
@@ -165,7 +165,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own; whoever used its range is gone, as `range` asks for.
+        // SAFETY: the mapping belongs to this value, and the users of its range are gone, as `raw_range` requires.
         let unmapped = unsafe { munmap(self.start.cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }

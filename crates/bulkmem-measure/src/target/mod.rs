@@ -1,4 +1,5 @@
-//! What is read from and written to: ordinary memory, that of the kernel module's device, a file, a DAX file, a device.
+//! Targets that measurements read from and write to: ordinary memory, memory of the kernel module's device, a file, a DAX
+//! file, or a device.
 
 pub(crate) mod device;
 mod mapping;
@@ -22,7 +23,7 @@ use crate::engine::reservation::Reservation;
 use crate::engine::{Config, PageSize, Run};
 use crate::target::device::{Attributes, Uncommon};
 
-/// What is read from and written to.
+/// A target to read from and write to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Ordinary memory.
@@ -34,7 +35,8 @@ pub enum Target {
 }
 
 impl From<PathBuf> for Target {
-    /// `ram` is ordinary memory; a file of that name is `./ram`. `/dev/bulkmem` is the kernel module's.
+    /// Parses a target: `ram` is ordinary memory (a file of that name is `./ram`), `/dev/bulkmem` memory of the kernel
+    /// module, anything else a path.
     fn from(text: PathBuf) -> Target {
         match text {
             text if text.as_os_str() == "ram" => Target::Ram,
@@ -54,22 +56,22 @@ impl fmt::Display for Target {
     }
 }
 
-/// A target, and what may be done to it.
+/// A target with permissions and properties.
 #[derive(Clone, Debug)]
 pub struct TargetOptions {
-    /// What it is.
+    /// The target.
     pub target: Target,
-    /// Bytes that are worked on. What exists is worked on from its start; a file that does not exist is made of this
-    /// size, and gone afterwards. `None`: all of what exists; of ordinary memory what suits the measurement.
+    /// Bytes to work on, from the start of the target. A file that does not exist is created with this size and removed
+    /// afterwards. `None`: all of an existing target; of ordinary memory, what suits the measurement.
     pub size: Option<u64>,
-    /// Whether what is there may be written over.
+    /// If set, existing content may be overwritten.
     pub overwrite: bool,
-    /// Whether a file that was made stays.
+    /// If set, a file that was created is kept.
     pub keep: bool,
-    /// The cache attribute that the target is expected to have; for a device that does not tell, the one it is said to
-    /// have; of the kernel module's memory the one it is to have.
+    /// The cache attribute: expected of the target, assumed for a device that does not report it, and requested for memory
+    /// of the kernel module.
     pub attribute: Option<Attribute>,
-    /// The pages behind ordinary memory, and behind the kernel module's.
+    /// Page size of ordinary memory and of memory of the kernel module.
     pub page_size: PageSize,
 }
 
@@ -87,31 +89,31 @@ impl TargetOptions {
     }
 }
 
-/// What a measurement needs of a target.
+/// A measurement's requirements on a target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// Whether it is written to.
+    /// True if the measurement writes to it.
     pub(crate) writes: bool,
-    /// Bytes it must have.
+    /// Least bytes.
     pub(crate) least: u64,
-    /// Bytes of ordinary memory, where nobody says how many.
+    /// Default bytes of ordinary memory.
     pub(crate) usual: u64,
 }
 
-/// What becomes of bytes that were persisted.
+/// Durability of persisted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
-    /// Nothing survives.
+    /// They do not survive a power failure.
     Nowhere,
-    /// They have left the processor's caches for the page cache; only a sync makes them durable.
+    /// They are in the page cache; only a sync makes them durable.
     PageCache,
-    /// They survive.
+    /// They survive a power failure.
     Dax,
-    /// That is the device's affair.
+    /// It depends on the device.
     Device,
 }
 
-/// A target that is ready: mapped, every page touched.
+/// A prepared target: mapped, with every page touched.
 #[derive(Debug)]
 pub(crate) struct Opened {
     memory: Memory,
@@ -127,13 +129,13 @@ enum Memory {
     Mapped(Mapping),
 }
 
-/// A target that was looked at, and not changed.
+/// A target that was examined and not changed.
 #[derive(Debug)]
 struct Found {
     backing: Backing,
     bytes: u64,
     attribute: Option<Attribute>,
-    /// Whether nobody but the user says so.
+    /// True if only the options specify the attribute.
     told: bool,
 }
 
@@ -141,7 +143,7 @@ struct Found {
 enum Backing {
     Ram,
     Module(Attribute),
-    /// A file that is to be made.
+    /// A file to create.
     Missing(PathBuf),
     /// A file or a block device, in the page cache unless it is DAX.
     File(File),
@@ -150,18 +152,18 @@ enum Backing {
 }
 
 impl TargetOptions {
-    /// Whether the target can be used: everything that can be found out without changing anything.
+    /// Checks that the target can be used, without changing anything.
     ///
     /// # Errors
-    /// What is in the way, with the remedy.
+    /// The first obstacle, with the remedy.
     pub(crate) fn check(&self, want: Want) -> Result<(), MeasureError> {
         self.find(want).map(drop)
     }
 
-    /// Makes the target ready. `step` is told the share that is done, and stops it by an error.
+    /// Prepares the target. Calls `step` with the share that is done; an error from it ends the preparation.
     ///
     /// # Errors
-    /// Where something is in the way after all. A file that was made is gone then.
+    /// If the target cannot be used after all. A file that was created is removed then.
     pub(crate) fn open(
         &self,
         want: Want,
@@ -215,7 +217,7 @@ impl TargetOptions {
         if durable == Durable::PageCache {
             fits(bytes)?;
         }
-        // What was not made for this, and is only read, keeps its content. Memory of a device need not be touched.
+        // An existing target that is only read keeps its content. Memory of a device need not be touched.
         let fill = want.writes || fresh;
         if attribute.is_none_or(|attribute| attribute == Attribute::Wb) {
             mapping.touch(fill, step)?;
@@ -225,13 +227,13 @@ impl TargetOptions {
         Ok(Opened { memory: Memory::Mapped(mapping), config, durable, note })
     }
 
-    /// As [`TargetOptions::open`], with the run's progress; `None` where somebody asked to stop.
+    /// As [`TargetOptions::open`], with the run's progress; `None` if the run was stopped.
     ///
     /// # Errors
     /// As there.
     pub(crate) fn open_for(&self, run: &mut Run<'_>, want: Want) -> Result<Option<Opened>, MeasureError> {
         let opened = self.open(want, &mut |share| {
-            run.say(&format!("getting {} ready: {:.0} %", self.target, share * 100.0), 0.0);
+            run.say(&format!("preparing {}: {:.0} %", self.target, share * 100.0), 0.0);
             if run.stopped() { Err(MeasureError::Interrupted) } else { Ok(()) }
         });
         match opened {
@@ -269,12 +271,12 @@ impl TargetOptions {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.missing(path, want),
             Err(error) => {
-                return Err(self.refuse(format!("cannot be looked at: {error}"), "name another target"));
+                return Err(self.refuse(format!("cannot be examined: {error}"), "name another target"));
             }
         };
         let kind = metadata.file_type();
         if kind.is_dir() {
-            return Err(self.refuse("is a folder", "name a file in it, or one to be made there with --size"));
+            return Err(self.refuse("is a folder", "name a file in it, or one to create there with --size"));
         }
         let device = kind.is_char_device() || kind.is_block_device();
         if !kind.is_file() && !device {
@@ -295,19 +297,19 @@ impl TargetOptions {
         if want.writes && !self.overwrite {
             return Err(self.refuse(
                 "exists, and what it holds would be overwritten",
-                "give --overwrite where that may be lost, or name a file that does not exist, with --size",
+                "give --overwrite if that may be lost, or name a file that does not exist, with --size",
             ));
         }
         let file = self.open_existing(path, &metadata, want.writes)?;
         let has = match kind.is_char_device() {
             false => size_by_seeking(&file, &metadata).map_err(|error| {
-                self.refuse(format!("does not tell its size: {error}"), "name another target")
+                self.refuse(format!("does not report its size: {error}"), "name another target")
             })?,
             true => match (dax_size(&metadata), self.size) {
                 (Some(has), _) | (None, Some(has)) => has,
                 (None, None) => {
                     return Err(
-                        self.refuse("is a device that does not tell its size", "give it: --size SIZE")
+                        self.refuse("is a device that does not report its size", "give it: --size SIZE")
                     );
                 }
             },
@@ -315,7 +317,7 @@ impl TargetOptions {
         let bytes = self.size.unwrap_or(has);
         if bytes > has {
             return Err(self.refuse(
-                format!("has {has} bytes, and {bytes} are asked for"),
+                format!("has {has} bytes, and {bytes} are requested"),
                 "give a smaller --size, or name a larger target",
             ));
         }
@@ -327,7 +329,7 @@ impl TargetOptions {
         Ok(Found { backing, bytes, attribute, told: known.is_none() && attribute.is_some() })
     }
 
-    /// Whether a file can be made there.
+    /// Checks that a file can be created there.
     fn missing(&self, path: &Path, want: Want) -> Result<Found, MeasureError> {
         if folder_of(path) == "/dev" {
             return Err(self.refuse("there is no such device", "name one that exists, or a file elsewhere"));
@@ -335,7 +337,7 @@ impl TargetOptions {
         let Some(bytes) = self.size else {
             return Err(self.refuse(
                 "there is no such file",
-                "give --size to have one made for the measurement, or name one that exists",
+                "give --size to create one for the measurement, or name one that exists",
             ));
         };
         let attribute = self.attribute_of(Some(Attribute::Wb))?;
@@ -343,7 +345,7 @@ impl TargetOptions {
         let folder = folder_of(path);
         let refuse = |error: rustix::io::Errno| {
             self.refuse(
-                format!("no file can be made in {}: {}", folder.display(), io::Error::from(error)),
+                format!("no file can be created in {}: {}", folder.display(), io::Error::from(error)),
                 "name a file in a folder you may write to",
             )
         };
@@ -367,32 +369,32 @@ impl TargetOptions {
         let mut how = OpenOptions::new();
         how.read(true).write(writes);
         if metadata.file_type().is_block_device() && writes {
-            // Fails where somebody uses it, as a mounted file system does.
+            // Fails if it is in use, for example by a mounted file system.
             how.custom_flags(libc::O_EXCL);
         }
         how.open(path).map_err(|error| {
             let doing = if writes { "written" } else { "read" };
             self.refuse(
                 format!("cannot be {doing}: {error}"),
-                "name one that you may use so and nobody else uses, or run as a user who may",
+                "name one that you may use and that is not in use, or run as a user who may",
             )
         })
     }
 
     fn make(&self, path: PathBuf) -> Result<Made, MeasureError> {
         Made::new(path, self.keep).map_err(|error| {
-            self.refuse(format!("cannot be made: {error}"), "name a file in a folder you may write to")
+            self.refuse(format!("cannot be created: {error}"), "name a file in a folder you may write to")
         })
     }
 
-    /// The attribute, which is the one asked for if any is.
+    /// Returns the attribute, which must be the requested one if any.
     fn attribute_of(&self, known: Option<Attribute>) -> Result<Option<Attribute>, MeasureError> {
         match (known, self.attribute) {
             (Some(known), Some(asked)) if known != asked => Err(MeasureError::Option {
                 option: OptionName::Attribute,
                 reason: format!(
                     "{} is mapped {known}, not {asked}; name a target that is: /dev/bulkmem, which the kernel module \
-                     gives, or the memory of a PCI device, as /sys/bus/pci/devices/…/resource0_wc (wc) or resource0 (uc)",
+                     provides, or the memory of a PCI device, as /sys/bus/pci/devices/…/resource0_wc (wc) or resource0 (uc)",
                     self.target
                 ),
             }),
@@ -434,25 +436,27 @@ impl TargetOptions {
         )
     }
 
-    /// What the results say of the target.
+    /// Returns the note on the target for the results.
     fn note(&self, durable: Durable, as_told: bool) -> String {
         let target = &self.target;
         let what = match durable {
             Durable::Nowhere => "nothing survives a power failure",
             Durable::PageCache => {
-                "mapped through the page cache, as MAP_SYNC was refused: persisting makes bytes leave the processor's \
-                 caches, but only a sync takes them to the file, and the kernel's own write-back disturbs"
+                "mapped through the page cache, as MAP_SYNC was refused: persisting moves bytes out of the processor's \
+                 caches, but only a sync writes them to the file, and the kernel's own write-back adds noise"
             }
             Durable::Dax => "mapped with MAP_SYNC: persisted bytes are durable",
-            Durable::Device => "a device's memory: what survives a power failure is the device's affair",
+            Durable::Device => {
+                "memory of a device: whether it survives a power failure depends on the device"
+            }
         };
-        let told = if as_told { "; its cache attribute is the one that --attr says" } else { "" };
+        let told = if as_told { "; its cache attribute is the one given by --attr" } else { "" };
         format!("{target}: {what}{told}")
     }
 }
 
 impl Opened {
-    /// Where it is. Valid as long as the target lives.
+    /// Returns its memory, valid as long as the target lives.
     pub(crate) fn raw_range(&mut self) -> RawRange {
         match &mut self.memory {
             Memory::Ram(buffer) => buffer.raw_range(),
@@ -461,22 +465,22 @@ impl Opened {
         }
     }
 
-    /// The keys of rows that say which target it is.
+    /// Returns the configuration that identifies the target in results.
     pub(crate) fn config(&self) -> Config {
         self.config.clone()
     }
 
-    /// What becomes of bytes that were persisted.
+    /// Durability of persisted bytes.
     pub(crate) fn durable(&self) -> Durable {
         self.durable
     }
 
-    /// What the results should say.
+    /// Returns a note for the results.
     pub(crate) fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
 
-    /// The size of the pages behind ordinary memory, as the kernel reports it.
+    /// Returns the page size of ordinary memory, as the kernel reports it.
     pub(crate) fn backing_page_size(&self) -> Option<usize> {
         match &self.memory {
             Memory::Ram(buffer) => buffer.backing_page_size(),
@@ -493,13 +497,13 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Whether files in that folder are ordinary memory.
+/// True if files in that folder are ordinary memory.
 fn is_memory(folder: &Path) -> bool {
     const TMPFS: rustix::fs::FsWord = 0x0102_1994;
     rustix::fs::statfs(folder).is_ok_and(|system| system.f_type == TMPFS)
 }
 
-/// How a file is mapped: PCI resource files are mapped as their names say, all others write-back.
+/// Returns the attribute of a file's mapping: that of its name for PCI resource files, write-back for all others.
 fn attribute_of_file(path: &Path) -> Attribute {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -514,17 +518,17 @@ fn attribute_of_file(path: &Path) -> Attribute {
     }
 }
 
-/// Whether a character device is the machine's memory as such: writing there destroys everything.
+/// True if a character device is all of the machine's memory, where writing would crash the machine.
 fn is_all_memory(metadata: &Metadata) -> bool {
     [makedev(1, 1), makedev(1, 2), makedev(1, 4)].contains(&metadata.rdev())
 }
 
-/// What the kernel says of a DAX device: bytes.
+/// Returns the size of a DAX device, bytes.
 fn dax_size(metadata: &Metadata) -> Option<u64> {
     dax_figure(metadata, "size")
 }
 
-/// What a mapping of a DAX device must be a multiple of, bytes.
+/// Returns the alignment of mappings of a DAX device, bytes.
 fn dax_alignment(metadata: &Metadata) -> Option<u64> {
     dax_figure(metadata, "align")
 }
@@ -538,7 +542,7 @@ fn dax_figure(metadata: &Metadata, name: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The size of a file, or of a block device, which tells it only so.
+/// Returns the size of a file, or of a block device, which needs seeking.
 fn size_by_seeking(file: &File, metadata: &Metadata) -> io::Result<u64> {
     if metadata.is_file() {
         return Ok(metadata.len());

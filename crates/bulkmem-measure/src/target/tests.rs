@@ -1,4 +1,4 @@
-//! What is refused, what is said of it, and that nothing is lost.
+//! Rejected targets, their errors, and that no content is lost.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -31,7 +31,7 @@ fn refused(options: &TargetOptions, writes: bool, words: &[&str]) {
 /// The bytes of a target.
 fn bytes(opened: &mut Opened) -> Vec<u8> {
     let RawRange { start, length } = opened.raw_range();
-    // SAFETY: the target is mapped, and nobody writes to it here.
+    // SAFETY: the target is mapped, and no other code writes to it here.
     unsafe { std::slice::from_raw_parts(start, length) }.to_vec()
 }
 
@@ -112,11 +112,11 @@ fn what_exists_is_written_over_only_where_that_is_allowed() {
     assert_eq!(std::fs::read(&path).unwrap(), content, "reading changes nothing");
     options.size = Some(1 << 30);
     options.overwrite = true;
-    refused(&options, true, &["has 20000 bytes, and 1073741824 are asked for", "smaller --size"]);
+    refused(&options, true, &["has 20000 bytes, and 1073741824 are requested", "smaller --size"]);
     options.size = Some(8192);
     drop(open(&options, true).unwrap());
     let left = std::fs::read(&path).unwrap();
-    assert_eq!((left.len(), &left[8192..]), (content.len(), &content[8192..]), "only what was asked for");
+    assert_eq!((left.len(), &left[8192..]), (content.len(), &content[8192..]), "only the requested bytes");
     assert_ne!(left[..8192], content[..8192]);
 }
 
@@ -128,7 +128,7 @@ fn what_cannot_be_used_is_refused_with_the_remedy() {
     refused(
         &sized(folder.path().join("no/file")),
         true,
-        &["no file can be made in", "folder you may write to"],
+        &["no file can be created in", "folder you may write to"],
     );
     let vast = TargetOptions { size: Some(1 << 46), ..at(folder.path().join("vast")) };
     refused(&vast, true, &["needs 70368744177664 bytes, and the file system has", "smaller --size"]);
@@ -138,7 +138,7 @@ fn what_cannot_be_used_is_refused_with_the_remedy() {
     refused(
         &TargetOptions { overwrite: true, ..at("/dev/zero") },
         true,
-        &["does not tell its size", "--size SIZE"],
+        &["does not report its size", "--size SIZE"],
     );
     refused(&sized("/dev/nosuch".into()), true, &["there is no such device"]);
     if Path::new("/dev/mem").exists() {
@@ -161,10 +161,10 @@ fn a_file_that_may_not_be_written_is_refused() {
     } else {
         refused(&options, true, &["cannot be written", "run as a user who may"]);
     }
-    // A running program is refused to everybody.
+    // A running program cannot be opened for writing.
     let program = std::env::current_exe().unwrap();
     let options = TargetOptions { overwrite: true, ..at(&program) };
-    refused(&options, true, &["cannot be written", "nobody else uses"]);
+    refused(&options, true, &["cannot be written", "not in use"]);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn device_memory_is_told_by_its_name() {
         ("/sys/bus/pci/devices/0000:00:00.0/resource2_wc", Attribute::Wc),
         ("/sys/bus/pci/devices/0000:00:00.0/resource", Attribute::Wb),
         ("/sys/bus/pci/devices/0000:00:00.0/resource0_resize", Attribute::Wb),
-        ("/home/somebody/resource0", Attribute::Wb),
+        ("/home/user/resource0", Attribute::Wb),
     ] {
         assert_eq!(attribute_of_file(Path::new(path)), attribute, "{path}");
     }

@@ -18,7 +18,7 @@ use bulkmem_measure::calibration::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// One that serves on this machine.
+/// A profile that can be used on this machine.
 fn sample() -> Profile {
     let machine = Machine::current();
     let rule = |operation, from, method: &str| Rule {
@@ -111,7 +111,7 @@ fn a_profile_survives_the_disk() {
     let other = Profile { rules: Vec::new(), ..sample() };
     other.save(&path).unwrap();
     assert_eq!(Profile::load(&path).unwrap(), other, "the newer replaces the older");
-    assert_eq!(names(path.parent().unwrap()), ["profile.json"], "nothing is left beside it");
+    assert_eq!(names(path.parent().unwrap()), ["profile.json"], "no other file remains");
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn files_that_are_none_are_refused() {
     assert!(matches!(Profile::load(Path::new("/dev/zero")), Err(ProfileError::NotAFile)));
     let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    assert!(matches!(Profile::load(&pipe), Err(ProfileError::NotAFile)), "and nobody waits for a writer");
+    assert!(matches!(Profile::load(&pipe), Err(ProfileError::NotAFile)), "does not wait for a writer");
     fs::File::create(&path).unwrap().set_len((16 << 20) + 1).unwrap();
     assert!(matches!(Profile::load(&path), Err(ProfileError::TooLarge { .. })));
     assert!(matches!(Profile::load(Path::new("/proc/self/status")), Err(ProfileError::NotAFile)), "size 0");
@@ -421,7 +421,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What the fuzz target asserts, too: bytes are refused, or give a policy that can be used.
+/// Asserts the same as the fuzz target: bytes are refused, or give a policy that can be used.
 fn feed(bytes: &[u8]) -> Result<(), TestCaseError> {
     let Ok(profile) = Profile::parse(bytes) else { return Ok(()) };
     let Ok(policy) = profile.policy(Machine::current()) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Sizes of the caches that one thread sees: from CPUID, and from the kernel's files where CPUID tells nothing.
+//! Sizes of the caches that one thread sees: from CPUID, and from the kernel's files if CPUID has none.
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::text::Text;
 
-/// Sizes of the data and unified caches that one thread sees, bytes; 0 where unknown.
+/// Sizes in bytes of the data and unified caches that one thread sees; 0 if unknown.
 ///
-/// Virtual machines show zeroed, missing and absurd sizes. The fields hold what was found; whoever decides by them
-/// takes [`Caches::sane`].
+/// Virtual machines report zeroed, missing and absurd sizes. The fields hold what the machine reports; use
+/// [`Caches::sane`] for decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Caches {
@@ -19,7 +19,7 @@ pub struct Caches {
     pub l1d: u64,
     /// Second level.
     pub l2: u64,
-    /// Third level, as far as one thread shares in it.
+    /// Third level, the part that one thread can use.
     pub l3: u64,
 }
 
@@ -27,18 +27,18 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 impl Caches {
-    /// What stands in for a size that is unknown or absurd: those of a common server.
+    /// The sizes of a common server, which replace unknown and absurd ones.
     pub const FALLBACK: Caches = Caches { l1d: 32 * KIB, l2: MIB, l3: 32 * MIB };
 
-    /// The smallest and the largest that is believed, level by level. No x86-64 processor is outside.
+    /// The smallest and largest plausible size by level. Every x86-64 processor is within.
     const BELIEVED: [(u64, u64); 3] = [(4 * KIB, MIB), (64 * KIB, 128 * MIB), (64 * KIB, 2048 * MIB)];
 
-    /// The same, with every size that is unknown or absurd replaced by that of [`Caches::FALLBACK`]: none is 0.
+    /// Returns the sizes with every unknown or absurd one replaced by that of [`Caches::FALLBACK`]. None is 0.
     pub fn sane(self) -> Caches {
         self.sane_or(Caches::FALLBACK)
     }
 
-    /// The same, with every size that is unknown or absurd replaced by another.
+    /// Returns the sizes with every unknown or absurd one replaced.
     pub(crate) fn sane_or(self, fallback: Caches) -> Caches {
         let fallback = fallback.levels();
         let mut levels = self.levels();
@@ -51,7 +51,7 @@ impl Caches {
         Caches::from(levels)
     }
 
-    /// The sizes by level, the first level first.
+    /// Returns the sizes by level, starting with the first.
     pub fn levels(self) -> [u64; 3] {
         [self.l1d, self.l2, self.l3]
     }

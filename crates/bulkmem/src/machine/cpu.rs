@@ -5,8 +5,9 @@
 
 use std::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
+use super::caches::Caches;
 use super::features::Features;
-use super::{Caches, CpuKey};
+use super::identity::CpuKey;
 
 /// The leaves that every program reads once.
 #[derive(Clone, Copy, Debug)]
@@ -19,17 +20,26 @@ pub(super) struct Cpu {
     pub(super) features: Features,
 }
 
+/// Executes CPUID.
+fn cpuid(leaf: u32, index: u32) -> CpuidResult {
+    #[allow(unused_unsafe, reason = "unsafe before Rust 1.93")]
+    // SAFETY: every x86-64 processor has CPUID.
+    unsafe {
+        __cpuid_count(leaf, index)
+    }
+}
+
 impl Cpu {
     /// Executes CPUID four times, five times on processors that may have CLZERO.
     pub(super) fn read() -> Cpu {
-        let basic = __cpuid_count(0, 0);
+        let basic = cpuid(0, 0);
         let mut vendor = [0; 12];
         for (at, register) in [basic.ebx, basic.edx, basic.ecx].into_iter().enumerate() {
             for (byte, value) in register.to_le_bytes().into_iter().enumerate() {
                 vendor[at * 4 + byte] = value;
             }
         }
-        let version = __cpuid_count(1, 0);
+        let version = cpuid(1, 0);
         let signature = version.eax;
         let base = signature >> 8 & 0xf;
         let low = signature >> 4 & 0xf;
@@ -65,7 +75,7 @@ fn features(highest_leaf: u32, version: u32, intel: bool) -> Features {
     let avx = bit(version, 28) && saved & 0x6 == 0x6;
     set(Features::AVX, avx);
     if highest_leaf >= 7 {
-        let extended = __cpuid_count(7, 0);
+        let extended = cpuid(7, 0);
         let avx2 = avx && bit(extended.ebx, 5);
         set(Features::AVX2, avx2);
         // The compiler takes FMA and F16C as part of AVX-512F, so code for the latter may use them.
@@ -74,13 +84,14 @@ fn features(highest_leaf: u32, version: u32, intel: bool) -> Features {
         set(Features::ERMS, bit(extended.ebx, 9));
         set(Features::CLFLUSHOPT, bit(extended.ebx, 23));
         set(Features::CLWB, bit(extended.ebx, 24));
+        set(Features::CLDEMOTE, bit(extended.ecx, 25));
         set(Features::MOVDIR64B, bit(extended.ecx, 28));
         set(Features::FSRM, bit(extended.edx, 4));
     }
     // Leaf 0x80000001 reports long mode, so every x86-64 processor has it.
-    set(Features::PREFETCHW, bit(__cpuid_count(0x8000_0001, 0).ecx, 8));
+    set(Features::PREFETCHW, bit(cpuid(0x8000_0001, 0).ecx, 8));
     // Leaf 0x80000008 reports the width of addresses; every x86-64 processor has it. No Intel processor has CLZERO.
-    set(Features::CLZERO, !intel && bit(__cpuid_count(0x8000_0008, 0).ebx, 0));
+    set(Features::CLZERO, !intel && bit(cpuid(0x8000_0008, 0).ebx, 0));
     features
 }
 
@@ -96,11 +107,11 @@ unsafe fn enabled_state() -> u64 {
 
 /// The brand string; empty if the processor has none.
 pub(super) fn brand() -> String {
-    if __cpuid_count(0x8000_0000, 0).eax < 0x8000_0004 {
+    if cpuid(0x8000_0000, 0).eax < 0x8000_0004 {
         return String::new();
     }
     let registers = (0x8000_0002..=0x8000_0004).flat_map(|leaf| {
-        let CpuidResult { eax, ebx, ecx, edx } = __cpuid_count(leaf, 0);
+        let CpuidResult { eax, ebx, ecx, edx } = cpuid(leaf, 0);
         [eax, ebx, ecx, edx]
     });
     let bytes: Vec<u8> = registers.flat_map(u32::to_le_bytes).take_while(|&byte| byte != 0).collect();
@@ -109,10 +120,10 @@ pub(super) fn brand() -> String {
 
 /// The 12 bytes by which a hypervisor names itself; `None` if the processor reports no hypervisor.
 pub(super) fn hypervisor_signature() -> Option<[u8; 12]> {
-    if __cpuid_count(1, 0).ecx >> 31 == 0 {
+    if cpuid(1, 0).ecx >> 31 == 0 {
         return None;
     }
-    let CpuidResult { ebx, ecx, edx, .. } = __cpuid_count(0x4000_0000, 0);
+    let CpuidResult { ebx, ecx, edx, .. } = cpuid(0x4000_0000, 0);
     let mut signature = [0; 12];
     for (bytes, register) in signature.chunks_exact_mut(4).zip([ebx, ecx, edx]) {
         bytes.copy_from_slice(&register.to_le_bytes());
@@ -125,7 +136,7 @@ impl Cpu {
     pub(super) fn caches(&self, from: usize) -> Caches {
         // AMD and Hygon describe caches in a leaf of their own, in the same form.
         let leaf = match self.vendor {
-            [b'A' | b'H', ..] if __cpuid_count(0x8000_0000, 0).eax >= 0x8000_001d => 0x8000_001d,
+            [b'A' | b'H', ..] if cpuid(0x8000_0000, 0).eax >= 0x8000_001d => 0x8000_001d,
             [b'A' | b'H', ..] => return Caches::default(),
             _ if self.highest_leaf >= 4 => 4,
             _ => return Caches::default(),
@@ -157,7 +168,7 @@ struct Cache {
 
 /// The cache of that index; `None` after the last.
 fn cache(leaf: u32, index: u32) -> Option<Cache> {
-    let CpuidResult { eax, ebx, ecx, .. } = __cpuid_count(leaf, index);
+    let CpuidResult { eax, ebx, ecx, .. } = cpuid(leaf, index);
     let kind = eax & 0x1f;
     let ways = u64::from(ebx >> 22) + 1;
     let partitions = u64::from(ebx >> 12 & 0x3ff) + 1;

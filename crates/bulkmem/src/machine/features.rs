@@ -1,7 +1,6 @@
 //! The instructions that this processor has and this operating system lets us use.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 bitflags::bitflags! {
     /// A set of instruction-set extensions.
@@ -31,6 +30,8 @@ bitflags::bitflags! {
         const ERMS = 1 << 10;
         /// Fast short REP MOVSB.
         const FSRM = 1 << 11;
+        /// CLDEMOTE. Processors without it execute a no-operation.
+        const CLDEMOTE = 1 << 12;
     }
 }
 
@@ -50,42 +51,4 @@ impl serde::Serialize for Features {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter_names().map(|(name, _)| name))
     }
-}
-
-/// Set in [`FOUND`] once the rest of it is valid. No feature uses this bit.
-const KNOWN: u32 = 1 << 31;
-
-/// The features that were found, and [`KNOWN`]. Every thread finds the same, so no thread waits for another.
-static FOUND: AtomicU32 = AtomicU32::new(0);
-
-/// Returns the instructions that this machine can run. Never blocks or allocates; the result is kept.
-#[inline]
-pub fn features() -> Features {
-    match FOUND.load(Relaxed) {
-        0 => detect(),
-        found => Features::from_bits_truncate(found),
-    }
-}
-
-/// The features that [`features`] has found, or the architecture's baseline before that. For kernels, which may not
-/// execute CPUID.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-pub(crate) fn features_known_so_far() -> Features {
-    Features::from_bits_truncate(FOUND.load(Relaxed)) | Features::SSE2
-}
-
-/// Keeps what was found.
-pub(super) fn remember(features: Features) {
-    FOUND.store(features.bits() | KNOWN, Relaxed);
-}
-
-#[cold]
-fn detect() -> Features {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    let found = super::cpu::Cpu::read().features;
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
-    let found = Features::empty();
-    remember(found);
-    found
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells in `/proc` and `/sys`, and by system calls.
+//! Information from the kernel: `/proc`, `/sys` and system calls.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,9 @@
-//! What this machine has: instructions, caches, processors, page sizes.
+//! This machine: instructions, caches, processors, page sizes.
 
 mod caches;
 #[cfg(target_arch = "x86_64")]
 mod cpu;
+mod detect;
 mod features;
 mod identity;
 mod kernel;
@@ -11,21 +12,22 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 pub use caches::Caches;
+pub use detect::features;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use features::features_known_so_far;
-pub use features::{Features, features};
+pub(crate) use detect::features_known_so_far;
+pub use features::Features;
 pub use identity::CpuIdentity;
 pub(crate) use identity::CpuKey;
 
-/// What this machine has. What could not be found out is 0, empty or `None`.
+/// A description of a machine. Unknown values are 0, empty or `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Machine {
     /// The processor.
     pub cpu: CpuIdentity,
-    /// Microcode revision, as the kernel prints it; empty where unknown.
+    /// Microcode revision as the kernel prints it; empty if unknown.
     pub microcode: String,
-    /// The instructions that the processor has and the operating system lets us use.
+    /// The instructions that the processor has and the operating system enables.
     pub features: Features,
     /// Data and unified caches, bytes.
     pub caches: Caches,
@@ -39,16 +41,16 @@ pub struct Machine {
     pub kernel: String,
     /// Size of a base page, bytes.
     pub page_size: usize,
-    /// Sizes of the explicit huge pages that the kernel knows, bytes, rising.
+    /// Sizes of the kernel's explicit huge pages in bytes, in rising order.
     pub huge_page_sizes: Vec<u64>,
     /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_huge_pages: Option<String>,
-    /// The hypervisor that this machine runs under; `None` where there is none, or where it hides.
+    /// The hypervisor that this machine runs under; `None` if there is none, or if it hides.
     pub hypervisor: Option<String>,
 }
 
 impl Machine {
-    /// This machine, found out once.
+    /// Returns this machine. The first call detects it.
     pub fn current() -> &'static Machine {
         static CURRENT: OnceLock<Machine> = OnceLock::new();
         CURRENT.get_or_init(|| Machine::read(Path::new("/")))
@@ -57,7 +59,7 @@ impl Machine {
     /// This machine, with the files of `/proc` and `/sys` taken from below `root`.
     fn read(root: &Path) -> Machine {
         Machine {
-            cpu: identity::identify(),
+            cpu: detect::identify(),
             microcode: kernel::microcode(root),
             features: features(),
             caches: caches(),
@@ -68,7 +70,7 @@ impl Machine {
             page_size: rustix::param::page_size(),
             huge_page_sizes: kernel::huge_page_sizes(root),
             transparent_huge_pages: kernel::transparent_huge_pages(root),
-            hypervisor: identity::hypervisor().or_else(|| kernel::hypervisor(root)),
+            hypervisor: detect::hypervisor().or_else(|| kernel::hypervisor(root)),
         }
     }
 }
@@ -96,7 +98,7 @@ pub(crate) fn with_this<R>(f: impl FnOnce(Target, &dyn Fn() -> Caches) -> R) -> 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let cpu = cpu::Cpu::read();
-        features::remember(cpu.features);
+        detect::remember(cpu.features);
         let target = Target { cpu: cpu.key(), features: cpu.features, processors };
         f(target, &|| cpu.caches(2).completed(2))
     }
@@ -159,6 +161,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "serde")]
     fn it_serializes_with_features_by_name() {
         let json = serde_json::to_value(Machine::current()).unwrap();
         let named = json["features"].as_array().unwrap().len();

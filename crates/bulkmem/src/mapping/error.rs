@@ -1,32 +1,34 @@
-//! Why memory could not be had.
+//! Errors of memory mappings.
 
 use std::io;
 
 use super::Pages;
 
-/// Why the operating system gave no memory, or not as asked.
+/// An error of a memory mapping.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingError {
-    /// A region of no bytes was asked for.
-    #[error("a region holds at least one byte: ask for more than 0")]
+    /// A length of 0.
+    #[error("a mapping has at least one byte: pass a length greater than 0")]
     Empty,
-    /// More was asked for than an address space holds.
-    #[error("{bytes} bytes, rounded up to whole pages, are more than an address space holds: ask for less")]
+    /// A length greater than an address space holds.
+    #[error(
+        "{bytes} bytes, rounded up to whole pages, are more than an address space holds: pass a smaller length"
+    )]
     TooLong {
-        /// What was asked for.
+        /// Requested length.
         bytes: usize,
     },
     /// Huge pages of a size that this kernel does not have.
     #[error(
-        "this kernel has no explicit huge pages of {size} bytes; it has {known}: ask for one of those, or for \
+        "this kernel has no explicit huge pages of {size} bytes; it has {known}: use one of those, or \
          Pages::Transparent",
         known = super::sizes_in_words(available)
     )]
     PageSize {
-        /// What was asked for, bytes.
+        /// Requested page size, bytes.
         size: u64,
-        /// What there is, bytes each.
+        /// Page sizes that this kernel has, bytes.
         available: Vec<u64>,
     },
     /// The kernel does not have enough huge pages of that size free.
@@ -35,7 +37,7 @@ pub enum MappingError {
          `{remedy}`"
     )]
     NotReserved {
-        /// Bytes a page.
+        /// Page size, bytes.
         size: u64,
         /// Pages needed.
         needed: u64,
@@ -45,28 +47,28 @@ pub enum MappingError {
         remedy: String,
     },
     /// This kernel was built without transparent huge pages.
-    #[error("this kernel has no transparent huge pages: ask for Pages::Base or Pages::Explicit")]
+    #[error("this kernel has no transparent huge pages: use Pages::Base or Pages::Explicit")]
     NoTransparent(#[source] io::Error),
-    /// There is not that much memory.
+    /// Too little memory.
     #[error(
-        "no memory for {bytes} bytes in {pages} pages: ask for less, free some, or raise the limit (ulimit -v, the \
+        "no memory for {bytes} bytes in {pages} pages: request less, free some, or raise the limit (ulimit -v, the \
          control group's memory.max, vm.overcommit_memory)"
     )]
     OutOfMemory {
-        /// What was asked for.
+        /// Requested length.
         bytes: usize,
-        /// In which pages.
+        /// Requested kind of pages.
         pages: Pages,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// The kernel refused for another reason.
     #[error("the kernel refused to {doing}")]
     System {
-        /// What was being done.
+        /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

@@ -1,8 +1,8 @@
-//! Memory taken from the operating system, with the page size asked for.
+//! Anonymous memory mappings with a chosen page size.
 //!
-//! A clear or copy of large memory spends much of its time in address translation and page faults: huge pages and
-//! prefaulting take both away. Use a region where memory is large and lives long; for anything small a `Vec` serves
-//! better, as a region takes whole pages and a system call each way.
+//! Clearing or copying large memory spends much of its time in address translation and page faults. Huge pages reduce
+//! the first, prefaulting the second. Use a [`Mapping`] for memory that is large and lives long. For small memory use a
+//! `Vec`: a mapping occupies whole pages and costs a system call to create and another to release.
 
 mod error;
 mod smaps;
@@ -21,16 +21,16 @@ use crate::machine::Machine;
 
 pub use error::MappingError;
 
-/// The pages that a region is made of.
+/// The kind of pages of a [`Mapping`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pages {
     /// Pages of the smallest size, and no transparent huge ones.
     #[default]
     Base,
-    /// Transparent huge pages, where the kernel finds them: the region starts and ends on the boundary of one.
-    /// Nothing needs to be reserved, and nothing is promised; [`Mapping::backing_page_size`] tells what came of it.
+    /// Transparent huge pages, if the kernel has some free. The mapping is aligned to their size. They need no
+    /// reservation and are not guaranteed; [`Mapping::backing_page_size`] returns the size in use.
     Transparent,
-    /// Explicit huge pages of this many bytes, which the administrator has reserved.
+    /// Explicit huge pages (hugetlb) of this many bytes, which the administrator must have reserved.
     Explicit(u64),
 }
 
@@ -44,43 +44,44 @@ impl fmt::Display for Pages {
     }
 }
 
-/// Private, zeroed memory in pages of the asked kind, unmapped when dropped.
+/// Private, zeroed memory in pages of the chosen kind. Unmapped when dropped.
 ///
 /// ```
 /// use bulkmem::{Pages, Mapping};
 ///
-/// let mut region = Mapping::new(3 << 20, Pages::Transparent)?;
-/// region.prefault()?;
-/// bulkmem::fill(&mut region, 0xA5);
-/// assert!(region.iter().all(|&byte| byte == 0xA5));
+/// let mut mapping = Mapping::new(3 << 20, Pages::Transparent)?;
+/// mapping.prefault()?;
+/// bulkmem::fill(&mut mapping, 0xA5);
+/// assert!(mapping.iter().all(|&byte| byte == 0xA5));
 /// # Ok::<(), bulkmem::MappingError>(())
 /// ```
 #[derive(Debug)]
 pub struct Mapping {
     /// First usable byte.
     start: NonNull<u8>,
-    /// Bytes asked for.
+    /// Bytes requested.
     length: usize,
     /// Bytes in whole pages from `start` on.
     whole: usize,
-    /// What to unmap: the pages and the guards around them.
+    /// The range to unmap: the pages and the guards around them.
     mapped: (NonNull<c_void>, usize),
     pages: Pages,
 }
 
-// SAFETY: a region owns its memory alone, as a `Box<[u8]>` does; nothing in it belongs to one thread.
+// SAFETY: a mapping owns its memory exclusively, like a `Box<[u8]>`; nothing in it is tied to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: shared references to a region only read.
+// SAFETY: shared references to a mapping only read.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Takes `bytes` of zeroed memory, rounded up to whole pages, from the operating system.
+    /// Maps `bytes` of zeroed memory, rounded up to whole pages.
     ///
-    /// Base and transparent regions have an inaccessible page before and behind them: overruns fault, and no
-    /// neighbour's pages are mistaken for the region's.
+    /// Mappings of base and transparent pages have an inaccessible guard page before and after them, so that overruns
+    /// fault.
     ///
     /// # Errors
-    /// Where `bytes` is 0 or absurd, where the kernel lacks memory, pages of that size or reserved ones.
+    /// If `bytes` is 0 or more than an address space holds, or if the kernel has too little memory, no pages of that size,
+    /// or too few reserved ones.
     pub fn new(bytes: usize, pages: Pages) -> Result<Mapping, MappingError> {
         if bytes == 0 {
             return Err(MappingError::Empty);
@@ -110,7 +111,7 @@ impl Mapping {
         let first = mapped.cast::<u8>().wrapping_add(guard);
         let start = first.wrapping_add(first.addr().next_multiple_of(page) - first.addr());
         // From here on dropping it unmaps.
-        let region = Mapping {
+        let mapping = Mapping {
             start: not_null(start),
             length: bytes,
             whole,
@@ -124,10 +125,10 @@ impl Mapping {
         // SAFETY: as above; this advice changes no contents.
         match unsafe { rustix::mm::madvise(start.cast(), whole, advice) } {
             // A kernel without transparent huge pages gives base pages in any case.
-            Err(Errno::INVAL) if pages == Pages::Base => Ok(region),
+            Err(Errno::INVAL) if pages == Pages::Base => Ok(mapping),
             Err(Errno::INVAL) => Err(MappingError::NoTransparent(Errno::INVAL.into())),
             Err(source) => Err(refused(source)),
-            Ok(()) => Ok(region),
+            Ok(()) => Ok(mapping),
         }
     }
 
@@ -162,21 +163,21 @@ impl Mapping {
         })
     }
 
-    /// The pages it was asked to be made of.
+    /// Returns the kind of pages that was requested.
     pub fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// The first byte, for the raw forms.
+    /// Returns a pointer to the first byte, for [raw operations](crate::raw_memory).
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Has the kernel find every page now, so that none is found during an operation. The contents stay.
+    /// Maps every page now (`MADV_POPULATE_WRITE`), so that later operations take no page faults. Keeps the contents.
     ///
     /// # Errors
-    /// Where memory runs out. (On a kernel before 5.14, which cannot be asked, every page is touched instead, and
-    /// memory running out ends the process, as any touch of memory may.)
+    /// If memory runs out. On Linux before 5.14, which does not have `MADV_POPULATE_WRITE`, this function touches every page
+    /// instead, and if memory runs out the kernel kills the process.
     pub fn prefault(&mut self) -> Result<(), MappingError> {
         let start = self.start.as_ptr();
         // SAFETY: start..start+whole is mapped, readable and writable, and ours; populating changes no contents.
@@ -186,11 +187,11 @@ impl Mapping {
                 self.touch();
                 Ok(())
             }
-            Err(source) => Err(refused("prefault a region", source, self.length, self.pages)),
+            Err(source) => Err(refused("prefault a mapping", source, self.length, self.pages)),
         }
     }
 
-    /// Writes a byte of every page back to where it was read.
+    /// Reads a byte of every page and writes it back.
     fn touch(&mut self) {
         for at in (0..self.whole).step_by(rustix::param::page_size()) {
             // SAFETY: within the mapping, which is readable, writable and borrowed exclusively.
@@ -201,20 +202,20 @@ impl Mapping {
         }
     }
 
-    /// The size of the pages that most of the memory touched so far really lies in, as `/proc/self/smaps` has it,
-    /// bytes. Only what was touched has pages: [`Mapping::prefault`] first.
+    /// Returns the size in bytes of the pages that back most of the mapping, as `/proc/self/smaps` reports it. Only touched
+    /// memory has pages, so call [`Mapping::prefault`] first.
     ///
-    /// Transparent huge pages smaller than the processor's (64 KiB, say) are not told apart from base pages.
+    /// Does not distinguish transparent huge pages smaller than the processor's (such as 64 KiB) from base pages.
     ///
     /// # Errors
-    /// Where `/proc` is not mounted or cannot be read.
+    /// If `/proc` is not mounted or cannot be read.
     pub fn backing_page_size(&self) -> Result<usize, MappingError> {
-        let doing = "report a region's pages in /proc/self/smaps";
+        let doing = "report a mapping's pages in /proc/self/smaps";
         let text = fs::read_to_string("/proc/self/smaps")
             .map_err(|source| MappingError::System { doing, source })?;
         let start = self.start.addr().get() as u64;
         let backing = smaps::read(&text, &(start..start + self.whole as u64)).ok_or_else(|| {
-            MappingError::System { doing, source: io::Error::other("the region is not listed") }
+            MappingError::System { doing, source: io::Error::other("the mapping is not listed") }
         })?;
         Ok(if backing.transparent > 0 && backing.transparent >= backing.resident / 2 {
             transparent_page_size()
@@ -244,9 +245,9 @@ impl DerefMut for Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let (start, length) = self.mapped;
-        // SAFETY: the mapping is this region's own and nobody can borrow from it any longer.
+        // SAFETY: this value owns the mapping, and no borrow from it is left.
         let unmapped = unsafe { rustix::mm::munmap(start.as_ptr(), length) };
-        // Only a wrong range can be refused, and this is the range that was mapped.
+        // The kernel refuses only invalid ranges, and this is the range that was mapped.
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
 }
@@ -259,9 +260,9 @@ fn whole_pages(bytes: usize, page: usize) -> Result<usize, MappingError> {
         .ok_or(MappingError::TooLong { bytes })
 }
 
-/// A successful mapping is never at address 0 unless asked to be.
+/// The kernel maps nothing at address 0 unless that address is requested.
 fn not_null<T>(pointer: *mut T) -> NonNull<T> {
-    NonNull::new(pointer).expect("the kernel maps nothing at address 0 unasked")
+    NonNull::new(pointer).expect("no mapping at address 0 was requested")
 }
 
 fn refused(doing: &'static str, source: Errno, bytes: usize, pages: Pages) -> MappingError {
@@ -289,7 +290,7 @@ fn transparent_page_size() -> usize {
 fn not_reserved(size: u64, needed: u64) -> MappingError {
     let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", size / 1024);
     let total = number(&format!("{folder}/nr_hugepages")).unwrap_or(0);
-    // What is promised to others is still counted as free.
+    // The kernel counts pages that are reserved for others as free.
     let free = number(&format!("{folder}/free_hugepages"))
         .unwrap_or(0)
         .saturating_sub(number(&format!("{folder}/resv_hugepages")).unwrap_or(0));
@@ -322,14 +323,14 @@ mod tests {
     fn gives_zeroed_memory_of_the_length_asked_for() {
         for pages in [Pages::Base, Pages::Transparent] {
             for bytes in [1, 4095, 4096, 4097, (2 << 20) - 1, (2 << 20) + 1] {
-                let mut region = Mapping::new(bytes, pages).unwrap();
-                assert_eq!(region.len(), bytes);
-                assert_eq!(region.pages(), pages);
-                assert!(region.iter().all(|&byte| byte == 0));
-                region[bytes - 1] = 7;
-                region.prefault().unwrap();
-                assert!(region[..bytes - 1].iter().all(|&byte| byte == 0));
-                assert_eq!(region[bytes - 1], 7);
+                let mut mapping = Mapping::new(bytes, pages).unwrap();
+                assert_eq!(mapping.len(), bytes);
+                assert_eq!(mapping.pages(), pages);
+                assert!(mapping.iter().all(|&byte| byte == 0));
+                mapping[bytes - 1] = 7;
+                mapping.prefault().unwrap();
+                assert!(mapping[..bytes - 1].iter().all(|&byte| byte == 0));
+                assert_eq!(mapping[bytes - 1], 7);
             }
         }
     }
@@ -350,21 +351,25 @@ mod tests {
 
     #[test]
     fn base_pages_are_base_pages_and_touching_keeps_contents() {
-        let mut region = Mapping::new(8 << 20, Pages::Base).unwrap();
-        region[4096 * 3] = 5;
-        region.touch();
-        assert_eq!(region.backing_page_size().unwrap(), rustix::param::page_size());
-        assert!(region.iter().enumerate().all(|(at, &byte)| byte == if at == 4096 * 3 { 5 } else { 0 }));
+        let mut mapping = Mapping::new(8 << 20, Pages::Base).unwrap();
+        mapping[4096 * 3] = 5;
+        mapping.touch();
+        assert_eq!(mapping.backing_page_size().unwrap(), rustix::param::page_size());
+        assert!(mapping.iter().enumerate().all(|(at, &byte)| byte == if at == 4096 * 3 { 5 } else { 0 }));
     }
 
     #[test]
     fn transparent_pages_start_on_their_boundary_and_are_reported_as_the_kernel_says() {
-        let mut region = Mapping::new(16 << 20, Pages::Transparent).unwrap();
-        assert!(region.as_mut_ptr().addr().is_multiple_of(transparent_page_size()));
-        assert_eq!(region.backing_page_size().unwrap(), rustix::param::page_size(), "nothing is touched yet");
-        region.prefault().unwrap();
+        let mut mapping = Mapping::new(16 << 20, Pages::Transparent).unwrap();
+        assert!(mapping.as_mut_ptr().addr() % transparent_page_size() == 0);
+        assert_eq!(
+            mapping.backing_page_size().unwrap(),
+            rustix::param::page_size(),
+            "nothing is touched yet"
+        );
+        mapping.prefault().unwrap();
         let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-        let given = region.backing_page_size().unwrap();
+        let given = mapping.backing_page_size().unwrap();
         if enabled.contains("[madvise]") || enabled.contains("[always]") {
             assert_eq!(given, transparent_page_size(), "enabled: {enabled}");
         } else {
@@ -377,10 +382,10 @@ mod tests {
         let sizes = &Machine::current().huge_page_sizes;
         for &size in sizes {
             match Mapping::new(1, Pages::Explicit(size)) {
-                Ok(mut region) => {
-                    region.prefault().unwrap();
-                    assert_eq!(region.backing_page_size().unwrap() as u64, size);
-                    region[0] = 1;
+                Ok(mut mapping) => {
+                    mapping.prefault().unwrap();
+                    assert_eq!(mapping.backing_page_size().unwrap() as u64, size);
+                    mapping[0] = 1;
                 }
                 Err(error @ MappingError::NotReserved { .. }) => {
                     let text = error.to_string();
@@ -410,9 +415,9 @@ mod tests {
 
     #[test]
     fn a_region_moves_between_threads() {
-        let mut region = Mapping::new(4096, Pages::Base).unwrap();
-        region[17] = 3;
-        let region = std::thread::spawn(move || region).join().unwrap();
-        assert_eq!(region[17], 3);
+        let mut mapping = Mapping::new(4096, Pages::Base).unwrap();
+        mapping[17] = 3;
+        let mapping = std::thread::spawn(move || mapping).join().unwrap();
+        assert_eq!(mapping[17], 3);
     }
 }

@@ -1,4 +1,4 @@
-//! What `/proc/self/smaps` says of one range of addresses.
+//! Parses `/proc/self/smaps` for one range of addresses.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use std::ops::Range;
 pub(super) struct Backing {
     /// Size of the pages that the mapping's kind has: larger than a base page for explicit huge pages.
     pub kernel_page: u64,
-    /// What is in memory; explicit huge pages are not counted.
+    /// Bytes in memory, without explicit huge pages.
     pub resident: u64,
-    /// Of that, what lies in transparent huge pages.
+    /// Bytes of those in transparent huge pages.
     pub transparent: u64,
 }
 
-/// Reads what smaps text says of `range`; `None` where no mapping touches it.
+/// Parses what smaps reports for `range`; `None` if no mapping touches it.
 pub(super) fn read(smaps: &str, range: &Range<u64>) -> Option<Backing> {
     let mut found: Option<Backing> = None;
     let mut touched = false;
@@ -23,11 +23,10 @@ pub(super) fn read(smaps: &str, range: &Range<u64>) -> Option<Backing> {
             if touched {
                 found.get_or_insert_default();
             }
-        } else if touched
-            && let Some(backing) = &mut found
-            && let Some((name, value)) = line.split_once(':')
-            && let Some(bytes) = kilobytes(value)
-        {
+        } else if touched {
+            let Some(backing) = &mut found else { continue };
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let Some(bytes) = kilobytes(value) else { continue };
             match name {
                 "KernelPageSize" => backing.kernel_page = backing.kernel_page.max(bytes),
                 "Rss" => backing.resident += bytes,

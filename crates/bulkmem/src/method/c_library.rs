@@ -1,4 +1,4 @@
-//! The C library's memset and memcpy.
+//! The C library's `memset` and `memcpy`.
 
 use super::{CacheEffect, Code, CopyFn, Entry, FillFn, Method, Ordering, Parameters};
 use crate::c_functions;
@@ -7,7 +7,7 @@ use crate::machine::Features;
 pub(super) static METHOD: Method = Method {
     name: "c_library",
     summary: "the C library's memset and memcpy",
-    // Beyond a threshold of its own it may bypass the cache; it fences itself where it does.
+    // From some length on it may bypass the cache; it fences those stores.
     effect: CacheEffect::Allocates,
     ordering: Ordering::Ordered,
     requires: Features::empty(),

@@ -1,9 +1,9 @@
-//! The table of methods: every way this library knows to carry out an operation, one row each.
+//! The method table: every way in which this library can perform an operation.
 //!
-//! The dispatcher, the calibration, the tests, the benchmarks and the command line all walk this table.
-//! A method knows nothing of policy: it is told where, how much, and with which parameters.
+//! The dispatcher, calibration, tests, measurements and the command iterate over this table. Methods do not know the
+//! policy: their functions receive an address, a length and parameters.
 
-// Miri runs no assembly, which is all that these two are made of: under it only `portable` is there.
+// Miri cannot run assembly, so `portable` is the only method there.
 #[cfg(not(miri))]
 mod c_library;
 #[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
@@ -24,18 +24,20 @@ pub use parameters::{Parameters, Tunable};
 use crate::machine::Features;
 use crate::operation::Operation;
 
-/// What a method leaves in the cache.
+/// Effect of a method on the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheEffect {
     /// The destination's lines end up in the cache.
     Allocates,
-    /// The destination's lines do not enter the cache (and leave it, where they were there).
+    /// The destination's lines do not enter the cache, and leave it if they were there.
     Bypasses,
     /// The destination's lines enter the cache and are written back; they may leave it.
     Evicts,
-    /// Some lines enter the cache, others pass it by.
+    /// Some lines enter the cache, others bypass it.
     Mixed,
+    /// The destination's lines end up in a cache that processors share, and not in the caches of this processor.
+    Demotes,
 }
 
 impl CacheEffect {
@@ -46,31 +48,32 @@ impl CacheEffect {
             CacheEffect::Bypasses => "bypasses",
             CacheEffect::Evicts => "evicts",
             CacheEffect::Mixed => "mixed",
+            CacheEffect::Demotes => "demotes",
         }
     }
 }
 
-/// Whether the stores of a method are ordered before later stores of the same thread.
+/// Order of a method's stores with respect to later stores of the same thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
-    /// Ordinary stores: nothing more is needed.
+    /// Ordinary stores, which become visible before later stores.
     Ordered,
-    /// Weakly ordered: others may see later stores first, until a fence.
+    /// Weakly ordered stores: unless a fence follows, other threads may see later stores first.
     Weak,
 }
 
-/// One row of the table.
+/// A method: one way to perform one or more operations.
 #[non_exhaustive]
 pub struct Method {
-    /// The name, unique in the table.
+    /// Name, unique in the table.
     pub name: &'static str,
-    /// One line on what it does.
+    /// One-line description.
     pub summary: &'static str,
-    /// What it leaves in the cache.
+    /// Effect on the cache.
     pub effect: CacheEffect,
-    /// Whether it needs a fence.
+    /// Order of its stores.
     pub ordering: Ordering,
-    /// The instructions it uses; all must be enabled.
+    /// Features of the instructions that it uses. The machine must support all of them.
     pub requires: Features,
     pub(crate) code: Code,
 }
@@ -82,7 +85,7 @@ impl Method {
         &self.code
     }
 
-    /// The tunables of the method for one operation; `None` where it cannot do that operation.
+    /// Returns the tunables for one operation; `None` if the method does not support the operation.
     pub fn tunables(&self, operation: Operation) -> Option<&'static [Tunable]> {
         match operation {
             Operation::Clear => self.code.clear.map(|entry| entry.tunables),
@@ -94,17 +97,17 @@ impl Method {
         }
     }
 
-    /// Whether the method can do the operation.
+    /// True if the method supports the operation.
     pub fn does(&self, operation: Operation) -> bool {
         self.tunables(operation).is_some()
     }
 
-    /// Whether the processor has, and the operating system enables, all that the method needs.
+    /// True if the processor supports, and the operating system has enabled, all instructions of the method.
     pub fn available(&self) -> bool {
         crate::machine::features().contains(self.requires)
     }
 
-    /// The parameters that serve where nothing was measured.
+    /// Returns the parameters to use if nothing was measured.
     pub fn default_parameters(&self, operation: Operation) -> Parameters {
         let mut parameters = Parameters::default();
         for tunable in self.tunables(operation).unwrap_or_default() {
@@ -127,7 +130,7 @@ impl PartialEq for Method {
 }
 impl Eq for Method {}
 
-/// Every method of this architecture, whether this machine can run it or not.
+/// Returns every method of this architecture, including those that this machine cannot run.
 pub fn all() -> impl Iterator<Item = &'static Method> {
     #[cfg(not(miri))]
     let common = [&c_library::METHOD, &portable::METHOD].into_iter();
@@ -139,12 +142,29 @@ pub fn all() -> impl Iterator<Item = &'static Method> {
     common
 }
 
-/// The method of that name.
+/// Returns the method of that name.
+///
+/// A build by a compiler older than Rust 1.89 does not have the AVX-512 methods. The name of one of them then stands
+/// for the AVX method of the same kind, so that a policy file that another program's calibration wrote can still be
+/// used.
 pub fn by_name(name: &str) -> Option<&'static Method> {
-    all().find(|method| method.name == name)
+    let exact = all().find(|method| method.name == name);
+    #[cfg(not(avx512))]
+    let exact = exact.or_else(|| narrower(name));
+    exact
 }
 
-/// The C library's memset and memcpy: what everything is compared with.
+/// Returns the AVX method with the same name except for the width.
+#[cfg(not(avx512))]
+fn narrower(name: &str) -> Option<&'static Method> {
+    let (before, after) = name.split_once("avx512")?;
+    all().find(|method| {
+        let width = method.name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        matches!(width, Some("avx" | "avx2"))
+    })
+}
+
+/// Returns the method that uses the C library's `memset` and `memcpy`, with which the others are compared.
 pub fn c_library() -> &'static Method {
     #[cfg(not(miri))]
     return &c_library::METHOD;
@@ -152,7 +172,7 @@ pub fn c_library() -> &'static Method {
     &portable::METHOD
 }
 
-/// By operation, the method for calls that arrive before a policy is loaded: it calls no function, needs nothing but the
+/// The method for calls that arrive before a policy is loaded, by operation. It calls no function, needs only the
 /// architecture's baseline, and takes parameters that are all 0.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86_64::BUILT_IN;
@@ -160,8 +180,8 @@ pub(crate) use x86_64::BUILT_IN;
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 pub(crate) static BUILT_IN: [&Method; Operation::ALL.len()] = [&portable::METHOD; Operation::ALL.len()];
 
-/// Waits until every earlier store and write-back of this thread is visible to others (and, for
-/// write-backs and non-temporal stores to persistent memory, durable).
+/// Orders every earlier store and write-back of this thread before its later stores. Write-backs of, and non-temporal
+/// stores to, persistent memory are durable afterwards.
 ///
 /// x86-64: SFENCE. Elsewhere a sequentially consistent fence.
 #[inline(always)]

@@ -1,8 +1,8 @@
-//! What can be tuned in a method: values, and the ranges that calibration searches.
+//! Tunables of methods and their values.
 
 use std::fmt;
 
-/// The values of every tunable; one that a method does not have stays 0.
+/// Values of all tunables. Those that a method does not have are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "serde",
@@ -11,26 +11,27 @@ use std::fmt;
 )]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Parameters {
-    /// How far ahead of the loads the source is prefetched, bytes; 0: not at all.
+    /// Distance in bytes by which the source is prefetched ahead of the loads; 0 disables it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub read_distance: u32,
-    /// 0: prefetch the source into all cache levels (PREFETCHT0); 1: with the non-temporal hint (PREFETCHNTA).
+    /// Hint of the source prefetch: 0 for all cache levels (PREFETCHT0), 1 for non-temporal (PREFETCHNTA).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub read_hint: u32,
-    /// How far ahead of the stores the destination is prefetched for writing (PREFETCHW), bytes; 0: not at all.
+    /// Distance in bytes by which the destination is prefetched for writing (PREFETCHW) ahead of the stores; 0
+    /// disables it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub write_distance: u32,
-    /// How many pages are worked on side by side.
+    /// Number of pages that are written in parallel, one cache line of each in turn.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub streams: u32,
-    /// How many bytes form a block: one REP instruction, or one stretch prefetched as a whole before its first
-    /// store; 0: no blocks.
+    /// Length of a block in bytes: what one REP instruction writes, or what is prefetched before the first store to
+    /// it; 0 disables blocks.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub block: u32,
 }
 
 impl fmt::Display for Parameters {
-    /// `[tunable=value,tunable=value]`; parameters that are 0 are left out, and nothing remains if all are.
+    /// Writes `[tunable=value,tunable=value]` without the values that are 0, or nothing if all are 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set = Parameters::NAMES.iter().filter_map(|name| {
             let value = self.get(name).filter(|&value| value != 0)?;
@@ -46,18 +47,18 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-/// One thing that can be tuned.
+/// A setting of a method, which calibration searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunable {
     /// The field of [`Parameters`].
     pub name: &'static str,
-    /// The smallest and the largest value the method accepts, both included.
+    /// Smallest and largest accepted value, inclusive.
     pub range: (u32, u32),
     /// Accepted values are multiples of this.
     pub step: u32,
-    /// What serves where nothing was measured.
+    /// Value to use if nothing was measured.
     pub default: u32,
-    /// What calibration tries.
+    /// Values that calibration tries.
     pub search: &'static [u32],
 }
 
@@ -80,25 +81,24 @@ impl Parameters {
         })
     }
 
-    /// The value of a tunable, by name; `None` for a name that is no tunable's.
+    /// Returns the value of a tunable; `None` if no tunable has that name.
     pub fn get(mut self, name: &str) -> Option<u32> {
         self.field(name).copied()
     }
 
-    /// Sets a tunable by name; false for a name that is no tunable's.
+    /// Sets the value of a tunable. Returns false if no tunable has that name.
     pub fn set(&mut self, name: &str, value: u32) -> bool {
         self.field(name).map(|field| *field = value).is_some()
     }
 
-    /// Whether a method with these tunables can run with these values: each tunable's value is in its range and on its
-    /// step, and every field without a tunable is 0.
+    /// True if a method with these tunables accepts these values: each is in its tunable's range and a multiple of
+    /// its step, and values without a tunable are 0.
     pub fn is_valid_for(&self, tunables: &[Tunable]) -> bool {
         Self::NAMES.iter().all(|name| {
             let value = self.get(name).unwrap_or_default();
             match tunables.iter().find(|tunable| tunable.name == *name) {
                 Some(tunable) => {
-                    (tunable.range.0..=tunable.range.1).contains(&value)
-                        && value.is_multiple_of(tunable.step.max(1))
+                    (tunable.range.0..=tunable.range.1).contains(&value) && value % tunable.step.max(1) == 0
                 }
                 None => value == 0,
             }

@@ -1,5 +1,4 @@
-//! The policy that operations of this process use. It is loaded by the first operation, without the heap and without
-//! waiting, or by [`init`].
+//! The process-wide policy. The first operation loads it without allocating or waiting, or [`init`] does.
 //!
 //! One thread loads it into static memory. Calls that arrive in between, from other threads or from a signal handler
 //! that interrupted the loading, get `None` and use built-in methods. A child process that was forked while another
@@ -17,7 +16,7 @@ use super::rules::Rules;
 use super::{Policy, PolicyError};
 use crate::signals::without_signals;
 
-/// How often loading can be taken over: by the child of a process that forked while loading, and once more by its child.
+/// How often loading can start: in the process, in a child that was forked during loading, and in a child of that child.
 const SLOTS: usize = 3;
 
 /// Longest time that [`init`] waits for another thread to load. It takes a millisecond at most, unless a network file
@@ -34,7 +33,7 @@ static SLOT: [Slot; SLOTS] = [const { Slot(UnsafeCell::new(Loaded::EMPTY)) }; SL
 /// The policy once it is loaded; null before.
 static ACTIVE: AtomicPtr<Loaded<'static>> = AtomicPtr::new(ptr::null_mut());
 
-/// Who loads: the number of slots in use in the upper half, the process in the lower.
+/// The claim to load: the number of slots in use in the upper half, the process ID in the lower.
 static CLAIM: AtomicU64 = AtomicU64::new(0);
 
 /// The active rules, which the first call loads; `None` while they are being loaded elsewhere.
@@ -71,7 +70,7 @@ fn claim_and_load(claim: u64, process: u32, mine: &'static Slot) -> Option<&'sta
     let next = ((claim >> 32) + 1) << 32 | u64::from(process);
     CLAIM.compare_exchange(claim, next, Ordering::AcqRel, Ordering::Acquire).ok()?;
     let Some(environment) = environment::current() else {
-        // Too early: the constructor has not run to its end. Nothing was written to the slot, so a later call may
+        // Too early: the constructor is still running. Nothing was written to the slot, so a later call may
         // claim it, unless a process that shares this memory went on from here.
         let _ = CLAIM.compare_exchange(next, claim, Ordering::AcqRel, Ordering::Acquire);
         return None;

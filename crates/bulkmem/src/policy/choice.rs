@@ -7,31 +7,31 @@ use crate::machine::Features;
 use crate::method::{self, Method, Parameters, Tunable};
 use crate::operation::Operation;
 
-/// What the policy answers: a method and its parameters, ready to call.
+/// A method with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The method; available on this machine.
+    /// The method.
     pub method: &'static Method,
-    /// Its parameters; within its tunables' ranges.
+    /// Its parameters.
     pub parameters: Parameters,
 }
 
 impl Choice {
-    /// The method with the parameters that serve where nothing was measured.
+    /// Returns the method with its default parameters.
     pub fn of(method: &'static Method, operation: Operation) -> Choice {
         Choice { method, parameters: method.default_parameters(operation) }
     }
 
-    /// From `method` or `method[tunable=value,tunable=value]`. A tunable that is not given has its default.
+    /// Parses `method` or `method[tunable=value,tunable=value]`. Tunables that are not given have their defaults.
     ///
     /// # Errors
-    /// Where the text is none, the method is unknown, cannot do the operation or needs instructions that are not
-    /// among `features`, or where it has no such tunable or the value is out of its range.
+    /// If the text does not have that form, the method is unknown, does not support the operation or needs instructions
+    /// that are not among `features`, or a tunable is unknown or its value out of range.
     pub fn parse(text: &str, operation: Operation, features: Features) -> Result<Choice, PolicyError> {
         Choice::parse_borrowed(text, operation, features).map_err(PolicyError::from)
     }
 
-    /// As [`Choice::parse`], without the heap.
+    /// As [`Choice::parse`]. Does not allocate.
     pub(super) fn parse_borrowed(
         text: &str,
         operation: Operation,
@@ -65,7 +65,7 @@ impl Choice {
             return Err(ChoiceError::UnknownTunable { method, operation, tunable: name });
         };
         let number = value.parse().ok().filter(|number: &u32| {
-            (tunable.range.0..=tunable.range.1).contains(number) && number.is_multiple_of(tunable.step.max(1))
+            (tunable.range.0..=tunable.range.1).contains(number) && number % tunable.step.max(1) == 0
         });
         let Some(number) = number else { return Err(ChoiceError::OutOfRange { method, tunable, value }) };
         self.parameters.set(tunable.name, number);
@@ -73,7 +73,7 @@ impl Choice {
     }
 }
 
-/// Why a text names no choice that can be used. Borrows from the text, so that it needs no heap.
+/// An error of [`Choice::parse_borrowed`]. Borrows from the text, so that it does not allocate.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ChoiceError<'t> {
     Grammar { given: &'t str },
@@ -84,7 +84,7 @@ pub(super) enum ChoiceError<'t> {
     OutOfRange { method: &'static Method, tunable: &'static Tunable, value: &'t str },
 }
 
-/// The method of that name, if it does the operation with these instructions.
+/// Finds the method of that name, if it supports the operation and needs no other instructions than these.
 pub(super) fn find(
     name: &str,
     operation: Operation,
@@ -142,12 +142,12 @@ impl From<ChoiceError<'_>> for PolicyError {
     }
 }
 
-/// A given text with its control characters escaped: the message may go to a terminal or a log.
+/// Escapes control characters, because messages may go to a terminal or a log.
 pub(super) fn printable(given: &str) -> String {
     given.escape_debug().to_string()
 }
 
-/// By operation, the choice for calls that arrive before a policy is loaded.
+/// The choices for calls that arrive before a policy is loaded, by operation.
 static BUILT_IN: [Choice; Operation::ALL.len()] = {
     const fn choice(method: &'static Method) -> Choice {
         Choice { method, parameters: Parameters::NONE }
@@ -156,13 +156,13 @@ static BUILT_IN: [Choice; Operation::ALL.len()] = {
     [choice(clear), choice(fill), choice(copy), choice(fill_persist), choice(copy_persist), choice(persist)]
 };
 
-/// The choice for a call that arrives before a policy is loaded.
+/// Returns the choice for a call that arrives before a policy is loaded.
 #[inline]
 pub(crate) fn built_in(operation: Operation) -> &'static Choice {
     &BUILT_IN[operation as usize]
 }
 
-/// Names with commas between; `none` where there are none.
+/// Joins names with commas; `none` if there are none.
 fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }

@@ -19,7 +19,7 @@ const BYPASS_COPY: &[Want] = &[plain("nontemporal_avx"), plain("nontemporal_sse2
 /// Copies that stay in the cache, also where the C library would begin to bypass it.
 const CACHED_COPY: &[Want] =
     &[plain("store_avx"), plain("store_sse2"), plain("rep_movsb"), plain("rep_movsq")];
-/// Cached stores, each line written back at once. 8 and 16 bytes at a time were the fastest of Patocka's table, CLWB and
+/// Cached stores, each line written back immediately. 8 and 16 bytes at a time were the fastest of Patocka's table, CLWB and
 /// CLFLUSHOPT alike.
 const WRITE_BACK: &[Want] = &[
     plain("store_sse2_clwb"),
@@ -80,7 +80,7 @@ pub(super) fn complete(rules: &mut Rules, machine: Target, caches: impl FnOnce()
     }
 }
 
-/// What the defaults rest on.
+/// Returns the basis of the defaults for a processor.
 pub(super) fn basis(cpu: &CpuIdentity) -> Basis {
     let row = known::of(cpu.as_key());
     let known = !std::ptr::eq(row, &known::UNKNOWN);

@@ -19,7 +19,7 @@ pub(super) const METHOD: &str = "BULKMEM_METHOD";
 /// The administrator's policy file.
 pub(super) const SYSTEM: &CStr = c"/etc/bulkmem/profile.policy";
 
-/// What counts of the environment. Unset and empty variables are `None`.
+/// The environment variables that the library reads. Unset and empty ones are `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Environment<'e> {
     /// `BULKMEM_PROFILE`.

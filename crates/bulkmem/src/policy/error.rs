@@ -1,13 +1,13 @@
-//! What can be wrong with a profile, or with what a user asks of the policy.
+//! Errors of policies and policy files.
 
 use std::path::PathBuf;
 
-use super::POLICY_VERSION;
+use super::format::{MOST_RULES, POLICY_VERSION};
 use crate::machine::Features;
 use crate::operation::{Operation, UnknownName};
 
-/// Why a policy file is not used. Holds nothing that the file holds, since a program may read a file that its user may
-/// not.
+/// The reason why a policy file is refused. Contains nothing from the file, because a program may be able to read a file
+/// that its user may not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyFileError {
@@ -55,14 +55,14 @@ pub enum PolicyFileError {
     /// A line is wrong.
     #[error("line {line} {error}; calibrate again")]
     Line {
-        /// Which, from 1.
+        /// Line number, from 1.
         line: u32,
-        /// What is wrong with it.
+        /// The error of that line.
         error: LineError,
     },
 }
 
-/// What is wrong with a line of a policy file.
+/// An error of one line of a policy file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
@@ -85,7 +85,7 @@ pub enum LineError {
     #[error("is out of order: lengths rise from 0 within each operation and intent")]
     Order,
     /// One table has more rules than a policy may.
-    #[error("is one rule too many: each operation and intent has at most {}", super::MOST_RULES)]
+    #[error("is one rule too many: each operation and intent has at most {}", MOST_RULES)]
     TooMany,
     /// The method is unknown, cannot do the operation, cannot run here, or does not take the parameters.
     #[error("names a method that is unknown, cannot do the operation or cannot run here")]
@@ -95,73 +95,73 @@ pub enum LineError {
     AfterEnd,
 }
 
-/// Why the policy that the user asks for cannot be had.
+/// An error of a requested policy: a forced method, an environment variable, or loading.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// Not of the form that forced methods have.
+    /// The text does not have the form of forced methods.
     #[error("`{given}` is not of the form operation:method or operation:method[tunable=value,…]")]
     Grammar {
-        /// The part that is not.
+        /// The part that does not.
         given: String,
     },
     /// No such operation.
     #[error(transparent)]
     UnknownOperation(#[from] UnknownName),
     /// Two methods for one operation.
-    #[error("{operation} is given twice; give one method for it")]
+    #[error("{operation} is given twice; give one method for each operation")]
     Twice {
         /// The operation.
         operation: Operation,
     },
     /// No such method.
-    #[error("unknown method `{given}`; those that {operation} are: {known}")]
+    #[error("unknown method `{given}`; the methods for {operation} are: {known}")]
     UnknownMethod {
-        /// What was given.
+        /// The given text.
         given: String,
-        /// For this operation.
+        /// The operation.
         operation: Operation,
-        /// The methods that do it.
+        /// The methods that support it.
         known: String,
     },
-    /// The method is for other operations.
-    #[error("the method `{method}` cannot {operation}; it can: {able}")]
+    /// The method does not support the operation.
+    #[error("the method `{method}` does not support {operation}; it supports: {able}")]
     CannotDo {
         /// The method.
         method: &'static str,
-        /// What it cannot do.
+        /// The operation that it does not support.
         operation: Operation,
-        /// What it can.
+        /// The operations that it supports.
         able: String,
     },
-    /// The machine lacks instructions that the method needs.
-    #[error("the method `{method}` cannot run on this machine, which lacks: {missing}")]
+    /// The machine does not have the instructions that the method needs.
+    #[error("the method `{method}` cannot run on this machine, which does not have {missing}")]
     Unavailable {
         /// The method.
         method: &'static str,
         /// The instructions.
         missing: Features,
     },
-    /// The method has no such tunable.
+    /// The method does not have the tunable.
     #[error("the method `{method}` has no tunable `{tunable}` for {operation}; it has: {known}")]
     UnknownTunable {
         /// The method.
         method: &'static str,
         /// The operation.
         operation: Operation,
-        /// What was given.
+        /// The given text.
         tunable: String,
         /// The tunables it has.
         known: String,
     },
-    /// A tunable does not take this value.
-    #[error("{tunable}={value} is not for `{method}`: it takes {least} to {most} in steps of {step}")]
+    /// The value is outside the tunable's range.
+    #[error("{tunable}={value} is not valid for `{method}`: use {least} to {most} in steps of {step}")]
     OutOfRange {
         /// The method.
         method: &'static str,
         /// The tunable.
         tunable: &'static str,
-        /// What was given.
+        /// The given text.
         value: String,
         /// Smallest value.
         least: u32,
@@ -170,12 +170,12 @@ pub enum PolicyError {
         /// Values are multiples of this.
         step: u32,
     },
-    /// `BULKMEM_METHOD` cannot be followed.
+    /// `BULKMEM_METHOD` has an invalid value.
     #[error("BULKMEM_METHOD is `{given}`")]
     Environment {
         /// Its value.
         given: String,
-        /// What is wrong with it.
+        /// The cause.
         source: Box<PolicyError>,
     },
     /// The policy file that `BULKMEM_PROFILE` names cannot be used.
@@ -183,7 +183,7 @@ pub enum PolicyError {
     Profile {
         /// Its value.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: PolicyFileError,
     },
     /// A variable is longer than a path can be.

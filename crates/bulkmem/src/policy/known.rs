@@ -1,32 +1,32 @@
-//! What is published of microarchitectures: a row each, with who says so.
+//! Published measurements of microarchitectures, with their sources.
 //!
-//! A row holds only what somebody measured on that microarchitecture. All others get [`UNKNOWN`], which is the
-//! authors' own conclusion from these measurements.
+//! An entry contains only what was measured on that microarchitecture. All other processors get [`UNKNOWN`], the authors'
+//! own conclusion from these measurements.
 
 use crate::machine::CpuKey;
 
-/// A microarchitecture, and the rules that follow from what is published of it.
+/// A microarchitecture, and the rules that follow from its published measurements.
 #[derive(Debug)]
 pub(super) struct Microarchitecture {
     pub(super) name: &'static str,
     vendor: &'static str,
     family: u32,
     models: &'static [u32],
-    /// The last-level cache that one thread sees on the measured machine, bytes: where this machine's is unknown.
+    /// The last-level cache that one thread sees on the measured machine, bytes; used if this machine's is unknown.
     pub(super) last_level: u64,
-    /// What is known.
+    /// The finding.
     pub(super) known: &'static str,
-    /// Who says so.
+    /// Its source.
     pub(super) source: &'static str,
-    /// Whether stores that bypass the cache are the fastest for what the cache cannot hold.
+    /// True if stores that bypass the cache are fastest for memory larger than the cache.
     pub(super) bypass_pays: bool,
-    /// Clear and fill, beyond what the C library serves: rising.
+    /// Clear and fill above the lengths that the C library handles, in rising order.
     pub(super) clear: &'static [Step],
-    /// Clear and fill without caching: the first that is there.
+    /// Clear and fill that bypass the cache: the first available method is used.
     pub(super) bypass: &'static [Want],
 }
 
-/// From a length on, the first method that is there.
+/// A length from which the first available method is used.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) from: From,
@@ -34,13 +34,13 @@ pub(super) struct Step {
     pub(super) reason: &'static str,
 }
 
-/// Where a rule begins.
+/// The length at which a rule begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From {
     Bytes(u64),
     /// The size of the second-level cache.
     Level2,
-    /// So many quarters of the last-level cache.
+    /// A number of quarters of the last-level cache.
     LastLevelQuarters(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Loads the policy that the environment and the policy files ask for.
+//! Loads the policy from the environment and the policy files.
 //!
 //! One function for the first call of a program, which must not allocate, and for
 //! [`Policy::from_environment`](super::Policy::from_environment), which reports what could not be followed.
@@ -13,14 +13,14 @@ use super::{Choice, PolicyFileError, defaults};
 use crate::machine::{self, Features, Target};
 use crate::operation::Operation;
 
-/// The policy of a process, and what is to be said about it.
+/// The policy of a process, and the problems found while loading it.
 pub(super) struct Loaded<'e> {
     pub(super) rules: Rules,
     /// The file that the rules come from; `None`: the defaults.
     pub(super) file: Option<&'e CStr>,
     /// The files that were found and not used, the more important first.
     pub(super) refused: [Option<(&'e CStr, PolicyFileError)>; 2],
-    /// What cannot be followed in `BULKMEM_METHOD`.
+    /// The problem with `BULKMEM_METHOD`.
     pub(super) method: Option<ForceError<'e>>,
     pub(super) environment: Environment<'e>,
     buffer: [u8; BUFFER],
@@ -42,8 +42,7 @@ impl<'e> Loaded<'e> {
         profile || self.method.is_some() || self.environment.too_long.is_some()
     }
 
-    /// Loads into an empty one. Allocates nothing, waits for nothing but reading a file, and never fails: what cannot
-    /// be followed is noted.
+    /// Loads into an empty value. Does not allocate, waits only for reading a file, and never fails: problems are recorded.
     pub(super) fn load(&mut self, environment: &Environment<'e>) {
         self.environment = *environment;
         machine::with_this(|machine, caches| {
@@ -79,7 +78,7 @@ impl<'e> Loaded<'e> {
     }
 }
 
-/// Why a text of forced methods cannot be followed.
+/// An error of a text of forced methods.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ForceError<'t> {
     /// The text is not UTF-8.
@@ -94,7 +93,7 @@ pub(super) enum ForceError<'t> {
     Choice(ChoiceError<'t>),
 }
 
-/// Forces what `operation:method[tunable=value,…],operation:method` says. After an error nothing has changed.
+/// Forces the methods of `operation:method[tunable=value,…],operation:method`. An error leaves the rules unchanged.
 fn force<'t>(rules: &mut Rules, given: &'t CStr, features: Features) -> Result<(), ForceError<'t>> {
     let text = given.to_str().map_err(|_| ForceError::NotText)?;
     force_text(rules, text, features, &mut |_, _| {})

@@ -1,8 +1,8 @@
-//! (operation, length, intent) → method and its parameters, read from the policy file.
+//! The policy: (operation, length, intent) → method and parameters.
 //!
-//! Without a policy file the built-in defaults answer: from the machine's instructions and caches, and from what is
-//! published of its microarchitecture. A policy file that was measured on this machine overrules them, and a method
-//! that the user forces overrules both.
+//! Three sources, the later ones overriding the earlier: built-in defaults, which follow from the machine's instructions
+//! and caches and from published measurements of its microarchitecture; a policy file that `bulkmem calibrate` measured
+//! on this machine; and methods that the user forces.
 //!
 //! Calibration writes two files. Programs load the *policy file*, a few kilobytes of text. The *evidence* next to it,
 //! a [`Profile`], holds the measurements that the rules rest on, for people and reports.
@@ -12,6 +12,7 @@ mod choice;
 mod defaults;
 mod environment;
 mod error;
+mod format;
 mod known;
 mod load;
 mod policy_file;
@@ -31,71 +32,72 @@ pub(crate) use active::{init, rules};
 pub use choice::Choice;
 pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError};
-pub use policy_file::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
-pub use rules::MOST_RULES;
+pub use format::{MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 
-/// What of the environment the policy of this process could not follow; empty if all is well.
+/// Returns the problems with the environment variables of the process-wide policy; empty if there are none. The same
+/// problems, and policy files that were found and refused, go to the [`log`] facade as warnings once in a process, when
+/// [`init`](crate::init) or [`Policy::global`] is first called.
 pub fn problems() -> Vec<PolicyError> {
     active::problems()
 }
 
-/// Copies the environment variables that count. Called by the constructor.
+/// Copies the environment variables that the library reads. Called by the constructor.
 pub(crate) fn read_environment() {
     environment::copy();
 }
 
-/// Which method carries out which operation, at which length, for which intent.
+/// A mapping from operation, length and intent to a method and its parameters.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) rules: Box<Rules>,
-    /// Why a measured rule is what it is, by the length that it starts at.
+    /// Reasons of measured rules, by the length that the rule starts at.
     reasons: Vec<(Operation, Intent, usize, String)>,
-    /// What the machine it was made for can run.
+    /// The instructions of the machine that the policy is for.
     features: Features,
     origin: Origin,
 }
 
-/// Where a policy comes from.
+/// The origin of a policy.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Origin {
-    /// What the answers rest on, where no method is forced.
+    /// The basis of the rules that are not forced.
     pub basis: Basis,
-    /// The operations for which a method is forced, and the method.
+    /// Operations with a forced method, and the method.
     pub forced: Vec<(Operation, Choice)>,
-    /// Policy files that were found and not used.
+    /// Policy files that were found and refused.
     pub refused: Vec<Refused>,
 }
 
-/// What the answers of a policy rest on. See [`Policy::is_measured`] for each operation and intent.
+/// The basis of a policy's rules. [`Policy::is_measured`] returns it for each operation and intent.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Basis {
     /// Measurements on this machine.
     Profile {
-        /// The policy file; `None` if the rules did not come from one.
+        /// The policy file; `None` if the rules do not come from a file.
         path: Option<PathBuf>,
     },
-    /// What is known of such machines.
+    /// Published measurements of the microarchitecture.
     Defaults {
-        /// The microarchitecture, or that it is an unknown one.
+        /// The microarchitecture, or `unknown` and the processor's identity.
         microarchitecture: String,
-        /// What is known of it.
+        /// The finding.
         why: String,
-        /// Who says so.
+        /// Its source.
         source: String,
     },
 }
 
-/// A policy file that was found and not used.
+/// A policy file that was found and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Refused {
     /// The file.
     pub path: PathBuf,
-    /// Why, and the remedy.
+    /// The reason and the remedy.
     pub reason: String,
 }
 
@@ -118,17 +120,17 @@ fn supporting(choice: Choice, operation: Operation) -> Option<Choice> {
 }
 
 impl Policy {
-    /// The policy of this process: from the environment and the policy files, else the defaults. It is the one that
-    /// operations use, which the first of them loads. This function allocates and may wait; operations do neither.
+    /// Returns the process-wide policy, which operations use by default and which the first operation loads: from the
+    /// environment and the policy files, else the defaults. This function allocates and may wait; operations do neither.
     #[inline]
     pub fn global() -> &'static Policy {
         active::global()
     }
 
-    /// The same as [`Policy::global`], made anew. Reads the environment of the time when the process started.
+    /// Loads the same as [`Policy::global`] again. Uses the environment as it was when the process started.
     ///
     /// # Errors
-    /// Where `BULKMEM_METHOD` or `BULKMEM_PROFILE` cannot be followed. A policy file found elsewhere
+    /// If `BULKMEM_METHOD` or `BULKMEM_PROFILE` has an invalid value. A policy file found elsewhere
     /// that cannot be used is no error: [`Origin::refused`] tells of it.
     pub fn from_environment() -> Result<Policy, PolicyError> {
         let mut loaded = Box::new(Loaded::EMPTY);
@@ -138,7 +140,7 @@ impl Policy {
         errors.into_iter().next().map_or(Ok(policy), Err)
     }
 
-    /// What was loaded, and what of the environment could not be followed.
+    /// Converts a loaded policy, and collects the problems with the environment.
     fn of_loaded(loaded: &Loaded) -> (Policy, Vec<PolicyError>) {
         let path = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
         let mut policy = Policy {
@@ -167,7 +169,7 @@ impl Policy {
                     given: given.to_string_lossy().into_owned(),
                     source: Box::new(error.into()),
                 }),
-                // It was valid once; forced again, it is noted in the origin.
+                // The text is valid; forcing it again records it in the origin.
                 None => errors.extend(policy.force(&given.to_string_lossy()).err()),
             }
         }
@@ -175,13 +177,12 @@ impl Policy {
         (policy, errors)
     }
 
-    /// What is known without measuring. `machine` may be any, also one that is only described:
-    /// see [`Policy::runs_here`].
+    /// Returns the defaults for a machine, which may be another than this one; see [`Policy::runs_here`].
     pub fn defaults(machine: &Machine) -> Policy {
         Policy::with(machine, Box::new(Rules::EMPTY), defaults::basis(&machine.cpu))
     }
 
-    /// The rules, completed by the defaults.
+    /// Creates a policy from rules, completed by the defaults.
     fn with(machine: &Machine, mut rules: Box<Rules>, basis: Basis) -> Policy {
         defaults::complete(&mut rules, machine.target(), || machine.caches);
         Policy {
@@ -192,10 +193,10 @@ impl Policy {
         }
     }
 
-    /// What a policy file says; the defaults for the operations and intents that it has no rules for.
+    /// Parses a policy file. Operations and intents without rules get the defaults.
     ///
     /// # Errors
-    /// If the bytes are not such a file of this version, or name what this machine does not have.
+    /// If the bytes are not a policy file of this version, or name a method that the machine cannot run.
     pub fn from_file_bytes(bytes: &[u8], machine: &Machine) -> Result<Policy, PolicyFileError> {
         let mut rules = Box::new(Rules::EMPTY);
         policy_file::parse_bytes(bytes, machine.target(), &mut rules)?;
@@ -213,12 +214,12 @@ impl Policy {
         self
     }
 
-    /// Forces methods, for every length and intent: `clear:movnti,copy:rep_movsb`, with parameters
-    /// `clear:write_prefetch_avx512[write_distance=4096]`. An operation that is not named keeps its rules.
+    /// Forces methods for every length and intent: `clear:movnti,copy:rep_movsb`, with parameters
+    /// `clear:write_prefetch_avx512[write_distance=4096]`. Other operations keep their rules.
     ///
     /// # Errors
-    /// Where the text is not of that form, or names an operation, method or tunable that is unknown or cannot be used on
-    /// this policy's machine. Then nothing has changed.
+    /// If the text does not have that form, or names an operation, method or tunable that is unknown or that this policy's
+    /// machine cannot use. The policy is unchanged then.
     pub fn force(&mut self, spec: &str) -> Result<(), PolicyError> {
         let forced = &mut self.origin.forced;
         load::force_text(&mut self.rules, spec, self.features, &mut |operation, choice| {
@@ -261,7 +262,7 @@ impl Policy {
         self.rules.durability()
     }
 
-    /// The fewest threads that saturate memory with an operation of that length; 1 where that is unknown.
+    /// Returns the fewest threads that saturate memory with an operation of that length; 1 if unknown.
     pub fn threads(&self, operation: Operation, length: usize) -> usize {
         self.rules.threads(operation, length)
     }
@@ -286,19 +287,19 @@ impl Policy {
         thresholds.map(|it| rule(it.from, *it.choice(operation), it.reason)).collect()
     }
 
-    /// True if the rules of an operation and intent were measured on this machine, as opposed to the defaults and to
-    /// forced methods.
+    /// Returns true if the rules of an operation and intent were measured on this machine. False for defaults and forced
+    /// methods.
     pub fn is_measured(&self, operation: Operation, intent: Intent) -> bool {
         self.rules.measured(operation, intent)
     }
 
-    /// Where it comes from.
+    /// Returns the origin of the policy.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// True if this machine can run every method that the policy may answer. False only for a policy made for
-    /// another, described machine: its answers may be looked at, but not carried out.
+    /// Returns true if this machine can run every method of the policy. False only for a policy that is for another
+    /// machine: it can be inspected, but not used.
     #[inline]
     pub fn runs_here(&self) -> bool {
         crate::machine::features().contains(self.rules.requires())

@@ -19,6 +19,7 @@ use std::ffi::CStr;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::format::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
 use super::rules::{RuleError, RuleOrigin, Rules};
 use super::{Choice, LineError, PolicyFileError};
 use crate::built_in;
@@ -26,14 +27,8 @@ use crate::durability::Durability;
 use crate::machine::{CpuKey, Target};
 use crate::operation::{Intent, Operation};
 
-/// The version of the policy file that this library reads.
-pub const POLICY_VERSION: u32 = 2;
-/// The first word of a policy file.
-pub const POLICY_FORMAT: &str = "bulkmem-policy";
 /// A full policy file has less than half as many bytes.
 const MOST_BYTES: u64 = 256 << 10;
-/// Most threads that a policy may name.
-pub const MOST_THREADS: usize = 1 << 16;
 /// Room for the longest line and what is read ahead.
 pub(super) const BUFFER: usize = 1024;
 

@@ -5,13 +5,11 @@ use std::fmt;
 
 use super::Choice;
 use super::choice::built_in;
+use super::format::MOST_RULES;
 use crate::durability::Durability;
 use crate::machine::Features;
 use crate::method::Method;
 use crate::operation::{Intent, Operation};
-
-/// Most rules for one operation and intent, and most numbers of threads for one operation.
-pub const MOST_RULES: usize = 64;
 
 const OPERATIONS: usize = Operation::ALL.len();
 const TABLES: usize = OPERATIONS * Intent::ALL.len();
@@ -63,7 +61,7 @@ struct Table {
     measured: bool,
 }
 
-/// Why a rule was not added.
+/// The reason why a rule was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleError {
     /// The first rule of a table starts at 0, and each further one after the one before it, and the rules of a table
@@ -85,7 +83,7 @@ pub(crate) struct Rules {
     thread_rules: [u8; OPERATIONS],
     /// All that the chosen methods need.
     requires: Features,
-    /// What survives a power failure.
+    /// The contents that survive a power failure.
     durability: Durability,
 }
 
@@ -239,7 +237,7 @@ impl Rules {
         all.iter().rev().find(|(from, _)| *from <= length).map_or(1, |&(_, threads)| threads)
     }
 
-    /// What survives a power failure.
+    /// Returns the contents that survive a power failure.
     #[inline(always)]
     pub(crate) fn durability(&self) -> Durability {
         self.durability
@@ -255,7 +253,7 @@ impl Rules {
     }
 }
 
-/// Where a rule comes from.
+/// The origin of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleOrigin {
     Measured,

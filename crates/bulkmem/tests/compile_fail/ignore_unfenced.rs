@@ -1,4 +1,4 @@
-//! Ignoring what a scope gives back is at least warned of: it fences at once.
+//! Ignoring what an operation in a scope returns is at least a warning, because it fences immediately.
 
 #![deny(unused_must_use)]
 

@@ -1,4 +1,4 @@
-//! Parts of different scopes cannot be joined: each scope settles its own.
+//! Parts of different scopes cannot be joined: each scope fences only its own.
 
 fn main() {
     let mut outer = vec![1; 4096];

@@ -1,4 +1,4 @@
-//! What is unfenced cannot leave the scope as its result.
+//! Unfenced bytes cannot leave the scope as its result.
 
 fn main() {
     let mut bytes = vec![1; 4096];

@@ -1,4 +1,4 @@
-//! What is unfenced cannot leave the scope in a variable outside.
+//! Unfenced bytes cannot leave the scope in a variable outside of it.
 
 fn main() {
     let mut bytes = vec![1; 4096];

@@ -1,4 +1,4 @@
-//! Bytes that end before the scope does cannot be lent to it: the fence would come after their end.
+//! Bytes that are dropped before the scope ends cannot be lent to it: the fence would come too late.
 
 fn main() {
     bulkmem::fence_scope(|scope| {

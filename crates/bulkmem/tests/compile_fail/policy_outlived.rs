@@ -1,13 +1,13 @@
-//! A `Options` does not outlive the policy it asks.
+//! Options must not outlive the policy that they use.
 
 use bulkmem::Options;
 use bulkmem::machine::Machine;
 use bulkmem::policy::Policy;
 
 fn main() {
-    let bulk = {
+    let options = {
         let policy = Policy::defaults(Machine::current());
         Options::new().policy(&policy).unwrap()
     };
-    bulk.clear(&mut [1; 10]);
+    options.clear(&mut [1; 10]);
 }

@@ -1,4 +1,4 @@
-//! The raw forms are unsafe: nothing vouches for a pointer.
+//! The raw forms are unsafe, because the compiler cannot check a pointer.
 
 fn main() {
     bulkmem::Options::new().clear_raw(std::ptr::null_mut(), 1);

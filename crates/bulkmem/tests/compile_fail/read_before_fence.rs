@@ -1,4 +1,4 @@
-//! Unfenced bytes cannot be read out of what holds them.
+//! Unfenced bytes cannot be read.
 
 fn main() {
     let mut bytes = vec![1; 4096];

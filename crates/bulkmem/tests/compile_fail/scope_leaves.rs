@@ -1,4 +1,4 @@
-//! The scope itself cannot be kept.
+//! The scope itself cannot be kept after it has ended.
 
 fn main() {
     let mut kept = None;

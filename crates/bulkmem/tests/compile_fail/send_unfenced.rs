@@ -1,4 +1,4 @@
-//! What is unfenced cannot go to another thread: a fence there orders nothing here.
+//! Unfenced bytes cannot be sent to another thread: a fence there does not order this thread's stores.
 
 fn send<T: Send>(_: T) {}
 

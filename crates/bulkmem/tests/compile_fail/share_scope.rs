@@ -1,4 +1,4 @@
-//! A scope cannot be used from another thread: it fences on its own.
+//! A scope cannot be used from another thread, because it fences only the thread that made it.
 
 fn share<T: Sync>(_: &T) {}
 

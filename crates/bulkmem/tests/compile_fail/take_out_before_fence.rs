@@ -1,4 +1,4 @@
-//! Unfenced bytes cannot be taken out of what holds them.
+//! Unfenced bytes cannot be taken out of their `Unfenced`.
 
 fn main() {
     let mut bytes = vec![1; 4096];

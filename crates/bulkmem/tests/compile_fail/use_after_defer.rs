@@ -1,4 +1,4 @@
-//! Deferring the fence leaves the bytes lent until the scope ends.
+//! Bytes with a deferred fence stay borrowed until the scope ends.
 
 fn main() {
     let mut bytes = vec![1; 4096];

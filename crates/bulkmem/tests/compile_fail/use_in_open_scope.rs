@@ -1,4 +1,4 @@
-//! Bytes whose guard was forgotten stay lent until the scope ends.
+//! Bytes of a forgotten `Unfenced` stay borrowed until the scope ends.
 
 fn main() {
     let mut bytes = vec![1; 4096];

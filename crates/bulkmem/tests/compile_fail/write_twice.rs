@@ -1,4 +1,4 @@
-//! The same bytes cannot be written twice in one scope without the first fence.
+//! The same bytes cannot be written twice in one scope without a fence in between.
 
 fn main() {
     let mut bytes = vec![1; 4096];

@@ -1,5 +1,5 @@
-//! Counts the allocations of the first call, also those of the C library: this program's `malloc`, `calloc` and so on
-//! replace the C library's. The argument names the operation.
+//! Counts the allocations of the first call, including those of the C library, whose `malloc`, `calloc` and so on
+//! this program replaces. The argument is the operation.
 
 use std::ffi::c_void;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! A program whose allocator is built on bulkmem: the first call comes from an allocation, before `main`.
+//! A program with an allocator that is built on bulkmem, so that an allocation before `main` makes the first call.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     if right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Zeroed memory of many sizes, and a vector that grows far.
+/// Allocates zeroed memory of many sizes, and a vector that grows.
 fn grows() -> bool {
     let zeroed = (0..21).all(|power| vec![0_u8; 1 << power].iter().all(|&byte| byte == 0));
     let mut grown = Vec::new();

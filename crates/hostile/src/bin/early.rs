@@ -1,5 +1,5 @@
-//! Makes its first call before the C library knows the environment: in `.preinit_array`, which runs before every
-//! constructor. Later, the environment must count.
+//! Makes its first call in `.preinit_array`, which runs before every constructor and before the C library knows the
+//! environment. Later calls must use the environment.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ extern "C" fn early() {
     let mut memory = [1; 5000];
     bulkmem::clear(&mut memory);
     if memory.iter().any(|byte| *byte != 0) {
-        // Nothing can be printed here.
+        // Printing is not possible here.
         std::process::abort();
     }
 }

@@ -1,4 +1,4 @@
-//! Descriptors and errno.
+//! File descriptors and errno.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -9,8 +9,8 @@ fn is_open(descriptor: libc::c_int) -> bool {
     unsafe { libc::fcntl(descriptor, libc::F_GETFD) != -1 }
 }
 
-/// The first call with the descriptors 0, 1 and 2 closed, while another thread writes to them: what the library opens
-/// must be neither among them in the end nor written to. The caller looks at its files afterwards.
+/// The first call with the descriptors 0, 1 and 2 closed, while another thread writes to them: files that the library
+/// opens must not keep these descriptors, nor be written to. The caller examines its files afterwards.
 pub(crate) fn closed(_: Run) -> Result<(), String> {
     let mut memory = work::memory();
     let done = AtomicBool::new(false);
@@ -38,7 +38,7 @@ pub(crate) fn closed(_: Run) -> Result<(), String> {
     unsafe { libc::_exit(if open { 3 } else { i32::from(!right) }) }
 }
 
-/// A terminal that is named as the profile does not become this session's. The caller names it.
+/// A terminal that is named as the policy file does not become the terminal of this session. The caller names it.
 pub(crate) fn terminal(_: Run) -> Result<(), String> {
     let mut memory = work::memory();
     // SAFETY: the child makes calls of the C library only, as it may; no other thread runs.
@@ -60,7 +60,7 @@ pub(crate) fn terminal(_: Run) -> Result<(), String> {
     }
 }
 
-/// The first call leaves errno as it was.
+/// The first call does not change errno.
 pub(crate) fn errno(operation: Run) -> Result<(), String> {
     const MARK: libc::c_int = 1234;
     let mut memory = work::memory();

@@ -1,10 +1,10 @@
-//! The basis of the policy.
+//! Prints what the policy is based on.
 
 use bulkmem::policy::{Basis, Policy};
 
 use crate::work::{self, Run};
 
-/// The basis of the process-wide policy, and the forced methods, in one line.
+/// Returns the basis of the process-wide policy, and the forced methods, in one line.
 fn facts() -> String {
     let origin = Policy::global().origin();
     let basis = match origin.basis {
@@ -17,7 +17,7 @@ fn facts() -> String {
     format!("basis {basis}, forced {forced:?}")
 }
 
-/// Says whether the process runs with another user's rights, and what the policy rests on.
+/// Prints whether the process runs with another user's rights, and the basis of the policy.
 pub(crate) fn policy(operation: Run) -> Result<(), String> {
     work::right(operation(&mut work::memory(), 5000))?;
     // SAFETY: getauxval has no precondition.
@@ -26,7 +26,7 @@ pub(crate) fn policy(operation: Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Says what of the environment cannot be followed.
+/// Prints the problems with the environment.
 pub(crate) fn init(_: Run) -> Result<(), String> {
     let refused = bulkmem::init().err();
     let mut error = refused.as_ref().map(|error| error as &dyn std::error::Error);
@@ -43,14 +43,14 @@ fn expect(forced: &str) -> Result<(), String> {
     if found.ends_with(forced) { Ok(()) } else { Err(format!("{found} instead of {forced}")) }
 }
 
-/// A variable that is set before the first call, but after the start, is not read.
+/// A variable that is set between the start and the first call is not read.
 pub(crate) fn set_later(_: Run) -> Result<(), String> {
     // SAFETY: there is no other thread.
     unsafe { std::env::set_var("BULKMEM_METHOD", "clear:portable") };
     expect("forced []")
 }
 
-/// A variable that was there at the start is read, though it is removed before the first call.
+/// A variable that was set at the start and is removed before the first call is read.
 pub(crate) fn removed_later(_: Run) -> Result<(), String> {
     // SAFETY: there is no other thread.
     unsafe { std::env::remove_var("BULKMEM_METHOD") };

@@ -1,21 +1,21 @@
-//! Children of a process that is in the middle of its first call, on another thread.
+//! Forks during the first call on another thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use crate::step::stepped;
 use crate::work::{self, Run};
 
-/// The instruction of the first call at which the next child is made.
+/// Number of the instruction of the first call at which the next child is forked.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 const RUNNING: usize = 0;
 const WAITING: usize = 1;
 const ENDED: usize = 2;
-/// Of the thread that makes the first call.
+/// State of the thread that makes the first call.
 static STATE: AtomicUsize = AtomicUsize::new(RUNNING);
 
-/// One thread makes the first call and stops at an instruction; the main thread forks, and the child makes calls. Again
-/// at later instructions: dense at first, then every eighth further.
+/// One thread makes the first call and stops at an instruction; then the main thread forks, and the child makes
+/// calls. Repeats this at later instructions: at each of the first, then at every eighth.
 pub(crate) fn at_every_stage(operation: Run) -> Result<(), String> {
     let (mut memory, mut childs) = (work::memory(), work::memory());
     let first = std::thread::spawn(move || {
@@ -53,8 +53,8 @@ pub(crate) fn at_every_stage(operation: Run) -> Result<(), String> {
 }
 
 fn child(memory: &mut [u8]) -> Result<(), String> {
-    // The system call, not the C library's function: that waits for the heap's lock, which the other thread may hold.
-    // SAFETY: the child, a copy of this thread, only calls what may be called in a signal handler.
+    // The system call, because the C library's function waits for the lock of the heap, which the other thread may
+    // hold.
     unsafe {
         let child = libc::syscall(libc::SYS_fork) as libc::pid_t;
         if child == 0 {

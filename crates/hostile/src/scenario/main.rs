@@ -1,5 +1,5 @@
-//! Scenarios of the first call, one a process: `scenario NAME [OPERATION]`. Exit status 0: as it should be. What is not
-//! is written to standard output, since the library must write nothing to standard error.
+//! Scenarios of the first call, one per process: `scenario NAME [OPERATION]`. The exit status is 0 if all is well.
+//! Problems are written to standard output, because the library must write nothing to standard error.
 
 mod descriptors;
 mod environment;

@@ -1,10 +1,10 @@
-//! System calls that are not allowed.
+//! Filters that forbid system calls.
 
 use bulkmem::policy::{Basis, Policy};
 
 use crate::work::{self, Run};
 
-/// After initialization nothing makes a system call: the kernel kills a process in strict mode that does.
+/// After initialization, operations make no system calls: in strict mode, the kernel kills a process that does.
 pub(crate) fn strict(_: Run) -> Result<(), String> {
     let mut memory = work::memory();
     bulkmem::init().map_err(|error| error.to_string())?;
@@ -19,7 +19,7 @@ pub(crate) fn strict(_: Run) -> Result<(), String> {
     unreachable!("SYS_exit does not return")
 }
 
-/// The system calls that open files or look for them.
+/// System calls that open or look up files.
 const OPENING: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
@@ -38,7 +38,7 @@ const OPENING: &[libc::c_long] = &[
     libc::SYS_readlinkat,
 ];
 
-/// The first call uses the defaults if no file can be opened.
+/// The first call uses the defaults if it cannot open files.
 pub(crate) fn no_open(_: Run) -> Result<(), String> {
     let mut memory = work::memory();
     refuse(OPENING)?;
@@ -49,11 +49,11 @@ pub(crate) fn no_open(_: Run) -> Result<(), String> {
     }
 }
 
-/// From now on these system calls fail with EPERM.
+/// Makes these system calls fail with EPERM.
 fn refuse(calls: &[libc::c_long]) -> Result<(), String> {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let answer = |k| step(libc::BPF_RET | libc::BPF_K, 0, 0, k);
-    // The call's number is the first word of what a filter sees.
+    // The number of the call is the first word of a filter's input.
     let mut filter = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for call in calls {
         filter.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, *call as u32));

@@ -1,4 +1,4 @@
-//! Handlers at every instruction.
+//! Signal handlers at every instruction of a call.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use crate::work::{self, ROOM, Run};
 static MEMORY: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static WRONG: AtomicBool = AtomicBool::new(false);
 
-/// Calls from a handler.
+/// Performs operations in a handler.
 fn call() {
     // SAFETY: the memory is as long, and the handler's alone.
     if !work::quick(unsafe { std::slice::from_raw_parts_mut(MEMORY.load(SeqCst), ROOM) }) {
@@ -17,7 +17,7 @@ fn call() {
     }
 }
 
-/// The instruction after which the handler makes calls.
+/// Number of the instruction after which the handler makes calls.
 static AT: AtomicUsize = AtomicUsize::new(0);
 static DONE: AtomicBool = AtomicBool::new(false);
 
@@ -29,7 +29,7 @@ fn call_once(count: usize) -> bool {
     !DONE.load(SeqCst)
 }
 
-/// The child's status if it ended before that instruction.
+/// Exit status of a child that ended before that instruction.
 const NOT_REACHED: libc::c_int = 2;
 
 fn leave() -> ! {
@@ -41,8 +41,8 @@ fn leave() -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Has children, in none of which the library was used before, do something and be interrupted by a handler that makes
-/// calls: each at another instruction, until there is none. `next` says which comes after one.
+/// Forks children that did not use the library yet. Each runs `work` and is interrupted at another instruction by a
+/// handler that makes calls, until `work` has no further instruction. `next` returns the number that follows another.
 fn interrupted(next: impl Fn(usize) -> usize, child: impl Fn()) -> Result<(), String> {
     let mut handlers = work::memory();
     MEMORY.store(handlers.as_mut_ptr(), SeqCst);
@@ -75,7 +75,7 @@ fn interrupted(next: impl Fn(usize) -> usize, child: impl Fn()) -> Result<(), St
     if children < 20 { Err(format!("there were but {children} places to interrupt")) } else { Ok(()) }
 }
 
-/// The first call is interrupted by a handler that makes calls: dense at first, then every sixteenth further.
+/// A handler that makes calls interrupts the first call: at each of the first instructions, then at every sixteenth.
 pub(crate) fn first_call(operation: Run) -> Result<(), String> {
     interrupted(
         |at| at + 1 + at / 16,
@@ -88,17 +88,16 @@ pub(crate) fn first_call(operation: Run) -> Result<(), String> {
     )
 }
 
-/// The first call comes from a handler that interrupted malloc or free.
+/// A handler that interrupted `malloc` or `free` makes the first call.
 pub(crate) fn interrupted_malloc(_: Run) -> Result<(), String> {
     interrupted(|at| at + 5, in_malloc)
 }
 
 fn in_malloc() {
-    // With another thread, the C library locks its heap. Sizes that it keeps no cache of.
+    // With a second thread, the C library locks its heap. The sizes are those that it does not cache.
     std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_secs(60)));
     let heap = || {
-        // The compiler would leave out what it sees to be freed unused.
-        // SAFETY: what malloc returns is freed once.
+        // Otherwise the compiler removes unused allocations.
         unsafe {
             let blocks = [5000, 40_000].map(|size| black_box(libc::malloc(size)));
             blocks.into_iter().for_each(|block| libc::free(block));

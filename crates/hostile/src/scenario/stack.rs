@@ -1,4 +1,5 @@
-//! The traces of calls in memory: on the stack of a thread, which the scenario provides and reads afterwards, and on the heap.
+//! Traces that calls leave in memory: on the stack of a thread, which the scenario provides and examines afterwards,
+//! and on the heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
@@ -52,7 +53,7 @@ pub(crate) fn depth(operation: Run) -> Result<(), String> {
         work::right(right)?;
         Ok::<usize, String>(SIZE - stack.iter().take_while(|&&byte| byte == PAINT).count())
     };
-    // What a thread needs without the library. The second time, everything that is set up once is there.
+    // Stack that a thread needs without the library. Measured the second time, when one-time initialization is over.
     used(|_, _| true)?;
     let nothing = used(|_, _| true)?;
     let first = used(operation)?.saturating_sub(nothing);
@@ -97,7 +98,7 @@ fn boxed<const N: usize, const CLEARED: bool>() {
     }
 }
 
-/// Looks at memory of one size when it is released.
+/// Examines memory of one size when it is released.
 struct Inspector;
 
 /// The size.
@@ -127,9 +128,9 @@ unsafe impl GlobalAlloc for Inspector {
 #[global_allocator]
 static ALLOCATOR: Inspector = Inspector;
 
-/// Memory that goes away after it was cleared has been cleared, on the stack and on the heap, at every length.
+/// Memory that is released after it was cleared holds no secret, on the stack and on the heap, at every length.
 pub(crate) fn dead_stores(_: Run) -> Result<(), String> {
-    // Short calls take a way of their own from the second on.
+    // Short calls take another path from the second call on.
     work::right(work::exercise(&mut work::memory()))?;
     lost::<16>()?;
     lost::<64>()?;
@@ -149,7 +150,7 @@ fn lost<const N: usize>() -> Result<(), String> {
     });
     INSPECTED.store(usize::MAX, SeqCst);
     for (place, [kept, cleared]) in [("stack", on_stack), ("heap", on_heap)] {
-        // What is not cleared is found, or this would show nothing.
+        // Without clearing, the secret is found. Otherwise this test would show nothing.
         if kept < N / 2 {
             return Err(format!("{place}, {N} bytes: a secret that is not cleared is not found: {kept}"));
         }

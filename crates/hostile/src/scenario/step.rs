@@ -1,5 +1,5 @@
-//! One instruction at a time: the processor's trap flag raises SIGTRAP after each, so that a handler can be at every
-//! place of a call.
+//! Single-stepping: the processor's trap flag raises SIGTRAP after each instruction, so that a handler can run at
+//! every place of a call.
 
 use std::arch::asm;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 /// The trap flag in RFLAGS.
 const TRAP: i64 = 1 << 8;
 
-/// Called after each instruction, with their number; false: no more.
+/// Called after each instruction, with its number. Returns false to stop.
 pub(crate) type Each = fn(count: usize) -> bool;
 
 static EACH: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
@@ -23,12 +23,12 @@ extern "C" fn on_step(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut lib
     }
 }
 
-/// Makes a call with `each` after every instruction of it. One thread at a time.
+/// Runs `call`, and `each` after every instruction of it. For one thread at a time.
 pub(crate) fn stepped<R>(each: Each, call: impl FnOnce() -> R) -> R {
     EACH.store(each as *mut (), SeqCst);
     COUNT.store(0, SeqCst);
-    // SAFETY: a handler with three arguments, as SA_SIGINFO has it. Traps go to the thread that raises them; the flag is
-    // changed on this thread's stack, as the compiler allows.
+    // SAFETY: a handler with three arguments, as SA_SIGINFO has it. Traps go to the thread that raises them; the flag
+    // is changed on this thread's stack, as the compiler allows.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_step as *const () as usize;

@@ -7,7 +7,7 @@ use crate::work::{self, OPERATIONS, ROOM, Run};
 
 const THREADS: usize = 64;
 
-/// 64 threads make their first calls together.
+/// 64 threads make their first calls at the same time.
 pub(crate) fn together(_: Run) -> Result<(), String> {
     let barrier = Barrier::new(THREADS);
     let right = std::thread::scope(|scope| {
@@ -25,7 +25,7 @@ pub(crate) fn together(_: Run) -> Result<(), String> {
 
 static HANDLERS_MEMORY: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static WRONG: AtomicBool = AtomicBool::new(false);
-/// True if the main thread is at its first call.
+/// True while the main thread makes its first call.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_signal(_: libc::c_int) {
@@ -39,7 +39,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
 }
 
-/// Another thread sends signals while the main thread makes its first call; the handler makes calls, too.
+/// Another thread sends signals while the main thread makes its first call, and the handler makes calls too.
 pub(crate) fn storm(_: Run) -> Result<(), String> {
     let (mut memory, mut handlers) = (work::memory(), work::memory());
     HANDLERS_MEMORY.store(handlers.as_mut_ptr(), SeqCst);

@@ -1,4 +1,4 @@
-//! The work that scenarios do with memory. Nothing here allocates, so that it can be done in a signal handler.
+//! Operations that scenarios perform. Nothing here allocates, so that signal handlers can use it.
 
 use bulkmem::{Error, Options};
 
@@ -6,12 +6,18 @@ use bulkmem::{Error, Options};
 pub(crate) const ROOM: usize = 2 * LONGEST;
 const LONGEST: usize = 1 << 17;
 
-/// Carries out an operation on `length` bytes, at most half of the memory, and checks the bytes.
+/// Performs an operation on `length` bytes, at most half of the memory, and checks the bytes.
 pub(crate) type Run = fn(memory: &mut [u8], length: usize) -> bool;
 
 /// The operations, by name.
-pub(crate) const OPERATIONS: [(&str, Run); 5] =
-    [("clear", clear), ("fill", fill), ("copy", copy), ("persist", persist), ("flush", flush)];
+pub(crate) const OPERATIONS: [(&str, Run); 6] = [
+    ("clear", clear),
+    ("fill", fill),
+    ("copy", copy),
+    ("fill_persist", fill_persist),
+    ("copy_persist", copy_persist),
+    ("persist", persist),
+];
 
 fn halves(memory: &mut [u8], length: usize) -> (&mut [u8], &mut [u8]) {
     let (dst, src) = memory.split_at_mut(LONGEST);
@@ -38,18 +44,26 @@ fn copy(memory: &mut [u8], length: usize) -> bool {
     bulkmem::copy(dst, src).is_ok() && dst == src
 }
 
-/// The error of an architecture without such instructions is right, too.
+/// True also for the error on an architecture without such instructions.
 fn durable(result: Result<(), Error>) -> bool {
     matches!(result, Ok(()) | Err(Error::NotDurable { .. }))
 }
 
-fn persist(memory: &mut [u8], length: usize) -> bool {
-    let (dst, src) = halves(memory, length);
-    let result = bulkmem::copy_persist(dst, src);
-    durable(result.clone()) && (result.is_err() || dst == src)
+fn fill_persist(memory: &mut [u8], length: usize) -> bool {
+    let (dst, _) = halves(memory, length);
+    let filled = bulkmem::fill_persist(dst, 0x5a);
+    let right = filled.is_err() || dst.iter().all(|&byte| byte == 0x5a);
+    let cleared = bulkmem::clear_persist(dst);
+    right && durable(filled) && (cleared.is_err() || dst.iter().all(|&byte| byte == 0)) && durable(cleared)
 }
 
-fn flush(memory: &mut [u8], length: usize) -> bool {
+fn copy_persist(memory: &mut [u8], length: usize) -> bool {
+    let (dst, src) = halves(memory, length);
+    let result = bulkmem::copy_persist(dst, src);
+    (result.is_err() || dst == src) && durable(result)
+}
+
+fn persist(memory: &mut [u8], length: usize) -> bool {
     let (dst, _) = halves(memory, length);
     durable(bulkmem::persist(dst))
 }
@@ -65,7 +79,7 @@ fn raw(memory: &mut [u8], length: usize) -> bool {
     }
 }
 
-/// Overlapping, as by memmove.
+/// Copies overlapping ranges, like `memmove`.
 fn moved(memory: &mut [u8], length: usize) -> bool {
     let (_, src) = halves(memory, length);
     // SAFETY: within the slice; raw copies may overlap.
@@ -83,7 +97,7 @@ fn scope(memory: &mut [u8], length: usize) -> bool {
     copied && left.iter().all(|&byte| byte == 0) && *right == src[length / 2..]
 }
 
-/// Every operation, at lengths from short to long.
+/// Performs every operation, at short and long lengths.
 pub(crate) fn exercise(memory: &mut [u8]) -> bool {
     let every = OPERATIONS.iter().map(|(_, run)| *run).chain([raw as Run, moved, scope]);
     every
@@ -91,17 +105,17 @@ pub(crate) fn exercise(memory: &mut [u8]) -> bool {
         .all(|(run, length)| run(memory, length))
 }
 
-/// A little of everything, for handlers that run often.
+/// Performs a few short operations, for handlers that run often.
 pub(crate) fn quick(memory: &mut [u8]) -> bool {
     clear(memory, 200) && fill(memory, 200) && copy(memory, 5000)
 }
 
-/// Memory for [`exercise`].
+/// Returns memory for [`exercise`].
 pub(crate) fn memory() -> Vec<u8> {
     vec![1; ROOM]
 }
 
-/// As a result.
+/// Converts to a result.
 pub(crate) fn right(right: bool) -> Result<(), String> {
     if right { Ok(()) } else { Err("wrong bytes".to_owned()) }
 }

@@ -1,4 +1,4 @@
-//! Files that `BULKMEM_PROFILE` can name and that are not policy files. The first call returns, and the defaults are used.
+//! Files that `BULKMEM_PROFILE` can name and that are not policy files. The first call returns and uses the defaults.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -66,7 +66,7 @@ fn fifo(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Does not become the terminal of the session that names it, and is not read from.
+/// A terminal does not become that of the session, and is not read.
 fn a_terminal() -> Result<(), Failed> {
     // SAFETY: a fresh descriptor, ours alone; the name is copied before another call can change it.
     let (_master, name) = unsafe {
@@ -84,7 +84,7 @@ fn a_terminal() -> Result<(), Failed> {
     Run::scenario(&["terminal"]).variable("BULKMEM_PROFILE", name).silent_success()
 }
 
-/// A FIFO is exchanged with a profile all the time: whatever is found, the first call returns.
+/// The first call returns while another thread repeatedly exchanges a FIFO and a policy file.
 fn swapped() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let (path, other) = (folder.path().join("profile"), folder.path().join("fifo"));

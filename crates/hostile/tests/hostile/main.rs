@@ -1,7 +1,7 @@
-//! The library's first use under hostile conditions: signals, forks, an allocator and a preloaded C library built on
-//! bulkmem, system call filters, set-user-ID programs, closed descriptors, a full standard error, files that are none,
-//! many threads. First use happens once a process, so every scenario is a process of its own (`src/`), which is killed
-//! when it hangs. Each runs without a profile and with one of the usual size.
+//! The first call under hostile conditions: signals, forks, an allocator and a preloaded C library built on bulkmem,
+//! system call filters, set-user-ID programs, closed descriptors, a full standard error, special files, many threads.
+//! Every scenario is a process of its own (`src/`), because there is one first call per process. It is killed if it
+//! hangs. Each runs without a policy file and with one of the usual size.
 
 mod files;
 mod process;
@@ -15,7 +15,7 @@ use libtest_mimic::Failed;
 use process::{Home, Run};
 use testkit::harness::Suite;
 
-const OPERATIONS: [&str; 5] = ["clear", "fill", "copy", "persist", "flush"];
+const OPERATIONS: [&str; 6] = ["clear", "fill", "copy", "fill_persist", "copy_persist", "persist"];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
@@ -36,7 +36,8 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// Adds `NAME::HOME`. It passes if the scenario ends with status 0 and prints nothing, each of `times` times.
+/// Adds the test `NAME::HOME`, which passes if the scenario ends with status 0 and prints nothing, each of `times`
+/// times.
 fn scenario(suite: &mut Suite, home: Home, name: &str, arguments: &'static [&'static str], times: usize) {
     let (name, stepped) = (format!("{name}::{home}"), ["stepped", "interrupted"]);
     if !cfg!(target_arch = "x86_64") && stepped.iter().any(|word| arguments[0].starts_with(word)) {

@@ -1,4 +1,4 @@
-//! Runs one scenario in a process with a bare environment, keeps its output, and kills it if it hangs.
+//! Runs one scenario in a process with an empty environment, captures its output, and kills it if it hangs.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 
-/// A scenario that takes longer is killed as hung; the slowest takes seconds.
+/// Time limit of a scenario; the slowest takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The content of a scenario's home.
+/// Content of a scenario's home.
 #[derive(Clone, Copy)]
 pub(crate) enum Home {
     Empty,
@@ -32,7 +32,7 @@ impl fmt::Display for Home {
 }
 
 impl Home {
-    /// A folder with it.
+    /// Creates a folder with the content.
     pub(crate) fn make(self) -> Result<tempfile::TempDir, Failed> {
         let folder = tempfile::tempdir()?;
         if matches!(self, Home::WithProfile) {
@@ -41,30 +41,30 @@ impl Home {
         Ok(folder)
     }
 
-    /// The policy file's bytes.
+    /// Returns the bytes of the policy file.
     pub(crate) fn content(self, home: &Path) -> Option<Vec<u8>> {
         std::fs::read(profile(home)).ok()
     }
 }
 
-/// Path of the policy file in a home.
+/// Returns the path of the policy file in a home.
 pub(crate) fn profile(home: &Path) -> PathBuf {
     home.join(".config/bulkmem/profile.policy")
 }
 
-/// Path of the library that cargo built for this test, in the same folder.
+/// Returns the path of the library that cargo built for this test, in the same folder.
 pub(crate) fn preload() -> Result<PathBuf, Failed> {
     let path = std::env::current_exe()?.with_file_name("libhostile_preload.so");
     if path.is_file() { Ok(path) } else { Err(format!("cargo did not build {}", path.display()).into()) }
 }
 
-/// A process to be.
+/// A process to run.
 pub(crate) struct Run {
     command: Command,
     stderr: Option<Stdio>,
 }
 
-/// The outcome.
+/// Result of a process.
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -72,17 +72,17 @@ pub(crate) struct Outcome {
 }
 
 impl Run {
-    /// A scenario of ours.
+    /// Runs a scenario.
     pub(crate) fn scenario(arguments: &[&str]) -> Run {
         Run::at(Path::new(env!("CARGO_BIN_EXE_scenario")), arguments)
     }
 
-    /// Another program of ours.
+    /// Runs another program of this crate.
     pub(crate) fn program(name: &str, arguments: &[&str]) -> Run {
         Run::at(&Path::new(env!("CARGO_BIN_EXE_scenario")).with_file_name(name), arguments)
     }
 
-    /// A program of the system's.
+    /// Runs a program of the system.
     pub(crate) fn found(path: &str, arguments: &[&str]) -> Run {
         Run::at(Path::new(path), arguments)
     }
@@ -90,7 +90,7 @@ impl Run {
     pub(crate) fn at(path: &Path, arguments: &[&str]) -> Run {
         let mut command = Command::new(path);
         command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
-        // With whatever it forks, to be killed together.
+        // A process group, to kill it together with its children.
         command.process_group(0);
         Run { command, stderr: None }
     }
@@ -105,19 +105,19 @@ impl Run {
         self
     }
 
-    /// Another standard error than the one that is looked at.
+    /// Replaces the standard error that is captured.
     pub(crate) fn stderr(mut self, stderr: impl Into<Stdio>) -> Run {
         self.stderr = Some(stderr.into());
         self
     }
 
-    /// More about how it starts.
+    /// Changes how the process is started.
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Command)) -> Run {
         change(&mut self.command);
         self
     }
 
-    /// Runs it to its end.
+    /// Runs the process to its end.
     ///
     /// # Errors
     /// If it cannot be started, or hangs.
@@ -142,14 +142,14 @@ impl Run {
         Ok(Outcome { status, stdout: text(&mut stdout)?, stderr: text(&mut stderr)? })
     }
 
-    /// Runs it; it must succeed and print nothing.
+    /// Runs the process, which must succeed and print nothing.
     pub(crate) fn silent_success(self) -> Result<(), Failed> {
         self.outcome()?.printed("")
     }
 }
 
 impl Outcome {
-    /// It must have succeeded and printed this line, or nothing, and nothing to standard error.
+    /// Checks that the process succeeded, printed this line (nothing if it is empty), and nothing to standard error.
     pub(crate) fn printed(self, line: &str) -> Result<(), Failed> {
         let Outcome { status, stdout, stderr } = self;
         if status.success() && stdout.trim_end() == line && stderr.is_empty() {

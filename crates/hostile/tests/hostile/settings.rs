@@ -1,5 +1,5 @@
-//! Variables: bad ones with a standard error that cannot be written to, ones removed later, and those of another user's
-//! program.
+//! Environment variables: invalid ones with a standard error that cannot be written to, ones that are removed later,
+//! and those of programs with another user's rights.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,12 +11,11 @@ use testkit::harness::Suite;
 
 use crate::process::Run;
 
-const BAD: [(&str, &str); 5] = [
+const BAD: [(&str, &str); 4] = [
     ("BULKMEM_METHOD", "clear:nonsense"),
     ("BULKMEM_METHOD", "\u{fffd}[[[,:="),
     ("BULKMEM_PROFILE", "/nonexistent/profile"),
     ("BULKMEM_PROFILE", "relative/nowhere"),
-    ("BULKMEM_EADR", "perhaps"),
 ];
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -56,7 +55,7 @@ pub(crate) fn add(suite: &mut Suite) {
     }
 }
 
-/// Every bad variable, with every way to start a process.
+/// Runs a scenario with every invalid variable, and each way to start a process.
 fn each_bad(change: impl Fn(Run) -> Result<Run, Failed>) -> Result<(), Failed> {
     BAD.iter().try_for_each(|(name, value)| {
         let outcome = change(Run::scenario(&["exercise"]).variable(name, value))?.outcome()?;
@@ -68,8 +67,8 @@ fn each_bad(change: impl Fn(Run) -> Result<Run, Failed>) -> Result<(), Failed> {
 
 const SECRET: &str = "root:hash";
 
-/// What cannot be followed is reported by its variable's name, and no content of a file: a program with other rights than
-/// its user's could be made to read one for that user.
+/// An error names the variable and quotes no content of a file, because a user could make a program with other rights
+/// read one.
 fn reported_by_init() -> Result<(), Failed> {
     for (name, value) in BAD {
         let outcome = Run::scenario(&["init"]).variable(name, value).outcome()?;
@@ -98,10 +97,10 @@ fn reported_by_init() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The user and group `nobody`.
+/// User and group ID of an unprivileged user.
 const OTHER: u32 = 65534;
 
-/// A program that runs with root's rights when any user starts it, in a folder that every user can enter.
+/// Creates a program that runs with the rights of root if any user starts it, in a folder that every user can enter.
 fn program() -> std::io::Result<(tempfile::TempDir, std::path::PathBuf)> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("scenario");
@@ -117,10 +116,10 @@ fn as_other(program: &Path) -> Run {
     })
 }
 
-/// True if a set-user-ID program can be made here.
+/// Checks that set-user-ID programs work here.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 fn set_user_id() -> Result<(), String> {
     // SAFETY: neither has a precondition.
     let (user, restricted) = unsafe { (libc::geteuid(), libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)) };
@@ -148,7 +147,8 @@ fn set_user_id() -> Result<(), String> {
     Ok(())
 }
 
-/// Neither forced methods, nor another profile, nor a home; and no message has a word of a file that only root may read.
+/// Such a program ignores forced methods, policy files and homes, and no message quotes a file that only root can
+/// read.
 fn ignored_where_secure() -> Result<(), Failed> {
     let (folder, program) = program()?;
     let secret = folder.path().join("secret");
@@ -162,13 +162,12 @@ fn ignored_where_secure() -> Result<(), Failed> {
         as_other(&program).variable("BULKMEM_METHOD", "clear:nonsense"),
         as_other(&program).variable("BULKMEM_PROFILE", &secret),
         as_other(&program).variable("BULKMEM_PROFILE", crate::process::profile(&home)),
-        as_other(&program).variable("BULKMEM_EADR", "perhaps"),
         as_other(&program).home(&home),
         as_other(&program).variable("XDG_CONFIG_HOME", home.join(".config")),
     ] {
         run.outcome()?.printed(expected)?;
     }
-    // The control: for who runs it as themselves, the environment counts.
+    // The control: if a user runs a program of their own, the environment counts.
     let own = Run::at(&program, &["policy"]).variable("BULKMEM_METHOD", "clear:portable");
     own.outcome()?.printed("basis defaults, forced [\"clear:portable\"]")
 }

@@ -1,6 +1,6 @@
-//! The compiled code of the public functions calls no function of the C library that a program may have replaced, none
-//! that allocates, and none that looks up symbols or waits: those may be built on bulkmem, or be what a signal handler
-//! has interrupted. Threads, which the caller asks for, are left out.
+//! The compiled public functions must not call functions of the C library that a program can replace, functions that
+//! allocate, look up symbols or wait: such functions may be built on bulkmem, or a signal handler may have
+//! interrupted them. Threads, which the caller requests, are excluded.
 
 use std::hint::black_box;
 
@@ -8,13 +8,13 @@ use bulkmem::{Error, Options};
 use libtest_mimic::Failed;
 use testkit::case::Case;
 use testkit::harness::Suite;
-use testkit::walk;
+use testkit::table;
 use testkit::x86_64::calls::Calls;
 
 pub(crate) fn add(suite: &mut Suite) {
     for (name, function) in FUNCTIONS {
         suite.test(&format!("symbols::{name}"), move || {
-            // The walk has not stopped short of what the first call does.
+            // Shows that the search includes what the first call does.
             let calls = calls([function()])?;
             if !calls
                 .functions()
@@ -26,7 +26,7 @@ pub(crate) fn add(suite: &mut Suite) {
         });
     }
     suite.test("symbols::methods", || {
-        let functions = walk::rows().flat_map(|(method, operation)| {
+        let functions = table::entries().flat_map(|(method, operation)| {
             [false, true].map(|fenced| Case { fenced, ..Case::new(method, operation) }.function().address())
         });
         calls_nothing_foreign(&calls(functions)?)
@@ -34,7 +34,7 @@ pub(crate) fn add(suite: &mut Suite) {
     suite.test("symbols::control::what_calls_is_found", control);
 }
 
-/// Exact names, or the beginnings of several.
+/// Names, or beginnings of names.
 const FOREIGN: [&str; 16] = [
     "memset",
     "memcpy",
@@ -54,8 +54,8 @@ const FOREIGN: [&str; 16] = [
     "pthread_",
 ];
 
-/// Functions that run only if the caller has chosen several threads.
-const THREADS: [&str; 3] = ["bulkmem::bulk::Options::saturating", "bulkmem::threads::", "::on_threads"];
+/// Functions that run only if the caller requests several threads.
+const THREADS: [&str; 3] = ["bulkmem::options::Options::saturating", "bulkmem::threads::", "::on_threads"];
 
 fn is_foreign(name: &str) -> bool {
     FOREIGN.iter().any(|foreign| match *foreign {
@@ -68,7 +68,8 @@ fn calls(functions: impl IntoIterator<Item = *const ()>) -> Result<Calls, String
     Calls::from(functions, |name| THREADS.iter().any(|function| name.contains(function)))
 }
 
-/// Each foreign function, and each of our own that waits, with the calls that lead there.
+/// Returns each forbidden function of another library, and each of this library that waits, with the chain of
+/// callers.
 fn foreign(calls: &Calls) -> Vec<String> {
     let imports = calls.imports().filter(|(name, _)| is_foreign(name));
     let imports = imports.map(|(name, path)| format!("{} -> {name}", path.join(" -> ")));
@@ -81,7 +82,7 @@ fn calls_nothing_foreign(calls: &Calls) -> Result<(), Failed> {
     if found.is_empty() { Ok(()) } else { Err(found.join("\n").into()) }
 }
 
-/// Functions with flaws that are known: a direct call, one in a function that is called, one in a table of functions.
+/// Functions with known faults: a direct call, a call in a called function, a call through a table of functions.
 fn control() -> Result<(), Failed> {
     #[inline(never)]
     fn allocates() -> Box<[u8]> {
@@ -126,16 +127,19 @@ fn control() -> Result<(), Failed> {
 
 type Address = fn() -> *const ();
 
-/// Each public function, with every option still open.
-const FUNCTIONS: [(&str, Address); 13] = [
+/// The public functions, with options that the compiler does not know.
+const FUNCTIONS: [(&str, Address); 16] = [
     ("clear", || bulkmem::clear as *const ()),
     ("fill", || bulkmem::fill as *const ()),
     ("copy", || bulkmem::copy as *const ()),
-    ("persist", || bulkmem::copy_persist as *const ()),
-    ("flush", || bulkmem::persist as *const ()),
+    ("fill_persist", || bulkmem::fill_persist as *const ()),
+    ("clear_persist", || bulkmem::clear_persist as *const ()),
+    ("copy_persist", || bulkmem::copy_persist as *const ()),
+    ("persist", || bulkmem::persist as *const ()),
     ("clear_raw", || clear_raw as *const ()),
     ("fill_raw", || fill_raw as *const ()),
     ("copy_raw", || copy_raw as *const ()),
+    ("fill_persist_raw", || fill_persist_raw as *const ()),
     ("copy_persist_raw", || copy_persist_raw as *const ()),
     ("persist_raw", || persist_raw as *const ()),
     ("clear_hot", || clear_hot as *const ()),
@@ -144,54 +148,67 @@ const FUNCTIONS: [(&str, Address); 13] = [
 ];
 
 #[inline(never)]
-unsafe fn clear_raw(bulk: &Options, dst: *mut u8, length: usize) {
+unsafe fn clear_raw(options: &Options, dst: *mut u8, length: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.clear_raw(dst, length) }
+    unsafe { options.clear_raw(dst, length) }
 }
 
 #[inline(never)]
-unsafe fn fill_raw(bulk: &Options, dst: *mut u8, length: usize, byte: u8) {
+unsafe fn fill_raw(options: &Options, dst: *mut u8, length: usize, byte: u8) {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.fill_raw(dst, length, byte) }
+    unsafe { options.fill_raw(dst, length, byte) }
 }
 
 #[inline(never)]
-unsafe fn copy_raw(bulk: &Options, dst: *mut u8, src: *const u8, length: usize) {
+unsafe fn copy_raw(options: &Options, dst: *mut u8, src: *const u8, length: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.copy_raw(dst, src, length) }
+    unsafe { options.copy_raw(dst, src, length) }
 }
 
 #[inline(never)]
-unsafe fn copy_persist_raw(bulk: &Options, dst: *mut u8, src: *const u8, length: usize) -> Result<(), Error> {
+unsafe fn copy_persist_raw(
+    options: &Options,
+    dst: *mut u8,
+    src: *const u8,
+    length: usize,
+) -> Result<(), Error> {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.copy_persist_raw(dst, src, length) }
+    unsafe { options.copy_persist_raw(dst, src, length) }
 }
 
 #[inline(never)]
-unsafe fn persist_raw(bulk: &Options, start: *const u8, length: usize) -> Result<(), Error> {
+unsafe fn fill_persist_raw(options: &Options, dst: *mut u8, length: usize, byte: u8) -> Result<(), Error> {
     // SAFETY: passed on from the caller.
-    unsafe { bulk.persist_raw(start, length) }
+    unsafe { options.fill_persist_raw(dst, length, byte) }
 }
 
 #[inline(never)]
-fn clear_hot(bulk: &Options, dst: &mut [u8], hot: usize) -> Result<(), Error> {
-    bulk.clear_hot(dst, hot..hot + 64)
+unsafe fn persist_raw(options: &Options, start: *const u8, length: usize) -> Result<(), Error> {
+    // SAFETY: passed on from the caller.
+    unsafe { options.persist_raw(start, length) }
 }
 
 #[inline(never)]
-fn fence_scope(bulk: &Options, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
-    let (left, right) = dst.split_at_mut_checked(64).unwrap_or_default();
-    bulk.fence_scope(|scope| {
+fn clear_hot(options: &Options, dst: &mut [u8], hot: usize) -> Result<(), Error> {
+    options.clear_hot(dst, hot..hot + 64)
+}
+
+#[inline(never)]
+fn fence_scope(options: &Options, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
+    let (left, rest) = dst.split_at_mut_checked(64).unwrap_or_default();
+    let (middle, right) = rest.split_at_mut_checked(64).unwrap_or_default();
+    options.fence_scope(|scope| {
         scope.clear(left).defer();
+        scope.fill_persist(middle, 7)?.defer();
         scope.copy_persist(right, src)?.defer();
         Ok(())
     })
 }
 
 #[inline(never)]
-fn dropped(bulk: &Options, dst: &mut [u8], src: &[u8]) -> bool {
+fn dropped(options: &Options, dst: &mut [u8], src: &[u8]) -> bool {
     let (left, right) = dst.split_at_mut_checked(64).unwrap_or_default();
-    bulk.fence_scope(|scope| {
+    options.fence_scope(|scope| {
         drop(scope.fill(left, 7));
         scope.copy(right, src).is_ok_and(|unfenced| unfenced.fence().is_empty())
     })

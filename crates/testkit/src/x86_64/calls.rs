@@ -1,8 +1,9 @@
-//! Everything that functions may call, and the functions of other libraries among it.
+//! Collects all functions that given functions may call, including those of other libraries.
 //!
-//! Where [`super::flow`] follows every path and refuses what it cannot follow, this takes whole functions: each that is
-//! called, jumped to, or whose address is taken, directly or in a table of functions, may be called. So the answer may
-//! hold too much, and misses only functions whose addresses were stored by code that is not reached.
+//! [`super::flow`] follows single paths and rejects code that it cannot follow. This module works with whole
+//! functions: every function that is called, jumped to, or whose address is taken, directly or in a table of
+//! functions, counts as called. So it may find too many functions. It misses only those whose addresses were stored
+//! by code that it does not reach.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,18 +13,19 @@ use super::emulate::decode_at;
 use super::flow::never_returns;
 use super::image::Image;
 
-/// What functions may call.
+/// Functions that may be called.
 #[derive(Debug)]
 pub struct Calls {
-    /// Every function that is reached, by address, with the one that it was first found in; none for the first.
+    /// Every function, by address, with the function that it was first found in; `None` for the given functions.
     functions: BTreeMap<u64, Option<u64>>,
-    /// Functions of other libraries, with the function that may call each first.
+    /// Functions of other libraries, each with the function that it was first found in.
     imports: BTreeMap<String, u64>,
 }
 
 impl Calls {
-    /// Starts with the functions at these addresses. Functions that panic, and those whose name `leaves_out` accepts, are
-    /// not looked into.
+    /// Collects the functions that those at these addresses may call, except those that panic and those for whose
+    /// name
+    /// `leaves_out` returns true.
     ///
     /// # Errors
     /// If this executable cannot be read, or an address is not in its code.
@@ -44,7 +46,7 @@ impl Calls {
             let Some(bounds) = image.bounds(function) else { continue };
             let mut at = bounds.start;
             while at < bounds.end {
-                // SAFETY: it lies within the executable's mapped code.
+                // SAFETY: the address is within the mapped code of the executable.
                 let instruction = unsafe { decode_at(at) };
                 at = if instruction.is_invalid() { at + 1 } else { instruction.next_ip() };
                 for target in calls.targets(image, &instruction, function) {
@@ -61,7 +63,8 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Code of this executable that the instruction leads to or names; notes functions of other libraries.
+    /// Returns the code of this executable that the instruction jumps to or names. Records functions of other
+    /// libraries.
     fn targets(&mut self, image: &Image, instruction: &Instruction, function: u64) -> Vec<u64> {
         let branches = [FlowControl::Call, FlowControl::UnconditionalBranch, FlowControl::ConditionalBranch];
         if branches.contains(&instruction.flow_control()) {
@@ -70,7 +73,7 @@ impl Calls {
                 return Vec::new();
             }
             // A stub that jumps to another library's function.
-            // SAFETY: it lies within the executable's mapped code.
+            // SAFETY: the address is within the mapped code of the executable.
             let stub = unsafe { decode_at(target) };
             let slot = (stub.flow_control() == FlowControl::IndirectBranch).then(|| named(&stub)).flatten();
             return match slot.and_then(|slot| image.import(slot)) {
@@ -88,10 +91,10 @@ impl Calls {
         let word = |index: u64| image.word(address + 8 * index);
         let function =
             |index: u64| word(index).filter(|word| image.bounds(*word).is_some_and(|it| it.start == *word));
-        // The slot that a function's address is in, or the first of a table's functions.
+        // The slot that holds the address of a function, or the first function of a table.
         let first = function(0);
-        // The table of a trait object, which code names by its address: a function that drops or 0, the size, the
-        // alignment, and the methods. The next table may follow.
+        // The table of a trait object, which code refers to by address: the function that drops it or 0, the size,
+        // the alignment, and the methods. Another table may follow.
         let is_table = |at: u64| word(at + 2).is_some_and(u64::is_power_of_two) && function(at + 3).is_some();
         if instruction.mnemonic() != Mnemonic::Lea || !is_table(0) {
             return first.into_iter().collect();
@@ -106,17 +109,17 @@ impl Calls {
         Vec::new()
     }
 
-    /// The functions of other libraries that may be called, each with the functions that lead there.
+    /// Returns the functions of other libraries, each with the chain of callers.
     pub fn imports(&self) -> impl Iterator<Item = (&str, Vec<String>)> {
         self.imports.iter().map(|(name, caller)| (name.as_str(), self.path(*caller)))
     }
 
-    /// The functions of this executable that may be called, each with those that lead there.
+    /// Returns the functions of this executable, each as the last of its chain of callers.
     pub fn functions(&self) -> impl Iterator<Item = Vec<String>> {
         self.functions.keys().map(|function| self.path(*function))
     }
 
-    /// Names from one of the first functions to this one.
+    /// Returns the names of the callers from one of the given functions to this one.
     fn path(&self, function: u64) -> Vec<String> {
         let Ok(image) = Image::current() else { return Vec::new() };
         let callers = std::iter::successors(Some(function), |function| *self.functions.get(function)?);
@@ -126,7 +129,7 @@ impl Calls {
     }
 }
 
-/// The fixed address that an instruction has as an operand.
+/// Returns the fixed address that is an operand of an instruction.
 fn named(instruction: &Instruction) -> Option<u64> {
     let memory = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     (memory && instruction.memory_base() == Register::RIP).then(|| instruction.ip_rel_memory_address())

@@ -1,9 +1,12 @@
-//! Instructions that this processor lacks, carried out by hand: the processor raises SIGILL, the handler decodes
-//! what it stumbled over, does the same to memory, and steps over it.
+//! Emulates instructions that this processor does not support: the processor raises SIGILL, and the handler decodes
+//! the instruction, does to memory what it does, and continues after it.
 //!
-//! So CLZERO is tested on Intel and MOVDIR64B on AMD. Every execution is counted, by instruction and thread, for
-//! tests to assert that the instruction ran at all. Vector instructions cannot be had this way: their rows are
-//! skipped, by name.
+//! This tests CLZERO on Intel and MOVDIR64B on AMD. Every execution is counted, by instruction and thread, so that
+//! tests can assert that the instruction ran. Vector instructions are not emulated; tests of methods with missing
+//! vector registers are skipped ([`NOT_EMULATED`](crate::table::NOT_EMULATED)).
+//!
+//! To emulate another instruction: add its feature to [`EMULATED`], what it does to [`MemoryAction`] and its
+//! functions, and an execution of it to `raises`.
 
 use std::arch::asm;
 use std::cell::Cell;
@@ -15,15 +18,15 @@ use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, Registe
 
 use crate::case::{Line, describe_running, give_up, install};
 
-/// What can be emulated. CLWB and CLFLUSHOPT become CLFLUSH, which does at least as much.
+/// Features whose instructions are emulated. CLWB and CLFLUSHOPT become CLFLUSH, which does at least as much.
 pub const EMULATED: Features =
     Features::CLZERO.union(Features::MOVDIR64B).union(Features::CLWB).union(Features::CLFLUSHOPT);
 
-/// How many general-purpose registers there are.
+/// Number of general-purpose registers.
 const GENERAL: usize = 16;
 
-/// Where the kernel keeps each general-purpose register, in the processor's numbering.
-const PLACES: [libc::c_int; GENERAL] = [
+/// Index of each general-purpose register in the kernel's signal context, in the processor's order.
+const INDICES: [libc::c_int; GENERAL] = [
     libc::REG_RAX,
     libc::REG_RCX,
     libc::REG_RDX,
@@ -42,26 +45,26 @@ const PLACES: [libc::c_int; GENERAL] = [
     libc::REG_R15,
 ];
 
-/// The registers that addresses are made of.
+/// The registers that addresses are computed from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// The general-purpose ones, in the processor's numbering: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8–R15.
+    /// The general-purpose registers, in the processor's order: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8–R15.
     pub general: [u64; GENERAL],
-    /// Where the instruction starts.
+    /// Address of the instruction.
     pub rip: u64,
 }
 
 impl Registers {
-    /// As the kernel saved them for a handler.
+    /// Returns the registers that the kernel saved for a signal handler.
     pub(super) fn saved(context: &libc::ucontext_t) -> Registers {
         let saved = &context.uc_mcontext.gregs;
         Registers {
-            general: PLACES.map(|place| saved[place as usize] as u64),
+            general: INDICES.map(|index| saved[index as usize] as u64),
             rip: saved[libc::REG_RIP as usize] as u64,
         }
     }
 
-    /// A register's value; `None` for one that is not general-purpose.
+    /// Returns the value of a register; `None` if it is not general-purpose.
     pub fn get(&self, register: Register) -> Option<u64> {
         if register == Register::RIP {
             return Some(self.rip);
@@ -77,29 +80,30 @@ impl Registers {
         }
     }
 
-    /// The address of a memory operand; `None` where it is relative to FS or GS, whose base nobody knows here.
+    /// Returns the address of a memory operand; `None` if it is relative to FS or GS, whose base is unknown here.
     pub fn address(&self, instruction: &Instruction, operand: u32) -> Option<u64> {
         instruction.virtual_address(operand, 0, |register, _, _| match register {
-            // Their base is 0 in 64-bit mode.
+            // The base of these is 0 in 64-bit mode.
             Register::CS | Register::DS | Register::ES | Register::SS => Some(0),
             register => self.get(register),
         })
     }
 }
 
-/// The instruction at an address.
+/// Decodes the instruction at an address.
 ///
 /// # Safety
-/// There is an instruction at that address: all its bytes are readable.
+/// There is an instruction at that address, and all its bytes are readable.
 pub unsafe fn decode_at(address: u64) -> Instruction {
     const LONGEST: usize = 15;
     const SMALLEST_PAGE: usize = 4096;
     let start = address as usize;
-    // Bytes on the next page are only looked at when the instruction reaches there.
+    // Reads bytes of the next page only if the instruction extends into it.
     let near = LONGEST.min(SMALLEST_PAGE - start % SMALLEST_PAGE);
     let mut instruction = Instruction::default();
     for length in [near, LONGEST] {
-        // SAFETY: up to the end of the page all is readable if the first byte is; beyond it, the instruction goes on.
+        // SAFETY: all bytes of a page are readable if one is; bytes of the next page are read only if the instruction
+        // extends into it.
         let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, length) };
         let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
         decoder.decode_out(&mut instruction);
@@ -110,47 +114,47 @@ pub unsafe fn decode_at(address: u64) -> Instruction {
     instruction
 }
 
-/// What an instruction does that can be emulated, with its addresses.
+/// Effect of an emulated instruction on memory, with the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheEffect {
-    /// The 64 bytes from here become zero.
+pub enum MemoryAction {
+    /// Sets 64 bytes to zero.
     Clear {
-        /// Where; on a line.
+        /// Address of the first, a multiple of 64.
         line: u64,
     },
-    /// 64 bytes move at once.
+    /// Copies 64 bytes in one store.
     Move {
-        /// Where to; on a line.
+        /// Address of the destination, a multiple of 64.
         to: u64,
-        /// Where from.
+        /// Address of the source.
         from: u64,
     },
-    /// The line that holds this address is written back.
+    /// Writes back one cache line.
     WriteBack {
-        /// Anywhere in the line.
+        /// Any address in the line.
         address: u64,
-        /// Which of the instructions: [`Features::CLWB`] or [`Features::CLFLUSHOPT`].
+        /// The instruction: [`Features::CLWB`] or [`Features::CLFLUSHOPT`].
         by: Features,
     },
 }
 
-/// Why an instruction is not emulated.
+/// Reason why an instruction is not emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is none of those that can be.
+    /// The emulator does not know the instruction.
     Unknown,
-    /// MOVDIR64B to an address that is not on a line: the processor would raise #GP.
+    /// MOVDIR64B to an address that is not a multiple of 64: the processor would raise #GP.
     Misaligned,
-    /// Its address is relative to FS or GS.
+    /// The address is relative to FS or GS.
     Segment,
 }
 
-impl CacheEffect {
-    /// What the instruction does, given the registers.
+impl MemoryAction {
+    /// Returns what an instruction does, given the registers.
     ///
     /// # Errors
-    /// Where it is none that can be emulated, or would fault.
-    pub fn of(instruction: &Instruction, registers: &Registers) -> Result<CacheEffect, Refusal> {
+    /// If it cannot be emulated or would fault.
+    pub fn of(instruction: &Instruction, registers: &Registers) -> Result<MemoryAction, Refusal> {
         const LINE: u64 = 64;
         match instruction.code() {
             // The address size is that of the register: EAX under an address-size prefix.
@@ -158,7 +162,7 @@ impl CacheEffect {
                 let register =
                     if instruction.code() == Code::Clzeroq { Register::RAX } else { Register::EAX };
                 let address = registers.get(register).ok_or(Refusal::Unknown)?;
-                Ok(CacheEffect::Clear { line: address / LINE * LINE })
+                Ok(MemoryAction::Clear { line: address / LINE * LINE })
             }
             Code::Movdir64b_r64_m512 | Code::Movdir64b_r32_m512 => {
                 let to = registers.get(instruction.op0_register()).ok_or(Refusal::Unknown)?;
@@ -166,42 +170,42 @@ impl CacheEffect {
                 if to % LINE != 0 {
                     return Err(Refusal::Misaligned);
                 }
-                Ok(CacheEffect::Move { to, from })
+                Ok(MemoryAction::Move { to, from })
             }
             Code::Clwb_m8 | Code::Clflushopt_m8 => {
                 let by =
                     if instruction.code() == Code::Clwb_m8 { Features::CLWB } else { Features::CLFLUSHOPT };
                 let address = registers.address(instruction, 0).ok_or(Refusal::Segment)?;
-                Ok(CacheEffect::WriteBack { address, by })
+                Ok(MemoryAction::WriteBack { address, by })
             }
             _ => Err(Refusal::Unknown),
         }
     }
 
-    /// The instruction that has this effect.
+    /// Returns the feature of the instruction.
     pub fn feature(&self) -> Features {
         match self {
-            CacheEffect::Clear { .. } => Features::CLZERO,
-            CacheEffect::Move { .. } => Features::MOVDIR64B,
-            CacheEffect::WriteBack { by, .. } => *by,
+            MemoryAction::Clear { .. } => Features::CLZERO,
+            MemoryAction::Move { .. } => Features::MOVDIR64B,
+            MemoryAction::WriteBack { by, .. } => *by,
         }
     }
 
-    /// Does it.
+    /// Performs the action.
     ///
     /// # Safety
-    /// The addresses are valid for what the instruction does to them.
+    /// The addresses are valid for it.
     pub unsafe fn apply(&self) {
-        // SAFETY: the caller vouches for the addresses. Volatile, since other accesses to this memory come from
-        // code that the compiler does not connect with this.
+        // Volatile, because other accesses to this memory come from code that the compiler cannot relate to this.
+        // SAFETY: the caller vouches for the addresses.
         unsafe {
             match *self {
-                CacheEffect::Clear { line } => (line as *mut [u64; 8]).write_volatile([0; 8]),
-                CacheEffect::Move { to, from } => {
+                MemoryAction::Clear { line } => (line as *mut [u64; 8]).write_volatile([0; 8]),
+                MemoryAction::Move { to, from } => {
                     let bytes = (from as *const [u8; 64]).read_volatile();
                     (to as *mut [u8; 64]).write_volatile(bytes);
                 }
-                CacheEffect::WriteBack { address, .. } => {
+                MemoryAction::WriteBack { address, .. } => {
                     std::arch::x86_64::_mm_clflush(address as *const u8)
                 }
             }
@@ -214,47 +218,49 @@ thread_local! {
     static COUNTS: Cell<[u64; 32]> = const { Cell::new([0; 32]) };
 }
 
-/// How many times this thread had an instruction emulated.
+/// Returns how many times the instruction of a feature was emulated on this thread.
 pub fn count(instruction: Features) -> u64 {
     COUNTS.get()[instruction.bits().trailing_zeros() as usize % 32]
 }
 
-/// Emulates the instruction that the registers point at, counts it, and says how long it is.
+/// Emulates and counts the instruction at `registers.rip`. Returns its length in bytes.
 ///
 /// # Safety
-/// There is an instruction at `registers.rip`, and its addresses are valid for what it does.
+/// There is an instruction at that address, and its operands are valid for what it does.
 pub(super) unsafe fn emulate(registers: &Registers) -> Result<usize, Refusal> {
     // SAFETY: the caller vouches for the instruction.
     let instruction = unsafe { decode_at(registers.rip) };
-    let effect = CacheEffect::of(&instruction, registers)?;
+    let action = MemoryAction::of(&instruction, registers)?;
     // SAFETY: the caller vouches for its addresses.
-    unsafe { effect.apply() };
+    unsafe { action.apply() };
     let mut counts = COUNTS.get();
-    counts[effect.feature().bits().trailing_zeros() as usize] += 1;
+    counts[action.feature().bits().trailing_zeros() as usize] += 1;
     COUNTS.set(counts);
     Ok(instruction.len())
 }
 
-/// Installs the handler and says which of these instructions it will be called for: those that this processor
-/// lacks. What is hidden rather than lacking (a virtual machine may deny CLWB and yet run it, an old processor runs
-/// CLFLUSHOPT as CLFLUSH) raises nothing and is not among them.
+/// Installs the handler and returns those of `instructions` that it will be called for, because they raise SIGILL
+/// here.
+///
+/// An instruction that CPUID does not report may run nevertheless: a virtual machine may hide CLWB, and an old
+/// processor executes CLFLUSHOPT as CLFLUSH. Such instructions are not returned.
 pub fn lacking(instructions: Features) -> Features {
     install_handler();
     let probed = instructions.difference(features()).intersection(EMULATED);
     probed.iter().filter(|instruction| raises(*instruction)).collect()
 }
 
-/// From now on illegal instructions that can be emulated are. Does nothing when called again.
+/// Installs the handler that emulates illegal instructions. Does nothing if called again.
 pub fn install_handler() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
-        // The decoder builds tables on its first use, which allocates: not in a handler.
+        // The decoder allocates tables on its first use, which a signal handler must not do.
         let _ = Decoder::new(64, &[0x90], DecoderOptions::NONE).decode();
         install(libc::SIGILL, on_illegal_instruction);
     });
 }
 
-/// Whether an instruction of [`EMULATED`] raises SIGILL here; found by trying.
+/// True if an instruction of [`EMULATED`] raises SIGILL here. Executes it to find out.
 fn raises(instruction: Features) -> bool {
     #[repr(align(64))]
     struct Line([u8; 64]);
@@ -262,8 +268,8 @@ fn raises(instruction: Features) -> bool {
     let from = Line([2; 64]);
     let (to, from) = (to.0.as_mut_ptr(), from.0.as_ptr());
     let before = count(instruction);
-    // SAFETY: each instruction touches only the two lines, which are ours; where the processor lacks it, the
-    // handler, which the caller installed, does the same to them.
+    // SAFETY: each instruction touches only the two lines, which this function owns. If the processor does not
+    // support it, the handler, which the caller installed, does the same to them.
     unsafe {
         match instruction {
             Features::CLZERO => asm!("clzero", in("rax") to, options(nostack, preserves_flags)),
@@ -272,7 +278,10 @@ fn raises(instruction: Features) -> bool {
             }
             Features::CLWB => asm!("clwb [{}]", in(reg) to, options(nostack, preserves_flags)),
             Features::CLFLUSHOPT => asm!("clflushopt [{}]", in(reg) to, options(nostack, preserves_flags)),
-            _ => unreachable!("{instruction:?} is not emulated"),
+            _ => panic!(
+                "EMULATED names {instruction}, but `raises` in crates/testkit/src/x86_64/emulate.rs does not execute it: \
+                 add an arm with the instruction there, and what it does to MemoryAction"
+            ),
         }
     }
     count(instruction) > before
@@ -286,13 +295,17 @@ extern "C" fn on_illegal_instruction(
     // SAFETY: the kernel hands a valid context to handlers installed with SA_SIGINFO, ours alone until we return.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let registers = Registers::saved(context);
-    // SAFETY: the processor stumbled over an instruction there; where its addresses are bad, the fault is the
-    // tested method's, and the fault handler says so.
+    // SAFETY: the processor has just tried to execute an instruction there. If its addresses are invalid, that is a
+    // fault of the tested method, which the handler for SIGSEGV reports.
     match unsafe { emulate(&registers) } {
         Ok(length) => context.uc_mcontext.gregs[libc::REG_RIP as usize] += length as i64,
         Err(refusal) => {
             let mut line = Line::new();
-            let _ = write!(line, "\nillegal instruction at {:#x}, not emulated ({refusal:?})", registers.rip);
+            let _ = write!(
+                line,
+                "\nillegal instruction at {:#x}, which crates/testkit/src/x86_64/emulate.rs does not emulate ({refusal:?})",
+                registers.rip
+            );
             describe_running(&mut line);
             line.print();
             give_up(signal);
@@ -307,27 +320,29 @@ mod tests {
     use super::*;
     use crate::guard::{Guarded, LINE};
 
-    /// Bytes that differ from place to place.
+    /// Writes bytes that differ from their neighbours.
     fn numbered(memory: &mut Guarded) {
         memory.bytes_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8 + 1);
     }
 
-    /// Encodes the instruction as if at `rip`, puts it into `code`, and emulates it with these registers.
+    /// Encodes the instruction into `code`, and emulates it with these registers.
     fn run(
         code: &mut Guarded,
         instruction: &Instruction,
         mut registers: Registers,
     ) -> Result<usize, Refusal> {
-        // At the very end of the page: decoding must not reach beyond the instruction.
+        // At the end of the page, so that the test fails if decoding reads past the instruction.
         let mut encoder = Encoder::new(64);
-        let length = encoder.encode(instruction, code.addresses().start as u64).expect("it can be encoded");
+        let length = encoder
+            .encode(instruction, code.addresses().start as u64)
+            .expect("the instruction can be encoded");
         let start = code.addresses().end - length;
         let mut encoder = Encoder::new(64);
-        encoder.encode(instruction, start as u64).expect("it can be encoded");
+        encoder.encode(instruction, start as u64).expect("the instruction can be encoded");
         let at = code.len() - length;
         code.bytes_mut()[at..].copy_from_slice(&encoder.take_buffer());
         registers.rip = start as u64;
-        // SAFETY: the instruction was just put there; the tests give addresses within mappings of theirs.
+        // SAFETY: the instruction was just written there; the tests use addresses within their own mappings.
         unsafe { emulate(&registers) }
     }
 
@@ -356,7 +371,7 @@ mod tests {
         }
     }
 
-    /// One addressing form of MOVDIR64B: the operand, and the registers that make it point at `from`.
+    /// Tests one addressing form of MOVDIR64B: the operand, and the registers with which it points to `from`.
     fn movdir64b(
         code: Code,
         to: Register,
@@ -406,7 +421,7 @@ mod tests {
         for index in [RAX, RCX, RDX, RBX, RBP, RSI, R8, R12, R13, R15] {
             for scale in [1, 2, 4, 8] {
                 for displacement in [0, 16, 1000, -1000] {
-                    // The index is small; the base makes up for it.
+                    // The base is chosen so that the small index and the displacement lead to `from`.
                     let operand = MemoryOperand::new(R14, index, scale, displacement, 1, false, None);
                     let mut text = Guarded::new(1);
                     let mut memory = Guarded::new(1);
@@ -448,7 +463,7 @@ mod tests {
     #[test]
     fn movdir64b_takes_addresses_of_32_bits() {
         use Register::*;
-        // The registers' upper halves do not count, and sums wrap at 32 bits.
+        // The upper halves of the registers are ignored, and sums wrap at 32 bits.
         let upper = 0x1234_5678_0000_0000;
         for base in [EAX, ECX, ESP, EBP, R8D, R13D] {
             let operand = MemoryOperand::with_base_displ(base, -64);
@@ -458,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn movdir64b_to_no_line_is_refused_and_writes_nothing() {
+    fn movdir64b_to_a_misaligned_address_is_refused_and_writes_nothing() {
         let mut memory = Guarded::new(1);
         numbered(&mut memory);
         let expected = memory.bytes().to_vec();
@@ -471,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_relative_to_fs_or_unknown_is_refused() {
+    fn addresses_relative_to_fs_and_unknown_instructions_are_refused() {
         let operand = MemoryOperand::with_base(Register::RSI);
         let mut instruction = Instruction::with2(Code::Movdir64b_r64_m512, Register::RDI, operand).unwrap();
         instruction.set_segment_prefix(Register::FS);
@@ -498,12 +513,11 @@ mod tests {
         }
     }
 
-    /// The handler itself: the processor raises SIGILL at an instruction that it lacks, and goes on behind it.
     #[test]
-    fn what_the_processor_lacks_is_trapped_and_emulated() {
+    fn the_handler_emulates_what_the_processor_does_not_support() {
         let lacking = lacking(EMULATED);
         for (name, instruction) in EMULATED.difference(lacking).iter_names() {
-            // Said, not passed over: tests/traces.rs has these emulated one by one all the same.
+            // tests/traces.rs emulates these nevertheless, one instruction at a time.
             let why = if features().contains(instruction) {
                 "this processor has it"
             } else {

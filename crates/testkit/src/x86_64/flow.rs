@@ -1,10 +1,10 @@
-//! Every path through a function's compiled code, and what may be true on one: that it returns with a weak store that
-//! no fence follows, that it returns with the upper halves of vector registers in use, or that it reaches a
-//! non-temporal load before an MFENCE.
+//! Walks every path through the compiled code of a function, to find paths that return with a weak store that no
+//! fence follows, return with the upper halves of vector registers in use, or reach a non-temporal load before an
+//! MFENCE.
 //!
 //! The walk starts at a function pointer and follows jumps, calls and tail calls to a fixpoint. At each instruction
-//! it keeps every state that a path can arrive in. What it cannot follow (a computed jump, a call through a
-//! register, an unknown function of another library) is an error, never a guess.
+//! it keeps every state that a path can arrive in. It reports an error for code that it cannot follow: a computed
+//! jump, a call through a register, an unknown function of another library.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::CString;
@@ -17,16 +17,16 @@ use super::instruction::{
     Order, loads_nontemporally, order, text, writes_wide_register, zeroes_upper_halves,
 };
 
-/// No kernel is longer: a walk that gets here has strayed.
+/// No method is longer, so a walk that reaches this number has left its code.
 const MOST_INSTRUCTIONS: usize = 50_000;
 
-/// Functions of the C library that may be called: they fence themselves where they store weakly.
+/// Functions of the C library that methods may call. They fence their own weak stores.
 const LIBRARY: [&str; 4] = ["memset", "memcpy", "memmove", "bcmp"];
 
-/// What holds at one point of one path.
+/// State at one point of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct State {
-    /// A weak store waits for a fence.
+    /// No fence has followed a weak store.
     pending: bool,
     /// A YMM or ZMM register was written, and the upper halves were not zeroed since.
     wide: bool,
@@ -51,22 +51,22 @@ impl State {
 /// The states that the paths to one point arrive in.
 type States = BTreeSet<State>;
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Debug)]
 pub struct Flow {
-    /// Every instruction that can be reached, by address.
+    /// Every reachable instruction, by address.
     pub instructions: BTreeMap<u64, Instruction>,
-    /// Those of them that store weakly.
+    /// The weak stores and write-backs among them.
     pub weak: Vec<Instruction>,
-    /// Those of them that write a YMM or ZMM register.
+    /// The instructions among them that write a YMM or ZMM register.
     pub wide: Vec<Instruction>,
     /// The non-temporal loads that some path reaches before an MFENCE.
     pub unordered_loads: Vec<Instruction>,
-    /// Whether some path returns with a weak store pending.
+    /// True if a path returns without a fence after a weak store.
     pub returns_pending: bool,
-    /// Whether some path returns after writing a YMM or ZMM register without zeroing the upper halves since.
+    /// True if a path writes a YMM or ZMM register and returns without zeroing the upper halves.
     pub returns_wide: bool,
-    /// Whether there is a path that returns at all.
+    /// True if a path returns.
     pub returns: bool,
     /// Functions of other libraries that are called.
     pub imports: Vec<String>,
@@ -79,11 +79,11 @@ struct Walker<'i> {
     unordered_loads: BTreeMap<u64, Instruction>,
     /// The address of the variable that was last loaded into a register.
     loaded: HashMap<Register, u64>,
-    /// With what states a function returns, by its start and the state it is called in; `None` while it is walked.
+    /// The states in which a function returns, by its address and the state at its call; `None` during its walk.
     summaries: HashMap<(u64, State), Option<States>>,
 }
 
-/// Where a call or jump goes.
+/// Target of a call or jump.
 enum Target {
     Code(u64),
     Import(String),
@@ -93,7 +93,7 @@ impl Flow {
     /// Walks all paths from a function.
     ///
     /// # Errors
-    /// What could not be followed, and where.
+    /// The first instruction that cannot be followed.
     pub fn from(function: *const ()) -> Result<Flow, String> {
         let image = Image::current()?;
         let mut walker = Walker {
@@ -124,7 +124,7 @@ impl Flow {
 }
 
 impl Walker<'_> {
-    /// The states in which the function at `start` returns when called in `state`.
+    /// Returns the states in which the function at `start` returns if it is called in `state`.
     fn walk(&mut self, start: u64, state: State) -> Result<States, String> {
         match self.summaries.get(&(start, state)) {
             Some(Some(states)) => return Ok(states.clone()),
@@ -164,12 +164,12 @@ impl Walker<'_> {
                     };
                     ahead.extend(after.into_iter().map(|state| (next, state)));
                 }
-                // A tail call of another library's function returns to our caller.
+                // A tail call of another library's function returns to the caller of this one.
                 FlowControl::IndirectBranch => match self.slot(&instruction) {
                     Some(target) => out.extend(self.call(target, state)?),
                     None => return Err(self.lost("jumps to a computed address", &instruction)),
                 },
-                // UD2 and INT3 end the path: nothing returns from there.
+                // UD2 and INT3 end the path.
                 FlowControl::Exception => {}
                 FlowControl::Interrupt if instruction.code() == Code::Int3 => {}
                 FlowControl::Interrupt | FlowControl::XbeginXabortXend => {
@@ -194,16 +194,16 @@ impl Walker<'_> {
                 self.image.function(ip)
             ));
         }
-        // SAFETY: it lies within the executable's mapped code.
+        // SAFETY: the address is within the mapped code of the executable.
         let instruction = unsafe { decode_at(ip) };
         if instruction.is_invalid() {
-            return Err(self.lost("holds no instruction", &instruction));
+            return Err(self.lost("contains an invalid instruction", &instruction));
         }
         self.instructions.insert(ip, instruction);
         Ok(instruction)
     }
 
-    /// What a call leaves behind: nothing where it never returns.
+    /// Returns the states after a call; none if it never returns.
     fn call(&mut self, target: Target, state: State) -> Result<States, String> {
         match target {
             Target::Code(start) if never_returns(&self.image.function(start)) => Ok(States::default()),
@@ -213,12 +213,12 @@ impl Walker<'_> {
                 Ok(States::from([state]))
             }
             Target::Import(name) => {
-                Err(format!("`{name}` of another library is called, which is not known to fence"))
+                Err(format!("calls `{name}` of another library, which is not known to fence"))
             }
         }
     }
 
-    /// Notes which variable a register was loaded from, directly or through the address of the variable.
+    /// Records the variable that a register was loaded from, directly or through the address of the variable.
     fn note_load(&mut self, instruction: &Instruction) {
         if instruction.mnemonic() != Mnemonic::Mov || instruction.op0_kind() != OpKind::Register {
             return;
@@ -236,8 +236,8 @@ impl Walker<'_> {
         };
     }
 
-    /// The target of a call or jump through a fixed slot of this executable, or through a register that was loaded from a
-    /// variable: the library keeps the addresses of the C library's functions in variables.
+    /// Returns the target of a call or jump through a fixed slot of this executable, or through a register that was
+    /// loaded from a variable. The library keeps the addresses of the C library's functions in variables.
     fn slot(&self, instruction: &Instruction) -> Option<Target> {
         let slot = match instruction.op0_kind() {
             OpKind::Memory if instruction.memory_base() == Register::RIP => {
@@ -262,7 +262,7 @@ impl Walker<'_> {
     }
 }
 
-/// The address of another library's function.
+/// Returns the address of another library's function.
 fn address_of(name: &str) -> Option<u64> {
     let name = CString::new(name).ok()?;
     // SAFETY: the name ends in 0.
@@ -270,7 +270,7 @@ fn address_of(name: &str) -> Option<u64> {
     (!address.is_null()).then_some(address as u64)
 }
 
-/// Whether a function of the standard library is one that panics.
+/// True if a function of the standard library always panics.
 pub(super) fn never_returns(function: &str) -> bool {
     let diverging =
         ["core::panicking::", "core::slice::index::", "core::option::", "core::result::", "core::str::"];

@@ -1,4 +1,4 @@
-//! This process's own executable: where its code lies and what its functions are called.
+//! The executable of this process: addresses of its code, and names of its functions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,23 +6,23 @@ use std::sync::OnceLock;
 
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind, SymbolKind};
 
-/// This process's own executable.
+/// The executable of this process.
 #[derive(Debug)]
 pub struct Image {
     code: Vec<Range<u64>>,
-    /// What is read or written as data.
+    /// Sections of data.
     data: Vec<Range<u64>>,
     /// Functions by address.
     functions: BTreeMap<u64, String>,
-    /// Names of functions of other libraries, by the address of the slot that holds theirs.
+    /// Names of functions of other libraries, by the address of the slot that holds the function's address.
     imports: BTreeMap<u64, String>,
 }
 
 impl Image {
-    /// This process's own executable, read once.
+    /// Returns the executable of this process, which is read once.
     ///
     /// # Errors
-    /// Where it cannot be read or carries no symbols (build the tests without `strip`).
+    /// If it cannot be read or has no symbols (build the tests without `strip`).
     pub fn current() -> Result<&'static Image, String> {
         static IMAGE: OnceLock<Result<Image, String>> = OnceLock::new();
         IMAGE.get_or_init(Image::read).as_ref().map_err(Clone::clone)
@@ -51,7 +51,7 @@ impl Image {
             .filter_map(|symbol| Some((symbol.address() + bias, symbol.name().ok()?.to_owned())))
             .collect();
         if functions.is_empty() {
-            return Err("the test executable carries no symbols: build it without `strip`".to_owned());
+            return Err("the test executable has no symbols: build it without `strip`".to_owned());
         }
         let dynamic = file.dynamic_symbol_table();
         let imports = file
@@ -68,18 +68,18 @@ impl Image {
         Ok(Image { code, data, functions, imports })
     }
 
-    /// Whether there is code of this executable at that address.
+    /// True if the address is in the code of this executable.
     pub fn is_code(&self, address: u64) -> bool {
         self.code.iter().any(|code| code.contains(&address))
     }
 
-    /// The function that starts at or last before that address; "?" where there is none.
+    /// Returns the name of the last function that starts at or before an address; "?" if there is none.
     pub fn function(&self, address: u64) -> String {
         let found = self.functions.range(..=address).next_back();
         found.map_or_else(|| "?".to_owned(), |(_, name)| format!("{:#}", rustc_demangle::demangle(name)))
     }
 
-    /// From where to where the function that has this address goes; `None` where there is none.
+    /// Returns the addresses of the function that contains an address; `None` if there is none.
     pub fn bounds(&self, address: u64) -> Option<Range<u64>> {
         let section = self.code.iter().find(|code| code.contains(&address))?;
         let start = *self.functions.range(..=address).next_back()?.0;
@@ -87,14 +87,15 @@ impl Image {
         section.contains(&start).then(|| start..next.min(section.end))
     }
 
-    /// What the data of this executable hold at an address now; `None` for an address of no data.
+    /// Returns the word at an address in the data of this executable; `None` if the address is not in its data.
     pub fn word(&self, address: u64) -> Option<u64> {
         let inside = self.data.iter().any(|data| data.start <= address && address + 8 <= data.end);
-        // SAFETY: it lies within the executable's mapped data. Only tables that nothing writes to are looked for.
+        // SAFETY: the address is within the mapped data of the executable. The callers only read tables that are
+        // never written.
         inside.then(|| unsafe { (address as *const u64).read_unaligned() })
     }
 
-    /// The name of the other library's function whose address that slot holds.
+    /// Returns the name of the function of another library whose address a slot holds.
     pub fn import(&self, slot: u64) -> Option<&str> {
         self.imports.get(&slot).map(String::as_str)
     }

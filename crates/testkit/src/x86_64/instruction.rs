@@ -1,21 +1,21 @@
-//! What an instruction means to ordering, and what a processor must have to run it.
+//! Properties of instructions: their memory ordering, and the features that they need.
 
 use bulkmem::machine::Features;
 use iced_x86::{CpuidFeature, FastFormatter, InstructionInfoFactory, OpAccess, OpKind};
 pub use iced_x86::{Instruction, Mnemonic};
 
-/// What an instruction means to the order in which others see stores.
+/// Effect of an instruction on the order in which other threads see stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Nothing.
+    /// None.
     Plain,
-    /// A store, or a write-back, that others may see after later stores. CLFLUSH counts too: only Intel orders it.
+    /// A store, or a write-back, that others may see after later stores. Includes CLFLUSH, which only Intel orders.
     Weak,
-    /// Everything before it is seen before everything after it.
+    /// Others see everything before it before everything after it.
     Fence,
 }
 
-/// What an instruction means to ordering.
+/// Returns the effect of an instruction on ordering.
 pub fn order(instruction: &Instruction) -> Order {
     use Mnemonic::*;
     match instruction.mnemonic() {
@@ -30,7 +30,7 @@ pub fn order(instruction: &Instruction) -> Order {
     }
 }
 
-/// True if an instruction stores past the cache.
+/// True if an instruction stores bytes and bypasses the cache.
 pub fn bypasses(instruction: &Instruction) -> bool {
     order(instruction) == Order::Weak && !writes_back(instruction)
 }
@@ -38,6 +38,11 @@ pub fn bypasses(instruction: &Instruction) -> bool {
 /// True if an instruction writes a cache line back.
 pub fn writes_back(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Clwb | Mnemonic::Clflushopt | Mnemonic::Clflush)
+}
+
+/// True if an instruction moves a cache line to a cache that processors share.
+pub fn demotes(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Cldemote
 }
 
 /// True if an instruction writes a YMM or ZMM register. Until their upper halves are zeroed, SSE instructions of the
@@ -67,12 +72,12 @@ fn has_memory_operand(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
 }
 
-/// What an instruction needs beyond what every x86-64 processor has.
+/// Returns the features that an instruction needs beyond those of every x86-64 processor.
 ///
 /// # Errors
-/// The name of a feature that [`Features`] has no bit for: no row can ask for it, so no row may use it.
+/// If it needs a feature that this function does not map to one of [`Features`]. The message names the file to edit.
 pub fn needs(instruction: &Instruction) -> Result<Features, String> {
-    // LLVM emits TZCNT as REP BSF where the operand is known not to be 0: an older processor runs it as BSF, with
+    // LLVM emits TZCNT as REP BSF if the operand is known not to be 0. An older processor executes it as BSF, with
     // the same result.
     if instruction.mnemonic() == Mnemonic::Tzcnt {
         return Ok(Features::empty());
@@ -94,7 +99,7 @@ pub fn needs(instruction: &Instruction) -> Result<Features, String> {
             | CpuidFeature::CLFSH
             | CpuidFeature::MULTIBYTENOP
             | CpuidFeature::PAUSE
-            // ENDBR64: a no-op elsewhere.
+            // ENDBR64: a no-operation on other processors.
             | CpuidFeature::CET_IBT => Features::empty(),
             CpuidFeature::SSE4_1 => Features::SSE4_1,
             CpuidFeature::AVX => Features::AVX,
@@ -105,27 +110,35 @@ pub fn needs(instruction: &Instruction) -> Result<Features, String> {
             CpuidFeature::CLZERO => Features::CLZERO,
             CpuidFeature::MOVDIR64B => Features::MOVDIR64B,
             CpuidFeature::PREFETCHW => Features::PREFETCHW,
-            other => return Err(format!("{other:?}")),
+            CpuidFeature::CLDEMOTE => Features::CLDEMOTE,
+            other => {
+                return Err(format!(
+                    "`{}` needs {other:?}, for which `needs` in crates/testkit/src/x86_64/instruction.rs has no feature: \
+                     add the line `CpuidFeature::{other:?} => Features::{other:?}` there, and the feature to \
+                     crates/bulkmem/src/machine/features.rs if it is new",
+                    text(instruction)
+                ));
+            }
         }))
     })
 }
 
-/// All that a processor has that has these: an operating system cannot enable AVX-512's registers without AVX's, and
-/// each of these sets came with all earlier ones.
+/// Returns the features that every processor with `features` has: an operating system cannot enable the registers of
+/// AVX-512 without those of AVX, and every processor with one of these vector extensions has the earlier ones.
 pub fn implied(features: Features) -> Features {
     let chain = [Features::SSE4_1, Features::AVX, Features::AVX2, Features::AVX512F];
     let last = chain.iter().rposition(|set| features.contains(*set));
     last.map_or(features, |last| chain[..last].iter().fold(features, |all, set| all | *set))
 }
 
-/// The instruction in words, with its address.
+/// Disassembles an instruction, with its address.
 pub fn text(instruction: &Instruction) -> String {
     let mut text = format!("{:#x} ", instruction.ip());
     FastFormatter::new().format(instruction, &mut text);
     text
 }
 
-/// The instructions in words, one a line.
+/// Disassembles instructions, one per line.
 pub fn texts(instructions: &[Instruction]) -> String {
     instructions.iter().map(text).collect::<Vec<_>>().join("\n")
 }

@@ -1,9 +1,9 @@
-//! A record of every instruction that a call executes, with its registers: the processor's trap flag raises SIGTRAP
-//! after each one.
+//! Records every instruction that a call executes, with its registers, by means of the processor's trap flag, which
+//! raises SIGTRAP after each one.
 //!
-//! So tests see what ran, not what should have: whether a row's instruction was executed, which lines were written
-//! back, whether a fence came last. Instructions that are to be emulated are, one by one, whether the processor has
-//! them or not: so the emulator is tested on real code on every machine.
+//! So tests examine the instructions that ran: those of the method, the lines that were written back, and whether a
+//! fence came last. A recording can also emulate instructions that the processor supports, which tests the emulator
+//! with real code on every machine.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::sync::Once;
 use bulkmem::machine::Features;
 use iced_x86::Instruction;
 
-use super::emulate::{self, CacheEffect, Registers, decode_at, emulate};
+use super::emulate::{self, MemoryAction, Registers, decode_at, emulate};
 use crate::case::{Line, give_up, install};
 
 /// The trap flag in RFLAGS.
@@ -22,13 +22,13 @@ const TRAP: i64 = 1 << 8;
 /// INT3.
 const BREAKPOINT: u8 = 0xcc;
 
-/// What was executed, in order.
+/// The instructions that were executed, in order.
 #[derive(Debug)]
 pub struct Trace {
     steps: Vec<Registers>,
 }
 
-/// What the handler writes to.
+/// The recording in progress, which the signal handler writes to.
 struct Recorder {
     steps: Vec<Registers>,
     overflowed: bool,
@@ -36,21 +36,21 @@ struct Recorder {
 }
 
 thread_local! {
-    /// The recording that this thread is in, if any.
+    /// The recording in progress on this thread; null if there is none.
     static RECORDER: Cell<*mut Recorder> = const { Cell::new(std::ptr::null_mut()) };
 }
 
 impl Trace {
-    /// Runs `call` one instruction at a time, at most `limit` of them, each that belongs to `emulated` by emulation
-    /// (besides those that this processor lacks).
+    /// Runs `call` and records at most `limit` instructions. Emulates those of the features `emulated`, and those
+    /// that this processor does not support.
     ///
-    /// An instruction repeated by a REP prefix counts as often as it is repeated.
+    /// An instruction with a REP prefix counts once per repetition.
     ///
     /// # Errors
-    /// Where `call` executes more than `limit` instructions; it has run to its end all the same.
+    /// If `call` executes more than `limit` instructions. It has run to its end nevertheless.
     ///
     /// # Panics
-    /// Where `call` panics, or records in turn.
+    /// If `call` panics, or a recording is in progress on this thread.
     pub fn record(limit: usize, emulated: Features, call: impl FnOnce()) -> Result<Trace, String> {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(|| install(libc::SIGTRAP, on_step));
@@ -63,7 +63,7 @@ impl Trace {
         // SAFETY: the handler, installed above, steps over the breakpoint and sets the trap flag.
         unsafe { std::arch::asm!("int3") }
         let result = catch_unwind(AssertUnwindSafe(call));
-        // SAFETY: likewise; it clears the trap flag.
+        // SAFETY: the handler steps over the breakpoint and clears the trap flag.
         unsafe { std::arch::asm!("int3") }
         RECORDER.set(std::ptr::null_mut());
         if let Err(panic) = result {
@@ -75,11 +75,11 @@ impl Trace {
         Ok(Trace { steps: recorder.steps })
     }
 
-    /// Every instruction executed, with the registers just before it.
+    /// Returns every executed instruction, with the registers just before it.
     pub fn steps(&self) -> impl Iterator<Item = (Instruction, &Registers)> {
         let mut decoded = HashMap::new();
         self.steps.iter().map(move |registers| {
-            // SAFETY: the processor executed an instruction there, and code is not unmapped between test and end.
+            // SAFETY: the processor executed an instruction there, and no test unmaps code.
             let instruction =
                 decoded.entry(registers.rip).or_insert_with(|| unsafe { decode_at(registers.rip) });
             (*instruction, registers)
@@ -90,8 +90,8 @@ impl Trace {
 extern "C" fn on_step(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel hands a valid context to handlers installed with SA_SIGINFO, ours alone until we return.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    // SAFETY: the pointer is null, or to a recorder that `record` keeps on this thread's stack and does not touch
-    // while it is set.
+    // SAFETY: the pointer is null, or points to a recorder on this thread's stack, which `record` does not use while
+    // the pointer is set.
     let Some(recorder) = (unsafe { RECORDER.get().as_mut() }) else {
         let mut line = Line::new();
         let _ = write!(line, "\nbreakpoint outside a recording");
@@ -101,7 +101,7 @@ extern "C" fn on_step(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mu
     context.uc_mcontext.gregs[libc::REG_EFL as usize] |= TRAP;
     loop {
         let registers = Registers::saved(context);
-        // SAFETY: the processor is about to execute what is there.
+        // SAFETY: the processor is about to execute the instruction there.
         if unsafe { (registers.rip as *const u8).read() } == BREAKPOINT {
             context.uc_mcontext.gregs[libc::REG_RIP as usize] += 1;
             context.uc_mcontext.gregs[libc::REG_EFL as usize] &= !TRAP;
@@ -114,8 +114,8 @@ extern "C" fn on_step(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mu
         }
         // SAFETY: as above.
         let instruction = unsafe { decode_at(registers.rip) };
-        let wanted = CacheEffect::of(&instruction, &registers)
-            .is_ok_and(|effect| recorder.emulated.contains(effect.feature()));
+        let wanted = MemoryAction::of(&instruction, &registers)
+            .is_ok_and(|action| recorder.emulated.contains(action.feature()));
         if !wanted {
             return;
         }

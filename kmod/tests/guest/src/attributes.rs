@@ -1,4 +1,4 @@
-//! The device's memory as the library gives it, and what the `bulkmem` command measures in it.
+//! The device's memory through the library, and the `bulkmem` command's measurements in it.
 
 use std::fs;
 
@@ -22,11 +22,11 @@ fn device_memory_holds_what_is_written() -> Result<(), Failed> {
     module::fresh()?;
     for pages in [Pages::Base, Pages::Explicit(MIDDLE as u64)] {
         for attribute in [Attribute::Wb, Attribute::Wc, Attribute::Uc] {
-            let options = MemoryOptions { attribute, pages, node: Some(0) };
+            let options = MemoryOptions::default().attribute(attribute).pages(pages).node(0);
             let length = 3 * 4096 + 100;
             let memory = DeviceMemory::new(length, options)?;
             let mut seen = vec![1_u8; length];
-            // SAFETY: as long as each other, apart, and this test's alone.
+            // SAFETY: the two ranges have the same length, do not overlap, and only this test uses them.
             unsafe {
                 Options::new().copy_raw(seen.as_mut_ptr(), memory.as_ptr(), length);
                 assert!(seen.iter().all(|byte| *byte == 0), "{options:?}");
@@ -36,13 +36,13 @@ fn device_memory_holds_what_is_written() -> Result<(), Failed> {
             assert!(seen.iter().all(|byte| *byte == 0xa5), "{options:?}");
         }
     }
-    let through = MemoryOptions { attribute: Attribute::Wt, ..MemoryOptions::default() };
+    let through = MemoryOptions::default().attribute(Attribute::Wt);
     match DeviceMemory::new(4096, through) {
         Ok(_) => {}
         Err(KernelError::NoAttribute { attribute: Attribute::Wt }) => {}
         Err(other) => return Err(other.into()),
     }
-    let nowhere = MemoryOptions { node: Some(1000), ..MemoryOptions::default() };
+    let nowhere = MemoryOptions::default().node(1000);
     let refused = DeviceMemory::new(4096, nowhere);
     assert!(matches!(refused, Err(KernelError::NoNode { node: 1000 })), "{refused:?}");
     Ok(())
@@ -83,10 +83,10 @@ fn iops_by_attribute_are_one_table() -> Result<(), Failed> {
             for name in METHODS.split(',').chain(["policy"]) {
                 let rows = found["rows"].as_array().into_iter().flatten();
                 let rows = rows.filter(|row| {
-                    row["place"]["attribute"] == attribute
-                        && row["place"]["direction"] == direction
-                        && row["subject"]["name"] == name
-                        && row["place"]["target"] == "/dev/bulkmem"
+                    row["config"]["attribute"] == attribute
+                        && row["config"]["direction"] == direction
+                        && row["candidate"]["name"] == name
+                        && row["config"]["target"] == "/dev/bulkmem"
                 });
                 assert_eq!(rows.count(), 1, "{attribute}, {direction}, {name}");
             }
@@ -105,7 +105,7 @@ fn iops_by_attribute_are_one_table() -> Result<(), Failed> {
             .find(|it| it["claim"].as_str().is_some_and(|text| text.starts_with(claim)));
         assert!(one.is_some_and(|it| it["verdict"] != "not-measured"), "{claim}: {one:?}");
     }
-    // One alone stands in the usual tables.
+    // A single attribute is shown in the usual tables.
     let alone = text(&[&short[..2], &["--attr", "uc"], &short[4..]].concat())?;
     assert!(alone.contains("of /dev/bulkmem (uc)"), "{alone}");
     Ok(())
@@ -133,13 +133,13 @@ fn clear_and_fill_by_attribute() -> Result<(), Failed> {
         ])?;
         for attribute in ["wb", "wc", "uc"] {
             let rows = found["rows"].as_array().into_iter().flatten();
-            let of = rows.filter(|row| row["place"]["attribute"] == attribute);
+            let of = rows.filter(|row| row["config"]["attribute"] == attribute);
             assert_eq!(of.count(), 4, "{command}, {attribute}: three methods and the policy's choice");
         }
         let notes = found["notes"].to_string();
         let through = found["rows"]
             .as_array()
-            .is_some_and(|rows| rows.iter().any(|row| row["place"]["attribute"] == "wt"));
+            .is_some_and(|rows| rows.iter().any(|row| row["config"]["attribute"] == "wt"));
         assert!(through || notes.contains("memory mapped wt: not measured"), "{notes}");
     }
     Ok(())

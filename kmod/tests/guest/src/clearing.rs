@@ -1,5 +1,5 @@
-//! All bytes are zero, whatever the page held before, by each method from each source of huge pages, wherever it is
-//! touched first; and the counters say exactly what was done.
+//! Tests that every byte is zero, whatever the page held before, by each method, from each source of huge pages, and
+//! wherever it is touched first; and that the counters are exact.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -9,13 +9,13 @@ use std::sync::Mutex;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{GIGANTIC, MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{GIGANTIC, HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, CACHED, Fault, counted};
 use crate::process::Child;
 
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("clearing::available_says_what_the_processor_has", available_says_what_the_processor_has);
-    // CLZERO is tested on the machine that has it, where ryzen.rs insists on it.
+    // CLZERO is tested on the machine that supports it, where ryzen.rs requires it.
     for method in module::possible() {
         let name = |test: &str, size| format!("clearing::{test}::{method}::{size}");
         let sizes: &[_] = if CACHED.contains(&method) { &["large", "cached"] } else { &["large"] };
@@ -42,7 +42,7 @@ fn available_says_what_the_processor_has() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The method in question does all the work: as the one for large extents, or as the one for small ones.
+/// Makes a method clear everything, as the method for large extents or as the one for small ones.
 pub(crate) fn choose(method: &str, size: &str) -> Result<(), Failed> {
     module::fresh()?;
     if size == "large" {
@@ -55,7 +55,7 @@ pub(crate) fn choose(method: &str, size: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Where a huge page may be touched first: at its ends, near them, where the part cleared last just touches an end,
+/// Offsets of the first touch of a huge page: at its ends, near them, where the part cleared last reaches an end exactly,
 /// and inside.
 fn offsets() -> [usize; 11] {
     let last = MIDDLE / SMALL - 1;
@@ -74,7 +74,7 @@ fn offsets() -> [usize; 11] {
     ]
 }
 
-/// The frames that tests of this process dirtied last.
+/// The frames that tests of this process have dirtied.
 static DIRTIED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
 
 fn dirtied(frames: &[u64]) -> usize {
@@ -85,15 +85,15 @@ fn dirtied(frames: &[u64]) -> usize {
     again
 }
 
-pub(crate) fn all_zero(mapping: &Mapping, page: usize, what: &str) -> Result<(), Failed> {
+pub(crate) fn all_zero(mapping: &HugeMapping, page: usize, what: &str) -> Result<(), Failed> {
     match mapping.first_dirt() {
         None => Ok(()),
         Some(at) => Err(format!("{what}: byte {:#x} of page {} is not 0", at % page, at / page).into()),
     }
 }
 
-/// Touches each page at another offset; all of them are huge, zero, and counted.
-fn touch_and_judge(mapping: &Mapping, what: &str) -> Result<Vec<u64>, Failed> {
+/// Touches each page at another offset, and checks that all of them are huge, zero, and counted.
+fn touch_and_judge(mapping: &HugeMapping, what: &str) -> Result<Vec<u64>, Failed> {
     let offsets = offsets();
     let faults = offsets.map(|offset| Fault { size: MIDDLE, offset, hint: 0 });
     counted(&faults, || {
@@ -110,13 +110,13 @@ fn touch_and_judge(mapping: &Mapping, what: &str) -> Result<Vec<u64>, Failed> {
 
 fn refaulted(source: Source) -> Result<(), Failed> {
     let pages = offsets().len();
-    // Dirt for the first time, so that nothing below is about memory nobody ever wrote.
-    let mut mapping = Mapping::new(source, pages)?;
+    // Dirty the pages once, so that the checks below are not about memory that was never written.
+    let mut mapping = HugeMapping::new(source, pages)?;
     dirtied(&touch_and_judge(&mapping, "at first")?);
     mapping.dirty();
     drop(mapping);
 
-    let mut mapping = Mapping::new(source, pages)?;
+    let mut mapping = HugeMapping::new(source, pages)?;
     let again = dirtied(&touch_and_judge(&mapping, "again")?);
     if again == 0 {
         return Err("no page came again, so that this showed nothing".into());
@@ -128,7 +128,7 @@ fn refaulted(source: Source) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A new file in huge pages, without a name.
+/// Creates a file in huge pages and removes its name.
 fn huge_file(pages: usize) -> std::io::Result<File> {
     let path = "/dev/hugepages-2M/clearing";
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
@@ -141,7 +141,7 @@ fn file() -> Result<(), Failed> {
     let pages = offsets().len();
     for what in ["a file", "a file again"] {
         let file = huge_file(pages)?;
-        let mut mapping = Mapping::of_file(file.as_fd(), pages * MIDDLE, MIDDLE)?;
+        let mut mapping = HugeMapping::of_file(file.as_fd(), pages * MIDDLE, MIDDLE)?;
         dirtied(&touch_and_judge(&mapping, what)?);
         mapping.dirty();
     }
@@ -150,8 +150,8 @@ fn file() -> Result<(), Failed> {
 
 fn fallocate() -> Result<(), Failed> {
     const PAGES: usize = 4;
-    // Dirties what fallocate() will be given.
-    let mut before = Mapping::new(Source::Pool2M, PAGES)?;
+    // Dirty the pages that fallocate() will get.
+    let mut before = HugeMapping::new(Source::Pool2M, PAGES)?;
     before.dirty();
     dirtied(&before.frames()?);
     drop(before);
@@ -159,13 +159,13 @@ fn fallocate() -> Result<(), Failed> {
     let file = huge_file(PAGES)?;
     let faults = [Fault { size: MIDDLE, offset: 0, hint: 0 }; PAGES];
     counted(&faults, || {
-        // SAFETY: an open file; no memory is involved.
+        // SAFETY: an open file; the call does not access memory of this process.
         match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, (PAGES * MIDDLE) as i64) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error().into()),
         }
     })?;
-    let mapping = Mapping::of_file(file.as_fd(), PAGES * MIDDLE, MIDDLE)?;
+    let mapping = HugeMapping::of_file(file.as_fd(), PAGES * MIDDLE, MIDDLE)?;
     all_zero(&mapping, MIDDLE, "fallocate")?;
     if dirtied(&mapping.frames()?) == 0 {
         return Err("no page came again, so that this showed nothing".into());
@@ -177,7 +177,7 @@ fn populated_at_once() -> Result<(), Failed> {
     const PAGES: usize = 6;
     for source in [Source::Pool2M, Source::Transparent] {
         choose("prefetchw", "large")?;
-        let mapping = Mapping::new(source, PAGES)?;
+        let mapping = HugeMapping::new(source, PAGES)?;
         counted(&[Fault { size: MIDDLE, offset: 0, hint: 0 }; PAGES], || {
             Ok(mapping.advise(libc::MADV_POPULATE_WRITE)?)
         })?;
@@ -191,7 +191,7 @@ fn chunks_divide_the_extent_or_not() -> Result<(), Failed> {
         for method in module::available()? {
             choose(&method, "large")?;
             module::set("chunk", chunk.to_string())?;
-            let mut mapping = Mapping::new(Source::Pool2M, offsets().len())?;
+            let mut mapping = HugeMapping::new(Source::Pool2M, offsets().len())?;
             dirtied(&touch_and_judge(&mapping, &format!("{method}, chunks of {chunk}"))?);
             mapping.dirty();
         }
@@ -201,7 +201,7 @@ fn chunks_divide_the_extent_or_not() -> Result<(), Failed> {
 
 fn copy_on_write(source: Source) -> Result<(), Failed> {
     choose("movnti", "large")?;
-    let mut mapping = Mapping::new(source, 2)?;
+    let mut mapping = HugeMapping::new(source, 2)?;
     mapping.dirty();
     mapping.bytes_mut()[5] = 1;
     let held = std::mem::ManuallyDrop::new(mapping);
@@ -209,7 +209,7 @@ fn copy_on_write(source: Source) -> Result<(), Failed> {
         let address = held.address();
         Child::spawn(move || {
             let bytes = address as *mut u8;
-            // SAFETY: the parent's mapping, which the child has a copy of; its one thread alone uses it.
+            // SAFETY: the child's copy of the parent's mapping, used by its only thread.
             unsafe {
                 assert_eq!(bytes.add(5).read(), 1, "the child sees what the parent wrote");
                 bytes.add(6).write(2);
@@ -222,9 +222,9 @@ fn copy_on_write(source: Source) -> Result<(), Failed> {
     })?;
     let mut mapping = std::mem::ManuallyDrop::into_inner(held);
     assert_eq!(&mapping.bytes()[4..8], [0xa5, 1, 0xa5, 0xa5], "the parent keeps its own");
-    // And what the child faults in for itself is clear.
+    // Pages that the child faults in are zero, too.
     Child::spawn(move || {
-        let mut mapping = Mapping::new(source, 2)?;
+        let mut mapping = HugeMapping::new(source, 2)?;
         mapping.touch(MIDDLE + 1);
         mapping.touch(1);
         all_zero(&mapping, MIDDLE, "in the child")?;

@@ -1,5 +1,5 @@
-//! With the rest of the kernel: what loading taints, tracing that is turned off or on what is replaced, and kernels that
-//! take no unsigned modules. `docs/kernel/install.md` promises what is tested here.
+//! Tests the module with the rest of the kernel: taint, tracing that is disabled or traces the replaced function, and
+//! kernels that refuse unsigned modules. `docs/kernel/install.md` documents this behaviour.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::io;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, Source};
+use crate::huge::{HugeMapping, MIDDLE, Source};
 use crate::loading::{logged, refused};
 use crate::module::{self, Fault, counted};
 
@@ -27,7 +27,7 @@ fn taints_as_documented() -> Result<(), Failed> {
     module::load("")?;
     assert_eq!(fs::read_to_string("/sys/module/bulkmem/taint")?.trim(), "OEK");
     let tainted: u64 = fs::read_to_string("/proc/sys/kernel/tainted")?.trim().parse()?;
-    // Out of tree, unsigned, livepatch.
+    // Out-of-tree module, unsigned module, livepatch.
     assert_eq!(tainted & 45056, 45056, "the kernel's taint is {tainted}");
     Ok(())
 }
@@ -55,7 +55,7 @@ fn keeps_ftrace_on() -> Result<(), Failed> {
     }
 }
 
-/// A kprobe on the replaced function sees its calls, and they are ours.
+/// A kprobe on the replaced function reports its calls, which run the module's function.
 fn probed_where_it_replaces() -> Result<(), Failed> {
     module::fresh()?;
     let symbols = fs::read_to_string("/proc/kallsyms")?;
@@ -68,7 +68,7 @@ fn probed_where_it_replaces() -> Result<(), Failed> {
     fs::write(&events, format!("p:kprobes/bulkmem_test {replaced}\n"))?;
     let hits = (|| {
         fs::write(&switch, "1")?;
-        let mapping = Mapping::new(Source::Pool2M, 2)?;
+        let mapping = HugeMapping::new(Source::Pool2M, 2)?;
         counted(&[Fault { size: MIDDLE, offset: 0, hint: 0 }; 2], || {
             mapping.touch(0);
             mapping.touch(MIDDLE);
@@ -80,7 +80,7 @@ fn probed_where_it_replaces() -> Result<(), Failed> {
             profile.lines().find(|line| line.contains("bulkmem_test")).ok_or("the probe is not there")?;
         Ok::<_, Failed>(line.split_whitespace().nth(1).ok_or("the probe has no count")?.parse::<u64>()?)
     })();
-    // Opened to be overwritten, the list of probes is emptied.
+    // Opening the list for writing with truncation removes every probe.
     let off = fs::write(&switch, "0").and_then(|()| fs::write(&events, ""));
     let hits = hits?;
     off?;
@@ -88,7 +88,7 @@ fn probed_where_it_replaces() -> Result<(), Failed> {
     Ok(())
 }
 
-/// On kernels that were told to take none; each in its own words.
+/// Kernels that refuse unsigned modules, each with its own message.
 fn unsigned_is_refused() -> Result<(), Failed> {
     let line = fs::read_to_string("/proc/cmdline")?;
     let (error, words) = if line.contains("lockdown=") {

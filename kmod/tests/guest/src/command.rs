@@ -1,4 +1,4 @@
-//! The `bulkmem` command and its library against the real module: status, parameters from a profile, and hints.
+//! Tests the `bulkmem` command and the library with the real module: status, parameters from a profile, and hints.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -6,13 +6,14 @@ use std::process::{Command, Output};
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters as Tunables;
 use bulkmem::{Intent, Mapping, Operation, Pages};
-use bulkmem_kmod::{BulkHint, KernelError, Method, Module, Settings};
-use bulkmem_measure::calibration::{FORMAT, Mode, Profile, Provenance, Rule, VERSION};
+use bulkmem_kmod::{BulkHint, KernelError, Method, Module, Settings, prefault_hinted};
+use bulkmem_measure::Provenance;
+use bulkmem_measure::calibration::{Coverage, FORMAT, Mode, Profile, Rule, VERSION};
 use libtest_mimic::Failed;
 use serde_json::Value;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, Source};
+use crate::huge::{HugeMapping, MIDDLE, Source};
 use crate::module::{self, Counters, METHODS, Parameters};
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -22,7 +23,7 @@ pub(crate) fn tests(suite: &mut Suite) {
         [("movnti", "movnti"), ("nontemporal_sse2", "movnti"), ("write_prefetch_8", "prefetchw")]
     {
         let name = format!("command::apply_sets_what_the_profile_says::{method}");
-        // The library goes by CPUID alone; the kernel knows of PREFETCHW where CPUID is silent.
+        // The library uses CPUID only; the kernel knows of PREFETCHW even if CPUID does not report it.
         match bulkmem::method::by_name(method).is_some_and(|method| method.available()) {
             true => suite.test(&name, move || apply_sets_what_the_profile_says(method, expected)),
             false => suite.skip(&name, "CPUID says of no such instruction"),
@@ -45,7 +46,7 @@ fn bulkmem(arguments: &[&str]) -> Result<Output, Failed> {
     Ok(Command::new("/bin/bulkmem").args(arguments).env("COLUMNS", "80").output()?)
 }
 
-/// What the command prints, where it succeeds.
+/// Runs the command, which must succeed, and returns its output.
 pub(crate) fn text(arguments: &[&str]) -> Result<String, Failed> {
     let output = bulkmem(arguments)?;
     if !output.status.success() {
@@ -55,7 +56,7 @@ pub(crate) fn text(arguments: &[&str]) -> Result<String, Failed> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The same, where that is JSON.
+/// As [`text`], parsed as JSON.
 pub(crate) fn json(arguments: &[&str]) -> Result<Value, Failed> {
     Ok(serde_json::from_str(&text(arguments)?)?)
 }
@@ -74,11 +75,11 @@ fn without_the_module() -> Result<(), Failed> {
     }
     let found = BulkHint::available();
     assert!(matches!(found, Err(KernelError::NotLoaded { .. })), "{found:?}");
-    assert!(!Mapping::new(1 << 20, Pages::Base)?.prefault_hinted()?);
+    assert!(!prefault_hinted(&mut Mapping::new(1 << 20, Pages::Base)?)?);
     Ok(())
 }
 
-/// What the command says is what the files say, number by number.
+/// Checks that the command reports every number as the module's files do.
 fn agrees() -> Result<Value, Failed> {
     let (parameters, counters) = (Parameters::read()?, Counters::read()?);
     let found = json(&["kmod", "status", "--json"])?;
@@ -95,7 +96,7 @@ fn agrees() -> Result<Value, Failed> {
     for (at, method) in METHODS.iter().enumerate() {
         let of = &found["counters"]["methods"][at];
         assert_eq!(of["method"], *method);
-        // The command itself may take huge pages, so that these can only have grown.
+        // The command itself may fault in huge pages, so the numbers can have grown.
         for counter in ["extents", "pages", "bytes", "hinted"] {
             let before = counters.get(&format!("{method}/{counter}"));
             assert!(
@@ -117,14 +118,14 @@ fn status_says_what_the_files_say() -> Result<(), Failed> {
     let available: Vec<String> = serde_json::from_value(found["available"].clone())?;
     assert_eq!(available, module::available()?);
     let shown = text(&["kmod", "status"])?;
-    for word in ["in force", "rep_stosb", "threshold", "huge pages were cleared"] {
+    for word in ["active", "rep_stosb", "threshold", "huge pages were cleared"] {
         assert!(shown.contains(word), "{word}\n{shown}");
     }
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
     Ok(())
 }
 
-/// A profile of this processor: the string instruction, and from 2 MiB on this method.
+/// Returns a profile of this processor: the string instruction, and from 2 MiB on `method`.
 fn profile(method: &str) -> Profile {
     let machine = Machine::current();
     let rule = |from, method: &str| Rule {
@@ -152,12 +153,12 @@ fn profile(method: &str) -> Profile {
             date: "2026-11-21T12:00:00Z".to_owned(),
             bulkmem: "0.1.0".to_owned(),
             commit: "unknown".to_owned(),
-            mode: Mode::Quick,
             seconds: 1.0,
             samples: 1,
-            complete: true,
-            operations: Vec::new(),
+            ..Provenance::default()
         },
+        coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
+        durability: None,
         rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, method)],
         threads: Vec::new(),
         figures: Vec::new(),
@@ -185,15 +186,15 @@ fn apply_sets_what_the_profile_says(method: &str, expected: &str) -> Result<(), 
     if expected == "prefetchw" {
         assert_eq!(now.prefetch_distance, 1024);
     }
-    // A fault is cleared so.
+    // A page fault uses the method.
     let counted = Counters::read()?;
-    let mapping = Mapping::new(Source::Transparent, 1)?;
+    let mapping = HugeMapping::new(Source::Transparent, 1)?;
     mapping.touch(0);
     assert_eq!(mapping.first_dirt(), None);
     let since = Counters::read()?.since(&counted);
     assert!(since.get(&format!("{expected}/bytes")) >= (MIDDLE - 5 * 4096) as u64, "{since:?}");
     agrees()?;
-    // Loaded anew by what was written, it is the same.
+    // Loading the module with the saved line gives the same parameters.
     let written = fs::read_to_string(FILE)?;
     let options = written.lines().find_map(|line| line.strip_prefix("options bulkmem "));
     module::gone()?;
@@ -216,26 +217,24 @@ fn other_machines_profiles_change_nothing() -> Result<(), Failed> {
 
 fn a_refusal_changes_nothing() -> Result<(), Failed> {
     module::fresh()?;
-    let first = Settings { ignore_quirks: Some(!Parameters::read()?.ignore_quirks), ..Settings::default() };
-    let bad = [
-        (Settings { chunk: Some(4097), ..first }, "chunk", libc::EINVAL),
-        (Settings { prefetch_distance: Some(65537), ..first }, "prefetch_distance", libc::EINVAL),
-        (
-            Settings { chunk: Some(8192), cached_method: Some(Method::Movnti), ..first },
-            "cached_method",
-            libc::EINVAL,
-        ),
-    ];
-    for (settings, parameter, number) in bad {
-        refused(&settings, parameter, number)?;
-    }
-    Ok(())
+    let mut first = Settings::default();
+    first.ignore_quirks = Some(!Parameters::read()?.ignore_quirks);
+    let mut settings = first;
+    settings.chunk = Some(4097);
+    refused(&settings, "chunk", libc::EINVAL)?;
+    let mut settings = first;
+    settings.prefetch_distance = Some(65537);
+    refused(&settings, "prefetch_distance", libc::EINVAL)?;
+    let mut settings = first;
+    settings.chunk = Some(8192);
+    settings.cached_method = Some(Method::Movnti);
+    refused(&settings, "cached_method", libc::EINVAL)
 }
 
-/// The kernel refuses this parameter of them, with this answer, and none of them is set.
+/// Checks that the kernel refuses `parameter` with the error `number`, and that no parameter changes.
 fn refused(settings: &Settings, parameter: &str, number: i32) -> Result<(), Failed> {
     let before = Parameters::read()?;
-    match Module::here().set(settings) {
+    match Module::running().set(settings) {
         Err(KernelError::Refused { name, source, .. }) => {
             assert_eq!((name, source.raw_os_error()), (parameter, Some(number)));
         }
@@ -247,7 +246,9 @@ fn refused(settings: &Settings, parameter: &str, number: i32) -> Result<(), Fail
 
 fn what_the_processor_lacks_changes_nothing() -> Result<(), Failed> {
     module::fresh()?;
-    let settings = Settings { threshold: Some(1), method: Some(Method::Clzero), ..Settings::default() };
+    let mut settings = Settings::default();
+    settings.threshold = Some(1);
+    settings.method = Some(Method::Clzero);
     refused(&settings, "method", libc::EOPNOTSUPP)
 }
 
@@ -255,18 +256,18 @@ fn a_hint_lives_as_long_as_its_value() -> Result<(), Failed> {
     module::fresh()?;
     module::set("method", "movnti")?;
     module::set("threshold", (2 * MIDDLE).to_string())?;
-    let mut region = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
+    let mut mapping = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
     let before = Counters::read()?;
-    let hint = BulkHint::of(&region)?;
+    let hint = BulkHint::of(&mapping)?;
     assert_eq!(Counters::read()?.get("hints"), before.get("hints") + 1);
-    region.prefault()?;
+    mapping.prefault()?;
     drop(hint);
     let after = Counters::read()?;
     assert_eq!(after.get("hints"), before.get("hints"));
     assert!(after.since(&before).get("movnti/hinted") >= 4, "{:?}", after.since(&before));
-    assert!(region.iter().all(|byte| *byte == 0));
-    let mut region = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
-    assert!(region.prefault_hinted()?);
+    assert!(mapping.iter().all(|byte| *byte == 0));
+    let mut mapping = Mapping::new(4 * MIDDLE, Pages::Transparent)?;
+    assert!(prefault_hinted(&mut mapping)?);
     assert!(Counters::read()?.since(&after).get("movnti/hinted") >= 4);
     Ok(())
 }
@@ -298,12 +299,12 @@ fn vm_with_a_hint_beside_none() -> Result<(), Failed> {
     for name in ["prefault", "prefault, hinted"] {
         let rows = found["rows"].as_array().into_iter().flatten();
         assert_eq!(
-            rows.filter(|row| row["subject"]["name"] == name).count(),
+            rows.filter(|row| row["candidate"]["name"] == name).count(),
             2,
             "{name}: one and two threads"
         );
     }
-    // A round that does not count and one that does, by one thread and by two, four huge pages each.
+    // A warm-up and one pass, by one thread and by two, four huge pages each.
     assert!(since.get("movnti/hinted") >= 16, "{since:?}");
     assert_eq!(Counters::read()?.get("hints"), before.get("hints"));
     Ok(())

@@ -1,4 +1,4 @@
-//! `/dev/bulkmem`, spoken to by hand, as `kmod/bulkmem_ioctl.h` has it.
+//! `/dev/bulkmem` through raw system calls, as in `kmod/bulkmem_ioctl.h`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,38 +13,38 @@ const UNHINT: u64 = 0xb702;
 pub(crate) struct Device(pub(crate) File);
 
 impl Device {
-    /// Opens it.
+    /// Opens the device.
     pub(crate) fn open() -> io::Result<Device> {
         Ok(Device(OpenOptions::new().read(true).write(true).open("/dev/bulkmem")?))
     }
 
-    /// The version of the interface.
+    /// Returns the version of the interface.
     pub(crate) fn abi(&self) -> io::Result<u32> {
         let mut version = 0_u32;
         self.ioctl(ABI, &raw mut version as usize)?;
         Ok(version)
     }
 
-    /// Declares a stretch of this process's addresses.
+    /// Declares a range of this process's addresses.
     pub(crate) fn hint(&self, address: usize, length: u64) -> io::Result<()> {
         let hint = [address as u64, length];
         self.ioctl(HINT, hint.as_ptr().addr())
     }
 
-    /// Takes all hints of this file back.
+    /// Removes every hint of this file.
     pub(crate) fn unhint(&self) -> io::Result<()> {
         self.ioctl(UNHINT, 0)
     }
 
-    /// Any request with any argument.
+    /// Makes any request with any argument.
     pub(crate) fn ioctl(&self, request: u64, argument: usize) -> io::Result<()> {
-        // SAFETY: an open file of a driver that reads and writes no more than 16 bytes behind the argument, by functions
-        // that fail on what is not mapped; the callers above pass locals of that size.
+        // SAFETY: an open file of a driver that reads and writes at most 16 bytes at the argument, by functions that
+        // fail for unmapped addresses; the callers above pass locals of that size.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// A hint from wherever the argument points to.
+    /// Declares a hint that is read from any address.
     pub(crate) fn hint_at(&self, argument: usize) -> io::Result<()> {
         self.ioctl(HINT, argument)
     }

@@ -1,4 +1,5 @@
-//! What all other tests rest on, without the module: the machine is as it was asked for, and the judges can judge.
+//! Tests what the other tests rely on, without the module: the machine is configured as requested, and the checks detect
+//! dirty bytes.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -6,7 +7,7 @@ use std::os::fd::AsFd;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{self, MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{self, HugeMapping, MIDDLE, SMALL, Source};
 
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("frame::a_warning_stops_the_machine", a_warning_stops_the_machine);
@@ -63,7 +64,7 @@ fn dirt_is_seen_wherever_it_is() -> Result<(), Failed> {
 }
 
 fn huge_pages_can_be_had(source: Source) -> Result<(), Failed> {
-    let mut mapping = Mapping::new(source, 1)?;
+    let mut mapping = HugeMapping::new(source, 1)?;
     assert_eq!(mapping.frames()?, [0], "nothing is there before it is touched");
     mapping.touch(source.page() / 2);
     let frames = mapping.frames()?;
@@ -84,7 +85,7 @@ fn files_are_in_huge_pages() -> Result<(), Failed> {
     let file = File::options().read(true).write(true).create_new(true).open(path)?;
     fs::remove_file(path)?;
     file.set_len(MIDDLE as u64)?;
-    let mapping = Mapping::of_file(file.as_fd(), MIDDLE, MIDDLE)?;
+    let mapping = HugeMapping::of_file(file.as_fd(), MIDDLE, MIDDLE)?;
     assert_eq!(mapping.length(), MIDDLE);
     mapping.touch(0);
     assert!(mapping.frames()?[0] != 0);

@@ -1,4 +1,4 @@
-//! Thresholds and hints, on both sides of each of their edges.
+//! Tests thresholds and hints on both sides of each boundary.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -10,12 +10,12 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, Counters, Fault, counted, until};
 use crate::process::Child;
 
 const PAGES: usize = 8;
-/// What the tests' hints are long, and the threshold is.
+/// The length of the tests' hints, and the threshold.
 const LONG: u64 = 8 << 20;
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -42,7 +42,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("hints::only_root_may", only_root_may);
 }
 
-/// Large extents by a method that no small one could have.
+/// Sets a method for large extents that cannot be set for small ones.
 fn choose(threshold: u64) -> io::Result<()> {
     module::fresh()?;
     module::set("method", "movnti")?;
@@ -50,8 +50,8 @@ fn choose(threshold: u64) -> io::Result<()> {
     module::set("threshold", threshold.to_string())
 }
 
-/// Touches each of these offsets; the hint that holds it has the length next to it.
-fn touch(mapping: &Mapping, touches: &[(usize, u64)]) -> Result<(), Failed> {
+/// Touches each offset; the number next to it is the length of the hint that contains it.
+fn touch(mapping: &HugeMapping, touches: &[(usize, u64)]) -> Result<(), Failed> {
     let fault = |(offset, hint): &(usize, u64)| Fault { size: MIDDLE, offset: offset % MIDDLE, hint: *hint };
     let faults: Vec<Fault> = touches.iter().map(fault).collect();
     counted(&faults, || {
@@ -70,8 +70,8 @@ fn threshold_of_single_pages(source: Source) -> Result<(), Failed> {
     let size = MIDDLE as u64;
     for threshold in [0, 1, size - 4096, size - 1, size, size + 1, size + 4096, u64::MAX] {
         choose(threshold)?;
-        let mapping = Mapping::new(source, 3)?;
-        // The prediction compares the threshold with what is cleared; here, that it can see the difference.
+        let mapping = HugeMapping::new(source, 3)?;
+        // Check that the prediction distinguishes lengths on both sides of the threshold.
         let before = Counters::read()?;
         touch(&mapping, &[(5, 0), (2 * MIDDLE - 1, 0), (2 * MIDDLE + MIDDLE / 2, 0)])?;
         let after = Counters::read()?.since(&before);
@@ -83,7 +83,7 @@ fn threshold_of_single_pages(source: Source) -> Result<(), Failed> {
 fn threshold_of_hints(source: Source) -> Result<(), Failed> {
     for (threshold, skipped) in [(LONG - 1, 0), (LONG, 0), (LONG + 1, 4)] {
         choose(threshold)?;
-        let mapping = Mapping::new(source, 4)?;
+        let mapping = HugeMapping::new(source, 4)?;
         let device = Device::open()?;
         device.hint(mapping.address(), LONG)?;
         let before = Counters::read()?;
@@ -98,7 +98,7 @@ fn threshold_of_hints(source: Source) -> Result<(), Failed> {
 
 fn first_last_and_beyond(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, PAGES)?;
+    let mapping = HugeMapping::new(source, PAGES)?;
     let device = Device::open()?;
     assert_eq!(Counters::read()?.get("hints"), 0);
     device.hint(mapping.address() + 2 * MIDDLE, LONG)?;
@@ -113,7 +113,7 @@ fn edges_inside_a_page(source: Source) -> Result<(), Failed> {
     let start = 2 * MIDDLE + MIDDLE / 2;
     let end = start + LONG as usize;
     for (offset, hint) in [(start - 1, 0), (start, LONG), (end - 1, LONG), (end, 0)] {
-        let mapping = Mapping::new(source, PAGES)?;
+        let mapping = HugeMapping::new(source, PAGES)?;
         let device = Device::open()?;
         device.hint(mapping.address() + start, LONG)?;
         touch(&mapping, &[(offset, hint)])?;
@@ -122,10 +122,10 @@ fn edges_inside_a_page(source: Source) -> Result<(), Failed> {
 }
 
 fn shorter_than_a_page(source: Source) -> Result<(), Failed> {
-    // The huge page is the longer one: no extent comes from the hint.
+    // The huge page is longer than the hint, so no extent comes from the hint.
     for length in [SMALL as u64, MIDDLE as u64] {
         choose(MIDDLE as u64)?;
-        let mapping = Mapping::new(source, 1)?;
+        let mapping = HugeMapping::new(source, 1)?;
         let device = Device::open()?;
         device.hint(mapping.address(), length)?;
         touch(&mapping, &[(9, length)])?;
@@ -135,7 +135,7 @@ fn shorter_than_a_page(source: Source) -> Result<(), Failed> {
 
 fn the_longest_counts(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, PAGES)?;
+    let mapping = HugeMapping::new(source, PAGES)?;
     let device = Device::open()?;
     let other = Device::open()?;
     let start = mapping.address();
@@ -144,14 +144,14 @@ fn the_longest_counts(source: Source) -> Result<(), Failed> {
     device.hint(start + MIDDLE, 3 * MIDDLE as u64)?;
     assert_eq!(Counters::read()?.get("hints"), 3);
     touch(&mapping, &[(0, 2 * MIDDLE as u64), (MIDDLE, LONG), (4 * MIDDLE, LONG), (5 * MIDDLE, 0)])?;
-    // One file's hints go; the other's stay.
+    // Removing one file's hints leaves those of the other.
     other.unhint()?;
     touch(&mapping, &[(3 * MIDDLE, 3 * MIDDLE as u64), (6 * MIDDLE, 0)])
 }
 
 fn a_thread_shares_them(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, 4)?;
+    let mapping = HugeMapping::new(source, 4)?;
     let device = Device::open()?;
     device.hint(mapping.address(), LONG)?;
     std::thread::scope(|scope| {
@@ -162,12 +162,12 @@ fn a_thread_shares_them(source: Source) -> Result<(), Failed> {
 
 fn a_forked_child_has_none(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = std::mem::ManuallyDrop::new(Mapping::new(source, 4)?);
+    let mapping = std::mem::ManuallyDrop::new(HugeMapping::new(source, 4)?);
     let device = Device::open()?;
     device.hint(mapping.address(), LONG)?;
-    // The child has the addresses and the open file; the hint is the parent's.
+    // The child has the addresses and the open file, but the hint belongs to the parent's address space.
     Child::spawn(|| touch(&mapping, &[(0, 0), (3 * MIDDLE, 0)]))?.succeed()?;
-    // And its end takes nothing from the parent.
+    // The child's end does not remove the parent's hint.
     touch(&mapping, &[(0, LONG), (3 * MIDDLE, LONG)])?;
     drop(std::mem::ManuallyDrop::into_inner(mapping));
     Ok(())
@@ -175,14 +175,14 @@ fn a_forked_child_has_none(source: Source) -> Result<(), Failed> {
 
 fn undone(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, 4)?;
+    let mapping = HugeMapping::new(source, 4)?;
     let device = Device::open()?;
     device.hint(mapping.address(), LONG)?;
     touch(&mapping, &[(0, LONG)])?;
     device.unhint()?;
     assert_eq!(Counters::read()?.get("hints"), 0);
     touch(&mapping, &[(MIDDLE, 0)])?;
-    // Nothing to take back is no error; and it can be hinted again.
+    // Removing no hints is not an error, and the range can be hinted again.
     device.unhint()?;
     device.hint(mapping.address(), LONG)?;
     touch(&mapping, &[(2 * MIDDLE, LONG)])
@@ -190,7 +190,7 @@ fn undone(source: Source) -> Result<(), Failed> {
 
 fn closed(source: Source) -> Result<(), Failed> {
     choose(LONG)?;
-    let mapping = Mapping::new(source, 4)?;
+    let mapping = HugeMapping::new(source, 4)?;
     let device = Device::open()?;
     let second = device.0.try_clone()?;
     device.hint(mapping.address(), LONG)?;
@@ -201,30 +201,30 @@ fn closed(source: Source) -> Result<(), Failed> {
     touch(&mapping, &[(MIDDLE, 0)])
 }
 
-/// A pipe: its reading end, its writing end.
+/// Creates a pipe: the reading end and the writing end.
 fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
     let mut ends = [0; 2];
-    // SAFETY: two descriptors are written to a local of that size.
+    // SAFETY: writes two descriptors to a local of that size.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: new descriptors that nobody else has.
+    // SAFETY: new descriptors that nothing else owns.
     let [read, write] = ends.map(|end| std::fs::File::from(unsafe { OwnedFd::from_raw_fd(end) }));
     Ok((read, write))
 }
 
-/// A child that hints through the parent's file, says so, and then does `next`.
+/// Starts a child that declares a hint through the parent's file, reports it, and then does `next`.
 fn hinting_child(device: &Device, next: impl FnOnce() -> Result<(), Failed>) -> Result<Child, Failed> {
     let (mut read, mut write) = pipe()?;
     let child = Child::spawn(move || {
-        let mapping = Mapping::new(Source::Pool2M, 4)?;
+        let mapping = HugeMapping::new(Source::Pool2M, 4)?;
         device.hint(mapping.address(), LONG)?;
         touch(&mapping, &[(0, LONG)])?;
         write.write_all(b"!")?;
         drop(write);
         next()
     })?;
-    // Where the child ends without a word, this fails.
+    // This fails if the child ends without reporting.
     read.read_exact(&mut [0])?;
     Ok(child)
 }
@@ -262,13 +262,13 @@ fn end_with_exec() -> Result<(), Failed> {
     let device = Device::open()?;
     let descriptor = device.0.as_raw_fd();
     let child = hinting_child(&device, || {
-        // The file stays open across exec: what ends the hint is that its addresses are gone.
-        // SAFETY: an open descriptor; its flags alone change.
+        // The file stays open across exec: the hint ends because its address space does.
+        // SAFETY: an open descriptor; only its flags change.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
         Err(Command::new("/bin/sleep").arg("1000").exec().into())
     })?;
     no_hints_remain()?;
-    // It is still there, and has the file.
+    // The child still exists and has the file open.
     child.kill().map(|_| ())?;
     device.hint(0, LONG)?;
     assert_eq!(Counters::read()?.get("hints"), 1);
@@ -288,7 +288,7 @@ fn have_a_limit() -> Result<(), Failed> {
     };
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
     assert_eq!(Counters::read()?.get("hints"), taken as u64);
-    // Another file has its own limit, and taking them back makes room.
+    // Another file has its own limit, and removing hints makes room.
     let other = Device::open()?;
     other.hint(0, LONG)?;
     device.unhint()?;
@@ -307,7 +307,7 @@ fn nonsense_is_refused() -> Result<(), Failed> {
         Err(Some(number)) if number == wanted => Ok(()),
         other => Err(Failed::from(format!("{what}: {other:?} in place of error {wanted}"))),
     };
-    // More than any processor's addresses, those with five levels of page tables included.
+    // Beyond the addresses of every processor, including five-level page tables.
     let whole = 1_u64 << 57;
     refused("no bytes", device.hint(MIDDLE, 0), libc::EINVAL)?;
     refused("an address inside a page", device.hint(MIDDLE + 1, LONG), libc::EINVAL)?;
@@ -327,7 +327,7 @@ fn nonsense_is_refused() -> Result<(), Failed> {
 fn only_root_may() -> Result<(), Failed> {
     module::fresh()?;
     Child::spawn(|| {
-        // SAFETY: changes this child's user alone.
+        // SAFETY: changes the user of this child only.
         if unsafe { libc::setresuid(1000, 1000, 1000) } != 0 {
             return Err(io::Error::last_os_error().into());
         }

@@ -1,4 +1,4 @@
-//! Memory in huge pages, faulted page by page, dirtied, and judged byte by byte.
+//! Mappings of huge pages that are faulted in page by page, dirtied, and checked byte by byte.
 
 use std::fs::File;
 use std::io;
@@ -6,26 +6,26 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::{NonNull, null_mut};
 
-/// Bytes of an ordinary page.
+/// The size of a base page.
 pub(crate) const SMALL: usize = 4096;
-/// Bytes of a huge page of the middle level.
+/// The size of a huge page.
 pub(crate) const MIDDLE: usize = 2 << 20;
-/// Bytes of a gigantic page.
+/// The size of a gigantic page.
 pub(crate) const GIGANTIC: usize = 1 << 30;
 
-/// Where huge pages come from.
+/// A source of huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The reserved pool of 2 MiB pages.
     Pool2M,
     /// The reserved pool of 1 GiB pages.
     Pool1G,
-    /// Transparent huge pages of 2 MiB, asked for by `madvise`.
+    /// Transparent huge pages of 2 MiB, enabled by `madvise`.
     Transparent,
 }
 
 impl Source {
-    /// Bytes of one page.
+    /// Returns the size of one page.
     pub(crate) fn page(self) -> usize {
         if self == Source::Pool1G { GIGANTIC } else { MIDDLE }
     }
@@ -33,28 +33,27 @@ impl Source {
 
 /// A private or shared mapping; unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct HugeMapping {
     reserved: (NonNull<u8>, usize),
     start: NonNull<u8>,
     length: usize,
     page: usize,
 }
 
-// SAFETY: the mapping is the value's own, and memory may be used from any thread.
-unsafe impl Send for Mapping {}
-// SAFETY: all that works on shared references writes nothing but through atomic or volatile single accesses that the
-// tests order among themselves.
-unsafe impl Sync for Mapping {}
+// SAFETY: the value owns the mapping, which is not bound to a thread.
+unsafe impl Send for HugeMapping {}
+// SAFETY: through shared references, memory is only written by atomic or volatile accesses, which the tests order.
+unsafe impl Sync for HugeMapping {}
 
-impl Mapping {
-    /// `pages` pages that are not there before they are touched.
-    pub(crate) fn new(source: Source, pages: usize) -> io::Result<Mapping> {
+impl HugeMapping {
+    /// Maps `pages` pages, which are faulted in when they are touched.
+    pub(crate) fn new(source: Source, pages: usize) -> io::Result<HugeMapping> {
         let huge = match source {
             Source::Pool2M => libc::MAP_HUGETLB | libc::MAP_HUGE_2MB,
             Source::Pool1G => libc::MAP_HUGETLB | libc::MAP_HUGE_1GB,
             Source::Transparent => 0,
         };
-        let mapping = Mapping::with(
+        let mapping = HugeMapping::with(
             pages * source.page(),
             source.page(),
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge,
@@ -66,17 +65,17 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// A stretch of a file, shared.
-    pub(crate) fn of_file(file: BorrowedFd<'_>, length: usize, page: usize) -> io::Result<Mapping> {
-        Mapping::with(length, page, libc::MAP_SHARED, Some(file))
+    /// Maps the start of a file, shared.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, length: usize, page: usize) -> io::Result<HugeMapping> {
+        HugeMapping::with(length, page, libc::MAP_SHARED, Some(file))
     }
 
-    fn with(length: usize, page: usize, flags: i32, file: Option<BorrowedFd<'_>>) -> io::Result<Mapping> {
-        // Transparent huge pages need an address of their alignment; the others are given one.
+    fn with(length: usize, page: usize, flags: i32, file: Option<BorrowedFd<'_>>) -> io::Result<HugeMapping> {
+        // The kernel aligns mappings of the pools and of files, but not those of transparent huge pages.
         let aligned = flags & (libc::MAP_HUGETLB | libc::MAP_SHARED) != 0;
         let whole = if aligned { length } else { length + page };
         let descriptor = file.map_or(-1, |file| file.as_raw_fd());
-        // SAFETY: without MAP_FIXED nothing that exists is touched.
+        // SAFETY: without MAP_FIXED, the mapping replaces no other.
         let address = unsafe {
             libc::mmap(null_mut(), whole, libc::PROT_READ | libc::PROT_WRITE, flags, descriptor, 0)
         };
@@ -86,32 +85,32 @@ impl Mapping {
         let reserved = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let ahead =
             if aligned { 0 } else { reserved.addr().get().next_multiple_of(page) - reserved.addr().get() };
-        // SAFETY: less than `page` more than the start of a mapping of `length + page`.
+        // SAFETY: at most `page` bytes into a mapping of `length + page`.
         let start = unsafe { reserved.add(ahead) };
-        Ok(Mapping { reserved: (reserved, whole), start, length, page })
+        Ok(HugeMapping { reserved: (reserved, whole), start, length, page })
     }
 
-    /// Where it starts.
+    /// Returns its address.
     pub(crate) fn address(&self) -> usize {
         self.start.addr().get()
     }
 
-    /// Its bytes.
+    /// Returns its length in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// `madvise` on all of it.
+    /// Calls `madvise` for the whole mapping.
     pub(crate) fn advise(&self, advice: i32) -> io::Result<()> {
-        // SAFETY: the whole of the value's own mapping; what MADV_DONTNEED drops, nobody holds a reference to.
+        // SAFETY: the value's own mapping; no references exist to pages that MADV_DONTNEED drops.
         let result = unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, advice) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// `madvise` on every other piece of this length.
+    /// Calls `madvise` for every other piece of this length.
     pub(crate) fn advise_pieces(&self, length: usize, advice: i32) -> io::Result<()> {
         for offset in (0..self.length).step_by(2 * length) {
-            // SAFETY: as in `advise`; the pieces divide the mapping, which is whole huge pages.
+            // SAFETY: as in `advise`; the length of the mapping is a multiple of that of the pieces.
             let result = unsafe { libc::madvise(self.start.add(offset).as_ptr().cast(), length, advice) };
             if result != 0 {
                 return Err(io::Error::last_os_error());
@@ -120,38 +119,37 @@ impl Mapping {
         Ok(())
     }
 
-    /// Writes one zero at this offset: the page there is faulted in, and stays zero.
+    /// Writes a zero at this offset, which faults the page in and leaves it zero.
     pub(crate) fn touch(&self, offset: usize) {
         assert!(offset < self.length);
-        // SAFETY: inside the mapping, by the line above.
+        // SAFETY: inside the mapping, as the line above checks.
         unsafe { self.start.add(offset).write_volatile(0) };
     }
 
-    /// Writes no zero anywhere.
+    /// Fills the mapping with a byte that is not zero.
     pub(crate) fn dirty(&mut self) {
         self.bytes_mut().fill(0xa5);
     }
 
-    /// The bytes, which faults them in where they are not there.
+    /// Returns the bytes. Reading them faults in missing pages.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped and readable for its whole length as long as `self` lives; what changes it meanwhile takes
-        // `self` mutably, but for `touch`, which no test calls while it holds these bytes.
+        // SAFETY: mapped and readable for its whole length while `self` lives; writes need `self` mutably, except
+        // `touch`, which no test calls while it holds these bytes.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 
-    /// The same, to write to.
+    /// Returns the bytes, mutably.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
-    /// The offset of the first byte that is not 0.
+    /// Returns the offset of the first byte that is not 0.
     pub(crate) fn first_dirt(&self) -> Option<usize> {
         first_dirt(self.bytes())
     }
 
-    /// The physical page frames of the huge pages, 0 where nothing is mapped. What is mapped in ordinary pages is an
-    /// error.
+    /// Returns the physical frames of the huge pages; 0 for those that are not mapped. Base pages are an error.
     pub(crate) fn frames(&self) -> io::Result<Vec<u64>> {
         let pagemap = File::open("/proc/self/pagemap")?;
         let flags = File::open("/proc/kpageflags")?;
@@ -182,15 +180,15 @@ fn read_u64(file: &File, index: usize) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-impl Drop for Mapping {
+impl Drop for HugeMapping {
     fn drop(&mut self) {
         let (start, length) = self.reserved;
-        // SAFETY: the value's own mapping, whole, and the value ends here.
+        // SAFETY: the value's own mapping, and the value ends here.
         unsafe { libc::munmap(start.as_ptr().cast(), length) };
     }
 }
 
-/// The offset of the first byte that is not 0.
+/// Returns the offset of the first byte that is not 0.
 pub(crate) fn first_dirt(bytes: &[u8]) -> Option<usize> {
     let block = bytes.chunks(SMALL).position(|block| block.iter().fold(0, |sum, byte| sum | byte) != 0)?;
     let inside = bytes[block * SMALL..].iter().position(|byte| *byte != 0)?;

@@ -1,4 +1,4 @@
-//! Loading: what it refuses, the defaults that it finds, and what keeps the module from being removed.
+//! Tests loading: refusals, defaults, and what prevents the module from being removed.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +11,7 @@ use testkit::harness::Suite;
 use crate::device::Device;
 use crate::module;
 
-/// Where the processor does not say how much its last cache holds.
+/// The threshold if the processor does not report the size of its last-level cache.
 const UNKNOWN_CACHE: u64 = 8 << 20;
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -27,11 +27,11 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("loading::removed_only_after_it_is_disabled", removed_only_after_it_is_disabled);
     suite.test("loading::removed_only_after_the_device_is_closed", removed_only_after_the_device_is_closed);
     suite.test("loading::many_times", many_times);
-    // For a module made wrong on purpose.
+    // For a module that was made wrong on purpose.
     suite.test("unpatchable::nothing_stays", nothing_stays);
 }
 
-/// Loading fails with this error and leaves nothing behind.
+/// Checks that loading fails with this error and leaves nothing behind.
 pub(crate) fn refused(parameters: &str, error: i32) -> Result<(), Failed> {
     module::gone()?;
     match module::load(parameters).map_err(|error| error.raw_os_error()) {
@@ -47,7 +47,7 @@ pub(crate) fn refused(parameters: &str, error: i32) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the kernel's log gains while `work` runs.
+/// Runs `work` and returns the messages that the kernel logs during it.
 pub(crate) fn logged(work: impl FnOnce() -> Result<(), Failed>) -> Result<String, Failed> {
     let log = rustix::fs::open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
     rustix::fs::seek(&log, rustix::fs::SeekFrom::End(0))?;
@@ -67,7 +67,7 @@ fn refused_where_the_self_test_fails(method: &str) -> Result<(), Failed> {
     let text = logged(|| refused(&format!("selftest_fault={method}"), libc::EIO))?;
     let said = text.lines().any(|line| line.contains(&format!("bulkmem: self-test: {method}: ")));
     assert!(said, "the log does not say which method failed: {text}");
-    // The fault was planted, not found.
+    // The module has no fault without the planted one.
     module::load("")?;
     assert_eq!(module::get("selftest_fault")?, "");
     Ok(())
@@ -115,7 +115,7 @@ fn parameters_in_any_order() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A line of /proc/cpuinfo.
+/// Returns a value of /proc/cpuinfo.
 fn processor(field: &str) -> Result<String, Failed> {
     let text = fs::read_to_string("/proc/cpuinfo")?;
     let line = text.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == field));
@@ -123,15 +123,15 @@ fn processor(field: &str) -> Result<String, Failed> {
     Ok(value.ok_or_else(|| format!("/proc/cpuinfo has no {field}"))?.1.trim().to_owned())
 }
 
-/// Whether the book's page on parameters says that MOVNTI is slow on this processor.
+/// True if docs/kernel/parameters.md lists this processor as one on which MOVNTI is slow.
 fn movnti_is_slow() -> Result<bool, Failed> {
     let model: u32 = processor("model")?.parse()?;
-    // Skylake, Skylake server with Cascade Lake and Cooper Lake, Kaby Lake, Comet Lake.
+    // Skylake, Skylake server (and Cascade Lake, Cooper Lake), Kaby Lake, Comet Lake.
     let slow = [0x4e, 0x5e, 0x55, 0x8e, 0x9e, 0xa5, 0xa6];
     Ok(processor("vendor_id")? == "GenuineIntel" && processor("cpu family")? == "6" && slow.contains(&model))
 }
 
-/// The last level's bytes, as the kernel lists them.
+/// Returns the size of the last-level cache, as the kernel reports it.
 fn last_cache() -> Result<u64, Failed> {
     let mut last = (0, UNKNOWN_CACHE);
     let Ok(caches) = fs::read_dir("/sys/devices/system/cpu/cpu0/cache") else { return Ok(UNKNOWN_CACHE) };
@@ -168,7 +168,7 @@ fn defaults_fit_the_processor() -> Result<(), Failed> {
     assert_eq!(module::get("chunk")?, "2097152");
     assert_eq!(module::get("prefetch_distance")?, "4096");
     assert_eq!(module::get("ignore_quirks")?, "N");
-    // AMD's processors say it in a leaf that is there with this; without, the kernel makes something up.
+    // AMD processors report it in a CPUID leaf that this feature implies; without it, the kernel makes up a size.
     let told = processor("vendor_id")? == "GenuineIntel" || has("topoext");
     let threshold = if told { last_cache()? } else { UNKNOWN_CACHE };
     assert_eq!(module::get("threshold")?, threshold.to_string());
@@ -186,14 +186,14 @@ fn refused_while_loaded(parameter: &str, value: &str) -> Result<(), Failed> {
 }
 
 fn quirk_forbids_movnti() -> Result<(), Failed> {
-    // Where the processor has the quirk itself, nothing need be pretended.
+    // A processor with the quirk needs no pretence.
     let pretend = if movnti_is_slow()? { "" } else { "pretend_movnt_slow=1 " };
     refused(&format!("{pretend}method=movnti"), libc::EOPNOTSUPP)?;
     refused(&format!("{pretend}method=movnti ignore_quirks=0"), libc::EOPNOTSUPP)?;
     for order in ["method=movnti ignore_quirks=1", "ignore_quirks=1 method=movnti"] {
         module::load(&format!("{pretend}{order}"))?;
         assert_eq!(module::get("method")?, "movnti");
-        // What the quirk forbids cannot come about the other way round.
+        // The forbidden combination cannot be reached in the other order either.
         refused_while_loaded("ignore_quirks", "0")?;
         module::unload()?;
     }
@@ -219,7 +219,7 @@ fn twice() -> Result<(), Failed> {
     }
 }
 
-/// The module cannot be removed now.
+/// Checks that the module cannot be removed now.
 fn stays(why: &str) -> Result<(), Failed> {
     match module::remove() {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {}
@@ -249,11 +249,11 @@ fn removed_only_after_the_device_is_closed() -> Result<(), Failed> {
     let counters = File::open("/sys/class/misc/bulkmem/faults")?;
     disable()?;
     stays("its device is open")?;
-    // It still serves.
+    // The mapping still works.
     assert_eq!(device.abi()?, 1);
     drop(device);
     module::until("the module is in use", || Ok(module::remove().is_ok()))?;
-    // An open counter keeps nothing, and says that it is gone.
+    // An open counter does not hold the module; reading it afterwards fails.
     let mut byte = [0];
     match io::Read::read(&mut &counters, &mut byte) {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
@@ -261,7 +261,7 @@ fn removed_only_after_the_device_is_closed() -> Result<(), Failed> {
     }
 }
 
-/// Kibibytes that slabs and percpu memory take, which is where a leak of ours would be.
+/// Returns the KiB in slabs and percpu memory, where a leak of the module would show.
 fn kernel_memory() -> Result<u64, Failed> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let mut sum = 0;
@@ -287,12 +287,12 @@ fn many_times() -> Result<(), Failed> {
         }
         memory.push(kernel_memory()?);
     }
-    // The image of the module alone is as large as this: a dozen of them, had they stayed, would be seen.
+    // The module's image alone is as large as this, so a dozen leaked ones would be detected.
     assert!(memory[2] < memory[1] + 512, "KiB of kernel memory after each dozen: {memory:?}");
     Ok(())
 }
 
-/// The last step of loading fails: what came before it, the device above all, is undone.
+/// If the last step of loading fails, the steps before it are undone, including the device.
 fn nothing_stays() -> Result<(), Failed> {
     for _ in 0..3 {
         let text = logged(|| refused("", libc::EINVAL))?;

@@ -1,7 +1,7 @@
 //! The tests that run inside the virtual machines of `make test-kmod`, as root, with the module at `/bulkmem.ko`.
 //!
-//! One file a subject; each adds its tests to the suite, named `SUBJECT::TEST`. Tests run one after the other, since
-//! they change what the whole machine shares. `kmod/tests/runs.sh` says which subjects which machine runs.
+//! There is one file per subject, which adds tests named `SUBJECT::TEST` to the suite. Tests run one after the other,
+//! because they change the state of the whole machine. `kmod/tests/runs.sh` lists the subjects of each machine.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ mod stress;
 fn main() -> ExitCode {
     let machine = std::fs::read_to_string("/name").unwrap_or_else(|_| "guest".to_owned());
     let mut suite = Suite::new(machine.trim().to_owned().leak());
-    suite.in_turn();
+    suite.serial();
     frame::tests(&mut suite);
     attributes::tests(&mut suite);
     clearing::tests(&mut suite);

@@ -1,4 +1,4 @@
-//! The module: loaded and unloaded, its parameters and counters.
+//! Loading and unloading the module, its parameters and counters.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -13,24 +13,24 @@ use std::time::{Duration, Instant};
 const PARAMETERS: &str = "/sys/module/bulkmem/parameters";
 const LIVEPATCH: &str = "/sys/kernel/livepatch/bulkmem";
 const COUNTERS: &str = "/sys/class/misc/bulkmem";
-/// A livepatch waits for every task of the machine; where that takes longer than this, something is stuck.
-const PATIENCE: Duration = Duration::from_secs(100);
+/// The longest wait: a livepatch waits for every task of the machine.
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// All methods, available or not.
 pub(crate) const METHODS: [&str; 5] = ["stock", "rep_stosb", "movnti", "clzero", "prefetchw"];
-/// Those that leave in the cache what they cleared.
+/// The methods that leave the cleared memory in the cache.
 pub(crate) const CACHED: [&str; 3] = ["stock", "rep_stosb", "prefetchw"];
 
-/// What `insmod` would take.
+/// Returns the path of the module's file.
 fn file() -> String {
     std::env::var("BULKMEM_MODULE").unwrap_or_else(|_| "/bulkmem.ko".to_owned())
 }
 
-/// Loads it with these parameters, and waits until every task uses it.
+/// Loads the module with these parameters, and waits until every task uses it.
 pub(crate) fn load(parameters: &str) -> io::Result<()> {
     let file = File::open(file())?;
     let parameters = CString::new(parameters)?;
-    // SAFETY: an open file and a string that ends with NUL, both alive during the call.
+    // SAFETY: an open file and a NUL-terminated string, both valid during the call.
     let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), 0) };
     if result != 0 {
         return Err(io::Error::last_os_error());
@@ -38,7 +38,7 @@ pub(crate) fn load(parameters: &str) -> io::Result<()> {
     settle()
 }
 
-/// Waits until the livepatch's transition is over.
+/// Waits for the end of the livepatch's transition.
 pub(crate) fn settle() -> io::Result<()> {
     let file = format!("{LIVEPATCH}/transition");
     until("the livepatch is in transition", || {
@@ -50,42 +50,42 @@ pub(crate) fn settle() -> io::Result<()> {
     })
 }
 
-/// Waits until this is true; an error says what was still so.
+/// Waits until `done` returns true; on a timeout, the error contains `still`.
 pub(crate) fn until(still: &str, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     let start = Instant::now();
     while !done()? {
-        if start.elapsed() > PATIENCE {
-            return Err(io::Error::other(format!("after {PATIENCE:?} {still} still")));
+        if start.elapsed() > TIMEOUT {
+            return Err(io::Error::other(format!("after {TIMEOUT:?} {still} still")));
         }
         sleep(Duration::from_millis(20));
     }
     Ok(())
 }
 
-/// Whether it is loaded.
+/// True if the module is loaded.
 pub(crate) fn is_loaded() -> bool {
     fs::read_to_string("/proc/modules")
         .is_ok_and(|text| text.lines().any(|line| line.starts_with("bulkmem ")))
 }
 
-/// Writes to the livepatch's switch.
+/// Enables or disables the livepatch.
 pub(crate) fn enable(on: bool) -> io::Result<()> {
     put(Path::new(LIVEPATCH).join("enabled").as_path(), if on { b"1" } else { b"0" })
 }
 
-/// `rmmod`, no more.
+/// Removes the module as `rmmod` does, without other steps.
 pub(crate) fn remove() -> io::Result<()> {
-    // SAFETY: a string that ends with NUL; O_NONBLOCK as rmmod has it.
+    // SAFETY: a NUL-terminated string; O_NONBLOCK as in rmmod.
     let result = unsafe { libc::syscall(libc::SYS_delete_module, c"bulkmem".as_ptr(), libc::O_NONBLOCK) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Unloads it by the documented steps.
+/// Unloads the module by the documented steps.
 pub(crate) fn unload() -> io::Result<()> {
     settle()?;
     enable(false)?;
     until("the livepatch is there", || Ok(!Path::new(LIVEPATCH).exists()))?;
-    // The last task may have left it, and the kernel's work that frees it not yet have run.
+    // The last task may have left the patch before the kernel has freed it.
     until("the module is in use", || match remove() {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => Ok(false),
@@ -93,15 +93,15 @@ pub(crate) fn unload() -> io::Result<()> {
     })
 }
 
-/// Unloads it where it is loaded.
+/// Unloads the module if it is loaded.
 pub(crate) fn gone() -> io::Result<()> {
     if is_loaded() { unload() } else { Ok(()) }
 }
 
-/// It is loaded, and its parameters are the defaults.
+/// Ensures that the module is loaded and its parameters are the defaults.
 pub(crate) fn fresh() -> io::Result<()> {
     static DEFAULTS: OnceLock<Parameters> = OnceLock::new();
-    // Who loaded it, and with what, only this process knows of itself.
+    // A module that another process loaded may have any parameters.
     if DEFAULTS.get().is_none() {
         gone()?;
     }
@@ -114,7 +114,7 @@ pub(crate) fn fresh() -> io::Result<()> {
 }
 
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // One write: what sysfs takes as one value.
+    // One write, because sysfs takes each for a complete value.
     let written = OpenOptions::new().write(true).open(path)?.write(bytes)?;
     if written == bytes.len() { Ok(()) } else { Err(io::Error::other(format!("{written} bytes were taken"))) }
 }
@@ -130,7 +130,7 @@ pub(crate) fn get(parameter: &str) -> io::Result<String> {
     Ok(text.trim_end().to_owned())
 }
 
-/// The methods that this processor can run, by what /proc/cpuinfo says of it.
+/// Returns the methods that this processor supports according to /proc/cpuinfo.
 pub(crate) fn possible() -> Vec<&'static str> {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
@@ -143,12 +143,12 @@ pub(crate) fn possible() -> Vec<&'static str> {
     METHODS.into_iter().filter(|method| needs(method)).collect()
 }
 
-/// The methods that this processor can run, by what the module says.
+/// Returns the methods that this processor supports according to the module.
 pub(crate) fn available() -> io::Result<Vec<String>> {
     Ok(get("available")?.split(' ').map(str::to_owned).collect())
 }
 
-/// All parameters that can be set.
+/// Every parameter that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters {
     pub(crate) method: String,
@@ -160,7 +160,7 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// What is active.
+    /// Reads the parameters.
     pub(crate) fn read() -> io::Result<Parameters> {
         let number = |name: &str| get(name)?.parse::<u64>().map_err(io::Error::other);
         Ok(Parameters {
@@ -173,9 +173,9 @@ impl Parameters {
         })
     }
 
-    /// Makes them active.
+    /// Writes the parameters.
     pub(crate) fn apply(&self) -> io::Result<()> {
-        // A method that a quirk forbids can only be left or set while quirks are ignored.
+        // A method that a quirk forbids can only be set, or replaced, while quirks are ignored.
         set("ignore_quirks", "1")?;
         set("method", &self.method)?;
         set("cached_method", &self.cached_method)?;
@@ -186,12 +186,12 @@ impl Parameters {
     }
 }
 
-/// The counters, by their paths: `movnti/bytes`, `faults`, …
+/// The counters by path: `movnti/bytes`, `faults`, …
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters(BTreeMap<String, u64>);
 
 impl Counters {
-    /// As they are now.
+    /// Reads the counters.
     pub(crate) fn read() -> io::Result<Counters> {
         let mut names: Vec<String> = ["faults", "skipped", "hints"].map(str::to_owned).into();
         for method in METHODS {
@@ -208,13 +208,13 @@ impl Counters {
         Ok(counters)
     }
 
-    /// What came to them since `before`; only what changed.
+    /// Returns the increments since `before`, without those of 0.
     pub(crate) fn since(&self, before: &Counters) -> Counters {
         let changes = self.0.iter().map(|(name, now)| (name.clone(), now.wrapping_sub(before.get(name))));
         Counters(changes.filter(|(_, change)| *change != 0).collect())
     }
 
-    /// One of them.
+    /// Returns one counter.
     pub(crate) fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
@@ -225,13 +225,13 @@ impl Counters {
         }
     }
 
-    /// The bytes of all methods.
+    /// Returns the bytes of all methods.
     pub(crate) fn bytes(&self) -> u64 {
         METHODS.iter().map(|method| self.get(&format!("{method}/bytes"))).sum()
     }
 }
 
-/// A huge page of `size` bytes that is cleared because of a touch at `offset`, inside a hint of `hint` bytes (0: none).
+/// A page fault at `offset` of a huge page of `size` bytes, inside a hint of `hint` bytes (0: none).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) size: usize,
@@ -239,10 +239,10 @@ pub(crate) struct Fault {
     pub(crate) hint: u64,
 }
 
-/// Ordinary pages on each side of the touched one that are cleared with it.
+/// The number of hot pages on each side of the touched one.
 const HOT: u64 = 2;
 
-/// What the documentation says that these faults add to the counters.
+/// Returns what these faults must add to the counters, according to the documentation.
 pub(crate) fn predict(parameters: &Parameters, faults: &[Fault]) -> Counters {
     let mut counters = Counters::default();
     for fault in faults {
@@ -273,7 +273,7 @@ pub(crate) fn predict(parameters: &Parameters, faults: &[Fault]) -> Counters {
     counters
 }
 
-/// Runs `work` and compares what it added to the counters with what `faults` had to.
+/// Runs `work` and checks that it adds to the counters what `faults` must.
 pub(crate) fn counted<T>(
     faults: &[Fault],
     work: impl FnOnce() -> Result<T, libtest_mimic::Failed>,

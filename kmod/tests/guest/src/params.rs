@@ -1,17 +1,17 @@
-//! Parameters: what they take, what they refuse, and that nothing changes where they refuse.
+//! Tests which values the parameters take and refuse, and that a refusal changes nothing.
 
 use std::io;
 
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, Source};
+use crate::huge::{HugeMapping, MIDDLE, Source};
 use crate::module::{self, CACHED, Fault, METHODS, Parameters, counted};
 
-/// Those that can be set.
+/// The parameters that can be set.
 const SETTABLE: [&str; 6] =
     ["method", "cached_method", "threshold", "chunk", "prefetch_distance", "ignore_quirks"];
-/// Those that can only be read.
+/// The parameters that can only be read.
 const READ_ONLY: [&str; 3] = ["available", "selftest_fault", "pretend_movnt_slow"];
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -23,7 +23,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("params::nonsense_changes_nothing", nonsense_changes_nothing);
 }
 
-/// `value` for `parameter` is refused with this error, and nothing changed.
+/// Checks that `value` is refused for `parameter` with this error, and that nothing changes.
 fn refused(parameter: &str, value: &[u8], error: i32) -> Result<(), Failed> {
     let before = Parameters::read()?;
     match module::set(parameter, value).map_err(|error| error.raw_os_error()) {
@@ -40,7 +40,7 @@ fn refused(parameter: &str, value: &[u8], error: i32) -> Result<(), Failed> {
     Ok(())
 }
 
-/// `value` for `parameter` is taken, and read back as `read`.
+/// Checks that `parameter` takes `value` and then reads as `read`.
 fn taken(parameter: &str, value: &str, read: &str) -> Result<(), Failed> {
     module::set(parameter, value).map_err(|error| format!("{parameter} = {value:?}: {error}"))?;
     assert_eq!(module::get(parameter)?, read, "{parameter} = {value:?}");
@@ -83,7 +83,7 @@ fn numbers_at_their_edges() -> Result<(), Failed> {
         for bytes in [0, 1, unit - 1, unit + 1, most - 1, most + 1, most + unit, 1 << 32, 1 << 63, u64::MAX] {
             refused(parameter, bytes.to_string().as_bytes(), libc::EINVAL)?;
         }
-        // What would be right again if it were cut to 64 bits.
+        // Numbers that would be valid if truncated to 64 bits.
         refused(parameter, (u128::from(unit) + (1 << 64)).to_string().as_bytes(), libc::EINVAL)?;
     }
     for parameter in ["threshold", "chunk", "prefetch_distance"] {
@@ -97,7 +97,7 @@ fn numbers_at_their_edges() -> Result<(), Failed> {
 
 fn switch() -> Result<(), Failed> {
     module::fresh()?;
-    // This processor's quirks would stop it from being switched off again.
+    // This processor's quirks would prevent it from being disabled again.
     module::set("method", "stock")?;
     for (value, read) in [("1", "Y"), ("0", "N"), ("Y", "Y"), ("n", "N"), ("on", "Y"), ("off", "N")] {
         taken("ignore_quirks", value, read)?;
@@ -123,7 +123,7 @@ fn some_can_only_be_read() -> Result<(), Failed> {
     for parameter in READ_ONLY {
         module::get(parameter)?;
         for value in ["stock", "1"] {
-            // Root may open any file; sysfs has no way to write these.
+            // Root can open the file, but sysfs refuses the write.
             match module::set(parameter, value) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EIO)) => {}
                 other => return Err(format!("{parameter} = {value}: {other:?}").into()),
@@ -133,9 +133,9 @@ fn some_can_only_be_read() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the documentation says of this value; None: both are right.
+/// Returns whether the documentation allows this value; `None` if both answers are right.
 fn acceptable(parameter: &str, value: &[u8], available: &[String]) -> Option<bool> {
-    // The kernel's strings end at a NUL, and its numbers may be octal or signed: not ours to judge.
+    // The kernel's strings end at a NUL, and its numbers may be octal or signed: both answers are right.
     let text = std::str::from_utf8(value).ok()?;
     if text.contains('\0') || text.contains(['+', 'x', 'X']) || text.starts_with('0') && text.len() > 1 {
         return None;
@@ -147,19 +147,19 @@ fn acceptable(parameter: &str, value: &[u8], available: &[String]) -> Option<boo
     };
     let there = available.iter().any(|name| name == text);
     match parameter {
-        // Whether quirks are ignored at the time decides.
+        // The answer depends on whether quirks are ignored at the moment.
         "method" if text == "movnti" => None,
         "method" => Some(there),
         "cached_method" => Some(there && CACHED.contains(&text)),
         "threshold" => Some(text.parse::<u64>().is_ok()),
         "chunk" => multiple(4096, 1 << 30),
         "prefetch_distance" => multiple(64, 1 << 16),
-        // The kernel looks at the first letter or two.
+        // The kernel only reads the first one or two letters.
         _ => None,
     }
 }
 
-/// Something that looks a little like a value.
+/// Returns a random text that resembles a value.
 fn scribble(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut value = match random.u8(..6) {
         0 => METHODS[random.usize(..METHODS.len())].as_bytes().to_vec(),
@@ -167,7 +167,7 @@ fn scribble(random: &mut fastrand::Rng) -> Vec<u8> {
         2 => (random.u64(..=1 << 18) * 4096).to_string().into_bytes(),
         3 => format!("{:#x}", random.u64(..)).into_bytes(),
         4 => (0..random.usize(1..40)).map(|_| random.u8(..)).collect(),
-        // sysfs gives a parameter at most a page.
+        // sysfs passes at most a page to a parameter.
         _ => vec![b'1'; random.usize(1..4096)],
     };
     match random.u8(..6) {
@@ -219,7 +219,7 @@ fn nonsense_changes_nothing() -> Result<(), Failed> {
             clears(&after)?;
         }
     }
-    // Both happened often enough to have meant something.
+    // Both answers must have occurred often.
     assert!(taken > 100 && refused > 100, "{taken} taken, {refused} refused");
     module::fresh()?;
     Ok(())
@@ -237,10 +237,10 @@ fn in_range(parameters: &Parameters, available: &[String]) -> Result<(), String>
     if right { Ok(()) } else { Err(format!("{parameters:?}")) }
 }
 
-/// With these parameters, whatever they are, a huge page is zero and counted.
+/// Checks that with the current parameters a huge page is zero and counted.
 fn clears(parameters: &Parameters) -> Result<(), Failed> {
     let trouble = |error: io::Error| Failed::from(format!("{parameters:?}: {error}"));
-    let mut mapping = Mapping::new(Source::Pool2M, 1).map_err(trouble)?;
+    let mut mapping = HugeMapping::new(Source::Pool2M, 1).map_err(trouble)?;
     counted(&[Fault { size: MIDDLE, offset: 4321, hint: 0 }], || {
         mapping.touch(4321);
         Ok(())
@@ -248,7 +248,7 @@ fn clears(parameters: &Parameters) -> Result<(), Failed> {
     if let Some(at) = mapping.first_dirt() {
         return Err(format!("{parameters:?}: byte {at:#x} is not 0").into());
     }
-    // For whoever has the page next.
+    // For the next user of the page.
     mapping.dirty();
     Ok(())
 }

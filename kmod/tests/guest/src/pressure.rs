@@ -1,4 +1,4 @@
-//! Hardly any memory left: huge pages cannot always be had, but what comes is zero.
+//! Tests with hardly any free memory: huge pages may be unavailable, but those that are faulted in are zero.
 
 use std::fs;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, Counters};
 use crate::stress::seeded;
 
@@ -14,14 +14,14 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("pressure::zeros_or_nothing", zeros_or_nothing);
 }
 
-/// Bytes that could still be had.
+/// Returns the bytes of available memory.
 fn available() -> Result<usize, Failed> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).ok_or("no MemAvailable")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<usize>()? * 1024)
 }
 
-/// Not less than this is left, so that the kernel need not kill.
+/// The least memory to leave, so that the kernel does not kill processes.
 const LEFT: usize = 64 << 20;
 
 fn zeros_or_nothing() -> Result<(), Failed> {
@@ -29,16 +29,16 @@ fn zeros_or_nothing() -> Result<(), Failed> {
     module::fresh()?;
     module::set("threshold", "0")?;
     module::set("chunk", "4096")?;
-    // Pages beyond the pool come from what is left.
+    // Pages beyond the pool come from the remaining memory.
     let overcommit = "/proc/sys/vm/nr_overcommit_hugepages";
     fs::write(overcommit, "4")?;
     let before = Counters::read()?;
 
-    // Takes everything, in ordinary pages, and gives back every other 16 KiB of the last of it: what is free then is in
-    // pieces.
+    // Allocate everything in base pages, and free every other 16 KiB of the last part, so that the free memory is
+    // fragmented.
     let mut hogs = Vec::new();
     while available()? > LEFT {
-        let mut hog = Mapping::new(Source::Transparent, 4)?;
+        let mut hog = HugeMapping::new(Source::Transparent, 4)?;
         hog.advise(libc::MADV_NOHUGEPAGE)?;
         for offset in (0..hog.length()).step_by(SMALL) {
             hog.bytes_mut()[offset] = 0xa5;
@@ -57,8 +57,8 @@ fn zeros_or_nothing() -> Result<(), Failed> {
                 let mut rng = rng.fork();
                 thread::spawn(move || {
                     let source = if rng.bool() { Source::Pool2M } else { Source::Transparent };
-                    // The pool is empty, and there may be nothing to make more of.
-                    let Ok(mut mapping) = Mapping::new(source, 2) else { return Ok(0) };
+                    // The pool is empty, and there may be no memory to extend it.
+                    let Ok(mut mapping) = HugeMapping::new(source, 2) else { return Ok(0) };
                     mapping.touch(rng.usize(..2 * MIDDLE));
                     match mapping.first_dirt() {
                         None => mapping.dirty(),
@@ -78,9 +78,9 @@ fn zeros_or_nothing() -> Result<(), Failed> {
     let counted = Counters::read()?.since(&before);
     assert!(counted.get("faults") > 0, "there was no huge page at all");
     assert_eq!(counted.bytes(), counted.get("faults") * MIDDLE as u64);
-    // With memory back, huge pages are.
+    // Huge pages are available again after the memory is freed.
     let before = Counters::read()?;
-    let mapping = Mapping::new(Source::Transparent, 2)?;
+    let mapping = HugeMapping::new(Source::Transparent, 2)?;
     mapping.touch(0);
     mapping.touch(MIDDLE);
     assert_eq!(mapping.first_dirt(), None);

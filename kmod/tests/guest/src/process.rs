@@ -1,4 +1,4 @@
-//! Children: forked, waited for, killed.
+//! Forking, waiting for and killing children.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,14 +6,14 @@ use std::process::abort;
 
 use libtest_mimic::Failed;
 
-/// A forked child. It is killed, and waited for, when this is dropped.
+/// A forked child, which is killed and waited for when dropped.
 #[derive(Debug)]
 pub(crate) struct Child {
     id: i32,
     waited: bool,
 }
 
-/// How it ended.
+/// The way a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Exit(i32),
@@ -21,10 +21,10 @@ pub(crate) enum End {
 }
 
 impl Child {
-    /// A child that does `work` and ends: with status 0, or 1 where the work failed, which it says.
+    /// Starts a child that runs `work` and ends with status 0, or prints the error and ends with status 1.
     pub(crate) fn spawn(work: impl FnOnce() -> Result<(), Failed>) -> io::Result<Child> {
-        // SAFETY: the tests run on the main thread alone, and threads that a test starts have ended before it forks; so
-        // the child finds no lock that somebody else holds.
+        // SAFETY: the tests run on the main thread only, and a test's threads end before it forks, so no other thread
+        // holds a lock.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -36,19 +36,19 @@ impl Child {
                     }
                     Err(_) => abort(),
                 };
-                // SAFETY: ends this process, without what only the parent may do at its end.
+                // SAFETY: ends this process without the exit handlers, which only the parent may run.
                 unsafe { libc::_exit(status) }
             }
             id => Ok(Child { id, waited: false }),
         }
     }
 
-    /// Waits until it ends.
+    /// Waits for its end.
     pub(crate) fn wait(mut self) -> io::Result<End> {
         self.reap()
     }
 
-    /// Waits until it ends, which it must with status 0.
+    /// Waits for its end, which must be with status 0.
     pub(crate) fn succeed(self) -> Result<(), Failed> {
         match self.wait()? {
             End::Exit(0) => Ok(()),
@@ -56,9 +56,9 @@ impl Child {
         }
     }
 
-    /// Kills it, and waits until it is gone.
+    /// Kills it and waits for its end.
     pub(crate) fn kill(mut self) -> io::Result<End> {
-        // SAFETY: a child of ours that was not waited for, so that its number is still its own.
+        // SAFETY: a child that was not waited for, so its number is still valid.
         unsafe { libc::kill(self.id, libc::SIGKILL) };
         self.reap()
     }
@@ -66,7 +66,7 @@ impl Child {
     fn reap(&mut self) -> io::Result<End> {
         let mut status = 0;
         loop {
-            // SAFETY: as above; the status is written to a local.
+            // SAFETY: as above; writes the status to a local.
             if unsafe { libc::waitpid(self.id, &raw mut status, 0) } == self.id {
                 break;
             }

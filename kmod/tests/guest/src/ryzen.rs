@@ -1,10 +1,10 @@
-//! CLZERO, on the one machine that has it: that it is the default there, that the self-test runs it, and that it clears
-//! what is faulted in. What all methods have in common is in `clearing.rs`, for machines that are faster.
+//! Tests CLZERO on the only machine that supports it: it is the default, the self-test runs it, and it clears page faults.
+//! The tests for all methods are in `clearing.rs`, for faster machines.
 
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, Fault, counted};
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -16,7 +16,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     }
 }
 
-/// Spoilt in what CLZERO cleared, the self-test fails: it would not, had it left CLZERO out.
+/// A fault planted into CLZERO makes the self-test fail, which shows that the self-test runs it.
 fn the_self_test_runs_clzero() -> Result<(), Failed> {
     assert!(module::possible().contains(&"clzero"), "/proc/cpuinfo has no clzero");
     module::gone()?;
@@ -43,8 +43,8 @@ fn clzero_clears_what_is_faulted_in(source: Source) -> Result<(), Failed> {
     let faults = offsets.map(|offset| Fault { size: MIDDLE, offset, hint: 0 });
     let mut dirtied = Vec::new();
     for round in 0..2 {
-        let mut mapping = Mapping::new(source, offsets.len())?;
-        // Exact: so many bytes were CLZERO's.
+        let mut mapping = HugeMapping::new(source, offsets.len())?;
+        // The counter is exact.
         counted(&faults, || {
             for (page, offset) in offsets.iter().enumerate() {
                 mapping.touch(page * MIDDLE + offset);

@@ -1,5 +1,5 @@
-//! Huge pages of other sizes than 2 MiB: gigantic ones of the pool, small ones of transparent memory. Each only on the
-//! machines that have them: there, without them, the tests fail.
+//! Tests huge pages of other sizes than 2 MiB: gigantic ones of the pool, and small ones of transparent memory. They run
+//! only on machines that are configured for them, and fail there if the pages are missing.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::clearing::{all_zero, choose};
-use crate::huge::{GIGANTIC, Mapping, SMALL, Source};
+use crate::huge::{GIGANTIC, HugeMapping, SMALL, Source};
 use crate::module::{self, Counters, Fault, counted};
 
 pub(crate) fn tests(suite: &mut Suite) {
@@ -22,20 +22,20 @@ pub(crate) fn tests(suite: &mut Suite) {
 }
 
 fn gigantic(method: &str) -> Result<(), Failed> {
-    // Each method another place, since a gigantic page takes a while.
+    // One place per method, because a gigantic page takes a while.
     let offset = match method {
         "stock" => 0,
         "rep_stosb" => GIGANTIC - 1,
         "movnti" => GIGANTIC / 2 + 17,
         _ => GIGANTIC - 3 * SMALL,
     };
-    let mut mapping = Mapping::new(Source::Pool1G, 1)?;
-    // There is one page in the pool: what is dirtied here is what comes.
+    let mut mapping = HugeMapping::new(Source::Pool1G, 1)?;
+    // The pool has one page, so the next mapping gets the page that is dirtied here.
     for line in mapping.bytes_mut().chunks_mut(64) {
         line[7] = 0xa5;
     }
     drop(mapping);
-    let mapping = Mapping::new(Source::Pool1G, 1)?;
+    let mapping = HugeMapping::new(Source::Pool1G, 1)?;
     counted(&[Fault { size: GIGANTIC, offset, hint: 0 }], || {
         mapping.touch(offset);
         Ok(())
@@ -48,7 +48,7 @@ fn gigantic_threshold() -> Result<(), Failed> {
         choose("movnti", "large")?;
         module::set("cached_method", "prefetchw")?;
         module::set("threshold", threshold.to_string())?;
-        let mapping = Mapping::new(Source::Pool1G, 1)?;
+        let mapping = HugeMapping::new(Source::Pool1G, 1)?;
         let before = Counters::read()?;
         counted(&[Fault { size: GIGANTIC, offset: 12345, hint: 0 }], || {
             mapping.touch(12345);
@@ -69,7 +69,7 @@ fn smaller_transparent_pages() -> Result<(), Failed> {
     fs::write(switch, "always")?;
     let result = (|| {
         choose("movnti", "large")?;
-        let mapping = Mapping::new(Source::Transparent, 1)?;
+        let mapping = HugeMapping::new(Source::Transparent, 1)?;
         let pages: Vec<usize> = (0..16).map(|page| page * SMALL + 9).collect();
         let faults: Vec<Fault> =
             pages.iter().map(|offset| Fault { size: SMALLER, offset: *offset, hint: 0 }).collect();
@@ -89,7 +89,7 @@ fn smaller_transparent_pages() -> Result<(), Failed> {
     result
 }
 
-/// Which of the words of a switch is the one in brackets.
+/// Returns the word in brackets of a setting in /sys.
 fn chosen(switch: &str) -> Result<String, Failed> {
     let text = fs::read_to_string(switch)?;
     let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));

@@ -1,4 +1,4 @@
-//! Loading, switching, disabling and unloading while threads fault; processes killed in the middle of a fault.
+//! Loads, reconfigures, disables and unloads the module while threads fault, and kills processes during a fault.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::device::{Device, HINT};
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, CACHED, Counters, METHODS, until};
 use crate::process::{Child, End};
 
@@ -29,7 +29,7 @@ pub(crate) fn tests(suite: &mut Suite) {
 
 const FAULTING: usize = 3;
 
-/// The seed of a test's random choices: the kernel's, or the one that a failure printed (BULKMEM_SEED).
+/// Returns the seed of a test's random choices: a new one, or the one in BULKMEM_SEED, to repeat a failure.
 pub(crate) fn seeded(test: &str) -> Rng {
     let seed = std::env::var("BULKMEM_SEED")
         .ok()
@@ -39,10 +39,10 @@ pub(crate) fn seeded(test: &str) -> Rng {
     Rng::with_seed(seed)
 }
 
-/// Two new pages, touched anywhere: they are zero, and leave dirty.
+/// Touches two new pages anywhere, checks that they are zero, and dirties them.
 fn fault(rng: &mut Rng) -> Result<(), Failed> {
     let source = if rng.bool() { Source::Pool2M } else { Source::Transparent };
-    let mut mapping = Mapping::new(source, 2)?;
+    let mut mapping = HugeMapping::new(source, 2)?;
     mapping.touch(rng.usize(..2 * MIDDLE));
     match mapping.first_dirt() {
         None => mapping.dirty(),
@@ -51,7 +51,7 @@ fn fault(rng: &mut Rng) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Does `work` while threads fault; each of them faulted, and nothing but zeros came.
+/// Runs `work` while threads fault, and checks that each of them faulted and only found zeros.
 fn under_faults(rng: &mut Rng, work: impl FnOnce(&mut Rng) -> Result<(), Failed>) -> Result<(), Failed> {
     let stop = AtomicBool::new(false);
     let faults: [AtomicU64; FAULTING] = Default::default();
@@ -79,7 +79,7 @@ fn under_faults(rng: &mut Rng, work: impl FnOnce(&mut Rng) -> Result<(), Failed>
     })
 }
 
-/// Other parameters, at random; all of them valid.
+/// Sets random valid parameters.
 fn switch(rng: &mut Rng, available: &[String]) -> Result<(), Failed> {
     let of = |rng: &mut Rng, names: &[&str]| loop {
         let name = names[rng.usize(..names.len())];
@@ -108,13 +108,13 @@ fn switched_under_faults() -> Result<(), Failed> {
         Ok(())
     })?;
     let counted = Counters::read()?.since(&before);
-    // All pages here are of one size; where the kernel had none to give, it cleared small ones without us.
+    // All pages here have the same size; if none was free, the kernel cleared base pages without the module.
     assert!(counted.get("faults") > 0);
     assert_eq!(counted.bytes(), counted.get("faults") * MIDDLE as u64);
     Ok(())
 }
 
-/// Hints come and go, by every way there is, while faults look for them.
+/// Adds and removes hints in every way while faults look them up.
 fn hinted_under_faults() -> Result<(), Failed> {
     let mut rng = seeded("hinted_under_faults");
     module::fresh()?;
@@ -126,7 +126,7 @@ fn hinted_under_faults() -> Result<(), Failed> {
     under_faults(&mut rng, |rng| {
         for _ in 0..rounds {
             let device = Device::open()?;
-            // All that this process has, in pieces of any size; each addition looks for the dead, too.
+            // Random pieces of the address space; each addition also removes hints of dead processes.
             for _ in 0..rng.usize(1..8) {
                 device.hint(0, (1 << (47 - rng.u32(..8))) - SMALL as u64)?;
             }
@@ -135,10 +135,10 @@ fn hinted_under_faults() -> Result<(), Failed> {
                 0 => device.unhint()?,
                 1 => drop(device),
                 _ => {
-                    // It ends while its hints are there, and only the file that it shares stays.
+                    // The child ends while its hints exist, and only the shared file remains.
                     let mut child = Command::new("/bin/true");
                     let descriptor = device.0.as_raw_fd();
-                    // SAFETY: what runs between fork and exec is one system call on a local.
+                    // SAFETY: between fork and exec, only one system call with a local runs.
                     unsafe {
                         child.pre_exec(move || {
                             let hint = [0, MIDDLE as u64];
@@ -157,7 +157,7 @@ fn hinted_under_faults() -> Result<(), Failed> {
     let counted = Counters::read()?.since(&before);
     assert_eq!(counted.get("hints"), 0);
     assert_eq!(counted.bytes(), counted.get("faults") * MIDDLE as u64);
-    // Hints decided: some faults found one, and cleared by the method for large extents.
+    // Some faults found a hint and used the method for large extents.
     assert!(counted.get("movnti/hinted") > 0, "{counted:?}");
     assert_eq!(counted.get("movnti/hinted"), counted.get("movnti/extents"));
     Ok(())
@@ -170,7 +170,7 @@ fn disabled_and_enabled_under_faults() -> Result<(), Failed> {
         for _ in 0..4 {
             module::enable(false)?;
             thread::sleep(Duration::from_millis(rng.u64(..20)));
-            // Turned round in the middle of its transition; too late for that, it is loaded again.
+            // Re-enable it during its transition; if that is too late, load it again.
             if module::enable(true).is_err() {
                 until("the livepatch is there", || Ok(!fs::exists("/sys/kernel/livepatch/bulkmem")?))?;
                 until("the module is in use", || Ok(module::remove().is_ok()))?;
@@ -204,13 +204,13 @@ fn unloaded_and_loaded_under_faults() -> Result<(), Failed> {
 fn disabled_leaves_all_to_the_kernel() -> Result<(), Failed> {
     module::fresh()?;
     module::set("threshold", "0")?;
-    // The open file keeps the module, and so its counters.
+    // The open file holds the module and its counters.
     let device = Device::open()?;
     device.hint(0, 1 << 46)?;
     module::enable(false)?;
     until("the livepatch is there", || Ok(!fs::exists("/sys/kernel/livepatch/bulkmem")?))?;
     let before = Counters::read()?;
-    let mapping = Mapping::new(Source::Pool2M, 1)?;
+    let mapping = HugeMapping::new(Source::Pool2M, 1)?;
     mapping.touch(0);
     assert_eq!(mapping.first_dirt(), None);
     assert_eq!(Counters::read()?.since(&before), Counters::default());
@@ -219,7 +219,7 @@ fn disabled_leaves_all_to_the_kernel() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A count of the pool of 2 MiB pages.
+/// Returns a counter of the pool of 2 MiB pages.
 fn pool(counter: &str) -> std::io::Result<usize> {
     let text = fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{counter}"))?;
     text.trim().parse().map_err(std::io::Error::other)
@@ -229,7 +229,7 @@ fn killed_in_faults() -> Result<(), Failed> {
     let mut rng = seeded("killed_in_faults");
     module::fresh()?;
     module::set("threshold", "0")?;
-    // Many chances to be rescheduled inside one clearing.
+    // Many scheduling points inside one clearing.
     module::set("chunk", "4096")?;
     let available = module::available()?;
     let free = pool("free_hugepages")?;
@@ -246,13 +246,13 @@ fn killed_in_faults() -> Result<(), Failed> {
         thread::sleep(Duration::from_millis(rng.u64(1..60)));
         match child.kill()? {
             End::Signal(libc::SIGKILL) => {}
-            end => return Err(format!("a faulting child ended by itself, with {end:?}").into()),
+            end => return Err(format!("a faulting child was not killed, but ended with {end:?}").into()),
         }
     }
     until("the killed processes' pages are in use", || Ok(pool("free_hugepages")? == free))?;
     until("their hints are there", || Ok(Counters::read()?.get("hints") == 0))?;
-    // Whatever they left, half written, comes back as zeros.
-    let mapping = Mapping::new(Source::Pool2M, free)?;
+    // Pages that they left half written come back as zeros.
+    let mapping = HugeMapping::new(Source::Pool2M, free)?;
     mapping.advise(libc::MADV_POPULATE_WRITE)?;
     match mapping.first_dirt() {
         None => Ok(()),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use bulkmem_measure::measurements::{Attribute, Attributes, BadAttribute, Target, TargetOptions};
+use bulkmem_measure::measurements::{Attribute, Attributes, Target, TargetOptions, UnknownAttribute};
 use clap::Args;
 
 use super::common::PageSizeArg;
@@ -65,9 +65,9 @@ pub(crate) enum AttributeArg {
 }
 
 impl FromStr for AttributeArg {
-    type Err = BadAttribute;
+    type Err = UnknownAttribute;
 
-    fn from_str(text: &str) -> Result<AttributeArg, BadAttribute> {
+    fn from_str(text: &str) -> Result<AttributeArg, UnknownAttribute> {
         if text == "all" { Ok(AttributeArg::All) } else { text.parse().map(AttributeArg::One) }
     }
 }

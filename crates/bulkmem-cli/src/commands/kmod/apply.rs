@@ -1,10 +1,11 @@
 //! `bulkmem kmod apply`.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use bulkmem::machine::Machine;
-use bulkmem_kmod::{Before, KernelError, Module, Settings};
-use bulkmem_measure::calibration::{Plan, PlanError, Profile};
+use bulkmem_kmod::{Module, Plan, PreviousValues, Settings};
+use bulkmem_measure::calibration::Profile;
 use clap::Args;
 use serde::Serialize;
 
@@ -72,13 +73,14 @@ struct Parameter {
 pub(super) fn run(args: &ApplyArgs) -> Outcome {
     let module = args.root.module();
     let (path, profile) = profile(args)?;
-    let plan = Plan::from_profile(&profile, Machine::current()).map_err(|error| {
-        let help = match error {
-            PlanError::NoRules => "run `bulkmem calibrate`, with `--op clear` or without --op",
-            _ => "run `bulkmem calibrate` on this machine, or name its profile: --profile FILE",
-        };
-        Failure::new(format!("{} cannot be applied: {}", path.display(), chain(&error))).help(help)
+    let failure = |error: &(dyn Error + 'static), help: &str| {
+        Failure::new(format!("{} cannot be applied: {}", path.display(), chain(error))).help(help)
+    };
+    let policy = profile.policy(Machine::current()).map_err(|error| {
+        failure(&error, "run `bulkmem calibrate` on this machine, or name its profile: --profile FILE")
     })?;
+    let plan = Plan::derive(&policy, &profile.clear_times())
+        .map_err(|error| failure(&error, "run `bulkmem calibrate`, with `--op clear` or without --op"))?;
     let before = current(&module, args.dry_run)?;
     let mut persisted = None;
     if !args.dry_run {
@@ -120,7 +122,7 @@ fn profile(args: &ApplyArgs) -> Result<(PathBuf, Profile), Failure> {
 fn current(module: &Module, dry_run: bool) -> Result<Vec<(&'static str, String)>, Failure> {
     let settings = module.status().map_err(Failure::new)?.parameters;
     if settings.is_none() && !dry_run {
-        module.must_be_loaded().map_err(|error| {
+        module.require_loaded().map_err(|error| {
             Failure::new(error).help("`bulkmem kmod status` shows more; --dry-run works without the module")
         })?;
     }
@@ -128,8 +130,13 @@ fn current(module: &Module, dry_run: bool) -> Result<Vec<(&'static str, String)>
 }
 
 /// Writes the parameters for later loads; if that fails, restores the present ones.
-fn persist(module: &Module, settings: &Settings, origin: &str, set: Before) -> Result<PathBuf, Failure> {
-    settings.persist(module.root(), origin).map_err(|error: KernelError| {
+fn persist(
+    module: &Module,
+    settings: &Settings,
+    origin: &str,
+    set: PreviousValues,
+) -> Result<PathBuf, Failure> {
+    settings.save(module.root(), origin).map_err(|error| {
         let kept = match set.restore() {
             Ok(()) => "the previous parameters are restored".to_owned(),
             Err(stuck) => {

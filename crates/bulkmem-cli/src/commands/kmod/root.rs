@@ -15,6 +15,6 @@ pub(super) struct Root {
 
 impl Root {
     pub(super) fn module(&self) -> Module {
-        Module::below(&self.root)
+        Module::with_root(&self.root)
     }
 }

@@ -72,7 +72,7 @@ fn by_chunk(name: &str, without: &str) -> Vec<Figure> {
     figures
 }
 
-/// What the fitted rules choose for clear.
+/// Returns the choices of the derived rules for clear.
 fn chosen(figures: &[Figure], length: u64, intent: Intent) -> String {
     let (rules, _) = derive_policy(figures);
     let of =

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use bulkmem::machine::Machine;
 
-use crate::MeasureError;
 use crate::engine::units;
 
 /// Memory that this process may still use.
@@ -109,14 +108,6 @@ impl MemoryLeft {
     /// The most that one measurement takes at a time: three quarters. The rest is for stacks, the results, and others.
     pub(crate) fn most(&self) -> u64 {
         self.bytes / 4 * 3
-    }
-
-    /// Checks that a measurement may take `needed` bytes.
-    ///
-    /// # Errors
-    /// [`MeasureError::TooLarge`] if that is more than three quarters of what is left.
-    pub(crate) fn check(self, needed: u64) -> Result<(), MeasureError> {
-        if needed <= self.most() { Ok(()) } else { Err(MeasureError::TooLarge { needed, left: self }) }
     }
 
     /// What results and output say when defaults had to be smaller than usual: only a limit that was set on purpose is

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::quality::QualityFlag;
+use crate::engine::QualityFlag;
 
 /// The kernel counts in ticks: over less time than this they say nothing.
 const SHORTEST: f64 = 0.2;

@@ -7,32 +7,9 @@ pub(crate) mod host;
 mod notes;
 mod samples;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use self::host::Snapshot;
 use self::notes::Tally;
-use crate::engine::Row;
-
-/// A reason to doubt a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum QualityFlag {
-    /// The samples vary by more than 5 %: standard deviation over mean.
-    Noise,
-    /// Single samples lie far off, while the others agree. The median ignores them, the mean does not.
-    Outliers,
-    /// The samples fall into two heaps: there is no one figure that describes them.
-    TwoSpeeds,
-    /// The machine became faster or slower while the group was measured.
-    Drift,
-    /// Other processes used the processors meanwhile.
-    Busy,
-    /// The hypervisor gave the processors to others meanwhile.
-    Stolen,
-    /// A limit on processor time held this process back.
-    Throttled,
-}
+use crate::engine::{QualityFlag, Row};
 
 /// A standard deviation of more than this share of the mean is said.
 const NOISY_PERCENT: f64 = 5.0;

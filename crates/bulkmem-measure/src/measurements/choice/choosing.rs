@@ -5,11 +5,11 @@ use std::hint::black_box;
 
 use bulkmem::{Intent, Operation};
 
+use crate::engine::FILL_BYTE;
 use crate::engine::clock::Clock;
 use crate::engine::implementation::{Implementation, Work};
 use crate::engine::run::Sampler;
 use crate::engine::units::bytes;
-use crate::engine::workload::FILL_BYTE;
 use crate::engine::{CacheState, Candidate, Config, Kind, MeasureError, Metric, Row, Run};
 
 const LENGTH: usize = 4096;

@@ -24,6 +24,7 @@ use crate::engine::run::{LongSampler, Measure, Run, Sample};
 use crate::engine::stats::median;
 use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
 use crate::measurements::checks::invalid;
+use crate::measurements::participants::record_choices;
 use crate::{Kind, MeasureError, OptionName, memory_left};
 
 /// Name of the control with nothing in the background.
@@ -190,10 +191,7 @@ impl CorunOptions {
             page_size: Some(self.page_size),
             ..Config::default()
         };
-        for implementation in &implementations {
-            let choice = implementation.chosen(Operation::Clear, background.chunk);
-            run.chooses(&implementation.candidate(), &config, choice);
-        }
+        record_choices(run, &implementations, &config, background.chunk);
         let control = |name| Candidate::named(Kind::Control, name);
         let spin = Work::Spin(memset_ns(background));
         let works = [(control(ALONE), None), (control(SAME_PROCESSOR_TIME), Some(spin))].into_iter().chain(
@@ -202,7 +200,7 @@ impl CorunOptions {
                 .map(|implementation| (implementation.candidate(), Some(Work::Clear(implementation)))),
         );
         let stop = run.stop_flag();
-        // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to nobody else.
+        // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to no other code.
         let walker = Rc::new(RefCell::new(Walker::new(unsafe { Neighbour::new(listed, listed.length) })));
         let samplers = works.map(|(candidate, work)| {
             let walker = Rc::clone(&walker);
@@ -431,7 +429,7 @@ mod tests {
         }
         let text = options.conclusion(&[&rows[1], &rows[4]]).unwrap();
         assert!(text.contains("no distinguishably longer"), "{text}");
-        assert_eq!(options.conclusion(&[&rows[0], &rows[2]]), None, "without the control nothing is said");
+        assert_eq!(options.conclusion(&[&rows[0], &rows[2]]), None, "no finding without the control");
         let note = shortfalls(&all).unwrap();
         assert!(note.contains("slow 1.20 GB/s") && !note.contains("little"), "{note}");
         assert_eq!(shortfalls(&all[3..]), None);

@@ -20,7 +20,7 @@ use crate::{MeasureError, OptionName};
 
 /// Interval between checks of a running command.
 const TICK: Duration = Duration::from_millis(250);
-/// How long a command that is asked to end may take before it is made to.
+/// Time between SIGTERM and SIGKILL for a command that is stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time of the walk, alone.
 const WALKED: Duration = Duration::from_millis(500);
@@ -247,7 +247,7 @@ mod tests {
         assert!(matches!(outcome, Err(MeasureError::Interrupted)), "{outcome:?}");
         let started: i32 = std::fs::read_to_string(&folder).unwrap().trim().parse().unwrap();
         std::fs::remove_file(&folder).unwrap();
-        // It may be a zombie for a moment, until whoever has inherited it looks.
+        // It may be a zombie for a moment, until the process that inherited it reaps it.
         let state = || std::fs::read_to_string(format!("/proc/{started}/stat")).unwrap_or_default();
         let gone = (0..400).any(|_| {
             thread::sleep(Duration::from_millis(5));

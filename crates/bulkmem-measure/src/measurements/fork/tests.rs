@@ -158,7 +158,7 @@ fn a_child_that_is_killed_is_an_error() {
     let whole = RawRange { start: region.as_mut_ptr(), length: page };
     let parent = Parent::new(whole, page).unwrap();
     region[0] = 1;
-    // SAFETY: the region's own page, which nobody uses until it is readable again. A forked child has none of it, and
+    // SAFETY: the region's own page, which no code uses until it is readable again. A forked child has none of it, and
     // dies of touching it.
     assert_eq!(unsafe { libc::madvise(whole.start.cast(), page, libc::MADV_DONTFORK) }, 0);
     // SAFETY: the parent's buffer is mapped; the child's is not, which is what is tried here: it gets a signal.

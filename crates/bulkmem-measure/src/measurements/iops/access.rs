@@ -16,7 +16,7 @@ pub(super) struct Access<'p> {
     pub(super) ways: Ways<'p>,
 }
 
-/// What reads a block, and what writes one: an implementation and its operation.
+/// Implementations, with their operations, that read and that write a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ways<'p> {
     pub(super) read: (Implementation<'p>, Operation),

@@ -79,7 +79,7 @@ impl IopsOptions {
         let least = self.blocks.iter().copied().max().unwrap_or(1).saturating_mul(threads);
         let usual = last_level(Machine::current()).saturating_mul(8).max(USUAL);
         // Leaves most of the memory to other processes; all targets are allocated at the same time.
-        let targets = self.attributes.asked().len().max(1) as u64;
+        let targets = self.attributes.requested().len().max(1) as u64;
         let usual = usual.min(crate::memory_left().bytes / 4 / targets).max(least);
         Want { writes, least, usual }
     }
@@ -118,7 +118,7 @@ impl Measure for IopsOptions {
         }
         self.attributes.check()?;
         // Each target needs the same memory.
-        let targets = self.attributes.asked().len().max(1) as u64;
+        let targets = self.attributes.requested().len().max(1) as u64;
         let bytes = self.target.size.unwrap_or(self.want().usual).max(self.want().least);
         device::check(bytes.saturating_mul(targets), self.target.page_size)?;
         self.of(Attribute::Wb).check(self.want())
@@ -127,7 +127,7 @@ impl Measure for IopsOptions {
     fn seconds(&self) -> f64 {
         let groups = self.directions.len() * self.blocks.len() * self.threads.len();
         // The policy, the usual methods, and the peers.
-        let samplers = 9 * self.attributes.asked().len().max(1);
+        let samplers = 9 * self.attributes.requested().len().max(1);
         groups as f64 * samplers as f64 * (self.runs + 1) as f64 * self.time.as_secs_f64()
     }
 

@@ -1,4 +1,4 @@
-//! What the rows are, and what is refused.
+//! Rows and rejected options.
 
 use super::*;
 use crate::Kind;
@@ -89,7 +89,7 @@ fn who_only_persists_does_not_read() {
     let only = MethodSet::Named(vec!["store_sse2_clflush".into()]);
     let options = IopsOptions { methods: only, directions: vec![Direction::Read], ..small() };
     let error = options.validate().unwrap_err().to_string();
-    assert_eq!(error, "--method: no method of those given can read");
+    assert_eq!(error, "--method: none of the given methods can read");
     IopsOptions { directions: vec![Direction::Write, Direction::Mixed], ..options }.validate().unwrap();
 }
 
@@ -97,8 +97,8 @@ fn who_only_persists_does_not_read() {
 fn nonsense_is_refused_before() {
     for (options, message) in [
         (IopsOptions { blocks: vec![100], ..small() }, "--block: 100 bytes are not whole cache lines"),
-        (IopsOptions { threads: vec![0], ..small() }, "--threads: 0 threads; give 1 to"),
-        (IopsOptions { mix: 101, ..small() }, "--mix: 101 % are more than all"),
+        (IopsOptions { threads: vec![0], ..small() }, "--threads: 0 is not from 1 to"),
+        (IopsOptions { mix: 101, ..small() }, "--mix: 101 % is more than all"),
         (IopsOptions { time: Duration::from_secs(60), ..small() }, "give 1ms to 2s, and more --runs"),
         (IopsOptions { blocks: vec![1 << 20], ..small() }, "1048576 bytes are too small: 2097152 are needed"),
         (IopsOptions { methods: MethodSet::Named(vec!["nosuch".into()]), ..small() }, "nosuch"),

@@ -257,7 +257,7 @@ mod tests {
         }
         let seen: HashSet<u8> = memory[..7680].iter().copied().collect();
         assert_eq!(seen, HashSet::from([1, 2, 3]));
-        assert!(memory[7680..].iter().all(|byte| *byte == 0), "behind the last whole part");
+        assert!(memory[7680..].iter().all(|byte| *byte == 0), "after the last whole part");
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         assert!(matches!(stopped, Err(MeasureError::Interrupted)));
     }
 
-    /// Each thread counts its own, and what is told is the sum.
+    /// Each thread counts its own, and the reported value is the sum.
     #[test]
     fn everybody_works_at_once() {
         let mut memory = vec![1u8; 4096];

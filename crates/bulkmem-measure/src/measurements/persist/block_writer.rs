@@ -144,7 +144,7 @@ impl<'s> BlockWriter<'s> {
 /// # Safety
 /// As [`CopyFn`](method::CopyFn); the method can persist.
 pub(super) unsafe fn write_by(choice: &Choice, dst: *mut u8, src: *const u8, length: usize) {
-    let entry = choice.method.code().copy_persist.expect("only methods that persist are asked to");
+    let entry = choice.method.code().copy_persist.expect("only methods that persist are selected");
     // SAFETY: passed on from the caller.
     unsafe { (entry.unfenced)(dst, src, length, &choice.parameters) }
 }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!((fences, lines.len()), (2, 2 << 14), "one a pass");
     }
 
-    /// A sample that is cut short is fenced, and the next one goes on behind it.
+    /// A sample that is cut short is fenced, and the next one continues after it.
     #[test]
     fn what_takes_long_goes_on_where_it_was() {
         let stop = AtomicBool::new(false);

@@ -49,9 +49,9 @@ fn what_cannot_be_measured_is_refused_before() {
     assert!(refused(&|it| it.operations = vec![Operation::Persist]).contains("name clear, fill or copy"));
     assert!(refused(&|it| it.shares = vec![101.0]).contains("from 0 to 100"));
     assert!(refused(&|it| it.shares = vec![f64::NAN]).contains("from 0 to 100"));
-    assert!(refused(&|it| it.shares = vec![50.0, 25.0]).contains("rise"));
+    assert!(refused(&|it| it.shares = vec![50.0, 25.0]).contains("rising order"));
     assert!(refused(&|it| it.shares = vec![]).contains("at least one"));
-    assert!(refused(&|it| it.sizes = vec![63]).contains("64 bytes at least"));
+    assert!(refused(&|it| it.sizes = vec![63]).contains("at least 64 bytes"));
     assert!(refused(&|it| it.sizes = vec![1 << 46]).contains("of memory"));
     assert!(refused(&|it| it.footprint = Some(u64::MAX)).contains("of memory"));
 }

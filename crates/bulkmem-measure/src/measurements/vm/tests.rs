@@ -107,8 +107,8 @@ fn a_guest_notices_memory_that_is_not_clear() {
 #[test]
 fn what_cannot_be_measured_is_refused_before() {
     let refused = |options: VmOptions| run(&options).unwrap_err().to_string();
-    assert!(refused(VmOptions { size: 5000, ..small() }).contains("no whole number of 4K pages"));
-    assert!(refused(VmOptions { size: 0, ..small() }).contains("no whole number"));
+    assert!(refused(VmOptions { size: 5000, ..small() }).contains("not a whole number of 4K pages"));
+    assert!(refused(VmOptions { size: 0, ..small() }).contains("not a whole number"));
     assert!(refused(VmOptions { size: 1 << 46, ..small() }).contains("available"));
     assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("--threads"));
     assert!(refused(VmOptions { methods: MethodSet::Named(vec!["no".into()]), ..small() }).contains("`no`"));

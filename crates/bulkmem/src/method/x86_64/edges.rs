@@ -1,5 +1,5 @@
-//! What lies before the first and behind the last whole cache line of a range: fewer than 64 bytes each, written
-//! by ordinary stores that overlap one another rather than loop.
+//! The bytes before the first and after the last whole cache line of a range, fewer than 64 each. They are written by
+//! ordinary stores that overlap, without a loop.
 
 use std::arch::asm;
 
@@ -7,11 +7,11 @@ use super::line::{CopyLine, FillLine, LINE};
 
 /// The whole lines of a range.
 pub(super) struct Lines {
-    /// Where the first one starts; a multiple of 64.
+    /// Address of the first; a multiple of 64.
     pub(super) start: *mut u8,
-    /// How many bytes of the range come before it.
+    /// Number of bytes of the range before it.
     pub(super) skipped: usize,
-    /// How many there are.
+    /// Number of lines.
     pub(super) count: usize,
 }
 
@@ -23,7 +23,7 @@ fn split(dst: *mut u8, len: usize) -> (usize, usize, usize) {
     (head, lines, len - head - lines * LINE)
 }
 
-/// Fills the partial lines at both ends and tells what is left.
+/// Fills the partial lines at both ends. Returns the whole lines between them.
 ///
 /// # Safety
 /// `dst..dst+len` is valid for writes, and `L`'s instructions are enabled.
@@ -44,7 +44,7 @@ pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) -> Li
     }
 }
 
-/// Copies the partial lines at both ends and tells what is left.
+/// Copies the partial lines at both ends. Returns the whole lines between them.
 ///
 /// # Safety
 /// `dst..dst+len` is valid for writes, `src..src+len` for reads, they do not overlap, and `L`'s instructions are
@@ -97,7 +97,7 @@ pub(super) unsafe fn fill_part(dst: *mut u8, len: usize, byte: u8) {
             4..8 => both_ends!(dst, len, "mov dword ptr", "{v:e}", "4", in(reg) word),
             8..16 => both_ends!(dst, len, "mov qword ptr", "{v}", "8", in(reg) word),
             _ => {
-                let wide = std::arch::x86_64::_mm_set1_epi8(byte.cast_signed());
+                let wide = std::arch::x86_64::_mm_set1_epi8(byte as i8);
                 both_ends!(dst, len, "movdqu", "{v}", "16", in(xmm_reg) wide);
                 if len > 32 {
                     both_ends!(dst.add(16), len - 32, "movdqu", "{v}", "16", in(xmm_reg) wide);

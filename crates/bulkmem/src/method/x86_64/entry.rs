@@ -1,6 +1,6 @@
-//! Entries of rows: a kernel as it is, and the same with the fence that it owes.
+//! Macros for kernels and for the entries of methods.
 
-/// An entry of a weakly ordered method: `weak!(FillFn, kernel::path, TUNABLES)`.
+/// Makes an entry of a weakly ordered method, with a fenced function: `weak!(FillFn, kernel::path, TUNABLES)`.
 macro_rules! weak {
     (FillFn, $kernel:path, $tunables:expr) => {{
         /// # Safety
@@ -38,7 +38,7 @@ macro_rules! weak {
     }};
 }
 
-/// An entry of a method whose stores are ordered: no fence either way.
+/// Makes an entry of a method whose stores are ordered, so that neither function fences.
 macro_rules! ordered {
     ($type:ident, $kernel:path, $tunables:expr) => {
         Some(crate::method::Entry::<crate::method::$type> {
@@ -49,8 +49,8 @@ macro_rules! ordered {
     };
 }
 
-/// A fill kernel: a function of [`FillFn`](crate::method::FillFn)'s type, with a target feature if one is given,
-/// around a call of a generic order. The last identifiers are bound to the function's arguments.
+/// Makes a fill kernel: a function of type [`FillFn`](crate::method::FillFn), with a target feature if one is given,
+/// that calls a function of [`loops`](super::loops). The identifiers between bars are the arguments of the kernel.
 macro_rules! fill_kernel {
     ($(#[$feature:meta])? $name:ident = $order:path, |$dst:ident, $len:ident, $byte:ident, $parameters:ident| $($argument:expr),+) => {
         /// # Safety

@@ -1,9 +1,8 @@
-//! The fence that weakly ordered stores and cache write-backs need after them, and the one that non-temporal loads need
-//! before them.
+//! Fences: SFENCE after weakly ordered stores and write-backs, and MFENCE before non-temporal loads.
 
 use std::arch::asm;
 
-/// SFENCE: earlier stores, write-backs and flushes of this thread come before later stores.
+/// SFENCE: orders earlier stores and write-backs of this thread before later stores.
 #[inline(always)]
 pub(in crate::method) fn sfence() {
     // SAFETY: SFENCE has no precondition and is part of every x86-64. It is not marked `nomem`, so the compiler
@@ -11,7 +10,7 @@ pub(in crate::method) fn sfence() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
-/// MFENCE: earlier loads and stores of this thread come before later loads and stores, non-temporal loads included.
+/// MFENCE: orders earlier loads and stores of this thread before later ones, including non-temporal loads.
 #[inline(always)]
 pub(super) fn mfence() {
     // SAFETY: MFENCE has no precondition and is part of every x86-64. It is not marked `nomem`, so the compiler

@@ -1,17 +1,17 @@
-//! Cached stores, each line written back at once by CLWB, CLFLUSHOPT or CLFLUSH; and the write-backs alone.
+//! Cached stores, each line immediately followed by CLWB, CLFLUSHOPT or CLFLUSH; and the write-backs alone.
 //!
-//! Why: making ranges durable that are too long for non-temporal stores to be the faster way, or that are read
-//! again soon (CLWB may keep the line). Not when: nothing has to be durable.
-//! (Mikulas Patocka, "memcpy_flushcache: use cache flushing for larger lengths", 2020.)
+//! For durable ranges for which non-temporal stores are slower because of their length, or that are read again soon
+//! (CLWB may keep the line). Not for bytes that need not be durable. (Mikulas Patocka, "memcpy_flushcache: use cache
+//! flushing for larger lengths", 2020.)
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, FlushLine, Flushed, LINE};
-use super::{tunables, walk};
+use super::{loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
 
-/// One row: a width of store and a way to write back. CLFLUSH brings its own fences (`ordered`), the others owe one
-/// (`weak`).
+/// Defines one method: a width of store and an instruction that writes back. CLFLUSH has its own fences (`ordered`);
+/// the others need one (`weak`).
 macro_rules! flushed {
     ($module:ident, $name:literal, $width:literal, $store:ident, $flush:ident, $flush_name:literal, $entry:ident,
      $ordering:ident, $requires:expr $(, #[$feature:meta])?) => {
@@ -19,8 +19,8 @@ macro_rules! flushed {
             use super::*;
             type Line = Flushed<line::$store, line::$flush>;
 
-            fill_kernel!($(#[$feature])? fill = walk::fill_flushed::<Line>, |dst, len, byte, p| dst, len, byte, p);
-            copy_kernel!($(#[$feature])? copy_persist = walk::copy_flushed::<Line>, |dst, src, len, p| dst, src, len, p);
+            fill_kernel!($(#[$feature])? fill = loops::fill_flushed::<Line>, |dst, len, byte, p| dst, len, byte, p);
+            copy_kernel!($(#[$feature])? copy_persist = loops::copy_flushed::<Line>, |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {
                 name: $name,
@@ -40,7 +40,7 @@ macro_rules! flushed {
     };
 }
 
-/// The rows of one width.
+/// Defines the methods of one width.
 macro_rules! flushed_by_each {
     ($clwb:ident, $clwb_name:literal, $opt:ident, $opt_name:literal, $flush:ident, $flush_name:literal,
      $width:literal, $store:ident, $requires:expr $(, #[$feature:meta])?) => {
@@ -77,6 +77,7 @@ flushed_by_each!(
 );
 flushed_by_each!(store_avx_clwb, "store_avx_clwb", store_avx_clflushopt, "store_avx_clflushopt", store_avx_clflush,
                  "store_avx_clflush", "32", StoreAvx, Features::AVX, #[target_feature(enable = "avx")]);
+#[cfg(avx512)]
 flushed_by_each!(store_avx512_clwb, "store_avx512_clwb", store_avx512_clflushopt, "store_avx512_clflushopt",
                  store_avx512_clflush, "store_avx512_clflush", "64", StoreAvx512, Features::AVX512F,
                  #[target_feature(enable = "avx512f")]);
@@ -125,14 +126,17 @@ pub(super) static METHODS: &[Method] = &[
     store_8_clwb::METHOD,
     store_sse2_clwb::METHOD,
     store_avx_clwb::METHOD,
+    #[cfg(avx512)]
     store_avx512_clwb::METHOD,
     store_8_clflushopt::METHOD,
     store_sse2_clflushopt::METHOD,
     store_avx_clflushopt::METHOD,
+    #[cfg(avx512)]
     store_avx512_clflushopt::METHOD,
     store_8_clflush::METHOD,
     store_sse2_clflush::METHOD,
     store_avx_clflush::METHOD,
+    #[cfg(avx512)]
     store_avx512_clflush::METHOD,
     CLWB,
     CLFLUSHOPT,

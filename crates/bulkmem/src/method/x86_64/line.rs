@@ -1,14 +1,16 @@
-//! One cache line at a time: the stores and copies that every loop is made of, in assembly.
+//! Stores and copies of one cache line, in assembly, from which all loops are built.
 //!
-//! Assembly rather than intrinsics, for three reasons: the compiler may not turn a loop of it into a call of
-//! memset; non-temporal intrinsics break the compiler's memory model (rust-lang/rust#114582); and memory that
-//! others write meanwhile may be given.
+//! This is assembly instead of intrinsics for three reasons: the compiler must not turn a loop into a call of
+//! `memset`; non-temporal intrinsics break the compiler's memory model (rust-lang/rust#114582); and other threads may
+//! write the memory concurrently.
 //!
-//! The functions that name wide registers carry the target feature; the traits' methods are `inline(always)` so
-//! that, inside a kernel that carries the feature too, nothing remains of the calls.
+//! Functions that use wide registers have the target feature. The trait methods are `inline(always)`, so that the
+//! compiler inlines everything into a kernel that has the feature too.
 
 use std::arch::asm;
-use std::arch::x86_64::{__m128i, __m256i, __m512i};
+#[cfg(avx512)]
+use std::arch::x86_64::__m512i;
+use std::arch::x86_64::{__m128i, __m256i};
 
 use crate::machine::{Features, features_known_so_far};
 
@@ -17,10 +19,10 @@ pub(super) const LINE: usize = 64;
 
 /// A way to write one value to a whole cache line.
 pub(super) trait FillLine {
-    /// The byte, spread over a register.
+    /// A register that holds the byte repeatedly.
     type Value;
 
-    /// Spreads a byte.
+    /// Repeats a byte to fill a register.
     ///
     /// # Safety
     /// The instructions of this implementation are enabled.
@@ -32,17 +34,17 @@ pub(super) trait FillLine {
     /// `line..line+64` is valid for writes, `line` is a multiple of 64, and the instructions are enabled.
     unsafe fn write(line: *mut u8, value: &Self::Value);
 
-    /// What is done to a line of which only a part belongs to the range, after that part was written.
+    /// Completes a line of which only a part belongs to the range, after that part was written by ordinary stores.
     ///
     /// # Safety
-    /// `at` is valid for reads, and the instructions are enabled.
+    /// `at` is a byte of that part, and the instructions are enabled.
     #[inline(always)]
     unsafe fn part_written(_at: *mut u8) {}
 }
 
 /// A way to copy one whole cache line.
 pub(super) trait CopyLine {
-    /// The alignment that sources must have, bytes.
+    /// Required alignment of sources, bytes.
     const SOURCE_ALIGNMENT: usize = 1;
 
     /// Copies one line.
@@ -60,13 +62,16 @@ pub(super) trait CopyLine {
     unsafe fn part_written(_at: *mut u8) {}
 }
 
-/// The byte in each of eight places.
+/// Repeats a byte eight times. Unsafe only because `fill_line` calls it like the wider ones.
+///
+/// # Safety
+/// None.
 #[inline(always)]
-fn spread(byte: u8) -> u64 {
+unsafe fn spread(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// Assembly over a whole line: the pieces in order, nothing on the stack, flags kept.
+/// Makes one assembly block of instructions on a line, which use no stack and keep the flags.
 macro_rules! line_asm {
     ($($piece:expr),+ ; $($operand:tt)+) => {
         // SAFETY: the caller vouches for the line (and, on copies, the source), for its alignment and for the
@@ -75,7 +80,7 @@ macro_rules! line_asm {
     };
 }
 
-/// A fill line: its name, feature, register value, and the assembly that writes `{v}` to `{p}`.
+/// Implements [`FillLine`]: type, register value, feature, and the instructions that write `{v}` to `{p}`.
 macro_rules! fill_line {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $spread:expr, [$($piece:expr),+ $(,)?]) => {
         impl FillLine for $name {
@@ -86,7 +91,8 @@ macro_rules! fill_line {
                 $(#[$feature])?
                 #[inline]
                 unsafe fn value(byte: u8) -> $value {
-                    $spread(byte)
+                    // SAFETY: the caller vouches for the instructions.
+                    unsafe { $spread(byte) }
                 }
                 // SAFETY: the caller vouches for the instructions.
                 unsafe { value(byte) }
@@ -106,10 +112,10 @@ macro_rules! fill_line {
     };
 }
 
-/// A copy line: its name, feature, the registers it goes through, and the assembly that copies from `{s}` to `{d}`.
+/// Implements [`CopyLine`]: type, registers, feature, and the instructions that copy from `{s}` to `{d}`.
 ///
-/// The registers are outputs of their full type: for a discarded one (`out(ymm_reg) _`) LLVM assumes its narrowest
-/// type, an XMM register, and so does not emit the VZEROUPPER that a function which used a wider one must return with.
+/// The registers are outputs of their full type. For a discarded output (`out(ymm_reg) _`) LLVM assumes an XMM
+/// register, and omits the VZEROUPPER that must follow the use of wider ones.
 macro_rules! copy_line {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, ($($t:ident)+),
      [$($piece:expr),+ $(,)?]) => {
@@ -142,6 +148,7 @@ pub(super) struct StoreSse2;
 /// Cached stores of 32 bytes.
 pub(super) struct StoreAvx;
 /// Cached stores of 64 bytes.
+#[cfg(avx512)]
 pub(super) struct StoreAvx512;
 /// Non-temporal stores of 4 bytes.
 pub(super) struct Nontemporal4;
@@ -152,38 +159,60 @@ pub(super) struct NontemporalSse2;
 /// Non-temporal stores of 32 bytes.
 pub(super) struct NontemporalAvx;
 /// Non-temporal stores of 64 bytes.
+#[cfg(avx512)]
 pub(super) struct NontemporalAvx512;
 /// Non-temporal loads and stores of 16 bytes.
 pub(super) struct LoadNontemporalSse41;
 /// Non-temporal loads and stores of 32 bytes.
 pub(super) struct LoadNontemporalAvx2;
 /// Non-temporal loads and stores of 64 bytes.
+#[cfg(avx512)]
 pub(super) struct LoadNontemporalAvx512;
 /// Non-temporal loads and cached stores of 16 bytes.
 pub(super) struct LoadNontemporalStoreSse41;
 /// Non-temporal loads and cached stores of 32 bytes.
 pub(super) struct LoadNontemporalStoreAvx2;
 /// Non-temporal loads and cached stores of 64 bytes.
+#[cfg(avx512)]
 pub(super) struct LoadNontemporalStoreAvx512;
 
-fn spread_16(byte: u8) -> __m128i {
+/// # Safety
+/// None.
+unsafe fn spread_16(byte: u8) -> __m128i {
+    #[allow(unused_unsafe, reason = "intrinsics are unsafe before Rust 1.87")]
     // SAFETY: SSE2 is part of every x86-64.
-    unsafe { std::arch::x86_64::_mm_set1_epi8(byte.cast_signed()) }
+    unsafe {
+        std::arch::x86_64::_mm_set1_epi8(byte as i8)
+    }
 }
 
+/// # Safety
+/// AVX is enabled.
 #[target_feature(enable = "avx")]
 #[inline]
-fn spread_32(byte: u8) -> __m256i {
-    std::arch::x86_64::_mm256_set1_epi64x(spread(byte).cast_signed())
+unsafe fn spread_32(byte: u8) -> __m256i {
+    #[allow(unused_unsafe, reason = "intrinsics are unsafe before Rust 1.87")]
+    // SAFETY: the caller vouches for AVX.
+    unsafe {
+        std::arch::x86_64::_mm256_set1_epi64x(spread(byte) as i64)
+    }
 }
 
+/// # Safety
+/// AVX-512F is enabled.
+#[cfg(avx512)]
+#[allow(clippy::incompatible_msrv, reason = "only compilers that have the intrinsic set this cfg")]
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn spread_64(byte: u8) -> __m512i {
-    std::arch::x86_64::_mm512_set1_epi64(spread(byte).cast_signed())
+unsafe fn spread_64(byte: u8) -> __m512i {
+    #[allow(unused_unsafe, reason = "intrinsics are unsafe before Rust 1.87")]
+    // SAFETY: the caller vouches for AVX-512F.
+    unsafe {
+        std::arch::x86_64::_mm512_set1_epi64(spread(byte) as i64)
+    }
 }
 
-/// Expands `fill_line!` with an instruction at a row of offsets.
+/// Implements [`FillLine`] by one instruction at several offsets.
 macro_rules! fill_at {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $spread:expr, $op:literal, $v:literal,
      $($offset:literal)+) => {
@@ -195,14 +224,16 @@ macro_rules! fill_at {
 fill_at!(Store8, u64, reg, , spread, "mov qword ptr", "{v}", 0 8 16 24 32 40 48 56);
 fill_at!(StoreSse2, __m128i, xmm_reg, , spread_16, "movdqa", "{v}", 0 16 32 48);
 fill_at!(StoreAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], spread_32, "vmovdqa", "{v}", 0 32);
+#[cfg(avx512)]
 fill_at!(StoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], spread_64, "vmovdqa64", "{v}", 0);
 fill_at!(Nontemporal4, u64, reg, , spread, "movnti dword ptr", "{v:e}", 0 4 8 12 16 20 24 28 32 36 40 44 48 52 56 60);
 fill_at!(Nontemporal8, u64, reg, , spread, "movnti qword ptr", "{v}", 0 8 16 24 32 40 48 56);
 fill_at!(NontemporalSse2, __m128i, xmm_reg, , spread_16, "movntdq", "{v}", 0 16 32 48);
 fill_at!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], spread_32, "vmovntdq", "{v}", 0 32);
+#[cfg(avx512)]
 fill_at!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], spread_64, "vmovntdq", "{v}", 0);
 
-/// Expands `copy_line!` with a load and a store instruction: for each group of registers in turn, loads first.
+/// Implements [`CopyLine`] by a load and a store instruction. Each group of registers is loaded, then stored.
 macro_rules! copy_with {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, $load:literal, $store:literal,
      $modifier:literal, $registers:tt $([$($t:ident $offset:literal)+])+) => {
@@ -221,6 +252,7 @@ copy_with!(StoreSse2, __m128i, xmm_reg, , 1, "movdqu", "movdqa", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(StoreAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovdqa", "",
     (t0 t1) [t0 0 t1 32]);
+#[cfg(avx512)]
 copy_with!(StoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovdqa64", "",
     (t0) [t0 0]);
 copy_with!(Nontemporal4, u64, reg, , 1, "mov", "movnti", ":e",
@@ -231,18 +263,21 @@ copy_with!(NontemporalSse2, __m128i, xmm_reg, , 1, "movdqu", "movntdq", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovntdq", "",
     (t0 t1) [t0 0 t1 32]);
+#[cfg(avx512)]
 copy_with!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovntdq", "",
     (t0) [t0 0]);
 copy_with!(LoadNontemporalSse41, __m128i, xmm_reg, , 16, "movntdqa", "movntdq", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(LoadNontemporalAvx2, __m256i, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovntdq", "",
     (t0 t1) [t0 0 t1 32]);
+#[cfg(avx512)]
 copy_with!(LoadNontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovntdq", "",
     (t0) [t0 0]);
 copy_with!(LoadNontemporalStoreSse41, __m128i, xmm_reg, , 16, "movntdqa", "movdqa", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(LoadNontemporalStoreAvx2, __m256i, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovdqa", "",
     (t0 t1) [t0 0 t1 32]);
+#[cfg(avx512)]
 copy_with!(LoadNontemporalStoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovdqa64", "",
     (t0) [t0 0]);
 
@@ -255,9 +290,9 @@ pub(super) trait FlushLine {
     unsafe fn flush(at: *const u8);
 }
 
-/// CLFLUSH: writes back and evicts, between two MFENCEs. Intel orders CLFLUSH by itself; AMD's manual lets it pass
-/// earlier stores that are still on their way, and later accesses, unless an MFENCE stands on each side. It is the last
-/// resort of processors without CLFLUSHOPT and CLWB, so it may be slow; it may not be wrong.
+/// CLFLUSH between two MFENCEs: writes back and evicts. Intel orders CLFLUSH. AMD's manual allows it to overtake
+/// earlier stores and to be overtaken by later accesses without an MFENCE on each side. It is used only without
+/// CLFLUSHOPT and CLWB, so correctness matters more than speed.
 pub(super) struct Clflush;
 /// CLFLUSHOPT: writes back and evicts; weakly ordered.
 pub(super) struct Clflushopt;
@@ -280,7 +315,7 @@ flush_line!(Clflush, "mfence", "clflush [{at}]", "mfence");
 flush_line!(Clflushopt, "clflushopt [{at}]");
 flush_line!(Clwb, "clwb [{at}]");
 
-/// Each line written (or copied) by `L`, then written back by `F`.
+/// Each line written or copied by `L`, then written back by `F`.
 pub(super) struct Flushed<L, F>(std::marker::PhantomData<(L, F)>);
 
 impl<L: FillLine, F: FlushLine> FillLine for Flushed<L, F> {
@@ -327,8 +362,8 @@ impl<L: CopyLine, F: FlushLine> CopyLine for Flushed<L, F> {
     }
 }
 
-/// Lines that bypass the cache, written or copied by `L`; lines of which only a part is written go through the cache and are
-/// written back by the best instruction there is.
+/// Lines written or copied by `L`, which bypasses the cache. Partial lines go through the cache and are written back by
+/// the best available instruction.
 pub(super) struct Durable<L>(std::marker::PhantomData<L>);
 
 impl<L: FillLine> FillLine for Durable<L> {
@@ -369,8 +404,8 @@ impl<L: CopyLine> CopyLine for Durable<L> {
     }
 }
 
-/// Writes back the line that holds `at` by the best instruction that this processor is known to have. Out of line:
-/// most ranges start and end on a line.
+/// Writes back the line that holds `at` by the best instruction that this processor is known to support. Not inlined,
+/// because most ranges start and end at a cache line.
 ///
 /// # Safety
 /// `at` is valid for reads.

@@ -1,18 +1,19 @@
 //! Methods for x86-64, one file per instruction family.
 
 mod clzero;
+mod demote;
 mod edges;
 mod entry;
 mod fence;
 mod flush;
 mod line;
+mod loops;
 mod movdir64b;
 mod nontemporal;
 mod store;
 mod streams;
 mod string;
 mod tunables;
-mod walk;
 
 pub(super) use fence::sfence;
 
@@ -52,6 +53,7 @@ pub(super) fn methods() -> impl Iterator<Item = &'static Method> {
         store::METHODS,
         nontemporal::METHODS,
         clzero::METHODS,
+        demote::METHODS,
         movdir64b::METHODS,
         streams::METHODS,
         flush::METHODS,

@@ -1,19 +1,20 @@
-//! MOVDIR64B: a whole line from memory to memory as one direct store, past the cache and never torn.
+//! MOVDIR64B: copies a whole line from memory to memory as one direct store that bypasses the cache and is never
+//! torn.
 //!
-//! Why: a full line reaches memory in one write even under pressure, which write-combining buffers cannot
-//! promise. Not when: the result is read soon. Weakly ordered.
+//! A full line reaches memory in one write even under pressure, which write-combining buffers do not guarantee. Not
+//! for bytes that are read soon. Weakly ordered.
 
 use std::arch::asm;
 
 use super::entry::{copy_kernel, fill_kernel, weak};
 use super::line::{CopyLine, Durable, FillLine, LINE};
-use super::{tunables, walk};
+use super::{loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
 struct Movdir64b;
 
-/// A line's worth of one byte, to store from.
+/// A cache line filled with one byte, the source of fills.
 #[repr(align(64))]
 struct Pattern([u8; LINE]);
 
@@ -40,11 +41,11 @@ impl CopyLine for Movdir64b {
     }
 }
 
-fill_kernel!(fill = walk::fill::<Movdir64b>, |dst, len, byte, p| dst, len, byte);
-fill_kernel!(fill_persist = walk::fill::<Durable<Movdir64b>>, |dst, len, byte, p| dst, len, byte);
-copy_kernel!(copy = walk::copy_nontemporal::<Movdir64b, Movdir64b>, |dst, src, len, p| dst, src, len, p);
+fill_kernel!(fill = loops::fill::<Movdir64b>, |dst, len, byte, p| dst, len, byte);
+fill_kernel!(fill_persist = loops::fill::<Durable<Movdir64b>>, |dst, len, byte, p| dst, len, byte);
+copy_kernel!(copy = loops::copy_nontemporal::<Movdir64b, Movdir64b>, |dst, src, len, p| dst, src, len, p);
 copy_kernel!(
-    copy_persist = walk::copy_nontemporal::<Durable<Movdir64b>, Durable<Movdir64b>>,
+    copy_persist = loops::copy_nontemporal::<Durable<Movdir64b>, Durable<Movdir64b>>,
     |dst, src, len, p| dst,
     src,
     len,

@@ -1,13 +1,12 @@
-//! Non-temporal stores: the line is assembled in a write-combining buffer and written past the cache.
+//! Non-temporal stores: a write-combining buffer assembles the line and writes it to memory, bypassing the cache.
 //!
-//! Why: no line is read before it is overwritten, and the cache is left to others. Not when: the result is read
-//! soon; on Skylake-X and Cascade Lake, where one thread is held to what its few buffers carry.
-//! (Ankur Arora, "x86/asm: add clear_page_nt()", 2020; Mikulas Patocka, "memcpy_flushcache: use cache flushing
-//! for larger lengths", 2020.)
+//! They do not read a line before they overwrite it, and do not evict others. Not for bytes that are read soon, and
+//! not on Skylake-X and Cascade Lake, where the few buffers limit one thread. (Ankur Arora, "x86/asm: add
+//! clear_page_nt()", 2020; Mikulas Patocka, "memcpy_flushcache: use cache flushing for larger lengths", 2020.)
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
 use super::line::{self, Durable};
-use super::{tunables, walk};
+use super::{loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
@@ -17,11 +16,11 @@ macro_rules! nontemporal {
             use super::*;
             use line::$line as Line;
 
-            fill_kernel!($(#[$feature])? fill = walk::fill::<Line>, |dst, len, byte, p| dst, len, byte);
-            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal::<Line, Line>,
+            fill_kernel!($(#[$feature])? fill = loops::fill::<Line>, |dst, len, byte, p| dst, len, byte);
+            copy_kernel!($(#[$feature])? copy = loops::copy_nontemporal::<Line, Line>,
                          |dst, src, len, p| dst, src, len, p);
-            fill_kernel!($(#[$feature])? fill_persist = walk::fill::<Durable<Line>>, |dst, len, byte, p| dst, len, byte);
-            copy_kernel!($(#[$feature])? copy_persist = walk::copy_nontemporal::<Durable<Line>, Durable<Line>>,
+            fill_kernel!($(#[$feature])? fill_persist = loops::fill::<Durable<Line>>, |dst, len, byte, p| dst, len, byte);
+            copy_kernel!($(#[$feature])? copy_persist = loops::copy_nontemporal::<Durable<Line>, Durable<Line>>,
                          |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {
@@ -54,21 +53,22 @@ nontemporal!(
 );
 nontemporal!(avx, "nontemporal_avx", "non-temporal stores of 32 bytes (VMOVNTDQ)", NontemporalAvx, Features::AVX,
              #[target_feature(enable = "avx")]);
+#[cfg(avx512)]
 nontemporal!(avx512, "nontemporal_avx512", "non-temporal stores of 64 bytes (VMOVNTDQ)", NontemporalAvx512,
              Features::AVX512F, #[target_feature(enable = "avx512f")]);
 
-/// Non-temporal loads: with non-temporal stores, and with cached ones, for data that is fetched to be used. On
-/// write-back memory most processors treat the load as an ordinary one; it is for write-combining memory, and for
-/// those that do not. Begins with an MFENCE, for [`walk::copy_nontemporal_loads`]'s reasons.
+/// Defines methods with non-temporal loads, with non-temporal stores and, for bytes that are used next, with cached
+/// ones. They are for write-combining memory; from write-back memory, most processors perform an ordinary load. They
+/// begin with an MFENCE; [`loops::copy_nontemporal_loads`] says why.
 macro_rules! movntdqa {
     ($module:ident, $name:literal, $cached_name:literal, $width:literal, $line:ident, $unaligned:ident,
      $cached:ident, $cached_unaligned:ident, $requires:expr $(, #[$feature:meta])?) => {
         mod $module {
             use super::*;
 
-            copy_kernel!($(#[$feature])? copy = walk::copy_nontemporal_loads::<line::$line, line::$unaligned>,
+            copy_kernel!($(#[$feature])? copy = loops::copy_nontemporal_loads::<line::$line, line::$unaligned>,
                          |dst, src, len, p| dst, src, len, p);
-            copy_kernel!($(#[$feature])? copy_cached = walk::copy_nontemporal_loads::<line::$cached, line::$cached_unaligned>,
+            copy_kernel!($(#[$feature])? copy_cached = loops::copy_nontemporal_loads::<line::$cached, line::$cached_unaligned>,
                          |dst, src, len, p| dst, src, len, p);
 
             pub(super) const METHOD: Method = Method {
@@ -105,6 +105,7 @@ movntdqa!(
 );
 movntdqa!(movntdqa_avx2, "movntdqa_avx2", "movntdqa_store_avx2", "32", LoadNontemporalAvx2, NontemporalAvx,
           LoadNontemporalStoreAvx2, StoreAvx, Features::AVX.union(Features::AVX2), #[target_feature(enable = "avx,avx2")]);
+#[cfg(avx512)]
 movntdqa!(movntdqa_avx512, "movntdqa_avx512", "movntdqa_store_avx512", "64", LoadNontemporalAvx512,
           NontemporalAvx512, LoadNontemporalStoreAvx512, StoreAvx512, Features::AVX512F,
           #[target_feature(enable = "avx512f")]);
@@ -114,11 +115,14 @@ pub(super) static METHODS: &[Method] = &[
     movnti::METHOD,
     sse2::METHOD,
     avx::METHOD,
+    #[cfg(avx512)]
     avx512::METHOD,
     movntdqa_sse41::METHOD,
     movntdqa_avx2::METHOD,
+    #[cfg(avx512)]
     movntdqa_avx512::METHOD,
     movntdqa_sse41::CACHED,
     movntdqa_avx2::CACHED,
+    #[cfg(avx512)]
     movntdqa_avx512::CACHED,
 ];

@@ -1,25 +1,25 @@
-//! Cached stores, straight and with write prefetches ahead.
+//! Cached stores, with and without write prefetches.
 //!
-//! Why: where the result is read soon, and, with PREFETCHW some KiB ahead, where the processor's own ownership
-//! requests run too few at a time to saturate memory (Skylake-X, Cascade Lake). Not when: the result is large and
-//! not read soon, on processors that write past the cache faster.
+//! For bytes that are read soon. With PREFETCHW some KiB ahead, also for processors whose own ownership requests are
+//! too few to saturate memory (Skylake-X, Cascade Lake). Not for large ranges that are not read soon, if stores that
+//! bypass the cache are faster.
 
 use super::entry::{copy_kernel, fill_kernel, ordered};
-use super::{line, tunables, walk};
+use super::{line, loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
-/// The two rows of one width: plain, and with write prefetch.
+/// Defines the two methods of one width: without and with write prefetch.
 macro_rules! store {
     ($module:ident, $name:literal, $prefetch_name:literal, $width:literal, $line:ident, $requires:expr
      $(, #[$feature:meta])?) => {
         mod $module {
             use super::*;
 
-            fill_kernel!($(#[$feature])? fill = walk::fill::<line::$line>, |dst, len, byte, p| dst, len, byte);
-            fill_kernel!($(#[$feature])? fill_prefetched = walk::fill_prefetched::<line::$line>,
+            fill_kernel!($(#[$feature])? fill = loops::fill::<line::$line>, |dst, len, byte, p| dst, len, byte);
+            fill_kernel!($(#[$feature])? fill_prefetched = loops::fill_prefetched::<line::$line>,
                          |dst, len, byte, p| dst, len, byte, p);
-            copy_kernel!($(#[$feature])? copy = walk::copy_cached::<line::$line>, |dst, src, len, p| dst, src, len, p);
+            copy_kernel!($(#[$feature])? copy = loops::copy_cached::<line::$line>, |dst, src, len, p| dst, src, len, p);
 
             pub(super) const PLAIN: Method = Method {
                 name: $name,
@@ -53,6 +53,7 @@ macro_rules! store {
 store!(store_8, "store_8", "write_prefetch_8", "8", Store8, Features::SSE2);
 store!(store_sse2, "store_sse2", "write_prefetch_sse2", "16", StoreSse2, Features::SSE2);
 store!(store_avx, "store_avx", "write_prefetch_avx", "32", StoreAvx, Features::AVX, #[target_feature(enable = "avx")]);
+#[cfg(avx512)]
 store!(store_avx512, "store_avx512", "write_prefetch_avx512", "64", StoreAvx512, Features::AVX512F,
        #[target_feature(enable = "avx512f")]);
 
@@ -60,9 +61,11 @@ pub(super) static METHODS: &[Method] = &[
     store_8::PLAIN,
     store_sse2::PLAIN,
     store_avx::PLAIN,
+    #[cfg(avx512)]
     store_avx512::PLAIN,
     store_8::PREFETCHED,
     store_sse2::PREFETCHED,
     store_avx::PREFETCHED,
+    #[cfg(avx512)]
     store_avx512::PREFETCHED,
 ];

@@ -1,15 +1,15 @@
-//! Several pages worked on side by side, a line of each in turn.
+//! Page streams: several pages are written in parallel, one cache line of each in turn.
 //!
-//! Why: hardware prefetchers and memory banks follow a page each, so more of them are at work. Hybrids let one
-//! stream bypass the cache beside cached and prefetched ones: the two kinds of store wait in different buffers.
-//! Not when: the range is only a few pages long (then these methods work through it straight).
+//! Hardware prefetchers and memory banks work on one page each, so this uses more of them. In hybrids, one stream
+//! bypasses the cache and the others are cached and prefetched, because the two kinds of store use different buffers.
+//! Not for ranges of a few pages, which these methods write sequentially.
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
-use super::{line, tunables, walk};
+use super::{line, loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
-/// The three rows of one width: cached, non-temporal, and a hybrid of both.
+/// Defines the three methods of one width: cached, non-temporal, and a hybrid of both.
 macro_rules! streams {
     ($module:ident, $cached:literal, $nontemporal:literal, $hybrid:literal, $width:literal,
      $store:ident, $nt:ident, $requires:expr $(, #[$feature:meta])?) => {
@@ -17,22 +17,22 @@ macro_rules! streams {
             use super::*;
             use line::{$nt as Nt, $store as Store};
 
-            fill_kernel!($(#[$feature])? fill = walk::fill_streams::<Store, Store>,
+            fill_kernel!($(#[$feature])? fill = loops::fill_streams::<Store, Store>,
                          |dst, len, byte, p| dst, len, byte, p, true);
-            fill_kernel!($(#[$feature])? fill_nontemporal = walk::fill_streams::<Nt, Nt>,
+            fill_kernel!($(#[$feature])? fill_nontemporal = loops::fill_streams::<Nt, Nt>,
                          |dst, len, byte, p| dst, len, byte, p, false);
-            fill_kernel!($(#[$feature])? fill_hybrid = walk::fill_streams::<Nt, Store>,
+            fill_kernel!($(#[$feature])? fill_hybrid = loops::fill_streams::<Nt, Store>,
                          |dst, len, byte, p| dst, len, byte, p, false);
-            copy_kernel!($(#[$feature])? copy = walk::copy_streams::<Store, Store>,
+            copy_kernel!($(#[$feature])? copy = loops::copy_streams::<Store, Store>,
                          |dst, src, len, p| dst, src, len, p, true);
-            copy_kernel!($(#[$feature])? copy_nontemporal = walk::copy_streams::<Nt, Nt>,
+            copy_kernel!($(#[$feature])? copy_nontemporal = loops::copy_streams::<Nt, Nt>,
                          |dst, src, len, p| dst, src, len, p, false);
-            copy_kernel!($(#[$feature])? copy_hybrid = walk::copy_streams::<Nt, Store>,
+            copy_kernel!($(#[$feature])? copy_hybrid = loops::copy_streams::<Nt, Store>,
                          |dst, src, len, p| dst, src, len, p, false);
 
             pub(super) const CACHED: Method = Method {
                 name: $cached,
-                summary: concat!("page streams side by side, cached stores of ", $width, " bytes"),
+                summary: concat!("parallel page streams, cached stores of ", $width, " bytes"),
                 effect: CacheEffect::Allocates,
                 ordering: Ordering::Ordered,
                 requires: $requires.union(Features::PREFETCHW),
@@ -46,7 +46,7 @@ macro_rules! streams {
 
             pub(super) const NONTEMPORAL: Method = Method {
                 name: $nontemporal,
-                summary: concat!("page streams side by side, non-temporal stores of ", $width, " bytes"),
+                summary: concat!("parallel page streams, non-temporal stores of ", $width, " bytes"),
                 effect: CacheEffect::Bypasses,
                 ordering: Ordering::Weak,
                 requires: $requires,
@@ -60,7 +60,7 @@ macro_rules! streams {
 
             pub(super) const HYBRID: Method = Method {
                 name: $hybrid,
-                summary: concat!("cached page streams beside a non-temporal one, stores of ", $width, " bytes"),
+                summary: concat!("parallel page streams, one non-temporal and the others cached, stores of ", $width, " bytes"),
                 effect: CacheEffect::Mixed,
                 ordering: Ordering::Weak,
                 requires: $requires.union(Features::PREFETCHW),
@@ -87,17 +87,21 @@ streams!(
 );
 streams!(avx, "streams_avx", "nontemporal_streams_avx", "hybrid_avx", "32", StoreAvx, NontemporalAvx,
          Features::AVX, #[target_feature(enable = "avx")]);
+#[cfg(avx512)]
 streams!(avx512, "streams_avx512", "nontemporal_streams_avx512", "hybrid_avx512", "64", StoreAvx512,
          NontemporalAvx512, Features::AVX512F, #[target_feature(enable = "avx512f")]);
 
 pub(super) static METHODS: &[Method] = &[
     sse2::CACHED,
     avx::CACHED,
+    #[cfg(avx512)]
     avx512::CACHED,
     sse2::NONTEMPORAL,
     avx::NONTEMPORAL,
+    #[cfg(avx512)]
     avx512::NONTEMPORAL,
     sse2::HYBRID,
     avx::HYBRID,
+    #[cfg(avx512)]
     avx512::HYBRID,
 ];

@@ -1,15 +1,15 @@
 //! The string instructions: REP STOSB, STOSQ, MOVSB, MOVSQ, and REP STOSQ with write prefetches ahead.
 //!
-//! Why: the processor is told the whole length and may choose how to write it; on some (Milan) it stops
-//! allocating cache lines where the length is past the last level. Not when: the range is short (their start
-//! costs some 30 cycles) or the processor does nothing with the length (Ice Lake-X).
+//! Microcode receives the whole length and chooses how to write it. Some processors (Milan) stop allocating cache
+//! lines if the length exceeds the last-level cache. Not for short ranges, because the start takes some 30 cycles,
+//! and not on processors that ignore the length (Ice Lake-X).
 
 use std::arch::asm;
 
 use super::edges::{self, Lines};
 use super::entry::ordered;
 use super::line::{LINE, Store8};
-use super::walk::prefetch_for_write;
+use super::loops::prefetch_for_write;
 use super::{edges::copy_part, edges::fill_part, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
@@ -20,7 +20,7 @@ use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
 /// `dst` is valid for writes of 8 × `words` bytes.
 #[inline(always)]
 unsafe fn stosq(dst: *mut u8, words: usize, byte: u8) {
-    // SAFETY: the caller vouches for the range; the direction flag is clear, as the calling convention demands.
+    // SAFETY: the caller vouches for the range; the calling convention guarantees that the direction flag is clear.
     unsafe {
         asm!("rep stosq", inout("rdi") dst => _, inout("rcx") words => _, in("rax") u64::from_ne_bytes([byte; 8]),
              options(nostack, preserves_flags));
@@ -71,7 +71,7 @@ unsafe fn rep_movsq(dst: *mut u8, src: *const u8, len: usize, _: &Parameters) {
     }
 }
 
-/// REP STOSQ block by block; before each, the block `write_distance` further on is prefetched for writing.
+/// REP STOSQ block by block. Before each, the block `write_distance` further on is prefetched for writing.
 /// Tunables: `write_distance`, `block`.
 ///
 /// # Safety

@@ -1,11 +1,11 @@
-//! The tunables that several families share, with what calibration tries.
+//! Tunables that several families share.
 
 use crate::method::Tunable;
 
-/// The furthest that any prefetch looks ahead, bytes.
+/// Largest prefetch distance, bytes.
 const FURTHEST: u32 = 64 * 1024;
 
-/// Write prefetch that is always on.
+/// Write prefetch that cannot be disabled.
 pub(super) const WRITE_DISTANCE: Tunable = Tunable {
     name: "write_distance",
     range: (64, FURTHEST),
@@ -13,10 +13,10 @@ pub(super) const WRITE_DISTANCE: Tunable = Tunable {
     default: 4096,
     search: &[512, 1024, 2048, 4096, 8192, 16384],
 };
-/// Write prefetch that may be left out.
+/// Optional write prefetch.
 pub(super) const WRITE_DISTANCE_OR_NONE: Tunable =
     Tunable { range: (0, FURTHEST), default: 0, search: &[0, 512, 1024, 2048, 4096, 8192], ..WRITE_DISTANCE };
-/// Read prefetch that may be left out.
+/// Optional read prefetch.
 pub(super) const READ_DISTANCE: Tunable = Tunable {
     name: "read_distance",
     range: (0, FURTHEST),
@@ -27,13 +27,13 @@ pub(super) const READ_DISTANCE: Tunable = Tunable {
 /// PREFETCHT0 or PREFETCHNTA.
 pub(super) const READ_HINT: Tunable =
     Tunable { name: "read_hint", range: (0, 1), step: 1, default: 0, search: &[0, 1] };
-/// Page streams side by side.
+/// Number of parallel page streams.
 pub(super) const STREAMS: Tunable =
     Tunable { name: "streams", range: (2, 16), step: 1, default: 4, search: &[2, 4, 8, 12] };
 /// The block of one REP instruction.
 pub(super) const REP_BLOCK: Tunable =
     Tunable { name: "block", range: (64, FURTHEST), step: 64, default: 1024, search: &[256, 1024, 4096] };
-/// A block prefetched as a whole before its first store, or none.
+/// Optional block that is prefetched before its first store.
 pub(super) const PREFETCHED_BLOCK: Tunable =
     Tunable { name: "block", range: (0, FURTHEST), step: 64, default: 0, search: &[0, 256, 1024, 4096] };
 

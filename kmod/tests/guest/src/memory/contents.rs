@@ -1,4 +1,4 @@
-//! What is in new memory, what stays in it, and what kind of memory it is.
+//! Tests the content of new memory, that it stays, and its attributes.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::{
     is_zero, meminfo, memory, once,
 };
 use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, SMALL};
+use crate::huge::{HugeMapping, MIDDLE, SMALL};
 use crate::module::Counters;
 
 pub(super) fn tests(suite: &mut Suite) {
@@ -53,11 +53,11 @@ fn new_memory_is_zero_and_keeps_what_is_written(kind: Kind) -> Result<(), Failed
         let mut mapping = device.map(length)?;
         is_zero(&mapping, &format!("{length} bytes"))?;
         fill(mapping.bytes_mut(), 7);
-        // What another mapping of the same file is given is other memory.
+        // Another mapping of the same file gets other memory.
         let mut other = device.map(length)?;
         is_zero(&other, "a second mapping")?;
         fill(other.bytes_mut(), 8);
-        // The file may go; its mappings stay.
+        // The mappings outlive the file.
         drop(device);
         holds(mapping.bytes(), 7, "the bytes")?;
         drop(mapping);
@@ -80,7 +80,7 @@ fn a_gigabyte_is_zero(kind: Kind) -> Result<(), Failed> {
 fn what_it_was_before_is_never_seen(kind: Kind) -> Result<(), Failed> {
     let length = 128 << 20;
     let probe = Probe::open()?;
-    // On one node, or the second mapping may get the other's memory.
+    // One node: otherwise the second mapping could get memory of the other node.
     let device = Device::open()?;
     device.describe(&Description { node: 0, ..kind.into() })?;
     let mut mapping = device.map(3 * length)?;
@@ -89,7 +89,7 @@ fn what_it_was_before_is_never_seen(kind: Kind) -> Result<(), Failed> {
     drop(mapping);
     let mapping = device.map(length)?;
     is_zero(&mapping, "memory that was dirty")?;
-    // Zeros prove something only where dirt was; how much of it comes back first is the allocator's affair.
+    // Zeros only prove something in frames that were dirty; how many of them come back depends on the allocator.
     let answers = answers(&probe, &mapping)?;
     let reused = answers.iter().filter(|answer| dirty.contains(&(answer.frame / 512))).count();
     if reused < answers.len() / 16 {
@@ -98,8 +98,8 @@ fn what_it_was_before_is_never_seen(kind: Kind) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Of the first and the last page of every 2 MiB.
-fn answers(probe: &Probe, mapping: &Mapping) -> Result<Vec<Answer>, Failed> {
+/// Visits the first and the last page of every 2 MiB.
+fn answers(probe: &Probe, mapping: &HugeMapping) -> Result<Vec<Answer>, Failed> {
     let mut answers = Vec::new();
     for offset in (0..mapping.length()).step_by(MIDDLE) {
         let last = (offset + MIDDLE).min(mapping.length()) - SMALL;
@@ -132,7 +132,9 @@ fn page_tables_and_direct_map_agree(kind: Kind) -> Result<(), Failed> {
     for answer in answers {
         let now = probe.frame(answer.frame)?;
         if now.direct.memory_type != Attribute::Wb.memory_type() {
-            return Err(format!("given back as other memory than write-back: {now:?}").into());
+            return Err(
+                format!("returned to the allocator with another attribute than write-back: {now:?}").into()
+            );
         }
     }
     Ok(())
@@ -159,13 +161,13 @@ fn without_a_description_it_is_ordinary_memory() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What docs/kernel/device.md says of costs: 2 MiB pages are changed whole, 4 KiB pages one by one.
+/// Checks the costs in docs/kernel/device.md: 2 MiB pages change as a whole, 4 KiB pages one by one.
 fn huge_pages_leave_the_direct_map_whole() -> Result<(), Failed> {
     let kind = Kind { attribute: Attribute::Wc, page: MIDDLE };
     let before = meminfo("DirectMap4k")?;
     drop(memory(kind, 64 << 20)?);
     let after = meminfo("DirectMap4k")?;
-    // The edge of a stretch may have been broken for others.
+    // Large pages at the edges of the range may have been split for other allocations.
     if after > before + 2 * MIDDLE {
         return Err(format!("{} bytes of the direct map were broken into 4 KiB", after - before).into());
     }

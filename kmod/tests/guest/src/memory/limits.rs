@@ -1,4 +1,4 @@
-//! How much anybody gets: locked-memory limits, memory cgroups, and the machine's own.
+//! Tests the limits: locked memory, memory cgroups, and the memory of the machine.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use testkit::harness::Suite;
 
 use super::{KINDS, Kind, all_back, each_kind, fill, free_memory, holds, is_zero, meminfo, once, try_map};
 use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, SMALL};
+use crate::huge::{HugeMapping, MIDDLE, SMALL};
 use crate::process::{Child, End};
 
 pub(super) fn tests(suite: &mut Suite) {
@@ -30,18 +30,18 @@ const LIMIT: usize = 16 * MIDDLE;
 
 fn limit_memory(limit: usize) {
     let limit = libc::rlimit { rlim_cur: limit as u64, rlim_max: limit as u64 };
-    // SAFETY: reads a local.
+    // SAFETY: the call only reads a local.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) }, 0);
 }
 
-/// Becomes a user without capabilities, limited; `saved` is what it can become again.
+/// Becomes a user with a limit and without capabilities; it can become `saved` again.
 fn become_user(user: u32, saved: u32) {
     limit_memory(LIMIT);
-    // SAFETY: numbers only; the test's process has one thread.
+    // SAFETY: passes numbers only; the process has one thread.
     assert_eq!(unsafe { libc::setresuid(user, user, saved) }, 0);
 }
 
-/// The whole limit can be had, and not a page more: nothing else is charged.
+/// A user can allocate the whole limit and not a page more: nothing else is charged.
 fn nothing_is_charged(device: &Device, kind: Kind) {
     let map = |length| try_map(device.0.as_fd(), 0, length, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
     assert_eq!(map(LIMIT + kind.page), Err(libc::ENOMEM), "a page more than the limit");
@@ -49,7 +49,7 @@ fn nothing_is_charged(device: &Device, kind: Kind) {
 }
 
 fn the_locked_memory_limit_is_kept_to_the_page(kind: Kind) -> Result<(), Failed> {
-    // Opened by root: the mode of the file is somebody else's test.
+    // Opened by root: another test covers the mode of the file.
     let device = Device::of(kind)?;
     Child::spawn(|| {
         become_user(1000, 1000);
@@ -60,16 +60,16 @@ fn the_locked_memory_limit_is_kept_to_the_page(kind: Kind) -> Result<(), Failed>
         drop(last);
         let mut last = device.map(kind.page)?;
         fill(last.bytes_mut(), 1);
-        // The memory is whole as long as any of it is mapped, and so is the charge.
+        // While any part is mapped, the whole memory exists and is charged.
         let start = first.address();
-        // SAFETY: a piece of a mapping of ours, of which nobody holds a reference.
+        // SAFETY: a piece of this test's mapping, without references to it.
         assert_eq!(unsafe { libc::munmap((start + kind.page) as *mut _, LIMIT - 2 * kind.page) }, 0);
         assert!(device.map(kind.page).is_err(), "a page more while one of the others is mapped");
         drop(first);
         holds(last.bytes(), 1, "the page that stayed")?;
         drop(last);
         nothing_is_charged(&device, kind);
-        // What a child shares is charged once.
+        // Memory shared with a child is charged once.
         let shared = device.map(LIMIT / 2)?;
         Child::spawn(|| {
             let _own = device.map(LIMIT / 2)?;
@@ -95,7 +95,7 @@ fn killed_users_are_uncharged(kind: Kind) -> Result<(), Failed> {
             }
         })?;
         std::thread::sleep(std::time::Duration::from_millis(5 + 17 * round));
-        assert_eq!(child.kill()?, End::Signal(libc::SIGKILL), "the child ended by itself");
+        assert_eq!(child.kill()?, End::Signal(libc::SIGKILL), "the child ended before it was killed");
         Child::spawn(|| {
             become_user(1001, 1001);
             nothing_is_charged(&device, kind);
@@ -112,25 +112,25 @@ fn another_user_may_end_the_charge(kind: Kind) -> Result<(), Failed> {
         become_user(1002, 0);
         let mapping = device.map(LIMIT)?;
         let mut ends = [0; 2];
-        // SAFETY: two numbers to write to.
+        // SAFETY: writes two numbers to a local.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
         let heir = Child::spawn(|| {
             let mut byte = 0u8;
-            // SAFETY: waits for the parent's byte, which goes to a local; then becomes root and another user.
+            // SAFETY: reads the parent's byte into a local, then becomes root and another user.
             unsafe {
                 assert_eq!(libc::read(ends[0], (&raw mut byte).cast(), 1), 1);
                 assert_eq!(libc::setresuid(0, 0, 0), 0);
             }
             become_user(1003, 1003);
             nothing_is_charged(&device, kind);
-            // SAFETY: the heir's own mapping, whole, which nothing else unmaps: this process ends by `_exit`.
+            // SAFETY: this process's own mapping, which nothing else unmaps: it ends by `_exit`.
             assert_eq!(unsafe { libc::munmap(mapping.address() as *mut _, LIMIT) }, 0);
             nothing_is_charged(&device, kind);
             Ok(())
         })?;
         drop(mapping);
         assert!(device.map(kind.page).is_err(), "uncharged while the heir has it mapped");
-        // SAFETY: one byte of a constant.
+        // SAFETY: writes one byte of a constant.
         assert_eq!(unsafe { libc::write(ends[1], b"x".as_ptr().cast(), 1) }, 1);
         heir.succeed()?;
         nothing_is_charged(&device, kind);
@@ -150,7 +150,7 @@ fn the_limit_does_not_bind_root() -> Result<(), Failed> {
     .succeed()
 }
 
-/// A cgroup of our own, gone when this is dropped.
+/// A cgroup, removed when dropped.
 struct Group(&'static str);
 
 impl Group {
@@ -211,8 +211,8 @@ fn more_than_there_is_is_refused(kind: Kind) -> Result<(), Failed> {
         let refused = try_map(device.0.as_fd(), 0, length, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
         assert_eq!(refused, Err(libc::ENOMEM), "{length} bytes");
     }
-    // All there is, bit by bit, beside somebody who has memory of their own.
-    let mut bystander = Mapping::new(crate::huge::Source::Transparent, 32)?;
+    // Allocate all memory piece by piece, while another process has memory of its own.
+    let mut bystander = HugeMapping::new(crate::huge::Source::Transparent, 32)?;
     fill(bystander.bytes_mut(), 1);
     Child::spawn(|| {
         let mut all = Vec::new();
@@ -226,9 +226,9 @@ fn more_than_there_is_is_refused(kind: Kind) -> Result<(), Failed> {
                 }
             }
         }
-        let had: usize = all.iter().map(Mapping::length).sum();
+        let had: usize = all.iter().map(HugeMapping::length).sum();
         assert!(had > before / 2, "only {had} of {before} bytes could be had");
-        let pages = |mapping: &Mapping| (0..mapping.length()).step_by(SMALL);
+        let pages = |mapping: &HugeMapping| (0..mapping.length()).step_by(SMALL);
         for (index, mapping) in all.iter_mut().enumerate() {
             for offset in pages(mapping) {
                 mapping.bytes_mut()[offset] = index as u8;
@@ -245,6 +245,6 @@ fn more_than_there_is_is_refused(kind: Kind) -> Result<(), Failed> {
     .succeed()?;
     holds(bystander.bytes(), 1, "the bystander's bytes")?;
     drop(bystander);
-    assert_eq!(out_of_memory_kills()?, kills, "somebody was killed for it");
+    assert_eq!(out_of_memory_kills()?, kills, "the kernel killed a process for it");
     all_back(before)
 }

@@ -1,4 +1,4 @@
-//! The memory that `/dev/bulkmem` gives.
+//! Tests the memory of `/dev/bulkmem`.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use crate::device::Device;
-use crate::huge::{MIDDLE, Mapping, SMALL, Source};
+use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module;
 
 mod contents;
@@ -28,7 +28,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     storm::tests(suite);
 }
 
-/// A cache attribute, as the ioctl numbers them.
+/// A cache attribute, with the numbers of the ioctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attribute {
     Wb = 0,
@@ -37,7 +37,7 @@ enum Attribute {
 }
 
 impl Attribute {
-    /// Its number in the processor's PAT register.
+    /// Returns its number in the processor's PAT register.
     fn memory_type(self) -> u64 {
         match self {
             Attribute::Wb => 6,
@@ -47,14 +47,14 @@ impl Attribute {
     }
 }
 
-/// What can be asked for.
+/// A kind of memory that the device provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     attribute: Attribute,
     page: usize,
 }
 
-/// All of it.
+/// Every kind.
 const KINDS: [Kind; 6] = [
     Kind { attribute: Attribute::Wb, page: SMALL },
     Kind { attribute: Attribute::Wb, page: MIDDLE },
@@ -71,7 +71,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Adds `memory::NAME::KIND` for every kind.
+/// Adds a test `memory::NAME::KIND` for every kind.
 fn each_kind(suite: &mut Suite, name: &str, test: fn(Kind) -> Result<(), Failed>) {
     for kind in KINDS {
         suite.test(&format!("memory::{name}::{kind}"), move || {
@@ -81,7 +81,7 @@ fn each_kind(suite: &mut Suite, name: &str, test: fn(Kind) -> Result<(), Failed>
     }
 }
 
-/// Adds `memory::NAME`.
+/// Adds a test `memory::NAME`.
 fn once(suite: &mut Suite, name: &str, test: fn() -> Result<(), Failed>) {
     suite.test(&format!("memory::{name}"), move || {
         module::fresh()?;
@@ -106,11 +106,11 @@ impl From<Kind> for Description {
     }
 }
 
-/// `BULKMEM_IOC_MEMORY`.
+/// Makes the request `BULKMEM_IOC_MEMORY`.
 const MEMORY: u64 = 0x4010_b703;
 
 impl Device {
-    /// Opened, and `kind` described.
+    /// Opens the device and describes `kind`.
     fn of(kind: Kind) -> io::Result<Device> {
         let device = Device::open()?;
         device.describe(&kind.into())?;
@@ -121,18 +121,18 @@ impl Device {
         self.ioctl(MEMORY, std::ptr::from_ref(description).addr())
     }
 
-    /// New memory.
-    fn map(&self, length: usize) -> io::Result<Mapping> {
-        Mapping::of_file(self.0.as_fd(), length, SMALL)
+    /// Maps new memory.
+    fn map(&self, length: usize) -> io::Result<HugeMapping> {
+        HugeMapping::of_file(self.0.as_fd(), length, SMALL)
     }
 }
 
-/// New memory of this kind.
-fn memory(kind: Kind, length: usize) -> io::Result<Mapping> {
+/// Maps new memory of this kind.
+fn memory(kind: Kind, length: usize) -> io::Result<HugeMapping> {
     Device::of(kind)?.map(length)
 }
 
-/// `mmap` as it is; the address, or the error's number. What was mapped is unmapped at once.
+/// Calls `mmap` and unmaps the result immediately; returns the address or the error's number.
 fn try_map(
     file: BorrowedFd<'_>,
     address: usize,
@@ -142,22 +142,22 @@ fn try_map(
     offset: i64,
 ) -> Result<(), i32> {
     let address = address as *mut libc::c_void;
-    // SAFETY: the callers use MAP_FIXED only over address space that they reserved.
+    // SAFETY: the callers use MAP_FIXED only for address space that they reserved.
     let mapped = unsafe { libc::mmap(address, length, prot, flags, file.as_raw_fd(), offset) };
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
     }
-    // SAFETY: just mapped, and known to nobody.
+    // SAFETY: just mapped, without references to it.
     unsafe { libc::munmap(mapped, length) };
     Ok(())
 }
 
-/// How a page is mapped: `struct answer` of `bulkmem_probe.c`.
+/// The mappings of a page: `struct answer` of `bulkmem_probe.c`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answer {
-    /// In this process.
+    /// The entry in this process's page tables.
     user: Entry,
-    /// In the kernel's direct map.
+    /// The entry in the kernel's direct map.
     direct: Entry,
     frame: u64,
     node: u64,
@@ -166,12 +166,12 @@ struct Answer {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
-    /// Bytes that it maps.
+    /// The number of bytes that it maps.
     size: u64,
     memory_type: u64,
 }
 
-/// The probe's device.
+/// The device of the probe.
 #[derive(Debug)]
 struct Probe(File);
 
@@ -180,7 +180,7 @@ impl Probe {
         const FILE: &str = "/dev/bulkmem_probe";
         if !fs::exists(FILE)? {
             let file = File::open("/bulkmem_probe.ko")?;
-            // SAFETY: an open file and a string that ends with NUL, both alive during the call.
+            // SAFETY: an open file and a NUL-terminated string, both valid during the call.
             let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
             if result != 0 {
                 return Err(io::Error::last_os_error());
@@ -203,24 +203,24 @@ impl Probe {
         })
     }
 
-    /// Of what lies at this address of ours.
+    /// Reports the page at an address of this process.
     fn at(&self, address: usize) -> io::Result<Answer> {
         self.ask(address as u64)
     }
 
-    /// Of a frame, whoever has it; `user` is empty.
+    /// Reports a frame, whichever process uses it; `user` is empty.
     fn frame(&self, frame: u64) -> io::Result<Answer> {
         self.ask(1 << 62 | frame)
     }
 }
 
-/// Makes `length` bytes of ordinary memory dirty, and gives them back.
+/// Dirties `length` bytes of ordinary memory and frees them.
 fn dirt(length: usize) -> io::Result<()> {
-    Mapping::new(Source::Transparent, length / MIDDLE)?.dirty();
+    HugeMapping::new(Source::Transparent, length / MIDDLE)?.dirty();
     Ok(())
 }
 
-/// A line of /proc/meminfo, in bytes.
+/// Returns a value of /proc/meminfo, in bytes.
 fn meminfo(name: &str) -> io::Result<usize> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -230,7 +230,7 @@ fn meminfo(name: &str) -> io::Result<usize> {
         .ok_or_else(|| io::Error::other(format!("/proc/meminfo has no {name}")))
 }
 
-/// What nobody uses, in bytes: also the pages that wait on the processors' own lists, which MemFree does not count.
+/// Returns the unused bytes, including pages on the processors' own lists, which MemFree does not count.
 fn free_memory() -> io::Result<usize> {
     let zones = fs::read_to_string("/proc/zoneinfo")?;
     let waiting =
@@ -238,10 +238,10 @@ fn free_memory() -> io::Result<usize> {
     Ok(meminfo("MemFree")? + waiting.sum::<usize>() * SMALL)
 }
 
-/// What may be gone of the machine's memory for reasons of its own: page tables of the direct map, this program's heap.
+/// The tolerance for other uses of memory: page tables of the direct map, this program's heap.
 const SLACK: usize = 24 << 20;
 
-/// Fails unless free memory comes back to what it was.
+/// Fails unless the free memory returns to its previous amount.
 fn all_back(before: usize) -> Result<(), Failed> {
     let mut now = 0;
     let back = module::until("memory is missing", || {
@@ -256,7 +256,7 @@ fn all_back(before: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Every number of these bytes tells where it stands, and whose it is.
+/// Fills the bytes with numbers that depend on their offset and on `seed`.
 fn fill(bytes: &mut [u8], seed: u64) {
     let (words, rest) = bytes.as_chunks_mut::<8>();
     assert!(rest.is_empty());
@@ -265,7 +265,7 @@ fn fill(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// The offset of the first number that [`fill`] did not leave there.
+/// Returns the offset of the first number that differs from what [`fill`] wrote.
 fn first_change(bytes: &[u8], seed: u64) -> Option<usize> {
     let (words, _) = bytes.as_chunks::<8>();
     let changed =
@@ -280,14 +280,14 @@ fn holds(bytes: &[u8], seed: u64, whose: &str) -> Result<(), Failed> {
     }
 }
 
-fn is_zero(mapping: &Mapping, what: &str) -> Result<(), Failed> {
+fn is_zero(mapping: &HugeMapping, what: &str) -> Result<(), Failed> {
     match mapping.first_dirt() {
         None => Ok(()),
         Some(at) => Err(format!("{what}: the byte at offset {at:#x} is not 0").into()),
     }
 }
 
-/// Address space that nobody else gets while this lives.
+/// Reserved address space.
 #[derive(Debug)]
 struct Reserved {
     start: usize,
@@ -296,7 +296,7 @@ struct Reserved {
 
 impl Reserved {
     fn new(length: usize) -> io::Result<Reserved> {
-        // SAFETY: without MAP_FIXED nothing that exists is touched.
+        // SAFETY: without MAP_FIXED, the mapping replaces no other.
         let start = unsafe {
             libc::mmap(null_mut(), length, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
         };
@@ -306,7 +306,7 @@ impl Reserved {
         Ok(Reserved { start: start.addr(), length })
     }
 
-    /// The first address in it that is a multiple of 2 MiB.
+    /// Returns the first address in it that is a multiple of 2 MiB.
     fn aligned(&self) -> usize {
         self.start.next_multiple_of(MIDDLE)
     }
@@ -314,7 +314,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: the value's own address space, and what was put there.
+        // SAFETY: the value's own address space, including what was mapped into it.
         unsafe { libc::munmap(self.start as *mut _, self.length) };
     }
 }

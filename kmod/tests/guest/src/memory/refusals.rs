@@ -1,4 +1,4 @@
-//! What is refused, and with which error; nothing changes where it is.
+//! Tests what is refused, with which error, and that a refusal changes nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,7 +29,7 @@ pub(super) fn tests(suite: &mut Suite) {
     once(suite, "a_mapping_holds_the_module", a_mapping_holds_the_module);
 }
 
-/// Opens the device as somebody would who has this access alone.
+/// Opens the device with this access only.
 fn open_for(read: bool, write: bool) -> io::Result<File> {
     OpenOptions::new().read(read).write(write).open("/dev/bulkmem")
 }
@@ -54,7 +54,7 @@ fn descriptions_that_mean_nothing_are_refused() -> Result<(), Failed> {
         (Description { node: i32::MAX, ..good }, libc::EINVAL),
         (Description { node: i32::MIN, ..good }, libc::EINVAL),
         (Description { flags: 1, ..good }, libc::EINVAL),
-        // Write-through, but wrong besides: what is wrong comes first.
+        // Write-through and another fault: the other fault determines the error.
         (Description { attribute: 3, flags: 1, ..good }, libc::EINVAL),
     ];
     for (description, wanted) in cases {
@@ -96,12 +96,12 @@ fn mappings_that_are_not_offered_are_refused(kind: Kind) -> Result<(), Failed> {
     assert_eq!(
         map(MIDDLE + SMALL, BOTH, MAP_SHARED, 0),
         odd,
-        "a length that is no multiple of the page size"
+        "a length that is not a multiple of the page size"
     );
     assert_eq!(
         fixed(reserved.aligned() + SMALL, MIDDLE),
         odd,
-        "an address that is no multiple of the page size"
+        "an address that is not a multiple of the page size"
     );
     assert_eq!(fixed(reserved.aligned(), MIDDLE), Ok(()), "an address that is one");
 
@@ -121,11 +121,11 @@ fn mappings_that_are_not_offered_are_refused(kind: Kind) -> Result<(), Failed> {
     let mut mapping = device.map(2 * MIDDLE)?;
     fill(mapping.bytes_mut(), 1);
     let start: *mut libc::c_void = mapping.bytes_mut().as_mut_ptr().cast();
-    // SAFETY: the mapping's own range; it is refused, which is what is tested.
+    // SAFETY: the mapping's own range; the test expects a refusal.
     let executable = unsafe { libc::mprotect(start, MIDDLE, BOTH | PROT_EXEC) };
     assert_eq!((executable, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EACCES)));
     for old in [0, 2 * MIDDLE] {
-        // SAFETY: as above. A length of 0 asks for a second mapping of the same memory.
+        // SAFETY: as above. A length of 0 requests a second mapping of the same memory.
         let moved = unsafe { libc::mremap(start, old, 3 * MIDDLE, libc::MREMAP_MAYMOVE) };
         let failed = (moved == libc::MAP_FAILED, io::Error::last_os_error().raw_os_error());
         assert_eq!(failed, (true, Some(libc::EFAULT)), "grown from {old}");
@@ -139,7 +139,7 @@ fn advice_takes_nothing_away(kind: Kind) -> Result<(), Failed> {
     let mut mapping = memory(kind, 2 * MIDDLE)?;
     fill(mapping.bytes_mut(), 2);
     for advice in 0..=25 {
-        // Many are refused, and that is as good.
+        // Many requests are refused, which is allowed.
         let _ = mapping.advise(advice);
         holds(mapping.bytes(), 2, &format!("the bytes after madvise({advice})"))?;
     }
@@ -148,37 +148,37 @@ fn advice_takes_nothing_away(kind: Kind) -> Result<(), Failed> {
     holds(mapping.bytes(), 2, "the bytes")
 }
 
-/// Whether the kernel can tell that nobody may refer to what a huge entry maps.
+/// True if the kernel can mark huge entries whose pages must not be pinned.
 fn has_special_huge_entries() -> io::Result<bool> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
     Ok((numbers.next(), numbers.next()) >= (Some(6), Some(12)))
 }
 
-/// `move_pages` that asks where a page is, and `vmsplice`, which keeps it.
+/// Tests `move_pages`, which queries a page's node, and `vmsplice`, which pins it.
 fn it_cannot_be_pinned(kind: Kind) -> Result<(), Failed> {
     let mut mapping = memory(kind, MIDDLE)?;
     fill(mapping.bytes_mut(), 3);
     let mut ends = [0; 2];
-    // SAFETY: two numbers to write to.
+    // SAFETY: writes two numbers to a local.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     let piece = libc::iovec { iov_base: mapping.bytes_mut().as_mut_ptr().cast(), iov_len: SMALL };
     let page = [piece.iov_base];
     let mut status = [0];
-    // SAFETY: one page to ask for, and one number to write to. The kernel must not stumble over it; what it says is its own.
+    // SAFETY: queries one page and writes one number. Any answer is allowed, as long as the kernel survives.
     unsafe { libc::syscall(libc::SYS_move_pages, 0, 1, page.as_ptr(), 0, status.as_mut_ptr(), 0) };
-    // SAFETY: a pipe of ours and one piece of our memory, which is refused or outlives the mapping: that is what is tested.
+    // SAFETY: a pipe and a piece of memory of this test, which is refused or outlives the mapping, as the test expects.
     let spliced = unsafe { libc::vmsplice(ends[1], &raw const piece, 1, libc::SPLICE_F_NONBLOCK) };
     let failed = (spliced, io::Error::last_os_error().raw_os_error());
     if kind.page == SMALL || has_special_huge_entries()? {
         assert_eq!(failed, (-1, Some(libc::EFAULT)));
     } else {
-        // It stays with the pipe, and says what it said.
+        // The page stays in the pipe with its content.
         assert_eq!(failed.0, SMALL as isize);
         drop(std::mem::replace(&mut mapping, memory(kind, MIDDLE)?));
         fill(mapping.bytes_mut(), 3);
         let mut kept = vec![0u8; SMALL];
-        // SAFETY: a pipe of ours, and as many bytes as are there for it.
+        // SAFETY: reads from this test's pipe into a buffer of that length.
         assert_eq!(unsafe { libc::read(ends[0], kept.as_mut_ptr().cast(), SMALL) }, SMALL as isize);
         assert_eq!(kept, mapping.bytes()[..SMALL], "the bytes that the pipe kept");
     }
@@ -186,7 +186,7 @@ fn it_cannot_be_pinned(kind: Kind) -> Result<(), Failed> {
         // SAFETY: opened above, and closed once.
         unsafe { libc::close(end) };
     }
-    // Copying, which takes no references, works.
+    // Copying works, because it takes no references.
     let path = "/tmp/copy";
     std::fs::write(path, mapping.bytes())?;
     let copied = std::fs::read(path)?;
@@ -201,7 +201,7 @@ fn debuggers_see_it(kind: Kind) -> Result<(), Failed> {
     fill(mapping.bytes_mut(), 4);
     let own = std::fs::OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
     let mut seen = vec![0; 3 * SMALL];
-    // Across pages, and across the edge of a huge page.
+    // Across pages and across the boundary of a huge page.
     let offset = MIDDLE - SMALL - 8;
     own.read_exact_at(&mut seen, (mapping.address() + offset) as u64)?;
     assert_eq!(seen, mapping.bytes()[offset..][..seen.len()], "what a debugger reads");
@@ -209,7 +209,7 @@ fn debuggers_see_it(kind: Kind) -> Result<(), Failed> {
     own.write_all_at(&seen, (mapping.address() + offset) as u64)?;
     assert_eq!(seen, mapping.bytes()[offset..][..seen.len()], "what a debugger wrote");
 
-    // SAFETY: the mapping's own range, of which nobody holds a reference.
+    // SAFETY: the mapping's own range, without references to it.
     assert_eq!(unsafe { libc::mprotect(mapping.bytes_mut().as_mut_ptr().cast(), MIDDLE, PROT_READ) }, 0);
     let refused = own.write_at(&seen, mapping.address() as u64);
     assert!(refused.is_err(), "a debugger writes to what may only be read");
@@ -218,7 +218,7 @@ fn debuggers_see_it(kind: Kind) -> Result<(), Failed> {
 
 fn only_root_may_open_it() -> Result<(), Failed> {
     Child::spawn(|| {
-        // SAFETY: a process of its own, with one thread.
+        // SAFETY: a child process with one thread.
         assert_eq!(unsafe { libc::setuid(1000) }, 0);
         for (read, write) in [(true, true), (true, false), (false, true)] {
             assert_eq!(error(open_for(read, write)), libc::EACCES);
@@ -234,7 +234,7 @@ fn a_mapping_holds_the_module() -> Result<(), Failed> {
     module::settle()?;
     module::enable(false)?;
     module::until("the livepatch is there", || Ok(!std::fs::exists("/sys/kernel/livepatch/bulkmem")?))?;
-    // The file is closed; what holds on is the mapping alone.
+    // The file is closed; only the mapping holds the module.
     for _ in 0..20 {
         let refused = error(module::remove());
         assert!([libc::EAGAIN, libc::EBUSY].contains(&refused), "rmmod under a mapping ended with {refused}");

@@ -1,4 +1,4 @@
-//! One memory, several mappings: children, halves, moved and protected pieces; and the end of the last one.
+//! Tests several mappings of the same memory: in children, in halves, moved, protected; and the end of the last one.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -12,7 +12,7 @@ use super::{
     Answer, Attribute, Kind, Probe, Reserved, all_back, each_kind, fill, first_change, free_memory, holds,
     is_zero, memory,
 };
-use crate::huge::{MIDDLE, Mapping, SMALL};
+use crate::huge::{HugeMapping, MIDDLE, SMALL};
 use crate::process::{Child, End};
 
 pub(super) fn tests(suite: &mut Suite) {
@@ -30,7 +30,7 @@ const LENGTH: usize = 4 * MIDDLE;
 fn a_child_shares_it(kind: Kind) -> Result<(), Failed> {
     let probe = Probe::open()?;
     let mut mapping = memory(kind, LENGTH)?;
-    // The first half is mapped by the parent's touch, the second by the child's.
+    // The parent's touch maps the first half, the child's the second.
     fill(&mut mapping.bytes_mut()[..LENGTH / 2], 1);
     let frames: Vec<u64> = frames(&probe, &mapping, 0..LENGTH / 2)?;
     let shared = &mut mapping;
@@ -49,11 +49,11 @@ fn a_child_shares_it(kind: Kind) -> Result<(), Failed> {
     holds(mapping.bytes(), 2, "what the parent sees")
 }
 
-fn answers(probe: &Probe, mapping: &Mapping, range: std::ops::Range<usize>) -> io::Result<Vec<Answer>> {
+fn answers(probe: &Probe, mapping: &HugeMapping, range: std::ops::Range<usize>) -> io::Result<Vec<Answer>> {
     range.step_by(SMALL).map(|offset| probe.at(mapping.address() + offset)).collect()
 }
 
-fn frames(probe: &Probe, mapping: &Mapping, range: std::ops::Range<usize>) -> io::Result<Vec<u64>> {
+fn frames(probe: &Probe, mapping: &HugeMapping, range: std::ops::Range<usize>) -> io::Result<Vec<u64>> {
     Ok(answers(probe, mapping, range)?.into_iter().map(|answer| answer.frame).collect())
 }
 
@@ -63,19 +63,19 @@ fn a_child_outlives_its_parents_mapping(kind: Kind) -> Result<(), Failed> {
     let mut mapping = memory(kind, length)?;
     fill(mapping.bytes_mut(), 3);
     let mut ends = [0; 2];
-    // SAFETY: two numbers to write to.
+    // SAFETY: writes two numbers to a local.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     let shared = &mapping;
     let child = Child::spawn(|| {
         let mut byte = 0u8;
-        // SAFETY: waits for the parent's byte, which goes to a local.
+        // SAFETY: reads the parent's byte into a local.
         assert_eq!(unsafe { libc::read(ends[0], (&raw mut byte).cast(), 1) }, 1);
         holds(shared.bytes(), 3, "what the child sees")
     })?;
     drop(mapping);
-    // What is free now must not be the child's.
+    // The child's memory must not be free.
     super::dirt(length)?;
-    // SAFETY: one byte of a constant, and the ends are closed once.
+    // SAFETY: writes one byte of a constant, and closes each end once.
     unsafe {
         assert_eq!(libc::write(ends[1], b"x".as_ptr().cast(), 1), 1);
         libc::close(ends[0]);
@@ -86,13 +86,13 @@ fn a_child_outlives_its_parents_mapping(kind: Kind) -> Result<(), Failed> {
 }
 
 fn unmap(address: usize, length: usize) {
-    // SAFETY: the callers give a piece of a mapping of theirs, of which nobody holds a reference.
+    // SAFETY: the callers pass a piece of their own mapping, without references to it.
     assert_eq!(unsafe { libc::munmap(address as *mut _, length) }, 0);
 }
 
 fn is_mapped(address: usize) -> bool {
     let mut there = 0u8;
-    // SAFETY: one page's answer, to one byte.
+    // SAFETY: writes one byte for one page.
     unsafe { libc::mincore(address as *mut _, SMALL, (&raw mut there).cast()) == 0 }
 }
 
@@ -103,7 +103,7 @@ fn holes_leave_the_rest(kind: Kind) -> Result<(), Failed> {
     fill(mapping.bytes_mut(), 4);
     let start = mapping.address();
     let frames = frames(&probe, &mapping, 0..LENGTH)?;
-    // A page amid a huge page, the first page, and from amid one huge page into the next but one.
+    // A page inside a huge page, the first page, and a range from inside one huge page to the next but one.
     let holes = [(MIDDLE / 2, SMALL), (0, SMALL), (MIDDLE + 5 * SMALL, MIDDLE)];
     for (offset, length) in holes {
         unmap(start + offset, length);
@@ -114,7 +114,7 @@ fn holes_leave_the_rest(kind: Kind) -> Result<(), Failed> {
         if hole {
             continue;
         }
-        // SAFETY: mapped, by the line above, and nobody else knows it.
+        // SAFETY: mapped, as the line above checks, and used only here.
         let page = unsafe { std::slice::from_raw_parts((start + offset) as *const u8, SMALL) };
         if let Some(at) = first_change(page, 4 ^ (offset as u64 / 8)) {
             return Err(
@@ -125,16 +125,16 @@ fn holes_leave_the_rest(kind: Kind) -> Result<(), Failed> {
         assert_eq!(answer.frame, frames[offset / SMALL], "another page at {offset:#x}");
         assert_eq!(answer.user.memory_type, kind.attribute.memory_type(), "offset {offset:#x}");
     }
-    // The last huge page has no hole, and stays whole.
+    // The last huge page has no hole and stays a huge page.
     assert_eq!(probe.at(start + LENGTH - SMALL)?.user.size, kind.page as u64);
     drop(mapping);
     all_back(before)
 }
 
-/// Moves a mapping of ours; the address it is at now.
+/// Moves a mapping and returns its new address.
 fn move_to(from: usize, length: usize, to: usize) {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: from a mapping of the caller's into address space that it reserved; nobody holds a reference to either.
+    // SAFETY: from the caller's mapping into address space that it reserved, without references to either.
     let moved = unsafe { libc::mremap(from as *mut _, length, length, flags, to) };
     assert_eq!(moved.addr(), to, "{}", io::Error::last_os_error());
 }
@@ -142,7 +142,7 @@ fn move_to(from: usize, length: usize, to: usize) {
 fn it_can_be_moved(kind: Kind) -> Result<(), Failed> {
     let before = free_memory()?;
     let probe = Probe::open()?;
-    // Where large pages fit, and where they do not.
+    // To an address where large pages fit, and to one where they do not.
     for shift in [0, SMALL] {
         let reserved = Reserved::new(LENGTH + 2 * MIDDLE)?;
         let to = reserved.aligned() + shift;
@@ -150,7 +150,7 @@ fn it_can_be_moved(kind: Kind) -> Result<(), Failed> {
         fill(&mut mapping.bytes_mut()[..LENGTH / 2], 5);
         let frames = frames(&probe, &mapping, 0..LENGTH / 2)?;
         move_to(mapping.address(), LENGTH, to);
-        // SAFETY: mapped there now, until `reserved` goes, and nobody else knows it.
+        // SAFETY: mapped there until `reserved` is dropped, and used only here.
         let bytes = unsafe { std::slice::from_raw_parts_mut(to as *mut u8, LENGTH) };
         holds(&bytes[..LENGTH / 2], 5, "the bytes at their new place")?;
         assert!(bytes[LENGTH / 2..].iter().all(|byte| *byte == 0), "what was not touched before is not 0");
@@ -170,19 +170,19 @@ fn protection_changes_and_comes_back(kind: Kind) -> Result<(), Failed> {
     fill(mapping.bytes_mut(), 7);
     let start = mapping.address();
     let protect = |offset: usize, length: usize, prot: i32| {
-        // SAFETY: a piece of the mapping; nobody uses it in a way that it forbids, but children that are to die of it.
+        // SAFETY: a piece of the mapping; only children that are expected to die violate the protection.
         assert_eq!(unsafe { libc::mprotect((start + offset) as *mut _, length, prot) }, 0);
     };
     let dies = |offset: usize| -> Result<(), Failed> {
         let child = Child::spawn(|| {
-            // SAFETY: what this does to the child, and to nobody else, is what is tested.
+            // SAFETY: this only affects the child, as the test expects.
             unsafe { ((start + offset) as *mut u8).write_volatile(1) };
             Ok(())
         })?;
         assert_eq!(child.wait()?, End::Signal(libc::SIGSEGV));
         Ok(())
     };
-    // A page amid a huge page; a whole huge page; all.
+    // A page inside a huge page, a whole huge page, everything.
     for (offset, length) in [(MIDDLE / 2, SMALL), (MIDDLE, MIDDLE), (0, LENGTH)] {
         protect(offset, length, PROT_READ);
         dies(offset)?;
@@ -200,7 +200,7 @@ fn protection_changes_and_comes_back(kind: Kind) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Kills children at moments spread over what they do.
+/// Kills children at moments spread over their work.
 fn killed(kind: Kind, work: impl Fn() -> Result<(), Failed>) -> Result<(), Failed> {
     let before = free_memory()?;
     for round in 0..8 {
@@ -210,11 +210,11 @@ fn killed(kind: Kind, work: impl Fn() -> Result<(), Failed>) -> Result<(), Faile
             }
         })?;
         std::thread::sleep(Duration::from_millis(7 + 23 * round));
-        assert_eq!(child.kill()?, End::Signal(libc::SIGKILL), "the child ended by itself");
+        assert_eq!(child.kill()?, End::Signal(libc::SIGKILL), "the child ended before it was killed");
     }
     all_back(before)?;
     is_zero(&memory(kind, LENGTH)?, "what the killed had")?;
-    // Not one page went back as anything else than write-back: the kernel would refuse to change it.
+    // Every page was returned as write-back: otherwise the kernel would refuse to change its type again.
     let wc = Kind { attribute: Attribute::Wc, page: kind.page };
     drop(memory(wc, 256 << 20)?);
     Ok(())
@@ -230,11 +230,11 @@ fn killed_while_mapping(kind: Kind) -> Result<(), Failed> {
 fn killed_in_use(kind: Kind) -> Result<(), Failed> {
     killed(kind, || {
         let mut mapping = memory(kind, 16 << 20)?;
-        // With a child of its own, which dies with nobody waiting for it.
-        // SAFETY: the child does nothing but write to its memory until it is killed with its parent.
+        // The child has a child of its own, which dies without a parent waiting for it.
+        // SAFETY: the child only writes to its own memory until it is killed with its parent.
         let forked = unsafe { libc::fork() };
         if forked == 0 {
-            // SAFETY: numbers only; it asks to die with its parent, and ends.
+            // SAFETY: passes numbers only; requests a signal at the parent's death, and ends.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             fill(mapping.bytes_mut(), 9);
             // SAFETY: as above.

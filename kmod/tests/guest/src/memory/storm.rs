@@ -1,4 +1,4 @@
-//! Everything at once.
+//! Tests many operations at the same time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -30,7 +30,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Maps memory of any kind, looks, writes, looks again.
+/// Maps memory of any kind, checks it, writes, and checks again.
 fn once_around(random: &mut fastrand::Rng) -> Result<(), Failed> {
     let kind = KINDS[random.usize(..KINDS.len())];
     let length = kind.page * random.usize(1..=if kind.page == SMALL { 900 } else { 6 });
@@ -67,7 +67,7 @@ fn many_threads_map_and_unmap() -> Result<(), Failed> {
     for result in results {
         result?;
     }
-    assert!(rounds.into_inner() > 0, "nobody finished one round");
+    assert!(rounds.into_inner() > 0, "no thread finished a round");
     all_back(before)
 }
 
@@ -107,7 +107,7 @@ fn processes_and_their_children() -> Result<(), Failed> {
     all_back(before)
 }
 
-/// Threads touch a mapping everywhere while another splits, protects and forks it: every touch finds the same page.
+/// Threads touch a whole mapping while another splits, protects and forks it: every touch must reach the same page.
 fn faults_race_with_changes_of_the_mapping(kind: Kind) -> Result<(), Failed> {
     let before = free_memory()?;
     let seed = seed();
@@ -126,10 +126,10 @@ fn faults_race_with_changes_of_the_mapping(kind: Kind) -> Result<(), Failed> {
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed + index);
                     while !stop.load(Ordering::Relaxed) {
-                        // The even pages are never taken away.
+                        // The even pages are never unmapped.
                         let page = random.usize(..length / SMALL / 2) * 2;
                         let at = (start + page * SMALL) as *const AtomicU64;
-                        // SAFETY: mapped for reading and writing all the while; used by atomic accesses alone.
+                        // SAFETY: always mapped for reading and writing, and only accessed atomically.
                         unsafe { (*at).fetch_xor(0, Ordering::Relaxed) };
                         touched.fetch_add(1, Ordering::Relaxed);
                     }
@@ -141,7 +141,7 @@ fn faults_race_with_changes_of_the_mapping(kind: Kind) -> Result<(), Failed> {
                 let page = random.usize(..length / SMALL / 2) * 2 + 1;
                 let at = (start + page * SMALL) as *mut libc::c_void;
                 for prot in [PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE] {
-                    // SAFETY: an odd page, which no thread uses.
+                    // SAFETY: an odd page, which no other thread uses.
                     assert_eq!(unsafe { libc::mprotect(at, SMALL, prot) }, 0);
                 }
             }
@@ -157,7 +157,7 @@ fn faults_race_with_changes_of_the_mapping(kind: Kind) -> Result<(), Failed> {
     all_back(before)
 }
 
-/// The kernel is told that a page is broken, as the machine-check handler would tell it.
+/// Marks a page as broken, as the machine-check handler would.
 fn broken_memory_is_kept_from_everybody() -> Result<(), Failed> {
     let inject = "/sys/kernel/debug/hwpoison/corrupt-pfn";
     let probe = Probe::open()?;
@@ -166,7 +166,7 @@ fn broken_memory_is_kept_from_everybody() -> Result<(), Failed> {
         let mut mapping = memory(kind, 2 * MIDDLE)?;
         fill(mapping.bytes_mut(), 5);
         let victim = probe.at(mapping.address() + MIDDLE + 7 * SMALL)?;
-        // The kernel may say that it cannot do anything about such a page.
+        // The kernel may report that it cannot handle such a page.
         let _ = std::fs::write(inject, victim.frame.to_string());
         if meminfo("HardwareCorrupted")? <= corrupted {
             return Err(format!("{inject} did not break frame {:#x}", victim.frame).into());
@@ -176,7 +176,7 @@ fn broken_memory_is_kept_from_everybody() -> Result<(), Failed> {
         let mut entry = [0; 8];
         std::os::unix::fs::FileExt::read_exact_at(&flags, &mut entry, victim.frame * 8)?;
         let entry = u64::from_ne_bytes(entry);
-        // Bits 19 and 10: broken, and free.
+        // Bits 19 and 10: broken and free.
         assert_eq!((entry >> 19 & 1, entry >> 10 & 1), (1, 0), "the broken page's flags are {entry:#x}");
         let now = probe.frame(victim.frame)?;
         assert_eq!(now.direct.memory_type, super::Attribute::Wb.memory_type());

@@ -1,4 +1,4 @@
-//! A file's bytes, mapped: with MAP_SYNC, or as everybody maps files.
+//! Mappings of files, with MAP_SYNC or without.
 
 use std::fs::File;
 use std::slice;
@@ -6,7 +6,7 @@ use std::slice;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// The first bytes of a file, mapped to be shared; unmapped when dropped.
+/// A shared mapping of the start of a file; unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Map {
     start: *mut u8,
@@ -14,21 +14,21 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// With MAP_SYNC: a page can only be written once the file system's own records of it are durable.
+    /// Maps with MAP_SYNC: a page can only be written after the file system's records of it are durable.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the file is not on DAX.
+    /// `EOPNOTSUPP` if the file is not on DAX.
     pub(crate) fn synchronous(file: &File, length: usize) -> Result<Map, Errno> {
         Map::new(file, length, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
     }
 
-    /// Without: on DAX too, the file system's records become durable when it pleases, or by `fsync`.
+    /// Maps without MAP_SYNC: the file system's records become durable at any later time, or by `fsync`, on DAX too.
     pub(crate) fn ordinary(file: &File, length: usize) -> Result<Map, Errno> {
         Map::new(file, length, MapFlags::SHARED)
     }
 
     fn new(file: &File, length: usize, flags: MapFlags) -> Result<Map, Errno> {
-        // SAFETY: a fresh mapping at a place of the kernel's choosing replaces nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other.
         let start = unsafe {
             mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0)?
         };
@@ -36,14 +36,14 @@ impl Map {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: mapped, readable and writable, as long as this lives; the tests alone use their files.
+        // SAFETY: mapped, readable and writable while this lives; only the tests use their files.
         unsafe { slice::from_raw_parts_mut(self.start, self.length) }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own, and what it lent is gone.
+        // SAFETY: the value's own mapping, and references to it have ended.
         let unmapped = unsafe { munmap(self.start.cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }

@@ -1,6 +1,6 @@
-//! Persistent memory: a file on DAX, mapped with MAP_SYNC, is what the library and the command say it is.
+//! Tests the library and the command on persistent memory: files on DAX, mapped with MAP_SYNC.
 //!
-//! `kmod/tests/pmem.sh` boots a machine that has some, with an ext4 on it mounted at `/pmem`.
+//! `kmod/tests/pmem.sh` boots a machine with persistent memory, formatted with ext4 and mounted at `/pmem`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -8,17 +8,19 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bulkmem::Operation;
+use bulkmem::method::Method;
+use bulkmem::policy::Choice;
+use bulkmem::{Error, Operation};
 use libtest_mimic::Failed;
 use rustix::io::Errno;
 use testkit::guard::LINE;
 use testkit::harness::Suite;
 
 use map::Map;
-use rows::{flush_by, persist_by, rows};
+use methods::{copy_persist_by, forced, methods, persist_by};
 
 mod map;
-mod rows;
+mod methods;
 
 const FOLDER: &str = "/pmem";
 const PAGE: usize = 4096;
@@ -34,7 +36,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("pmem::bench_iops_says_durable", bench_iops);
 }
 
-/// A file that goes away again.
+/// A file that is removed when dropped.
 struct Scratch {
     path: PathBuf,
     file: File,
@@ -51,12 +53,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What remains of a failed test does no harm.
+        // A remaining file does no harm.
         _ = fs::remove_file(&self.path);
     }
 }
 
-/// What `docs/kernel/persistent-memory.md` tells users to look at.
+/// Checks what `docs/kernel/persistent-memory.md` tells users to check.
 fn the_platform_keeps() -> Result<(), Failed> {
     let domain = fs::read_to_string("/sys/bus/nd/devices/region0/persistence_domain")?;
     assert_eq!(domain.trim(), "memory_controller");
@@ -74,7 +76,7 @@ fn the_file_system_is_on_dax() -> Result<(), Failed> {
         other => return Err(format!("{FOLDER} is mounted as {other:?}").into()),
     }
     let scratch = Scratch::new(FOLDER, "dax", PAGE)?;
-    // SAFETY: all zeros is valid for a statx, and the file is open.
+    // SAFETY: a statx of zeros is valid, and the file is open.
     let (result, found) = unsafe {
         let mut found: libc::statx = std::mem::zeroed();
         let empty = c"".as_ptr();
@@ -93,7 +95,7 @@ fn the_file_system_is_on_dax() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The flags that `/proc/self/smaps` shows for the mapping that starts there.
+/// Returns the flags in `/proc/self/smaps` of the mapping at `start`.
 fn smaps_flags(start: usize) -> Result<Vec<String>, Failed> {
     let smaps = fs::read_to_string("/proc/self/smaps")?;
     let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
@@ -119,37 +121,57 @@ fn map_sync_is_refused_in_the_page_cache() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Fills and persists by one of [`methods`], as [`copy_persist_by`].
+fn fill_persist_by(method: &'static Method, bytes: &mut [u8], byte: u8) -> Result<(), Error> {
+    let choice = Choice::of(method, Operation::FillPersist);
+    if method.available() {
+        return forced(Operation::FillPersist, choice)?.fill_persist(bytes, byte);
+    }
+    let entry = method.code().fill_persist.expect("`methods` returned it for this operation");
+    // SAFETY: a slice; the processor misses nothing but PREFETCHW, which is a no-op.
+    unsafe { (entry.fenced)(bytes.as_mut_ptr(), bytes.len(), byte, &choice.parameters) }
+    Ok(())
+}
+
 fn every_method_writes() -> Result<(), Failed> {
     const LENGTHS: [usize; 9] = [1, 8, 63, 64, 65, 200, 1000, PAGE, 3 * PAGE + 17];
-    let persisting = rows(Operation::CopyPersist);
-    // TCG has SSE2, AVX, CLWB, CLFLUSHOPT and CLFLUSH: 4 ways past the cache, 9 through it.
+    let persisting = methods(Operation::CopyPersist);
+    // TCG supports SSE2, AVX, CLWB, CLFLUSHOPT and CLFLUSH: 4 methods bypass the cache, 9 use it.
     assert!(persisting.len() >= 13, "{persisting:?}");
-    assert_eq!(rows(Operation::Persist).len(), 3);
+    assert_eq!(methods(Operation::Persist).len(), 3);
 
     let scratch = Scratch::new(FOLDER, "methods", 1 << 20)?;
     let mut map = Map::synchronous(&scratch.file, 1 << 20)?;
     let mut random = fastrand::Rng::with_seed(4);
     let mut expected = vec![0; 1 << 20];
-    for (method, length) in persisting.into_iter().flat_map(|row| LENGTHS.map(|length| (row, length))) {
+    for (method, length) in persisting.into_iter().flat_map(|method| LENGTHS.map(|length| (method, length))) {
         for offset in [0, 1, 37, LINE - 1] {
             let at = random.usize(..expected.len() / LINE - 300) * LINE + offset;
             random.fill(&mut expected[at..at + length]);
-            persist_by(method, &mut map.bytes_mut()[at..at + length], &expected[at..at + length])?;
+            copy_persist_by(method, &mut map.bytes_mut()[at..at + length], &expected[at..at + length])?;
         }
         if fs::read(&scratch.path)? != expected {
             return Err(format!("after {} of {length} bytes the file differs", method.name).into());
         }
     }
-    for method in rows(Operation::Persist) {
+    let filling = methods(Operation::FillPersist);
+    assert!(!filling.is_empty());
+    for (method, byte) in filling.into_iter().zip(1..) {
+        let range = 37..37 + 3 * PAGE + 17;
+        expected[range.clone()].fill(byte);
+        fill_persist_by(method, &mut map.bytes_mut()[range], byte)?;
+        assert!(fs::read(&scratch.path)? == expected, "{}", method.name);
+    }
+    for method in methods(Operation::Persist) {
         random.fill(&mut expected);
         map.bytes_mut().copy_from_slice(&expected);
-        flush_by(method, map.bytes_mut())?;
+        persist_by(method, map.bytes_mut())?;
         assert!(fs::read(&scratch.path)? == expected, "{}", method.name);
     }
     Ok(())
 }
 
-/// What the command prints, tables and notes, each space one space.
+/// Runs the command, which must succeed, and returns its tables and notes.
 fn bulkmem(arguments: &[&str]) -> Result<String, Failed> {
     let output = Command::new("/bin/bulkmem").args(arguments).env("NO_COLOR", "1").output()?;
     let text = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
@@ -166,7 +188,7 @@ fn says(text: &str, what: &str) -> Result<(), Failed> {
     if words.join(" ").contains(what) { Ok(()) } else { Err(format!("no {what:?} in:\n{text}").into()) }
 }
 
-/// The names of the rows of a CSV.
+/// Returns the names in the rows of a CSV.
 fn names(csv: &str) -> BTreeSet<&str> {
     csv.lines().filter_map(|line| line.split(',').nth(2)).collect()
 }
@@ -179,11 +201,11 @@ fn bench_persist() -> Result<(), Failed> {
     says(&text, DURABLE)?;
     let csv = bulkmem(&[&arguments[..], &["--csv", "-"]].concat())?;
     for pattern in ["sequential", "random"] {
-        let rows_of_it: Vec<&str> = csv.lines().filter(|line| line.contains(pattern)).collect();
-        let rows_of_it = rows_of_it.join("\n");
-        let taken = rows(Operation::CopyPersist).into_iter().filter(|row| row.available());
-        for name in taken.map(|row| row.name).chain(["policy"]) {
-            if !names(&rows_of_it).contains(name) {
+        let rows: Vec<&str> = csv.lines().filter(|line| line.contains(pattern)).collect();
+        let rows = rows.join("\n");
+        let measured = methods(Operation::CopyPersist).into_iter().filter(|method| method.available());
+        for name in measured.map(|method| method.name).chain(["policy"]) {
+            if !names(&rows).contains(name) {
                 return Err(format!("no row of {name}, {pattern}:\n{csv}").into());
             }
         }

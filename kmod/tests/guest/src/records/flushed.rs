@@ -1,38 +1,38 @@
-//! Durability as the library gives it: by the policy's choice, and by every method that the processor can run, in turns.
+//! The store under test: the library, with the policy's choice and every method that the processor can run, in rotation.
 
 use bulkmem::method::Method;
 use bulkmem::{Error, Operation};
 
+use crate::methods::{copy_persist_by, methods, persist_by};
 use crate::program::Store;
-use crate::rows::{flush_by, persist_by, rows};
 
-/// The library, with every method that runs here.
+/// Every method that runs on this machine.
 pub(crate) struct Flushed {
+    copy_persist: Vec<&'static Method>,
     persist: Vec<&'static Method>,
-    flush: Vec<&'static Method>,
 }
 
 impl Flushed {
     pub(crate) fn new() -> Flushed {
-        Flushed { persist: rows(Operation::CopyPersist), flush: rows(Operation::Persist) }
+        Flushed { copy_persist: methods(Operation::CopyPersist), persist: methods(Operation::Persist) }
     }
 }
 
 impl Store for Flushed {
     fn ways(&self) -> Vec<&'static str> {
-        let rows = self.persist.iter().chain(&self.flush).map(|row| row.name);
-        std::iter::once("the policy").chain(rows).collect()
+        let methods = self.copy_persist.iter().chain(&self.persist).map(|method| method.name);
+        std::iter::once("the policy").chain(methods).collect()
     }
 
     fn record(&self, number: u64, to: &mut [u8], from: &[u8]) -> Result<(), Error> {
-        let ways = 1 + self.persist.len() + self.flush.len();
+        let ways = 1 + self.copy_persist.len() + self.persist.len();
         let way = (number % ways as u64) as usize;
         match way.checked_sub(1) {
             None => bulkmem::copy_persist(to, from),
-            Some(way) if way < self.persist.len() => persist_by(self.persist[way], to, from),
+            Some(way) if way < self.copy_persist.len() => copy_persist_by(self.copy_persist[way], to, from),
             Some(way) => {
                 to.copy_from_slice(from);
-                flush_by(self.flush[way - self.persist.len()], to)
+                persist_by(self.persist[way - self.copy_persist.len()], to)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The two commands, `write` and `check`, and what they say.
+//! The commands `write` and `check`, and their output.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use crate::map::Map;
 use crate::record::{FILE, FIRST, Found, Record, records};
 
-/// How records get to memory.
+/// A way to write records to memory.
 pub(crate) trait Store {
-    /// The ways it takes in turns, by name.
+    /// Returns the names of the methods that it rotates through.
     fn ways(&self) -> Vec<&'static str>;
-    /// Writes a record; durable when it returns, if that is what this does.
+    /// Writes a record; it is durable when this returns, if the store persists.
     fn record(&self, number: u64, to: &mut [u8], from: &[u8]) -> Result<(), bulkmem::Error>;
-    /// Writes how many records count, likewise.
+    /// Writes the number of valid records, likewise.
     fn count(&self, count: u64, to: &mut [u8]) -> Result<(), bulkmem::Error>;
 }
 
@@ -55,7 +55,7 @@ fn write(
         .create_new(true)
         .open(folder.join(format!("{session}-{seed}")))?;
     file.set_len(FILE as u64)?;
-    // That the file is there, empty, is durable before anything counts: what is tested comes after.
+    // Make the empty file durable first: the test is about its content.
     file.sync_all()?;
     File::open(folder)?.sync_all()?;
 
@@ -92,16 +92,16 @@ fn check_all(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What is left of a session.
+/// The state of a session's file.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
-    /// So many records, from the first on, are there bit by bit, and nothing between them.
+    /// The number of complete records from the first on, with nothing between them.
     whole: u64,
-    /// What the count at the file's start says.
+    /// The count at the start of the file.
     counted: u64,
-    /// Records behind the whole ones of which only a part is there.
+    /// The number of incomplete records after the complete ones.
     torn: u64,
-    /// Bytes of the file.
+    /// The length of the file.
     size: usize,
 }
 
@@ -112,7 +112,7 @@ fn check(file: &[u8], records: impl Iterator<Item = Record>) -> Result<Left, Str
     let mut end = FIRST;
     let mut broken = 0;
     for record in records.take_while(|record| record.range().end <= file.len()) {
-        // Far enough: one record is written at a time.
+        // Stop here: only one record is written at a time.
         if broken == 100 {
             break;
         }

@@ -1,17 +1,17 @@
-//! Where the records of a session lie in its file, what is in them, and whether they are there.
+//! The positions and contents of a session's records, and the check that they exist.
 //!
-//! All of it follows from the session's seed: the checker needs to know nothing else to compare bit by bit.
+//! Everything follows from the session's seed, so the checker can compare every bit.
 
 use std::ops::Range;
 
-/// Bytes of a session's file.
+/// The length of a session's file.
 pub(crate) const FILE: usize = 96 << 20;
-/// The file begins with the number of records that count, in a line of its own.
+/// The offset of the first record: the file starts with the number of valid records, in a cache line of its own.
 pub(crate) const FIRST: usize = 64;
-/// Seed, number, length of the payload, checksum: eight bytes each.
+/// The length of a record's header: seed, number, length of the payload, checksum, 8 bytes each.
 const HEAD: usize = 32;
 
-/// One record: its place, and its bytes.
+/// A record: its position and its bytes.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) number: u64,
@@ -19,14 +19,14 @@ pub(crate) struct Record {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What is where a record should be.
+/// The state of a record in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Every bit of it.
+    /// Every bit is there.
     Whole,
-    /// Some of it, which its checksum gives away.
+    /// Only a part is there, as its checksum shows.
     Torn,
-    /// Nothing: zeros.
+    /// Only zeros are there.
     Absent,
 }
 
@@ -36,7 +36,7 @@ impl Record {
     }
 
     /// # Errors
-    /// Where the checksum and the comparison disagree.
+    /// If the checksum and the comparison disagree.
     pub(crate) fn found(&self, file: &[u8]) -> Result<Found, String> {
         let there = &file[self.range()];
         let same = there == self.bytes;
@@ -51,19 +51,19 @@ impl Record {
     }
 }
 
-/// The records of a session, in order, as many as its file holds.
+/// Returns the records of a session in order, as many as fit in its file.
 pub(crate) fn records(seed: u64) -> impl Iterator<Item = Record> {
     let mut places = fastrand::Rng::with_seed(seed);
     let mut end = FIRST;
     (0..).map_while(move |number| {
-        // Mostly short; some over so many pages that the machine is killed in their middle.
+        // Most are short; some span so many pages that the machine is killed while they are written.
         let payload = match places.u8(..32) {
             0..20 => places.usize(..200),
             20..28 => places.usize(200..2000),
             28..31 => places.usize(2000..8000),
             _ => places.usize(50_000..200_000),
         };
-        // Ends and beginnings share lines, or leave some out.
+        // Adjacent records share cache lines, or leave some out.
         let start = end + places.usize(..100);
         end = start + HEAD + payload;
         (end <= FILE).then(|| Record { number, start, bytes: bytes(seed, number, payload) })
@@ -72,7 +72,7 @@ pub(crate) fn records(seed: u64) -> impl Iterator<Item = Record> {
 
 fn bytes(seed: u64, number: u64, payload: usize) -> Vec<u8> {
     let mut bytes = vec![0; HEAD + payload];
-    // Any seeds far apart will do; one and the next would give streams that are alike.
+    // Consecutive seeds would give similar streams.
     let mut content = fastrand::Rng::with_seed(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     content.fill(&mut bytes[HEAD..]);
     for (at, word) in [seed, number, payload as u64].into_iter().enumerate() {
@@ -83,12 +83,12 @@ fn bytes(seed: u64, number: u64, payload: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether bytes look like that record, judged without knowing what was written.
+/// True if the bytes are a valid record by their own checksum.
 fn is_consistent(bytes: &[u8], number: u64) -> bool {
     bytes[8..16] == number.to_le_bytes() && bytes[24..HEAD] == checksum(bytes).to_le_bytes()
 }
 
-/// FNV-1a by words, of everything but the checksum itself.
+/// Returns the FNV-1a hash by words of everything except the checksum.
 fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes[..24].chunks(8).chain(bytes[HEAD..].chunks(8));
     words.fold(0xcbf2_9ce4_8422_2325, |sum, chunk| {

@@ -1,6 +1,6 @@
-//! The same program with the flush and the fence left out, on purpose: acknowledges what may still be in the cache.
+//! A control: the same program without the flush and the fence, so it acknowledges records that may still be in the cache.
 //!
-//! It is there to learn what the machine that is killed can tell apart; nothing else may be built like it.
+//! It shows whether killing the machine can detect the difference.
 
 use std::process::ExitCode;
 

@@ -1,0 +1,446 @@
+//! Loops over whole cache lines: sequential, with prefetching, and over parallel page streams. They are generic over
+//! the operation on a line.
+//!
+//! All functions are `inline(always)`, so that they become part of a kernel that has the target feature of the line.
+
+use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_NTA, _MM_HINT_T0, _mm_prefetch};
+
+use super::edges::{self, Lines};
+use super::fence::mfence;
+use super::line::{CopyLine, FillLine, LINE};
+use crate::method::Parameters;
+
+/// Bytes in a page of a stream.
+const PAGE: usize = 4096;
+
+/// Prefetches the line at `at` for writing. Any address is allowed, because a prefetch does not fault.
+#[inline(always)]
+pub(super) fn prefetch_for_write(at: *const u8) {
+    // SAFETY: a prefetch does not access memory architecturally. Processors without PREFETCHW execute it as a
+    // no-operation (defined by AMD64 and Intel 64).
+    unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) }
+}
+
+/// A kind of source prefetch. A type, so that the compiler specializes the loops.
+pub(super) trait ReadPrefetch {
+    fn prefetch(at: *const u8);
+}
+/// No prefetch.
+pub(super) struct NoRead;
+/// Prefetch into all cache levels.
+pub(super) struct ReadT0;
+/// Prefetch with the non-temporal hint.
+pub(super) struct ReadNta;
+
+impl ReadPrefetch for NoRead {
+    #[inline(always)]
+    fn prefetch(_: *const u8) {}
+}
+impl ReadPrefetch for ReadT0 {
+    #[inline(always)]
+    fn prefetch(at: *const u8) {
+        // SAFETY: a prefetch does not access memory architecturally.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+}
+impl ReadPrefetch for ReadNta {
+    #[inline(always)]
+    fn prefetch(at: *const u8) {
+        // SAFETY: a prefetch does not access memory architecturally.
+        unsafe { _mm_prefetch::<_MM_HINT_NTA>(at.cast()) }
+    }
+}
+
+/// Returns how many of `lines` lines have the line `distance` bytes after them within the range.
+#[inline(always)]
+fn with_line_ahead(lines: usize, distance: u32) -> usize {
+    lines.saturating_sub(distance as usize / LINE)
+}
+
+/// Fills whole lines, one after another.
+///
+/// # Safety
+/// `count` lines from `line` are valid for writes, and `L`'s instructions are enabled.
+#[inline(always)]
+unsafe fn fill_lines<L: FillLine>(mut line: *mut u8, count: usize, value: &L::Value) {
+    for _ in 0..count {
+        // SAFETY: the caller vouches for `count` lines; the pointer is advanced at most to their end.
+        unsafe {
+            L::write(line, value);
+            line = line.add(LINE);
+        }
+    }
+}
+
+/// Fills whole lines with write prefetches ahead of the stores.
+///
+/// # Safety
+/// As [`fill_lines`].
+#[inline(always)]
+unsafe fn fill_lines_prefetched<L: FillLine>(line: *mut u8, count: usize, value: &L::Value, distance: u32) {
+    let prefetched = with_line_ahead(count, distance);
+    // SAFETY: as in `fill_lines`.
+    unsafe {
+        let mut at = line;
+        for _ in 0..prefetched {
+            prefetch_for_write(at.wrapping_add(distance as usize));
+            L::write(at, value);
+            at = at.add(LINE);
+        }
+        fill_lines::<L>(at, count - prefetched, value);
+    }
+}
+
+/// Fills sequentially.
+///
+/// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+#[inline(always)]
+pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
+        fill_lines::<L>(start, count, &L::value(byte));
+    }
+}
+
+/// Fills with write prefetches ahead. Tunables: `write_distance`.
+///
+/// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+#[inline(always)]
+pub(super) unsafe fn fill_prefetched<L: FillLine>(
+    dst: *mut u8,
+    len: usize,
+    byte: u8,
+    parameters: &Parameters,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
+        fill_lines_prefetched::<L>(start, count, &L::value(byte), parameters.write_distance);
+    }
+}
+
+/// Fills and writes back each line. Tunables: `write_distance`, 0 for none.
+///
+/// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+#[inline(always)]
+pub(super) unsafe fn fill_flushed<L: FillLine>(dst: *mut u8, len: usize, byte: u8, parameters: &Parameters) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match parameters.write_distance {
+            0 => fill::<L>(dst, len, byte),
+            _ => fill_prefetched::<L>(dst, len, byte, parameters),
+        }
+    }
+}
+
+/// Division of whole lines into groups of pages that are written in parallel.
+struct Groups {
+    /// Lines before the first page.
+    before: usize,
+    /// Number of groups of `streams` pages.
+    count: usize,
+    /// Bytes in a group.
+    bytes: usize,
+    /// Lines after the last group.
+    after: usize,
+}
+
+impl Groups {
+    #[inline(always)]
+    fn new(start: *mut u8, lines: usize, streams: usize) -> Groups {
+        let before = (start.addr().wrapping_neg() % PAGE / LINE).min(lines);
+        let bytes = streams * PAGE;
+        let count = (lines - before) * LINE / bytes;
+        Groups { before, count, bytes, after: lines - before - count * bytes / LINE }
+    }
+
+    /// Returns the offset, from the start of group `group`, of the line that is `distance` bytes after `offset` in
+    /// the first stream; `None` after the last group.
+    #[inline(always)]
+    fn ahead(&self, group: usize, offset: usize, distance: u32) -> Option<usize> {
+        let along = offset + distance as usize;
+        let groups = along / PAGE;
+        (group + groups < self.count).then(|| groups * self.bytes + along % PAGE)
+    }
+}
+
+/// Fills parallel page streams: a line of the first page of a group (by `First`), then the same line of each other
+/// page (by `L`), then the next line. `First` is the non-temporal stream of a hybrid; otherwise it is `L`. Cached
+/// streams are prefetched for writing if `write_distance` is not 0. Tunables: `streams`, `write_distance`.
+///
+/// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+#[inline(always)]
+pub(super) unsafe fn fill_streams<First, L>(
+    dst: *mut u8,
+    len: usize,
+    byte: u8,
+    parameters: &Parameters,
+    first_cached: bool,
+) where
+    First: FillLine<Value = L::Value>,
+    L: FillLine,
+{
+    let streams = parameters.streams.max(1) as usize;
+    let distance = parameters.write_distance;
+    // SAFETY: passed on from the caller; every line written is one of the `count` lines that `edges` left: group
+    // starts are page starts within them, and stream and offset stay within a group.
+    unsafe {
+        let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
+        let value = L::value(byte);
+        let groups = Groups::new(start, count, streams);
+        fill_lines::<L>(start, groups.before, &value);
+        let mut base = start.add(groups.before * LINE);
+        for group in 0..groups.count {
+            for offset in (0..PAGE).step_by(LINE) {
+                let ahead = if distance > 0 { groups.ahead(group, offset, distance) } else { None };
+                if let Some(ahead) = ahead {
+                    for stream in usize::from(!first_cached)..streams {
+                        prefetch_for_write(base.wrapping_add(ahead + stream * PAGE));
+                    }
+                }
+                First::write(base.add(offset), &value);
+                for stream in 1..streams {
+                    L::write(base.add(stream * PAGE + offset), &value);
+                }
+            }
+            base = base.add(groups.bytes);
+        }
+        fill_lines::<L>(base, groups.after, &value);
+    }
+}
+
+/// Copies whole lines, one after another.
+///
+/// # Safety
+/// `count` lines from `dst` are valid for writes, as many bytes from `src` for reads, `L`'s instructions are enabled
+/// and its source alignment is kept.
+#[inline(always)]
+unsafe fn copy_lines<L: CopyLine>(mut dst: *mut u8, mut src: *const u8, count: usize) {
+    for _ in 0..count {
+        // SAFETY: the caller vouches for `count` lines; the pointers are advanced at most to their end.
+        unsafe {
+            L::copy(dst, src);
+            dst = dst.add(LINE);
+            src = src.add(LINE);
+        }
+    }
+}
+
+/// Copies whole lines with prefetches ahead, of the source by `R` and of the destination if `WRITE`.
+///
+/// # Safety
+/// As [`copy_lines`].
+#[inline(always)]
+unsafe fn copy_lines_prefetched<L: CopyLine, R: ReadPrefetch, const WRITE: bool>(
+    mut dst: *mut u8,
+    mut src: *const u8,
+    count: usize,
+    read_distance: u32,
+    write_distance: u32,
+) {
+    let prefetched = with_line_ahead(count, read_distance.max(if WRITE { write_distance } else { 0 }));
+    // SAFETY: as in `copy_lines`.
+    unsafe {
+        for _ in 0..prefetched {
+            R::prefetch(src.wrapping_add(read_distance as usize));
+            if WRITE {
+                prefetch_for_write(dst.wrapping_add(write_distance as usize));
+            }
+            L::copy(dst, src);
+            dst = dst.add(LINE);
+            src = src.add(LINE);
+        }
+        copy_lines::<L>(dst, src, count - prefetched);
+    }
+}
+
+/// Copies through the cache. Tunables: `read_distance`, `write_distance`.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_cached<L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    let (read, write) = (parameters.read_distance, parameters.write_distance);
+    // SAFETY: passed on from the caller; the lines are those that `edges` left.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let src = src.add(skipped);
+        match (read > 0, write > 0) {
+            (false, false) => copy_lines::<L>(start, src, count),
+            (true, false) => copy_lines_prefetched::<L, ReadT0, false>(start, src, count, read, write),
+            (false, true) => copy_lines_prefetched::<L, NoRead, true>(start, src, count, read, write),
+            (true, true) => copy_lines_prefetched::<L, ReadT0, true>(start, src, count, read, write),
+        }
+    }
+}
+
+/// Copies with non-temporal loads, stores or both. Tunables: `read_distance`, `read_hint`. If the source does not
+/// have the alignment that `L` needs, `U` copies the lines.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    // SAFETY: passed on from the caller; the lines are those that `edges` left, and the alignment is looked at.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let src = src.add(skipped);
+        if src.addr() % L::SOURCE_ALIGNMENT == 0 {
+            copy_lines_hinted::<L>(start, src, count, parameters);
+        } else {
+            copy_lines_hinted::<U>(start, src, count, parameters);
+        }
+    }
+}
+
+/// Like [`copy_nontemporal`], for an `L` that loads with MOVNTDQA. Begins with an MFENCE.
+///
+/// From write-combining memory, MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No
+/// other processor's or device's store updates that buffer, and neither an earlier load of a flag nor an earlier
+/// store orders the MOVNTDQA after it. Intel's manual asks for MFENCE or a locked instruction in between (volume 1,
+/// "Streaming Load Hint Instruction"). This function always uses MFENCE:
+///
+/// - A method does not know the memory type, and the fence takes some 20 ns per call, or 0.2 µs if it ends the overlap
+///   with an earlier call that missed the cache.
+/// - LFENCE orders loads only after loads: an earlier store may still wait in the store buffer when the loads execute.
+/// - A locked instruction orders all but loads from write-combining memory (volume 3, "Software Controlled Bus
+///   Locking"), and errata of Nehalem to Coffee Lake let MOVNTDQA pass it. On Skylake and its successors up to Coffee
+///   Lake another erratum lets it pass MFENCE, too, until the microcode is updated.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_nontemporal_loads<L: CopyLine, U: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    mfence();
+    // SAFETY: passed on from the caller.
+    unsafe { copy_nontemporal::<L, U>(dst, src, len, parameters) }
+}
+
+/// Copies whole lines with the read prefetch of the parameters.
+///
+/// # Safety
+/// As [`copy_lines`].
+#[inline(always)]
+unsafe fn copy_lines_hinted<L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    count: usize,
+    parameters: &Parameters,
+) {
+    let read = parameters.read_distance;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match (read, parameters.read_hint) {
+            (0, _) => copy_lines::<L>(dst, src, count),
+            (_, 0) => copy_lines_prefetched::<L, ReadT0, false>(dst, src, count, read, 0),
+            _ => copy_lines_prefetched::<L, ReadNta, false>(dst, src, count, read, 0),
+        }
+    }
+}
+
+/// Copies parallel page streams in the order of [`fill_streams`]. Sources are prefetched `read_distance` ahead in
+/// their stream. Tunables: `streams`, `read_distance`, `write_distance`.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+    first_cached: bool,
+) {
+    let streams = parameters.streams.max(1) as usize;
+    let (read, write) = (parameters.read_distance, parameters.write_distance);
+    // SAFETY: passed on from the caller; every line copied is one of those that `edges` left, as in
+    // `fill_streams`, and the source is read at the same offsets.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let groups = Groups::new(start, count, streams);
+        let mut from = src.add(skipped);
+        copy_lines::<L>(start, from, groups.before);
+        let mut to = start.add(groups.before * LINE);
+        from = from.add(groups.before * LINE);
+        for group in 0..groups.count {
+            for offset in (0..PAGE).step_by(LINE) {
+                if let Some(ahead) = groups.ahead(group, offset, read).filter(|_| read > 0) {
+                    for stream in 0..streams {
+                        ReadT0::prefetch(from.wrapping_add(ahead + stream * PAGE));
+                    }
+                }
+                if let Some(ahead) = groups.ahead(group, offset, write).filter(|_| write > 0) {
+                    for stream in usize::from(!first_cached)..streams {
+                        prefetch_for_write(to.wrapping_add(ahead + stream * PAGE));
+                    }
+                }
+                First::copy(to.add(offset), from.add(offset));
+                for stream in 1..streams {
+                    let at = stream * PAGE + offset;
+                    L::copy(to.add(at), from.add(at));
+                }
+            }
+            to = to.add(groups.bytes);
+            from = from.add(groups.bytes);
+        }
+        copy_lines::<L>(to, from, groups.after);
+    }
+}
+
+/// Copies and writes back each line. Tunables: `write_distance`, or `block`: the destination's lines of a whole block
+/// are prefetched for writing before the first store to it.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_flushed<L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    // SAFETY: passed on from the caller; the lines are those that `edges` left, and blocks are cut from them.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let (mut to, mut from) = (start, src.add(skipped));
+        if parameters.block == 0 {
+            let write = parameters.write_distance;
+            if write == 0 {
+                return copy_lines::<L>(to, from, count);
+            }
+            return copy_lines_prefetched::<L, NoRead, true>(to, from, count, 0, write);
+        }
+        let mut left = count;
+        while left > 0 {
+            let lines = left.min(parameters.block as usize / LINE);
+            for line in 0..lines {
+                prefetch_for_write(to.add(line * LINE));
+            }
+            copy_lines::<L>(to, from, lines);
+            to = to.add(lines * LINE);
+            from = from.add(lines * LINE);
+            left -= lines;
+        }
+    }
+}

@@ -1,0 +1,67 @@
+# Runs test commands and adds up their results; sourced after common.sh, never run.
+# shellcheck shell=bash
+
+logs=$TARGET_DIR/test-logs
+mkdir -p "$logs"
+rm -f "$logs"/*
+
+passed=0
+failed=0
+ignored=0
+skips=()
+# "NAME: COMMAND": a failed test, and the command that reruns it.
+failures=()
+
+# tests NAME KIND RERUN COMMAND…: runs a command that prints cargo's test results, and adds them up. failed.awk
+# describes KIND and RERUN.
+tests() {
+    local name=$1 kind=$2 rerun=$3 log=$logs/$1.log status=0 sums line listed=0
+    shift 3
+    heading "$name: $*"
+    # The output of tests that pass goes to the log only.
+    "$@" 2>&1 | tee "$log" |
+        awk '/^successes:$/ { quiet = 1 } /^(failures:|test result:)/ { quiet = 0 } !quiet { print; fflush() }' ||
+        status=$?
+    read -r -a sums < <(awk -f scripts/tally.awk "$log")
+    passed=$((passed + sums[0]))
+    failed=$((failed + sums[1]))
+    ignored=$((ignored + sums[2]))
+    if ((status != 0 && sums[1] == 0)); then
+        echo "error: $name ended with status $status and no failed test: see above" >&2
+        failed=$((failed + 1))
+    elif ((sums[0] + sums[1] + sums[2] == 0)); then
+        echo "error: $name ran no test" >&2
+        failed=$((failed + 1))
+        status=1
+    fi
+    ((status != 0)) || return 0
+    while IFS= read -r line; do
+        failures+=("$line")
+        listed=1
+    done < <(awk -v kind="$kind" -v rerun="$rerun" -f scripts/failed.awk "$log")
+    ((listed)) || failures+=("$name: $*")
+}
+
+# summary: prints what was skipped, and what failed with the commands that rerun it. The last line has the sums. Returns
+# 1 if something failed.
+summary() {
+    local line
+    while IFS= read -r line; do
+        skips+=("$line")
+    done < <(sed -n 's/^skipped: //p; s/^test \([^[].*\) \.\.\. ignored,\{0,1\} *\(.*\)$/\1: ignored: \2/p' "$logs"/*.log | sort -u)
+
+    heading "skipped"
+    if ((${#skips[@]} == 0)); then
+        echo "nothing"
+    else
+        printf -- '- %s\n' "${skips[@]}"
+    fi
+
+    if ((${#failures[@]})); then
+        heading "failed; each with the command that reruns it"
+        printf -- '- %s\n' "${failures[@]}"
+    fi
+
+    printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "${#skips[@]}"
+    ((failed == 0))
+}
