@@ -129,13 +129,13 @@ fn text(found: &Reproduction, figures: bool, width: usize) -> String {
         text += &(table.render(width) + "\n");
     }
     if !figures {
-        return text + "All published figures next to those measured here: --figures.\n";
+        return text + "--figures shows all published figures next to those measured here.\n";
     }
     for table in found.figures.chunk_by(|a, b| (&a.table, &a.unit) == (&b.table, &b.unit)) {
         _ = writeln!(text, "{}", styled(HEADING, format!("{}: {}", table[0].table, table[0].unit)));
         text += &(figure_table(table).render(width) + "\n");
     }
-    text + "× is the ratio to the first candidate of the same configuration; above 1 is better.\n"
+    text + "× is the ratio to the first candidate of a configuration; above 1 is better.\n"
 }
 
 fn number(value: Option<f64>) -> String {
