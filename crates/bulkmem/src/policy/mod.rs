@@ -4,8 +4,8 @@
 //! and caches and from published measurements of its microarchitecture; a policy file that `bulkmem calibrate` measured
 //! on this machine; and methods that the user forces.
 //!
-//! Calibration writes two files. Programs load the *policy file*, a few kilobytes of text. The *evidence* next to it,
-//! a [`Profile`], holds the measurements that the rules rest on, for people and reports.
+//! Calibration writes two files. Programs load the *policy file*, a few kilobytes of text. The *profile* next to it, a
+//! JSON file, holds the measurements that the rules rest on, for people and reports.
 
 mod active;
 mod choice;
