@@ -57,7 +57,8 @@
 //!
 //! # Guarantees
 //!
-//! - Every function that returns plain bytes, or that takes a plain slice, has fenced when it returns.
+//! - When an operation returns, its stores are ordered before all later stores of the thread. Only in a [`fence_scope`]
+//!   is that left to [`Unfenced::fence`] and to the end of the scope.
 //! - The library starts threads only if [`Options::threads`] requests it, and none outlives the call. They block every
 //!   signal except those of their own faults, so that the program's signal handlers run on the program's threads.
 //! - An instruction is used only if the processor has it and the operating system has enabled it. Safe code cannot

@@ -68,8 +68,8 @@ impl<'e> Loaded<'e> {
                 }
                 Err(error) => {
                     self.rules.reset();
-                    let asked_for = environment.profile.is_some();
-                    if asked_for || error != PolicyFileError::Missing {
+                    let named = environment.profile.is_some();
+                    if named || error != PolicyFileError::Missing {
                         *refused = Some((path, error));
                     }
                 }
