@@ -70,7 +70,17 @@ impl Parameters {
         Parameters { read_distance: 0, read_hint: 0, write_distance: 0, streams: 0, block: 0 };
 
     /// The names of all tunables.
-    pub const NAMES: [&'static str; 5] = ["read_distance", "read_hint", "write_distance", "streams", "block"];
+    #[cfg(feature = "unstable-internals")]
+    pub const NAMES: [&'static str; 5] = Parameters::EVERY_NAME;
+    #[cfg(not(feature = "unstable-internals"))]
+    pub(crate) const NAMES: [&'static str; 5] = Parameters::EVERY_NAME;
+    const EVERY_NAME: [&'static str; 5] =
+        ["read_distance", "read_hint", "write_distance", "streams", "block"];
+
+    /// Returns the names of all tunables.
+    pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
+        Self::NAMES.into_iter()
+    }
 
     fn field(&mut self, name: &str) -> Option<&mut u32> {
         Some(match name {

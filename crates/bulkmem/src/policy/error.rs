@@ -189,6 +189,12 @@ pub enum PolicyError {
         /// The cause.
         source: PolicyFileError,
     },
+    /// The policy file that `BULKMEM_PROFILE` names says that caches survive a power failure.
+    #[error(
+        "BULKMEM_PROFILE names a policy file with `durability caches-included`, which is ignored, because an inherited \
+         variable must not disable flushing; install the file as the user's or the system's, or use Options::durability"
+    )]
+    DurabilityIgnored,
     /// A variable is longer than a path can be.
     #[error("{variable} has more than 4095 bytes; shorten it")]
     TooLong {

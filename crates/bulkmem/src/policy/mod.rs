@@ -175,6 +175,9 @@ impl Policy {
                 None => errors.extend(policy.force(&given.to_string_lossy()).err()),
             }
         }
+        if loaded.ignored_durability {
+            errors.push(PolicyError::DurabilityIgnored);
+        }
         errors.extend(loaded.environment.too_long.map(|variable| PolicyError::TooLong { variable }));
         (policy, errors)
     }
@@ -218,6 +221,7 @@ impl Policy {
 
     /// Forces methods for every length and intent: `clear:movnti,copy:rep_movsb`, with parameters
     /// `clear:write_prefetch_avx512[write_distance=4096]`. Other operations keep their rules.
+    /// A program that was built by a compiler older than Rust 1.89 uses the AVX method in place of an AVX-512 one.
     ///
     /// # Errors
     /// If the text does not have that form, or names an operation, method or tunable that is unknown or that this policy's
