@@ -63,7 +63,7 @@ pub enum Ordering {
 }
 
 /// A method: one way to perform one or more operations.
-#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct Method {
     /// Name, unique in the table.
     pub name: &'static str,
