@@ -1,29 +1,16 @@
 //! Lists of names with parameters in brackets: `movnti,write_prefetch_avx512[write_distance=4096,streams=2]`.
 
-/// Why a text is no list of names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BadNames {
-    text: String,
-    why: &'static str,
-}
-
-impl std::fmt::Display for BadNames {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let BadNames { text, why } = self;
-        write!(f, "`{text}` is no list of names: {why}; write name,name[tunable=value,tunable=value]")
-    }
-}
-impl std::error::Error for BadNames {}
-
 /// Splits a list at the commas outside brackets.
-pub(crate) fn names(text: &str) -> Result<Vec<String>, BadNames> {
-    let bad = |why| BadNames { text: text.to_owned(), why };
+pub(crate) fn names(text: &str) -> Result<Vec<String>, String> {
+    let bad = |why| {
+        Err(format!("`{text}` is not a list of names: {why}; write name,name[tunable=value,tunable=value]"))
+    };
     let mut list = vec![String::new()];
     let mut inside = false;
     for letter in text.chars() {
         match letter {
-            '[' if inside => return Err(bad("there is a bracket within brackets")),
-            ']' if !inside => return Err(bad("a bracket is closed that was not opened")),
+            '[' if inside => return bad("there is a bracket within brackets"),
+            ']' if !inside => return bad("a bracket is closed that was not opened"),
             '[' | ']' => inside = !inside,
             ',' if !inside => {
                 list.push(String::new());
@@ -34,11 +21,11 @@ pub(crate) fn names(text: &str) -> Result<Vec<String>, BadNames> {
         list.last_mut().expect("it starts with one").push(letter);
     }
     if inside {
-        return Err(bad("a bracket is not closed"));
+        return bad("a bracket is not closed");
     }
     let list: Vec<String> = list.iter().map(|name| name.trim().to_owned()).collect();
     if list.iter().any(|name| name.is_empty() || name.starts_with('[')) {
-        return Err(bad("a name is missing"));
+        return bad("a name is missing");
     }
     Ok(list)
 }
@@ -71,7 +58,7 @@ mod tests {
             ("ax=1]", "not opened"),
             ("a[x[y]]", "within brackets"),
         ] {
-            let error = names(text).expect_err(text).to_string();
+            let error = names(text).expect_err(text);
             assert!(error.contains(why) && error.contains(&format!("`{text}`")), "{error}");
         }
     }

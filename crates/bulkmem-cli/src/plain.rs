@@ -58,6 +58,7 @@ pub(crate) fn clean_results(found: &mut Results) {
     clean(command);
     clean(notes);
     clean(findings.iter_mut().map(|finding| &mut finding.text));
+    clean(findings.iter_mut().filter_map(|it| it.check.as_mut()).flat_map(|it| [&mut it.what, &mut it.note]));
     clean_provenance(provenance);
     for row in rows {
         clean([&mut row.candidate.name]);
@@ -134,7 +135,8 @@ mod tests {
 
     /// Appends an escape character to every text at any depth, except if a fixed word is expected.
     fn plant(value: &mut Value, key: &str) {
-        const WORDS: [&str; 13] = [
+        const WORDS: [&str; 14] = [
+            "unit",
             "measurement",
             "kind",
             "metric",
@@ -167,9 +169,12 @@ mod tests {
             "metric": "bandwidth", "samples": [1.0], "chosen": "it", "also": { "pages\u{1b}": 1.0 },
             "stats": { "median": 1.0, "mean": 1.0, "pstdev": 0.0, "min": 1.0, "max": 1.0, "interval": [1.0, 1.0] },
         });
+        let check = serde_json::json!({
+            "what": "w", "bound": { "at_least": 1.0 }, "unit": "ratio", "measured": 2.0, "met": true, "note": "n",
+        });
         let mut value = serde_json::json!({
             "format": "f", "version": 2, "provenance": Provenance::default(), "command": ["bench"], "rows": [row],
-            "findings": [{ "measurement": "clear", "text": "t" }], "notes": ["n"], "complete": true,
+            "findings": [{ "measurement": "targets", "text": "t", "check": check }], "notes": ["n"], "complete": true,
         });
         let provenance = value["provenance"].as_object_mut().unwrap();
         for name in ["hypervisor", "transparent_huge_pages", "governor", "clock_source"] {

@@ -142,7 +142,7 @@ pub(crate) fn dimensions<'c>(configs: impl Iterator<Item = &'c Config> + Clone) 
 }
 
 /// Returns the titles of the columns that identify a row.
-pub(crate) fn identity_head<'a>(dimensions: &'a [Dimension]) -> impl Iterator<Item = &'a str> {
+pub(crate) fn identity_head(dimensions: &[Dimension]) -> impl Iterator<Item = &str> {
     let first = ["measurement", "kind", "name", "parameters"];
     first.into_iter().chain(dimensions.iter().map(|key| key.name()))
 }

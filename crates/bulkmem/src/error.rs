@@ -82,7 +82,7 @@ pub enum Error {
         /// The parameters.
         parameters: Parameters,
     },
-    /// The hot part is not within the extent.
+    /// The hot part is not within the bytes to clear.
     #[error("the hot part {hot:?} is not a range within the {length} bytes to clear: clip it first")]
     HotOutOfBounds {
         /// The hot part, as given.

@@ -57,7 +57,8 @@
 //!
 //! # Guarantees
 //!
-//! - Every function that returns plain bytes, or that takes a plain slice, has fenced when it returns.
+//! - When an operation returns, its stores are ordered before all later stores of the thread. Only in a [`fence_scope`]
+//!   is that left to [`Unfenced::fence`] and to the end of the scope.
 //! - The library starts threads only if [`Options::threads`] requests it, and none outlives the call. They block every
 //!   signal except those of their own faults, so that the program's signal handlers run on the program's threads.
 //! - An instruction is used only if the processor has it and the operating system has enabled it. Safe code cannot
@@ -73,7 +74,7 @@
 //! |---|---|
 //! | `serde` | implements `Serialize` and `Deserialize` for operations, choices and descriptions of machines |
 //! | `schemars` | implements `JsonSchema` for the same types |
-//! | `unstable-internals` | exposes the functions behind the method table, for bulkmem's own measuring crate and tests; not covered by semantic versioning |
+//! | `unstable-internals` | for bulkmem's own measuring crate and tests: exposes the functions behind the method table, and makes types that may grow exhaustive; not covered by semantic versioning |
 
 mod built_in;
 mod c_functions;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Operation {
     /// Sets every byte to zero.
     Clear,
@@ -26,6 +27,7 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Intent {
     /// Not known. The policy minimizes the time of the operation itself.
     #[default]
@@ -38,7 +40,11 @@ pub enum Intent {
 
 impl Operation {
     /// Every operation, in the order of declaration.
-    pub const ALL: [Operation; 6] = [
+    #[cfg(feature = "unstable-internals")]
+    pub const ALL: [Operation; 6] = Operation::EVERY;
+    #[cfg(not(feature = "unstable-internals"))]
+    pub(crate) const ALL: [Operation; 6] = Operation::EVERY;
+    const EVERY: [Operation; 6] = [
         Operation::Clear,
         Operation::Fill,
         Operation::Copy,
@@ -46,6 +52,11 @@ impl Operation {
         Operation::CopyPersist,
         Operation::Persist,
     ];
+
+    /// Returns every operation, in the order of declaration.
+    pub fn all() -> impl ExactSizeIterator<Item = Operation> {
+        Self::ALL.into_iter()
+    }
 
     /// Returns the name that profiles, command lines and `BULKMEM_METHOD` use.
     pub const fn name(self) -> &'static str {
@@ -72,7 +83,16 @@ impl Operation {
 
 impl Intent {
     /// Every intent, in the order of declaration.
-    pub const ALL: [Intent; 3] = [Intent::Throughput, Intent::Reuse, Intent::Stream];
+    #[cfg(feature = "unstable-internals")]
+    pub const ALL: [Intent; 3] = Intent::EVERY;
+    #[cfg(not(feature = "unstable-internals"))]
+    pub(crate) const ALL: [Intent; 3] = Intent::EVERY;
+    const EVERY: [Intent; 3] = [Intent::Throughput, Intent::Reuse, Intent::Stream];
+
+    /// Returns every intent, in the order of declaration.
+    pub fn all() -> impl ExactSizeIterator<Item = Intent> {
+        Self::ALL.into_iter()
+    }
 
     /// Returns the name that profiles and command lines use.
     pub const fn name(self) -> &'static str {

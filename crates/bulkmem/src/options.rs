@@ -94,7 +94,8 @@ impl<'p> Options<'p> {
     }
 
     /// Forces a method for one operation, for every length and intent. Other operations follow the policy. A second call
-    /// replaces the first; [`Policy::force`] forces several methods.
+    /// replaces the first; [`Policy::force`] forces several methods. A persisting operation with a method that is forced
+    /// here writes cache lines back even if caches survive a power failure; a method that the policy forces does not.
     ///
     /// ```
     /// use bulkmem::{Operation, Options, method, policy::Choice};

@@ -19,7 +19,8 @@
 //!    independently. No access width is guaranteed, so these operations are no substitute for atomic loads and stores of
 //!    flags and indices, nor for accesses to device registers.
 //! 5. **Expect repeated and unordered stores.** Within a call, stores are in no particular order, and a byte may be
-//!    written more than once with the same final value. Others may see any mixture of old and new bytes until the call returns.
+//!    written more than once. If the source of a copy changes during the call, the values may differ; the last one stays.
+//!    Others may see any mixture of old and new bytes until the call returns.
 //! 6. **Publish after the call.** Every raw operation ends with a fence (SFENCE on x86-64), on every thread that took
 //!    part. A Release store after the call, by the caller, publishes the bytes: a thread that loads the flag with
 //!    Acquire sees them.
@@ -29,8 +30,8 @@
 //!    [`Options::copy_persist_raw`] returns [`Error::Overlap`].
 //! 9. **Pointers may be null or dangling only if the length is 0**, and ranges must not wrap around the address space.
 //!
-//! The stores are made by inline assembly or by the C library, so the compiler can neither remove nor reorder them as it
-//! may with ordinary accesses. For concurrent access the guarantees are those of volatile accesses, as vm-memory
+//! The accesses are made by inline assembly, volatile operations or the C library, so the compiler can neither remove nor
+//! reorder them as it may with ordinary accesses. For concurrent access the guarantees are those of volatile accesses, as vm-memory
 //! documents them for its `VolatileSlice`.
 //!
 //! ```

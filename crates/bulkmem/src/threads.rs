@@ -9,6 +9,7 @@ use crate::signals::without_signals;
 /// The number of threads that one operation may use. The library starts threads only on request. They block every signal
 /// except those of their own faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Threads {
     /// The calling thread alone.
     #[default]

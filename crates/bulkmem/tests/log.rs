@@ -13,7 +13,11 @@ impl log::Log for Collector {
     }
 
     fn log(&self, record: &log::Record) {
-        LINES.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+        // A logger may use the library.
+        let error = bulkmem::init().is_err();
+        bulkmem::policy::Policy::global();
+        bulkmem::clear(&mut [1; 5000]);
+        LINES.lock().unwrap().push(format!("{} {} {error}", record.level(), record.args()));
     }
 
     fn flush(&self) {}

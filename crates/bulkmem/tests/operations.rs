@@ -1,7 +1,6 @@
 //! Compares the safe and the raw operations, with every option, with plain Rust.
 
 use std::env;
-use std::io::Write as _;
 use std::mem;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -431,9 +430,26 @@ fn the_policy_file_tells_whether_caches_survive() {
     }
     let cpu = &Machine::current().cpu;
     let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    writeln!(file, "{POLICY_FORMAT} {POLICY_VERSION}\n{cpu}\ndurability caches-included\nend").unwrap();
-    again(name, "BULKMEM_PROFILE", file.path().to_str().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bulkmem/profile.policy");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    std::fs::write(
+        &file,
+        format!("{POLICY_FORMAT} {POLICY_VERSION}\n{cpu}\ndurability caches-included\nend\n"),
+    )
+    .unwrap();
+    again(name, "XDG_CONFIG_HOME", folder.path().to_str().unwrap());
+    again("a_file_that_a_variable_names_does_not", "BULKMEM_PROFILE", file.to_str().unwrap());
+}
+
+/// Runs only in a process that the test above starts.
+#[test]
+fn a_file_that_a_variable_names_does_not() {
+    if is_child() {
+        assert_eq!(Policy::global().durability(), Durability::FlushToMemory);
+        let error = bulkmem::init().unwrap_err();
+        assert!(matches!(error, bulkmem::policy::PolicyError::DurabilityIgnored), "{error}");
+    }
 }
 
 #[test]

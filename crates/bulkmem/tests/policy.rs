@@ -2,8 +2,10 @@
 
 use bulkmem::machine::{Caches, CpuIdentity, Features, Machine};
 use bulkmem::method::{self, CacheEffect};
-use bulkmem::policy::{Basis, Choice, Policy, PolicyError, Rule};
-use bulkmem::{Intent, Operation};
+use bulkmem::policy::{
+    Basis, Choice, LineError, POLICY_FORMAT, POLICY_VERSION, Policy, PolicyError, PolicyFileError, Rule,
+};
+use bulkmem::{Durability, Intent, Operation};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -303,4 +305,31 @@ fn what_cannot_be_forced_is_refused_with_the_reason_and_what_could() {
     }
     let (_, text) = refused(sse2, "clear:movnti,clear:rep_stosb");
     assert!(text.contains("clear is given twice"), "{text}");
+}
+
+/// Two lines may contradict each other, and a program that believes the wrong one loses data.
+#[test]
+fn a_policy_file_states_the_durability_once() {
+    let machine = Machine::current();
+    let cpu = &machine.cpu;
+    let load = |lines: &str| {
+        let head = format!("{POLICY_FORMAT} {POLICY_VERSION}");
+        let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+        let text = format!("{head}\n{cpu}\n{lines}\nend\n");
+        Policy::from_file_bytes(text.as_bytes(), machine).map(|policy| policy.durability())
+    };
+    assert_eq!(load("durability caches-included"), Ok(Durability::CachesIncluded));
+    assert_eq!(load("durability flush-to-memory"), Ok(Durability::FlushToMemory));
+    for value in ["", " ", " caches-included ", "  caches-included", " Caches-Included"] {
+        let error = load(&format!("durability{value}"));
+        assert_eq!(error, Err(PolicyFileError::Line { line: 3, error: LineError::Fields }), "{value:?}");
+    }
+    for (first, second) in [
+        ("caches-included", "flush-to-memory"),
+        ("flush-to-memory", "caches-included"),
+        ("caches-included", "caches-included"),
+    ] {
+        let error = load(&format!("durability {first}\ndurability {second}"));
+        assert_eq!(error, Err(PolicyFileError::Line { line: 4, error: LineError::Twice }));
+    }
 }

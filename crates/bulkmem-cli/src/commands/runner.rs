@@ -15,9 +15,9 @@ use crate::{interrupt, results};
 /// The files of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Files<'f> {
-    /// Where results go as JSON.
+    /// The output for JSON.
     pub(super) json: Option<&'f Path>,
-    /// Where results go as comma-separated values; `-` is stdout, and no file.
+    /// The output for comma-separated values; `-` is stdout.
     pub(super) csv: Option<&'f Path>,
     /// The measured file, if any: it is never written to as an output.
     pub(super) input: Option<&'f Path>,
@@ -93,7 +93,7 @@ fn open(files: Files<'_>) -> Result<(Option<LiveSink>, Option<LiveSink>), Failur
     Ok((json, csv))
 }
 
-/// Whether a path means stdout.
+/// Returns true if a path means stdout.
 pub(super) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

@@ -1,4 +1,4 @@
-//! An installed Chromium, driven over a pipe by the DevTools protocol: no port, no network, and gone when the test is.
+//! An installed Chromium, controlled over a pipe by the DevTools protocol: no port, no network, and it ends with the test.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,13 +19,13 @@ pub(crate) struct Chromium {
     stdin: RefCell<ChildStdin>,
     messages: Receiver<Value>,
     next: Cell<u64>,
-    /// Messages that nobody asked for: `method`, `params`.
+    /// Messages that are not answers: `method`, `params`.
     events: RefCell<Vec<Value>>,
     _home: tempfile::TempDir,
 }
 
 impl Chromium {
-    /// Starts it; where none is installed, says that this is skipped.
+    /// Starts it; if none is installed, reports that the test is skipped.
     pub(crate) fn start() -> Option<Chromium> {
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&paths)
@@ -191,7 +191,7 @@ impl Page<'_> {
         [middle[0].as_f64().expect("an element"), middle[1].as_f64().unwrap()]
     }
 
-    /// What went wrong, and what was fetched besides the file itself.
+    /// Returns errors, and addresses that were fetched besides the file itself.
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.evaluate("new Promise((done) => setTimeout(done, 50))");
         let events = self.browser.events.borrow();
@@ -217,7 +217,7 @@ impl Page<'_> {
         told.collect()
     }
 
-    /// A picture of the whole page, where the environment asks for it: `BULKMEM_SCREENSHOTS` names a folder.
+    /// Saves a screenshot of the whole page if `BULKMEM_SCREENSHOTS` names a folder.
     pub(crate) fn screenshot(&self, name: &str) {
         let Some(folder) = std::env::var_os("BULKMEM_SCREENSHOTS") else { return };
         let params = json!({ "format": "png", "captureBeyondViewport": true });

@@ -26,7 +26,7 @@ fn it_states_its_time_and_keeps_what_it_measured() {
     // The progress that it writes paces the waiting.
     while rows() == 0 {
         line.clear();
-        assert_ne!(complaints.read_line(&mut line).unwrap(), 0, "it ended by itself: {:?}", child.wait());
+        assert_ne!(complaints.read_line(&mut line).unwrap(), 0, "it ended early: {:?}", child.wait());
     }
     // SAFETY: `kill` has no precondition; the process is our child and not yet waited for.
     assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);

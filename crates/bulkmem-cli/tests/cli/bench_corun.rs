@@ -97,7 +97,7 @@ fn bad_arguments_name_cause_and_remedy() {
     fails.stderr(contains("exit status: 7").and(contains("run it by itself")));
 }
 
-/// What was measured is kept, and neither the command nor what it started lives on.
+/// Measurements are kept, and neither the command nor its children survive.
 #[test]
 fn an_interrupt_ends_the_command_and_keeps_what_was_measured() {
     let home = Home::new();

@@ -78,7 +78,7 @@ fn bad_arguments_name_cause_and_remedy() {
     }
 }
 
-/// Whether this machine has the kernel module, and this user may use its device.
+/// Returns true if this machine has the kernel module, and this user may use its device.
 fn module_is_there(what: &str) -> bool {
     let there = bulkmem_kmod::BulkHint::available();
     if let Err(error) = &there {
@@ -91,7 +91,7 @@ fn module_is_there(what: &str) -> bool {
 fn memory_of_other_attributes_is_the_modules_and_without_it_the_error_says_how_to_get_it() {
     let home = Home::new();
     if bulkmem_kmod::BulkHint::available().is_ok() {
-        println!("skipped: what is said without the kernel module: it is here");
+        println!("skipped: the note without the kernel module: it is here");
         return;
     }
     for command in ["iops", "clear", "fill", "persist"] {

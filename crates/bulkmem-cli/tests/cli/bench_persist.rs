@@ -133,7 +133,7 @@ fn a_made_file_is_gone_after_an_interruption() {
     let mut line = String::new();
     while !line.contains("sequential") {
         line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "it ended by itself");
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended early");
     }
     // SAFETY: a signal to a child that was not waited for yet.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };

@@ -89,18 +89,18 @@ fn reserved() -> Option<u64> {
     fs::read_to_string(POOL).ok()?.trim().parse().ok()
 }
 
-/// Whether huge pages can be reserved here; says why not.
+/// Returns true if huge pages can be reserved here; prints why not.
 fn can_reserve() -> bool {
     match fs::File::options().write(true).open(POOL) {
         Ok(_) => true,
         Err(error) => {
-            println!("skipped: huge pages given back after an interruption: {POOL}: {error}");
+            println!("skipped: huge pages released after an interruption: {POOL}: {error}");
             false
         }
     }
 }
 
-/// A long measurement in huge pages that it had to reserve; `None` where the kernel has not got them.
+/// A long measurement in huge pages that it had to reserve; `None` if the kernel does not have them.
 fn measuring(home: &Home, before: u64) -> Option<Child> {
     let mut child = home
         .spawnable()
@@ -123,14 +123,14 @@ fn measuring(home: &Home, before: u64) -> Option<Child> {
     let mut errors = BufReader::new(child.stderr.take().unwrap());
     for _ in 0..1000 {
         if reserved() > Some(before) {
-            // Nobody reads on: what it says from here on must not stop it.
+            // Nothing reads the rest; writing to it must not stop the command.
             thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
             return Some(child);
         }
         if child.try_wait().unwrap().is_some() {
             let said: Vec<String> = errors.lines().map_while(Result::ok).collect();
             assert!(said.iter().any(|line| line.contains("huge pages of 2M are needed")), "{said:?}");
-            println!("skipped: huge pages given back after an interruption: {said:?}");
+            println!("skipped: huge pages released after an interruption: {said:?}");
             return None;
         }
         thread::sleep(Duration::from_millis(10));

@@ -34,40 +34,25 @@ fn the_tables_fit_and_name_choice_methods_and_peers() {
 
 #[test]
 fn json_has_the_documented_keys() {
-    let report = Home::new().json(&[&SHORT[..], &["--json"]].concat());
-    let expected =
-        ["choosing", "complete", "evidence", "notes", "operation", "overall", "policy", "regret", "rows"];
-    assert_eq!(keys(&report), expected);
-    let rows = report["rows"].as_array().unwrap();
-    for key in [
-        "length",
-        "intent",
-        "cost",
-        "condition",
-        "contestant",
-        "median_ns",
-        "quartiles_ns",
-        "samples",
-        "gb_per_s",
-        "ratio_to_best_peer",
-        "regret",
-    ] {
-        assert!(rows[0].get(key).is_some(), "{key}: {}", rows[0]);
+    let found = Home::new().json(&[&SHORT[..], &["--json"]].concat());
+    assert_eq!(found["format"], "bulkmem-results");
+    let rows = found["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["measurement"] == "choice"), "{rows:?}");
+    let compared: Vec<_> = rows.iter().filter(|row| row["metric"] == "bandwidth").collect();
+    for size in [4096, 16384, 32768] {
+        let here: Vec<_> = compared.iter().filter(|row| row["config"]["size"] == size).collect();
+        for key in ["operation", "threads", "alignment", "cache", "intent"] {
+            assert!(here.iter().all(|row| !row["config"][key].is_null()), "{key}: {here:?}");
+        }
+        let of = |kind: &str| here.iter().find(|row| row["candidate"]["kind"] == kind);
+        assert!(of("method").is_some() && of("peer").is_some(), "{here:?}");
+        let policy = of("policy").unwrap_or_else(|| panic!("{size}: {here:?}"));
+        assert!(policy["chosen"].is_string(), "{policy}");
+        for key in ["times_best_peer", "regret", "overall_times_best_peer", "overall_regret"] {
+            assert!(policy["also"][key].is_f64(), "{key}: {policy}");
+        }
     }
-    for length in [4096, 16384, 32768] {
-        let whole =
-            report["overall"].as_array().unwrap().iter().find(|place| place["length"] == length).unwrap();
-        assert!(whole["conditions"] == 1 && whole["ratio_to_best_peer"].is_f64(), "{whole}");
-        let kinds: Vec<&str> = rows
-            .iter()
-            .filter(|row| row["length"] == length)
-            .map(|row| row["contestant"]["kind"].as_str().unwrap())
-            .collect();
-        assert!(
-            kinds.contains(&"policy") && kinds.contains(&"method") && kinds.contains(&"peer"),
-            "{length}: {kinds:?}"
-        );
-    }
+    assert!(rows.iter().any(|row| row["metric"] == "nanoseconds"), "the cost of choosing");
 }
 
 #[test]
@@ -76,12 +61,14 @@ fn every_operation_and_condition_can_be_compared() {
         let home = Home::new();
         let arguments =
             ["bench", "choice", operation, "--size", "4K", "--budget", "5s", "--no-peers", "--json"];
-        let report = home.json(&[&arguments[..], &["--unaligned", "--warm", "--cold"]].concat());
-        assert_eq!(report["operation"], operation);
-        let rows = report["rows"].as_array().unwrap();
-        assert!(!rows.is_empty(), "{operation}");
-        assert!(rows.iter().all(|row| row["condition"]["aligned"] == false), "{operation}");
-        assert!(rows.iter().all(|row| row["ratio_to_best_peer"].is_null()), "{operation}");
+        let found = home.json(&[&arguments[..], &["--unaligned", "--warm", "--cold"]].concat());
+        let rows = found["rows"].as_array().unwrap();
+        let compared: Vec<_> = rows.iter().filter(|row| row["metric"] == "bandwidth").collect();
+        assert!(!compared.is_empty(), "{operation}");
+        for row in compared {
+            assert_eq!(row["config"]["operation"], operation);
+            assert_eq!(row["config"]["alignment"], "unaligned");
+        }
     }
 }
 
@@ -114,12 +101,12 @@ fn comma_separated_values_have_a_line_for_each_row() {
     let home = Home::new();
     home.bulkmem().args(SHORT).args(["--csv", "rows.csv"]).assert().success().stdout(contains("Policy: "));
     let mut reader = csv::Reader::from_path(home.path().join("rows.csv")).unwrap();
-    assert_eq!(reader.headers().unwrap().get(0), Some("operation"));
+    assert_eq!(reader.headers().unwrap().get(0), Some("measurement"));
     let rows: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>().unwrap();
-    assert!(rows.len() >= 6 && rows.iter().all(|row| &row[0] == "clear"), "{rows:?}");
+    assert!(rows.len() >= 6 && rows.iter().all(|row| &row[0] == "choice"), "{rows:?}");
 
     let text = home.text(&[&SHORT[..], &["--csv", "-"]].concat(), 80);
-    assert!(text.starts_with("operation,length,"), "{text}");
+    assert!(text.starts_with("measurement,"), "{text}");
     assert!(
         csv::Reader::from_reader(text.as_bytes()).records().all(|row| row.is_ok()),
         "nothing else is on stdout"
@@ -154,9 +141,9 @@ fn interrupted_it_shows_what_it_measured() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut complaints = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.starts_with("bench choice: ") || line.contains("memory") {
+    while !line.starts_with("bench: ") || line.contains("memory") {
         line.clear();
-        assert_ne!(complaints.read_line(&mut line).unwrap(), 0, "it ended by itself: {:?}", child.wait());
+        assert_ne!(complaints.read_line(&mut line).unwrap(), 0, "it ended early: {:?}", child.wait());
     }
     // SAFETY: `kill` has no precondition; the process is our child and not yet waited for.
     assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
@@ -168,35 +155,39 @@ fn interrupted_it_shows_what_it_measured() {
 }
 
 #[test]
-fn every_promise_is_checked_or_said_not_to_be() {
+fn every_target_is_checked_or_reported_as_not_measured() {
     let home = Home::new();
-    let report = home.json(&["bench", "targets", "--max-size", "1M", "--budget", "8s", "--json"]);
-    assert_eq!(keys(&report), ["complete", "evidence", "notes", "policy", "targets"]);
-    let targets = report["targets"].as_array().unwrap();
-    for promise in
-        ["clear, one", "clear, two", "copy", "persist", "any operation", "regret", "intent stream", "cost of"]
-    {
-        assert!(
-            targets.iter().any(|it| it["what"].as_str().unwrap().starts_with(promise)),
-            "{promise}: {targets:?}"
-        );
+    let found = home.json(&["bench", "targets", "--max-size", "1M", "--budget", "8s", "--json"]);
+    let findings = found["findings"].as_array().unwrap();
+    let checks: Vec<_> = findings.iter().map(|it| &it["check"]).filter(|it| !it.is_null()).collect();
+    for target in [
+        "clear, one",
+        "clear, two",
+        "copy",
+        "copy_persist",
+        "any operation",
+        "regret",
+        "intent stream",
+        "cost of",
+    ] {
+        let starts = |it: &&&serde_json::Value| it["what"].as_str().unwrap().starts_with(target);
+        assert!(checks.iter().any(|it| starts(&it)), "{target}: {checks:?}");
     }
-    for target in targets {
-        assert_eq!(keys(target), ["bound", "measured", "met", "note", "unit", "what"]);
-        assert_eq!(target["measured"].is_null(), target["met"].is_null());
-        assert_ne!(target["note"], "");
+    for check in &checks {
+        assert_eq!(keys(check), ["bound", "measured", "met", "note", "unit", "what"]);
+        assert_eq!(check["measured"].is_null(), check["met"].is_null());
+        assert_ne!(check["note"], "");
     }
-    // Nothing of 256 MiB was measured, so nothing is claimed of it.
-    assert!(targets[0]["met"].is_null(), "{}", targets[0]);
-    // But what fits was.
-    assert!(targets.iter().any(|target| !target["met"].is_null()));
+    // No target about 256 MiB can be checked, but others can.
+    assert!(checks[0]["met"].is_null(), "{}", checks[0]);
+    assert!(checks.iter().any(|check| !check["met"].is_null()));
 }
 
 #[test]
-fn the_table_of_promises_fits() {
+fn the_table_of_targets_fits() {
     for columns in [80, 200] {
         let text = Home::new().text(&["bench", "targets", "--max-size", "64K", "--budget", "8s"], columns);
         assert_fits(&text, columns as usize);
-        assert!(text.contains("promise") && text.contains(" not met, "), "{text}");
+        assert!(text.contains("target") && text.contains(" not met, "), "{text}");
     }
 }

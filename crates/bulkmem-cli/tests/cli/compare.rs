@@ -93,7 +93,7 @@ fn nothing_changed_exits_with_0_and_something_worse_with_3() {
 }
 
 #[test]
-fn the_table_fits_and_marks_what_was_doubtful() {
+fn the_table_fits_and_marks_quality_flags() {
     let mut new = changed(4, 0.9);
     new.rows[1].flags.push(QualityFlag::Noise);
     let home = home(&new);
@@ -107,7 +107,7 @@ fn the_table_fits_and_marks_what_was_doubtful() {
             assert!(text.contains(part), "{part}\n{text}");
         }
         assert!(text.contains("write_distance=4096"), "{text}");
-        assert!(!text.contains("4K"), "what is the same in all rows is not said\n{text}");
+        assert!(!text.contains("4K"), "values that all rows share are not shown\n{text}");
     }
 }
 
@@ -135,7 +135,7 @@ fn rows_of_one_file_alone_are_counted_or_listed() {
 }
 
 #[test]
-fn too_few_samples_are_said_once_with_what_to_do() {
+fn too_few_samples_are_reported_once_with_a_remedy() {
     let mut few = results();
     for row in &mut few.rows {
         row.samples.truncate(3);
@@ -160,7 +160,7 @@ fn too_few_samples_are_said_once_with_what_to_do() {
 }
 
 #[test]
-fn different_machines_are_compared_only_when_told_to() {
+fn different_machines_are_compared_only_on_request() {
     let mut new = results();
     new.provenance.cpu.model = 17;
     new.provenance.backing_page_size = 2 << 20;
@@ -173,7 +173,7 @@ fn different_machines_are_compared_only_when_told_to() {
     );
     let assert = home.bulkmem().args(COMPARE).arg("--different-machines").assert().code(0);
     assert.stdout(contains("These are runs of different machines"));
-    // Another kernel is the same machine, and is said.
+    // Another kernel is the same machine, and is reported.
     let mut updated = results();
     updated.provenance.kernel = "6.19.0".to_owned();
     fs::write(home.path().join("new.json"), serde_json::to_string(&updated).unwrap()).unwrap();
@@ -185,7 +185,7 @@ fn different_machines_are_compared_only_when_told_to() {
 }
 
 #[test]
-fn when_reading_changed_the_machine_did() {
+fn a_change_of_reading_is_reported_as_a_change_of_the_machine() {
     let mut new = changed(2, 0.8);
     new.rows[5] = changed(5, 0.8).rows.remove(5);
     home(&new).bulkmem().args(COMPARE).assert().code(3).stdout(contains("is 0.80 times as fast"));
@@ -210,7 +210,7 @@ fn json_and_comma_separated_values_have_every_row() {
 }
 
 #[test]
-fn files_that_cannot_serve_are_refused_by_name() {
+fn unusable_files_are_refused_by_name() {
     let home = home(&results());
     let whole = fs::read_to_string(home.path().join("old.json")).unwrap();
     let plant = |name: &str, text: &str| fs::write(home.path().join(name), text).unwrap();

@@ -1,4 +1,4 @@
-//! Texts from profiles, results, files and the environment reach no terminal, page or table as they are.
+//! Texts from profiles, results, files and the environment are escaped in terminals, pages and tables.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::planted;
 /// Colours, titles, lines, tabs, the 8-bit introducer of sequences, and an order of letters turned round.
 const EVIL: &str = "x\u{1b}[31my\u{1b}]0;t\u{7}\nline\r\ttab\u{9b}2J\u{202e}end";
 
-/// What may be in an output that is no terminal: no control but the ends of lines, and nothing that turns letters round.
+/// Checks an output that is not a terminal: no control characters except line ends, and none that reverse letters.
 fn assert_plain(text: &str, case: &str) {
     let bad: Vec<char> = text
         .chars()

@@ -109,10 +109,10 @@ impl Home {
 
 const UNSET: [&str; 4] = ["BULKMEM_METHOD", "BULKMEM_PROFILE", "NO_COLOR", "CLICOLOR_FORCE"];
 
-/// Whether a command succeeds.
+/// Runs a command that must succeed.
 ///
 /// # Errors
-/// What it says where it does not, on one line.
+/// Its exit status and error output in one line, if it fails.
 pub(crate) fn succeeds(command: &mut std::process::Command) -> Result<(), String> {
     let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
     if output.status.success() {

@@ -76,7 +76,7 @@ fn useless() -> Vec<(String, &'static str)> {
         (String::new(), "not a regular file with content"),
         ("\n".to_owned(), "not a policy file"),
         ("bulkmem-pol".to_owned(), "incomplete"),
-        (serde_json::to_string_pretty(&profile()).unwrap(), "it is evidence"),
+        (serde_json::to_string_pretty(&profile()).unwrap(), "it is the profile"),
         (profile().policy_text().replace("policy 2", "policy 9"), "it has version 9"),
         (text(|it| it.provenance.cpu.family += 1), "another processor model"),
         (text(|it| it.rules[1].method = "nosuch".into()), "line 5 names a method that is unknown"),

@@ -149,7 +149,7 @@ fn what_reads_files_fails_with_a_message_and_is_never_aborted() {
 struct Group(PathBuf);
 
 impl Group {
-    /// Where this system lets one be made; else why not.
+    /// Creates a group with a limit, or returns why this system does not allow it.
     fn new(bytes: u64) -> Result<Group, String> {
         let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let path = |controller: &str| {

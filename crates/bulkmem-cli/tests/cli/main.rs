@@ -1,4 +1,4 @@
-//! The command from outside: what it takes, prints, writes and exits with.
+//! The command from outside: arguments, output, files and exit codes.
 
 mod bench_all;
 mod bench_chunks;

@@ -16,7 +16,7 @@ use crate::calibrate::{LONG, SHORT, load, load_profile, send, start};
 use crate::home::{Home, profile};
 
 /// Persist alone, in little time, on a machine that may be busy with other tests.
-const PERSIST: [&str; 8] = ["calibrate", "--op", "persist", "--max-size", "64K", "--budget", "1s", "--force"];
+const PERSIST: [&str; 8] = ["calibrate", "--op", "persist", "--max-size", "64K", "--budget", "2s", "--force"];
 
 fn plant(home: &Home, profile: &Profile) -> Vec<u8> {
     home.write_profile(profile);

@@ -10,7 +10,7 @@ fn measured(home: &Home) {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn saved_results_are_laid_beside_the_published_tables() {
+fn saved_results_are_compared_with_the_published_tables() {
     let home = Home::new();
     measured(&home);
     for columns in [80, 160] {

@@ -1,4 +1,4 @@
-//! Results are saved as they are measured: whatever ends a run, the file is whole and holds what was complete.
+//! Results are saved while measuring: after any end of a run, the file is intact and has every complete group.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::home::{Home, limit_file_size, succeeds};
 
-/// Some groups that are done at once, and some that take a while.
+/// Some groups that finish immediately, and some that take a while.
 const LONG: [&str; 12] = [
     "bench",
     "clear",
@@ -49,7 +49,7 @@ fn signal(child: &Child, signal: libc::c_int) {
     assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
 }
 
-/// The file as it stands, which must be whole, and loadable by the command.
+/// Loads the file, which must be intact, also for the command.
 fn load(home: &Home, complete: bool) -> Value {
     let found: Value =
         serde_json::from_slice(&fs::read(home.path().join("found.json")).unwrap()).expect("a whole file");
@@ -70,7 +70,7 @@ fn an_interrupted_run_keeps_what_was_complete() {
     let found = load(&home, false);
     let first = &found["rows"][0];
     assert_eq!((&first["config"]["size"], first["samples"].as_array().unwrap().len()), (&4096.into(), 400));
-    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "no other file is left");
 }
 
 /// At any moment, even while the file is being replaced.
@@ -149,7 +149,7 @@ fn assert_fails_and_keeps(mut command: Command, home: &Home, reason: &str, all: 
     let kept = rows(&home.path().join("found.json"));
     assert!(0 < kept && kept < all, "{kept} of {all}");
     let stray = fs::read_dir(home.path()).unwrap().flatten().filter(|it| it.path().is_file()).count();
-    assert_eq!(stray, 1, "nothing is left beside it");
+    assert_eq!(stray, 1, "no other file is left");
 }
 
 /// Planted results: more than any run here finds.

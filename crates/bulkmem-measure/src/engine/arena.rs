@@ -15,7 +15,7 @@ use crate::{MeasureError, memory_left};
 const HUGE: usize = 2 << 20;
 /// Pages are touched in pieces of this size, so that a slow host can be noticed in time.
 const PIECE: usize = 64 << 20;
-/// Less than this is no use.
+/// Less than this is not useful.
 const LEAST: usize = 16 << 20;
 /// The share of the memory left that is used: 1 part in this many, if that is enough.
 const PART: u64 = 4;
@@ -33,7 +33,7 @@ pub(crate) struct Arena {
     region: Mapping,
     neighbour: usize,
     side: usize,
-    /// Why the sides are smaller than was asked.
+    /// Why the sides are smaller than requested.
     shortened: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl Arena {
         Ok(Arena { region, neighbour, side, shortened })
     }
 
-    /// Why the longest operation is shorter than was asked, if it is.
+    /// Returns why the longest operation is shorter than requested, if it is.
     pub(crate) fn shortened(&self) -> Option<&str> {
         self.shortened.as_deref()
     }
@@ -102,7 +102,7 @@ impl Arena {
         RawRange { start, length: self.side }
     }
 
-    /// The size of the pages behind it, as the kernel reports it; of a base page where it does not.
+    /// Returns the size of the pages that back it, as the kernel reports it; of a base page if it does not.
     pub(crate) fn backing_page_size(&self) -> usize {
         self.region.backing_page_size().unwrap_or(Machine::current().page_size)
     }
@@ -134,7 +134,7 @@ pub(crate) fn write_something(part: &mut [u8]) {
 
 /// Reads a range of the arena once, as fast as plain code reads.
 pub(crate) fn read(start: *const u8, length: usize) {
-    // SAFETY: the range lies in the arena, which is initialized; nobody writes while it is read.
+    // SAFETY: the range lies in the arena, which is initialized; no other thread writes to it.
     let bytes = unsafe { from_raw_parts(start, length) };
     let (words, rest) = bytes.as_chunks::<8>();
     // Several sums, so that the additions do not wait for each other.

@@ -1,4 +1,4 @@
-//! Memory to measure in, of a page size, taken once and touched before anything is timed.
+//! Memory to measure in, of one page size, allocated once and touched before anything is timed.
 
 use bulkmem::Mapping;
 use bulkmem::machine::Machine;
@@ -10,7 +10,7 @@ use crate::engine::reservation::Reservation;
 use crate::engine::threads;
 use crate::engine::{PageSize, Run};
 
-/// Memory is touched in pieces of this size, between which somebody may ask to stop.
+/// Memory is touched in pieces of this size; between them the user may stop the run.
 const PIECE: usize = 256 << 20;
 
 /// Memory in pages of one size, every byte written.
@@ -21,7 +21,7 @@ pub(crate) struct Buffer {
     _reservation: Option<Reservation>,
 }
 
-/// What memory holds before it is measured in.
+/// Content of memory before it is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Bytes of which no line is like the next.
@@ -32,20 +32,20 @@ pub(crate) enum Content {
 }
 
 impl Buffer {
-    /// Takes and touches `bytes`. Huge pages that are missing are reserved, and given back when it is dropped.
+    /// Allocates and touches `bytes`. Reserves missing huge pages, and releases them when it is dropped.
     ///
     /// # Errors
-    /// Where that is more than three quarters of the available memory, the machine lacks such pages, or the
+    /// If that is more than three quarters of the available memory, the machine does not have such pages, or the
     /// kernel refuses them.
     pub(crate) fn new(bytes: u64, pages: PageSize, content: Content) -> Result<Buffer, MeasureError> {
         pages.check()?;
         Reservation::check(bytes, pages)?;
         let reservation = Reservation::of(bytes, pages)?;
         Buffer::touched(bytes, pages, content, reservation, |_| true)
-            .map(|made| made.expect("nobody asks to stop"))
+            .map(|made| made.expect("it is not stopped"))
     }
 
-    /// The same for a run, which is told how far it is. `None` where somebody asked to stop.
+    /// The same for a run, which reports the progress. `None` if the user stopped the run.
     ///
     /// # Errors
     /// As [`Buffer::new`].
@@ -69,8 +69,8 @@ impl Buffer {
         Ok(made)
     }
 
-    /// Takes memory and writes to all of it, with all processors; gives up where `go_on`, which is told the share that
-    /// is done, says so.
+    /// Allocates memory and writes to all of it, with all processors; stops if `go_on`, which receives the share that
+    /// is done, returns false.
     fn touched(
         bytes: u64,
         pages: PageSize,
@@ -95,12 +95,12 @@ impl Buffer {
         Ok(Some(Buffer { region, _reservation: reservation }))
     }
 
-    /// Where it is. Valid as long as the buffer lives; nobody forms references to it meanwhile.
+    /// Returns its range, which is valid as long as the buffer lives. No references to it exist.
     pub(crate) fn raw_range(&mut self) -> RawRange {
         RawRange { start: self.region.as_mut_ptr(), length: self.region.len() }
     }
 
-    /// The size of the pages behind it, as the kernel reports it.
+    /// Returns the size of the pages that back it, as the kernel reports it.
     pub(crate) fn backing_page_size(&self) -> Option<usize> {
         self.region.backing_page_size().ok()
     }

@@ -1,6 +1,6 @@
 //! Two runs compared, row by row, with the noise of both.
 //!
-//! What the samples of a run tell is the noise within that run. Two runs differ by more: the kernel places memory
+//! Samples of one run show the noise within that run. Two runs differ by more: the kernel places memory
 //! elsewhere, neighbours are others. That is what the threshold is for.
 
 use serde::Serialize;
@@ -30,7 +30,7 @@ impl Default for CompareOptions {
     }
 }
 
-/// What became of a row.
+/// The change of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -44,16 +44,16 @@ pub enum Verdict {
     TooFew,
 }
 
-/// What identifies a row.
+/// The identity of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Identity {
     /// The measurement.
     pub measurement: Measurement,
-    /// Who.
+    /// The candidate.
     pub candidate: Candidate,
-    /// Where.
+    /// Its configuration.
     pub config: Config,
-    /// What the samples are.
+    /// The quantity that the samples measure.
     pub metric: Metric,
 }
 
@@ -64,7 +64,7 @@ pub struct Side {
     pub median: f64,
     /// How many samples.
     pub samples: usize,
-    /// What made the row doubtful.
+    /// Reasons to doubt the row.
     pub flags: Vec<QualityFlag>,
 }
 
@@ -88,7 +88,7 @@ pub struct Change {
     /// How probable a difference like this is without a cause, corrected for the number of rows; `None` with too few
     /// samples.
     pub probability: Option<f64>,
-    /// What to make of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -107,12 +107,12 @@ pub struct Comparison {
     pub reading: Option<f64>,
 }
 
-/// What tells the machines of two runs apart.
+/// Differences between the machines of two runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// What makes them different machines.
+    /// Differences that make them different machines.
     pub machine: Vec<String>,
-    /// What may explain different figures of the same machine.
+    /// Settings that may explain different figures of the same machine.
     pub settings: Vec<String>,
 }
 
@@ -222,7 +222,7 @@ fn judge(rows: &mut [Change], threshold: f64) {
 }
 
 impl Differences {
-    /// What differs between the machines of two runs.
+    /// Compares the machines of two runs.
     pub fn between(old: &Provenance, new: &Provenance) -> Differences {
         let mut found = Differences::default();
         let mut differ = |machine: bool, what: &str, old: String, new: String| {

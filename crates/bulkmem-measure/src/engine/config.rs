@@ -1,4 +1,4 @@
-//! Where something was measured: the keys that tell rows of one subject apart.
+//! Configurations: the dimensions that tell rows of one candidate apart.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::PageSize;
 
-/// Whether memory had been touched before.
+/// State of memory before it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Memory {
     /// Never touched since it was mapped: the kernel clears it at the first touch.
     Fresh,
-    /// Touched before: nobody but the measured code clears it.
+    /// Touched before: only the measured code clears it.
     Reused,
 }
 
-/// The order in which places in memory come.
+/// The order in which places in memory are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
@@ -28,7 +28,7 @@ pub enum Pattern {
     Random,
 }
 
-/// Where ranges start.
+/// Alignment of the ranges.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -41,7 +41,7 @@ pub enum Alignment {
     Unaligned,
 }
 
-/// What the cache holds of the ranges before an operation.
+/// State of the cache before an operation.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -54,7 +54,7 @@ pub enum CacheState {
     Warm,
 }
 
-/// Which way input and output goes.
+/// Direction of input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -66,7 +66,7 @@ pub enum Direction {
     Mixed,
 }
 
-/// What tells one row from another of the same subject. Only what a measurement varies, or what must be known to
+/// A configuration: what tells one row from another of the same candidate. Only what a measurement varies, or what must be known to
 /// repeat it, is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -98,7 +98,7 @@ pub struct Config {
     /// Threads that share the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
-    /// Whether the memory had been touched before.
+    /// State of the memory before it is measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// The order of places.
@@ -110,22 +110,22 @@ pub struct Config {
     /// The share of reads among reads and writes, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<u8>,
-    /// What is read from or written to: `ram`, or a path.
+    /// The target of reads and writes: `ram`, or a path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The cache attribute of the target's mapping: `wb`, `wc`, `uc`, `wt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attribute: Option<String>,
-    /// What the memory holds: `zeros`, or nothing where it is mixed bytes.
+    /// Content of the memory: `zeros`; absent if it holds mixed bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// Bytes past the start of a page at which the memory starts; nothing where it starts on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// Where the ranges start.
+    /// Alignment of the ranges.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alignment: Option<Alignment>,
-    /// What the cache holds of the ranges before an operation.
+    /// State of the cache before an operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheState>,
     /// What happens to the bytes next: `reuse` includes reading them back, `stream` the slow-down of a neighbour in the
@@ -161,7 +161,7 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// All keys, in the order in which they are shown.
+    /// All dimensions, in the order in which they are shown.
     pub const ALL: [Dimension; 20] = [
         Dimension::Operation,
         Dimension::Size,
@@ -211,7 +211,7 @@ impl Dimension {
         }
     }
 
-    /// Whether the values are bytes.
+    /// True if the values are bytes.
     pub fn is_bytes(self) -> bool {
         matches!(
             self,
@@ -221,7 +221,7 @@ impl Dimension {
 }
 
 impl Config {
-    /// The value of a key as files have it; `None` where it is not set.
+    /// Returns the value of a dimension as files have it; `None` if it is not set.
     pub fn get(&self, key: Dimension) -> Option<String> {
         fn text<T: fmt::Display>(value: &Option<T>) -> Option<String> {
             value.as_ref().map(T::to_string)
@@ -260,7 +260,7 @@ fn word<T: fmt::Debug>(value: &T) -> String {
 mod tests {
     use super::*;
 
-    /// Each field is a key, by the same name and with the same text.
+    /// Each field is a dimension, by the same name and with the same text.
     #[test]
     fn keys_are_the_fields() {
         let config = Config {

@@ -1,10 +1,10 @@
-//! How far somebody lies from the control, and whether that is more than noise.
+//! The distance of a candidate from the control, and whether it is more than noise.
 
 use crate::Kind;
 use crate::engine::Row;
 use crate::engine::stats::{ENOUGH, bootstrap, median, ratio_interval};
 
-/// How far the samples of a row lie from those of a control.
+/// The distance of a row's samples from those of a control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contrast {
     /// By the medians. In the metric's unit for [`Contrast::difference`], percent for [`Contrast::slowdown`].
@@ -64,19 +64,19 @@ impl Contrast {
         })
     }
 
-    /// Whether both had samples enough to tell noise from anything: five at least.
+    /// True if both have enough samples to tell anything from noise: at least five.
     pub fn enough(&self) -> bool {
         self.enough
     }
 
-    /// Whether it is more than noise: the interval leaves out 0, and both had five samples at least.
+    /// True if it is more than noise: the interval does not contain 0, and both have at least five samples.
     pub fn distinguishable(&self) -> bool {
         let [low, high] = self.interval;
         self.enough && (low > 0.0 || high < 0.0)
     }
 }
 
-/// What is said of a run whose samples are too few to tell anything from the control.
+/// Returns the note on a run with too few samples to tell anything from the control.
 pub(crate) fn too_few(runs: usize) -> Option<String> {
     let enough = ENOUGH as usize;
     (runs < enough).then(|| {

@@ -1,7 +1,7 @@
 //! Hardware counters of this thread: cycles, instructions, and what the caches saw, where the kernel gives them.
 //!
-//! A processor has few counters, so the events are counted in groups, one group a sample, rather than all at once by
-//! turns: what is set against each other is counted together, and nothing is guessed from a share of the time.
+//! A processor has few counters, so the events are counted in groups, one group a sample, rather than all at the same
+//! time: events that are compared with each other are counted together, and nothing is extrapolated from a share of the time.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -12,8 +12,8 @@ use perf_event::{Builder, Counter, Group};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the counters showed, in user mode, of one operation on the whole length. What this processor does not count is
-/// left out.
+/// Hardware events in user mode, per operation on the whole length. Events that this processor does not count are
+/// absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counts {
@@ -27,7 +27,7 @@ pub struct Counts {
     /// Zen (event 0x0964).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_misses: Option<f64>,
-    /// Loads that asked the first-level data cache (`L1-dcache-loads`).
+    /// Loads from the first-level data cache (`L1-dcache-loads`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1d_loads: Option<f64>,
     /// Lines that came into the first-level data cache (`L1-dcache-load-misses`): on Intel, for stores too.
@@ -36,21 +36,21 @@ pub struct Counts {
     /// Stores to the first-level data cache (`L1-dcache-stores`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1d_stores: Option<f64>,
-    /// Loads that asked the last-level cache (`LLC-loads`).
+    /// Loads from the last-level cache (`LLC-loads`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llc_loads: Option<f64>,
-    /// Of these, those that it had not (`LLC-load-misses`).
+    /// Of these, those that missed it (`LLC-load-misses`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llc_load_misses: Option<f64>,
-    /// Stores that asked the last-level cache for a line (`LLC-stores`).
+    /// Stores that requested a line from the last-level cache (`LLC-stores`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llc_stores: Option<f64>,
-    /// Of these, those that it had not (`LLC-store-misses`).
+    /// Of these, those that missed it (`LLC-store-misses`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llc_store_misses: Option<f64>,
 }
 
-/// What can be counted.
+/// Events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Cycles,
@@ -65,7 +65,7 @@ enum Event {
     LlcStoreMisses,
 }
 
-/// What is counted together.
+/// Groups of events that are counted together.
 const GROUPS: [&[Event]; 4] = [
     &[Event::Cycles, Event::Instructions, Event::CacheMisses],
     &[Event::L1dLoads, Event::L1dLoadMisses, Event::L1dStores],
@@ -74,7 +74,7 @@ const GROUPS: [&[Event]; 4] = [
 ];
 
 impl Event {
-    /// What asks the kernel for it; of this thread, in user mode.
+    /// Returns the request to the kernel: this thread, user mode.
     fn builder(self) -> Builder<'static> {
         let cache = |which, operation, result| Builder::new(Cache { which, operation, result });
         let (l1d, llc) = (CacheId::L1D, CacheId::LL);
@@ -97,7 +97,7 @@ impl Event {
     }
 }
 
-/// What a group showed during one piece of work.
+/// The counts of a group during one piece of work.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     values: Vec<(Event, u64)>,
@@ -107,7 +107,7 @@ pub(crate) struct Reading {
 }
 
 impl Counts {
-    /// What can be counted, by name, in the order of the groups.
+    /// The names of all counts, in the order of the groups.
     pub const NAMES: [&'static str; 10] = [
         "cycles",
         "instructions",
@@ -206,7 +206,7 @@ impl Counters {
         Ok(Counters { groups, missing })
     }
 
-    /// What this processor does not count; `None` where it counts everything.
+    /// Returns a note on what this processor does not count; `None` if it counts everything.
     pub(crate) fn incomplete(&self) -> Option<String> {
         (!self.missing.is_empty())
             .then(|| format!("this processor does not count {}", self.missing.join(", ")))

@@ -1,4 +1,4 @@
-//! What can go wrong before or while something is measured.
+//! Errors before and during a measurement.
 
 use std::fmt;
 
@@ -77,7 +77,7 @@ pub enum MeasureError {
     Option {
         /// The option.
         option: OptionName,
-        /// What is wrong with it, and what would be accepted.
+        /// The reason, and what would be accepted.
         reason: String,
     },
     /// Too little memory is left to measure in.
@@ -108,7 +108,7 @@ pub enum MeasureError {
     Mapping {
         /// Bytes asked for.
         bytes: u64,
-        /// What it said.
+        /// Its error.
         #[source]
         source: bulkmem::MappingError,
     },
@@ -127,26 +127,26 @@ pub enum MeasureError {
     /// The operating system refused something that the measurement cannot do without.
     #[error("cannot {doing}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         doing: &'static str,
-        /// What it said.
+        /// Its error.
         #[source]
         source: std::io::Error,
     },
-    /// What was to be read from or written to cannot be. Nothing was changed.
+    /// A target cannot be read or written. It was not changed.
     #[error("{target}: {cause}; {remedy}")]
     Target {
         /// Its name, as it was given.
         target: String,
         /// Why.
         cause: String,
-        /// What can be done.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The kernel module, or memory of its device, cannot be had.
     #[error(transparent)]
     Kernel(bulkmem_kmod::KernelError),
-    /// A method that this machine lacks, or that does not exist, was asked for.
+    /// A method does not exist, or this machine does not have its instructions.
     #[error("{name}: {reason}; `bulkmem methods` lists what this machine has")]
     Method {
         /// The name that was given.
@@ -157,16 +157,16 @@ pub enum MeasureError {
     /// The policy's methods cannot run here.
     #[error("the policy was made for a machine with instructions that this one lacks; calibrate here")]
     Policy,
-    /// What was measured could not be saved.
+    /// The results could not be saved.
     #[error("what was measured cannot be saved; check the folder, its permissions and the space left")]
     Save {
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A command that others are measured beside did not end well.
+    /// A command that is measured next to background work failed.
     #[error(
-        "`{command}` ended with {status}; it has to end with 0 every time: run it by itself until it does, or see what it \
+        "`{command}` ended with {status}; it has to end with 0 every time: run it separately until it does, or see what it \
          says with --show-output"
     )]
     Command {
@@ -175,7 +175,7 @@ pub enum MeasureError {
         /// How it ended.
         status: String,
     },
-    /// It was stopped before a first figure was complete.
+    /// The run was stopped before the first figure was complete.
     #[error("interrupted before anything was measured")]
     Interrupted,
 }

@@ -14,7 +14,7 @@ impl Neighbour {
     /// Links the first `bytes` of a range, in an order that no prefetcher guesses.
     ///
     /// # Safety
-    /// The range is valid for reads and writes, and nobody else writes to it, as long as the neighbour lives.
+    /// The range is valid for reads and writes, and no other code writes to it, as long as the neighbour lives.
     pub(crate) unsafe fn new(raw_range: RawRange, bytes: usize) -> Neighbour {
         let lines = (bytes.min(raw_range.length) / LINE).max(2);
         // Sattolo's shuffle leaves one single cycle.
@@ -39,7 +39,7 @@ impl Neighbour {
             // the address of another line of the same range.
             at = unsafe { self.first.with_addr(at.read_volatile()) };
         }
-        assert_eq!(std::hint::black_box(at), self.first, "somebody wrote to the neighbour's memory");
+        assert_eq!(std::hint::black_box(at), self.first, "other code wrote to the neighbour's memory");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Working through memory again and again, timed: what a sample of `clear`, `fill`, `copy` and `chunks` is.
+//! Passes over memory, timed: the samples of `clear`, `fill`, `copy` and `chunks`.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ use crate::engine::threads::split;
 
 /// A sample spans at least this long, where the number of loops is left to the measurement.
 const SAMPLE_NS: f64 = 2e6;
-/// From this length on each loop is timed by itself, as reading the clock costs nothing beside it.
+/// From this length on each loop is timed separately, as reading the clock then costs nothing in comparison.
 const TIMED_ALONE: usize = 1 << 20;
 
-/// Memory, and what is done to it.
+/// An operation on memory, pass after pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passes {
     pub(crate) operation: Operation,
-    /// What a fill fills with.
+    /// The byte of a fill.
     pub(crate) byte: u8,
     pub(crate) dst: *mut u8,
-    /// What is copied; not looked at otherwise.
+    /// The source of a copy; ignored otherwise.
     pub(crate) src: *const u8,
     pub(crate) length: usize,
     /// Bytes a call, at least 1.
@@ -34,17 +34,18 @@ pub(crate) struct Passes {
     pub(crate) threads: usize,
     /// How often a sample works through the memory; enough to be timed well where not given.
     pub(crate) loops: Option<u32>,
-    /// Whether memory that is to be cleared gets other bytes before, outside the time, and how many threads write them.
-    /// Some processors clear what is zero already faster, and nobody would clear that.
+    /// If set, so many threads write other bytes to memory before it is cleared, outside the timed part.
+    /// Some processors clear zeros faster than other bytes, but programs do not clear zeros.
     pub(crate) rewritten_by: Option<usize>,
 }
 
 impl Passes {
-    /// Takes samples of somebody: GB/s. While `counting`, nothing is rewritten.
+    /// Returns a sampler of an implementation, in GB/s. While `counting` is active, nothing is rewritten.
     ///
     /// # Safety
     /// As long as the sampler is used, `dst..dst+length` is valid for reads and writes, for copies
-    /// `src..src+length` for reads; they lie apart, and nobody else uses them meanwhile. The implementation can do the operation.
+    /// `src..src+length` for reads; they lie apart, and no other thread uses them at the same time. The implementation has
+    /// the operation.
     pub(crate) unsafe fn sampler<'c>(
         self,
         implementation: Implementation<'c>,
@@ -70,11 +71,11 @@ impl Passes {
     }
 }
 
-/// What one sampler has.
+/// The state of one sampler.
 struct Work<'c> {
     rounds: Passes,
     implementation: Implementation<'c>,
-    /// Who writes other bytes, and with how many threads.
+    /// The implementation that writes other bytes, and its number of threads.
     rewriter: Option<(Implementation<'static>, usize)>,
     stop: &'c AtomicBool,
     counting: Rc<Counting>,
@@ -166,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Everybody does all of the memory, whatever the chunk and however many threads share it, and no more.
+    /// Every implementation works on all of the memory, whatever the chunk and the number of threads, and on no more.
     #[test]
     fn all_of_the_memory_is_worked_on() {
         let stop = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! Where the operations of one sample happen: at the same place again and again, or all over a range.
+//! Addresses of operations, spread over a range in an order that looks random.
 
 use crate::engine::LINE;
 use crate::engine::arena::RawRange;
@@ -29,7 +29,7 @@ impl Permutation {
         }
     }
 
-    /// An address in the range at which `length` bytes fit: the start of a line, or `offset` bytes behind it.
+    /// An address in the range at which `length` bytes fit: the start of a line, or `offset` bytes after it.
     pub(crate) fn next_address(&mut self, raw_range: RawRange, length: usize, offset: usize) -> *mut u8 {
         let stride = (length + LINE).next_multiple_of(LINE);
         let slots = (raw_range.length / stride) as u64;

@@ -1,4 +1,4 @@
-//! What goes with every result: the machine and its settings, the memory, the commit, the date.
+//! Provenance of results: the machine and its settings, the memory, the commit, the date.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use bulkmem::machine::{CpuIdentity, Machine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where, when and with what something was measured: goes with every result.
+/// The machine, its settings, the date and the version that results come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Provenance {
     /// The processor.
@@ -32,7 +32,7 @@ pub struct Provenance {
     pub bulkmem: String,
     /// The commit bulkmem was built from; "unknown" outside a checkout.
     pub commit: String,
-    /// Where the policy came from, for people; empty for a calibration.
+    /// Origin of the policy, for people; empty for a calibration.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
     /// How long it took, seconds.
@@ -51,14 +51,14 @@ pub struct Provenance {
     /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`; null where it has none.
     #[serde(default)]
     pub transparent_huge_pages: Option<String>,
-    /// What governs the clock, as the kernel calls it (`performance`, `powersave`, `schedutil`); several, with commas,
-    /// where processors differ; null where the kernel does not govern it.
+    /// Clock governor, as the kernel calls it (`performance`, `powersave`, `schedutil`); several, with commas,
+    /// if processors differ; null if the kernel does not govern the clock.
     #[serde(default)]
     pub governor: Option<String>,
-    /// Whether clocks may rise above the nominal one (turbo, boost); null where unknown.
+    /// True if clocks may rise above the nominal one (turbo, boost); null if unknown.
     #[serde(default)]
     pub turbo: Option<bool>,
-    /// Whether threads share cores; null where unknown.
+    /// True if threads share cores; null if unknown.
     #[serde(default)]
     pub smt: Option<bool>,
     /// The kernel's clock: `tsc` is read fast and finely, others are not.
@@ -111,7 +111,7 @@ impl Provenance {
     }
 }
 
-/// What governs the clocks: of all processors, each once.
+/// Returns the clock governors of all processors, each once.
 fn governor(root: &Path) -> Option<String> {
     let folders = fs::read_dir(root.join("sys/devices/system/cpu/cpufreq")).into_iter().flatten().flatten();
     let governors: BTreeSet<String> =
@@ -119,7 +119,7 @@ fn governor(root: &Path) -> Option<String> {
     (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(","))
 }
 
-/// Whether clocks may rise above the nominal one: Intel's driver says when they may not, the others when they may.
+/// Returns whether clocks may rise above the nominal one: Intel's driver reports when they may not, the others when they may.
 fn turbo(root: &Path) -> Option<bool> {
     switch(root, "sys/devices/system/cpu/intel_pstate/no_turbo")
         .map(|off| !off)

@@ -1,4 +1,4 @@
-//! What a run found: the document that is saved, shown, compared and reported.
+//! Results of a run: the document that is saved, shown, compared and reported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,11 +28,11 @@ pub enum Measurement {
     Vm,
     /// Persistent writes by width and pattern.
     Persist,
-    /// What is left of a neighbour's cache.
+    /// Slow-down of a neighbour that lives in the cache.
     Pollution,
-    /// How much a command slows beside background clearing.
+    /// Slow-down of a command by background clearing.
     Corun,
-    /// When caching pays for who reads the result.
+    /// When caching pays off because the result is read soon.
     Reuse,
     /// Fork and copy-on-write.
     Fork,
@@ -45,7 +45,7 @@ pub enum Measurement {
 }
 
 impl Measurement {
-    /// All of them, in the order in which they are run and shown.
+    /// All measurements, in the order in which they are run and shown.
     pub const ALL: [Measurement; 13] = [
         Measurement::Clear,
         Measurement::Fill,
@@ -88,7 +88,7 @@ impl fmt::Display for Measurement {
     }
 }
 
-/// What the samples of a row are.
+/// The quantity that samples measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -116,12 +116,12 @@ impl Metric {
         }
     }
 
-    /// Whether more is better.
+    /// True if more is better.
     pub fn higher_is_better(self) -> bool {
         matches!(self, Metric::Bandwidth | Metric::Iops)
     }
 
-    /// Whether the figures are differences, which lie around 0: they have neither ratios nor a relative spread.
+    /// True if the figures are differences, which lie around 0: they have neither ratios nor a relative spread.
     pub fn is_difference(self) -> bool {
         self == Metric::Growth
     }
@@ -156,7 +156,7 @@ pub enum Kind {
 /// A candidate: a method, the policy, another library, the kernel or a control.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The method's or the peer's name; for the policy `policy`.
     pub name: String,
@@ -172,22 +172,22 @@ impl Candidate {
         Candidate { kind, name: choice.method.name.to_owned(), parameters: choice.parameters }
     }
 
-    /// Somebody without parameters.
+    /// A candidate without parameters.
     pub fn named(kind: Kind, name: impl Into<String>) -> Candidate {
         Candidate { kind, name: name.into(), parameters: Parameters::default() }
     }
 }
 
-/// One subject in one place.
+/// One candidate in one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The measurement that it belongs to.
     pub measurement: Measurement,
-    /// Who.
+    /// The candidate.
     pub candidate: Candidate,
-    /// Where.
+    /// Its configuration.
     pub config: Config,
-    /// What the samples are.
+    /// The quantity that the samples measure.
     pub metric: Metric,
     /// The samples in the order in which they were taken, in the metric's unit.
     pub samples: Vec<f64>,
@@ -199,11 +199,11 @@ pub struct Row {
     /// Medians of what else was seen, by name; names end in their unit: `p99_ns`, `before_ns`, `pages_cleared`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<String, f64>,
-    /// What the hardware counted during further samples, an operation, where that was asked for and the machine has
+    /// Hardware events per operation, counted in further samples, if that was requested and the machine has
     /// counters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counts>,
-    /// What makes the row doubtful.
+    /// Reasons to doubt the row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<QualityFlag>,
 }
@@ -220,9 +220,9 @@ pub enum QualityFlag {
     TwoSpeeds,
     /// The machine became faster or slower while the group was measured.
     Drift,
-    /// Other processes used the processors meanwhile.
+    /// Other processes used the processors at the same time.
     Busy,
-    /// The hypervisor gave the processors to others meanwhile.
+    /// The hypervisor gave the processors to other guests at the same time.
     Stolen,
     /// A limit on processor time held this process back.
     Throttled,
@@ -235,7 +235,7 @@ pub struct Check {
     pub what: String,
     /// The limit.
     pub bound: Bound,
-    /// What the bound and the measured value are.
+    /// The unit of the bound and of the measured value.
     pub unit: Unit,
     /// The worst measured value; `None` if nothing was measured.
     pub measured: Option<f64>,
@@ -300,7 +300,7 @@ pub struct Finding {
     pub check: Option<Check>,
 }
 
-/// What a run found.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
     /// Always `bulkmem-results`.
@@ -309,22 +309,22 @@ pub struct Results {
     /// The version of the format.
     #[schemars(extend("const" = 2))]
     pub version: u32,
-    /// Where, when and with what.
+    /// The machine, its settings, the date and the version.
     pub provenance: Provenance,
     /// The arguments that the run was started with.
     pub command: Vec<String>,
-    /// What was measured, in the order in which it was.
+    /// One row for each candidate in each configuration, in the order in which they were measured.
     pub rows: Vec<Row>,
-    /// What follows from the rows.
+    /// Conclusions from the rows.
     pub findings: Vec<Finding>,
-    /// What was left out and why; what makes rows doubtful, and what can be done about it.
+    /// Notes on what was left out, and on doubtful rows with a remedy.
     pub notes: Vec<String>,
-    /// False as long as the run goes on, and where it was interrupted.
+    /// False while the run goes on, and if it was interrupted or time ran out.
     pub complete: bool,
 }
 
 impl Results {
-    /// What the field `format` says.
+    /// The value of the field `format`.
     pub const FORMAT: &'static str = "bulkmem-results";
     /// The version of the format that this library writes.
     pub const VERSION: u32 = 2;
@@ -334,7 +334,7 @@ impl Results {
         self.rows.iter().filter(move |row| row.measurement == measurement)
     }
 
-    /// What belongs to one measurement, without the notes, which are about the whole run.
+    /// Returns the rows and findings of one measurement, without the notes, which are about the whole run.
     pub fn only(&self, measurement: Measurement) -> Results {
         let mut part = Results { notes: Vec::new(), ..self.clone() };
         part.rows.retain(|row| row.measurement == measurement);

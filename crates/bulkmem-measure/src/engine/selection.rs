@@ -1,4 +1,4 @@
-//! Who takes part in a measurement beside the policy, known before anything is measured.
+//! The candidates of a measurement besides the policy, selected before anything is measured.
 
 use bulkmem::Operation;
 use bulkmem::machine;
@@ -9,26 +9,26 @@ use crate::engine::Candidate;
 use crate::engine::implementation::{self, Implementation, MethodSet};
 use crate::{Kind, MeasureError, OptionName};
 
-/// Who else takes part.
+/// Candidates besides methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peers {
-    /// Nobody.
+    /// None.
     None,
     /// The C library, libpmem where it is installed, the kernel, and reading.
     #[default]
     All,
 }
 
-/// Whoever takes part, the policy left out.
+/// The candidates besides the policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     pub(crate) implementations: Vec<Implementation<'static>>,
-    /// Who is missing, and why.
+    /// Why a library is missing.
     pub(crate) missing: Option<&'static str>,
 }
 
 impl Selection {
-    /// The methods wanted and the baseline, and beside them, where wanted, the C library, other libraries and reading.
+    /// Selects the methods, the baseline and, if wanted, the C library and other libraries.
     ///
     /// # Errors
     /// [`MeasureError::Method`] for a method that cannot be used here; [`MeasureError::Option`] for a baseline that
@@ -100,7 +100,7 @@ impl Selection {
     }
 }
 
-/// What the kernel's row is called.
+/// The name of the kernel's candidate.
 pub(crate) const FIRST_TOUCH: &str = "first touch";
 
 /// The kernel, where it is measured at all.

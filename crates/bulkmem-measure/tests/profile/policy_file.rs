@@ -43,7 +43,7 @@ fn what_is_no_policy_file_is_refused_as_what_it_is() {
         assert_eq!(refused(text), PolicyFileError::NotAPolicy, "{text:?}");
     }
     assert_eq!(refused(""), PolicyFileError::NotAPolicy);
-    assert_eq!(refused("{\n}\n"), PolicyFileError::Evidence);
+    assert_eq!(refused("{\n}\n"), PolicyFileError::Profile);
     assert_eq!(refused("bulkmem-policy 7\nwhatever comes then"), PolicyFileError::Version { found: 7 });
     let older = refused("bulkmem-policy 1\ncpu 6 85 7 GenuineIntel\nend\n");
     assert_eq!(older, PolicyFileError::Version { found: 1 });

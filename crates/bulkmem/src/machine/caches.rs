@@ -14,6 +14,7 @@ use crate::text::Text;
 /// [`Caches::sane`] for decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct Caches {
     /// First level, data.
     pub l1d: u64,

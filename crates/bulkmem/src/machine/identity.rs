@@ -4,6 +4,7 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct CpuIdentity {
     /// `GenuineIntel`, `AuthenticAMD`, …; the architecture's name if there is no CPUID.
     pub vendor: String,
@@ -18,6 +19,11 @@ pub struct CpuIdentity {
 }
 
 impl CpuIdentity {
+    /// Describes a processor model.
+    pub fn new(vendor: &str, family: u32, model: u32, stepping: u32) -> CpuIdentity {
+        CpuIdentity { vendor: vendor.to_owned(), family, model, stepping, name: String::new() }
+    }
+
     /// Returns true if both are the same model and stepping. Ignores the brand string.
     pub fn same_model(&self, other: &CpuIdentity) -> bool {
         self.as_key() == other.as_key()

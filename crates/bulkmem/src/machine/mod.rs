@@ -22,6 +22,7 @@ pub(crate) use identity::CpuKey;
 /// A description of a machine. Unknown values are 0, empty or `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct Machine {
     /// The processor.
     pub cpu: CpuIdentity,

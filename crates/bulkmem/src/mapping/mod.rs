@@ -23,6 +23,7 @@ pub use error::MappingError;
 
 /// The kind of pages of a [`Mapping`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Pages {
     /// Pages of the smallest size, and no transparent huge ones.
     #[default]

@@ -26,7 +26,7 @@ use crate::operation::Operation;
 
 /// Effect of a method on the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum CacheEffect {
     /// The destination's lines end up in the cache.
     Allocates,
@@ -63,7 +63,7 @@ pub enum Ordering {
 }
 
 /// A method: one way to perform one or more operations.
-#[non_exhaustive]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct Method {
     /// Name, unique in the table.
     pub name: &'static str,

@@ -10,6 +10,7 @@ use std::fmt;
     serde(default, deny_unknown_fields)
 )]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct Parameters {
     /// Distance in bytes by which the source is prefetched ahead of the loads; 0 disables it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
@@ -49,6 +50,7 @@ fn is_zero(value: &u32) -> bool {
 
 /// A setting of a method, which calibration searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct Tunable {
     /// The field of [`Parameters`].
     pub name: &'static str,
@@ -68,7 +70,17 @@ impl Parameters {
         Parameters { read_distance: 0, read_hint: 0, write_distance: 0, streams: 0, block: 0 };
 
     /// The names of all tunables.
-    pub const NAMES: [&'static str; 5] = ["read_distance", "read_hint", "write_distance", "streams", "block"];
+    #[cfg(feature = "unstable-internals")]
+    pub const NAMES: [&'static str; 5] = Parameters::EVERY_NAME;
+    #[cfg(not(feature = "unstable-internals"))]
+    pub(crate) const NAMES: [&'static str; 5] = Parameters::EVERY_NAME;
+    const EVERY_NAME: [&'static str; 5] =
+        ["read_distance", "read_hint", "write_distance", "streams", "block"];
+
+    /// Returns the names of all tunables.
+    pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
+        Self::NAMES.into_iter()
+    }
 
     fn field(&mut self, name: &str) -> Option<&mut u32> {
         Some(match name {

@@ -6,8 +6,8 @@
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::environment;
@@ -116,33 +116,34 @@ pub(super) fn problems() -> Vec<PolicyError> {
 /// See [`Policy::global`].
 pub(super) fn global() -> &'static Policy {
     static GLOBAL: OnceLock<Policy> = OnceLock::new();
-    GLOBAL.get_or_init(|| {
-        let loaded = wait();
-        log_once(loaded);
-        match loaded {
-            Some(loaded) => Policy::of_loaded(loaded).0,
-            None => Policy::defaults(crate::machine::Machine::current()),
-        }
-    })
+    let loaded = wait();
+    let policy = GLOBAL.get_or_init(|| match loaded {
+        Some(loaded) => Policy::of_loaded(loaded).0,
+        None => Policy::defaults(crate::machine::Machine::current()),
+    });
+    log_once(loaded);
+    policy
 }
 
 /// Sends what could not be used to the `log` facade, once in a process. Operations never do: a logger may allocate, lock,
-/// and use this library.
+/// and use this library. No lock is held while it logs, so the logger can call
+/// any function, [`init`] and [`global`] too.
 fn log_once(loaded: Option<&Loaded<'static>>) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let Some(loaded) = loaded else { return log::warn!("{}", PolicyError::NotLoaded) };
-        let (policy, errors) = Policy::of_loaded(loaded);
-        for refused in &policy.origin().refused {
-            log::warn!("{} is not used: {}", refused.path.display(), refused.reason);
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if LOGGED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let Some(loaded) = loaded else { return log::warn!("{}", PolicyError::NotLoaded) };
+    let (policy, errors) = Policy::of_loaded(loaded);
+    for refused in &policy.origin().refused {
+        log::warn!("{} is not used: {}", refused.path.display(), refused.reason);
+    }
+    for error in errors.iter().filter(|error| !matches!(error, PolicyError::Profile { .. })) {
+        match std::error::Error::source(error) {
+            Some(source) => log::warn!("{error}: {source}"),
+            None => log::warn!("{error}"),
         }
-        for error in errors.iter().filter(|error| !matches!(error, PolicyError::Profile { .. })) {
-            match std::error::Error::source(error) {
-                Some(source) => log::warn!("{error}: {source}"),
-                None => log::warn!("{error}"),
-            }
-        }
-    });
+    }
 }
 
 /// The policy, when the thread that loads it has done so. `None` if none does: the process was forked in the middle of

@@ -9,6 +9,7 @@ use crate::operation::Operation;
 
 /// A method with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub struct Choice {
     /// The method.
     pub method: &'static Method,
@@ -17,6 +18,11 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// Returns the method with these parameters. [`Options::method`](crate::Options::method) checks whether they are valid.
+    pub fn new(method: &'static Method, parameters: Parameters) -> Choice {
+        Choice { method, parameters }
+    }
+
     /// Returns the method with its default parameters.
     pub fn of(method: &'static Method, operation: Operation) -> Choice {
         Choice { method, parameters: method.default_parameters(operation) }

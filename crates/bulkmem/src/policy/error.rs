@@ -37,9 +37,9 @@ pub enum PolicyFileError {
     /// It does not start as a policy file does.
     #[error("it is not a policy file; name a file that `bulkmem calibrate` wrote")]
     NotAPolicy,
-    /// It is JSON, as the evidence is.
-    #[error("it is evidence, not a policy file; name the file next to it that ends in .policy")]
-    Evidence,
+    /// It is JSON, as the profile is.
+    #[error("it is the profile, not the policy file; name the file next to it that ends in .policy")]
+    Profile,
     /// A version that this library does not read.
     #[error("it has version {found}, and this library reads version {POLICY_VERSION}; calibrate again")]
     Version {
@@ -84,6 +84,9 @@ pub enum LineError {
     /// Lengths do not rise from 0, or a table is interrupted by another.
     #[error("is out of order: lengths rise from 0 within each operation and intent")]
     Order,
+    /// A second line about durability.
+    #[error("states the durability a second time")]
+    Twice,
     /// One table has more rules than a policy may.
     #[error("is one rule too many: each operation and intent has at most {}", MOST_RULES)]
     TooMany,
@@ -186,6 +189,12 @@ pub enum PolicyError {
         /// The cause.
         source: PolicyFileError,
     },
+    /// The policy file that `BULKMEM_PROFILE` names says that caches survive a power failure.
+    #[error(
+        "BULKMEM_PROFILE names a policy file with `durability caches-included`, which is ignored, because an inherited \
+         variable must not disable flushing; install the file as the user's or the system's, or use Options::durability"
+    )]
+    DurabilityIgnored,
     /// A variable is longer than a path can be.
     #[error("{variable} has more than 4095 bytes; shorten it")]
     TooLong {

@@ -10,6 +10,7 @@ use super::environment::Environment;
 use super::policy_file::{self, BUFFER, Owner};
 use super::rules::Rules;
 use super::{Choice, PolicyFileError, defaults};
+use crate::durability::Durability;
 use crate::machine::{self, Features, Target};
 use crate::operation::Operation;
 
@@ -22,6 +23,8 @@ pub(super) struct Loaded<'e> {
     pub(super) refused: [Option<(&'e CStr, PolicyFileError)>; 2],
     /// The problem with `BULKMEM_METHOD`.
     pub(super) method: Option<ForceError<'e>>,
+    /// A file that `BULKMEM_PROFILE` names says that caches survive, which is ignored.
+    pub(super) ignored_durability: bool,
     pub(super) environment: Environment<'e>,
     buffer: [u8; BUFFER],
 }
@@ -32,6 +35,7 @@ impl<'e> Loaded<'e> {
         file: None,
         refused: [None; 2],
         method: None,
+        ignored_durability: false,
         environment: Environment::NONE,
         buffer: [0; BUFFER],
     };
@@ -39,7 +43,7 @@ impl<'e> Loaded<'e> {
     /// True if a variable could not be followed. Refused files that no variable names do not count.
     pub(super) fn disobeys(&self) -> bool {
         let profile = self.environment.profile.is_some() && self.file.is_none();
-        profile || self.method.is_some() || self.environment.too_long.is_some()
+        profile || self.method.is_some() || self.environment.too_long.is_some() || self.ignored_durability
     }
 
     /// Loads into an empty value. Does not allocate, waits only for reading a file, and never fails: problems are recorded.
@@ -63,13 +67,18 @@ impl<'e> Loaded<'e> {
             let Some(path) = path else { continue };
             match policy_file::load(path, owner, machine, &mut self.buffer, &mut self.rules) {
                 Ok(()) => {
+                    // An inherited variable must not disable flushing.
+                    if environment.profile.is_some() && self.rules.durability() != Durability::FlushToMemory {
+                        self.rules.set_durability(Durability::FlushToMemory);
+                        self.ignored_durability = true;
+                    }
                     self.file = Some(path);
                     return;
                 }
                 Err(error) => {
                     self.rules.reset();
-                    let asked_for = environment.profile.is_some();
-                    if asked_for || error != PolicyFileError::Missing {
+                    let named = environment.profile.is_some();
+                    if named || error != PolicyFileError::Missing {
                         *refused = Some((path, error));
                     }
                 }

@@ -4,8 +4,8 @@
 //! and caches and from published measurements of its microarchitecture; a policy file that `bulkmem calibrate` measured
 //! on this machine; and methods that the user forces.
 //!
-//! Calibration writes two files. Programs load the *policy file*, a few kilobytes of text. The *evidence* next to it,
-//! a [`Profile`], holds the measurements that the rules rest on, for people and reports.
+//! Calibration writes two files. Programs load the *policy file*, a few kilobytes of text. The *profile* next to it
+//! holds the measurements from which the policy was derived, for people and reports.
 
 mod active;
 mod choice;
@@ -61,6 +61,7 @@ pub struct Policy {
 /// The origin of a policy.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Origin {
     /// The basis of the rules that are not forced.
     pub basis: Basis,
@@ -94,6 +95,7 @@ pub enum Basis {
 /// A policy file that was found and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Refused {
     /// The file.
     pub path: PathBuf,
@@ -173,6 +175,9 @@ impl Policy {
                 None => errors.extend(policy.force(&given.to_string_lossy()).err()),
             }
         }
+        if loaded.ignored_durability {
+            errors.push(PolicyError::DurabilityIgnored);
+        }
         errors.extend(loaded.environment.too_long.map(|variable| PolicyError::TooLong { variable }));
         (policy, errors)
     }
@@ -216,6 +221,7 @@ impl Policy {
 
     /// Forces methods for every length and intent: `clear:movnti,copy:rep_movsb`, with parameters
     /// `clear:write_prefetch_avx512[write_distance=4096]`. Other operations keep their rules.
+    /// A program that was built by a compiler older than Rust 1.89 uses the AVX method in place of an AVX-512 one.
     ///
     /// # Errors
     /// If the text does not have that form, or names an operation, method or tunable that is unknown or that this policy's

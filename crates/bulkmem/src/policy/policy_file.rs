@@ -110,6 +110,7 @@ where
 {
     head(lines.next()?)?;
     let mut for_this_cpu = false;
+    let mut durability_known = false;
     while let Some((number, line)) = lines.next()? {
         let wrong = |error| PolicyFileError::Line { line: number, error };
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -122,6 +123,8 @@ where
                 Ok(())
             }
             _ if !for_this_cpu => Err(LineError::NoCpu),
+            // Two lines may contradict each other, and the wrong one loses data.
+            "durability" if std::mem::replace(&mut durability_known, true) => Err(LineError::Twice),
             "durability" => durability(rest, rules),
             "rule" => rule(rest, machine, rules),
             "threads" => threads(rest, machine, rules),
@@ -137,7 +140,7 @@ where
 fn head(line: Option<(u32, &str)>) -> Result<(), PolicyFileError> {
     let (_, line) = line.ok_or(PolicyFileError::NotAPolicy)?;
     if line.starts_with('{') {
-        return Err(PolicyFileError::Evidence);
+        return Err(PolicyFileError::Profile);
     }
     let version = line.strip_prefix(POLICY_FORMAT).and_then(|rest| rest.strip_prefix(' '));
     let version: u32 = version.and_then(|it| it.parse().ok()).ok_or(PolicyFileError::NotAPolicy)?;

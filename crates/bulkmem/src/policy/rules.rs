@@ -16,13 +16,13 @@ const TABLES: usize = OPERATIONS * Intent::ALL.len();
 /// After the thresholds of the tables comes one for each operation, for a forced method.
 const FORCED: usize = TABLES * MOST_RULES;
 
-/// Shorter calls that end in a fence use the method for their own length, whatever the extent. A fence after stores that
+/// Shorter calls that end in a fence use the method for their own length, whatever the total length. A fence after stores that
 /// bypass the cache takes some 170 ns, longer than they save on so little (docs/learned.md).
 pub(crate) const SHORTEST_FENCED_PART: usize = 4096;
 
 /// Methods whose speed depends on the length of one call: the C library selects its own method by it, and a processor
-/// sees no more of REP than its count. An extent that arrives in short calls gains nothing from what they do with long
-/// ones.
+/// sees no more of REP than its count. A total length that arrives in short calls gains nothing from what they do with
+/// long ones.
 const JUDGE_BY_CALL: [&str; 5] = ["c_library", "rep_stosb", "rep_stosq", "rep_movsb", "rep_movsq"];
 
 /// One rule: from this length on, this choice.
@@ -185,7 +185,7 @@ impl Rules {
         self.tables[operation as usize][intent as usize].measured
     }
 
-    /// The choice for an extent of `length` bytes.
+    /// The choice for `length` bytes in total.
     #[inline(always)]
     pub(crate) fn choose(&self, operation: Operation, length: usize, intent: Intent) -> &Choice {
         let thresholds = self.thresholds(operation, intent);
@@ -200,7 +200,7 @@ impl Rules {
         }
     }
 
-    /// The choice for one call of `length` bytes that is part of an extent of `extent` bytes: the extent's, unless that
+    /// The choice for one call of `length` bytes that is part of `total_len` bytes: that for the total length, unless that
     /// method's speed depends on the length of the call and the call is too short for its rule. Clears, fills and copies
     /// of fewer than `shortest` bytes get the choice for their own length.
     #[inline]
@@ -208,16 +208,16 @@ impl Rules {
         &self,
         operation: Operation,
         length: usize,
-        extent: usize,
+        total_len: usize,
         intent: Intent,
         shortest: usize,
     ) -> &Choice {
         // Durable stores end in a fence whatever the method.
-        if extent <= length || (length < shortest && !operation.persists()) {
+        if total_len <= length || (length < shortest && !operation.persists()) {
             return self.choose(operation, length, intent);
         }
         let thresholds = self.thresholds(operation, intent);
-        let eligible = |it: &&Threshold| it.from <= extent && (it.from <= length || !it.by_call);
+        let eligible = |it: &&Threshold| it.from <= total_len && (it.from <= length || !it.by_call);
         match thresholds.iter().rev().find(eligible) {
             Some(threshold) => threshold.choice(operation),
             None => built_in(operation),
@@ -360,11 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn a_part_gets_the_extents_choice_unless_that_depends_on_the_call() {
+    fn a_part_gets_the_choice_for_the_total_length_unless_that_depends_on_the_call() {
         const KIB: usize = 1024;
         let rules = rules(&[(0, "c_library"), (100 * KIB, "portable"), (1000 * KIB, "c_library")]).unwrap();
-        let part = |length, extent| rules.choose_part(CLEAR.0, length, extent, CLEAR.1, 4096).method.name;
-        assert_eq!(part(10 * KIB, 500 * KIB), "portable", "the extent counts");
+        let part =
+            |length, total_len| rules.choose_part(CLEAR.0, length, total_len, CLEAR.1, 4096).method.name;
+        assert_eq!(part(10 * KIB, 500 * KIB), "portable", "the total length counts");
         assert_eq!(
             part(10 * KIB, 5000 * KIB),
             "portable",
@@ -372,7 +373,7 @@ mod tests {
         );
         assert_eq!(part(1000 * KIB, 5000 * KIB), "c_library", "but for long ones");
         assert_eq!(part(10 * KIB, 99 * KIB), "c_library");
-        assert_eq!(part(5000 * KIB, 10), "c_library", "a call is an extent");
+        assert_eq!(part(5000 * KIB, 10), "c_library", "a call can be longer");
         assert_eq!(part(4095, 500 * KIB), "c_library", "a fence would cost more than the call");
         assert_eq!(part(4096, 500 * KIB), "portable");
     }

@@ -55,6 +55,7 @@ pub(crate) fn at_every_stage(operation: Run) -> Result<(), String> {
 fn child(memory: &mut [u8]) -> Result<(), String> {
     // The system call, because the C library's function waits for the lock of the heap, which the other thread may
     // hold.
+    // SAFETY: the child, a copy of this thread, only calls functions that are safe in a signal handler.
     unsafe {
         let child = libc::syscall(libc::SYS_fork) as libc::pid_t;
         if child == 0 {

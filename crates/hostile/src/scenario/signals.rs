@@ -98,6 +98,7 @@ fn in_malloc() {
     std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_secs(60)));
     let heap = || {
         // Otherwise the compiler removes unused allocations.
+        // SAFETY: each block from malloc is freed once.
         unsafe {
             let blocks = [5000, 40_000].map(|size| black_box(libc::malloc(size)));
             blocks.into_iter().for_each(|block| libc::free(block));

@@ -1,15 +1,15 @@
-//! How far a row lies beyond its control, as tables show it.
+//! Differences from a control, as tables show them.
 
 use bulkmem_measure::Kind;
 use bulkmem_measure::engine::{Contrast, Row, control_of};
 
 use super::rows::name;
-use crate::output::{FAINT, GOOD, styled};
+use crate::output::{FAINT, marked, styled};
 
-/// What is said of a row whose distance from its control may be noise.
+/// Text for a difference that may be noise.
 pub(super) const INDISTINCT: &str = "not distinguishable here";
 
-/// The rows of a group against the control of a name.
+/// The rows of a group, compared with the control of a name.
 #[derive(Debug)]
 pub(super) struct Beyond<'r> {
     rows: Vec<&'r Row>,
@@ -26,8 +26,8 @@ impl<'r> Beyond<'r> {
         Contrast::of(row, control)
     }
 
-    /// A row's distance and its interval, as `number` writes them; for the control nothing. Marked where nobody who
-    /// competes lies nearer to the control, as far as can be told.
+    /// Returns the difference of a row and its interval, as `number` formats them, with a mark if no competing row is
+    /// nearer to the control, within the noise.
     pub(super) fn cell(&self, row: &Row, number: impl Fn(f64) -> String) -> String {
         if row.candidate.kind == Kind::Control && row.candidate.name == self.control {
             return styled(FAINT, "the control ");
@@ -42,10 +42,10 @@ impl<'r> Beyond<'r> {
         } else {
             INDISTINCT.to_owned()
         };
-        if self.best(row, &contrast) { styled(GOOD, format!("{text}*")) } else { format!("{text} ") }
+        marked(&text, self.best(row, &contrast))
     }
 
-    /// Whether nobody is nearer to the control. Those who cannot be told from it are all alike.
+    /// Returns true if no competing row is nearer to the control; rows that are not distinguishable from it are equal.
     fn best(&self, row: &Row, contrast: &Contrast) -> bool {
         let rivals = || self.rows.iter().filter(|row| row.candidate.kind != Kind::Control);
         let rank = |contrast: &Contrast| if contrast.distinguishable() { contrast.by.max(0.0) } else { 0.0 };
@@ -55,7 +55,7 @@ impl<'r> Beyond<'r> {
     }
 }
 
-/// What a row's subject is called among others: without its parameters, where no other goes by the same name.
+/// Returns the name of a row's candidate, without parameters if no other row has the same name.
 pub(super) fn short_name(row: &Row, among: &[&Row]) -> String {
     let alike = among.iter().filter(|other| other.candidate.name == row.candidate.name).count();
     if alike == 1 && matches!(row.candidate.kind, Kind::Method | Kind::Peer) {

@@ -30,16 +30,14 @@ pub(crate) struct ChunksArgs {
 }
 
 const AFTER: &str = "\
-How to read it:
-  A method with the same speed in every line (movnti, clzero) does not depend on the length of a
-  call: a kernel that clears huge pages 4 KiB at a time loses nothing with it. The speed of others
-  (rep_stosb on some processors, from about the size of the last-level cache on) depends on the
-  length, which they never see if the work arrives in pieces. The cost of the fence after each call
-  shows in chunks up to about 32 KiB. The policy receives the total length, not only that of the
-  chunk. Before each clear, other bytes are written to the memory, outside the time.
+How to read it: a method with the same speed in every line (movnti, clzero) does not depend on the length of a call: a kernel that \
+clears huge pages 4 KiB at a time loses nothing with it. The speed of others (rep_stosb on some processors, from about the size of \
+the last-level cache on) depends on the length, which they never see if the work arrives in pieces. The cost of the fence after \
+each call shows in chunks up to about 32 KiB. The policy receives the total length, not only that of the chunk. Before each clear, \
+other bytes are written to the memory, outside the time.
 
-JSON: `rows` with `config`: `operation`, `size` (the total length), `chunk`, `page_size`; `metric`:
-`bandwidth`, GB/s; rows of the policy have `chosen`.
+JSON: `rows` with `config`: `operation`, `size` (the total length), `chunk`, `page_size`; `metric`: `bandwidth`, GB/s; rows of the \
+policy have `chosen`.
 
 Source: Ankur Arora, [PATCH v3 00/21] huge page clearing optimizations, linux-kernel, June 2022.";
 
@@ -48,7 +46,7 @@ pub(super) fn run(args: &ChunksArgs) -> Outcome {
     options.chunks = given_or(distinct(args.chunk.concat()), options.chunks);
     options.page_sizes = distinct(args.pages.page_size.clone());
     (options.methods, options.peers, options.runs) = args.common.candidates();
-    args.common.run(&options, view)
+    args.common.outputs.run(None, &options, view)
 }
 
 pub(super) fn view(found: &Results, width: usize) -> String {

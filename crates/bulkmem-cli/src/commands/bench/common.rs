@@ -26,10 +26,10 @@ pub(crate) struct Common {
     #[arg(long, value_name = "PEERS", default_value = "all", value_parser = one_of(PEERS))]
     peers: Peers,
     #[command(flatten)]
-    outputs: Outputs,
+    pub(super) outputs: Outputs,
 }
 
-/// What a measurement records, and where it goes.
+/// Outputs of a measurement.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Outputs {
     /// Also count cycles, instructions, loads, misses and stores, in four more samples of each candidate
@@ -82,21 +82,6 @@ impl Common {
             some => MethodSet::Named(some),
         };
         (methods, self.peers, self.runs as usize)
-    }
-
-    /// Measures, and prints the results; `view` turns them into text of some width.
-    pub(super) fn run(&self, measurement: &dyn Measure, view: impl Fn(&Results, usize) -> String) -> Outcome {
-        self.run_on(None, measurement, view)
-    }
-
-    /// Like [`Common::run`] for a measurement of `input`, a file that is never written to as an output.
-    pub(super) fn run_on(
-        &self,
-        input: Option<&Path>,
-        measurement: &dyn Measure,
-        view: impl Fn(&Results, usize) -> String,
-    ) -> Outcome {
-        self.outputs.run(input, measurement, view)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::parsers::size;
 #[command(after_long_help = "\
 Examples:
   bulkmem bench corun -- make -j2
-  bulkmem bench corun --rate 0.5,4 --method 'rep_stosb,movnti' -- sort -o /dev/null big.txt
+  bulkmem bench corun --rate 0.5,4 -f rep_stosb,movnti -- sort -o /dev/null big
   bulkmem bench corun --builtin
 
 How to read it: seconds per run of the command, mean ± standard deviation; the extra time compared with the control, by medians and \
@@ -84,7 +84,7 @@ pub(super) fn run(args: &CorunArgs) -> Outcome {
     options.same_cpu = args.same_cpu;
     options.page_size = args.pages.page_size;
     (options.methods, options.peers, options.runs) = args.common.candidates();
-    args.common.run(&options, view)
+    args.common.outputs.run(None, &options, view)
 }
 
 pub(super) fn view(found: &Results, width: usize) -> String {

@@ -1,12 +1,11 @@
-//! What the hardware counted, as tables.
+//! Counts of the hardware, as tables.
 
-use bulkmem_measure::Counts;
-use bulkmem_measure::engine::{Results, Row};
+use bulkmem_measure::engine::{Dimension, Results, Row};
 
-use super::rows::{name, value};
-use crate::output::{Column, FAINT, HEADING, Table, styled, wrapped};
+use super::rows::{group_by, name, value};
+use crate::output::{Column, Table, count, faint, section};
 
-/// Titles, and how soon a column is left out where the terminal is narrow.
+/// Counters with their titles, and their ranks if the column may be left out.
 const COLUMNS: [(&str, &str, Option<u8>); 10] = [
     ("cycles", "cycles", None),
     ("instructions", "instr", None),
@@ -20,64 +19,47 @@ const COLUMNS: [(&str, &str, Option<u8>); 10] = [
     ("cache_misses", "LLC misses", Some(1)),
 ];
 
-/// The counts of all rows that have some: a table for each place.
+/// Returns a table for each configuration of which something was counted.
 pub(super) fn text(found: &Results, width: usize) -> String {
-    let counted: Vec<(&Row, &Counts)> =
-        found.rows.iter().filter_map(|row| Some((row, row.counters.as_ref()?))).collect();
+    let counted = found.rows.iter().filter(|row| row.counters.is_some());
     let mut text = String::new();
-    for of_place in counted.chunk_by(|(a, _), (b, _)| a.measurement == b.measurement && a.config == b.config)
-    {
-        let row = of_place[0].0;
-        let mut heading = row.measurement.to_string();
-        for key in bulkmem_measure::engine::Dimension::ALL {
-            if row.config.get(key).is_some() {
-                heading += &format!(", {} {}", key.name().replace('_', " "), value(row, key));
-            }
+    for group in group_by(counted, |row| (row.measurement, row.config.clone())) {
+        let first = group[0];
+        let mut heading = first.measurement.to_string();
+        for key in Dimension::ALL.into_iter().filter(|key| first.config.get(*key).is_some()) {
+            heading += &format!(", {} {}", key.name().replace('_', " "), value(first, key));
         }
         heading += ": counted in user mode, an operation on the whole length";
+        let get = |row: &Row, name: &str| row.counters.as_ref()?.get(name);
         let shown: Vec<_> = COLUMNS
             .into_iter()
-            .filter(|(count, ..)| of_place.iter().any(|(_, counts)| counts.get(count).is_some()))
+            .filter(|(name, ..)| group.iter().any(|row| get(row, name).is_some()))
             .collect();
-        let column = |(count, title, rank): &(&str, &str, Option<u8>)| {
+        let column = |(name, title, rank): &(&str, &str, Option<u8>)| {
             // `cache-misses` of AMD Zen (event 0x0964) counts misses of the second-level cache.
-            let of_l2 = *count == "cache_misses" && found.provenance.cpu.vendor == "AuthenticAMD";
+            let of_l2 = *name == "cache_misses" && found.provenance.cpu.vendor == "AuthenticAMD";
             let column = Column::right(if of_l2 { "L2 misses" } else { *title });
             rank.map_or(column.clone(), |rank| column.optional(rank))
         };
         let mut table = Table::new([Column::left("")].into_iter().chain(shown.iter().map(column)));
-        for (row, counts) in of_place {
-            let cell =
-                |(count, ..): &(&str, &str, Option<u8>)| counts.get(count).map_or("–".to_owned(), short);
-            table.row([name(row)].into_iter().chain(shown.iter().map(cell)));
+        for row in group {
+            let cells = shown.iter().map(|(counter, ..)| get(row, counter).map_or("–".to_owned(), count));
+            table.row([name(row)].into_iter().chain(cells));
         }
-        text += &format!("{}\n{}\n", styled(HEADING, wrapped(&heading, "", width)), table.render(width));
+        text += &section(&heading, &table.render(width), width);
     }
     if !text.is_empty() {
         let note = "k: thousands, M: millions, G: billions. Each group of counters had a sample of its own.";
-        text += &format!("{}\n", styled(FAINT, wrapped(note, "", width)));
+        text += &faint(note, width);
     }
     text
-}
-
-/// A count to three digits.
-fn short(count: f64) -> String {
-    let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let (unit, letter) = steps.into_iter().find(|(unit, _)| count >= *unit * 0.9995).unwrap_or((1.0, ""));
-    let scaled = count / unit;
-    match scaled {
-        _ if letter.is_empty() => format!("{scaled:.0}"),
-        it if it >= 99.95 => format!("{scaled:.0}{letter}"),
-        it if it >= 9.995 => format!("{scaled:.1}{letter}"),
-        _ => format!("{scaled:.2}{letter}"),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use bulkmem_measure::engine::{Candidate, Config, Measurement, Metric};
     use bulkmem_measure::stats::Stats;
-    use bulkmem_measure::{Kind, Provenance};
+    use bulkmem_measure::{Counts, Kind, Provenance};
 
     use super::*;
 
@@ -131,19 +113,5 @@ mod tests {
         }
         assert!(!text.contains("LLC") && !text.contains("clzero"), "only what was counted: {text}");
         assert_eq!(super::text(&results(vec![row("clzero", None)]), 80), "");
-    }
-
-    #[test]
-    fn counts_keep_three_digits() {
-        for (count, text) in [
-            (0.0, "0"),
-            (999.0, "999"),
-            (999.6, "1.00k"),
-            (12_345.0, "12.3k"),
-            (999_960.0, "1.00M"),
-            (2.5e11, "250G"),
-        ] {
-            assert_eq!(short(count), text);
-        }
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn run(args: &ForkArgs) -> Outcome {
     let (methods, peers, runs) = args.common.candidates();
     let sizes = given_or(args.size.concat(), ForkOptions::default().sizes);
     let options = ForkOptions { sizes, loops: args.loops, methods, peers, runs };
-    args.common.run(&options, view)
+    args.common.outputs.run(None, &options, view)
 }
 
 const ALONE: &str = "fork alone";

@@ -89,7 +89,7 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
         peers,
         runs,
     };
-    args.common.run_on(args.target.path(), &options, view)
+    args.common.outputs.run(args.target.path(), &options, view)
 }
 
 /// Shows a table for each configuration; configurations of several cache attributes share one.

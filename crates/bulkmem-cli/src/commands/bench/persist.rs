@@ -67,7 +67,7 @@ pub(super) fn run(args: &PersistArgs) -> Outcome {
         peers,
         runs,
     };
-    args.common.run_on(args.target.path(), &options, view)
+    args.common.outputs.run(args.target.path(), &options, view)
 }
 
 pub(super) fn view(found: &Results, width: usize) -> String {

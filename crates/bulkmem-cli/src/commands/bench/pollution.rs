@@ -60,7 +60,7 @@ pub(super) fn run(args: &PollutionArgs) -> Outcome {
     options.walks = args.walks;
     options.page_size = args.pages.page_size;
     (options.methods, options.peers, options.runs) = args.common.candidates();
-    args.common.run(&options, view)
+    args.common.outputs.run(None, &options, view)
 }
 
 pub(super) fn view(found: &Results, width: usize) -> String {

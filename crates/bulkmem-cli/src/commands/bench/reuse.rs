@@ -63,7 +63,7 @@ pub(super) fn run(args: &ReuseArgs) -> Outcome {
     options.footprint = args.footprint.or(options.footprint);
     options.page_size = args.pages.page_size;
     (options.methods, options.peers, options.runs) = args.common.candidates();
-    args.common.run(&options, |found, width| {
+    args.common.outputs.run(None, &options, |found, width| {
         let rows: Vec<&Row> = found.of(Measurement::Reuse).filter(|_| args.by_method).collect();
         let cell = |row: &Row| digits(row.stats.median);
         Pivot::across(Dimension::ReadBack).cell(&cell).text(&rows, width) + &view(found, width)

@@ -102,28 +102,24 @@ fn after(own: &str) -> String {
 }
 
 const AFTER: &str = "\
-How to read it:
-  Lines: `the policy's choice` is what bulkmem does by default; the text below the table names the
-  method. Methods are called directly. c_library (memset, memcpy) and libpmem, if it is installed,
-  are peers. `(reading)` is the speed of plain reads, a physical reference that does not compete.
-  All candidates are interleaved in one run, so compare lines, not runs. GB/s are 10⁹ bytes per
-  second; perf's GB are 2³⁰ bytes. Ignore differences smaller than the deviations. With --threads,
-  the time includes starting the threads.
+How to read it: `the policy's choice` is what bulkmem does by default; the text below the table names the method. Methods are \
+called directly. c_library (memset, memcpy) and libpmem, if it is installed, are peers. `(reading)` is the speed of plain reads, a \
+physical reference that does not compete. All candidates are interleaved in one run, so compare lines, not runs. GB/s are 10⁹ \
+bytes per second; perf's GB are 2³⁰ bytes. Ignore differences smaller than the deviations. With --threads, the time includes \
+starting the threads.
 
-JSON: `rows` with `config`: `operation`, `size`, `page_size`, and if given `chunk`, `threads`, `offset`,
-`content` (`zeros`), with --attr `attribute` and `target`; `metric`: `bandwidth`, GB/s; rows of the policy
-have `chosen`.
+JSON: `rows` with `config`: `operation`, `size`, `page_size`, and if given `chunk`, `threads`, `offset`, `content` (`zeros`), with \
+--attr `attribute` and `target`; `metric`: `bandwidth`, GB/s; rows of the policy have `chosen`.
 
 Source: Ankur Arora, [PATCH 4/8] x86/asm: add clear_page_nt(), linux-kernel, October 2020.";
 
 const AFTER_CLEAR: &str = "\
-Before each pass, other bytes are written to the memory, outside the time, because some processors
-clear zeros faster. (With --zeros they are not.) `kernel: first touch` is the clearing of the
-kernel: fresh memory of the same size is prefaulted, and the time includes finding and mapping pages.
+Before each pass, other bytes are written to the memory, outside the time, because some processors clear zeros faster. (With \
+--zeros they are not.) `kernel: first touch` is the clearing of the kernel: fresh memory of the same size is prefaulted, and the \
+time includes finding and mapping pages.
 
-With --attr, memory comes from the kernel module's device (docs/kernel/README.md), and attributes are
-compared in one table. Every store is legal in every memory. To wc memory all stores stream like
-non-temporal ones; to uc memory each goes out separately, so that REP STOSB, which may write byte by
+With --attr, memory comes from the kernel module's device (docs/kernel/README.md), and attributes are compared in one table. To wc \
+memory all stores stream like non-temporal ones; to uc memory each goes out separately, so that REP STOSB, which may write byte by \
 byte there, takes hundreds of times as long. Keep sizes small.
 
 ";
@@ -185,7 +181,7 @@ impl SizesArgs {
         };
         options.baseline = self.baseline.as_ref().map(shown);
         let baseline = options.baseline.as_deref().unwrap_or(BASELINE);
-        self.common.run(&options, |found, width| view(found, baseline, width))
+        self.common.outputs.run(None, &options, |found, width| view(found, baseline, width))
     }
 }
 

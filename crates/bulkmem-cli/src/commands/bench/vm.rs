@@ -61,7 +61,7 @@ pub(super) fn run(args: &VmArgs) -> Outcome {
         peers,
         runs,
     };
-    args.common.run(&options, view)
+    args.common.outputs.run(None, &options, view)
 }
 
 /// Shows for each size and page size the time of each candidate, and the phases of fresh memory.

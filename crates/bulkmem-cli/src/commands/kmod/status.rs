@@ -18,10 +18,9 @@ Counters:
   extents  contiguous ranges that the method cleared
   pages    pages of 4 KiB; bytes: the same in bytes
   hinted   extents whose total length came from a process's hint
-  The kernel clears the pages around the faulting address last, in its own way;
-  they count as stock. `faults` counts huge pages for page faults, `skipped` those
-  below the threshold, which cached_method clears. Memory of /dev/bulkmem counts
-  only for its method.
+
+The kernel clears the pages around the faulting address last, in its own way; they count as stock. `faults` counts huge pages for \
+page faults, `skipped` those below the threshold, which cached_method clears. Memory of /dev/bulkmem counts only for its method.
 
 JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled), `kernel`, `installed` (the module's file, or null), \
 `loaded`, `device`, `livepatch` (`enabled`, `transition`), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \

@@ -4,12 +4,10 @@
 use std::io;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::model::{
-    Axis, Cells, Chart, Facts, Grid, Point, Report, Scale, Section, Series, Shape, SourceFile, Table,
-};
-use super::style::{Styles, hex};
+use super::model::{Cells, Chart, Facts, Grid, Report, Section, Series, SourceFile, Table};
+use super::style::{Style, Styles};
 use crate::plain;
 
 /// Apache ECharts, as published; `assets/README.md` has the version.
@@ -28,7 +26,7 @@ const POLICY: &str =
 pub(super) fn render(report: &Report) -> io::Result<String> {
     let charts: Vec<&Chart> = report.sections.iter().flat_map(|section| &section.charts).collect();
     let styles = Styles::of(charts.iter().copied());
-    let data: Vec<Value> = charts.iter().map(|chart| chart_data(chart, &charts, &styles)).collect();
+    let data: Vec<ChartData<'_>> = charts.iter().map(|chart| chart_data(chart, &charts, &styles)).collect();
     let mut number = 0;
     let page = html! {
         (DOCTYPE)
@@ -49,8 +47,8 @@ pub(super) fn render(report: &Report) -> io::Result<String> {
                     }
                     p.faint {
                         "How fast this machine clears, fills and copies memory with different methods, and how that affects \
-                         other programs. 1 GB/s is 10⁹ bytes per second, and 1 MiB is 2²⁰ bytes. Figures are medians, with \
-                         95 % confidence intervals if shown."
+                         other programs. GB/s are 10⁹ bytes per second, and MiB are 2²⁰ bytes. Figures are medians, with \
+                         95\u{a0}% confidence intervals if shown."
                     }
                     noscript { p.noscript { "The charts need JavaScript. The sentences and the tables with all figures do not." } }
                     (contents(report))
@@ -240,48 +238,37 @@ fn download_name(name: &str) -> String {
     if last.ends_with(".json") { last.to_owned() } else { format!("{last}.json") }
 }
 
-/// Returns the data from which the script of the page draws a chart.
-fn chart_data(chart: &Chart, all: &[&Chart], styles: &Styles) -> Value {
-    // Charts that are compared have the same range of values.
-    let group = || all.iter().filter(|other| other.group == chart.group);
-    let series = group().flat_map(|chart| &chart.series);
-    let (least, most) = series
-        .flat_map(|series| &series.points)
-        .fold((0.0, 0.0), |(least, most), it| (f64::min(least, it.value), f64::max(most, it.value)));
-    let several = group().count() > 1;
-    json!({
-        "name": chart.name,
-        "shape": if chart.shape == Shape::Lines { "lines" } else { "bars" },
-        "stacked": chart.x_axis.name.is_empty(),
-        "higher_is_better": chart.higher_is_better,
-        "x_axis": axis_data(&chart.x_axis),
-        "y_axis": axis_data(&chart.y_axis),
-        "max": several.then(|| round_up(most)),
-        "min": (several && least < 0.0).then(|| -round_up(-least)),
-        "series": chart.series.iter().map(|series| series_data(series, styles)).collect::<Vec<_>>(),
-        "marks": chart.marks,
-    })
+/// A chart for the script of the page.
+#[derive(Serialize)]
+struct ChartData<'c> {
+    #[serde(flatten)]
+    chart: &'c Chart,
+    series: Vec<SeriesData<'c>>,
+    /// The ends of the y axis, which charts of one group share.
+    max: Option<f64>,
+    min: Option<f64>,
 }
 
-fn series_data(series: &Series, styles: &Styles) -> Value {
-    let style = styles.style(series.kind, &series.name);
-    let point = |it: &Point| {
-        let [low, high] = it.interval.map_or([None, None], |interval| interval.map(Some));
-        json!([it.x, it.value, low, high, it.remark])
-    };
-    json!({
-        "name": series.name,
-        "kind": series.kind,
-        "shown": series.shown,
-        "style": {
-            "light": hex(style.light),
-            "dark": hex(style.dark),
-            "dash": style.dash.name(),
-            "symbol": style.symbol.name(),
-            "width": style.width,
-        },
-        "points": series.points.iter().map(point).collect::<Vec<_>>(),
-    })
+#[derive(Serialize)]
+struct SeriesData<'c> {
+    #[serde(flatten)]
+    series: &'c Series,
+    style: Style,
+}
+
+fn chart_data<'c>(chart: &'c Chart, all: &[&Chart], styles: &Styles) -> ChartData<'c> {
+    let group = || all.iter().filter(|other| other.group == chart.group);
+    let points = group().flat_map(|chart| &chart.series).flat_map(|series| &series.points);
+    let (least, most) =
+        points.fold((0.0, 0.0), |(least, most), it| (f64::min(least, it.value), f64::max(most, it.value)));
+    let several = group().count() > 1;
+    let series = chart.series.iter();
+    ChartData {
+        chart,
+        series: series.map(|it| SeriesData { series: it, style: styles.style(it.kind, &it.name) }).collect(),
+        max: several.then(|| round_up(most)),
+        min: (several && least < 0.0).then(|| -round_up(-least)),
+    }
 }
 
 /// Returns the next of 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6 and 8 times a power of ten.
@@ -292,14 +279,4 @@ fn round_up(value: f64) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
     let steps = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
     steps.into_iter().map(|step| step * decade).find(|end| *end >= value).unwrap_or(value)
-}
-
-fn axis_data(axis: &Axis) -> Value {
-    let (scale, names): (&str, &[String]) = match &axis.scale {
-        Scale::Bytes => ("bytes", &[]),
-        Scale::Linear => ("linear", &[]),
-        Scale::Decades => ("decades", &[]),
-        Scale::Named(names) => ("named", names),
-    };
-    json!({ "name": axis.name, "scale": scale, "names": names })
 }

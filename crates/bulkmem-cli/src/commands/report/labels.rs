@@ -34,6 +34,7 @@ pub(super) fn in_title(row: &Row, key: Dimension) -> String {
         Dimension::Rate => format!("at {value}"),
         Dimension::Mix => format!("{value} % reads"),
         Dimension::Offset => format!("off by {value}"),
+        Dimension::Intent => format!("intent {value}"),
         _ => value,
     }
 }

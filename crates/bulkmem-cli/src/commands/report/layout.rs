@@ -18,18 +18,16 @@ use crate::results::{Columns, group, word};
 const SHOWN_METHODS: usize = 5;
 
 /// How the rows of a measurement become charts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct ChartLayout {
     /// The beginning of every chart's name.
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// The beginning of every chart's title.
     pub(super) title: &'static str,
     /// The dimension along the x axis. Without one, or if all rows have the same value, candidates stand there.
     pub(super) x: Option<Dimension>,
     /// Further dimensions that distinguish series instead of charts.
     pub(super) series: &'static [Dimension],
-    /// Marks the cache sizes on the x axis.
-    pub(super) mark_caches: bool,
 }
 
 impl ChartLayout {
@@ -39,8 +37,8 @@ impl ChartLayout {
         rows.sort_by_key(|row| row.metric);
         let several_metrics = rows.first().map(|row| row.metric) != rows.last().map(|row| row.metric);
         let x = self.x.filter(|it| varies(&rows, *it));
-        let (series, mut split) = (self.series.to_vec(), varying(&rows));
-        split.retain(|it| Some(*it) != x && !series.contains(it));
+        let mut split = varying(&rows);
+        split.retain(|it| Some(*it) != x && !self.series.contains(it));
         let key = |row: &&Row| (row.metric, values(row, &split));
         let charts = group(rows.iter().copied(), key).into_iter().map(|(_, part)| {
             let mut config: Vec<String> = split.iter().map(|it| labels::in_title(part[0], *it)).collect();
@@ -100,7 +98,7 @@ impl ChartLayout {
             title: machine.titled(&[&[self.title.to_owned()], config].concat().join(", ")),
             shape: if lines { Shape::Lines } else { Shape::Bars },
             higher_is_better: metric.higher_is_better(),
-            marks: if self.mark_caches && lines {
+            marks: if x_axis.scale == Scale::Bytes {
                 marks(machine.provenance.caches, &series)
             } else {
                 Vec::new()

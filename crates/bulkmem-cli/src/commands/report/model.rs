@@ -1,6 +1,7 @@
 //! The content of a report, independent of its format.
 
 use bulkmem_measure::Kind;
+use serde::Serialize;
 
 /// Names and values.
 pub(super) type Facts = Vec<(&'static str, String)>;
@@ -41,7 +42,7 @@ pub(super) struct Section {
     /// Its name in links: lower-case letters, digits and dashes.
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// What it shows, and how to read it.
+    /// Explains what it shows, and how to read it.
     pub(super) intro: Vec<String>,
     pub(super) findings: Vec<String>,
     pub(super) charts: Vec<Chart>,
@@ -56,33 +57,40 @@ pub(super) struct Table {
     pub(super) grid: Grid,
 }
 
-/// A chart, and its figures as tables.
-#[derive(Debug)]
+/// A chart, and its figures as tables. Serialized, it is what the script of the page draws.
+#[derive(Debug, Serialize)]
 pub(super) struct Chart {
     /// Its name for `--chart`: lower-case letters, digits and dashes.
     pub(super) name: String,
+    #[serde(skip)]
     pub(super) title: String,
     pub(super) shape: Shape,
     pub(super) higher_is_better: bool,
-    /// What varies. Bars are horizontal, so that this is their vertical axis.
+    /// The axis of what varies. Bars are horizontal, so that this is their vertical axis.
     pub(super) x_axis: Axis,
-    /// What was measured.
+    /// The axis of the measured values.
     pub(super) y_axis: Axis,
+    #[serde(skip)]
     pub(super) series: Vec<Series>,
     /// Labelled positions on the x axis.
     pub(super) marks: Vec<(f64, String)>,
     /// Charts of one group have the same range of values, and stand next to each other.
+    #[serde(skip)]
     pub(super) group: String,
     /// True if it is shown only on request.
+    #[serde(skip)]
     pub(super) folded: bool,
     /// Series down, positions across.
+    #[serde(skip)]
     pub(super) overview: Grid,
     /// All that is known of each figure.
+    #[serde(skip)]
     pub(super) details: Grid,
 }
 
 /// How figures are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Shape {
     Lines,
     /// Horizontal bars, one group for each position.
@@ -90,14 +98,15 @@ pub(super) enum Shape {
 }
 
 /// An axis of a chart.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Axis {
     pub(super) name: String,
     pub(super) scale: Scale,
 }
 
 /// How an axis is divided.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Scale {
     /// Bytes, logarithmic to base 2.
     Bytes,
@@ -109,7 +118,7 @@ pub(super) enum Scale {
 }
 
 /// Figures of one candidate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Series {
     pub(super) name: String,
     pub(super) kind: Kind,
@@ -120,7 +129,7 @@ pub(super) struct Series {
 }
 
 /// A figure.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) value: f64,
@@ -136,7 +145,7 @@ pub(super) struct Grid {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// What the cells of a column contain.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cells {
     Words,

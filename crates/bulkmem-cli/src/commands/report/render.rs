@@ -1,11 +1,12 @@
 //! One chart as SVG or PNG, with its legend, in an embedded font.
 
+use std::f64::consts::TAU;
 use std::sync::Once;
 
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
-use plotters::element::{Circle, DashedPathElement, PathElement, Polygon, Rectangle, Text};
+use plotters::element::{DashedPathElement, PathElement, Polygon, Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontStyle, IntoFont, RGBColor, ShapeStyle, TextStyle, WHITE, register_font};
 
@@ -272,34 +273,28 @@ impl<B: DrawingBackend> Canvas<'_, B> {
 
     fn symbol(&self, (x, y): Pixel, style: Style) -> Drawn<B> {
         let size = if style.width > 3 { 6 } else { 5 };
-        let corners = |shape: &[Pixel]| -> Vec<Pixel> {
-            shape.iter().map(|(dx, dy)| self.at((x + dx * size / 5, y + dy * size / 5))).collect()
+        let circle =
+            || (0..=24).map(|step| f64::from(step) / 24.0 * TAU).map(|at| (at.cos() * 5.0, at.sin() * 5.0));
+        let corners: Vec<(f64, f64)> = match style.symbol {
+            Symbol::Circle | Symbol::EmptyCircle => circle().collect(),
+            Symbol::Rect | Symbol::EmptyRect => vec![(-4., -4.), (4., -4.), (4., 4.), (-4., 4.), (-4., -4.)],
+            Symbol::Triangle => vec![(0., -6.), (5., 4.), (-5., 4.)],
+            Symbol::Diamond => vec![(0., -6.), (6., 0.), (0., 6.), (-6., 0.)],
         };
-        let square = corners(&[(-4, -4), (4, -4), (4, 4), (-4, 4), (-4, -4)]);
-        let filled = colour(style).filled();
-        let outline = self.stroke(2, colour(style));
-        let centre = self.at((x, y));
-        match style.symbol {
-            Symbol::Circle => self.area.draw(&Circle::new(centre, size * self.scale, filled)),
-            Symbol::Square => self.area.draw(&Polygon::new(square, filled)),
-            Symbol::Triangle => self.area.draw(&Polygon::new(corners(&[(0, -6), (5, 4), (-5, 4)]), filled)),
-            Symbol::Diamond => {
-                self.area.draw(&Polygon::new(corners(&[(0, -6), (6, 0), (0, 6), (-6, 0)]), filled))
-            }
-            Symbol::Ring => {
-                self.area.draw(&Circle::new(centre, 4 * self.scale, WHITE.filled()))?;
-                self.area.draw(&Circle::new(centre, 4 * self.scale, outline))
-            }
-            Symbol::Frame => {
-                self.area.draw(&Polygon::new(square.clone(), WHITE.filled()))?;
-                self.area.draw(&PathElement::new(square, outline))
-            }
+        let scaled = |at: i32, distance: f64| {
+            ((f64::from(at) + distance * f64::from(size) / 5.0) * f64::from(self.scale)).round() as i32
+        };
+        let points: Vec<Pixel> = corners.into_iter().map(|(dx, dy)| (scaled(x, dx), scaled(y, dy))).collect();
+        if matches!(style.symbol, Symbol::EmptyCircle | Symbol::EmptyRect) {
+            self.area.draw(&Polygon::new(points.clone(), WHITE.filled()))?;
+            return self.area.draw(&PathElement::new(points, self.stroke(2, colour(style))));
         }
+        self.area.draw(&Polygon::new(points, colour(style).filled()))
     }
 }
 
 fn colour(style: Style) -> RGBColor {
-    let (red, green, blue) = style.light;
+    let [_, red, green, blue] = u32::from_str_radix(&style.light[1..], 16).unwrap_or_default().to_be_bytes();
     RGBColor(red, green, blue)
 }
 

@@ -2,81 +2,66 @@
 
 use bulkmem::method::c_library;
 use bulkmem_measure::Kind;
+use serde::Serialize;
 
 use super::model::Chart;
 
-/// Red, green and blue.
-type Rgb = (u8, u8, u8);
-
 /// The style of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Style {
-    /// On a light page, and on paper.
-    pub(super) light: Rgb,
-    /// On a dark page.
-    pub(super) dark: Rgb,
+    /// The colour on a light page, and on paper.
+    pub(super) light: &'static str,
+    /// The colour on a dark page.
+    pub(super) dark: &'static str,
     pub(super) dash: Dash,
     pub(super) symbol: Symbol,
     /// In pixels.
     pub(super) width: u32,
 }
 
-/// How a line is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a line is broken, as ECharts calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Dash {
     Solid,
     Dashed,
     Dotted,
 }
 
-/// The symbol at a point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The symbol at a point, as ECharts calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) enum Symbol {
     Circle,
-    Square,
+    Rect,
     Triangle,
     Diamond,
-    Ring,
-    Frame,
+    EmptyCircle,
+    EmptyRect,
 }
 
 /// Okabe and Ito's colours (2008), which people with any colour vision can distinguish, the light ones darker on white;
 /// then two of Tol's (2021).
-const COLOURS: [(Rgb, Rgb); 8] = [
-    ((0x00, 0x72, 0xB2), (0x56, 0xA8, 0xE0)),
-    ((0x00, 0x9E, 0x73), (0x2F, 0xC8, 0x9B)),
-    ((0xB0, 0x55, 0x90), (0xE0, 0x96, 0xC2)),
-    ((0xC7, 0x85, 0x00), (0xF0, 0xB4, 0x3C)),
-    ((0x3F, 0x93, 0xC4), (0x8F, 0xD0, 0xF5)),
-    ((0x8A, 0x7D, 0x10), (0xEA, 0xDF, 0x5A)),
-    ((0x88, 0x22, 0x55), (0xD9, 0x77, 0xA8)),
-    ((0x33, 0x22, 0x88), (0xA7, 0x9B, 0xEF)),
+const COLOURS: [(&str, &str); 8] = [
+    ("#0072B2", "#56A8E0"),
+    ("#009E73", "#2FC89B"),
+    ("#B05590", "#E096C2"),
+    ("#C78500", "#F0B43C"),
+    ("#3F93C4", "#8FD0F5"),
+    ("#8A7D10", "#EADF5A"),
+    ("#882255", "#D977A8"),
+    ("#332288", "#A79BEF"),
 ];
 const SYMBOLS: [Symbol; 6] =
-    [Symbol::Square, Symbol::Triangle, Symbol::Diamond, Symbol::Ring, Symbol::Frame, Symbol::Circle];
+    [Symbol::Rect, Symbol::Triangle, Symbol::Diamond, Symbol::EmptyCircle, Symbol::EmptyRect, Symbol::Circle];
 const DASHES: [Dash; 3] = [Dash::Solid, Dash::Dashed, Dash::Dotted];
 
-const CHOICE: Style = Style {
-    light: (0xD5, 0x5E, 0x00),
-    dark: (0xFF, 0x8A, 0x3C),
-    dash: Dash::Solid,
-    symbol: Symbol::Circle,
-    width: 4,
-};
-const C_LIBRARY: Style = Style {
-    light: (0x1C, 0x1E, 0x21),
-    dark: (0xE6, 0xE8, 0xEB),
-    dash: Dash::Dashed,
-    symbol: Symbol::Frame,
-    width: 2,
-};
-const REFERENCE: Style = Style {
-    light: (0x6B, 0x72, 0x80),
-    dark: (0xA3, 0xAB, 0xB5),
-    dash: Dash::Dotted,
-    symbol: Symbol::Ring,
-    width: 2,
-};
+const CHOICE: Style =
+    Style { light: "#D55E00", dark: "#FF8A3C", dash: Dash::Solid, symbol: Symbol::Circle, width: 4 };
+const C_LIBRARY: Style =
+    Style { light: "#1C1E21", dark: "#E6E8EB", dash: Dash::Dashed, symbol: Symbol::EmptyRect, width: 2 };
+const REFERENCE: Style =
+    Style { light: "#6B7280", dark: "#A3ABB5", dash: Dash::Dotted, symbol: Symbol::EmptyCircle, width: 2 };
 
 /// The styles of all series of some charts.
 #[derive(Debug, Default)]
@@ -120,36 +105,6 @@ fn fixed(kind: Kind, name: &str) -> Option<Style> {
     }
 }
 
-impl Symbol {
-    /// Returns the name in ECharts.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Symbol::Circle => "circle",
-            Symbol::Square => "rect",
-            Symbol::Triangle => "triangle",
-            Symbol::Diamond => "diamond",
-            Symbol::Ring => "emptyCircle",
-            Symbol::Frame => "emptyRect",
-        }
-    }
-}
-
-impl Dash {
-    /// Returns the name in ECharts.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Dash::Solid => "solid",
-            Dash::Dashed => "dashed",
-            Dash::Dotted => "dotted",
-        }
-    }
-}
-
-/// Returns a colour as style sheets have it.
-pub(super) fn hex((red, green, blue): Rgb) -> String {
-    format!("#{red:02X}{green:02X}{blue:02X}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,7 +120,7 @@ mod tests {
             assert!(!seen[..at].contains(style), "{at}: {style:?}");
         }
         // The first six differ without their colours, too.
-        let shapes: Vec<_> = seen[..6].iter().map(|it| (it.dash.name(), it.symbol.name())).collect();
+        let shapes: Vec<_> = seen[..6].iter().map(|it| (it.dash, it.symbol)).collect();
         for (at, shape) in shapes.iter().enumerate() {
             assert!(!shapes[..at].contains(shape), "{at}: {shape:?}");
         }

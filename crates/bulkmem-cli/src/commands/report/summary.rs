@@ -127,7 +127,8 @@ fn range(measurement: Measurement, rows: &[&Row]) -> Option<String> {
     let [(least, least_at), .., (most, most_at)] = times[..] else { return None };
     let sizes = || times.iter().map(|(_, size)| *size);
     Some(format!(
-        "From {} to {}, its {measurement} runs at {least:.2} (at {}) to {most:.2} times (at {}) the speed of the C library.",
+        "From {} to {}, bulkmem's {measurement} has {least:.2} times (at {}) to {most:.2} times (at {}) the speed of the C \
+         library.",
         exact_size(sizes().min()?),
         exact_size(sizes().max()?),
         exact_size(least_at),

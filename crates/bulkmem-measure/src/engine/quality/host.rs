@@ -1,4 +1,4 @@
-//! Who else used the machine: read before and after, and compared.
+//! Other use of the machine: read before and after, and compared.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +52,7 @@ pub struct BusyProcess {
     pub processors: f64,
 }
 
-/// Whether others took clearly more of the processors than in an earlier measurement. An unknown load counts as none.
+/// Returns true if others took clearly more of the processors than in an earlier measurement. An unknown load counts as none.
 pub(crate) fn is_heavier(load: Option<&Load>, earlier: Option<&Load>) -> bool {
     let Some(load) = load else { return false };
     let (others, stolen, throttled) =
@@ -87,20 +87,20 @@ pub(super) struct Snapshot {
     processes: BTreeMap<u32, Process>,
 }
 
-/// What `/proc` tells of the whole system.
+/// The state of the whole system, from `/proc`.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct System {
     processors: usize,
     /// Seconds of all processors since they started: worked, and given to others by the hypervisor.
     busy: f64,
     stolen: f64,
-    /// Seconds in which somebody waited for a processor.
+    /// Seconds in which a process waited for a processor.
     waited: Option<f64>,
     /// Seconds in which a limit held this control group back.
     throttled: Option<f64>,
 }
 
-/// What this process used, its children that ended included.
+/// Use by this process, with its children that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Own {
     pid: u32,
@@ -117,7 +117,7 @@ struct Process {
     seconds: f64,
 }
 
-/// What others did between two moments.
+/// Use by others between two moments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Disturbance {
     /// Processors that others used, of so many.
@@ -132,7 +132,7 @@ pub(super) struct Disturbance {
     put_off: u64,
     /// The smallest use that the kernel's ticks can tell, processors.
     resolution: f64,
-    /// Who used how many processors, those first who used most; without this process and its descendants.
+    /// Processes and how many processors they used, the largest first; without this process and its descendants.
     by: Vec<(String, u32, f64)>,
 }
 
@@ -189,7 +189,7 @@ impl Disturbance {
     }
 }
 
-/// What others did between two moments; `None` where they are too close to tell, or nothing could be read.
+/// Returns the use by others between two moments; `None` if they are too close to tell, or nothing could be read.
 pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Option<Disturbance> {
     let wall = after.at.saturating_duration_since(before.at).as_secs_f64();
     if wall < SHORTEST || after.system.processors == 0 {
@@ -228,7 +228,7 @@ pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Option<Disturbance
     })
 }
 
-/// Whether a process is a child, or a child's child, of another.
+/// Returns true if a process is a descendant of another.
 fn descends(mut pid: u32, of: u32, processes: &BTreeMap<u32, Process>) -> bool {
     // Bounded, should the kernel list a circle while processes come and go.
     for _ in 0..processes.len() {

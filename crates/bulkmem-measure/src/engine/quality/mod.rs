@@ -1,7 +1,7 @@
-//! What makes rows doubtful: noise, drift, and others who used the machine meanwhile.
+//! Reasons to doubt rows: noise, drift, and other use of the machine at the same time.
 //!
-//! Rows are marked as their group is complete. What is said about them is put together over all groups, so that a long
-//! run ends in a few notes and not in one for each group.
+//! Rows are marked as soon as their group is complete. Notes sum up all groups, so that a long run ends in a few notes and
+//! not in one for each group.
 
 pub(crate) mod host;
 mod notes;
@@ -11,11 +11,11 @@ use self::host::Snapshot;
 use self::notes::Tally;
 use crate::engine::{QualityFlag, Row};
 
-/// A standard deviation of more than this share of the mean is said.
+/// A standard deviation above this share of the mean is reported.
 const NOISY_PERCENT: f64 = 5.0;
 /// A drift of less than this share is a trifle.
 const DRIFT: f64 = 0.03;
-/// A drift must be this improbable without one: every group is asked.
+/// A drift must be this improbable by chance, as every group is tested.
 const DRIFT_PROBABILITY: f64 = 0.01;
 
 /// Watches over a run.
@@ -68,7 +68,7 @@ impl Quality {
         }
     }
 
-    /// What there is to say by now, each with a remedy.
+    /// Returns the notes so far, each with a remedy.
     pub(super) fn notes(&self) -> Vec<String> {
         self.tally.notes()
     }

@@ -1,4 +1,4 @@
-//! What is doubtful about a run, put together over its groups.
+//! Notes on doubtful rows, summed up over the groups of a run.
 
 use crate::engine::quality::host::Disturbance;
 use crate::engine::quality::{NOISY_PERCENT, QualityFlag};
@@ -9,7 +9,7 @@ struct Told {
     count: usize,
     groups: Vec<String>,
     worst: f64,
-    /// What was worst: a row, or a group.
+    /// The worst row or group.
     of: String,
     disturbance: Option<Disturbance>,
 }
@@ -105,8 +105,8 @@ impl Tally {
             some(
                 drift,
                 format!(
-                    "the machine became {} by {:.0} % while {}: rows of one group still compare, as they were measured \
-                     in turns, but figures of different groups or runs do not; let the machine rest, or warm up, and \
+                    "the machine became {} by {:.0} % while {}: rows of one group still compare, as their samples \
+                     are interleaved, but figures of different groups or runs do not; let the machine rest, or warm up, and \
                      measure again",
                     if drift.worst < 0.0 { "slower" } else { "faster" },
                     drift.worst.abs() * 100.0,

@@ -1,4 +1,4 @@
-//! What the samples of a group tell about themselves.
+//! Noise, outliers and drift in the samples of a group.
 
 use crate::engine::quality::{DRIFT, DRIFT_PROBABILITY, NOISY_PERCENT, QualityFlag};
 use crate::engine::stats::{ENOUGH, Summary, Trend, median};
@@ -26,7 +26,7 @@ pub(super) fn doubt(row: &Row) -> Option<(QualityFlag, f64)> {
     Some((if single(&row.samples) { QualityFlag::Outliers } else { QualityFlag::Noise }, spread))
 }
 
-/// Whether the samples agree, but for a few of them.
+/// Returns true if the samples agree, except for a few.
 fn single(samples: &[f64]) -> bool {
     if samples.len() < ENOUGH as usize {
         return false;

@@ -12,7 +12,7 @@ pub(crate) fn methods(operation: Operation) -> Vec<&'static Method> {
     method::all().filter(|method| method.does(operation)).filter(runs).collect()
 }
 
-/// Copies and persists by one of [`methods`]: through [`Options`], or directly if only PREFETCHW is missing.
+/// Copies and persists by one of [`methods()`]: through [`Options`], or directly if only PREFETCHW is missing.
 pub(crate) fn copy_persist_by(method: &'static Method, to: &mut [u8], from: &[u8]) -> Result<(), Error> {
     let choice = Choice::of(method, Operation::CopyPersist);
     if method.available() {
@@ -26,7 +26,7 @@ pub(crate) fn copy_persist_by(method: &'static Method, to: &mut [u8], from: &[u8
     Ok(())
 }
 
-/// Persists by one of [`methods`].
+/// Persists by one of [`methods()`].
 pub(crate) fn persist_by(method: &'static Method, bytes: &[u8]) -> Result<(), Error> {
     forced(Operation::Persist, Choice::of(method, Operation::Persist))?.persist(bytes)
 }

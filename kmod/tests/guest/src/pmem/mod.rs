@@ -121,7 +121,7 @@ fn map_sync_is_refused_in_the_page_cache() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Fills and persists by one of [`methods`], as [`copy_persist_by`].
+/// Fills and persists by one of [`methods()`], as [`copy_persist_by`].
 fn fill_persist_by(method: &'static Method, bytes: &mut [u8], byte: u8) -> Result<(), Error> {
     let choice = Choice::of(method, Operation::FillPersist);
     if method.available() {

@@ -46,8 +46,7 @@
   function positionName(spec, position) {
     switch (spec.x_axis.scale) {
       case "bytes": return size(position);
-      case "named": return spec.x_axis.names[position] ?? "";
-      default: return `${position}`;
+      default: return spec.x_axis.scale.named ? (spec.x_axis.scale.named[position] ?? "") : `${position}`;
     }
   }
   const positionTitle = (spec, position) =>
@@ -76,16 +75,16 @@
     const rows = [];
     for (const series of spec.series) {
       if (hidden.has(series.name)) continue;
-      const point = series.points.find((it) => it[0] === position);
+      const point = series.points.find((it) => it.x === position);
       if (point) rows.push([series, point]);
     }
-    rows.sort((a, b) => (spec.higher_is_better ? b[1][1] - a[1][1] : a[1][1] - b[1][1]));
-    const lines = rows.map(([series, [, value, low, high, remark]]) => {
-      const interval = low === null ? "" : `${digits(low)}–${digits(high)}`;
+    rows.sort((a, b) => (spec.higher_is_better ? b[1].value - a[1].value : a[1].value - b[1].value));
+    const lines = rows.map(([series, { value, interval, remark }]) => {
+      const range = interval ? interval.map(digits).join("–") : "";
       const more = remark ? `<br><span class="faint">${escaped(remark)}</span>` : "";
       return (
         `<tr><td>${swatch(spec, series)}</td><td>${escaped(series.name)}${more}</td>` +
-        `<td class="number"><b>${digits(value)}</b></td><td class="number faint">${interval}</td></tr>`
+        `<td class="number"><b>${digits(value)}</b></td><td class="number faint">${range}</td></tr>`
       );
     });
     const values = `<span class="faint">${escaped(spec.y_axis.name)}</span>`;
@@ -110,10 +109,10 @@
       nameTextStyle: { color: colour("--faint") },
       splitLine: { show: false },
     };
-    if (spec.x_axis.scale === "named") {
-      return { ...common, type: "category", data: spec.x_axis.names.map((_, at) => `${at}`) };
+    if (spec.x_axis.scale.named) {
+      return { ...common, type: "category", data: spec.x_axis.scale.named.map((_, at) => `${at}`) };
     }
-    const positions = spec.series.flatMap((series) => series.points.map((point) => point[0]));
+    const positions = spec.series.flatMap((series) => series.points.map((point) => point.x));
     const [min, max] = [Math.min(...positions), Math.max(...positions)];
     if (spec.x_axis.scale === "bytes") {
       // ECharts draws a tick at each power of the base; there is room for about ten.
@@ -128,7 +127,7 @@
     const lines = spec.shape === "lines";
     const values = valueAxis(spec);
     const positions = positionAxis(spec);
-    if (lines && spec.x_axis.scale !== "named") {
+    if (lines && !spec.x_axis.scale.named) {
       Object.assign(positions.axisLabel, { alignMinLabel: "left", alignMaxLabel: "right" });
     }
     positions.axisLabel.formatter = (value) => positionName(spec, Number(value));
@@ -151,8 +150,7 @@
         formatter: (found) => {
           const first = [found].flat().find((it) => it.seriesName !== "");
           if (!first) return "";
-          const named = spec.x_axis.scale === "named";
-          return tip(spec, hidden, named ? Number(first.axisValue) : first.value[0]);
+          return tip(spec, hidden, spec.x_axis.scale.named ? Number(first.axisValue) : first.value[0]);
         },
       },
     };
@@ -165,7 +163,7 @@
       const series = spec.series.map((it) => ({
         name: it.name,
         type: "bar",
-        stack: spec.stacked ? "all" : undefined,
+        stack: spec.x_axis.name ? undefined : "all",
         barMaxWidth: 18,
         itemStyle: { color: ink(it) },
         label: {
@@ -175,7 +173,7 @@
           fontSize: narrow ? 10.5 : 12,
           formatter: (bar) => digits(bar.value[0]),
         },
-        data: it.points.map((point) => [point[1], point[0]]),
+        data: it.points.map((point) => [point.value, point.x]),
       }));
       return {
         ...common,
@@ -198,7 +196,7 @@
       lineStyle: { type: it.style.dash, width: it.style.width, color: ink(it) },
       z: it.kind === "policy" ? 5 : 3,
       emphasis: { focus: "series" },
-      data: it.points.map((point) => [point[0], point[1]]),
+      data: it.points.map((point) => [point.x, point.value]),
     }));
     series.push({
       name: "",
@@ -243,7 +241,7 @@
       const width = plot.clientWidth;
       if (width === 0) return;
       if (spec.shape === "bars") {
-        const bars = spec.stacked ? spec.x_axis.names.length : spec.x_axis.names.length * spec.series.length;
+        const bars = spec.x_axis.scale.named.length * (spec.x_axis.name ? spec.series.length : 1);
         plot.style.height = `${Math.max(140, bars * (width < 520 ? 34 : 26) + 64)}px`;
       }
       if (!chart) chart = echarts.init(plot, null, { renderer: "svg" });
@@ -284,9 +282,9 @@
       const quoted = (cell) => (/[",\n\r]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : `${cell}`);
       const rows = [[spec.x_axis.name || "candidate", "series", spec.y_axis.name, "interval_low", "interval_high", "remark"]];
       for (const series of spec.series) {
-        for (const [position, value, low, high, remark] of series.points) {
-          const at = spec.x_axis.scale === "named" ? spec.x_axis.names[position] : position;
-          rows.push([at, series.name, value, low ?? "", high ?? "", remark]);
+        for (const { x, value, interval, remark } of series.points) {
+          const at = spec.x_axis.scale.named ? spec.x_axis.scale.named[x] : x;
+          rows.push([at, series.name, value, ...(interval ?? ["", ""]), remark]);
         }
       }
       save(`${spec.name}.csv`, "text/csv", rows.map((row) => row.map(quoted).join(",") + "\r\n").join(""));

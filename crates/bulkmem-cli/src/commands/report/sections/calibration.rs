@@ -1,4 +1,4 @@
-//! The rules that calibration derived, and the measurements behind them.
+//! The rules that calibration derived, and the measurements that support them.
 
 use bulkmem::Intent;
 use bulkmem::method::c_library;
