@@ -45,7 +45,7 @@ fn rows_say_extent_chunk_and_choice() {
 #[test]
 fn bad_arguments_name_cause_and_remedy() {
     for (arguments, message) in [
-        (&["--chunk", "2M", "--extent", "1M"][..], "no more than the extent: 1048576 bytes"),
+        (&["--chunk", "2M", "--extent", "1M"][..], "1 byte to as many as the extent: 1048576 bytes"),
         (&["--extent", "100T"], "of memory"),
         (&["--extent", "0"], "at least 1 byte"),
         (&["--page-size", "8K"], "it has 4K"),

@@ -58,7 +58,7 @@ fn json_has_the_pages_counted() {
 fn bad_arguments_name_cause_and_remedy() {
     let home = Home::new();
     for (arguments, message) in [
-        (&["--size", "5000"][..], "--size: 5000 bytes are no whole number of pages"),
+        (&["--size", "5000"][..], "--size: 5000 bytes are not a whole number of pages"),
         (&["--size", "100T"], "available"),
         (&["--loops", "0"], "--loops"),
         (&["--method", "nosuch"], "unknown method `nosuch`"),

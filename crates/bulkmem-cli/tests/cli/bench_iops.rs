@@ -68,7 +68,7 @@ fn bad_arguments_name_cause_and_remedy() {
         (&["--block", "100"][..], "--block: 100 bytes are not whole cache lines"),
         (&["--mix", "101"], "101"),
         (&["--threads", "0"], "--threads"),
-        (&["--threads", "5000"], "--threads: 5000 threads; give 1 to 1024"),
+        (&["--threads", "5000"], "--threads: 5000 is not from 1 to 1024 threads"),
         (&["--time", "1m"], "and more --runs"),
         (&["--direction", "sideways"], "mixed"),
         (&["--method", "nosuch"], "nosuch"),

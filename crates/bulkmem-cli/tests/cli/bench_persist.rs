@@ -25,7 +25,7 @@ fn the_tables_fit_and_name_everybody() {
             "the policy's choice",
             "±",
             "*",
-            "writing past the cache wins",
+            "bypassing the cache is faster than storing and writing back",
         ] {
             assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(word), "{word}\n{text}");
         }
@@ -79,7 +79,7 @@ fn bad_targets_name_cause_and_remedy_and_change_nothing() {
         (
             &["--target", "no/such", "--size", "1M"],
             1,
-            "no file can be made in no",
+            "no file can be created in no",
             "a folder you may write to",
         ),
         (&["--target", ".", "--size", "1M"], 1, ".: is a folder", "name a file in it"),

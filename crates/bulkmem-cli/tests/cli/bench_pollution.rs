@@ -77,7 +77,7 @@ fn rows_carry_the_walks() {
 #[test]
 fn bad_arguments_name_cause_and_remedy() {
     for (arguments, message) in [
-        (&["--op", "persist"][..], "name clear, fill, copy or "),
+        (&["--op", "persist"][..], "name clear, fill, copy, fill_persist or copy_persist"),
         (&["--list", "64"], "error: --list: "),
         (&["--list", "4X"], "write 4096, 4K, 256M or 1.5G"),
         (&["--walks", "0"], "--walks"),

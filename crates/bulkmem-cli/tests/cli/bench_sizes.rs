@@ -60,7 +60,7 @@ fn bad_arguments_name_cause_and_remedy() {
             &["--baseline", "nosuch"],
             "--baseline: `nosuch` takes no part; name another method, or one of `policy`",
         ),
-        (&["--chunk", "1G", "--size", "1M"], "--chunk: 1073741824 bytes are more than the smallest size"),
+        (&["--chunk", "1G", "--size", "1M"], "--chunk: 1073741824 bytes are not from 1 to the smallest size"),
         (&["--threads", "0"], "--threads"),
         (&["--threads", "5000"], "--threads: from 1 to 1024"),
         (&["--offset", "4096"], "--offset"),

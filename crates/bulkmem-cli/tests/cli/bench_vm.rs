@@ -64,7 +64,7 @@ fn json_has_the_phases() {
 fn bad_arguments_name_cause_and_remedy() {
     let home = Home::new();
     for (arguments, message) in [
-        (&["--size", "5000"][..], "no whole number of"),
+        (&["--size", "5000"][..], "not a whole number of"),
         (&["--size", "100T"], "available"),
         (&["--page-size", "8K"], "it has 4K"),
         (&["--threads", "0"], "--threads"),

@@ -90,8 +90,12 @@ fn time_that_does_not_suffice_is_a_failure_with_a_remedy() {
         Some(1) => {
             assert!(complaints.contains("the time was up") && complaints.contains("--budget"), "{complaints}")
         }
-        // A machine that is fast enough measures something, and says that it was not everything.
-        Some(0) => assert!(String::from_utf8(output.stdout).unwrap().contains("the time was up")),
+        // A machine that is fast enough measures something, and notes that it was not everything.
+        Some(0) => {
+            let shown = String::from_utf8(output.stdout).unwrap();
+            let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(shown.contains("time ran out") || shown.contains("no time for"), "{shown}");
+        }
         other => panic!("{other:?}: {complaints}"),
     }
 }
@@ -160,16 +164,9 @@ fn every_target_is_checked_or_reported_as_not_measured() {
     let found = home.json(&["bench", "targets", "--max-size", "1M", "--budget", "8s", "--json"]);
     let findings = found["findings"].as_array().unwrap();
     let checks: Vec<_> = findings.iter().map(|it| &it["check"]).filter(|it| !it.is_null()).collect();
-    for target in [
-        "clear, one",
-        "clear, two",
-        "copy",
-        "copy_persist",
-        "any operation",
-        "regret",
-        "intent stream",
-        "cost of",
-    ] {
+    for target in
+        ["clear, one", "clear, two", "copy", "persist", "any operation", "regret", "intent stream", "cost of"]
+    {
         let starts = |it: &&&serde_json::Value| it["what"].as_str().unwrap().starts_with(target);
         assert!(checks.iter().any(|it| starts(&it)), "{target}: {checks:?}");
     }

@@ -9,7 +9,7 @@ use bulkmem::method::Parameters;
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
-    Condition, Cost, Coverage, FORMAT, Figure, Mode, Profile, Rule, Saturation, VERSION,
+    Condition, Cost, Coverage, FORMAT, Figure, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION,
 };
 use serde_json::Value;
 
@@ -174,6 +174,17 @@ pub(crate) fn profile() -> Profile {
         samples: 21,
         disturbance_ns: None,
     };
+    let clear = OperationProvenance {
+        operation: Operation::Clear,
+        date: "2025-11-21T05:06:07Z".into(),
+        mode: Mode::Quick,
+        bulkmem: "0.1.0".into(),
+        commit: "0123456789abcdef".into(),
+        microcode: machine.microcode.clone(),
+        kernel: machine.kernel.clone(),
+        backing_page_size: machine.page_size,
+        load: None,
+    };
     Profile {
         format: FORMAT.into(),
         version: VERSION,
@@ -192,7 +203,7 @@ pub(crate) fn profile() -> Profile {
             samples: 84,
             ..Provenance::default()
         },
-        coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
+        coverage: Coverage { mode: Mode::Quick, complete: true, operations: vec![clear] },
         durability: None,
         rules: vec![
             rule(0, "c_library", "it is short"),

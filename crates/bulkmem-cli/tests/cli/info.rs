@@ -54,6 +54,7 @@ fn an_incomplete_profile_is_said_to_be_one() {
     let home = Home::new();
     let mut profile = profile();
     profile.coverage.complete = false;
+    profile.coverage.operations.clear();
     home.write_profile(&profile);
     home.bulkmem().arg("info").assert().success().stdout(contains("no: calibration was interrupted"));
 }

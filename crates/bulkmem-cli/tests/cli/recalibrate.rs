@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use bulkmem::Operation;
 use bulkmem::machine::Machine;
-use bulkmem_measure::calibration::{Load, Mode, OperationProvenance, Profile};
+use bulkmem_measure::calibration::{Load, Mode, Profile};
 use predicates::prelude::*;
 use predicates::str::contains;
 
@@ -26,18 +26,9 @@ fn plant(home: &Home, profile: &Profile) -> Vec<u8> {
 /// The planted profile, its rules measured while others used so many processors.
 fn measured_beside(others: f64) -> Profile {
     let mut profile = profile();
-    let provenance = &profile.provenance;
-    profile.coverage.operations = vec![OperationProvenance {
-        operation: Operation::Clear,
-        date: provenance.date.clone(),
-        mode: Mode::Thorough,
-        bulkmem: provenance.bulkmem.clone(),
-        commit: provenance.commit.clone(),
-        microcode: provenance.microcode.clone(),
-        kernel: provenance.kernel.clone(),
-        backing_page_size: provenance.backing_page_size,
-        load: Some(Load { others, processors: 2, stolen: 0.0, throttled: 0.0, busiest: Vec::new() }),
-    }];
+    let clear = &mut profile.coverage.operations[0];
+    clear.mode = Mode::Thorough;
+    clear.load = Some(Load { others, processors: 2, stolen: 0.0, throttled: 0.0, busiest: Vec::new() });
     profile
 }
 

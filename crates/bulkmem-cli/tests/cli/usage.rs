@@ -63,8 +63,8 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["explain", "--op", "clear", "--size=-1"], "`-1` is not a size: it is negative"),
         (&["bench", "clear", "--size", "1.5"], "`1.5` is not a size: it is not a whole number of bytes"),
         (&["bench", "choice", "clear", "--threads", "0"], "--threads"),
-        (&["bench", "choice", "clear", "--method", "nosuch"], "nosuch: there is no such method"),
-        (&["bench", "choice", "persist", "--method", "c_library"], "c_library: it cannot persist"),
+        (&["bench", "choice", "clear", "--method", "nosuch"], "unknown method `nosuch`"),
+        (&["bench", "choice", "persist", "--method", "c_library"], "does not support persist"),
         (&["explain", "--op", "flush", "--size", "4K"], "invalid value 'flush'"),
         (&["bench", "targets", "--csv", "x"], "--csv"),
         (&["bench", "targets", "--max-size", "64"], "256 bytes"),
@@ -83,7 +83,7 @@ fn a_bad_forced_method_is_refused_with_its_cause_and_a_remedy() {
         ("wipe:movnti", "unknown operation `wipe`"),
         ("movnti", "not of the form"),
         ("clear:c_library,clear:portable", "twice"),
-        ("persist:c_library", "cannot persist"),
+        ("persist:c_library", "does not support persist"),
         ("flush:c_library", "unknown operation `flush`"),
     ];
     for (value, says) in cases {
