@@ -119,6 +119,9 @@ pub struct Progress {
     pub note: Option<String>,
 }
 
+/// Progress is reported between samples at most this often: a sample may take only microseconds.
+const REPORT_INTERVAL: Duration = Duration::from_millis(10);
+
 /// How the share that is done is computed.
 #[derive(Clone, Copy, Debug)]
 enum Pace {
@@ -150,6 +153,8 @@ pub struct Run<'a> {
     began: Duration,
     /// False if a measurement left something out for lack of time.
     all_measured: bool,
+    /// When progress was last reported.
+    reported: Option<Instant>,
 }
 
 impl<'a> Run<'a> {
@@ -181,6 +186,7 @@ impl<'a> Run<'a> {
             pace: Pace::Groups(1, 0),
             began: Duration::ZERO,
             all_measured: true,
+            reported: None,
         };
         run.notes.extend(memory_left().note());
         if options.counters {
@@ -324,6 +330,7 @@ impl<'a> Run<'a> {
 
     /// Reports what is being done; `share` of the group is done.
     pub(crate) fn say(&mut self, what: &str, share: f64) {
+        self.reported = Some(Instant::now());
         let part = match self.pace {
             Pace::Groups(groups, done) => (done as f64 + share) / groups as f64,
             Pace::Until(end) => {
@@ -505,7 +512,9 @@ impl<S: Take + ?Sized> Source for Group<'_, '_, S> {
         let Group { run, what, samplers, .. } = self;
         let sampler = &mut *samplers[candidate];
         let doing = format!("{what}: {}", sampler.candidate.name);
-        run.say(&doing, done);
+        if run.reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL) {
+            run.say(&doing, done);
+        }
         let sample = sampler.sample.take(&mut |more: &str| run.say(&format!("{doing}{more}"), done))?;
         run.samples += 1;
         Ok(sample)
