@@ -18,8 +18,7 @@ for shell in bash zsh fish; do
     "$bulkmem" completions "$shell" >"$pages/bulkmem.$shell"
 done
 
-# Without symbols, which are most of its size.
-install -D --strip -m 755 "$bulkmem" "$root/bin/bulkmem"
+install -D -m 755 "$bulkmem" "$root/bin/bulkmem"
 install -D -m 644 -t "$root/share/man/man1" "$pages"/*.1
 install -D -m 644 "$pages/bulkmem.bash" "$root/share/bash-completion/completions/bulkmem"
 install -D -m 644 "$pages/bulkmem.zsh" "$root/share/zsh/site-functions/_bulkmem"

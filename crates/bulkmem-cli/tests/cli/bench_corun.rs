@@ -94,7 +94,7 @@ fn bad_arguments_name_cause_and_remedy() {
         assert.stderr(contains(message)).stdout("");
     }
     let fails = home.bulkmem().args(SHORT).args(["--", "sh", "-c", "exit 7"]).assert().code(1).stdout("");
-    fails.stderr(contains("exit status: 7").and(contains("run it by itself")));
+    fails.stderr(contains("exit status: 7").and(contains("run it separately")));
 }
 
 /// Measurements are kept, and neither the command nor its children survive.

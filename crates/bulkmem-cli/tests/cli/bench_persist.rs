@@ -91,9 +91,9 @@ fn bad_targets_name_cause_and_remedy_and_change_nothing() {
             "that can be mapped",
         ),
         (&["--target", "ram", "--attr", "wc"], 2, "--attr: ram is mapped wb, not wc", "resource0_wc"),
-        (&["--attr", "often"], 2, "no cache attribute", "wb, wc, uc or wt"),
+        (&["--attr", "often"], 2, "not a cache attribute", "wb, wc, uc or wt"),
         (&["--block", "100"], 2, "--block: 100 bytes are not whole cache lines", "multiple of 64"),
-        (&["--width", "5"], 2, "--width: no store writes 5 bytes", "4, 8, 16, 32 and 64"),
+        (&["--width", "5"], 2, "--width: no store writes 5 bytes", "4, 8, 16, 32 or 64"),
         (&["--size", "100T"], 1, "of memory", "smaller size"),
     ] {
         if cfg!(not(target_arch = "x86_64")) && !message.starts_with("--") {

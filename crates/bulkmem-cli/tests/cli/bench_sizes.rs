@@ -62,7 +62,7 @@ fn bad_arguments_name_cause_and_remedy() {
         ),
         (&["--chunk", "1G", "--size", "1M"], "--chunk: 1073741824 bytes are not from 1 to the smallest size"),
         (&["--threads", "0"], "--threads"),
-        (&["--threads", "5000"], "--threads: from 1 to 1024"),
+        (&["--threads", "5000"], "--threads: 5000 is not from 1 to 1024"),
         (&["--offset", "4096"], "--offset"),
         (&["--method", "movnti,write_prefetch_avx512[a"], "a bracket is not closed"),
     ] {

@@ -68,7 +68,7 @@ fn bad_arguments_name_cause_and_remedy() {
         (&["--size", "100T"], "available"),
         (&["--page-size", "8K"], "it has 4K"),
         (&["--threads", "0"], "--threads"),
-        (&["--threads", "9999"], "--threads: 9999 threads"),
+        (&["--threads", "9999"], "--threads: 9999 is not from 1 to 1024"),
         (&["--method", "nosuch"], "unknown method `nosuch`"),
     ] {
         let assert = home.bulkmem().args(["bench", "vm"]).args(arguments).assert().failure();

@@ -66,7 +66,6 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["bench", "choice", "clear", "--method", "nosuch"], "unknown method `nosuch`"),
         (&["bench", "choice", "persist", "--method", "c_library"], "does not support persist"),
         (&["explain", "--op", "flush", "--size", "4K"], "invalid value 'flush'"),
-        (&["bench", "targets", "--csv", "x"], "--csv"),
         (&["bench", "targets", "--max-size", "64"], "256 bytes"),
     ];
     let home = Home::new();
