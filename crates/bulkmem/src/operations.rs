@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::c_functions;
 use crate::error::Error;
+use crate::machine::CACHE_LINE as LINE;
 use crate::operation::{Intent, Operation};
 use crate::options::Options;
 use crate::plan::{self, Memory};
@@ -198,9 +199,6 @@ unsafe fn copy_by_policy(dst: *mut u8, src: *const u8, length: usize) {
     // SAFETY: passed on from the caller.
     unsafe { Options::new().plan_copy(length).fenced(Memory::copied(dst, src, length)) }
 }
-
-/// Cache lines have this length on every architecture with methods that bypass the cache.
-const LINE: usize = 64;
 
 impl Options<'_> {
     /// Sets every byte of `dst` to zero; see [`clear`].

@@ -202,7 +202,9 @@ fn no_block_is_forgotten() {
     ];
     let all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text()).unwrap();
     let published = published();
-    for (name, block) in all.iter().filter(|(name, _)| !["note", "sources", "conclusions"].contains(&name.as_str())) {
+    for (name, block) in
+        all.iter().filter(|(name, _)| !["note", "sources", "conclusions"].contains(&name.as_str()))
+    {
         let source = block["source"].as_str().unwrap();
         assert!(published.sources.contains_key(source), "{name} names the unknown source {source}");
         let reason = not_checked.iter().find(|(other, _)| other == name);

@@ -5,8 +5,7 @@ use std::ptr::NonNull;
 
 use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE};
 
-/// Bytes in a cache line.
-pub const LINE: usize = 64;
+pub use bulkmem::machine::CACHE_LINE as LINE;
 
 /// Returns the size of a base page in bytes.
 pub fn page_size() -> usize {

@@ -60,7 +60,6 @@ pub use run::{Measure, Observer, Progress, Run, RunOptions, Validated};
 pub use selection::Peers;
 pub use workload::{Condition, Cost};
 
-/// Bytes in a cache line.
-pub(crate) const LINE: usize = 64;
+pub(crate) use bulkmem::machine::CACHE_LINE as LINE;
 /// The byte that fills write where nothing else is wanted.
 pub(crate) const FILL_BYTE: u8 = 0xA5;

@@ -19,6 +19,9 @@ pub use features::Features;
 pub use identity::CpuIdentity;
 pub(crate) use identity::CpuKey;
 
+/// Bytes in a cache line, on every architecture with methods that bypass the cache.
+pub const CACHE_LINE: usize = 64;
+
 /// A description of a machine. Unknown values are 0, empty or `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

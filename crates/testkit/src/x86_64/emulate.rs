@@ -155,7 +155,7 @@ impl MemoryAction {
     /// # Errors
     /// If it cannot be emulated or would fault.
     pub fn of(instruction: &Instruction, registers: &Registers) -> Result<MemoryAction, Refusal> {
-        const LINE: u64 = 64;
+        const LINE: u64 = crate::guard::LINE as u64;
         match instruction.code() {
             // The address size is that of the register: EAX under an address-size prefix.
             Code::Clzeroq | Code::Clzerod => {

@@ -13,7 +13,7 @@ use super::emulate::{MemoryAction, Registers};
 use super::instruction::{Order, order, writes};
 use super::trace::Trace;
 
-const LINE: u64 = 64;
+const LINE: u64 = crate::guard::LINE as u64;
 
 /// Progress of a byte on its way to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

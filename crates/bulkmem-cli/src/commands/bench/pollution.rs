@@ -1,6 +1,7 @@
 //! `bulkmem bench pollution`.
 
 use bulkmem::Operation;
+use bulkmem::machine::CACHE_LINE;
 use bulkmem_measure::engine::{Measurement, Results, Row};
 use bulkmem_measure::measurements::{PollutionOptions, SAME_TIME, home_of};
 use clap::Args;
@@ -11,8 +12,6 @@ use super::rows::{also, remarks, tables_by_config};
 use crate::failure::Outcome;
 use crate::output::{Column, Table, exact_size, section, signed};
 use crate::parsers::{given_or, operation, size, sizes};
-
-const LINE: u64 = 64;
 
 /// Cache pollution: the cost of an operation for other data in the cache
 ///
@@ -79,7 +78,7 @@ fn table(rows: &[&Row], width: usize) -> String {
     };
     let heading = format!(
         "pollution: a walk of {} lines ({}, fits {}) and a {} of {}, {unit}",
-        list / LINE,
+        list / CACHE_LINE as u64,
         exact_size(list),
         match home_of(list) {
             "memory" => "no cache",
@@ -100,7 +99,7 @@ fn table(rows: &[&Row], width: usize) -> String {
             short_name(row, rows),
             format!("{} – {}", also(row, "before_ns", ns), also(row, "after_ns", ns)),
             beyond.cell(row, |growth| signed(growth / ns)),
-            signed(row.stats.median / (list / LINE).max(1) as f64),
+            signed(row.stats.median / (list / CACHE_LINE as u64).max(1) as f64),
         ]);
     }
     section(&heading, &table.render(width), width)

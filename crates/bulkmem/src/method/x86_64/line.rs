@@ -12,10 +12,8 @@ use std::arch::asm;
 use std::arch::x86_64::__m512i;
 use std::arch::x86_64::{__m128i, __m256i};
 
+pub(super) use crate::machine::CACHE_LINE as LINE;
 use crate::machine::{Features, features_known_so_far};
-
-/// Bytes in a cache line.
-pub(super) const LINE: usize = 64;
 
 /// A way to write one value to a whole cache line.
 pub(super) trait FillLine {
