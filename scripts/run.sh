@@ -28,4 +28,9 @@ heading "measure"
 
 heading "report"
 "$bulkmem" report bulkmem-results.json --output bulkmem-report.html
-echo "Open it with any browser: file://$PWD/bulkmem-report.html"
+
+heading "summary"
+# The first section of the report, without Markdown's escapes.
+"$bulkmem" report bulkmem-results.json --format markdown --output - |
+    awk '/^## / { sections++; next } sections == 1' | tr -d '\\' | fold -s -w 100 | cat -s
+echo "The report, with charts: file://$PWD/bulkmem-report.html"
