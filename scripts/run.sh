@@ -32,5 +32,5 @@ heading "report"
 heading "summary"
 # The first section of the report, without Markdown's escapes.
 "$bulkmem" report bulkmem-results.json --format markdown --output - |
-    awk '/^## / { sections++; next } sections == 1' | tr -d '\\' | fold -s -w 100 | cat -s
+    awk '/^## / { sections++; next } sections == 1' | sed 's,\\,,g' | fold -s -w 100 | cat -s
 echo "The report, with charts: file://$PWD/bulkmem-report.html"
