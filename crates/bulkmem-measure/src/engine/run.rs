@@ -113,7 +113,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Time until the end, estimated.
     pub left: Duration,
-    /// What is being measured.
+    /// The current step.
     pub what: String,
     /// Something that changes how results are to be read, such as too little memory; reported once.
     pub note: Option<String>,
@@ -143,7 +143,7 @@ pub struct Run<'a> {
     /// The texts of [`Run::note`].
     notes: Vec<String>,
     quality: Quality,
-    /// What the policy chooses in the configurations of the next group.
+    /// The policy's choices in the configurations of the next group.
     choices: Vec<(Candidate, Config, Choice)>,
     measurement: Measurement,
     /// The seconds that all measurements, those that are done, and the current one are estimated to take.
@@ -533,7 +533,7 @@ impl<S: Take + ?Sized> Source for Group<'_, '_, S> {
     }
 }
 
-/// Where a policy comes from, for people.
+/// Describes the origin of a policy.
 fn origin(policy: &Policy) -> String {
     let basis = match &policy.origin().basis {
         Basis::Profile { path } => {
