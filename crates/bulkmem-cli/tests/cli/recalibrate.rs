@@ -116,7 +116,8 @@ fn a_profile_that_cannot_be_merged_with_is_replaced_only_by_a_complete_one() {
     assert_eq!(fs::read(home.profile()).unwrap(), before);
     assert!(load_profile(&partial).rules.iter().all(|rule| rule.operation == Operation::Persist));
     fs::remove_file(&partial).unwrap();
-    let whole = ["calibrate", "--max-size", "4K", "--budget", "3s"];
+    // Enough for every operation on a busy machine.
+    let whole = ["calibrate", "--max-size", "4K", "--budget", "15s"];
     home.bulkmem().args(whole).assert().success();
     assert!(load(&home.profile()).coverage.complete);
     assert_eq!(fs::read(folder(&home).join("profile.json.old")).unwrap(), before);
