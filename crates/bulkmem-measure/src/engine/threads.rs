@@ -57,7 +57,7 @@ pub(crate) fn split(
 /// An address that another thread is given to work on.
 struct Sendable(*mut u8);
 
-// SAFETY: an address alone does nothing; what is done with it is the affair of whoever dereferences it.
+// SAFETY: sending an address accesses nothing; code that dereferences it justifies that itself.
 unsafe impl Sync for Sendable {}
 
 /// Starts a thread with a small stack.

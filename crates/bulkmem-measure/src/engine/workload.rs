@@ -304,7 +304,7 @@ impl Workloads {
 /// Writes to every line of a range of the arena.
 fn dirty(start: *mut u8, length: usize) {
     for at in (0..length).step_by(LINE) {
-        // SAFETY: the range lies in the arena, and nobody else uses it.
+        // SAFETY: the range lies in the arena, and no other code uses it.
         unsafe { start.add(at).write_volatile(1) }
     }
     if let Some(last) = length.checked_sub(1) {

@@ -1,4 +1,4 @@
-//! What rows of the policy and of its rivals say about each other: the best peer, and what the choice lost.
+//! Judges the policy's rows against those of methods and peers: the best peer, and the regret of the choice.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ pub struct Overall {
     pub operation: Operation,
     /// Bytes per operation.
     pub length: u64,
-    /// What happens to the bytes next.
+    /// The use of the bytes after the operation.
     pub intent: Intent,
     /// Threads that share the work.
     pub threads: usize,

@@ -52,9 +52,9 @@ pub struct ChoiceOptions {
     pub intents: Vec<Intent>,
     /// Numbers of threads, each at least 1.
     pub threads: Vec<usize>,
-    /// Where ranges start.
+    /// Alignment of the ranges.
     pub alignments: Vec<Alignment>,
-    /// What the cache holds of the ranges.
+    /// State of the cache before an operation.
     pub caches: Vec<CacheState>,
     /// The methods besides the policy's choice.
     pub methods: MethodSet,

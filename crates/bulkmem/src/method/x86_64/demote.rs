@@ -7,69 +7,34 @@
 use std::arch::asm;
 
 use super::entry::{copy_kernel, fill_kernel, ordered};
-use super::line::{CopyLine, FillLine, StoreAvx};
+use super::line::{FlushLine, Flushed, StoreAvx};
 use super::{loops, tunables};
 use crate::machine::Features;
 use crate::method::{CacheEffect, Code, Method, Ordering};
 
-/// Each line written or copied by `L`, then demoted.
-struct Demoted<L>(std::marker::PhantomData<L>);
+/// CLDEMOTE, a hint.
+struct Cldemote;
 
-/// Demotes the line that holds `at`.
-#[inline(always)]
-fn demote(at: *mut u8) {
-    // SAFETY: the hint does not fault, whatever the address, and does not change memory.
-    unsafe { asm!("cldemote [{}]", in(reg) at, options(nostack, preserves_flags)) }
-}
-
-impl<L: FillLine> FillLine for Demoted<L> {
-    type Value = L::Value;
-
+impl FlushLine for Cldemote {
     #[inline(always)]
-    unsafe fn value(byte: u8) -> L::Value {
-        // SAFETY: passed on from the caller.
-        unsafe { L::value(byte) }
-    }
-
-    #[inline(always)]
-    unsafe fn write(line: *mut u8, value: &L::Value) {
-        // SAFETY: passed on from the caller.
-        unsafe { L::write(line, value) }
-        demote(line);
-    }
-
-    #[inline(always)]
-    unsafe fn part_written(at: *mut u8) {
-        demote(at);
+    unsafe fn flush(at: *const u8) {
+        // SAFETY: the hint does not fault, whatever the address, and does not change memory.
+        unsafe { asm!("cldemote [{}]", in(reg) at, options(nostack, preserves_flags)) }
     }
 }
 
-impl<L: CopyLine> CopyLine for Demoted<L> {
-    const SOURCE_ALIGNMENT: usize = L::SOURCE_ALIGNMENT;
-
-    #[inline(always)]
-    unsafe fn copy(dst: *mut u8, src: *const u8) {
-        // SAFETY: passed on from the caller.
-        unsafe { L::copy(dst, src) }
-        demote(dst);
-    }
-
-    #[inline(always)]
-    unsafe fn part_written(at: *mut u8) {
-        demote(at);
-    }
-}
+type Line = Flushed<StoreAvx, Cldemote>;
 
 fill_kernel!(
     #[target_feature(enable = "avx")]
-    fill = loops::fill::<Demoted<StoreAvx>>,
+    fill = loops::fill::<Line>,
     |dst, len, byte, p| dst,
     len,
     byte
 );
 copy_kernel!(
     #[target_feature(enable = "avx")]
-    copy = loops::copy_cached::<Demoted<StoreAvx>>,
+    copy = loops::copy_cached::<Line>,
     |dst, src, len, p| dst,
     src,
     len,

@@ -279,9 +279,9 @@ copy_with!(LoadNontemporalStoreAvx2, __m256i, ymm_reg, #[target_feature(enable =
 copy_with!(LoadNontemporalStoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovdqa64", "",
     (t0) [t0 0]);
 
-/// A way to write a cache line back to memory.
+/// An instruction that moves a cache line towards memory: writes it back, or demotes it.
 pub(super) trait FlushLine {
-    /// Writes back the line that holds `at`.
+    /// Moves the line that holds `at`.
     ///
     /// # Safety
     /// `at` is valid for reads and the instruction is enabled.

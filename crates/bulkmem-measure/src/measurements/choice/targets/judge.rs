@@ -1,4 +1,4 @@
-//! What rows say of each target: the worst configuration counts.
+//! Judges each target by its rows: the worst configuration counts.
 
 use bulkmem::method::{self, CacheEffect, Parameters};
 

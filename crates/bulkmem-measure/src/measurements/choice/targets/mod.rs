@@ -103,7 +103,7 @@ impl Measure for TargetsOptions {
     }
 }
 
-/// What is measured for which target.
+/// The measurements for one target.
 fn parts(max_length: u64) -> Vec<Part> {
     let up_to = |lengths: &[u64]| -> Vec<u64> {
         lengths.iter().copied().filter(|length| *length <= max_length).collect()
