@@ -10,7 +10,7 @@ DESTDIR ?=
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Build, calibrate and measure this machine (some minutes), show the result, write bulkmem-report.html
+run: ## Build, calibrate and measure this machine (some minutes), write bulkmem-report.html, show the result
 	@scripts/run.sh
 
 test: ## Run every test; say what was skipped and why, and how to rerun what failed

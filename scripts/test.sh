@@ -5,7 +5,7 @@ set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
 
-FUZZ_SECONDS=${BULKMEM_FUZZ_SECONDS:-15}
+FUZZ_SECONDS=${BULKMEM_FUZZ_SECONDS:-10}
 
 echo "make test: runs every test of bulkmem: unit, property, oracle, compile-fail, command-line and documentation
 tests; Miri and the fuzz targets where a nightly toolchain has them; the Linux module in virtual machines. It writes
@@ -60,7 +60,7 @@ if cargo +nightly --version >/dev/null 2>&1; then
             "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
             cargo +nightly miri test --target aarch64-unknown-linux-gnu)
         tests miri cargo "${miri[*]@Q}" "${miri[@]}" --locked -p bulkmem --lib \
-            -- plan:: c_functions:: policy::environment:: threads:: unfenced::
+            -- kernel:: c_functions:: policy::environment:: threads:: unfenced:: workers::
     else
         skips+=("Miri on the safe parts: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
     fi

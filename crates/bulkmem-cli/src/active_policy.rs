@@ -16,7 +16,6 @@ const VARIABLES: &str = "`bulkmem help` describes the variables, `bulkmem method
 /// The policy that the library uses here, and its origin.
 #[derive(Debug)]
 pub(crate) struct ActivePolicy {
-    pub(crate) machine: &'static Machine,
     pub(crate) policy: Policy,
     /// The profile, with the path of its file.
     pub(crate) profile: Option<(PathBuf, Profile)>,
@@ -30,11 +29,13 @@ pub(crate) fn policy_of(profile: &Path) -> PathBuf {
     profile.with_extension("policy")
 }
 
+/// Returns the path of a policy file, for people.
+pub(crate) fn name_of(policy: Option<&Path>) -> String {
+    policy.map_or("memory".to_owned(), |path| path.display().to_string())
+}
+
 impl ActivePolicy {
     /// Loads the policy from the environment and the policy files. Warns of files that cannot be used.
-    ///
-    /// # Errors
-    /// If a variable other than `BULKMEM_PROFILE` has an invalid value.
     pub(crate) fn load() -> Result<ActivePolicy, Failure> {
         for problem in policy::problems() {
             // Without a policy file the library uses its defaults, and so does the command.
@@ -46,19 +47,27 @@ impl ActivePolicy {
         for refused in &policy.origin().refused {
             warn(&format!("{} is not used: {}", refused.path.display(), refused.reason))?;
         }
-        let machine = Machine::current();
-        let profile = match &policy.origin().basis {
-            Basis::Profile { path: Some(path) } => load_profile(path)?,
-            _ => {
-                warn_of_profile_without_policy()?;
-                None
+        let mut profile = None;
+        if let Basis::Profile { path: Some(path) } = &policy.origin().basis {
+            profile = load_profile(path)?;
+        } else {
+            // Warns of profiles without a policy file, which no program uses.
+            for policy in policy::search_path() {
+                let profile = profile_of(&policy);
+                if profile.is_file() && !policy.exists() {
+                    warn(&format!(
+                        "{} is not used: programs load {}, which does not exist; run `bulkmem calibrate`",
+                        profile.display(),
+                        policy.display()
+                    ))?;
+                }
             }
-        };
+        }
         let policy = match &profile {
             Some((_, profile)) => profile.explain(policy),
             None => policy,
         };
-        Ok(ActivePolicy { machine, policy, profile })
+        Ok(ActivePolicy { policy, profile })
     }
 
     /// Describes the origin of the rules of one operation and intent.
@@ -67,8 +76,8 @@ impl ActivePolicy {
         let forced = origin.forced.iter().any(|(other, _)| *other == operation);
         match &origin.basis {
             Basis::Profile { path } if !forced && !self.policy.is_measured(operation, intent) => {
-                let path = path.as_ref().map_or("the policy file".into(), |path| path.display().to_string());
-                let defaults = Policy::defaults(self.machine);
+                let path = path.as_deref().map_or("the policy file".into(), Path::to_string_lossy);
+                let defaults = Policy::defaults(Machine::current());
                 format!("{path} has no rules for it; {}", self.describe(defaults.origin()))
             }
             _ => self.describe(origin),
@@ -78,11 +87,12 @@ impl ActivePolicy {
     fn describe(&self, origin: &Origin) -> String {
         let mut text = match &origin.basis {
             Basis::Profile { path } => {
-                let path = path.as_ref().map_or("memory".into(), |path| path.display().to_string());
-                let profile = self.profile.as_ref().map(|(_, profile)| profile);
-                let date = profile.map_or(String::new(), |it| format!(" of {}", it.provenance.date));
-                let complete = profile.is_none_or(|it| it.coverage.complete);
-                format!("the policy file {path}{date}{}", if complete { "" } else { ", incomplete" })
+                let mut text = format!("the policy file {}", name_of(path.as_deref()));
+                if let Some((_, profile)) = &self.profile {
+                    text += &format!(" of {}", profile.provenance.date);
+                    text += if profile.coverage.complete { "" } else { ", incomplete" };
+                }
+                text
             }
             Basis::Defaults { microarchitecture, why, source } => {
                 format!("the built-in defaults for {microarchitecture}: {why} ({source})")
@@ -103,29 +113,12 @@ fn load_profile(policy: &Path) -> Result<Option<(PathBuf, Profile)>, Failure> {
         Ok(profile) if fs::read_to_string(policy).is_ok_and(|text| text == profile.policy_text()) => {
             return Ok(Some((path, profile)));
         }
-        Ok(_) => {
-            "it is not from the same calibration as the policy file next to it; calibrate again".to_owned()
-        }
+        Ok(_) => "it is not from the same calibration as the policy file next to it; calibrate again".into(),
         Err(ProfileError::Missing) => {
-            "there is no such file, so that reasons and measurements are unknown; calibrate again".to_owned()
+            "there is no such file, so that reasons and measurements are unknown; calibrate again".into()
         }
         Err(error) => chain(&error),
     };
     warn(&format!("{} is not used: {problem}", path.display()))?;
     Ok(None)
-}
-
-/// Warns of profiles without a policy file, which no program uses.
-fn warn_of_profile_without_policy() -> Result<(), Failure> {
-    for policy in policy::search_path() {
-        let profile = profile_of(&policy);
-        if profile.is_file() && !policy.exists() {
-            warn(&format!(
-                "{} is not used: programs load {}, which does not exist; run `bulkmem calibrate`",
-                profile.display(),
-                policy.display()
-            ))?;
-        }
-    }
-    Ok(())
 }

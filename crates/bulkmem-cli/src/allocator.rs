@@ -37,15 +37,14 @@ unsafe impl GlobalAlloc for Allocator {
 
 /// Makes all threads share one heap. glibc reserves 64 MiB of address space for each further one, all of which counts
 /// against a limit on the address space; nothing here allocates often enough to gain from several.
-#[cfg(target_env = "gnu")]
+/// Other C libraries have one heap, or reserve little.
 pub(crate) fn share_one_heap() {
     // SAFETY: no other thread exists yet. If the value is refused, nothing changes.
-    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1)
+    };
 }
-
-/// Other C libraries have one heap, or reserve little.
-#[cfg(not(target_env = "gnu"))]
-pub(crate) fn share_one_heap() {}
 
 /// Returns a pointer, or ends the process if it is null, without allocating or running destructors.
 fn or_exit(pointer: *mut u8) -> *mut u8 {

@@ -1,44 +1,36 @@
 //! The end of a command: exit codes, and errors with their remedy.
 
 use std::error::Error;
-use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
 use bulkmem_measure::MeasureError;
+use serde::Serialize;
 
-use crate::output;
-use crate::plain::plain;
+use crate::output::{self, labelled};
 
 pub(crate) type Outcome = Result<Exit, Failure>;
 
-/// The end of a command that did not fail.
+/// The end of a command that did not fail, with its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    Done,
-    /// Interrupted; completed work was kept.
-    Interrupted,
+    Done = 0,
     /// A comparison found rows that became worse.
-    Regressed,
+    Regressed = 3,
+    /// Interrupted; completed work was kept. 128 plus the number of SIGINT, as shells report it.
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(match exit {
-            Exit::Done => 0,
-            Exit::Interrupted => INTERRUPTED,
-            Exit::Regressed => REGRESSED,
-        })
+        ExitCode::from(exit as u8)
     }
 }
 
-/// The exit code of an interrupted command: 128 plus the number of SIGINT, as shells report it.
-pub(crate) const INTERRUPTED: u8 = 130;
 pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
-const REGRESSED: u8 = 3;
 
 /// The reason why a command failed, with a remedy.
 #[derive(Debug)]
@@ -71,11 +63,9 @@ impl Failure {
         if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
             return Exit::Done.into();
         }
-        let label =
-            |color: AnsiColor, word| output::styled(Style::new().fg_color(Some(color.into())).bold(), word);
-        let mut text = format!("{} {}", label(AnsiColor::Red, "error:"), plain(&chain(self.error.as_ref())));
+        let mut text = labelled(AnsiColor::Red, "error:", &chain(self.error.as_ref()));
         if let Some(help) = &self.help {
-            _ = write!(text, "\n{} {}", label(AnsiColor::Green, "help:"), plain(help));
+            text += &format!("\n{}", labelled(AnsiColor::Green, "help:", help));
         }
         // If stderr cannot be written to, only the exit code remains.
         _ = output::note(&text);
@@ -93,13 +83,18 @@ impl From<io::Error> for Failure {
 }
 
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        _ = write!(text, ": {error}");
-        cause = error.source();
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": ")
+}
+
+/// Ends a command that shows a document: prints it as JSON, or else as text, which depends on the width of a line.
+pub(crate) fn show(json: bool, document: &impl Serialize, text: impl FnOnce(usize) -> String) -> Outcome {
+    if json {
+        output::print_json(document)?;
+    } else {
+        output::print(&text(output::width()))?;
     }
-    text
+    Ok(Exit::Done)
 }
 
 /// Prints what clap returned instead of arguments: help and version on stdout, errors on stderr.

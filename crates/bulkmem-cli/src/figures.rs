@@ -1,12 +1,14 @@
 //! Measurements of a profile by series, and the names of candidates, parameters and values.
 
+use std::collections::BTreeSet;
+
 use bulkmem::method::{Parameters, c_library};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile, Rule};
 use bulkmem_measure::engine::{Candidate, Config, Dimension, Row};
 
-use crate::output::exact_size;
+use crate::output::{exact_size, plural};
 
 /// The measurements of one operation, of one cost, under one condition.
 #[derive(Clone, Debug)]
@@ -29,12 +31,9 @@ pub(crate) fn describe_cost(cost: Cost) -> &'static str {
 /// Returns a condition in words.
 pub(crate) fn describe_condition(condition: Condition) -> String {
     let Condition { aligned, warm, threads } = condition;
-    format!(
-        "{}, {}, {threads} thread{}",
-        if aligned { "aligned" } else { "unaligned" },
-        if warm { "warm" } else { "cold" },
-        if threads == 1 { "" } else { "s" },
-    )
+    let aligned = if aligned { "aligned" } else { "unaligned" };
+    let cache = if warm { "warm" } else { "cold" };
+    format!("{aligned}, {cache}, {}", plural(threads, "thread"))
 }
 
 /// Returns every series of a profile, by operation, cost and condition; the plainest condition (one thread, aligned, cold)
@@ -46,15 +45,11 @@ pub(crate) fn all(profile: &Profile) -> Vec<Series<'_>> {
     };
     let mut figures: Vec<&Figure> = profile.figures.iter().collect();
     figures.sort_by_key(|figure| (key(figure), figure.length));
-    figures
-        .chunk_by(|a, b| key(a) == key(b))
-        .map(|chunk| Series {
-            operation: chunk[0].operation,
-            cost: chunk[0].cost,
-            condition: chunk[0].condition,
-            figures: chunk.to_vec(),
-        })
-        .collect()
+    let series = figures.chunk_by(|a, b| key(a) == key(b)).map(|chunk| {
+        let Figure { operation, cost, condition, .. } = *chunk[0];
+        Series { operation, cost, condition, figures: chunk.to_vec() }
+    });
+    series.collect()
 }
 
 /// Returns the series of one operation and cost, the plainest condition first.
@@ -84,20 +79,14 @@ impl<'p> Series<'p> {
         let mut figures: Vec<&Figure> =
             self.figures.iter().copied().filter(|it| it.length == length).collect();
         figures.sort_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
-        let mut seen = Vec::new();
-        figures.retain(|figure| {
-            let new = !seen.contains(&figure.method.as_str());
-            seen.push(&figure.method);
-            new
-        });
+        let mut seen = BTreeSet::new();
+        figures.retain(|figure| seen.insert(figure.method.as_str()));
         figures
     }
 
     /// Returns the figure of a method at a length with exactly these parameters.
     pub(crate) fn of(&self, length: u64, method: &str, parameters: &Parameters) -> Option<&'p Figure> {
-        self.figures.iter().copied().find(|figure| {
-            figure.length == length && figure.method == method && figure.parameters == *parameters
-        })
+        self.along(method, parameters).find(|figure| figure.length == length)
     }
 
     /// Returns the figure of the C library at a length.
@@ -120,7 +109,7 @@ impl<'p> Series<'p> {
 /// Returns the rule for a length.
 pub(crate) fn rule_at(profile: &Profile, operation: Operation, intent: Intent, length: u64) -> Option<&Rule> {
     let mut of_kind =
-        profile.rules.iter().filter(|rule| rule.operation == operation && rule.intent == intent);
+        profile.rules.iter().filter(|rule| rule.operation == operation && rule.situation == intent.into());
     of_kind.rfind(|rule| rule.from <= length)
 }
 
@@ -147,11 +136,25 @@ pub(crate) fn candidate(candidate: &Candidate) -> String {
 
 /// Returns the value of a configuration in a dimension; empty if it is not set.
 pub(crate) fn config_value(config: &Config, key: Dimension) -> String {
-    let text = config.get(key).unwrap_or_default();
+    value_text(key, config.get(key).unwrap_or_default())
+}
+
+fn value_text(key: Dimension, text: String) -> String {
     match text.parse() {
         Ok(bytes) if key.is_bytes() => exact_size(bytes),
         _ => text,
     }
+}
+
+/// Returns what is set of a configuration, of the dimensions that are wanted: `, size 4 KiB, page size thp`.
+pub(crate) fn describe_config(config: &Config, wanted: impl Fn(Dimension) -> bool) -> String {
+    let values = config.values().into_iter().filter(|(key, _)| wanted(*key));
+    values.map(|(key, text)| format!(", {} {}", words(key), value_text(key, text))).collect()
+}
+
+/// Returns the name of a dimension in words: `page size`.
+pub(crate) fn words(key: Dimension) -> String {
+    key.name().replace('_', " ")
 }
 
 /// Returns the standard deviation in percent: `1.2%`, or `?` for a single sample.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{Exit, Failure};
 
 /// Returns a flag that the first SIGINT, SIGTERM or SIGHUP (a closed terminal) sets. A second one ends the process with
 /// the exit code of an interrupted command.
@@ -15,7 +15,7 @@ pub(crate) fn flag() -> Result<Arc<AtomicBool>, Failure> {
     let raised = Arc::new(AtomicBool::new(false));
     let register = |signal| {
         // In this order, so that the first signal finds the flag unset and does not end the process.
-        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&raised))?;
+        flag::register_conditional_shutdown(signal, Exit::Interrupted as i32, Arc::clone(&raised))?;
         flag::register(signal, Arc::clone(&raised))
     };
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -6,7 +6,6 @@ mod commands;
 mod failure;
 mod figures;
 mod interrupt;
-mod names;
 mod output;
 mod parsers;
 mod plain;

@@ -1,25 +1,12 @@
 //! Parsers of option values.
 
-use std::fmt;
-
 use bulkmem::{Intent, Operation};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use parse_size::Config;
 
-/// The reason why a text is not a value of its option.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BadValue(String);
-
-impl fmt::Display for BadValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-impl std::error::Error for BadValue {}
-
 /// Parses one size. Units are binary, with or without `iB`: `4K`, `4KB` and `4KiB` are 4096 bytes.
-pub(crate) fn size(text: &str) -> Result<u64, BadValue> {
-    let bad = |why: &str| BadValue(format!("`{text}` is not a size: {why}; write 4096, 4K, 256M or 1.5G"));
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let bad = |why: &str| format!("`{text}` is not a size: {why}; write 4096, 4K, 256M or 1.5G");
     // No address space holds more, and every computation on lengths stays in range below it.
     const MOST: u64 = 1 << 47;
     if text.starts_with('-') {
@@ -40,17 +27,17 @@ pub(crate) fn size(text: &str) -> Result<u64, BadValue> {
 }
 
 /// Parses one size, or a range: `4K-1M` is 4K and its doubles up to 1M.
-pub(crate) fn sizes(text: &str) -> Result<Vec<u64>, BadValue> {
+pub(crate) fn sizes(text: &str) -> Result<Vec<u64>, String> {
     let Some((from, to)) = text.split_once('-') else {
         return Ok(vec![size(text)?]);
     };
     if from.is_empty() || to.is_empty() {
         let why = if from.is_empty() { "a size is never negative" } else { "the range has no end" };
-        return Err(BadValue(format!("`{text}` is not a size: {why}; write 4096, 4K, 256M, 1.5G or 4K-1M")));
+        return Err(format!("`{text}` is not a size: {why}; write 4096, 4K, 256M, 1.5G or 4K-1M"));
     }
     let (from, to) = (size(from)?, size(to)?);
     if from > to {
-        return Err(BadValue(format!("`{text}` is an empty range: its first size is the larger one")));
+        return Err(format!("`{text}` is an empty range: its first size is the larger one"));
     }
     Ok(std::iter::successors(Some(from), |at| at.checked_mul(2)).take_while(|at| *at <= to).collect())
 }
@@ -65,19 +52,14 @@ pub(crate) fn intent() -> impl TypedValueParser<Value = Intent> {
     PossibleValuesParser::new(Intent::ALL.map(Intent::name)).try_map(|name| name.parse::<Intent>())
 }
 
-/// A number of threads that share the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Threads {
-    /// As many as saturate memory.
-    Auto,
-    Exactly(usize),
-}
+/// A number of threads that share the work; `None` for as many as saturate memory.
+pub(crate) type Threads = Option<usize>;
 
 pub(crate) fn threads_or_auto(text: &str) -> Result<Threads, &'static str> {
-    if text == "auto" {
-        return Ok(Threads::Auto);
+    match text {
+        "auto" => Ok(None),
+        _ => threads(text).map(Some).map_err(|_| "write a number of at least 1, or `auto`"),
     }
-    threads(text).map(Threads::Exactly).map_err(|_| "write a number of at least 1, or `auto`")
 }
 
 pub(crate) fn threads(text: &str) -> Result<usize, &'static str> {
@@ -95,18 +77,42 @@ pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
     })
 }
 
+/// Parses a list of names with parameters in brackets: `movnti,write_prefetch_avx512[write_distance=4096,streams=2]`.
+pub(crate) fn names(text: &str) -> Result<Vec<String>, String> {
+    let brackets: Vec<&str> = text.matches(['[', ']']).collect();
+    let wrong = brackets.iter().enumerate().find_map(|(at, bracket)| match (at % 2, *bracket) {
+        (0, "]") => Some("a bracket is closed that was not opened"),
+        (1, "[") => Some("there is a bracket within brackets"),
+        _ => None,
+    });
+    let mut inside = false;
+    let ends = |letter: char| {
+        inside = if inside { letter != ']' } else { letter == '[' };
+        letter == ',' && !inside
+    };
+    let list: Vec<String> = text.split(ends).map(|name| name.trim().to_owned()).collect();
+    let unclosed = (brackets.len() % 2 == 1).then_some("a bracket is not closed");
+    let missing = list.iter().any(|name| name.is_empty() || name.starts_with('['));
+    match wrong.or(unclosed).or(missing.then_some("a name is missing")) {
+        None => Ok(list),
+        Some(why) => Err(format!(
+            "`{text}` is not a list of names: {why}; write name,name[tunable=value,tunable=value]"
+        )),
+    }
+}
+
 /// Returns the values given for an option, or `default` if there are none.
 pub(crate) fn given_or<T>(given: Vec<T>, default: Vec<T>) -> Vec<T> {
     if given.is_empty() { default } else { given }
 }
 
 /// Parses a byte: decimal, or hexadecimal after `0x`.
-pub(crate) fn byte(text: &str) -> Result<u8, BadValue> {
+pub(crate) fn byte(text: &str) -> Result<u8, String> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let (digits, radix) = hexadecimal.map_or((text, 10), |digits| (digits, 16));
     // `from_str_radix` accepts a sign.
     let value = if digits.starts_with('+') { None } else { u8::from_str_radix(digits, radix).ok() };
-    value.ok_or_else(|| BadValue(format!("`{text}` is not a byte: write 0 to 255, or 0x00 to 0xff")))
+    value.ok_or_else(|| format!("`{text}` is not a byte: write 0 to 255, or 0x00 to 0xff"))
 }
 
 #[cfg(test)]
@@ -176,6 +182,35 @@ mod tests {
         }
         for text in ["", "256", "-1", "+1", "0x", "0x100", "ff", "0x+1", "1.0", "0xg"] {
             assert!(byte(text).expect_err(text).to_string().contains("0 to 255, or 0x00 to 0xff"), "{text}");
+        }
+    }
+
+    #[test]
+    fn commas_in_brackets_do_not_split() {
+        for (text, list) in [
+            ("movnti", &["movnti"][..]),
+            ("movnti,clzero", &["movnti", "clzero"]),
+            (" movnti , clzero ", &["movnti", "clzero"]),
+            ("a[x=1,y=2],b,c[z=3]", &["a[x=1,y=2]", "b", "c[z=3]"]),
+            ("a[]", &["a[]"]),
+        ] {
+            assert_eq!(names(text).unwrap(), list, "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_reason() {
+        for (text, why) in [
+            ("", "a name is missing"),
+            ("a,,b", "a name is missing"),
+            ("a,", "a name is missing"),
+            ("[x=1]", "a name is missing"),
+            ("a[x=1", "not closed"),
+            ("ax=1]", "not opened"),
+            ("a[x[y]]", "within brackets"),
+        ] {
+            let error = names(text).expect_err(text);
+            assert!(error.contains(why) && error.contains(&format!("`{text}`")), "{error}");
         }
     }
 }

@@ -3,33 +3,39 @@
 //! A control character in such a text could move the cursor, forge a line, or reverse the order of letters. Tables,
 //! notes, errors, Markdown, HTML and comma-separated values show what [`plain`] returns. JSON has its own escapes.
 
+use std::io;
+
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::Profile;
 use bulkmem_measure::engine::{Config, Results};
+use serde::Serialize;
 
 /// Returns the text in one line, with escapes for control characters and invisible characters: `\n`, `\t`, `\u{1b}`,
 /// `\u{202e}`.
 pub(crate) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() || is_invisible(letter) {
-            plain.extend(letter.escape_default());
-        } else {
-            plain.push(letter);
-        }
-    }
-    plain
+    escaped(text, |letter, plain| plain.extend(letter.escape_default()))
+}
+
+/// Returns a value as JSON with escapes for the characters that [`plain`] replaces.
+pub(crate) fn pretty_json(value: &impl Serialize) -> io::Result<String> {
+    Ok(json(&serde_json::to_string_pretty(value)?) + "\n")
 }
 
 /// Returns equivalent JSON with escapes for the characters that [`plain`] replaces; serde escapes only those of ASCII.
 pub(crate) fn json(text: &str) -> String {
+    escaped(text, |letter, json| match letter {
+        // Line ends only occur between texts; serde escapes those in texts.
+        '\n' => json.push(letter),
+        _ => letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| *json += &format!("\\u{unit:04x}")),
+    })
+}
+
+/// Returns the text, with what `escape` writes for control characters and invisible characters.
+fn escaped(text: &str, escape: impl Fn(char, &mut String)) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
-        // Line ends only occur between texts; serde escapes those in texts.
-        if letter != '\n' && (letter.is_control() || is_invisible(letter)) {
-            for unit in letter.encode_utf16(&mut [0; 2]) {
-                escaped += &format!("\\u{unit:04x}");
-            }
+        if letter.is_control() || is_invisible(letter) {
+            escape(letter, &mut escaped);
         } else {
             escaped.push(letter);
         }
@@ -44,16 +50,9 @@ fn is_invisible(letter: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Returns results whose texts are all [`plain`].
-pub(crate) fn results(found: &Results) -> Results {
-    let mut found = found.clone();
-    clean_results(&mut found);
-    found
-}
-
 /// Makes all texts of results [`plain`].
-pub(crate) fn clean_results(found: &mut Results) {
-    let Results { format, version: _, provenance, command, rows, findings, notes, complete: _ } = found;
+pub(crate) fn results(mut found: Results) -> Results {
+    let Results { format, version: _, provenance, command, rows, findings, notes, complete: _ } = &mut found;
     clean([format]);
     clean(command);
     clean(notes);
@@ -66,21 +65,22 @@ pub(crate) fn clean_results(found: &mut Results) {
         clean([target, attribute, content, &mut row.chosen].into_iter().flatten());
         row.also = std::mem::take(&mut row.also).into_iter().map(|(name, it)| (plain(&name), it)).collect();
     }
+    found
 }
 
-/// Returns a profile whose texts are all [`plain`].
-pub(crate) fn profile(profile: &Profile) -> Profile {
-    let mut profile = profile.clone();
+/// Makes all texts of a profile [`plain`].
+pub(crate) fn profile(mut profile: Profile) -> Profile {
     clean([&mut profile.format]);
     clean_provenance(&mut profile.provenance);
     clean(profile.rules.iter_mut().flat_map(|rule| [&mut rule.method, &mut rule.reason]));
+    clean(profile.looks.iter_mut().flat_map(|look| [&mut look.method, &mut look.reason]));
     clean(profile.figures.iter_mut().map(|figure| &mut figure.method));
     profile
 }
 
 fn clean_provenance(provenance: &mut Provenance) {
-    let Provenance { cpu, microcode, kernel, date, bulkmem, commit, .. } = provenance;
-    clean([&mut cpu.vendor, &mut cpu.name, microcode, kernel, date, bulkmem, commit]);
+    let Provenance { cpu, microcode, kernel, date, bulkmem, commit, policy, .. } = provenance;
+    clean([&mut cpu.vendor, &mut cpu.name, microcode, kernel, date, bulkmem, commit, policy]);
     let Provenance { hypervisor, transparent_huge_pages, governor, clock_source, .. } = provenance;
     clean([hypervisor, transparent_huge_pages, governor, clock_source].into_iter().flatten());
 }
@@ -135,7 +135,7 @@ mod tests {
 
     /// Appends an escape character to every text at any depth, except if a fixed word is expected.
     fn plant(value: &mut Value, key: &str) {
-        const WORDS: [&str; 14] = [
+        const WORDS: [&str; 15] = [
             "unit",
             "measurement",
             "kind",
@@ -147,6 +147,7 @@ mod tests {
             "direction",
             "flags",
             "intent",
+            "situation",
             "cost",
             "mode",
             "parameters",
@@ -184,7 +185,7 @@ mod tests {
         let hostile: Results = serde_json::from_value(value).unwrap();
         let whole = serde_json::to_string(&hostile).unwrap();
         assert!(whole.matches("\\u001b").count() > 20, "{whole}");
-        let whole = serde_json::to_string(&results(&hostile)).unwrap();
+        let whole = serde_json::to_string(&results(hostile)).unwrap();
         assert!(!whole.contains("\\u001b"), "{whole}");
     }
 
@@ -198,7 +199,11 @@ mod tests {
         });
         let coverage = serde_json::json!({ "mode": "quick", "complete": true });
         let rule = serde_json::json!({
-            "operation": "clear", "intent": "throughput", "from": 0, "method": "m", "reason": "r", "parameters": {},
+            "operation": "clear", "situation": "throughput", "from": 0, "method": "m", "reason": "r", "parameters": {},
+        });
+        let look = serde_json::json!({
+            "operation": "clear", "from": 65536, "part": 16384, "method": "m", "parameters": {}, "cached_below": 9,
+            "reason": "r",
         });
         let figure = serde_json::json!({
             "operation": "clear", "cost": "throughput", "method": "m", "length": 64, "median_ns": 1.0, "parameters": {},
@@ -206,12 +211,12 @@ mod tests {
             "condition": { "aligned": true, "warm": false, "threads": 1 },
         });
         let mut value = serde_json::json!({
-            "format": "f", "version": 2, "provenance": about, "coverage": coverage, "rules": [rule], "threads": [], "figures": [figure],
+            "format": "f", "version": 2, "provenance": about, "coverage": coverage, "rules": [rule], "looks": [look], "threads": [], "figures": [figure],
         });
         plant(&mut value, "");
         let hostile: Profile = serde_json::from_value(value).unwrap();
         assert!(serde_json::to_string(&hostile).unwrap().matches("\\u001b").count() > 8);
-        let whole = serde_json::to_string(&profile(&hostile)).unwrap();
+        let whole = serde_json::to_string(&profile(hostile)).unwrap();
         assert!(!whole.contains("\\u001b"), "{whole}");
     }
 }

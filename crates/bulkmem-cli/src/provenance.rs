@@ -3,9 +3,10 @@
 use bulkmem::Operation;
 use bulkmem::policy::CpuIdentity;
 use bulkmem_measure::Provenance;
-use bulkmem_measure::calibration::{Coverage, Load, Mode, Profile};
+use bulkmem_measure::calibration::{Coverage, Load, Profile};
 
 use crate::output::{exact_size, size};
+use crate::results::word;
 
 type Facts = Vec<(&'static str, String)>;
 
@@ -18,7 +19,13 @@ pub(crate) fn rows(profile: &Profile) -> Facts {
 pub(crate) fn machine(provenance: &Provenance) -> Facts {
     let Provenance { memory, nodes, .. } = *provenance;
     let yes_or_no = |it: bool| if it { "yes" } else { "no" }.to_owned();
-    let optional = [
+    let facts = [
+        ("processor", Some(cpu(&provenance.cpu))),
+        ("microcode", Some(known(&provenance.microcode))),
+        ("caches", Some(caches(provenance.caches))),
+        ("processors used", Some(provenance.processors.to_string())),
+        ("kernel", Some(known(&provenance.kernel))),
+        ("page size", Some(exact_size(provenance.page_size as u64))),
         ("hypervisor", provenance.hypervisor.clone()),
         ("memory", (memory > 0).then(|| size(memory))),
         ("NUMA nodes", (nodes > 0).then(|| nodes.to_string())),
@@ -28,16 +35,7 @@ pub(crate) fn machine(provenance: &Provenance) -> Facts {
         ("simultaneous multithreading", provenance.smt.map(yes_or_no)),
         ("clock source", provenance.clock_source.clone()),
     ];
-    let mut rows = vec![
-        ("processor", cpu(&provenance.cpu)),
-        ("microcode", known(&provenance.microcode)),
-        ("caches", caches(provenance.caches)),
-        ("processors used", provenance.processors.to_string()),
-        ("kernel", known(&provenance.kernel)),
-        ("page size", exact_size(provenance.page_size as u64)),
-    ];
-    rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    rows
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// Returns what is known of the run.
@@ -57,15 +55,12 @@ pub(crate) fn run(provenance: &Provenance) -> Facts {
 
 /// Returns what a calibration measured.
 pub(crate) fn coverage(coverage: &Coverage) -> Facts {
-    let mut rows = vec![("mode", mode(coverage.mode).to_owned()), ("complete", complete(coverage))];
+    let mut rows = vec![("mode", word(&coverage.mode)), ("complete", complete(coverage))];
     // Operations may come from several calibrations.
-    let measured: Vec<String> = coverage
-        .operations
-        .iter()
-        .map(|it| {
-            format!("{} ({}, {})", it.operation, it.date.split('T').next().unwrap_or_default(), mode(it.mode))
-        })
-        .collect();
+    let measured = coverage.operations.iter().map(|it| {
+        format!("{} ({}, {})", it.operation, it.date.split('T').next().unwrap_or_default(), word(&it.mode))
+    });
+    let measured: Vec<String> = measured.collect();
     if !measured.is_empty() {
         rows.push(("measured", measured.join(", ")));
     }
@@ -83,10 +78,10 @@ fn complete(coverage: &Coverage) -> String {
         return "yes".to_owned();
     }
     let measured = |operation: &Operation| coverage.operations.iter().any(|it| it.operation == *operation);
-    if !Operation::ALL.iter().any(measured) {
+    let missing: Vec<&str> = Operation::ALL.iter().filter(|it| !measured(it)).map(|it| it.name()).collect();
+    if missing.len() == Operation::ALL.len() {
         return "no: calibration was interrupted".to_owned();
     }
-    let missing: Vec<&str> = Operation::ALL.iter().filter(|it| !measured(it)).map(|it| it.name()).collect();
     format!("no: not measured to the end: {}", missing.join(", "))
 }
 
@@ -120,12 +115,4 @@ pub(crate) fn caches(levels: [u64; 3]) -> String {
 /// Returns a text, or `unknown` if it is empty.
 pub(crate) fn known(text: &str) -> String {
     if text.is_empty() { "unknown".to_owned() } else { text.to_owned() }
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Quick => "quick",
-        Mode::Default => "default",
-        Mode::Thorough => "thorough",
-    }
 }

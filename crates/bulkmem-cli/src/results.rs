@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use bulkmem_measure::engine::{Candidate, Config, Dimension, Measurement, Results, ResultsError, Row};
+use bulkmem_measure::engine::{Dimension, Identity, Results, ResultsError, Row, dimensions};
+use bulkmem_measure::stats::Stats;
 use bulkmem_measure::{Counts, MemoryLeft, memory_left};
 
 use crate::failure::Failure;
@@ -18,24 +19,13 @@ const TO_COMPARE: u64 = 6;
 /// The same until its results are part of a report.
 pub(crate) const TO_REPORT: u64 = 18;
 
-/// Reads results from a file, which may also be a pipe.
-///
-/// # Errors
-/// If the file cannot be read, is larger than 256 MiB, is damaged (with line and column), contains something else, or has
-/// another version of the format. Every error names the file and the remedy.
+/// Reads results from a file, which may also be a pipe. Every error names the file and the remedy.
 pub(crate) fn load(path: &Path) -> Result<Results, Failure> {
-    understand(path, &read(path, TO_COMPARE)?)
+    understand(path, &read(path, TO_COMPARE, &memory_left())?)
 }
 
-/// Reads a file, which may also be a pipe; each byte needs `memory_a_byte` later.
-///
-/// # Errors
-/// If it cannot be read, is larger than 256 MiB, or needs more memory than is left; with the remedy.
-pub(crate) fn read(path: &Path, memory_a_byte: u64) -> Result<Vec<u8>, Failure> {
-    read_within(path, memory_a_byte, &memory_left())
-}
-
-fn read_within(path: &Path, memory_a_byte: u64, left: &MemoryLeft) -> Result<Vec<u8>, Failure> {
+/// Reads a file of at most 256 MiB, which may also be a pipe; each byte needs `memory_a_byte` of the memory left later.
+pub(crate) fn read(path: &Path, memory_a_byte: u64, left: &MemoryLeft) -> Result<Vec<u8>, Failure> {
     let name = path.display();
     let most = left.bytes / memory_a_byte;
     let mut bytes = Vec::new();
@@ -58,57 +48,38 @@ fn read_within(path: &Path, memory_a_byte: u64, left: &MemoryLeft) -> Result<Vec
 }
 
 /// Parses the bytes of a results file.
-///
-/// # Errors
-/// As [`load`], except those of reading.
 pub(crate) fn understand(path: &Path, bytes: &[u8]) -> Result<Results, Failure> {
-    let name = path.display();
-    parse(bytes).map_err(|(reason, remedy)| Failure::new(format!("{name} {reason}")).help(remedy))
-}
-
-const REMEDY: &str = "name a file that `bulkmem bench … --output FILE` wrote";
-const AGAIN: &str =
-    "measure again: `bulkmem bench … --output FILE` leaves a whole file even when interrupted";
-
-/// Parses the bytes of a results file; fails with the reason and the remedy.
-fn parse(bytes: &[u8]) -> Result<Results, (String, &'static str)> {
     Results::parse(bytes).map_err(|error| {
         let remedy = match error {
             ResultsError::Damaged(_) | ResultsError::NoSamples { .. } | ResultsError::Older { .. } => AGAIN,
             ResultsError::Newer { .. } => "install a newer bulkmem",
             _ => REMEDY,
         };
-        (error.to_string(), remedy)
+        Failure::new(format!("{} {error}", path.display())).help(remedy)
     })
 }
 
-/// Returns results as JSON.
-pub(crate) fn json(found: &Results) -> io::Result<String> {
-    Ok(plain::json(&serde_json::to_string_pretty(found)?) + "\n")
-}
+const REMEDY: &str = "name a file that `bulkmem bench … --output FILE` wrote";
+const AGAIN: &str =
+    "measure again: `bulkmem bench … --output FILE` leaves a whole file even when interrupted";
 
 /// Returns results as comma-separated values, with a line for each row.
 pub(crate) fn csv(found: &Results) -> io::Result<String> {
-    let found = &plain::results(found);
-    let Columns { dimensions, others } = Columns::of(found.rows.iter());
-    let stats =
-        ["metric", "median", "mean", "pstdev", "min", "max", "interval_low", "interval_high", "samples"];
-    let head =
-        identity_head(&dimensions).chain(stats).chain(["chosen", "flags"]).chain(others.iter().copied());
+    let found = plain::results(found.clone());
+    let others = Columns::of(found.rows.iter()).others;
+    let stats = ["median", "mean", "pstdev", "min", "max", "interval_low", "interval_high"];
+    let head = stats.into_iter().chain(["samples", "chosen", "flags"]).chain(others.iter().copied());
     let lines = found.rows.iter().map(|row| {
-        let mut cells = identity_cells(row.measurement, &row.candidate, &row.config, &dimensions)?;
-        let stats = &row.stats;
-        let [low, high] = stats.interval;
-        let numbers = [stats.median, stats.mean, stats.pstdev, stats.min, stats.max, low, high];
-        cells.push(word(&row.metric)?);
-        cells.extend(numbers.map(|it| it.to_string()));
+        let Stats { median, mean, pstdev, min, max, interval: [low, high] } = row.stats;
+        let mut cells: Vec<String> =
+            [median, mean, pstdev, min, max, low, high].map(|it| it.to_string()).into();
         cells.push(row.samples.len().to_string());
         cells.push(row.chosen.clone().unwrap_or_default());
-        cells.push(row.flags.iter().map(word).collect::<io::Result<Vec<String>>>()?.join(" "));
+        cells.push(row.flags.iter().map(word).collect::<Vec<_>>().join(" "));
         cells.extend(others.iter().map(|name| optional(Columns::other(row, name))));
-        Ok(cells)
+        (row.identity(), cells)
     });
-    table(head, lines)
+    table(lines.collect(), head)
 }
 
 /// The columns that only some rows have.
@@ -124,8 +95,8 @@ impl<'r> Columns<'r> {
         let counted = |name: &&str| rows.clone().any(|row| Columns::other(row, name).is_some());
         let also: BTreeSet<&str> = rows.clone().flat_map(|row| row.also.keys()).map(String::as_str).collect();
         Columns {
-            dimensions: dimensions(rows.clone().map(|row| &row.config)),
-            others: Counts::NAMES.into_iter().filter(counted).chain(also).collect(),
+            dimensions: dimensions(rows.clone().map(|row| &row.config)).into_iter().collect(),
+            others: Counts::names().filter(counted).map(|name| -> &str { name }).chain(also).collect(),
         }
     }
 
@@ -133,31 +104,6 @@ impl<'r> Columns<'r> {
     pub(crate) fn other(row: &Row, name: &str) -> Option<f64> {
         row.also.get(name).copied().or_else(|| row.counters.as_ref()?.get(name))
     }
-}
-
-/// Returns the dimensions that are set in any of the configurations.
-pub(crate) fn dimensions<'c>(configs: impl Iterator<Item = &'c Config> + Clone) -> Vec<Dimension> {
-    let set = |key: &Dimension| configs.clone().any(|config| config.get(*key).is_some());
-    Dimension::ALL.into_iter().filter(set).collect()
-}
-
-/// Returns the titles of the columns that identify a row.
-pub(crate) fn identity_head(dimensions: &[Dimension]) -> impl Iterator<Item = &str> {
-    let first = ["measurement", "kind", "name", "parameters"];
-    first.into_iter().chain(dimensions.iter().map(|key| key.name()))
-}
-
-/// Returns the cells of those columns.
-pub(crate) fn identity_cells(
-    measurement: Measurement,
-    candidate: &Candidate,
-    config: &Config,
-    dimensions: &[Dimension],
-) -> io::Result<Vec<String>> {
-    let parameters = crate::figures::describe_parameters(&candidate.parameters);
-    let mut cells = vec![measurement.to_string(), word(&candidate.kind)?, candidate.name.clone(), parameters];
-    cells.extend(dimensions.iter().map(|key| config.get(*key).unwrap_or_default()));
-    Ok(cells)
 }
 
 /// Returns a number as a cell, which is empty without one.
@@ -181,23 +127,30 @@ pub(crate) fn group<T, K: PartialEq>(
     groups
 }
 
-/// Returns comma-separated values: a line of names, then the lines.
-pub(crate) fn table<H: AsRef<[u8]>>(
-    head: impl IntoIterator<Item = H>,
-    lines: impl Iterator<Item = io::Result<Vec<String>>>,
+/// Returns comma-separated values: a line of names, then a line for each row with its identity and further cells.
+pub(crate) fn table<'h>(
+    rows: Vec<(Identity, Vec<String>)>,
+    head: impl IntoIterator<Item = &'h str>,
 ) -> io::Result<String> {
+    let dimensions = dimensions(rows.iter().map(|(row, _)| &row.config));
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(head)?;
-    for line in lines {
-        writer.write_record(line?)?;
+    let names = dimensions.iter().map(|key| key.name()).chain(["metric"]);
+    writer
+        .write_record(["measurement", "kind", "name", "parameters"].into_iter().chain(names).chain(head))?;
+    for (Identity { measurement, candidate, config, metric }, cells) in rows {
+        let parameters = crate::figures::describe_parameters(&candidate.parameters);
+        let first = [measurement.to_string(), word(&candidate.kind), candidate.name, parameters];
+        let values = dimensions.iter().map(|key| config.get(*key).unwrap_or_default()).chain([word(&metric)]);
+        writer.write_record(first.into_iter().chain(values).chain(cells))?;
     }
     let bytes = writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
     String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 /// Returns the word that stands for a value in files.
-pub(crate) fn word(value: &impl serde::Serialize) -> io::Result<String> {
-    Ok(serde_json::to_value(value)?.as_str().unwrap_or_default().to_owned())
+pub(crate) fn word(value: &impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -213,7 +166,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.json");
         fs::write(&path, vec![b' '; 4096]).unwrap();
-        let within = |bytes| read_within(&path, 10, &MemoryLeft { bytes, limit: MemoryLimit::AddressSpace });
+        let within = |bytes| read(&path, 10, &MemoryLeft { bytes, limit: MemoryLimit::AddressSpace });
         assert_eq!(within(40960).unwrap().len(), 4096);
         let failure = format!("{:?}", within(40950).unwrap_err());
         for part in
@@ -221,10 +174,6 @@ mod tests {
         {
             assert!(failure.contains(part), "{part}: {failure}");
         }
-    }
-
-    fn refused(text: &str) -> (String, &'static str) {
-        parse(text.as_bytes()).expect_err(text)
     }
 
     #[test]
@@ -244,8 +193,9 @@ mod tests {
                 "is damaged: missing field `provenance` at line 1",
             ),
         ] {
-            let (said, remedy) = refused(text);
-            assert!(said.contains(reason) && !remedy.is_empty(), "{text}: {said}");
+            let failure = understand(Path::new("file"), text.as_bytes()).expect_err(text);
+            let failure = format!("{failure:?}");
+            assert!(failure.contains(reason) && failure.contains("help: Some"), "{text}: {failure}");
         }
     }
 }

@@ -86,5 +86,5 @@ fn bad_options_are_refused_before_anything_is_measured() {
     let bad = CalibrateOptions { operations: Vec::new(), ..options() };
     let refused =
         calibrate(&bad, &mut |_| panic!("nothing is measured"), &AtomicBool::new(false), &mut |_| {});
-    assert!(matches!(refused, Err(MeasureError::Option { option: OptionName::Operations, .. })));
+    assert!(matches!(refused, Err(MeasureError::Option { option: OptionName::Op, .. })));
 }

@@ -22,6 +22,7 @@
 //! | clear, fill, copy | [`clear`], [`fill`], [`copy`] |
 //! | make memory durable | [`copy_persist`], [`fill_persist`], [`clear_persist`], [`persist`] |
 //! | state the total length, the intent, the number of threads | [`Options`] |
+//! | keep threads ready for many calls | [`Workers`] |
 //! | fence once after many operations | [`fence_scope`] |
 //! | work on memory that others access concurrently | [`raw_memory`] |
 //! | map huge pages | [`Mapping`] |
@@ -59,8 +60,9 @@
 //!
 //! - When an operation returns, its stores are ordered before all later stores of the thread. Only in a [`fence_scope`]
 //!   is that left to [`Unfenced::fence`] and to the end of the scope.
-//! - The library starts threads only if [`Options::threads`] requests it, and none outlives the call. They block every
-//!   signal except those of their own faults, so that the program's signal handlers run on the program's threads.
+//! - The library starts threads only if [`Options::threads`] requests it, and none outlives the call; or if you create
+//!   [`Workers`], and none outlives them. They block every signal except those of their own faults, so that the program's
+//!   signal handlers run on the program's threads.
 //! - An instruction is used only if the processor has it and the operating system has enabled it. Safe code cannot
 //!   circumvent that.
 //! - Operations on one thread do not allocate, take no lock, keep `errno`, and make no system call except in the first
@@ -78,11 +80,18 @@
 
 mod built_in;
 mod c_functions;
+#[cfg(feature = "unstable-internals")]
+pub mod clock;
+#[cfg(not(feature = "unstable-internals"))]
+mod clock;
 #[cfg(doctest)]
 mod doctests;
 mod durability;
 mod error;
+mod kernel;
 mod load_time;
+pub mod look;
+mod looking;
 pub mod machine;
 #[cfg(target_os = "linux")]
 mod mapping;
@@ -99,6 +108,7 @@ mod text;
 mod threads;
 mod unfenced;
 mod volatile;
+mod workers;
 
 pub use durability::Durability;
 pub use error::Error;
@@ -109,6 +119,7 @@ pub use operations::{clear, clear_persist, copy, copy_persist, fill, fill_persis
 pub use options::Options;
 pub use threads::Threads;
 pub use unfenced::{FenceScope, Unfenced, fence_scope};
+pub use workers::Workers;
 
 /// Loads the policy now instead of at the first operation, and reports problems with the environment variables.
 ///

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use crate::c_functions;
 use crate::error::Error;
+use crate::kernel::{self, Memory};
 use crate::machine::CACHE_LINE as LINE;
 use crate::operation::{Intent, Operation};
 use crate::options::Options;
-use crate::plan::{self, Memory};
 use crate::short_calls;
 use crate::threads::Threads;
 
@@ -81,7 +81,7 @@ pub fn fill(dst: &mut [u8], byte: u8) {
 /// [`Error::LengthMismatch`] if the lengths differ. Nothing is written then.
 #[inline]
 pub fn copy(dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
-    plan::check_lengths(dst, src)?;
+    kernel::check_lengths(dst, src)?;
     // SAFETY: the slices are valid for their length, which is the same, and a mutable one overlaps no other.
     unsafe {
         if short_calls::use_c_library(Operation::Copy, dst.len()) {

@@ -2,12 +2,15 @@
 
 use crate::durability::Durability;
 use crate::error::Error;
+use crate::kernel::{Kernel, Step};
+use crate::look;
 use crate::machine;
 use crate::method::{CopyFn, FillFn, PersistFn};
 use crate::operation::{Intent, Operation};
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedLook};
 use crate::policy::{self, Choice, Policy, Rules};
 use crate::threads::Threads;
+use crate::workers::Workers;
 
 /// Options for one or more operations: total length, intent, threads, policy, method, durability.
 ///
@@ -30,13 +33,18 @@ pub struct Options<'p> {
     policy: Option<&'p Policy>,
     pub(crate) total_len: usize,
     intent: Intent,
-    threads: Threads,
+    /// `None`: one, or with workers all.
+    threads: Option<Threads>,
+    /// `None`: each call starts its own threads.
+    workers: Option<&'p Workers>,
     /// Checked: this machine can run the method, which supports the operation and these parameters.
     forced: Option<(Operation, Choice)>,
     /// `None`: what the policy says.
     durability: Option<Durability>,
     /// One fence follows several calls, so that a call does not have to be worth a fence of its own.
     deferred: bool,
+    /// The method follows from the arguments alone.
+    blind: bool,
 }
 
 // Always inlined, so that in a call with constant options everything that they leave at its default folds away.
@@ -65,11 +73,26 @@ impl<'p> Options<'p> {
         Options { intent, ..self }
     }
 
-    /// Sets how many threads one call may use.
+    /// Sets how many threads one call may use. Each call starts its own, unless there are [`workers`](Options::workers).
     #[inline]
     #[must_use]
     pub fn threads(self, threads: Threads) -> Self {
-        Options { threads, ..self }
+        Options { threads: Some(threads), ..self }
+    }
+
+    /// Splits each call over the calling thread and these threads, instead of starting threads. The split is that of
+    /// [`Threads::Exactly`] with one more than there are workers, or with fewer if [`Options::threads`] says so.
+    ///
+    /// Every call of two pages or more wakes a worker, which can take longer than a short operation itself: pass
+    /// [`Threads::One`] for those. [`Threads::Auto`] uses the lengths from which *starting* threads pays, so it is cautious
+    /// here.
+    #[inline]
+    #[must_use]
+    pub fn workers<'q>(self, workers: &'q Workers) -> Options<'q>
+    where
+        'p: 'q,
+    {
+        Options { workers: Some(workers), ..self }
     }
 
     /// Sets what survives a power failure, instead of what the policy says.
@@ -77,6 +100,14 @@ impl<'p> Options<'p> {
     #[must_use]
     pub fn durability(self, durability: Durability) -> Self {
         Options { durability: Some(durability), ..self }
+    }
+
+    /// Sets whether operations may [look at the cache state](crate::look) of the memory and choose the method by it; the
+    /// default is true. False: the same arguments always lead to the same method.
+    #[inline]
+    #[must_use]
+    pub fn look(self, look: bool) -> Self {
+        Options { blind: !look, ..self }
     }
 
     /// Uses this policy instead of the process-wide one.
@@ -89,6 +120,9 @@ impl<'p> Options<'p> {
     {
         if !policy.runs_here() {
             return Err(Error::ForeignPolicy);
+        }
+        if policy.rules.looks() {
+            look::start();
         }
         Ok(Options { policy: Some(policy), ..self })
     }
@@ -138,15 +172,17 @@ impl<'p> Options<'p> {
         self.policy.is_none()
             && self.total_len == 0
             && matches!(self.intent, Intent::Throughput)
-            && matches!(self.threads, Threads::One)
+            && matches!(self.threads, None | Some(Threads::One))
+            && self.workers.is_none()
             && self.forced.is_none()
+            && !self.blind
     }
 
     #[inline(always)]
-    fn choose(&self, operation: Operation, length: usize) -> &Choice {
+    fn choose<'a>(&'a self, rules: Option<&'a Rules>, operation: Operation, length: usize) -> &'a Choice {
         match &self.forced {
             Some((forced, choice)) if *forced == operation => choice,
-            _ => match self.rules() {
+            _ => match rules {
                 Some(rules) if self.total_len <= length => rules.choose(operation, length, self.intent),
                 Some(rules) => {
                     let shortest = if self.deferred { 0 } else { policy::SHORTEST_FENCED_PART };
@@ -166,13 +202,16 @@ impl<'p> Options<'p> {
         }
     }
 
+    /// How many threads a call may use.
     #[inline(always)]
-    fn workers(&self, operation: Operation, length: usize) -> usize {
-        match self.threads {
-            Threads::One => 1,
-            Threads::Auto => self.saturating_threads(operation, length),
-            Threads::Exactly(workers) => workers.get(),
-        }
+    fn thread_count(&self, operation: Operation, length: usize) -> usize {
+        let wanted = match self.threads {
+            None if self.workers.is_some() => usize::MAX,
+            None | Some(Threads::One) => 1,
+            Some(Threads::Auto) => self.saturating_threads(operation, length),
+            Some(Threads::Exactly(threads)) => threads.get(),
+        };
+        self.workers.map_or(wanted, |workers| wanted.min(workers.count() + 1))
     }
 
     /// The fewest threads that saturate memory, at most one for each processor. Not inlined, because it makes a system
@@ -184,20 +223,35 @@ impl<'p> Options<'p> {
         if threads > 1 { threads.min(machine::processors()) } else { 1 }
     }
 
+    /// Plans an operation; `None` if no method of this architecture supports it.
+    #[inline(always)]
+    fn plan<K: Kernel>(&self, operation: Operation, length: usize) -> Option<Plan<'_, K>> {
+        let rules = self.rules();
+        let step = Step::new(self.choose(rules, operation, length), operation)?;
+        let look = rules.and_then(|rules| self.look_by(rules, operation, length));
+        Some(Plan::new(step, look, self.thread_count(operation, length), self.workers))
+    }
+
+    /// What a call needs to look at the cache state, if it does.
+    #[inline(always)]
+    fn look_by<'a>(&self, rules: &'a Rules, operation: Operation, length: usize) -> Option<PlannedLook<'a>> {
+        let by_length = self.blind || !matches!(self.intent, Intent::Throughput);
+        if by_length || self.forced.is_some_and(|(forced, _)| forced == operation) {
+            return None;
+        }
+        let looks = length >= rules.looks_from(operation) && look::is_on();
+        looks.then_some(PlannedLook { rules, operation, total_len: self.total_len })
+    }
+
     /// Plans [`Operation::Clear`] or [`Operation::Fill`].
     #[inline(always)]
     pub(crate) fn plan_fill(&self, operation: Operation, length: usize) -> Plan<'_, FillFn> {
-        let choice = self.choose(operation, length);
-        let code = &choice.method.code;
-        let entry = if operation == Operation::Clear { &code.clear } else { &code.fill };
-        Plan::new(entry.as_ref().expect(SUPPORTED), choice, self.workers(operation, length))
+        self.plan(operation, length).expect(SUPPORTED)
     }
 
     #[inline(always)]
     pub(crate) fn plan_copy(&self, length: usize) -> Plan<'_, CopyFn> {
-        let choice = self.choose(Operation::Copy, length);
-        let entry = choice.method.code.copy.as_ref().expect(SUPPORTED);
-        Plan::new(entry, choice, self.workers(Operation::Copy, length))
+        self.plan(Operation::Copy, length).expect(SUPPORTED)
     }
 
     #[inline(always)]
@@ -206,9 +260,7 @@ impl<'p> Options<'p> {
         if self.caches_survive(operation) {
             return Ok(self.plan_fill(Operation::Fill, length).always_fenced());
         }
-        let choice = self.choose(operation, length);
-        let entry = choice.method.code.fill_persist.as_ref().ok_or(Error::NotDurable { operation })?;
-        Ok(Plan::new(entry, choice, self.workers(operation, length)))
+        self.plan(operation, length).ok_or(Error::NotDurable { operation })
     }
 
     #[inline(always)]
@@ -217,9 +269,7 @@ impl<'p> Options<'p> {
         if self.caches_survive(operation) {
             return Ok(self.plan_copy(length).always_fenced());
         }
-        let choice = self.choose(operation, length);
-        let entry = choice.method.code.copy_persist.as_ref().ok_or(Error::NotDurable { operation })?;
-        Ok(Plan::new(entry, choice, self.workers(operation, length)))
+        self.plan(operation, length).ok_or(Error::NotDurable { operation })
     }
 
     /// `None` if a fence suffices.
@@ -229,9 +279,7 @@ impl<'p> Options<'p> {
         if self.caches_survive(operation) {
             return Ok(None);
         }
-        let choice = self.choose(operation, length);
-        let entry = choice.method.code.persist.as_ref().ok_or(Error::NotDurable { operation })?;
-        Ok(Some(Plan::new(entry, choice, self.workers(operation, length))))
+        self.plan(operation, length).ok_or(Error::NotDurable { operation }).map(Some)
     }
 
     /// True if the operation does not have to write cache lines back. A forced method does so in any case.

@@ -50,10 +50,10 @@
 //! ```
 
 use crate::error::Error;
+use crate::kernel::Memory;
 use crate::method;
 use crate::operation::Operation;
 use crate::options::Options;
-use crate::plan::Memory;
 
 impl Options<'_> {
     /// Sets `length` bytes from `dst` to zero. Others may access them concurrently; see [`raw_memory`](crate::raw_memory)

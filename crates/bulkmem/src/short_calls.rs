@@ -30,6 +30,8 @@ pub(crate) fn learn(operation: Operation) {
 fn look_up(operation: Operation) {
     if let Some(rules) = policy::rules() {
         let below = rules.first_without(method::c_library(), operation, Intent::Throughput);
+        // A call that looks may use another method than the rule by length says.
+        let below = below.min(rules.looks_from(operation));
         // At least 1, because 0 means unknown; any method can do a call of no bytes.
         BELOW[operation as usize].store(below.max(1), Relaxed);
     }

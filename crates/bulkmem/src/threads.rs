@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::thread;
 
 use crate::signals::without_signals;
+use crate::workers::Workers;
 
 /// The number of threads that one operation may use. The library starts threads only on request. They block every signal
-/// except those of their own faults.
+/// except those of their own faults. Starting one takes 50 to 100 µs in every call; [`Workers`] are started once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(not(feature = "unstable-internals"), non_exhaustive)]
 pub enum Threads {
@@ -26,49 +27,80 @@ const HUGE: usize = 2 << 20;
 /// Huge pages a thread must get before splits are made at theirs: with fewer, rounding leaves threads idle.
 const HUGE_PAGES_EACH: usize = 8;
 
-/// Splits `length` bytes from `address` into at most `workers` pieces, in order and without gaps. Every piece holds
-/// whole pages of `page` bytes, besides the partial ones at both ends. Offsets count from `address`.
-fn split(address: usize, length: usize, workers: usize, page: usize) -> impl Iterator<Item = Range<usize>> {
-    let whole = |unit: usize| {
-        let head = (address.wrapping_neg() & (unit - 1)).min(length);
-        (head, (length - head) / unit)
-    };
-    let (head, pages, unit) = match (whole(HUGE), whole(page)) {
-        ((head, pages), _) if HUGE > page && pages / HUGE_PAGES_EACH >= workers => (head, pages, HUGE),
-        (_, (head, pages)) => (head, pages, page),
-    };
-    let pieces = workers.min(pages).max(1);
-    // The boundary before piece `at`; shares differ by one page at most.
-    let boundary = move |at: usize| {
-        let share = at * (pages / pieces) + at.min(pages % pieces);
-        if at == 0 {
-            0
-        } else if at == pieces {
-            length
-        } else {
-            head + share * unit
-        }
-    };
-    (0..pieces).map(move |at| boundary(at)..boundary(at + 1))
+/// A range in pieces, in order and without gaps. Every piece holds whole pages, besides the partial ones at both ends.
+#[derive(Clone, Copy)]
+struct Split {
+    length: usize,
+    /// Bytes before the first whole unit.
+    head: usize,
+    /// Bytes of a unit, at whose multiples the range is split.
+    unit: usize,
+    units: usize,
+    pieces: usize,
 }
 
-/// Calls `work` with pieces that make up `length` bytes from `address`: the first on the calling thread, the others
-/// each on a thread of its own, at most `workers` in all. Returns when every piece is done; passes a panic on. If the
-/// system starts no more threads, the calling thread does their pieces.
-pub(crate) fn run(address: usize, length: usize, workers: usize, work: impl Fn(Range<usize>) + Sync) {
-    let mut pieces = split(address, length, workers, rustix::param::page_size());
-    let first = pieces.next();
+impl Split {
+    /// Splits `length` bytes from `address` into at most `threads` pieces, by pages of `page` bytes.
+    fn new(address: usize, length: usize, threads: usize, page: usize) -> Split {
+        let whole = |unit: usize| {
+            let head = (address.wrapping_neg() & (unit - 1)).min(length);
+            (head, (length - head) / unit)
+        };
+        let (head, units, unit) = match (whole(HUGE), whole(page)) {
+            ((head, pages), _) if HUGE > page && pages / HUGE_PAGES_EACH >= threads => (head, pages, HUGE),
+            (_, (head, pages)) => (head, pages, page),
+        };
+        Split { length, head, unit, units, pieces: threads.min(units).max(1) }
+    }
+
+    /// The offset at which the piece of that number starts; shares differ by one unit at most.
+    fn boundary(&self, at: usize) -> usize {
+        let share = at * (self.units / self.pieces) + at.min(self.units % self.pieces);
+        if at == 0 {
+            0
+        } else if at == self.pieces {
+            self.length
+        } else {
+            self.head + share * self.unit
+        }
+    }
+
+    /// The piece of that number, counted from 0. Offsets count from the address.
+    fn piece(&self, at: usize) -> Range<usize> {
+        self.boundary(at)..self.boundary(at + 1)
+    }
+}
+
+/// Calls `work` with pieces that make up `length` bytes from `address`, at most `threads`: the first on the calling
+/// thread, the others each on one of the workers, or each on a new thread if there are none. Returns when every piece is
+/// done; passes a panic on. The calling thread also does the pieces for which there is no other.
+pub(crate) fn run(
+    address: usize,
+    length: usize,
+    threads: usize,
+    workers: Option<&Workers>,
+    work: impl Fn(Range<usize>) + Sync,
+) {
+    let split = Split::new(address, length, threads, rustix::param::page_size());
+    let work = |at| work(split.piece(at));
+    match workers {
+        Some(workers) if split.pieces > 1 => workers.run(split.pieces, work),
+        _ => run_on_new_threads(split.pieces, work),
+    }
+}
+
+/// Calls `work` with each number below `pieces`: 0 on the calling thread, the others each on a new thread.
+fn run_on_new_threads(pieces: usize, work: impl Fn(usize) + Sync) {
     let work = &work;
     thread::scope(|scope| {
-        for piece in pieces {
-            let spare = piece.clone();
+        for at in 1..pieces {
             let builder = thread::Builder::new().name("bulkmem".to_owned());
-            let spawned = without_signals(|| builder.spawn_scoped(scope, move || work(piece)));
+            let spawned = without_signals(|| builder.spawn_scoped(scope, move || work(at)));
             if spawned.is_err() {
-                work(spare);
+                work(at);
             }
         }
-        first.into_iter().for_each(work);
+        work(0);
     });
 }
 
@@ -79,6 +111,16 @@ mod tests {
     use super::*;
 
     const PAGE: usize = 4096;
+
+    fn split(
+        address: usize,
+        length: usize,
+        threads: usize,
+        page: usize,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let split = Split::new(address, length, threads, page);
+        (0..split.pieces).map(move |at| split.piece(at))
+    }
 
     #[test]
     fn pieces_cover_everything_once_in_whole_pages() {
@@ -123,14 +165,14 @@ mod tests {
     #[test]
     fn one_worker_is_the_calling_thread() {
         let ran = Mutex::new(Vec::new());
-        run(0, 10 * PAGE, 1, |piece| ran.lock().unwrap().push((thread::current().id(), piece)));
+        run(0, 10 * PAGE, 1, None, |piece| ran.lock().unwrap().push((thread::current().id(), piece)));
         assert_eq!(ran.into_inner().unwrap(), [(thread::current().id(), 0..10 * PAGE)]);
     }
 
     #[test]
     fn several_workers_run_on_as_many_threads() {
         let ran = Mutex::new(Vec::new());
-        run(0, 10 * PAGE, 3, |piece| ran.lock().unwrap().push((thread::current().id(), piece.len())));
+        run(0, 10 * PAGE, 3, None, |piece| ran.lock().unwrap().push((thread::current().id(), piece.len())));
         let mut ran = ran.into_inner().unwrap();
         assert_eq!(ran.iter().map(|(_, length)| length).sum::<usize>(), 10 * PAGE);
         assert!(ran.iter().any(|(id, _)| *id == thread::current().id()));
@@ -167,11 +209,11 @@ mod tests {
             assert_eq!(before, bit(libc::SIGUSR1));
             let seen = Mutex::new(Vec::new());
             let note = || seen.lock().unwrap().push((thread::current().id(), blocked_signals()));
-            run(0, 10 * PAGE, 3, |_| note());
+            run(0, 10 * PAGE, 3, None, |_| note());
             assert_eq!(blocked_signals(), before, "after the call");
 
             let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                run(0, 10 * PAGE, 3, |_| panic!("on purpose"));
+                run(0, 10 * PAGE, 3, None, |_| panic!("on purpose"));
             }));
             assert!(panicked.is_err());
             assert_eq!(blocked_signals(), before, "after a panic");
@@ -190,7 +232,7 @@ mod tests {
     fn a_panic_reaches_the_caller_after_all_pieces_ended() {
         let done = Mutex::new(0);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(0, 10 * PAGE, 5, |piece| {
+            run(0, 10 * PAGE, 5, None, |piece| {
                 *done.lock().unwrap() += 1;
                 assert!(piece.start == 0 || piece.end < 10 * PAGE, "the last piece");
             });

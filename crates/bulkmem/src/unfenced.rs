@@ -33,10 +33,10 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use crate::error::Error;
+use crate::kernel::Memory;
 use crate::method;
 use crate::operation::Operation;
 use crate::options::Options;
-use crate::plan::Memory;
 
 /// Runs `f` with a scope in which operations do not fence, and fences once at the end if anything is still unfenced,
 /// whether `f` returns or panics. [`FenceScope`] has the operations.

@@ -190,7 +190,7 @@ fn a_described_machines_policy_does_not_run_where_its_instructions_lack() {
     let mut all = Machine::current().clone();
     all.features = Features::all();
     let mut policy = Policy::defaults(&all);
-    policy.force("copy:movdir64b").unwrap();
+    policy.force("clear:clzero,copy:movdir64b").unwrap();
     assert_eq!(policy.runs_here(), bulkmem::machine::features().contains(Features::all()));
 }
 

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 mod x86_64 {
     use bulkmem::machine::{Machine, features};
     use bulkmem::method::{self, Method, Ordering};
-    use bulkmem::policy::{Choice, Policy};
+    use bulkmem::policy::{Choice, POLICY_FORMAT, POLICY_VERSION, Policy};
     use bulkmem::{Durability, Error, Intent, Operation, Options};
     use libtest_mimic::Failed;
     use testkit::guard::Guarded;
@@ -59,6 +59,7 @@ mod x86_64 {
         suite.test("raw_form_fences::overlapping_copy", raw_overlapping_copy_fences);
         suite.test("short_parts_are_not_fenced", short_parts_are_not_fenced);
         suite.test("short_parts_in_a_scope_get_the_extents_method", short_parts_in_a_scope);
+        suite.test("calls_that_look_are_fenced", calls_that_look_are_fenced);
         add_free_functions(suite);
         suite.test("one_fence_serves_a_scope", one_fence_serves_a_scope);
     }
@@ -127,6 +128,43 @@ mod x86_64 {
             Operation::Persist => 0xff,
         };
         if memory.iter().any(|byte| *byte != expected) { Err("wrong bytes".into()) } else { Ok(()) }
+    }
+
+    /// The part that is timed, and what follows by another method.
+    fn calls_that_look_are_fenced() -> Result<(), Failed> {
+        let machine = Machine::current();
+        let cpu = &machine.cpu;
+        for operation in Operation::ALL.into_iter().filter(|operation| *operation != Operation::Persist) {
+            // Every look finds uncached memory, or every look finds cached memory.
+            for times in ["1 4000000000", "4000000000 4000000001"] {
+                let methods = match (operation.persists(), times.starts_with('1')) {
+                    (false, true) => ["c_library", "movnti"],
+                    (false, false) => ["movnti", "c_library"],
+                    (true, _) => ["store_8_clflushopt", "movnti"],
+                };
+                let [cached, uncached] = methods;
+                let policy = format!(
+                    "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule {operation} cached 0 {cached}\n\
+                     rule {operation} uncached 0 {uncached}\nlook {operation} 8192 4096 {times} {cached}\nend\n",
+                    cpu.family, cpu.model, cpu.stepping, cpu.vendor
+                );
+                let policy = Policy::from_file_bytes(policy.as_bytes(), machine)?;
+                let options = Options::new().durability(Durability::FlushToMemory).policy(&policy)?;
+                let source = vec![0x5a; LENGTH];
+                for form in [Form::Slice, Form::Raw, Form::Scope] {
+                    let mut memory = vec![0xff; LENGTH];
+                    let tracked = traced(&mut memory, State::Untouched, |to| match form {
+                        Form::Slice => by_slice(&options, operation, to, &source),
+                        Form::Raw => by_raw(&options, operation, to, &source),
+                        Form::Scope => in_scope(&options, operation, to, &source),
+                    })?;
+                    check(operation, &tracked).map_err(|error| {
+                        Failed::from(format!("{operation} {times}: {}", error.message().unwrap_or_default()))
+                    })?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// On write-combining memory, ordinary stores are weakly ordered too.

@@ -1,8 +1,9 @@
-//! Shared test code: guard pages, an oracle, the table of methods as test cases, a policy file, and for x86-64 an
-//! emulator of missing instructions, a tracer, and a reader of compiled code.
+//! Shared test code: guard pages, calls of the public operations, an oracle, the table of methods as test cases, a policy
+//! file, and for x86-64 an emulator of missing instructions, a tracer, and a reader of compiled code.
 //!
 //! Tests iterate over [`bulkmem::method::all`], so a new method is tested without a new test.
 
+pub mod calls;
 pub mod case;
 pub mod guard;
 pub mod harness;

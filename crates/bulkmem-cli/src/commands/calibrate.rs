@@ -1,6 +1,5 @@
 //! `bulkmem calibrate`.
 
-mod lock;
 mod target;
 
 use std::ffi::OsStr;
@@ -8,16 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bulkmem::Durability::{CachesIncluded, FlushToMemory};
 use bulkmem::{Durability, Operation};
-use bulkmem_measure::calibration::{Mode, Profile};
+use bulkmem_measure::calibration::{Mode, Profile, Saturation};
 use bulkmem_measure::{CalibrateOptions, Kept, MeasureError, calibrate, is_heavy};
 use clap::Args;
 use serde::Serialize;
 
-use self::target::{Saved, Target, Unmerged};
+use self::target::Target;
 use super::choices::{self, ChoiceRow};
 use crate::active_policy::profile_of;
-use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
+use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured, show};
 use crate::output::{self, Progress, duration, faint, size, wrapped};
 use crate::parsers::{given_or, one_of, operation, size as parse_size};
 use crate::plain::plain;
@@ -74,25 +74,19 @@ pub(crate) struct CalibrateArgs {
 }
 
 const DURABILITY: &[(&str, &str, Durability)] = &[
+    (FlushToMemory.name(), "Memory only (ADR): every cache line is written back", FlushToMemory),
     (
-        Durability::FlushToMemory.name(),
-        "Memory only (ADR): every cache line is written back",
-        Durability::FlushToMemory,
-    ),
-    (
-        Durability::CachesIncluded.name(),
+        CachesIncluded.name(),
         "Caches too (eADR, GPF): a fence is enough. Elsewhere, a power failure loses data",
-        Durability::CachesIncluded,
+        CachesIncluded,
     ),
 ];
 
 pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let options = options(args);
     options.validate().map_err(measure_failure)?;
-    let mut target = if args.dry_run { None } else { Some(Target::open(&path(args)?, args.force)?) };
-    if let Some(target) = &target {
-        target.refuse_heavier_load(&options.operations)?;
-    }
+    let open = || Target::open(&path(args)?, &options.operations, args.force);
+    let mut target = (!args.dry_run).then(open).transpose()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("calibrate");
     let mut save = |profile: &Profile| {
@@ -107,17 +101,27 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let measured = calibrate(&options, &mut observe, &stop, &mut save);
     drop(progress);
     let profile = match measured {
-        Ok(profile) => profile,
         Err(MeasureError::Interrupted) => return nothing_measured(&stop),
-        Err(error) => return Err(measure_failure(error)),
+        measured => measured.map_err(measure_failure)?,
     };
     let saved = target.as_mut().map(|target| target.finish(&profile)).transpose();
-    let shown = show(args, &profile, saved.as_ref().ok().and_then(Option::as_ref), &notes);
+    let written = saved.as_ref().ok().and_then(Option::as_ref).and_then(|saved| saved.written.as_ref());
+    let shown = show_choices(args, &profile, target.as_ref().zip(written), &notes);
     // Failing to save is reported before failing to show.
     let saved = saved?;
     warn_of_load(&profile)?;
     if let (Some(target), Some(saved)) = (&target, &saved) {
-        report(target, saved)?;
+        let path = target.path.display();
+        let unfinished = saved.kept_because(Kept::Unfinished);
+        if !unfinished.is_empty() {
+            output::note(&format!("not measured completely: {unfinished}; {path} keeps its rules for that"))?;
+        }
+        if saved.written.is_none() && target.previous.is_some() {
+            output::note(&format!("{path} is unchanged"))?;
+        }
+        if let Some((unmerged, _)) = &saved.unmerged {
+            output::note(&format!("the new measurements are in {}", unmerged.display()))?;
+        }
     }
     let finished = |operation| profile.coverage.operations.iter().any(|it| it.operation == operation);
     if stop.load(Ordering::Relaxed) && !options.operations.iter().copied().all(finished) {
@@ -125,29 +129,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         return Ok(Exit::Interrupted);
     }
     shown?;
-    match saved.and_then(|saved| saved.unmerged) {
-        Some(Unmerged { path, why, help }) => {
-            let path = path.display();
-            Err(Failure::new(format!("the profile was not replaced by {path}: {why}")).help(help))
-        }
-        None => Ok(Exit::Done),
-    }
-}
-
-/// Notes what was kept, and in which file.
-fn report(target: &Target, saved: &Saved) -> Result<(), Failure> {
-    let path = target.path().display();
-    let unfinished = saved.kept_because(Kept::Unfinished);
-    if !unfinished.is_empty() {
-        output::note(&format!("not measured completely: {unfinished}; {path} keeps its rules for that"))?;
-    }
-    if saved.written.is_none() && target.has_previous() {
-        output::note(&format!("{path} is unchanged"))?;
-    }
-    if let Some(unmerged) = &saved.unmerged {
-        output::note(&format!("the new measurements are in {}", unmerged.path.display()))?;
-    }
-    Ok(())
+    saved.and_then(|saved| saved.unmerged).map_or(Ok(Exit::Done), |(_, why)| Err(why))
 }
 
 fn warn_of_load(profile: &Profile) -> Result<(), Failure> {
@@ -180,18 +162,18 @@ fn options(args: &CalibrateArgs) -> CalibrateOptions {
 
 /// Returns the path of the profile; the policy file differs in the extension.
 fn path(args: &CalibrateArgs) -> Result<PathBuf, Failure> {
-    let (path, given) = if let Some(path) = &args.output {
-        (path.clone(), "--output")
-    } else if args.system {
-        return Ok(PathBuf::from(SYSTEM));
-    } else if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-        (path.into(), VARIABLE)
-    } else {
-        let policy = bulkmem::policy::user_path().ok_or_else(|| {
-            Failure::new("there is no folder for a profile: neither XDG_CONFIG_HOME nor HOME is set")
-                .help("name the file: bulkmem calibrate --output FILE.json")
-        })?;
-        return Ok(profile_of(&policy));
+    let variable = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    let (path, given) = match (&args.output, variable) {
+        (Some(path), _) => (path.clone(), "--output"),
+        _ if args.system => (SYSTEM.into(), "--system"),
+        (None, Some(path)) => (path.into(), VARIABLE),
+        (None, None) => {
+            let path = bulkmem::policy::user_path().ok_or_else(|| {
+                Failure::new("there is no folder for a profile: neither XDG_CONFIG_HOME nor HOME is set")
+                    .help("name the file: bulkmem calibrate --output FILE.json")
+            });
+            (path?, "")
+        }
     };
     match path.extension().and_then(OsStr::to_str) {
         Some("policy") => Ok(profile_of(&path)),
@@ -211,44 +193,40 @@ struct Document<'a> {
     profile: &'a Profile,
 }
 
-fn show(
+/// Shows the choices; `written` is the target with the profile that was written to it.
+fn show_choices(
     args: &CalibrateArgs,
     profile: &Profile,
-    saved: Option<&Saved>,
+    written: Option<(&Target, &Profile)>,
     notes: &[String],
-) -> Result<(), Failure> {
+) -> Outcome {
+    let (path, written_profile) = written.map(|(target, written)| (target.path.as_path(), written)).unzip();
     let choices = choices::of(profile);
-    let written = saved.and_then(|saved| saved.written.as_ref());
-    let path = written.map(|(path, _)| path.as_path());
-    if args.json {
-        let profile = written.map_or(profile, |(_, written)| written);
-        return Ok(output::print_json(&Document { path, choices, notes, profile })?);
-    }
-    let (provenance, width) = (&profile.provenance, output::width());
-    let mut text = format!("{}\n\n", plain(&provenance::cpu(&provenance.cpu)));
-    text += &choices::text(&choices, width);
-    for it in &profile.threads {
-        text +=
-            &format!("{} is fastest with {} threads from {} on.\n", it.operation, it.threads, size(it.from));
-    }
-    let took = duration(Duration::from_secs_f64(provenance.seconds.max(0.0)));
-    text += &format!("\n{}", faint(&format!("{} samples in {took}.", provenance.samples), width));
-    for note in notes {
-        text += &format!("{}\n", wrapped(&format!("Note: {}", plain(note)), "", width));
-    }
-    let Some((path, written)) = written else {
-        return Ok(output::print(&(text + "Wrote nothing.\n"))?);
-    };
-    text += &format!("Wrote {}\n", plain(&path.display().to_string()));
-    if let Some(backup) = saved.and_then(|saved| saved.backup.as_ref()) {
-        text += &format!("The previous profile is in {}\n", plain(&backup.display().to_string()));
-    }
-    let has_rules =
-        |profile: &Profile, operation| profile.rules.iter().any(|rule| rule.operation == operation);
-    let kept = |operation: &Operation| !has_rules(profile, *operation) && has_rules(written, *operation);
-    let kept: Vec<&str> = Operation::ALL.iter().filter(|it| kept(it)).map(|it| it.name()).collect();
-    if !kept.is_empty() {
-        text += &format!("Its rules for {} stay: they were not measured again.\n", kept.join(", "));
-    }
-    Ok(output::print(&text)?)
+    let document = Document { path, choices, notes, profile: written_profile.unwrap_or(profile) };
+    show(args.json, &document, |width| {
+        let provenance = &profile.provenance;
+        let mut text = format!("{}\n\n", plain(&provenance::cpu(&provenance.cpu)));
+        text += &choices::text(&document.choices, width);
+        for Saturation { operation, from, threads } in &profile.threads {
+            text += &format!("{operation} is fastest with {threads} threads from {} on.\n", size(*from));
+        }
+        let took = duration(Duration::from_secs_f64(provenance.seconds.max(0.0)));
+        text += &format!("\n{}", faint(&format!("{} samples in {took}.", provenance.samples), width));
+        for note in notes {
+            text += &format!("{}\n", wrapped(&format!("Note: {}", plain(note)), "", width));
+        }
+        let Some((target, written)) = written else { return text + "Wrote nothing.\n" };
+        text += &format!("Wrote {}\n", plain(&target.path.display().to_string()));
+        if let Some(backup) = &target.backup {
+            text += &format!("The previous profile is in {}\n", plain(&backup.display().to_string()));
+        }
+        let has_rules =
+            |profile: &Profile, operation| profile.rules.iter().any(|it| it.operation == operation);
+        let kept = |it: &Operation| !has_rules(profile, *it) && has_rules(written, *it);
+        let kept: Vec<&str> = Operation::ALL.iter().filter(|it| kept(it)).map(|it| it.name()).collect();
+        if !kept.is_empty() {
+            text += &format!("Its rules for {} stay: they were not measured again.\n", kept.join(", "));
+        }
+        text
+    })
 }

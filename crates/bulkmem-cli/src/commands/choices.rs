@@ -1,9 +1,9 @@
 //! The choices of a profile and their reasons, as `calibrate` and `report` show them.
 
+use bulkmem::Operation;
 use bulkmem::method::Parameters;
-use bulkmem::{Intent, Operation};
-use bulkmem_measure::calibration::Cost;
-use bulkmem_measure::calibration::{Profile, Rule};
+use bulkmem::policy::Situation;
+use bulkmem_measure::calibration::{Cost, Profile, Rule};
 use bulkmem_measure::stats::geometric_mean;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::plain::plain;
 #[derive(Debug, Serialize)]
 pub(super) struct ChoiceRow {
     pub(super) operation: Operation,
-    pub(super) intent: Intent,
+    pub(super) situation: Situation,
     from: u64,
     method: String,
     parameters: Parameters,
@@ -32,9 +32,12 @@ pub(super) struct ChoiceRow {
 /// Returns the rules of a profile with their measurements.
 pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
     let row = |(at, rule): (usize, &Rule)| {
-        let same = |next: &&Rule| (next.operation, next.intent) == (rule.operation, rule.intent);
+        let same = |next: &&Rule| (next.operation, next.situation) == (rule.operation, rule.situation);
         let to = profile.rules.get(at + 1).filter(same).map_or(u64::MAX, |next| next.from);
-        let all = figures::of_kind(profile, rule.operation, Cost::of(rule.intent));
+        let mut all = figures::of_kind(profile, rule.operation, Cost::of(rule.situation));
+        if rule.situation == Situation::Cached {
+            all.retain(|series| series.condition.warm);
+        }
         // GB/s and speed-up at each length, in the plainest condition that was measured.
         let of_series = |series: &figures::Series<'_>| -> Vec<(f64, f64)> {
             let figures = series.along(&rule.method, &rule.parameters);
@@ -42,17 +45,16 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
             within.map(|it| (it.length as f64 / it.median_ns, series.times_c_library(it))).collect()
         };
         let figures = all.iter().map(of_series).find(|figures| !figures.is_empty()).unwrap_or_default();
-        let speeds = || figures.iter().map(|(speed, _)| *speed);
+        let (speeds, times): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
+        let slowest = speeds.iter().copied().reduce(f64::min);
         ChoiceRow {
             operation: rule.operation,
-            intent: rule.intent,
+            situation: rule.situation,
             from: rule.from,
             method: rule.method.clone(),
             parameters: rule.parameters,
-            gb_per_s: speeds().reduce(f64::min).zip(speeds().reduce(f64::max)).map(<[f64; 2]>::from),
-            times_c_library: geometric_mean(
-                figures.iter().map(|(_, times)| *times).filter(|it| it.is_finite()),
-            ),
+            gb_per_s: slowest.map(|slowest| [slowest, speeds.iter().copied().fold(slowest, f64::max)]),
+            times_c_library: geometric_mean(times.into_iter().filter(|it| it.is_finite())),
             reason: rule.reason.clone(),
             measured: !all.is_empty(),
         }
@@ -81,25 +83,28 @@ impl ChoiceRow {
     }
 }
 
-/// Shows a table for each operation and intent.
+/// Returns the heading of the rules of an operation and situation.
+fn heading(operation: Operation, situation: Situation) -> String {
+    match situation {
+        Situation::Cached | Situation::Uncached => format!("{operation}, if a look finds memory {situation}"),
+        intent => format!("{operation}, intent {intent}"),
+    }
+}
+
+/// Shows a table for each operation and situation.
 pub(super) fn text(rows: &[ChoiceRow], width: usize) -> String {
-    let groups = rows.chunk_by(|a, b| (a.operation, a.intent) == (b.operation, b.intent));
     let group = |rows: &[ChoiceRow]| {
-        let heading = format!("{}, intent {}", rows[0].operation, rows[0].intent);
-        if !rows[0].measured {
-            return section(&heading, "as for throughput: this was not measured separately\n", width);
+        let mut text = "as for throughput: this was not measured separately\n".to_owned();
+        if rows[0].measured {
+            let titles = [Column::right("from"), Column::left("method")];
+            let mut table = Table::new(titles.into_iter().chain(["GB/s", "× C library"].map(Column::right)));
+            for row in rows {
+                table.row(row.cells());
+                table.remark(&row.why());
+            }
+            text = table.render(width);
         }
-        let mut table = Table::new([
-            Column::right("from"),
-            Column::left("method"),
-            Column::right("GB/s"),
-            Column::right("× C library"),
-        ]);
-        for row in rows {
-            table.row(row.cells());
-            table.remark(&row.why());
-        }
-        section(&heading, &table.render(width), width)
+        section(&heading(rows[0].operation, rows[0].situation), &text, width)
     };
-    groups.map(group).collect()
+    rows.chunk_by(|a, b| (a.operation, a.situation) == (b.operation, b.situation)).map(group).collect()
 }

@@ -1,17 +1,20 @@
 //! `bulkmem info`.
 
+use std::collections::BTreeMap;
+
 use bulkmem::machine::{Features, Machine};
 use bulkmem::method;
-use bulkmem::policy::{Basis, Choice, Origin};
+use bulkmem::policy::{Basis, Choice, Look, Origin, Rule};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::Coverage;
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 
 use super::methods::feature_names;
-use crate::active_policy::ActivePolicy;
-use crate::failure::{Exit, Outcome};
+use crate::active_policy::{ActivePolicy, name_of};
+use crate::failure::{Outcome, show};
 use crate::output::{self, BAD, Column, GOOD, Table, exact_size, plural, section, size, styled};
 use crate::plain::plain;
 use crate::provenance::{self, known};
@@ -22,7 +25,8 @@ use crate::provenance::{self, known};
 JSON: `bulkmem` (version), `machine`, `instructions` (each with `name`, `available`, `methods`: those that need it), `counters` \
 (`available`, `reason`), `durability`, `policy` (`basis`: `profile` with `path`, or `defaults` with `microarchitecture`, `why` and \
 `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`), `provenance` and `coverage` (of the \
-profile, or null), `rules` (each with `operation`, `intent`, `from`, `choice`, `reason`).")]
+profile, or null), `rules` (each with `operation`, `intent`, `from`, `choice`, `reason`), `looks` (of operations that look at the cache \
+state, by their name: `from`, `part`, `cached_below`, `unmapped_from`, `choice`).")]
 pub(crate) struct InfoArgs {
     /// Print JSON
     #[arg(long)]
@@ -32,12 +36,7 @@ pub(crate) struct InfoArgs {
 pub(super) fn run(args: &InfoArgs) -> Outcome {
     let active = ActivePolicy::load()?;
     let info = Info::of(&active);
-    if args.json {
-        output::print_json(&info)?;
-    } else {
-        output::print(&info.text(&active, output::width()))?;
-    }
-    Ok(Exit::Done)
+    show(args.json, &info, |width| info.text(&active, width))
 }
 
 #[derive(Serialize)]
@@ -50,7 +49,8 @@ struct Info<'s> {
     provenance: Option<&'s Provenance>,
     coverage: Option<&'s Coverage>,
     rules: Vec<RuleRow>,
-    counters: Counters,
+    looks: BTreeMap<&'static str, Look>,
+    counters: serde_json::Value,
 }
 
 #[derive(Serialize)]
@@ -69,42 +69,35 @@ struct InstructionSet {
     methods: Vec<&'static str>,
 }
 
-#[derive(Serialize)]
-struct Counters {
-    available: bool,
-    reason: Option<String>,
-}
-
 impl Info<'_> {
     fn of(active: &ActivePolicy) -> Info<'_> {
         let instruction_set = |set: Features| InstructionSet {
             name: feature_names(set).concat(),
-            available: active.machine.features.contains(set),
+            available: bulkmem::machine::features().contains(set),
             methods: method::all().filter(|it| it.requires.contains(set)).map(|it| it.name).collect(),
         };
-        let intents = |operation| Intent::ALL.map(|intent| (operation, intent));
-        let rules = Operation::ALL.into_iter().flat_map(intents).flat_map(|(operation, intent)| {
-            let rules = active.policy.rules(operation, intent).into_iter();
-            rules.map(move |rule| RuleRow {
-                operation,
-                intent,
-                from: rule.from,
-                choice: rule.choice,
-                reason: rule.reason,
-            })
+        let all =
+            Operation::ALL.into_iter().flat_map(|operation| Intent::ALL.map(|intent| (operation, intent)));
+        let rules = all.flat_map(|(operation, intent)| {
+            let row =
+                move |Rule { from, choice, reason, .. }| RuleRow { operation, intent, from, choice, reason };
+            active.policy.rules(operation, intent).into_iter().map(row)
         });
         let profile = active.profile.as_ref().map(|(_, profile)| profile);
         let reason = bulkmem_measure::counters_unavailable();
         Info {
             bulkmem: env!("CARGO_PKG_VERSION"),
-            machine: active.machine,
+            machine: Machine::current(),
             instructions: Features::all().iter().map(instruction_set).collect(),
             policy: active.policy.origin(),
             durability: active.policy.durability().name(),
             provenance: profile.map(|profile| &profile.provenance),
             coverage: profile.map(|profile| &profile.coverage),
             rules: rules.collect(),
-            counters: Counters { available: reason.is_none(), reason },
+            looks: Operation::all()
+                .filter_map(|operation| Some((operation.name(), active.policy.look(operation)?)))
+                .collect(),
+            counters: json!({ "available": reason.is_none(), "reason": reason }),
         }
     }
 
@@ -113,10 +106,25 @@ impl Info<'_> {
             let rows: Vec<_> = rows.into_iter().map(|(name, value)| (name, plain(&value))).collect();
             output::pairs(&rows, width)
         };
+        let here = |available| if available { styled(GOOD, "yes") } else { styled(BAD, "no") };
+        let methods = |set: &&InstructionSet| match plural(set.methods.len(), "method") {
+            _ if set.methods.is_empty() => "no method needs it".to_owned(),
+            count if set.available => format!("{count} can use it"),
+            count => format!("{count} cannot run: {}", set.methods.join(" ")),
+        };
+        let sets = Table::of(&self.instructions)
+            .column(Column::left("set"), |set| set.name.clone())
+            .column(Column::left("here"), |set| here(set.available))
+            .column(Column::left("methods").prose(), methods);
+        let rules = Table::of(&self.rules)
+            .column(Column::left("operation"), |rule| rule.operation.to_string())
+            .column(Column::left("intent"), |rule| rule.intent.to_string())
+            .column(Column::right("from"), |rule| size(rule.from as u64))
+            .column(Column::left("method").prose(), |rule| rule.choice.to_string());
         section("Machine", &pairs(self.machine_rows()), width)
-            + &section("Instruction sets", &self.instruction_table().render(width), width)
+            + &section("Instruction sets", &sets.render(width), width)
             + &section("Policy", &pairs(self.policy_rows(active)), width)
-            + &section("Rules", &self.rule_table().render(width), width)
+            + &section("Rules", &rules.render(width), width)
             + "`bulkmem explain` shows the measurements behind a rule.\n"
     }
 
@@ -137,69 +145,40 @@ impl Info<'_> {
             ("page size", exact_size(machine.page_size as u64)),
             ("huge pages", if huge.is_empty() { "none".to_owned() } else { huge.join(", ") }),
             ("transparent", machine.transparent_huge_pages.clone().unwrap_or_else(unknown)),
-            ("counters", self.counters.reason.clone().unwrap_or("available".to_owned())),
+            ("counters", self.counters["reason"].as_str().unwrap_or("available").to_owned()),
             ("bulkmem", self.bulkmem.to_owned()),
         ]
-    }
-
-    fn instruction_table(&self) -> Table {
-        let mut table =
-            Table::new([Column::left("set"), Column::left("here"), Column::left("methods").prose()]);
-        for set in &self.instructions {
-            let methods = plural(set.methods.len(), "method");
-            table.row([
-                set.name.clone(),
-                if set.available { styled(GOOD, "yes") } else { styled(BAD, "no") },
-                match (set.available, set.methods.is_empty()) {
-                    (_, true) => "no method needs it".to_owned(),
-                    (true, false) => format!("{methods} can use it"),
-                    (false, false) => format!("{methods} cannot run: {}", set.methods.join(" ")),
-                },
-            ]);
-        }
-        table
     }
 
     fn policy_rows(&self, active: &ActivePolicy) -> Vec<(&'static str, String)> {
         let mut rows = Vec::new();
         match &self.policy.basis {
             Basis::Profile { path } => {
-                let path = path.as_ref().map_or("memory".to_owned(), |path| path.display().to_string());
-                rows.push(("policy file", path));
+                rows.push(("policy file", name_of(path.as_deref())));
                 if let Some((path, profile)) = &active.profile {
                     rows.push(("profile", path.display().to_string()));
                     rows.extend(provenance::rows(profile));
                 }
             }
             Basis::Defaults { microarchitecture, why, source } => {
-                rows.push(("policy file", "none: `bulkmem calibrate` writes one".to_owned()));
-                rows.push(("defaults for", microarchitecture.clone()));
-                rows.push(("because", why.clone()));
-                rows.push(("source", source.clone()));
+                rows.extend([
+                    ("policy file", "none: `bulkmem calibrate` writes one".to_owned()),
+                    ("defaults for", microarchitecture.clone()),
+                    ("because", why.clone()),
+                    ("source", source.clone()),
+                ]);
             }
             _ => rows.push(("basis", "unknown to this command".to_owned())),
         }
+        let looks: Vec<String> =
+            self.looks.iter().map(|(name, look)| format!("{name} from {}", size(look.from as u64))).collect();
+        let none = "none: methods are chosen by length alone".to_owned();
+        rows.push(("looks at the cache", if looks.is_empty() { none } else { looks.join(", ") }));
         rows.push(("durability", self.durability.to_owned()));
-        for (operation, choice) in &self.policy.forced {
-            rows.push(("forced", format!("{operation}: {choice}")));
-        }
-        for refused in &self.policy.refused {
-            rows.push(("refused", format!("{}: {}", refused.path.display(), refused.reason)));
-        }
+        let forced = self.policy.forced.iter();
+        rows.extend(forced.map(|(operation, choice)| ("forced", format!("{operation}: {choice}"))));
+        let refused = self.policy.refused.iter();
+        rows.extend(refused.map(|it| ("refused", format!("{}: {}", it.path.display(), it.reason))));
         rows
-    }
-
-    fn rule_table(&self) -> Table {
-        let mut table = Table::new([
-            Column::left("operation"),
-            Column::left("intent"),
-            Column::right("from"),
-            Column::left("method").prose(),
-        ]);
-        for rule in &self.rules {
-            let from = size(rule.from as u64);
-            table.row([rule.operation.to_string(), rule.intent.to_string(), from, rule.choice.to_string()]);
-        }
-        table
     }
 }

@@ -2,13 +2,14 @@
 
 use bulkmem::Operation;
 use bulkmem::machine::Features;
-use bulkmem::method::{self, Method, Ordering};
+use bulkmem::method::{self, Method, Ordering, Tunable};
 use clap::Args;
 use serde::Serialize;
 
-use crate::failure::{Exit, Outcome};
-use crate::output::{self, BAD, Column, GOOD, Table, exact_size, faint, section, styled};
+use crate::failure::{Outcome, show};
+use crate::output::{BAD, Column, GOOD, Table, exact_size, faint, section, styled};
 use crate::parsers::operation;
+use crate::results::group;
 
 /// Show every method of this library, and which of them can run here
 #[derive(Args, Debug)]
@@ -34,12 +35,7 @@ pub(super) fn run(args: &MethodsArgs) -> Outcome {
         .filter(|method| !args.available || method.available())
         .map(Row::of)
         .collect();
-    if args.json {
-        output::print_json(&rows)?;
-    } else {
-        output::print(&text(&rows, output::width()))?;
-    }
-    Ok(Exit::Done)
+    show(args.json, &rows, |width| text(&rows, width))
 }
 
 /// A method, as `--json` prints it.
@@ -57,7 +53,7 @@ struct Row {
 }
 
 /// A tunable that is the same for several operations.
-#[derive(Serialize, PartialEq)]
+#[derive(Serialize)]
 struct TunableRow {
     name: &'static str,
     operations: Vec<Operation>,
@@ -75,10 +71,7 @@ impl Row {
             summary: method.summary,
             operations: Operation::ALL.into_iter().filter(|operation| method.does(*operation)).collect(),
             effect: method.effect.name(),
-            ordering: match method.ordering {
-                Ordering::Ordered => "ordered",
-                Ordering::Weak => "weak",
-            },
+            ordering: if method.ordering == Ordering::Weak { "weak" } else { "ordered" },
             requires: feature_names(method.requires),
             available: method.available(),
             missing: feature_names(method.requires - bulkmem::machine::features()),
@@ -88,95 +81,60 @@ impl Row {
 }
 
 fn tunables(method: &Method) -> Vec<TunableRow> {
-    let mut rows: Vec<TunableRow> = Vec::new();
-    for operation in Operation::ALL {
-        for tunable in method.tunables(operation).unwrap_or_default() {
-            let row = |operations| TunableRow {
-                name: tunable.name,
-                operations,
-                smallest: tunable.range.0,
-                largest: tunable.range.1,
-                step: tunable.step,
-                default: tunable.default,
-                search: tunable.search,
-            };
-            match rows.iter_mut().find(|known| **known == row(known.operations.clone())) {
-                Some(known) => known.operations.push(operation),
-                None => rows.push(row(vec![operation])),
-            }
-        }
-    }
-    rows
+    let of =
+        |operation| method.tunables(operation).unwrap_or_default().iter().map(move |it| (*it, operation));
+    let groups = group(Operation::ALL.into_iter().flat_map(of), |(tunable, _)| *tunable);
+    let row = |(tunable, uses): (Tunable, Vec<_>)| {
+        let Tunable { name, range: (smallest, largest), step, default, search } = tunable;
+        let operations = uses.into_iter().map(|(_, operation)| operation).collect();
+        TunableRow { name, operations, smallest, largest, step, default, search }
+    };
+    groups.into_iter().map(row).collect()
 }
 
 fn text(rows: &[Row], width: usize) -> String {
-    let mut table = Table::new([
-        Column::left("method"),
-        Column::left("operations").prose().optional(5),
-        Column::left("cache").optional(4),
-        Column::left("fence").optional(3),
-        Column::left("instructions").optional(1),
-        Column::left("here"),
-        Column::left("what it does").prose().optional(2),
-    ]);
-    for row in rows {
-        table.row([
-            row.name.to_owned(),
-            join(&row.operations),
-            row.effect.to_owned(),
-            if row.ordering == "weak" { "needed" } else { "none" }.to_owned(),
-            row.requires.join(" "),
-            if row.available {
-                styled(GOOD, "yes")
-            } else {
-                styled(BAD, format!("no {}", row.missing.join(" ")))
-            },
-            row.summary.to_owned(),
-        ]);
-    }
+    let table = Table::of(rows)
+        .column(Column::left("method"), |row| row.name.to_owned())
+        .column(Column::left("operations").prose().optional(5), |row| join(&row.operations))
+        .column(Column::left("cache").optional(4), |row| row.effect.to_owned())
+        .column(Column::left("fence").optional(3), |row| {
+            if row.ordering == "weak" { "needed" } else { "none" }.to_owned()
+        })
+        .column(Column::left("instructions").optional(1), |row| row.requires.join(" "))
+        .column(Column::left("here"), |row| match row.available {
+            true => styled(GOOD, "yes"),
+            false => styled(BAD, format!("no {}", row.missing.join(" "))),
+        })
+        .column(Column::left("what it does").prose().optional(2), |row| row.summary.to_owned());
     let mut text = table.render(width) + "\n";
     if rows.iter().any(|row| !row.tunables.is_empty()) {
-        text += &section("Tunables", &tunable_table(rows).render(width), width);
+        text += &section("Tunables", &tunable_table(rows, width), width);
     }
     let here = rows.iter().filter(|row| row.available).count();
     text + &faint(&format!("{here} of {} methods can run on this machine.", rows.len()), width)
 }
 
 /// Lists the tunables; methods with equal ones share a line.
-fn tunable_table(rows: &[Row]) -> Table {
-    let mut lines: Vec<([String; 6], Vec<&str>)> = Vec::new();
-    for row in rows {
-        for tunable in &row.tunables {
-            let value =
-                |value: u32| if tunable.largest >= 64 { exact_size(value.into()) } else { value.to_string() };
-            let cells = [
-                tunable.name.to_owned(),
-                value(tunable.smallest),
-                value(tunable.largest),
-                value(tunable.step),
-                value(tunable.default),
-                join(&tunable.operations),
-            ];
-            match lines.iter_mut().find(|(known, _)| *known == cells) {
-                Some((_, methods)) => methods.push(row.name),
-                None => lines.push((cells, vec![row.name])),
-            }
-        }
-    }
+fn tunable_table(rows: &[Row], width: usize) -> String {
+    let cells = |it: &TunableRow| {
+        let [smallest, largest, step, default] = [it.smallest, it.largest, it.step, it.default]
+            .map(|value| if it.largest >= 64 { exact_size(value.into()) } else { value.to_string() });
+        [it.name.to_owned(), smallest, largest, step, default, join(&it.operations)]
+    };
+    let all = rows.iter().flat_map(|row| row.tunables.iter().map(|it| (cells(it), row.name)));
+    let mut lines = group(all, |(cells, _)| cells.clone());
     lines.sort();
-    let mut table = Table::new([
-        Column::left("tunable"),
-        Column::right("from"),
-        Column::right("to"),
-        Column::right("step").optional(2),
-        Column::right("default"),
-        Column::left("operations").prose().optional(1),
-        Column::left("methods").prose(),
-    ]);
-    for (cells, methods) in lines {
-        table.row(cells.into_iter().chain([methods.join(" ")]));
-    }
-    table
+    Table::of(lines)
+        .column(Column::left("tunable"), |(cells, _)| cells[0].clone())
+        .column(Column::right("from"), |(cells, _)| cells[1].clone())
+        .column(Column::right("to"), |(cells, _)| cells[2].clone())
+        .column(Column::right("step").optional(2), |(cells, _)| cells[3].clone())
+        .column(Column::right("default"), |(cells, _)| cells[4].clone())
+        .column(Column::left("operations").prose().optional(1), |(cells, _)| cells[5].clone())
+        .column(Column::left("methods").prose(), |(_, uses)| {
+            uses.iter().map(|(_, method)| *method).collect::<Vec<_>>().join(" ")
+        })
+        .render(width)
 }
 
 fn join(operations: &[Operation]) -> String {

@@ -4,16 +4,14 @@ mod bench;
 mod calibrate;
 mod choices;
 mod compare;
-mod completions;
 mod explain;
+mod generate;
 mod info;
 mod kmod;
-mod man;
 mod methods;
 mod report;
 mod reproduce;
 mod runner;
-mod schema;
 
 use clap::Subcommand;
 
@@ -22,7 +20,8 @@ use crate::failure::Outcome;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Calibrate(calibrate::CalibrateArgs),
-    Bench(bench::BenchArgs),
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     Info(info::InfoArgs),
     Explain(explain::ExplainArgs),
     Methods(methods::MethodsArgs),
@@ -30,16 +29,16 @@ pub(crate) enum Command {
     Report(report::ReportArgs),
     Compare(compare::CompareArgs),
     Kmod(kmod::KmodArgs),
-    Schema(schema::SchemaArgs),
-    Completions(completions::CompletionsArgs),
-    Man(man::ManArgs),
+    Schema(generate::SchemaArgs),
+    Completions(generate::CompletionsArgs),
+    Man(generate::ManArgs),
 }
 
 /// Runs a command; `definition` returns the definition of all commands, for completions and manual pages.
 pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcome {
     match command {
         Command::Calibrate(args) => calibrate::run(&args),
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(measurement) => bench::run(&measurement),
         Command::Info(args) => info::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Methods(args) => methods::run(&args),
@@ -47,8 +46,8 @@ pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcom
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Kmod(args) => kmod::run(&args),
-        Command::Schema(args) => schema::run(&args),
-        Command::Completions(args) => completions::run(&args, definition()),
-        Command::Man(args) => man::run(&args, definition()),
+        Command::Schema(args) => generate::schema(&args),
+        Command::Completions(args) => generate::completions(&args, definition()),
+        Command::Man(args) => generate::man(&args, definition()),
     }
 }

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use bulkmem_measure::engine::{Measure, Results};
-use bulkmem_measure::reproduce::{PublishedFigure, Reproduction, Verdict, measurements};
+use bulkmem_measure::reproduce::{Reproduction, Verdict, measurements};
 use clap::Args;
 
 use super::bench::remarks;
 use super::runner::{self, Files};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{
-    self, BAD, Column, FAINT, GOOD, HEADING, Table, digits, exact_size, pairs, styled, wrapped,
+    self, BAD, Column, FAINT, GOOD, HEADING, Table, digits, exact_size, pairs, section, styled, wrapped,
 };
 use crate::{plain, results};
 
@@ -72,7 +72,7 @@ fn show(args: &ReproduceArgs, found: &Results) -> Result<(), Failure> {
     if args.json {
         return Ok(output::print_json(&Reproduction::of(found))?);
     }
-    let (found, width) = (plain::results(found), output::width());
+    let (found, width) = (plain::results(found.clone()), output::width());
     let mut text = text(&Reproduction::of(&found), args.figures, width);
     let single = found.rows.iter().filter(|row| row.samples.len() < 2).count();
     if single > 0 {
@@ -100,62 +100,42 @@ fn text(found: &Reproduction, figures: bool, width: usize) -> String {
     let [holds, fails, open] = found.tally();
     let heading = format!("Published conclusions: {holds} hold here, {fails} do not, {open} not measured");
     _ = writeln!(text, "\n{}", styled(HEADING, heading));
-    for conclusion in &found.conclusions {
-        let (word, style) = match conclusion.verdict {
-            Verdict::Holds => ("holds", GOOD),
-            Verdict::Fails => ("does not hold", BAD),
-            Verdict::NotMeasured => ("not measured", FAINT),
+    for it in &found.conclusions {
+        let style = match it.verdict {
+            Verdict::Holds => GOOD,
+            Verdict::Fails => BAD,
+            Verdict::NotMeasured => FAINT,
         };
-        let claim = format!("{}: {}", styled(style, word), conclusion.claim);
-        text += &pairs(
-            &[
-                ("conclusion", claim),
-                ("published", conclusion.published.clone()),
-                ("here", conclusion.here.clone()),
-                ("source", conclusion.source.clone()),
-            ],
-            width,
-        );
-        text.push('\n');
+        let claim = format!("{}: {}", styled(style, it.verdict), it.claim);
+        let [published, here, source] = [&it.published, &it.here, &it.source].map(String::clone);
+        let rows = [("conclusion", claim), ("published", published), ("here", here), ("source", source)];
+        text += &(pairs(&rows, width) + "\n");
     }
+    let number = |it: Option<f64>| digits(it.unwrap_or(f64::NAN));
     if !found.choices.is_empty() {
-        _ = writeln!(text, "{}", styled(HEADING, "Clearing by the policy's choice"));
         let titles = ["size", "GB/s", "× string instruction", "× MOVNTI"];
         let mut table = Table::new(titles.map(Column::right));
         for it in &found.choices {
             let figures = [it.times_string, it.times_movnti].map(number);
             table.row([exact_size(it.size), digits(it.gb_per_s)].into_iter().chain(figures));
         }
-        text += &(table.render(width) + "\n");
+        text += &section("Clearing by the policy's choice", &table.render(width), width);
     }
     if !figures {
         return text + "--figures shows all published figures next to those measured here.\n";
     }
-    for table in found.figures.chunk_by(|a, b| (&a.table, &a.unit) == (&b.table, &b.unit)) {
-        _ = writeln!(text, "{}", styled(HEADING, format!("{}: {}", table[0].table, table[0].unit)));
-        text += &(figure_table(table).render(width) + "\n");
+    for figures in found.figures.chunk_by(|a, b| (&a.table, &a.unit) == (&b.table, &b.unit)) {
+        let names =
+            [Column::left("machine"), Column::left("configuration").optional(2), Column::left("candidate")];
+        let titles = ["published", "×", "here", "×"].map(Column::right);
+        let mut table = Table::new(names.into_iter().chain(titles));
+        for it in figures {
+            let names = [&it.machine, &it.config, &it.candidate].map(String::clone);
+            let figures = [Some(it.published), it.published_ratio, it.here, it.here_ratio].map(number);
+            table.row(names.into_iter().chain(figures));
+        }
+        let heading = format!("{}: {}", figures[0].table, figures[0].unit);
+        text += &section(&heading, &table.render(width), width);
     }
     text + "× is the ratio to the first candidate of a configuration; above 1 is better.\n"
-}
-
-fn number(value: Option<f64>) -> String {
-    digits(value.unwrap_or(f64::NAN))
-}
-
-fn figure_table(figures: &[PublishedFigure]) -> Table {
-    let mut table = Table::new([
-        Column::left("machine"),
-        Column::left("configuration").optional(2),
-        Column::left("candidate"),
-        Column::right("published"),
-        Column::right("×"),
-        Column::right("here"),
-        Column::right("×"),
-    ]);
-    for it in figures {
-        let names = [&it.machine, &it.config, &it.candidate].map(String::clone);
-        let figures = [Some(it.published), it.published_ratio, it.here, it.here_ratio].map(number);
-        table.row(names.into_iter().chain(figures));
-    }
-    table
 }

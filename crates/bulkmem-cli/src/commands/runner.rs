@@ -9,8 +9,8 @@ use bulkmem_measure::engine::{Measure, Observer, Results, RunOptions, Validated}
 use crate::active_policy::ActivePolicy;
 use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured};
 use crate::output::{self, Progress};
-use crate::sink::{LiveSink, State};
-use crate::{interrupt, results};
+use crate::sink::Sink;
+use crate::{interrupt, plain, results};
 
 /// The files of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,17 +32,25 @@ pub(super) fn run(
     show: impl FnOnce(&Results) -> Result<(), Failure>,
 ) -> Outcome {
     let measurements = Validated::new(measurements).map_err(measure_failure)?;
-    let (mut json, mut csv) = open(files)?;
+    let open = |path: Option<&Path>, replaces| {
+        let file = path.filter(|path| *path != "-");
+        file.map(|path| Sink::open(path, files.input.as_slice(), replaces)).transpose()
+    };
+    let (mut json, mut csv) = (open(files.json, Some(Results::FORMAT))?, open(files.csv, None)?);
+    if let (Some(Sink { file: Some(json), .. }), Some(Sink { file: Some(csv), .. })) = (&json, &csv)
+        && json.replaces_the_same_as(csv)
+    {
+        return Err(Failure::usage("--output and --csv name the same file").help("name two files"));
+    }
     let served = ActivePolicy::load()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new(name);
     let mut save = |found: &Results| {
-        let state = State { complete: found.complete, empty: found.rows.is_empty() };
         if let Some(sink) = &mut json {
-            sink.save(results::json(found)?.as_bytes(), state)?;
+            sink.save(plain::pretty_json(found)?, found)?;
         }
         if let Some(sink) = &mut csv {
-            sink.save(results::csv(found)?.as_bytes(), state)?;
+            sink.save(results::csv(found)?, found)?;
         }
         Ok(())
     };
@@ -64,11 +72,10 @@ pub(super) fn run(
             Err(error) => written = Err(error),
         }
     }
-    let found = match found {
-        Ok(found) => found,
-        Err(MeasureError::Interrupted) => return nothing_measured(&stop),
-        Err(error) => return Err(measure_failure(error)),
-    };
+    if matches!(found, Err(MeasureError::Interrupted)) {
+        return nothing_measured(&stop);
+    }
+    let found = found.map_err(measure_failure)?;
     show(&found)?;
     written?;
     if stop.load(Ordering::Relaxed) {
@@ -76,24 +83,4 @@ pub(super) fn run(
         return Ok(Exit::Interrupted);
     }
     Ok(Exit::Done)
-}
-
-/// Opens the output files, before anything is measured.
-fn open(files: Files<'_>) -> Result<(Option<LiveSink>, Option<LiveSink>), Failure> {
-    let open = |path: Option<&Path>, replaces| {
-        let file = path.filter(|path| !is_stdout(path));
-        file.map(|path| LiveSink::open(path, files.input, replaces)).transpose()
-    };
-    let (json, csv) = (open(files.json, Some(Results::FORMAT))?, open(files.csv, None)?);
-    if let (Some(json), Some(csv)) = (&json, &csv)
-        && json.same_as(csv)
-    {
-        return Err(Failure::usage("--output and --csv name the same file").help("name two files"));
-    }
-    Ok((json, csv))
-}
-
-/// Returns true if a path means stdout.
-pub(super) fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
 }

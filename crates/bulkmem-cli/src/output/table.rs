@@ -2,24 +2,28 @@
 
 use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
 
-use super::text::{FAINT, styled, wrapped};
+use super::{FAINT, faint, styled, wrapped};
+use textwrap::core::display_width;
 
 const GAP: usize = 2;
 /// Prose is at least this wide.
 const NARROWEST_PROSE: usize = 22;
 
+/// A column, with the text of its cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     title: String,
     alignment: CellAlignment,
     prose: bool,
     rank: Option<u8>,
+    cells: Vec<String>,
 }
 
 impl Column {
     /// Creates a left-aligned column, for words.
     pub(crate) fn left(title: impl Into<String>) -> Column {
-        Column { title: title.into(), alignment: CellAlignment::Left, prose: false, rank: None }
+        let (title, alignment, cells) = (title.into(), CellAlignment::Left, Vec::new());
+        Column { title, alignment, prose: false, rank: None, cells }
     }
 
     /// Creates a right-aligned column, for numbers.
@@ -27,120 +31,143 @@ impl Column {
         Column { alignment: CellAlignment::Right, ..Column::left(title) }
     }
 
-    pub(crate) fn prose(mut self) -> Column {
-        self.prose = true;
-        self
+    pub(crate) fn prose(self) -> Column {
+        Column { prose: true, ..self }
     }
 
     /// Allows leaving the column out if the terminal is narrow; lower ranks go first.
-    pub(crate) fn optional(mut self, rank: u8) -> Column {
-        self.rank = Some(rank);
-        self
+    pub(crate) fn optional(self, rank: u8) -> Column {
+        Column { rank: Some(rank), ..self }
+    }
+
+    /// Returns the smallest width that cuts no word.
+    fn narrowest(&self) -> usize {
+        let texts = || self.cells.iter().chain([&self.title]);
+        let whole = texts().map(|text| display_width(text)).max().unwrap_or_default();
+        if !self.prose {
+            return whole;
+        }
+        let words = texts().flat_map(|text| text.split_whitespace());
+        words.map(display_width).max().unwrap_or_default().max(whole.min(NARROWEST_PROSE))
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     columns: Vec<Column>,
-    rows: Vec<Vec<String>>,
     /// Remarks, each with the number of rows above it.
     remarks: Vec<(usize, String)>,
 }
 
-const INDENT: &str = "    ";
-
 impl Table {
     pub(crate) fn new(columns: impl IntoIterator<Item = Column>) -> Table {
-        Table { columns: columns.into_iter().collect(), rows: Vec::new(), remarks: Vec::new() }
+        Table { columns: columns.into_iter().collect(), remarks: Vec::new() }
+    }
+
+    /// Creates a table with a row for each item, to which columns are added.
+    pub(crate) fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
+        TableOf { items: items.into_iter().collect(), table: Table::default() }
     }
 
     /// Adds a row with one text for each column; a text may be styled.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().collect();
-        debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(cells);
+        self.columns.iter_mut().zip(cells).for_each(|(column, cell)| column.cells.push(cell));
     }
 
     /// Adds a remark below the last row, over the whole width. Requires a table without prose, whose rows are one line
     /// each.
     pub(crate) fn remark(&mut self, text: &str) {
         debug_assert!(self.columns.iter().all(|column| !column.prose));
-        self.remarks.push((self.rows.len(), text.to_owned()));
+        self.remarks.push((self.columns[0].cells.len(), text.to_owned()));
+    }
+
+    /// Returns the columns of the terminal that a further column of the table may take.
+    pub(crate) fn room(&self, width: usize) -> usize {
+        width.saturating_sub(self.columns.iter().map(|column| column.narrowest() + GAP).sum())
+    }
+
+    /// Adds a column with one text for each row.
+    pub(crate) fn column(&mut self, column: Column, cells: impl IntoIterator<Item = String>) {
+        self.columns.push(Column { cells: cells.into_iter().collect(), ..column });
     }
 
     /// Renders the table in lines of at most `width` columns; a last line names the columns left out.
     pub(crate) fn render(&self, width: usize) -> String {
-        let shown = self.shown(width);
-        let mut table = comfy_table::Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(width as u16)
-            .enforce_styling()
-            .style_text_only();
-        let cell = |at: &usize, text: &str| Cell::new(text).set_alignment(self.columns[*at].alignment);
-        table.set_header(
-            shown.iter().map(|at| cell(at, &self.columns[*at].title).add_attribute(Attribute::Bold)),
-        );
-        for row in &self.rows {
-            table.add_row(shown.iter().map(|at| cell(at, &row[*at])));
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        let columns = |shown: &[usize]| shown.iter().map(|at| &self.columns[*at]).collect::<Vec<_>>();
+        while needed(&columns(&shown)) > width {
+            let optional = shown.iter().copied().filter(|at| self.columns[*at].rank.is_some());
+            let Some(least) = optional.min_by_key(|at| self.columns[*at].rank) else { break };
+            shown.retain(|at| *at != least);
         }
-        for (index, at) in shown.iter().enumerate() {
-            let gap = if index + 1 == shown.len() { 0 } else { GAP };
-            let fixed = Width::Fixed((self.narrowest(*at) + gap) as u16);
-            let constraint = if self.columns[*at].prose {
-                ColumnConstraint::LowerBoundary(fixed)
-            } else {
-                ColumnConstraint::Absolute(fixed)
-            };
-            let column = table.column_mut(index).expect("every column has a heading");
-            column.set_padding((0, gap as u16)).set_constraint(constraint);
+        let mut text = self.lines(&columns(&shown), width);
+        let left_out = (0..self.columns.len()).filter(|at| !shown.contains(at));
+        let left_out: Vec<&str> = left_out.map(|at| self.columns[at].title.as_str()).collect();
+        if !left_out.is_empty() {
+            text += &faint(&format!("(too narrow to show: {})", left_out.join(", ")), width);
+        }
+        text
+    }
+
+    /// Renders as many tables below each other as the width requires, all with the first column.
+    pub(crate) fn continued(&self, width: usize) -> String {
+        let mut parts: Vec<Vec<&Column>> = Vec::new();
+        for column in self.columns.iter().skip(1) {
+            match parts.last_mut() {
+                Some(shown) if needed(shown) + GAP + column.narrowest() <= width => shown.push(column),
+                _ => parts.push(vec![&self.columns[0], column]),
+            }
+        }
+        parts.iter().map(|shown| self.lines(shown, width)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Renders some of the columns.
+    fn lines(&self, shown: &[&Column], width: usize) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING).enforce_styling().style_text_only();
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
+        table.set_header(shown.iter().map(|it| Cell::new(&it.title).add_attribute(Attribute::Bold)));
+        let rows = shown.first().map_or(0, |column| column.cells.len());
+        table.add_rows((0..rows).map(|row| shown.iter().map(move |column| &column.cells[row])));
+        for (at, &column) in shown.iter().enumerate() {
+            let gap = if at + 1 == shown.len() { 0 } else { GAP };
+            let constraint: fn(_) -> _ =
+                if column.prose { ColumnConstraint::LowerBoundary } else { ColumnConstraint::Absolute };
+            let layout = table.column_mut(at).expect("every column has a heading");
+            layout.set_padding((0, gap as u16)).set_cell_alignment(column.alignment);
+            layout.set_constraint(constraint(Width::Fixed((column.narrowest() + gap) as u16)));
         }
         let mut text = String::new();
         for (number, line) in table.trim_fmt().lines().enumerate() {
             text += &format!("{line}\n");
             for (_, remark) in self.remarks.iter().filter(|(row, _)| *row == number) {
-                text += &format!("{}\n", styled(FAINT, wrapped(remark, INDENT, width)));
+                text += &format!("{}\n", styled(FAINT, wrapped(remark, "    ", width)));
             }
-        }
-        let left_out = (0..self.columns.len()).filter(|at| !shown.contains(at));
-        let left_out: Vec<&str> = left_out.map(|at| self.columns[at].title.as_str()).collect();
-        if !left_out.is_empty() {
-            let note = wrapped(&format!("(too narrow to show: {})", left_out.join(", ")), "", width);
-            text += &format!("{}\n", styled(FAINT, note));
         }
         text
     }
-
-    /// Returns the indices of the columns that fit.
-    fn shown(&self, width: usize) -> Vec<usize> {
-        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
-        let needed = |shown: &[usize]| {
-            shown.iter().map(|at| self.narrowest(*at)).sum::<usize>() + GAP * shown.len().saturating_sub(1)
-        };
-        while needed(&shown) > width {
-            let optional = shown.iter().copied().filter(|at| self.columns[*at].rank.is_some());
-            let Some(least) = optional.min_by_key(|at| self.columns[*at].rank) else { break };
-            shown.retain(|at| *at != least);
-        }
-        shown
-    }
-
-    /// Returns the smallest width of a column that cuts no word.
-    fn narrowest(&self, at: usize) -> usize {
-        let cells = || self.rows.iter().map(|row| row[at].as_str()).chain([self.columns[at].title.as_str()]);
-        let whole = cells().map(display_width).max().unwrap_or_default();
-        if !self.columns[at].prose {
-            return whole;
-        }
-        let word = cells().flat_map(str::split_whitespace).map(display_width).max().unwrap_or_default();
-        word.max(whole.min(NARROWEST_PROSE))
-    }
 }
 
-/// Returns the number of columns that a text takes, without its styles.
-fn display_width(text: &str) -> usize {
-    textwrap::core::display_width(text)
+fn needed(shown: &[&Column]) -> usize {
+    shown.iter().map(|column| column.narrowest() + GAP).sum::<usize>().saturating_sub(GAP)
+}
+
+/// A table with a row for each item.
+pub(crate) struct TableOf<T> {
+    items: Vec<T>,
+    table: Table,
+}
+
+impl<T> TableOf<T> {
+    /// Adds a column, with the function that returns an item's cell.
+    pub(crate) fn column(mut self, column: Column, cell: impl Fn(&T) -> String) -> TableOf<T> {
+        self.table.column(column, self.items.iter().map(cell));
+        self
+    }
+
+    pub(crate) fn render(&self, width: usize) -> String {
+        self.table.render(width)
+    }
 }
 
 #[cfg(test)]

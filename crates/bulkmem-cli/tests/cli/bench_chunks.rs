@@ -6,7 +6,7 @@ use predicates::str::contains;
 use crate::home::{Home, assert_fits};
 
 const SHORT: [&str; 9] =
-    ["bench", "chunks", "--extent", "1M", "--method", "portable,rep_stosb", "--runs", "2", "--page-size=4K"];
+    ["bench", "chunks", "--total", "1M", "--method", "portable,rep_stosb", "--runs", "2", "--page-size=4K"];
 
 #[test]
 fn chunks_stand_down_and_methods_across() {
@@ -45,9 +45,9 @@ fn rows_say_extent_chunk_and_choice() {
 #[test]
 fn bad_arguments_name_cause_and_remedy() {
     for (arguments, message) in [
-        (&["--chunk", "2M", "--extent", "1M"][..], "1 byte to as many as the extent: 1048576 bytes"),
-        (&["--extent", "100T"], "of memory"),
-        (&["--extent", "0"], "at least 1 byte"),
+        (&["--chunk", "2M", "--total", "1M"][..], "1 byte to as many as the total length: 1048576 bytes"),
+        (&["--total", "100T"], "of memory"),
+        (&["--total", "0"], "at least 1 byte"),
         (&["--page-size", "8K"], "it has 4K"),
         (&["--method", "nosuch"], "unknown method `nosuch`"),
     ] {

@@ -83,7 +83,7 @@ fn bad_arguments_name_cause_and_remedy() {
     let home = Home::new();
     for (arguments, message) in [
         (&[][..], "bulkmem bench corun -- make -j2"),
-        (&["--", "no-such-program"], "error: COMMAND: cannot start `no-such-program`"),
+        (&["--", "no-such-program"], "error: -- COMMAND: cannot start `no-such-program`"),
         (&["--builtin", "--", "true"], "cannot be used with"),
         (&["--builtin", "--rate", "0"], "error: --rate: "),
         (&["--builtin", "--rate", "fast"], "--rate"),

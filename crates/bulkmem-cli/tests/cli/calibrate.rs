@@ -18,7 +18,7 @@ use crate::home::{Home, assert_fits, keys, limit_file_size, succeeds};
 pub(crate) const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
 /// More than a test waits for.
 pub(crate) const LONG: [&str; 8] =
-    ["calibrate", "--op", "clear,copy", "--max-size", "1M", "--budget", "30s", "--force"];
+    ["calibrate", "--op", "clear,copy", "--max-size", "64M", "--budget", "30s", "--force"];
 
 /// Evidence of this machine.
 pub(crate) fn load_profile(path: &Path) -> Profile {
@@ -55,7 +55,7 @@ fn it_writes_a_profile_that_serves_and_says_what_it_chose() {
     assert_eq!(info["provenance"]["date"], profile.provenance.date.as_str());
     let answer = home.json(&["explain", "--op", "clear", "--size", "16K", "--json"]);
     assert!(
-        answer["evidence"]["figures"].as_array().unwrap().iter().any(|figure| figure["chosen"] == true),
+        answer["measured"][0]["figures"].as_array().unwrap().iter().any(|figure| figure["chosen"] == true),
         "{answer}"
     );
     home.bulkmem().arg("report").assert().success();
@@ -76,7 +76,7 @@ fn json_has_the_documented_keys_and_a_dry_run_writes_nothing() {
     assert_eq!(keys(&document), ["choices", "notes", "path", "profile"]);
     assert!(document["path"].is_null());
     let expected =
-        ["from", "gb_per_s", "intent", "method", "operation", "parameters", "reason", "times_c_library"];
+        ["from", "gb_per_s", "method", "operation", "parameters", "reason", "situation", "times_c_library"];
     assert_eq!(keys(&document["choices"][0]), expected);
     Profile::parse(document["profile"].to_string().as_bytes()).expect("the profile is one");
     assert!(!home.profile().exists());

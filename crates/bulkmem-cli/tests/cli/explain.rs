@@ -1,15 +1,22 @@
 //! `bulkmem explain`.
 
+use bulkmem::machine::Machine;
+use bulkmem::method::Parameters;
+use bulkmem::policy::{Choice, Situation};
+use bulkmem::{Operation, Options, look};
+use bulkmem_measure::calibration::{Condition, Figure, LookRule, Profile, Rule};
 use predicates::prelude::*;
 use predicates::str::contains;
+use serde_json::Value;
 
-use crate::home::{Home, assert_fits, keys};
+use crate::home::{Home, assert_fits, keys, profile};
 
-const KEYS: [&str; 10] = [
-    "evidence",
+const KEYS: [&str; 11] = [
     "from",
     "intent",
     "length",
+    "look",
+    "measured",
     "method",
     "operation",
     "origin",
@@ -39,6 +46,7 @@ fn it_answers_for_every_operation_and_intent_without_a_profile() {
                 (&operation.name().into(), &(3u64 << 20).into())
             );
             assert!(!answer["reason"].as_str().unwrap().is_empty());
+            assert!(answer["measured"].as_array().unwrap().is_empty() && answer["look"].is_null());
         }
     }
 }
@@ -52,10 +60,11 @@ fn the_figures_behind_the_answer_are_those_of_the_profile() {
         (&"portable".into(), &"it measured <twice> as fast".into())
     );
     assert_eq!(answer["from"], 1 << 20);
-    let evidence = &answer["evidence"];
-    assert_eq!(keys(evidence), ["condition", "cost", "figures", "length"]);
-    assert_eq!(evidence["length"], 1 << 20);
-    let best = &evidence["figures"][0];
+    let measured = &answer["measured"][0];
+    assert_eq!(answer["measured"].as_array().unwrap().len(), 1);
+    assert_eq!(keys(measured), ["condition", "cost", "figures", "length"]);
+    assert_eq!(measured["length"], 1 << 20);
+    let best = &measured["figures"][0];
     let expected = [
         "chosen",
         "disturbance_ns",
@@ -70,7 +79,7 @@ fn the_figures_behind_the_answer_are_those_of_the_profile() {
     assert_eq!(keys(best), expected);
     assert_eq!((&best["method"], &best["chosen"]), (&"portable".into(), &true.into()));
     assert_eq!(best["times_c_library"], 2.0);
-    assert_eq!(evidence["figures"][1]["chosen"], false);
+    assert_eq!(measured["figures"][1]["chosen"], false);
 }
 
 #[test]
@@ -82,7 +91,7 @@ fn the_text_shows_the_figures_at_every_width() {
         for word in [
             "clear of 1.5 MiB",
             "portable",
-            "Measured at 1 MiB",
+            "Cold memory, measured at 1 MiB (aligned, 1 thread)",
             "21.0",
             "2.00",
             "it measured <twice> as fast",
@@ -120,4 +129,263 @@ fn what_was_not_measured_is_said() {
     let mut command = home.bulkmem();
     command.args(["explain", "--op", "copy", "--size", "4K"]);
     command.assert().success().stdout(contains("`bulkmem calibrate` measures it"));
+}
+
+/// The profile with a look: `portable` is the method for uncached memory, the C library that for cached memory, which is
+/// twice as fast there.
+fn looking() -> Profile {
+    let mut profile = profile();
+    let rule = |situation, from, method: &str| Rule {
+        operation: Operation::Clear,
+        situation,
+        from,
+        method: method.into(),
+        parameters: Parameters::default(),
+        reason: format!("it is good for {situation} memory"),
+    };
+    profile.rules.extend([
+        rule(Situation::Cached, 0, "c_library"),
+        rule(Situation::Uncached, 0, "c_library"),
+        rule(Situation::Uncached, 65536, "portable"),
+    ]);
+    profile.looks.push(LookRule {
+        operation: Operation::Clear,
+        from: 65536,
+        part: 16384,
+        method: "c_library".into(),
+        parameters: Parameters::default(),
+        cached_below: 777,
+        unmapped_from: Some(9999),
+        reason: "it is worth a look".into(),
+    });
+    let warm = |figure: &Figure| {
+        let condition = Condition { warm: true, ..figure.condition };
+        let median_ns = if figure.method == "portable" { 60_000.0 } else { 30_000.0 };
+        Figure { condition, median_ns, quartiles_ns: [median_ns; 2], ..figure.clone() }
+    };
+    let warm: Vec<_> = profile.figures.iter().filter(|it| it.length == 1 << 20).map(warm).collect();
+    profile.figures.extend(warm);
+    profile
+}
+
+/// A home with that profile; `None` if this machine has no clock to look with.
+fn looking_home() -> Option<Home> {
+    let policy = looking().policy(Machine::current()).unwrap();
+    _ = Options::new().policy(&policy).unwrap();
+    if !look::is_on() {
+        println!("skipped: looks at the cache state: this machine has no clock that can be used for it");
+        return None;
+    }
+    let home = Home::new();
+    home.write_profile(&looking());
+    Some(home)
+}
+
+/// Returns the method that is marked as chosen, and whether the memory was warm.
+fn chosen(measurements: &Value) -> (bool, &str) {
+    let mut figures = measurements["figures"].as_array().unwrap().iter();
+    let chosen = figures.find(|it| it["chosen"] == true).unwrap();
+    (measurements["condition"]["warm"].as_bool().unwrap(), chosen["method"].as_str().unwrap())
+}
+
+#[test]
+fn a_look_shows_both_branches_and_marks_each_in_its_table() {
+    let Some(home) = looking_home() else { return };
+    let answer = home.json(&["explain", "--op", "clear", "--size", "1M", "--json"]);
+    assert_eq!(keys(&answer), KEYS);
+    let look = &answer["look"];
+    let expected = [
+        "cached",
+        "cached_below",
+        "from",
+        "method",
+        "parameters",
+        "part",
+        "reason",
+        "uncached",
+        "unmapped_from",
+    ];
+    assert_eq!(keys(look), expected);
+    assert_eq!((&look["part"], &look["cached_below"]), (&16384.into(), &777.into()));
+    assert_eq!((&look["method"], &look["unmapped_from"]), (&"c_library".into(), &9999.into()));
+    for (state, method) in [("cached", "c_library"), ("uncached", "portable")] {
+        assert_eq!(keys(&look[state]), ["method", "parameters", "reason"]);
+        assert_eq!(look[state]["method"], method);
+        assert_eq!(look[state]["reason"], format!("it is good for {state} memory"));
+    }
+    let measured = answer["measured"].as_array().unwrap();
+    let chosen: Vec<_> = measured.iter().map(chosen).collect();
+    assert_eq!(chosen, [(false, "portable"), (true, "c_library")]);
+    for columns in [60, 80, 200] {
+        let text = home.text(&["explain", "--op", "clear", "--size", "1M"], columns);
+        assert_fits(&text, columns as usize);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for expected in [
+            "the time of the first 16 KiB, by c_library",
+            "c_library (fewer than 777 ticks): it is good for cached memory",
+            "portable (from 777 ticks on): it is good for uncached memory",
+            "c_library (from 9999 ticks on, which mapping pages takes)",
+            "it is worth a look",
+            "Cold memory, measured at 1 MiB (aligned, 1 thread)",
+            "→ portable 21.0 2.00",
+            "Warm memory, measured at 1 MiB (aligned, 1 thread)",
+            "→ c_library 35.0 1.00",
+        ] {
+            assert!(words.contains(expected), "{expected} at {columns}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn without_a_look_the_rule_by_length_is_marked_in_both_tables() {
+    let Some(home) = looking_home() else { return };
+    // Shorter than a look pays for, another intent, and pieces of several threads that are too short.
+    let cases = [
+        &["--size", "63K"][..],
+        &["--size", "1M", "--intent", "stream"],
+        &["--size", "1M", "--threads", "17"],
+    ];
+    for arguments in cases {
+        let answer = home.json(&[&["explain", "--op", "clear", "--json"], arguments].concat());
+        assert!(answer["look"].is_null(), "{arguments:?}: {answer}");
+    }
+    let mut command = home.bulkmem();
+    command.args(["explain", "--op", "clear", "--size", "1M", "--json"]).env("BULKMEM_LOOK", "off");
+    let output = command.assert().success().get_output().stdout.clone();
+    let answer: Value = serde_json::from_slice(&output).unwrap();
+    assert!(answer["look"].is_null());
+    let chosen: Vec<_> = answer["measured"].as_array().unwrap().iter().map(chosen).collect();
+    assert_eq!(chosen, [(false, "portable"), (true, "portable")]);
+}
+
+/// Warm memory of 1 GiB does not exist.
+#[test]
+fn a_cache_state_that_was_measured_far_from_the_length_is_not_shown() {
+    let mut profile = looking();
+    let far = |it: &Figure| Figure { length: 1 << 30, ..it.clone() };
+    let far: Vec<_> = profile.figures.iter().filter(|it| !it.condition.warm).map(far).collect();
+    profile.figures.extend(far);
+    let home = Home::new();
+    home.write_profile(&profile);
+    let answer = home.json(&["explain", "--op", "clear", "--size", "1G", "--json"]);
+    assert_eq!(answer["measured"].as_array().unwrap().len(), 1);
+    assert_eq!(answer["measured"][0]["condition"]["warm"], false);
+}
+
+/// Returns the row of an operation and length.
+fn row<'a>(overview: &'a Value, operation: &str, length: u64) -> &'a Value {
+    let mut rows = overview["rows"].as_array().unwrap().iter();
+    rows.find(|row| row["operation"] == operation && row["length"] == length).unwrap()
+}
+
+#[test]
+fn the_overview_has_a_row_for_each_operation_and_length() {
+    let home = Home::with_profile();
+    let overview = home.json(&["explain", "--json"]);
+    assert_eq!(
+        keys(&overview),
+        ["c_library", "date", "microarchitecture", "processor", "processors", "rows"]
+    );
+    assert_eq!(overview["rows"].as_array().unwrap().len(), Operation::ALL.len() * 4);
+    let clear = row(&overview, "clear", 1 << 20);
+    assert_eq!(keys(clear), ["cold", "length", "operation", "warm"]);
+    let cold = &clear["cold"];
+    assert_eq!(keys(cold), ["gb_per_s", "measured_length", "method", "parameters", "times_c_library"]);
+    assert_eq!((&cold["method"], &cold["measured_length"]), (&"portable".into(), &(1 << 20).into()));
+    assert_eq!((&cold["gb_per_s"], &cold["times_c_library"]), (&20.97152.into(), &2.0.into()));
+    // Only cold memory was measured, only clears, and only two lengths.
+    assert!(clear["warm"].is_null());
+    for (operation, length) in [("clear", 64 << 10), ("clear", 16 << 20), ("copy", 1 << 20)] {
+        let row = row(&overview, operation, length);
+        assert!(row["cold"].is_null() && row["warm"].is_null(), "{row}");
+    }
+}
+
+#[test]
+fn the_overview_uses_the_nearest_length_within_a_factor_of_two() {
+    for (from, to, near) in [(1 << 20, 2 << 20, true), (1 << 20, 5 << 19, false)] {
+        let mut profile = profile();
+        profile.figures.iter_mut().filter(|it| it.length == from).for_each(|it| it.length = to);
+        let home = Home::new();
+        home.write_profile(&profile);
+        let overview = home.json(&["explain", "--json"]);
+        let cold = &row(&overview, "clear", 1 << 20)["cold"];
+        assert_eq!(cold["measured_length"].as_u64(), near.then_some(to), "{cold}");
+        let text = home.text(&["explain"], 80);
+        assert_eq!(text.contains("up to a factor of 2 away"), near, "{text}");
+    }
+}
+
+#[test]
+fn the_overview_does_not_mix_cold_and_warm_memory() {
+    let Some(home) = looking_home() else { return };
+    let overview = home.json(&["explain", "--json"]);
+    let clear = row(&overview, "clear", 1 << 20);
+    assert_eq!(
+        (&clear["cold"]["method"], &clear["cold"]["times_c_library"]),
+        (&"portable".into(), &2.0.into())
+    );
+    assert_eq!(
+        (&clear["warm"]["method"], &clear["warm"]["times_c_library"]),
+        (&"c_library".into(), &1.0.into())
+    );
+    let text = home.text(&["explain"], 80);
+    assert!(text.contains("  1M  21.0 2.00 portable") && text.contains("  35.0 1.00 c_library"), "{text}");
+}
+
+#[test]
+fn the_overview_fits_one_screen() {
+    let mut longest = looking();
+    // The longest name.
+    let features = bulkmem::machine::features();
+    let method = bulkmem::method::all()
+        .filter(|it| it.does(Operation::Clear) && features.contains(it.requires))
+        .max_by_key(|it| it.name.len())
+        .unwrap();
+    let (name, parameters) = (method.name, Choice::of(method, Operation::Clear).parameters);
+    for rule in longest.rules.iter_mut().filter(|rule| rule.method == "portable") {
+        (rule.method, rule.parameters) = (name.to_owned(), parameters);
+    }
+    for figure in longest.figures.iter_mut().filter(|figure| figure.method == "portable") {
+        (figure.method, figure.parameters) = (name.to_owned(), parameters);
+    }
+    for profile in [looking(), longest] {
+        let home = Home::new();
+        home.write_profile(&profile);
+        for columns in [60, 80, 200] {
+            let text = home.text(&["explain"], columns);
+            assert_fits(&text, columns as usize);
+            assert!(columns < 80 || text.lines().count() <= 40, "{}\n{text}", text.lines().count());
+            for word in [
+                "cold: method",
+                "warm: method",
+                "copy_persist",
+                "Intent::Stream",
+                "total_len",
+                "Threads::Auto",
+            ] {
+                assert!(text.contains(word), "{word} at {columns}\n{text}");
+            }
+        }
+        assert!(home.text(&["explain"], 80).lines().next().unwrap().contains("calibrated 2025-11-21"));
+    }
+}
+
+#[test]
+fn the_overview_names_forced_methods() {
+    let home = Home::with_profile();
+    let mut command = home.bulkmem();
+    command.arg("explain").env("BULKMEM_METHOD", "clear:c_library");
+    command.assert().success().stdout(contains("clear, forced to c_library"));
+}
+
+#[test]
+fn the_overview_needs_a_profile() {
+    let home = Home::new();
+    for arguments in [&["explain"][..], &["explain", "--json"]] {
+        let mut command = home.bulkmem();
+        command.args(arguments).env("BULKMEM_PROFILE", home.path().join("nowhere.policy"));
+        let remedy = contains("error: there is no profile").and(contains("help: run `bulkmem calibrate`"));
+        command.assert().code(1).stdout("").stderr(remedy);
+    }
 }

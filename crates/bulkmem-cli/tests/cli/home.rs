@@ -4,9 +4,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use bulkmem::Operation;
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
-use bulkmem::{Intent, Operation};
+use bulkmem::policy::Situation;
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
     Condition, Cost, Coverage, FORMAT, Figure, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION,
@@ -107,7 +108,7 @@ impl Home {
     }
 }
 
-const UNSET: [&str; 4] = ["BULKMEM_METHOD", "BULKMEM_PROFILE", "NO_COLOR", "CLICOLOR_FORCE"];
+const UNSET: [&str; 5] = ["BULKMEM_LOOK", "BULKMEM_METHOD", "BULKMEM_PROFILE", "NO_COLOR", "CLICOLOR_FORCE"];
 
 /// Runs a command that must succeed.
 ///
@@ -156,7 +157,7 @@ pub(crate) fn profile() -> Profile {
     let machine = Machine::current();
     let rule = |from, method: &str, reason: &str| Rule {
         operation: Operation::Clear,
-        intent: Intent::Throughput,
+        situation: Situation::Throughput,
         from,
         method: method.into(),
         parameters: Parameters::default(),
@@ -205,6 +206,7 @@ pub(crate) fn profile() -> Profile {
         },
         coverage: Coverage { mode: Mode::Quick, complete: true, operations: vec![clear] },
         durability: None,
+        looks: Vec::new(),
         rules: vec![
             rule(0, "c_library", "it is short"),
             rule(1 << 20, "portable", "it measured <twice> as fast"),

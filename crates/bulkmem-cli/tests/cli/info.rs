@@ -1,5 +1,6 @@
 //! `bulkmem info`.
 
+use bulkmem::policy::POLICY_VERSION;
 use predicates::prelude::*;
 use predicates::str::contains;
 
@@ -36,6 +37,7 @@ fn json_has_the_documented_keys() {
             "coverage",
             "durability",
             "instructions",
+            "looks",
             "machine",
             "policy",
             "provenance",
@@ -78,7 +80,7 @@ fn useless() -> Vec<(String, &'static str)> {
         ("\n".to_owned(), "not a policy file"),
         ("bulkmem-pol".to_owned(), "incomplete"),
         (serde_json::to_string_pretty(&profile()).unwrap(), "it is the profile"),
-        (profile().policy_text().replace("policy 2", "policy 9"), "it has version 9"),
+        (profile().policy_text().replacen(&POLICY_VERSION.to_string(), "99", 1), "it has version 99"),
         (text(|it| it.provenance.cpu.family += 1), "another processor model"),
         (text(|it| it.rules[1].method = "nosuch".into()), "line 5 names a method that is unknown"),
         (text(|it| it.rules[1].parameters.streams = 3), "line 5 names a method"),

@@ -23,7 +23,7 @@ const MEASUREMENTS: &[&[&str]] = &[
     &["clear", "--size", "64K", "--method", "portable", "--runs", "5", "--counters"],
     &["fill", "--size", "64K,128K", "--method", "portable", "--runs", "2"],
     &["copy", "--size", "64K", "--method", "portable", "--runs", "1", "--peers", "none"],
-    &["chunks", "--extent", "64K", "--method", "portable", "--runs", "2", "--page-size", "4K"],
+    &["chunks", "--total", "64K", "--method", "portable", "--runs", "2", "--page-size", "4K"],
     &["vm", "--size", "2M", "--page-size", "4K", "--method", "portable", "--runs", "2"],
     &["fork", "--size", "8K", "--loops", "3", "--method", "portable", "--runs", "2"],
     &["pollution", "--list", "4K", "--size", "64K", "--method", "portable", "--runs", "5", "--walks", "3"],

@@ -37,7 +37,10 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
     let cases: &[(&[&str], &str)] = &[
         (&[], "Usage: bulkmem"),
         (&["calibarte"], "similar subcommand exists: 'calibrate'"),
-        (&["explain", "--op", "clear"], "--size"),
+        (&["explain", "--op", "clear"], "--size <SIZE>"),
+        (&["explain", "--size", "4K"], "--op <OPERATION>"),
+        (&["explain", "--intent", "stream"], "--op <OPERATION>"),
+        (&["explain", "--threads", "2"], "--op <OPERATION>"),
         (
             &["explain", "--op", "wipe", "--size", "4K"],
             "clear, fill, copy, fill_persist, copy_persist, persist",

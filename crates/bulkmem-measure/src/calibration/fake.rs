@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use bulkmem::policy::Choice;
+
 use crate::calibration::{Condition, Cost};
 
 use crate::calibration::session::Meter;
-use crate::engine::workload::{Cell, Timing};
+use crate::engine::workload::{Cell, MemoryState, Timing};
 
 /// Aligned, cold, one thread.
 pub(crate) const COLD: Condition = Condition { aligned: true, warm: false, threads: 1 };
@@ -25,12 +27,19 @@ impl<F> Planted<F> {
     }
 }
 
-impl<T, F: FnMut(&Cell, &T) -> f64> Meter<T> for Planted<F> {
-    fn sample(&mut self, cell: &Cell, trial: &T) -> Timing {
+impl<F: FnMut(&Cell, &Choice) -> f64> Meter for Planted<F> {
+    fn sample(&mut self, cell: &Cell, trial: &Choice) -> Timing {
         let ns = (self.answer)(cell, trial) * (1.0 + self.noise * (2.0 * self.random.f64() - 1.0));
         // A short operation is batched to 20 µs, as the real meter does.
         self.now_ns += ns.max(20_000.0);
         Timing { ns, disturbance_ns: (cell.cost == Cost::Stream).then_some(ns / 2.0), operations: 1 }
+    }
+
+    /// The planted time for the cell, scaled to the part, at one tick per nanosecond; ten times that in fresh memory.
+    fn part(&mut self, cell: &Cell, trial: Choice, part: u64, state: MemoryState) -> Option<u64> {
+        let condition = Condition { warm: state == MemoryState::Cached, ..cell.condition };
+        let whole = self.sample(&Cell { condition, ..*cell }, &trial).ns * part as f64 / cell.length as f64;
+        Some((whole * if state == MemoryState::Unmapped { 10.0 } else { 1.0 }) as u64)
     }
 
     fn elapsed(&self) -> Duration {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::calibration::{Load, OperationProvenance, Profile};
 use bulkmem::Operation;
 
-use crate::engine::quality::host::{LoadMeter, is_heavier};
+use crate::engine::quality::host::{Snapshot, is_heavier};
 
 /// A calibration, merged into an earlier profile.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,52 +33,34 @@ pub enum Kept {
 /// Replaces the rules, figures and numbers of threads of an operation if it was measured to the end and, unless `force`,
 /// not under a heavier load than before. For an operation that neither finished, keeps the one with more samples.
 pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
-    let mut merged = Merged {
-        profile: Profile {
-            durability: new.durability.or(old.durability),
-            rules: Vec::new(),
-            threads: Vec::new(),
-            figures: Vec::new(),
-            ..new.clone()
-        },
-        kept: Vec::new(),
-        changed: new.durability.is_some_and(|it| old.durability != Some(it)),
-    };
-    let mut operations = Vec::new();
+    let durability = new.durability.or(old.durability);
+    let (rules, looks, threads, figures) = Default::default();
+    let mut profile = Profile { durability, rules, looks, threads, figures, ..new.clone() };
+    profile.coverage.operations.clear();
+    let mut kept = Vec::new();
+    let mut changed = durability != old.durability;
     for operation in Operation::ALL {
         let (before, now) = (provenance_of(old, operation), provenance_of(new, operation));
-        let kept = match (before, now) {
-            (_, None) if samples(new, operation) == 0 => None,
-            (Some(_), None) => Some(Kept::Unfinished),
-            (None, None) if samples(old, operation) > samples(new, operation) => Some(Kept::Unfinished),
-            (Some(before), Some(now)) if !force && is_heavier(now.load.as_ref(), before.load.as_ref()) => {
-                Some(Kept::Quieter)
-            }
-            _ => {
-                merged.take(new, operation);
-                merged.changed = true;
-                operations.extend(now.cloned());
-                continue;
-            }
+        let nothing_new = now.is_none() && samples(new, operation) == 0;
+        let worse = match (before, now) {
+            (_, None) => before.is_some() || samples(old, operation) > samples(new, operation),
+            (None, Some(_)) => false,
+            (Some(before), Some(now)) => !force && is_heavier(now.load.as_ref(), before.load.as_ref()),
         };
-        merged.kept.extend(kept.map(|why| (operation, why)));
-        merged.take(old, operation);
-        operations.extend(before.cloned());
+        if worse && !nothing_new {
+            kept.push((operation, if now.is_some() { Kept::Quieter } else { Kept::Unfinished }));
+        }
+        let keeps_old = worse || nothing_new;
+        changed |= !keeps_old;
+        let (better, provenance) = if keeps_old { (old, before) } else { (new, now) };
+        profile.coverage.operations.extend(provenance.cloned());
+        profile.rules.extend(better.rules.iter().filter(|it| it.operation == operation).cloned());
+        profile.looks.extend(better.looks.iter().filter(|it| it.operation == operation).cloned());
+        profile.threads.extend(better.threads.iter().filter(|it| it.operation == operation).cloned());
+        profile.figures.extend(better.figures.iter().filter(|it| it.operation == operation).cloned());
     }
-    let coverage = &mut merged.profile.coverage;
-    coverage.complete = operations.len() == Operation::ALL.len();
-    coverage.operations = operations;
-    merged
-}
-
-impl Merged {
-    /// Copies the rules, numbers of threads and figures of an operation.
-    fn take(&mut self, from: &Profile, operation: Operation) {
-        let to = &mut self.profile;
-        to.rules.extend(from.rules.iter().filter(|rule| rule.operation == operation).cloned());
-        to.threads.extend(from.threads.iter().filter(|it| it.operation == operation).cloned());
-        to.figures.extend(from.figures.iter().filter(|figure| figure.operation == operation).cloned());
-    }
+    profile.coverage.complete = profile.coverage.operations.len() == Operation::ALL.len();
+    Merged { profile, kept, changed }
 }
 
 /// Returns when and how an operation was measured; `None` if it was not measured to the end.
@@ -93,9 +75,9 @@ fn samples(profile: &Profile, operation: Operation) -> u64 {
 
 /// Measures the load on the machine for a while; `None` if it cannot be read.
 pub fn load_during(time: Duration) -> Option<Load> {
-    let meter = LoadMeter::start();
+    let before = Snapshot::here();
     sleep(time);
-    meter.load()
+    before?.load()
 }
 
 /// True if other processes used clearly more of the processors than on an idle machine.
@@ -116,8 +98,9 @@ mod tests {
     use std::time::SystemTime;
 
     use crate::calibration::{Condition, Cost, Coverage, FORMAT, Figure, Mode, Rule, Saturation, VERSION};
+    use bulkmem::Durability;
     use bulkmem::method::Parameters;
-    use bulkmem::{Durability, Intent};
+    use bulkmem::policy::Situation;
 
     use super::*;
     use crate::Provenance;
@@ -151,11 +134,12 @@ mod tests {
             provenance: Provenance::default(),
             coverage: Coverage::new(&Provenance::default(), mode, &finished),
             durability: None,
+            looks: Vec::new(),
             rules: measured
                 .iter()
                 .map(|(operation, _)| Rule {
                     operation: *operation,
-                    intent: Intent::Throughput,
+                    situation: Situation::Throughput,
                     from: 0,
                     method: "portable".to_owned(),
                     parameters: Parameters::default(),

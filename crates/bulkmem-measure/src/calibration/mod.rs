@@ -3,49 +3,103 @@
 //! For each operation and length, it searches for fast methods and measures the best of them precisely, also by their
 //! effect on the cache. Then it measures lengths around each change of the choice, and numbers of threads.
 
-mod clear_times;
 pub(crate) mod derive;
 #[cfg(test)]
 mod fake;
 pub(crate) mod merge;
 mod operation;
-mod options;
 pub(crate) mod plan;
 mod profile;
-mod profile_error;
 mod profile_file;
-mod profile_policy;
 pub(crate) mod search;
 mod session;
 
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use bulkmem::Operation;
 use bulkmem::machine::Machine;
-use bulkmem::method;
-use bulkmem::policy::Choice;
+use bulkmem::policy::{Choice, Situation};
+use bulkmem::{Durability, Operation};
+use serde::{Deserialize, Serialize};
 
-pub use options::CalibrateOptions;
-pub use profile::{Coverage, FORMAT, Figure, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION};
-pub use profile_error::ProfileError;
+pub use profile::{
+    Coverage, FORMAT, Figure, LookRule, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION,
+};
+pub use profile_file::ProfileError;
 
-use crate::calibration::derive::table::Key;
+use crate::calibration::derive::Derived;
+use crate::calibration::derive::look::PartTimes;
 use crate::calibration::operation::OperationRun;
 use crate::calibration::plan::Setting;
 use crate::calibration::session::{Meter, Session};
 use crate::engine::Provenance;
 use crate::engine::arena::Arena;
-use crate::engine::clock::Clock;
-use crate::engine::quality::host::LoadMeter;
+use crate::engine::options::{bad, check_budget, check_length, check_threads};
+use crate::engine::quality::host::Snapshot;
 use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
 pub use crate::engine::{BusyProcess, Condition, Cost, Load};
-use crate::{MeasureError, Progress};
+use crate::{MeasureError, OptionName, Progress};
 
 /// Share of the time for preparing the memory.
 const ARENA_TIME_SHARE: f64 = 0.3;
+
+/// Options for calibrating.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CalibrateOptions {
+    /// How thoroughly to calibrate; decides how densely lengths and parameters are searched.
+    pub mode: Mode,
+    /// Wall-clock time limit.
+    pub budget: Duration,
+    /// The operations to measure, each once.
+    pub operations: Vec<Operation>,
+    /// The largest length, bytes. If memory does not suffice, calibration measures a smaller one and reports it in
+    /// `Progress::note`.
+    pub max_length: u64,
+    /// The most threads to try; 0 for the number of processors.
+    pub threads: usize,
+    /// Storage that survives a power failure, which no measurement shows. `None` keeps what an earlier profile says.
+    #[serde(default)]
+    pub durability: Option<Durability>,
+}
+
+impl CalibrateOptions {
+    /// Returns the options of a mode: its time limit, every operation, lengths up to 1 GiB (thorough: 4 GiB).
+    pub fn new(mode: Mode) -> CalibrateOptions {
+        let (seconds, max_length) = match mode {
+            Mode::Quick => (9, 1 << 30),
+            Mode::Default => (55, 1 << 30),
+            Mode::Thorough => (600, 4 << 30),
+        };
+        CalibrateOptions {
+            mode,
+            budget: Duration::from_secs(seconds),
+            operations: Operation::ALL.to_vec(),
+            max_length,
+            threads: 0,
+            durability: None,
+        }
+    }
+
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// [`MeasureError::Option`] names the first option that cannot be used.
+    pub fn validate(&self) -> Result<(), MeasureError> {
+        check_budget(self.budget)?;
+        check_length(OptionName::MaxSize, self.max_length)?;
+        check_threads(self.threads)?;
+        if self.operations.is_empty() {
+            return Err(bad(OptionName::Op, "none is given; name at least one"));
+        }
+        let twice = |it: &&Operation| self.operations.iter().filter(|other| other == it).count() > 1;
+        match self.operations.iter().find(twice) {
+            Some(twice) => Err(bad(OptionName::Op, format!("{twice} is given twice"))),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Measures this machine and returns the profile.
 ///
@@ -62,53 +116,49 @@ pub fn calibrate(
     save: &mut dyn FnMut(&Profile),
 ) -> Result<Profile, MeasureError> {
     options.validate()?;
-    let clock = Clock::new();
+    let started = Instant::now();
     let machine = Machine::current();
     let last_level = workload::last_level(machine);
     let left = options.budget;
     let what = "preparing memory".to_owned();
     progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left, what, note: None });
     let side = workload::footprint(options.max_length, last_level);
-    let arena = Arena::new(side, Workloads::neighbour_size(machine), &clock, left.mul_f64(ARENA_TIME_SHARE))?;
+    let arena = Arena::new(side, workload::second_level(machine), left.mul_f64(ARENA_TIME_SHARE))?;
     let max_length = options.max_length.min(arena.longest());
-    let note = arena.shortened().map(|why| shortened(max_length, options.max_length, why));
-    let threads =
-        if options.threads == 0 { machine.processors } else { options.threads.min(machine.processors) };
-    let setting = Setting { mode: options.mode, max_length, last_level, threads: threads.max(1) };
-    let mut session =
-        Session::new(Workloads::new(clock, arena, Rc::default()), stop, progress, options.budget);
-    if let Some(note) = note {
-        session.note(note);
+    let note = arena.shortened.as_deref().map(|why| match (bytes(max_length), bytes(options.max_length)) {
+        (longest, requested) if max_length < options.max_length => {
+            format!("the longest length is {longest} instead of {requested}, {why}")
+        }
+        _ => format!(
+            "the measured memory is smaller than usual, {why}: figures for cold memory may include cached lines"
+        ),
+    });
+    let most = if options.threads == 0 { usize::MAX } else { options.threads };
+    let threads = most.min(machine.processors).max(1);
+    let setting = Setting { mode: options.mode, max_length, last_level, threads };
+    let workloads = Workloads::new(started, arena, Rc::default());
+    let mut session = Session::new(workloads, stop, progress, options.budget);
+    if note.is_some() {
+        session.report("", note);
     }
     let mut ledger = Ledger::default();
     run(&mut session, &setting, &options.operations, &mut ledger, &mut |session, ledger| {
-        if !ledger.figures().is_empty() {
+        if !ledger.figures.is_empty() {
             save(&profile(session, ledger, options));
         }
     });
-    if ledger.figures().is_empty() {
+    if ledger.figures.is_empty() {
         return Err(MeasureError::Interrupted);
     }
-    session.say("done".to_owned());
+    session.report("done", None);
     Ok(profile(&session, &ledger, options))
-}
-
-/// The note about memory that is smaller than intended.
-fn shortened(longest: u64, requested: u64, why: &str) -> String {
-    if longest < requested {
-        return format!("the longest length is {} instead of {}, {why}", bytes(longest), bytes(requested));
-    }
-    format!(
-        "the measured memory is smaller than usual, {why}: figures for cold memory may include cached lines"
-    )
 }
 
 /// Derives the profile from the figures so far.
 fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &CalibrateOptions) -> Profile {
-    let pages = session.meter().arena().backing_page_size();
-    let seconds = session.elapsed().as_secs_f64();
-    let (rules, threads) = derive::derive_policy(ledger.figures());
-    let provenance = Provenance::collect(pages, seconds, session.samples());
+    let pages = session.meter.arena.backing_page_size();
+    let Derived { rules, looks, threads } = derive::derive(&ledger.figures, &ledger.parts);
+    let provenance = Provenance::collect(pages, session.elapsed().as_secs_f64(), session.samples);
     Profile {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -116,8 +166,9 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
         provenance,
         durability: options.durability,
         rules,
+        looks,
         threads,
-        figures: ledger.figures().to_vec(),
+        figures: ledger.figures.clone(),
     }
 }
 
@@ -125,26 +176,19 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     figures: Vec<Figure>,
+    /// Times of the first part of calls.
+    parts: Vec<PartTimes>,
     /// The operations that were measured to the end, with the time and the load.
     finished: Vec<(Operation, SystemTime, Option<Load>)>,
 }
 
 impl Ledger {
-    pub(crate) fn figures(&self) -> &[Figure] {
-        &self.figures
-    }
-
     /// Adds a figure. Of two with the same configuration, the one with more samples stays.
     fn add(&mut self, figure: Figure) {
-        let same = |known: &&mut Figure| {
-            known.operation == figure.operation
-                && known.cost == figure.cost
-                && known.method == figure.method
-                && known.parameters == figure.parameters
-                && known.length == figure.length
-                && known.condition == figure.condition
-        };
-        match self.figures.iter_mut().find(same) {
+        fn config(it: &Figure) -> impl PartialEq {
+            (it.operation, it.cost, &it.method, it.parameters, it.length, it.condition)
+        }
+        match self.figures.iter_mut().find(|known| config(known) == config(&figure)) {
             Some(known) if known.samples > figure.samples => {}
             Some(known) => *known = figure,
             None => self.figures.push(figure),
@@ -152,39 +196,34 @@ impl Ledger {
     }
 
     /// Returns the choice at the largest length measured so far.
-    fn winner(&self, operation: Operation, cost: Cost) -> Option<Choice> {
-        derive::choices(&self.figures, operation, cost).last().and_then(|(_, key)| choice_of(key))
+    fn winner(&self, operation: Operation, situation: Situation) -> Option<Choice> {
+        derive::choices(&self.figures, operation, situation).last()?.1.choice()
     }
 }
 
-fn choice_of(key: &Key) -> Option<Choice> {
-    Some(Choice { method: method::by_name(&key.method)?, parameters: key.parameters() })
-}
-
-/// Measures the operations and calls `after` after each. Returns true if all were measured.
-pub(crate) fn run<M: Meter<Choice>>(
+/// Measures the operations and calls `after` after each.
+pub(crate) fn run<M: Meter>(
     session: &mut Session<'_, M>,
     setting: &Setting,
     operations: &[Operation],
     ledger: &mut Ledger,
     after: &mut dyn FnMut(&Session<'_, M>, &Ledger),
-) -> bool {
+) {
     for (index, &operation) in operations.iter().enumerate() {
+        if session.stopped() {
+            break;
+        }
         let rest: f64 = operations[index..].iter().map(|&operation| plan::importance(operation)).sum();
-        let end = plan::deadline(session.elapsed(), session.budget(), plan::importance(operation), rest);
-        let meter = LoadMeter::start();
+        let end = session.after_share(plan::importance(operation) / rest, session.budget);
+        let before = Snapshot::here();
         OperationRun { session, setting, ledger, operation }.measure(end);
         let measured = ledger.figures.iter().any(|figure| figure.operation == operation);
         let impossible = search::every_method(operation).is_empty();
         if !session.stopped() && (measured || impossible) {
-            ledger.finished.push((operation, SystemTime::now(), meter.load()));
+            ledger.finished.push((operation, SystemTime::now(), before.and_then(|before| before.load())));
         }
         after(session, ledger);
-        if session.stopped() {
-            return false;
-        }
     }
-    true
 }
 
 #[cfg(test)]

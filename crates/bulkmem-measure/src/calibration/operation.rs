@@ -4,41 +4,44 @@
 use std::time::Duration;
 
 use bulkmem::Operation;
-use bulkmem::method::{self, Parameters};
-use bulkmem::policy::Choice;
+use bulkmem::method;
+use bulkmem::policy::{Choice, Situation};
 
-use crate::calibration::derive::{self, table::Key};
+use crate::calibration::derive;
+use crate::calibration::derive::look::PartTimes;
+use crate::calibration::derive::table::{self, Key};
 use crate::calibration::plan::{self, LONG, Setting};
-use crate::calibration::search::{self, Field, Ranked};
-use crate::calibration::session::{Meter, Session, interleave};
-use crate::calibration::{Condition, Cost, Figure, Ledger, choice_of};
+use crate::calibration::search::{self, Ranked};
+use crate::calibration::session::{Meter, Session, Trial};
+use crate::calibration::{Condition, Cost, Figure, Ledger};
 use crate::engine::interleave::StopRule;
+use crate::engine::stats::Summary;
 use crate::engine::units::bytes;
-use crate::engine::workload::Cell;
+use crate::engine::workload::{Cell, MemoryState};
 
 /// Share of an operation's time for the lengths; the rest is for changes of the choice, then threads.
 const LENGTHS_SHARE: f64 = 0.76;
 /// Share of the remaining time for changes of the choice; the rest is for threads.
 const CHANGES_SHARE: f64 = 0.65;
+/// Share of the time after that for looks; the rest is for threads.
+const PARTS_SHARE: f64 = 0.3;
 /// Share of a length's time for the search, and of the rest for throughput where other costs are measured too.
 const SEARCH_SHARE: f64 = 0.35;
 const THROUGHPUT_SHARE: f64 = 0.65;
-/// Lengths within this factor of each other are not distinguished.
-const NEAR: f64 = 1.25;
 
-/// The calibration of one operation.
-pub(super) struct OperationRun<'r, 's, M: Meter<Choice>> {
+pub(super) struct OperationRun<'r, 's, M> {
     pub(super) session: &'r mut Session<'s, M>,
     pub(super) setting: &'r Setting,
     pub(super) ledger: &'r mut Ledger,
     pub(super) operation: Operation,
 }
 
-impl<M: Meter<Choice>> OperationRun<'_, '_, M> {
-    /// Measures until `end`.
+impl<M: Meter> OperationRun<'_, '_, M> {
     pub(super) fn measure(&mut self, end: Duration) {
-        let (operation, now) = (self.operation, self.session.elapsed());
-        let until = |share: f64| now + end.saturating_sub(now).mul_f64(share);
+        let operation = self.operation;
+        let lengths_end = self.session.after_share(LENGTHS_SHARE, end);
+        let changes_end =
+            self.session.after_share(LENGTHS_SHARE + (1.0 - LENGTHS_SHARE) * CHANGES_SHARE, end);
         let lengths = self.setting.lengths();
         let mut ranked: Vec<Ranked> = Vec::new();
         let mut candidates = search::every_method(operation);
@@ -46,96 +49,89 @@ impl<M: Meter<Choice>> OperationRun<'_, '_, M> {
             if self.session.over(end) {
                 break;
             }
-            let deadline = self.share_of(&lengths[index..], until(LENGTHS_SHARE));
-            self.session.say(format!("{operation}, {}", bytes(length)));
+            let deadline = self.end_of_first(&lengths[index..], lengths_end);
+            self.session.report(format!("{operation}, {}", bytes(length)), None);
             if length < LONG || ranked.is_empty() {
-                let conditions = self.setting.search_conditions(operation, length);
-                let searched = self.after(SEARCH_SHARE, deadline);
-                let field = Field { operation, length, conditions };
-                ranked = search::explore(self.session, &field, &candidates, searched);
+                let mut cells = self.setting.cells(operation, Cost::Throughput, length);
+                cells.retain(|cell| cell.condition.aligned && cell.condition.threads == 1);
+                let searched = self.session.after_share(SEARCH_SHARE, deadline);
+                ranked = search::explore(self.session, &cells, &candidates, searched);
             }
             self.finals(length, &ranked, deadline);
-            let next = lengths.get(index + 1).copied().unwrap_or(length);
-            candidates = search::seeds(&ranked, next, operation);
+            candidates = search::seeds(&ranked, operation);
         }
-        self.refine(until(LENGTHS_SHARE + (1.0 - LENGTHS_SHARE) * CHANGES_SHARE));
+        self.refine(changes_end);
+        self.parts(self.session.after_share(PARTS_SHARE, end));
         self.threads(end);
     }
 
-    /// The time by which the first of the remaining lengths must end.
-    fn share_of(&self, remaining: &[u64], end: Duration) -> Duration {
+    /// Returns the time by which the first of the remaining lengths must end.
+    fn end_of_first(&self, remaining: &[u64], end: Duration) -> Duration {
         let rest: f64 = remaining.iter().map(|&length| plan::weight(length)).sum();
-        plan::deadline(self.session.elapsed(), end, plan::weight(remaining[0]), rest)
+        self.session.after_share(plan::weight(remaining[0]) / rest, end)
     }
 
-    /// The time at which a share of what is left until `end` has passed.
-    fn after(&self, share: f64, end: Duration) -> Duration {
-        let now = self.session.elapsed();
-        now + end.saturating_sub(now).mul_f64(share)
-    }
-
-    fn cell(&self, cost: Cost, length: u64, condition: Condition) -> Cell {
-        Cell { operation: self.operation, cost, length, condition }
+    /// Returns the trials of some choices by a cost at a length, grouped by condition.
+    fn groups(&self, cost: Cost, length: u64, choices: &[Choice]) -> Vec<Vec<Trial>> {
+        let cells = self.setting.cells(self.operation, cost, length).into_iter();
+        cells.map(|cell| choices.iter().map(|&choice| (cell, choice)).collect()).collect()
     }
 
     /// Measures the best of a search precisely, by every cost.
-    fn finals(&mut self, length: u64, ranked: &[Ranked], deadline: Duration) {
+    fn finals(&mut self, length: u64, ranked: &[Ranked], end: Duration) {
         let (operation, setting) = (self.operation, self.setting);
-        let costs = if setting.has_aftermath(length) { plan::aftermath_costs(operation) } else { Vec::new() };
-        let throughput = self.after(if costs.is_empty() { 1.0 } else { THROUGHPUT_SHARE }, deadline);
-        let conditions = setting.final_conditions(operation, length);
+        let aftermath = setting.has_aftermath(operation, length);
+        let throughput_end = if aftermath { self.session.after_share(THROUGHPUT_SHARE, end) } else { end };
         // As many as there is time to take three samples of in each condition.
         let sample =
             ranked.first().map_or(1.0, |best| best.score().exp()) * if length >= LONG { 4.0 } else { 1.0 };
-        let room = throughput.saturating_sub(self.session.elapsed()).as_nanos() as f64;
-        let room = room / (sample * 3.0 * conditions.len() as f64);
-        let most = (room as usize).clamp(3, setting.finalists());
-        let winner = self.ledger.winner(operation, Cost::Throughput);
-        let finalists = search::finalists(ranked, winner.as_slice(), operation, most);
-        for (index, &condition) in conditions.iter().enumerate() {
-            let rest = (conditions.len() - index) as f64;
-            let deadline = plan::deadline(self.session.elapsed(), throughput, 1.0, rest);
-            self.compare(self.cell(Cost::Throughput, length, condition), &finalists, deadline);
-        }
-        for (index, &cost) in costs.iter().enumerate() {
-            let choices = self.choices_for(cost, ranked);
-            let conditions = setting.aftermath_conditions(cost, length);
-            for (step, &condition) in conditions.iter().enumerate() {
-                let rest = (costs.len() - index) * conditions.len() - step;
-                let deadline = plan::deadline(self.session.elapsed(), deadline, 1.0, rest as f64);
-                self.compare(self.cell(cost, length, condition), &choices, deadline);
-            }
+        let room = throughput_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
+        let conditions = setting.cells(operation, Cost::Throughput, length).len();
+        let most = (room / (sample * 3.0 * conditions as f64)) as usize;
+        let throughput = [Situation::Throughput, Situation::Cached, Situation::Uncached];
+        let winners: Vec<Choice> =
+            throughput.into_iter().filter_map(|it| self.ledger.winner(operation, it)).collect();
+        let finalists = search::finalists(ranked, &winners, operation, most.clamp(3, setting.finalists()));
+        self.record_each(&self.groups(Cost::Throughput, length, &finalists), throughput_end);
+        if aftermath {
+            let groups = [Cost::Reuse, Cost::Stream]
+                .map(|cost| self.groups(cost, length, &self.choices_for(cost, ranked)));
+            self.record_each(&groups.concat(), end);
         }
     }
 
     /// Selects the choices to measure by a cost other than throughput.
     fn choices_for(&self, cost: Cost, ranked: &[Ranked]) -> Vec<Choice> {
-        let winner = self.ledger.winner(self.operation, cost);
         let sparing = cost == Cost::Stream;
+        let situation = if sparing { Situation::Stream } else { Situation::Reuse };
+        let winner = self.ledger.winner(self.operation, situation);
         let suited: Vec<Ranked> =
             ranked.iter().filter(|it| search::spares_cache(&it.choice) == sparing).cloned().collect();
-        let most = self.setting.finalists();
-        let mut choices = search::finalists(&suited, winner.as_slice(), self.operation, most);
+        let mut choices =
+            search::finalists(&suited, winner.as_slice(), self.operation, self.setting.finalists());
         if !sparing {
             choices.extend(ranked.first().map(|best| best.choice).filter(|best| !choices.contains(best)));
         }
         choices
     }
 
-    /// Measures choices under the same conditions and records the figures.
-    fn compare(&mut self, cell: Cell, choices: &[Choice], deadline: Duration) {
-        let trials: Vec<(Cell, Choice)> = choices.iter().map(|&choice| (cell, choice)).collect();
-        self.record(&trials, deadline);
+    /// Measures groups of trials one after the other, each in an equal share of the time.
+    fn record_each(&mut self, groups: &[Vec<Trial>], end: Duration) {
+        for (index, trials) in groups.iter().enumerate() {
+            self.record(trials, self.session.after_share(1.0 / (groups.len() - index) as f64, end));
+        }
     }
 
     /// Measures trials, interleaved, and records the figures.
-    fn record(&mut self, trials: &[(Cell, Choice)], deadline: Duration) {
+    fn record(&mut self, trials: &[Trial], deadline: Duration) {
         let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
         let (least, most) = if long { (3, 15) } else { (9, 31) };
-        let stop = StopRule::until_separated(least, most).until(deadline).with_first_round();
-        let measured = interleave(self.session, trials, stop);
-        for ((cell, choice), measured) in trials.iter().zip(measured) {
-            let Some(measured) = measured else { continue };
+        let stop = StopRule::until_separated(least, most);
+        let stop = StopRule { deadline: Some(deadline), first_round: true, ..stop };
+        for ((cell, choice), taken) in trials.iter().zip(self.session.interleave(trials, stop)) {
+            let times: Vec<f64> = taken.iter().map(|it| it.ns).collect();
+            let disturbances: Vec<f64> = taken.iter().filter_map(|it| it.disturbance_ns).collect();
+            let Some(summary) = Summary::of(&times) else { continue };
             self.ledger.add(Figure {
                 operation: cell.operation,
                 cost: cell.cost,
@@ -143,10 +139,10 @@ impl<M: Meter<Choice>> OperationRun<'_, '_, M> {
                 parameters: choice.parameters,
                 length: cell.length,
                 condition: cell.condition,
-                median_ns: measured.summary.median,
-                quartiles_ns: measured.summary.quartiles,
-                samples: measured.summary.samples,
-                disturbance_ns: measured.disturbance_ns,
+                median_ns: summary.median,
+                quartiles_ns: summary.quartiles,
+                samples: summary.samples,
+                disturbance_ns: Summary::of(&disturbances).map(|summary| summary.median),
             });
         }
     }
@@ -155,100 +151,115 @@ impl<M: Meter<Choice>> OperationRun<'_, '_, M> {
     /// long as there is time.
     fn refine(&mut self, deadline: Duration) {
         let operation = self.operation;
-        let costs = [vec![Cost::Throughput], plan::aftermath_costs(operation)].concat();
         let mut tried: Vec<(Cost, u64)> = Vec::new();
         while !self.session.over(deadline) {
-            let intervals = costs.iter().flat_map(|&cost| intervals(self.ledger, operation, cost));
+            let intervals = Situation::ALL.into_iter().flat_map(|it| intervals(self.ledger, operation, it));
             let untried = intervals.filter(|interval| !tried.contains(&(interval.cost, interval.middle)));
             let Some(Interval { cost, middle, choices, .. }) =
-                untried.max_by(|a, b| a.urgency().total_cmp(&b.urgency()))
+                untried.max_by(|a, b| a.urgency.total_cmp(&b.urgency))
             else {
                 break;
             };
             tried.push((cost, middle));
-            self.session.say(format!("{operation}, {} (between)", bytes(middle)));
-            let conditions = match cost {
-                Cost::Throughput => self.setting.final_conditions(operation, middle),
-                cost => self.setting.aftermath_conditions(cost, middle),
-            };
-            for condition in conditions {
+            self.session.report(format!("{operation}, {} (between)", bytes(middle)), None);
+            for trials in self.groups(cost, middle, &choices) {
                 if self.session.over(deadline) {
                     break;
                 }
-                self.compare(self.cell(cost, middle, condition), &choices, deadline);
+                self.record(&trials, deadline);
             }
         }
+    }
+
+    /// Takes the times of the first parts of calls, interleaved, in each state of the memory, by the method for cached
+    /// memory.
+    fn parts(&mut self, deadline: Duration) {
+        /// Lengths of the part. Shorter ones do not tell: the store buffer and the prefetchers hide their misses.
+        const PARTS: [u64; 3] = [8 << 10, 16 << 10, 32 << 10];
+        /// Fewer samples do not show how much they vary.
+        const LEAST_SAMPLES: usize = 5;
+        const MOST_SAMPLES: usize = 25;
+        let operation = self.operation;
+        let throughput = table::rows(&self.ledger.figures, operation, Cost::Throughput);
+        let Some(choice) = derive::for_parts(&throughput).and_then(|key| key.choice()) else { return };
+        let lengths = self.setting.lengths().into_iter().filter(|length| *length >= 4 * PARTS[0]);
+        let lengths: Vec<u64> = lengths.filter(|length| *length < self.setting.last_level / 2).collect();
+        let Some(&first) = lengths.first() else { return };
+        self.session.report(format!("{operation}, looks"), None);
+        let cached = lengths.iter().map(|&length| (length, MemoryState::Cached));
+        let states = cached.chain([(first, MemoryState::Uncached), (first, MemoryState::Unmapped)]);
+        let mut parts: Vec<PartTimes> = states
+            .flat_map(|(length, state)| PARTS.map(|part| (length, state, part)))
+            .map(|(length, state, part)| PartTimes { operation, length, part, state, ticks: Vec::new() })
+            .collect();
+        for taken in 0..MOST_SAMPLES {
+            if self.session.over(deadline) {
+                if taken < LEAST_SAMPLES {
+                    return;
+                }
+                break;
+            }
+            for PartTimes { length, part, state, ticks, .. } in &mut parts {
+                let condition = Condition { aligned: true, warm: *state == MemoryState::Cached, threads: 1 };
+                let cell = Cell { operation, cost: Cost::Throughput, length: *length, condition };
+                let Some(time) = self.session.meter.part(&cell, choice, *part, *state) else { return };
+                ticks.push(time);
+            }
+        }
+        self.ledger.parts.extend(parts);
     }
 
     /// Compares numbers of threads at the lengths where several may be faster, with the choice for each length.
     fn threads(&mut self, deadline: Duration) {
         let operation = self.operation;
-        let counts = self.setting.thread_counts();
-        if counts.len() < 2 {
+        if self.setting.threads < 2 {
             return;
         }
-        let choices = derive::choices(self.ledger.figures(), operation, Cost::Throughput);
+        let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
         let lengths = self.setting.threaded_lengths();
         for (index, &length) in lengths.iter().enumerate() {
             let key = choices.iter().rev().find(|(from, _)| *from <= length).map(|(_, key)| key);
-            let Some(choice) = key.and_then(choice_of) else { continue };
+            let Some(choice) = key.and_then(Key::choice) else { continue };
             if self.session.over(deadline) {
                 break;
             }
-            self.session.say(format!("{operation}, {}, threads", bytes(length)));
-            let trial = |&threads: &usize| {
-                let condition = self.setting.threaded(operation, length, threads);
-                (self.cell(Cost::Throughput, length, condition), choice)
-            };
-            let trials: Vec<(Cell, Choice)> = counts.iter().map(trial).collect();
-            self.record(&trials, self.share_of(&lengths[index..], deadline));
+            self.session.report(format!("{operation}, {}, threads", bytes(length)), None);
+            let cells = self.setting.threaded_cells(operation, length).into_iter();
+            let trials: Vec<Trial> = cells.map(|cell| (cell, choice)).collect();
+            self.record(&trials, self.end_of_first(&lengths[index..], deadline));
         }
     }
 }
 
 /// An interval between two measured lengths.
-#[derive(Clone, Debug)]
 struct Interval {
     cost: Cost,
     middle: u64,
-    /// The logarithm of the ratio of its ends.
-    width: f64,
-    changes: bool,
+    /// The logarithm of the ratio of its ends; more if the choice changes.
+    urgency: f64,
     choices: Vec<Choice>,
 }
 
-impl Interval {
-    fn urgency(&self) -> f64 {
-        if self.changes { 100.0 + self.width } else { self.width }
-    }
-}
-
-/// Returns the intervals of an operation and cost that are wide enough to measure in.
-fn intervals(ledger: &Ledger, operation: Operation, cost: Cost) -> Vec<Interval> {
-    let choices = derive::choices(ledger.figures(), operation, cost);
-    let plain = Key::new(method::c_library().name, &Parameters::default());
-    choices
-        .windows(2)
-        .filter_map(|pair| {
-            let [(low, old), (high, new)] = pair else { return None };
-            let width = (*high as f64 / *low as f64).ln();
-            let middle = round((*low as f64 * *high as f64).sqrt());
-            let worth = width > 2.0 * NEAR.ln() && middle > *low && middle < *high;
-            if !worth || middle >= LONG * 4 {
-                return None;
-            }
-            let mut keys = vec![old.clone(), new.clone()];
-            keys.extend(method::c_library().does(operation).then(|| plain.clone()));
-            keys.sort();
-            keys.dedup();
-            let choices = keys.iter().filter_map(choice_of).collect();
-            Some(Interval { cost, middle, width, changes: old != new, choices })
-        })
-        .collect()
-}
-
-/// Rounds a length down to whole cache lines, if it has at least two.
-fn round(length: f64) -> u64 {
-    let length = length as u64;
-    if length >= 128 { length / 64 * 64 } else { length }
+/// Returns the intervals of a table that are wide enough to measure in.
+fn intervals(ledger: &Ledger, operation: Operation, situation: Situation) -> Vec<Interval> {
+    let choices = derive::choices(&ledger.figures, operation, situation);
+    let interval = |pair: &[(u64, Key)]| {
+        let [(low, old), (high, new)] = pair else { return None };
+        let width = (*high as f64 / *low as f64).ln();
+        let middle = (*low as f64 * *high as f64).sqrt() as u64;
+        // Whole cache lines, if it has at least two.
+        let middle = if middle >= 128 { middle / 64 * 64 } else { middle };
+        // Lengths within a factor of 1.25 of each other are not distinguished.
+        if width <= 2.0 * 1.25_f64.ln() || middle <= *low || middle >= (*high).min(LONG * 4) {
+            return None;
+        }
+        let mut keys = vec![old.clone(), new.clone()];
+        keys.extend(method::c_library().does(operation).then(Key::c_library));
+        keys.sort();
+        keys.dedup();
+        let urgency = if old != new { 100.0 + width } else { width };
+        let cost = Cost::of(situation);
+        Some(Interval { cost, middle, urgency, choices: keys.iter().filter_map(Key::choice).collect() })
+    };
+    choices.windows(2).filter_map(interval).collect()
 }

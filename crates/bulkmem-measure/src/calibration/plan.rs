@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use crate::calibration::{Condition, Cost, Mode};
-use bulkmem::{Intent, Operation};
+use bulkmem::Operation;
 
-/// Shortest length that is measured, bytes.
-const SHORTEST: u64 = 64;
+use crate::calibration::{Condition, Cost, Mode};
+use crate::engine::workload::Cell;
+
 /// Shortest length at which reuse and stream are measured: anything shorter fits the first-level cache.
 const SHORTEST_WITH_AFTERMATH: u64 = 4 << 10;
-/// Shortest length at which several threads are measured.
-const SHORTEST_THREADED: u64 = 64 << 10;
 /// From this length on, samples take long and only candidates that did well at the length before are measured.
 pub(crate) const LONG: u64 = 128 << 20;
-/// From this length on, one warm condition is enough.
-const LONGISH: u64 = 1 << 20;
 
 /// The properties of the machine and the request that the plan depends on.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +20,6 @@ pub(crate) struct Setting {
     pub(crate) max_length: u64,
     /// The last-level cache, bytes; never 0.
     pub(crate) last_level: u64,
-    /// The most threads.
     pub(crate) threads: usize,
 }
 
@@ -36,19 +31,15 @@ impl Setting {
 
     /// Returns the lengths to measure, rising by a factor of 4 (thorough: 2), always including the largest.
     pub(crate) fn lengths(&self) -> Vec<u64> {
-        let factor = if self.mode == Mode::Thorough { 2 } else { 4 };
-        let mut lengths: Vec<u64> =
-            std::iter::successors(Some(SHORTEST), |length| length.checked_mul(factor))
-                .take_while(|length| *length < self.max_length)
-                .collect();
-        lengths.push(self.max_length);
-        lengths
+        steps(64, if self.mode == Mode::Thorough { 2 } else { 4 }, self.max_length)
     }
 
     /// True if reuse and stream are measured at a length: from 4 KiB to beyond the caches (quick: at every second one).
-    pub(crate) fn has_aftermath(&self, length: u64) -> bool {
+    /// Durable lines stay in the cache or not by the instruction, not by a choice.
+    pub(crate) fn has_aftermath(&self, operation: Operation, length: u64) -> bool {
         let every_second = (length / SHORTEST_WITH_AFTERMATH).max(1).ilog2().is_multiple_of(4);
-        (SHORTEST_WITH_AFTERMATH..=self.never_warm().max(LONG)).contains(&length)
+        !operation.persists()
+            && (SHORTEST_WITH_AFTERMATH..=self.never_warm().max(LONG)).contains(&length)
             && (self.mode != Mode::Quick || every_second)
     }
 
@@ -57,78 +48,49 @@ impl Setting {
         if self.mode == Mode::Quick { 4 } else { 6 }
     }
 
-    /// Returns the conditions of the search.
-    pub(crate) fn search_conditions(&self, operation: Operation, length: u64) -> Vec<Condition> {
-        self.single(operation, length).into_iter().filter(|condition| condition.aligned).collect()
-    }
-
-    /// Returns the conditions in which finalists are measured. Includes several threads only if starting them, which may
-    /// take until the kernel's next tick, does not hide the difference between methods.
-    pub(crate) fn final_conditions(&self, operation: Operation, length: u64) -> Vec<Condition> {
-        let mut conditions = self.single(operation, length);
-        if self.threads > 1 && length >= LONG {
-            conditions.push(self.threaded(operation, length, self.threads));
-        }
-        conditions
-    }
-
-    /// Returns the condition in which a number of threads is measured.
-    pub(crate) fn threaded(&self, operation: Operation, length: u64, threads: usize) -> Condition {
-        let warm = operation == Operation::Persist && length < self.never_warm();
-        Condition { aligned: true, warm, threads }
-    }
-
-    fn single(&self, operation: Operation, length: u64) -> Vec<Condition> {
-        let warmths: &[bool] = if length >= self.never_warm() {
-            &[false]
-        } else if operation == Operation::Persist {
+    /// Returns the configurations in which finalists are measured. For throughput, includes several threads only if starting
+    /// them, which may take until the kernel's next tick, does not hide the difference between methods.
+    pub(crate) fn cells(&self, operation: Operation, cost: Cost, length: u64) -> Vec<Cell> {
+        let can_be_warm = length < self.never_warm();
+        let places: &[(bool, bool)] = match (cost, can_be_warm) {
+            (Cost::Stream, _) | (Cost::Reuse, false) => &[(true, false)],
+            (Cost::Reuse, true) => &[(true, false), (true, true)],
+            (Cost::Throughput, false) => &[(true, false), (false, false)],
             // Persisting writes back lines that were written just before.
-            &[true]
-        } else {
-            &[false, true]
+            (Cost::Throughput, true) if operation == Operation::Persist => &[(true, true), (false, true)],
+            // Here alignment matters for cold as much as for warm memory, and samples begin to take long.
+            (Cost::Throughput, true) if length >= 1 << 20 => &[(true, false), (true, true), (false, false)],
+            (Cost::Throughput, true) => &[(true, false), (true, true), (false, false), (false, true)],
         };
-        let mut conditions = Vec::new();
-        for aligned in [true, false] {
-            conditions.extend(warmths.iter().map(|&warm| Condition { aligned, warm, threads: 1 }));
+        let single = places.iter().map(|&(aligned, warm)| Condition { aligned, warm, threads: 1 });
+        let mut cells: Vec<Cell> =
+            single.map(|condition| Cell { operation, cost, length, condition }).collect();
+        if cost == Cost::Throughput && self.threads > 1 && length >= LONG {
+            cells.extend(self.threaded_cells(operation, length).pop());
         }
-        // Here alignment matters for cold as much as for warm memory, and samples begin to take long.
-        if length >= LONGISH && warmths.len() > 1 {
-            conditions.retain(|condition| condition.aligned || !condition.warm);
-        }
-        conditions
+        cells
     }
 
-    /// Returns the conditions of a cost other than throughput.
-    pub(crate) fn aftermath_conditions(&self, cost: Cost, length: u64) -> Vec<Condition> {
-        let cold = Condition { aligned: true, warm: false, threads: 1 };
-        match cost {
-            Cost::Reuse if length < self.never_warm() => vec![cold, Condition { warm: true, ..cold }],
-            _ => vec![cold],
-        }
-    }
-
-    /// Returns the numbers of threads to measure: 1, 2, 4, …, all.
-    pub(crate) fn thread_counts(&self) -> Vec<usize> {
-        let mut counts: Vec<usize> = std::iter::successors(Some(1usize), |count| count.checked_mul(2))
-            .take_while(|count| *count < self.threads)
-            .collect();
-        counts.push(self.threads.max(1));
-        counts
+    /// Returns the configurations in which numbers of threads are compared: 1, 2, 4, …, all.
+    pub(crate) fn threaded_cells(&self, operation: Operation, length: u64) -> Vec<Cell> {
+        let warm = operation == Operation::Persist && length < self.never_warm();
+        let cell = |threads| {
+            let condition = Condition { aligned: true, warm, threads: threads as usize };
+            Cell { operation, cost: Cost::Throughput, length, condition }
+        };
+        steps(1, 2, self.threads as u64).into_iter().map(cell).collect()
     }
 
     /// Returns the lengths at which numbers of threads are compared.
     pub(crate) fn threaded_lengths(&self) -> Vec<u64> {
-        self.lengths().into_iter().filter(|length| (SHORTEST_THREADED..=LONG).contains(length)).collect()
+        self.lengths().into_iter().filter(|length| (64 << 10..=LONG).contains(length)).collect()
     }
 }
 
-/// Returns the costs other than throughput that an operation is measured by.
-pub(crate) fn aftermath_costs(operation: Operation) -> Vec<Cost> {
-    match operation {
-        // Whether durable lines stay in the cache depends on the instruction, not on a choice.
-        Operation::FillPersist | Operation::CopyPersist | Operation::Persist => Vec::new(),
-        _ => Intent::ALL.into_iter().map(Cost::of).filter(|cost| *cost != Cost::Throughput).collect(),
-    }
+/// Returns numbers that rise by a factor up to the last, which is always included.
+fn steps(first: u64, factor: u64, last: u64) -> Vec<u64> {
+    let rising = std::iter::successors(Some(first), |step| step.checked_mul(factor));
+    rising.take_while(|step| *step < last).chain([last]).collect()
 }
 
 /// Returns an operation's weight in the distribution of time.
@@ -155,8 +117,7 @@ pub(crate) fn weight(length: u64) -> f64 {
     }
 }
 
-/// Returns the time at which a part of weight `weight` out of `remaining` (including itself) must end.
-pub(crate) fn deadline(now: Duration, end: Duration, weight: f64, remaining: f64) -> Duration {
-    let left = end.saturating_sub(now);
-    now + left.mul_f64((weight / remaining.max(weight)).clamp(0.0, 1.0))
+/// Returns the time at which a share of what is left until `end` has passed.
+pub(crate) fn after_share(share: f64, now: Duration, end: Duration) -> Duration {
+    now + end.saturating_sub(now).mul_f64(share.clamp(0.0, 1.0))
 }

@@ -4,17 +4,19 @@
 
 use std::time::SystemTime;
 
-use crate::engine::{Condition, Cost, Load, Provenance};
+use bulkmem::method::{self, Parameters};
+use bulkmem::policy::{Choice, Situation};
+use bulkmem::{Durability, Operation};
+use bulkmem_kmod::ClearTime;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use bulkmem::method::Parameters;
-use bulkmem::{Durability, Intent, Operation};
-use schemars::JsonSchema;
+use crate::engine::{Condition, Cost, Load, Provenance};
 
 /// Value of the field `format`.
 pub const FORMAT: &str = crate::engine::PROFILE_FORMAT;
 /// Version of the format that this library reads and writes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The measurements of one machine and the rules derived from them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,8 +34,11 @@ pub struct Profile {
     /// and caches do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
-    /// The rules: for each operation and intent in rising order of length, the first from 0.
+    /// The rules: for each operation and situation in rising order of length, the first from 0.
     pub rules: Vec<Rule>,
+    /// The operations that look at the cache state, with how they do it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub looks: Vec<LookRule>,
     /// For each operation that several threads speed up: from which length, and how many.
     pub threads: Vec<Saturation>,
     /// The measurements that the rules are derived from.
@@ -41,10 +46,24 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Returns the rules of one operation and intent, in the order of the file.
-    pub fn rules_of(&self, operation: Operation, intent: Intent) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().filter(move |rule| (rule.operation, rule.intent) == (operation, intent))
+    /// Returns the rules of one operation and situation, in the order of the file.
+    pub fn rules_of(&self, operation: Operation, situation: Situation) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| (rule.operation, rule.situation) == (operation, situation))
     }
+
+    /// Returns how long each method took to clear aligned memory that was not in the cache, on one thread, as
+    /// [`bulkmem_kmod::Plan::derive`] needs it.
+    pub fn clear_times(&self) -> Vec<ClearTime> {
+        self.figures.iter().filter_map(clear_time).collect()
+    }
+}
+
+fn clear_time(figure: &Figure) -> Option<ClearTime> {
+    let condition = Condition { aligned: true, warm: false, threads: 1 };
+    let usual =
+        (figure.operation, figure.cost, figure.condition) == (Operation::Clear, Cost::Throughput, condition);
+    let choice = Choice { method: method::by_name(&figure.method)?, parameters: figure.parameters };
+    usual.then_some(ClearTime { choice, length: figure.length, ns: figure.median_ns })
 }
 
 /// The operations that a calibration measured.
@@ -124,20 +143,43 @@ pub enum Mode {
     Thorough,
 }
 
-/// From `from` bytes on (until the next rule of the same operation and intent), use this method.
+/// From `from` bytes on (until the next rule of the same operation and situation), use this method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// The operation.
     pub operation: Operation,
-    /// The intent.
-    pub intent: Intent,
+    /// The caller's intent, or the cache state that the operation found.
+    pub situation: Situation,
     /// Smallest length that it applies to, bytes.
     pub from: u64,
     /// The method's name.
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,
+    /// The reason, for people.
+    pub reason: String,
+}
+
+/// How an operation looks at the cache state: it takes the time of its first part by the method for cached memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LookRule {
+    /// The operation.
+    pub operation: Operation,
+    /// Length in bytes from which a look pays.
+    pub from: u64,
+    /// Bytes whose time is taken.
+    pub part: u64,
+    /// The method for the part, and for memory whose pages are not mapped yet.
+    pub method: String,
+    /// Its parameters.
+    pub parameters: Parameters,
+    /// A part that takes fewer ticks of the time stamp counter is cached.
+    pub cached_below: u64,
+    /// The pages of a part that takes at least so many ticks are not mapped yet; absent if that cannot be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmapped_from: Option<u64>,
     /// The reason, for people.
     pub reason: String,
 }
@@ -179,4 +221,38 @@ pub struct Figure {
     /// For [`Cost::Stream`]: the part of the median that is the slow-down of the walk, nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance_ns: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_clears_from_memory_count() {
+        let usual = Figure {
+            operation: Operation::Clear,
+            cost: Cost::Throughput,
+            method: "portable".to_owned(),
+            parameters: Parameters::default(),
+            length: 4096,
+            condition: Condition { aligned: true, warm: false, threads: 1 },
+            median_ns: 100.0,
+            quartiles_ns: [90.0, 110.0],
+            samples: 5,
+            disturbance_ns: None,
+        };
+        let found = clear_time(&usual).unwrap();
+        assert_eq!((found.choice.method.name, found.length, found.ns), ("portable", 4096, 100.0));
+        let condition = usual.condition;
+        for other in [
+            Figure { operation: Operation::Fill, ..usual.clone() },
+            Figure { cost: Cost::Reuse, ..usual.clone() },
+            Figure { condition: Condition { warm: true, ..condition }, ..usual.clone() },
+            Figure { condition: Condition { aligned: false, ..condition }, ..usual.clone() },
+            Figure { condition: Condition { threads: 2, ..condition }, ..usual.clone() },
+            Figure { method: "unknown".to_owned(), ..usual.clone() },
+        ] {
+            assert!(clear_time(&other).is_none(), "{other:?}");
+        }
+    }
 }

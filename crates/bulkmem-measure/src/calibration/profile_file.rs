@@ -1,30 +1,83 @@
-//! Reads, checks and writes profiles.
+//! Reads, checks and writes profiles and the policy files derived from them.
 
-use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use bulkmem::machine::Machine;
 use bulkmem::method::{self, Parameters, Tunable};
-use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS};
+use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION, Policy, Situation};
 use bulkmem::{Intent, Operation};
 
-use super::profile::{FORMAT, Profile, VERSION};
-use super::profile_error::ProfileError;
+use super::profile::{FORMAT, LookRule, Profile, Rule, Saturation, VERSION};
 
 /// Largest profile that is read; a thorough calibration writes some hundred KiB.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The fields that every version of the format has.
-#[derive(Deserialize)]
-struct Head {
-    format: String,
-    version: u32,
+/// Error of reading, checking or writing a profile. The remedy is mostly to run `bulkmem calibrate` on this machine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// No such file.
+    #[error("there is no profile; run `bulkmem calibrate`")]
+    Missing,
+    /// The file cannot be read.
+    #[error("the profile cannot be read; check its permissions")]
+    Unreadable(#[source] io::Error),
+    /// The path is a folder, a device or a pipe.
+    #[error("the profile is not a regular file; name a file that `bulkmem calibrate` wrote")]
+    NotAFile,
+    /// The file is larger than any that calibration writes.
+    #[error("the profile has {0} bytes, and at most {MOST_BYTES} are read; run `bulkmem calibrate`")]
+    TooLarge(u64),
+    /// The file is not JSON, or a field is missing, unknown or of the wrong type.
+    #[error("the profile is damaged at line {line}, column {column}; run `bulkmem calibrate`")]
+    Damaged {
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1; 0 if the line is empty.
+        column: usize,
+    },
+    /// The file is JSON of another program.
+    #[error("the file's format is not `{}`; name a file that `bulkmem calibrate` wrote", FORMAT)]
+    Format,
+    /// This library does not read this version of the format.
+    #[error(
+        "the profile has version {found}, this library reads version {VERSION}; {}run `bulkmem calibrate`",
+        if *.found > VERSION { "update bulkmem, or " } else { "" }
+    )]
+    Version {
+        /// The value of the field `version`.
+        found: u32,
+    },
+    /// The profile was measured on another processor model than this machine's.
+    #[error(
+        "the profile was measured on another processor model than this, {0}; run `bulkmem calibrate` here"
+    )]
+    ForeignCpu(String),
+    /// A rule or figure (`rule 3`, `figure 17`, counted from 1) names a method that is unknown, cannot do its operation,
+    /// or cannot run here.
+    #[error(
+        "{0} of the profile names a method that is unknown, cannot do the operation or cannot run here; run `bulkmem \
+         calibrate`"
+    )]
+    Method(String),
+    /// Calibration writes no such value: the rule or figure, as above, or `the provenance`, and the problem.
+    #[error("{0} of the profile {1}; run `bulkmem calibrate`")]
+    Value(String, String),
+    /// The file cannot be written. An earlier one is unchanged.
+    #[error("the profile cannot be written to {}; check the folder, its permissions and the space left", .path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
 }
 
 impl Profile {
@@ -35,16 +88,16 @@ impl Profile {
     /// or of the wrong type. [`Profile::check`] checks the values.
     pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError> {
         if bytes.len() as u64 > MOST_BYTES {
-            return Err(ProfileError::TooLarge { bytes: bytes.len() as u64, most: MOST_BYTES });
+            return Err(ProfileError::TooLarge(bytes.len() as u64));
         }
-        // The head first: a newer version may have fields that this one does not know.
+        // The fields of every version first: a newer one may have fields that this one does not know.
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
         let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
-        if head.format != FORMAT {
-            return Err(ProfileError::Format);
-        }
-        if head.version != VERSION {
-            return Err(ProfileError::Version { found: head.version });
-        }
+        check_format(&head.format, head.version)?;
         serde_json::from_slice(bytes).map_err(damaged)
     }
 
@@ -66,7 +119,7 @@ impl Profile {
             return Err(ProfileError::NotAFile);
         }
         if about.len() > MOST_BYTES {
-            return Err(ProfileError::TooLarge { bytes: about.len(), most: MOST_BYTES });
+            return Err(ProfileError::TooLarge(about.len()));
         }
         let mut bytes = Vec::new();
         file.take(about.len()).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -80,7 +133,7 @@ impl Profile {
     /// [`ProfileError::Value`] if a value is invalid on every machine; [`ProfileError::Unwritable`] if the file cannot
     /// be written.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
-        self.sound()?;
+        self.check_values(None)?;
         let unwritable = |source| ProfileError::Unwritable { path: path.to_owned(), source };
         let mut text = serde_json::to_vec_pretty(self).map_err(|error| unwritable(error.into()))?;
         text.push(b'\n');
@@ -93,57 +146,58 @@ impl Profile {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self, machine: &Machine) -> Result<(), ProfileError> {
-        if self.format != FORMAT {
-            return Err(ProfileError::Format);
-        }
-        if self.version != VERSION {
-            return Err(ProfileError::Version { found: self.version });
-        }
+        check_format(&self.format, self.version)?;
         if !self.provenance.cpu.same_model(&machine.cpu) {
-            let machine = format!("{} ({})", machine.cpu.key(), machine.cpu.name);
-            return Err(ProfileError::ForeignCpu { machine });
+            return Err(ProfileError::ForeignCpu(format!("{} ({})", machine.cpu.key(), machine.cpu.name)));
         }
-        self.sound()?;
-        for (at, rule) in self.rules.iter().enumerate() {
-            let place = format!("rule {}", at + 1);
-            check_method(machine, place, rule.operation, &rule.method, &rule.parameters)?;
-        }
-        for (at, figure) in self.figures.iter().enumerate() {
-            let place = format!("figure {}", at + 1);
-            check_method(machine, place, figure.operation, &figure.method, &figure.parameters)?;
-        }
-        Ok(())
+        self.check_values(Some(machine))
     }
 
-    /// Checks everything that does not depend on the machine.
-    fn sound(&self) -> Result<(), ProfileError> {
+    /// Checks the values, and whether the methods can be used on a machine.
+    fn check_values(&self, machine: Option<&Machine>) -> Result<(), ProfileError> {
         let seconds = self.provenance.seconds;
         if !seconds.is_finite() || seconds < 0.0 {
             return wrong("the provenance", format!("says it took {seconds} seconds"));
         }
-        let mut last: BTreeMap<(Operation, Intent), (u64, usize)> = BTreeMap::new();
         for (at, rule) in self.rules.iter().enumerate() {
-            let place = format!("rule {} ({}, {})", at + 1, rule.operation, rule.intent);
-            let (before, count) = match last.get(&(rule.operation, rule.intent)) {
-                Some((from, count)) => (Some(*from), count + 1),
-                None => (None, 1),
-            };
-            if count > MOST_RULES {
+            let Rule { operation, situation, from, .. } = *rule;
+            let place = format!("rule {} ({operation}, {situation})", at + 1);
+            let same = |it: &&Rule| (it.operation, it.situation) == (operation, situation);
+            let before: Vec<u64> = self.rules[..at].iter().filter(same).map(|it| it.from).collect();
+            if before.len() >= MOST_RULES {
                 return wrong(place, format!("is one too many: at most {MOST_RULES} of its kind are read"));
             }
-            if before.is_none() && rule.from != 0 {
-                return wrong(place, format!("is the first of its kind and starts at {}, not 0", rule.from));
+            if before.is_empty() && from != 0 {
+                return wrong(place, format!("is the first of its kind and starts at {from}, not 0"));
             }
-            rises(&place, before, rule.from)?;
-            last.insert((rule.operation, rule.intent), (rule.from, count));
+            if let Some(before) = before.last().filter(|before| from <= **before) {
+                return wrong(place, format!("starts at {from}, not after {before}"));
+            }
+            check_method(machine, place, operation, &rule.method, rule.parameters)?;
         }
-        let mut last: BTreeMap<Operation, u64> = BTreeMap::new();
-        for (at, it) in self.threads.iter().enumerate() {
-            let place = format!("number of threads {} ({})", at + 1, it.operation);
-            if !(1..=MOST_THREADS).contains(&it.threads) {
-                return wrong(place, format!("is {}, not 1 to {MOST_THREADS}", it.threads));
+        for (at, look) in self.looks.iter().enumerate() {
+            let place = format!("look {} ({})", at + 1, look.operation);
+            let states = [Situation::Cached, Situation::Uncached];
+            if !states.into_iter().all(|state| self.rules_of(look.operation, state).next().is_some()) {
+                return wrong(place, "has no rules for both cache states");
             }
-            rises(&place, last.insert(it.operation, it.from), it.from)?;
+            if self.looks[..at].iter().any(|other| other.operation == look.operation) {
+                return wrong(place, "is the second one of its operation");
+            }
+            if look.part > look.from / 2 || look.cached_below >= look.unmapped_from.unwrap_or(u64::MAX) {
+                return wrong(place, "has values that contradict each other");
+            }
+            check_method(machine, place, look.operation, &look.method, look.parameters)?;
+        }
+        for (at, &Saturation { operation, from, threads }) in self.threads.iter().enumerate() {
+            let place = format!("number of threads {} ({operation})", at + 1);
+            if !(1..=MOST_THREADS).contains(&threads) {
+                return wrong(place, format!("is {threads}, not 1 to {MOST_THREADS}"));
+            }
+            let before = self.threads[..at].iter().rfind(|other| other.operation == operation);
+            if let Some(before) = before.filter(|before| from <= before.from) {
+                return wrong(place, format!("starts at {from}, not after {}", before.from));
+            }
         }
         for (at, figure) in self.figures.iter().enumerate() {
             let place = format!("figure {}", at + 1);
@@ -158,20 +212,76 @@ impl Profile {
             if !(1..=MOST_THREADS).contains(&figure.condition.threads) {
                 return wrong(place, format!("was measured with {} threads", figure.condition.threads));
             }
+            check_method(machine, place, figure.operation, &figure.method, figure.parameters)?;
         }
         Ok(())
     }
+
+    /// Returns the policy of this profile, with its reasons. Operations and intents without rules get the defaults.
+    ///
+    /// # Errors
+    /// As [`Profile::check`].
+    pub fn policy(&self, machine: &Machine) -> Result<Policy, ProfileError> {
+        self.check(machine)?;
+        let policy = Policy::from_file_bytes(self.policy_text().as_bytes(), machine);
+        let policy = policy.or_else(|error| wrong("the policy file", format!("cannot be used: {error}")))?;
+        Ok(self.explain(policy))
+    }
+
+    /// Returns a policy that was read from this profile's policy file, with the reasons of its rules.
+    #[must_use]
+    pub fn explain(&self, policy: Policy) -> Policy {
+        let reason = |rule: &Rule| {
+            let intent = Intent::ALL.into_iter().find(|it| Situation::from(*it) == rule.situation)?;
+            Some((rule.operation, intent, usize::try_from(rule.from).ok()?, rule.reason.clone()))
+        };
+        policy.with_reasons(self.rules.iter().filter_map(reason))
+    }
+
+    /// Returns the text of the policy file: the part of the profile that programs need.
+    pub fn policy_text(&self) -> String {
+        let cpu = &self.provenance.cpu;
+        let mut text = format!(
+            "{POLICY_FORMAT} {POLICY_VERSION}\n\
+             # Written by `bulkmem calibrate`; the measurements are in the file of the same name that ends in .json.\n\
+             cpu {} {} {} {}\n",
+            cpu.family, cpu.model, cpu.stepping, cpu.vendor
+        );
+        if let Some(durability) = self.durability {
+            _ = writeln!(text, "durability {}", durability.name());
+        }
+        for operation in Operation::ALL {
+            for situation in Situation::ALL {
+                for Rule { from, method, parameters, .. } in self.rules_of(operation, situation) {
+                    _ = writeln!(text, "rule {operation} {situation} {from} {method}{parameters}");
+                }
+            }
+            for look in self.looks.iter().filter(|it| it.operation == operation) {
+                let LookRule { from, part, cached_below, unmapped_from, method, parameters, .. } = look;
+                let unmapped_from = unmapped_from.unwrap_or(u64::MAX);
+                _ = writeln!(
+                    text,
+                    "look {operation} {from} {part} {cached_below} {unmapped_from} {method}{parameters}"
+                );
+            }
+            let threads = self.threads.iter().filter(|it| it.operation == operation);
+            for Saturation { from, threads, .. } in threads {
+                _ = writeln!(text, "threads {operation} {from} {threads}");
+            }
+        }
+        text + "end\n"
+    }
 }
 
-fn wrong(place: impl Into<String>, what: impl Into<String>) -> Result<(), ProfileError> {
-    Err(ProfileError::Value { place: place.into(), what: what.into() })
+fn wrong<T>(place: impl Into<String>, what: impl Into<String>) -> Result<T, ProfileError> {
+    Err(ProfileError::Value(place.into(), what.into()))
 }
 
-/// Checks that lengths rise.
-fn rises(place: &str, before: Option<u64>, from: u64) -> Result<(), ProfileError> {
-    match before {
-        Some(before) if from <= before => wrong(place, format!("starts at {from}, not after {before}")),
-        _ => Ok(()),
+fn check_format(format: &str, found: u32) -> Result<(), ProfileError> {
+    match found {
+        _ if format != FORMAT => Err(ProfileError::Format),
+        VERSION => Ok(()),
+        _ => Err(ProfileError::Version { found }),
     }
 }
 
@@ -180,25 +290,26 @@ fn damaged(error: serde_json::Error) -> ProfileError {
     ProfileError::Damaged { line: error.line(), column: error.column() }
 }
 
+/// Checks a method and its parameters for a machine, if one is given.
 fn check_method(
-    machine: &Machine,
+    machine: Option<&Machine>,
     place: String,
     operation: Operation,
     name: &str,
-    parameters: &Parameters,
+    parameters: Parameters,
 ) -> Result<(), ProfileError> {
+    let Some(machine) = machine else { return Ok(()) };
     let method = method::by_name(name).filter(|method| machine.features.contains(method.requires));
     let Some((method, tunables)) = method.and_then(|it| Some((it, it.tunables(operation)?))) else {
-        return Err(ProfileError::Method { place });
+        return Err(ProfileError::Method(place));
     };
     if parameters.is_valid_for(tunables) {
         return Ok(());
     }
-    let given = Choice { method, parameters: *parameters };
     let range = |it: &Tunable| {
         format!("{} from {} to {} in steps of {}", it.name, it.range.0, it.range.1, it.step.max(1))
     };
     let ranges: Vec<String> = tunables.iter().map(range).collect();
     let takes = if ranges.is_empty() { "no parameters".to_owned() } else { ranges.join(", ") };
-    wrong(place, format!("says {given}, but {name} takes {takes}"))
+    wrong(place, format!("says {}, but {name} takes {takes}", Choice { method, parameters }))
 }

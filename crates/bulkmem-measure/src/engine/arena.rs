@@ -2,25 +2,22 @@
 //! anything is timed.
 
 use std::slice::from_raw_parts;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
 use bulkmem::{Mapping, Pages};
 
-use crate::engine::clock::Clock;
-use crate::engine::memory::MemoryLeft;
-use crate::engine::threads;
-use crate::{MeasureError, memory_left};
+use crate::engine::{MeasureError, MemoryLeft, Result, memory_left, threads};
 
 const HUGE: usize = 2 << 20;
-/// Pages are touched in pieces of this size, so that a slow host can be noticed in time.
+/// Memory is touched in pieces of this size; between them the user may stop it, and a slow host is noticed in time.
 const PIECE: usize = 64 << 20;
 /// Less than this is not useful.
 const LEAST: usize = 16 << 20;
 /// The share of the memory left that is used: 1 part in this many, if that is enough.
 const PART: u64 = 4;
 
-/// A range of the arena.
+/// A range of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRange {
     pub(crate) start: *mut u8,
@@ -31,95 +28,75 @@ pub(crate) struct RawRange {
 #[derive(Debug)]
 pub(crate) struct Arena {
     region: Mapping,
-    neighbour: usize,
-    side: usize,
+    pub(crate) neighbour: RawRange,
+    pub(crate) destination: RawRange,
+    pub(crate) source: RawRange,
     /// Why the sides are smaller than requested.
-    shortened: Option<String>,
+    pub(crate) shortened: Option<String>,
 }
 
 impl Arena {
     /// Takes memory for a destination and a source of `side` bytes each, and for a neighbour of `neighbour` bytes.
     /// Both sides are smaller if less memory is left, or if touching all of it would take longer than `patience`.
-    pub(crate) fn new(
-        side: u64,
-        neighbour: u64,
-        clock: &Clock,
-        patience: Duration,
-    ) -> Result<Arena, MeasureError> {
-        Arena::within(&memory_left(), side, neighbour, clock, patience)
+    pub(crate) fn new(side: u64, neighbour: u64, patience: Duration) -> Result<Arena> {
+        Arena::of(&memory_left(), side, neighbour, patience)
     }
 
     /// The same, with so much memory left.
-    fn within(
-        left: &MemoryLeft,
-        side: u64,
-        neighbour: u64,
-        clock: &Clock,
-        patience: Duration,
-    ) -> Result<Arena, MeasureError> {
+    fn of(left: &MemoryLeft, side: u64, neighbour: u64, patience: Duration) -> Result<Arena> {
         let neighbour = usize::try_from(neighbour).unwrap_or(LEAST).clamp(4096, LEAST).next_multiple_of(HUGE);
         let wanted = usize::try_from(side).unwrap_or(usize::MAX / 8).saturating_add(HUGE).max(LEAST);
-        let least = (2 * LEAST + neighbour) as u64;
-        if left.most() < least {
-            return Err(MeasureError::Memory { needed: least, left: left.clone() });
+        let least = 2 * LEAST + neighbour;
+        if left.most() < least as u64 {
+            return Err(MeasureError::Memory { needed: least as u64, left: left.clone() });
         }
-        let usable = usize::try_from((left.bytes / PART).max(least)).unwrap_or(usize::MAX / 4);
+        let usable = usize::try_from((left.bytes / PART).max(least as u64)).unwrap_or(usize::MAX / 4);
         let fits = (usable - neighbour) / 2;
         let mut shortened = (fits < wanted).then(|| format!("to fit the {left}"));
-        let side = wanted.min(fits) / HUGE * HUGE;
-        let bytes = neighbour + 2 * side;
+        let bytes = neighbour + wanted.min(fits) / HUGE * HUGE * 2;
         let mut region = Mapping::new(bytes, Pages::Transparent)
             .or_else(|_| Mapping::new(bytes, Pages::Base))
             .map_err(|source| MeasureError::Mapping { bytes: bytes as u64, source })?;
-        let ready = touch(&mut region, neighbour + 2 * LEAST, clock, clock.elapsed() + patience);
+        let started = Instant::now();
+        let ready =
+            touch(&mut region, write_something, |ready| ready < least || started.elapsed() < patience);
         if ready < bytes {
             shortened = Some("as touching more memory would take too long".to_owned());
         }
-        let side = (ready - neighbour) / 2 / HUGE * HUGE;
-        Ok(Arena { region, neighbour, side, shortened })
-    }
-
-    /// Returns why the longest operation is shorter than requested, if it is.
-    pub(crate) fn shortened(&self) -> Option<&str> {
-        self.shortened.as_deref()
+        let length = (ready - neighbour) / 2 / HUGE * HUGE;
+        let start = region.as_mut_ptr();
+        let side = |at: usize| RawRange { start: start.wrapping_add(at), length };
+        let (destination, source) = (side(neighbour), side(neighbour + length));
+        let neighbour = RawRange { start, length: neighbour };
+        Ok(Arena { region, neighbour, destination, source, shortened })
     }
 
     /// The longest operation that fits at any alignment.
     pub(crate) fn longest(&self) -> u64 {
-        (self.side - HUGE) as u64
+        (self.source.length - HUGE) as u64
     }
 
-    pub(crate) fn neighbour(&mut self) -> RawRange {
-        RawRange { start: self.region.as_mut_ptr(), length: self.neighbour }
-    }
-
-    pub(crate) fn destination(&mut self) -> RawRange {
-        RawRange { start: self.region.as_mut_ptr().wrapping_add(self.neighbour), length: self.side }
-    }
-
-    pub(crate) fn source(&mut self) -> RawRange {
-        let start = self.region.as_mut_ptr().wrapping_add(self.neighbour + self.side);
-        RawRange { start, length: self.side }
-    }
-
-    /// Returns the size of the pages that back it, as the kernel reports it; of a base page if it does not.
+    /// The size of the pages that back it, as the kernel reports it; of a base page if it does not.
     pub(crate) fn backing_page_size(&self) -> usize {
         self.region.backing_page_size().unwrap_or(Machine::current().page_size)
     }
 }
 
-/// Writes to every page, with all processors, at least the first `least` bytes, then until the deadline. Returns
-/// how many bytes are ready.
-fn touch(region: &mut Mapping, least: usize, clock: &Clock, deadline: Duration) -> usize {
-    let machine = Machine::current();
+/// Writes to memory piece by piece, with all processors, while `go_on` accepts the bytes that are ready. Returns these.
+pub(crate) fn touch(
+    region: &mut Mapping,
+    write: impl Fn(&mut [u8]) + Sync,
+    mut go_on: impl FnMut(usize) -> bool,
+) -> usize {
+    let processors = Machine::current().processors.clamp(1, 16);
     let mut ready = 0;
     for piece in region.chunks_mut(PIECE) {
-        if ready >= least && clock.elapsed() >= deadline {
+        if !go_on(ready) {
             break;
         }
         ready += piece.len();
-        let share = (piece.len() / machine.processors.clamp(1, 16)).next_multiple_of(HUGE);
-        threads::share(machine.processors.clamp(1, 16), piece.chunks_mut(share), write_something);
+        let share = piece.len().div_ceil(processors).next_multiple_of(HUGE);
+        threads::share(processors, piece.chunks_mut(share), &write);
     }
     ready
 }
@@ -136,18 +113,16 @@ pub(crate) fn write_something(part: &mut [u8]) {
 pub(crate) fn read(start: *const u8, length: usize) {
     // SAFETY: the range lies in the arena, which is initialized; no other thread writes to it.
     let bytes = unsafe { from_raw_parts(start, length) };
-    let (words, rest) = bytes.as_chunks::<8>();
+    let (groups, rest) = bytes.as_chunks::<64>();
     // Several sums, so that the additions do not wait for each other.
-    let (groups, last) = words.as_chunks::<8>();
     let mut sums = [0u64; 8];
     for group in groups {
-        for (sum, word) in sums.iter_mut().zip(group) {
+        for (sum, word) in sums.iter_mut().zip(group.as_chunks::<8>().0) {
             *sum = sum.wrapping_add(u64::from_ne_bytes(*word));
         }
     }
-    let few = last.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
     let tail = rest.iter().fold(0u64, |sum, byte| sum.wrapping_add(u64::from(*byte)));
-    std::hint::black_box((sums, few, tail));
+    std::hint::black_box((sums, tail));
 }
 
 #[cfg(test)]
@@ -157,13 +132,12 @@ mod tests {
 
     #[test]
     fn stretches_lie_apart_and_are_ready() {
-        let clock = Clock::new();
-        let mut arena = Arena::new(32 << 20, 1 << 20, &clock, Duration::from_secs(60)).unwrap();
+        let arena = Arena::new(32 << 20, 1 << 20, Duration::from_secs(60)).unwrap();
         assert!(arena.longest() >= 32 << 20);
-        let (neighbour, destination, source) = (arena.neighbour(), arena.destination(), arena.source());
+        let Arena { neighbour, destination, source, .. } = arena;
         let end = |raw_range: RawRange| raw_range.start.wrapping_add(raw_range.length);
         assert!(end(neighbour) <= destination.start && end(destination) <= source.start);
-        let ready = arena.neighbour + 2 * arena.side;
+        let ready = neighbour.length + 2 * source.length;
         let blank =
             arena.region[..ready].chunks(64).filter(|line| line.iter().all(|byte| *byte == 0)).count();
         assert_eq!(blank, 0, "every line was written, none with zeros");
@@ -174,26 +148,26 @@ mod tests {
     fn a_limit_makes_it_smaller_and_is_named() {
         let of = |mebibytes: u64| {
             let left = MemoryLeft { bytes: mebibytes << 20, limit: MemoryLimit::AddressSpace };
-            Arena::within(&left, 256 << 20, 1 << 20, &Clock::new(), Duration::from_secs(60))
+            Arena::of(&left, 256 << 20, 1 << 20, Duration::from_secs(60))
         };
         // A quarter; at least what is of use, as long as that is three quarters at most.
         for (mebibytes, longest) in [(400, 46), (140, 14), (46, 14)] {
             let arena = of(mebibytes).unwrap();
             assert_eq!(arena.longest() >> 20, longest, "{mebibytes} MiB");
-            let why = arena.shortened().unwrap();
+            let why = arena.shortened.unwrap();
             assert_eq!(
                 why,
                 format!("to fit the {mebibytes} MiB left by the address space limit (ulimit -v)")
             );
         }
         assert!(matches!(of(45), Err(MeasureError::Memory { .. })));
-        assert_eq!(of(4096).unwrap().shortened(), None);
+        assert_eq!(of(4096).unwrap().shortened, None);
     }
 
     #[test]
     fn impatience_makes_it_smaller_but_never_useless() {
-        let arena = Arena::new(256 << 20, 1 << 20, &Clock::new(), Duration::ZERO).unwrap();
-        assert!(arena.side >= LEAST && arena.side < 128 << 20, "{}", arena.side);
-        assert!(arena.shortened().unwrap().contains("too long"), "{arena:?}");
+        let arena = Arena::new(256 << 20, 1 << 20, Duration::ZERO).unwrap();
+        assert!(arena.source.length >= LEAST && arena.source.length < 128 << 20, "{}", arena.source.length);
+        assert!(arena.shortened.as_ref().unwrap().contains("too long"), "{arena:?}");
     }
 }

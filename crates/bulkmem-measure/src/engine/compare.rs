@@ -3,32 +3,16 @@
 //! Samples of one run show the noise within that run. Two runs differ by more: the kernel places memory
 //! elsewhere, neighbours are others. That is what the threshold is for.
 
+use bulkmem::policy::CpuIdentity;
 use serde::Serialize;
 
-use crate::engine::stats::{ENOUGH, bootstrap, corrected, geometric_mean, median, ratio_interval, welch};
-use crate::engine::{Candidate, Config, Measurement, Metric, QualityFlag, Results, Row};
-use crate::{Kind, Provenance};
+use crate::engine::stats::{ENOUGH, corrected, geometric_mean, median, medians_interval, welch};
+use crate::engine::{Candidate, Config, Kind, Measurement, Metric, Provenance, QualityFlag, Results, Row};
 
 /// Of the rows called better or worse, at most this share is so by chance.
 pub const CHANCE: f64 = 0.05;
 /// The share of samples on either side that tests for a difference leave out.
 const TRIM: f64 = 0.2;
-
-/// How to compare.
-#[derive(Clone, Debug)]
-pub struct CompareOptions {
-    /// Smaller changes are not counted: a share of the old figure.
-    pub threshold: f64,
-    /// Only these measurements, or subjects; all where empty.
-    pub only: Vec<String>,
-}
-
-impl Default for CompareOptions {
-    /// From 5 % on, everything.
-    fn default() -> CompareOptions {
-        CompareOptions { threshold: 0.05, only: Vec::new() }
-    }
-}
 
 /// The change of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -44,16 +28,13 @@ pub enum Verdict {
     TooFew,
 }
 
-/// The identity of a row.
+/// The identity of a [`Row`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "as the fields of `Row`")]
 pub struct Identity {
-    /// The measurement.
     pub measurement: Measurement,
-    /// The candidate.
     pub candidate: Candidate,
-    /// Its configuration.
     pub config: Config,
-    /// The quantity that the samples measure.
     pub metric: Metric,
 }
 
@@ -85,8 +66,7 @@ pub struct Change {
     pub difference: f64,
     /// The 95 % interval of `times`; where that is `None`, of `difference`.
     pub interval: [f64; 2],
-    /// How probable a difference like this is without a cause, corrected for the number of rows; `None` with too few
-    /// samples.
+    /// How probable such a difference is by chance, corrected for the number of rows; `None` with too few samples.
     pub probability: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
@@ -108,7 +88,7 @@ pub struct Comparison {
 }
 
 /// Differences between the machines of two runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Differences {
     /// Differences that make them different machines.
     pub machine: Vec<String>,
@@ -117,30 +97,37 @@ pub struct Differences {
 }
 
 impl Comparison {
-    /// Compares two runs.
-    pub fn of(old: &Results, new: &Results, options: &CompareOptions) -> Comparison {
+    /// Compares two runs. Changes smaller than `threshold`, a share of the old figure, are not counted. `only` names
+    /// measurements or candidates; everything is compared where it is empty.
+    pub fn of(old: &Results, new: &Results, threshold: f64, only: &[String]) -> Comparison {
         let wanted = |row: &&Row| {
             let name = |name: &String| *name == row.candidate.name || name == row.measurement.name();
-            options.only.is_empty() || options.only.iter().any(name)
+            only.is_empty() || only.iter().any(name)
         };
         let mut after: Vec<&Row> = new.rows.iter().filter(wanted).collect();
-        let (mut pairs, mut only_old) = (Vec::new(), Vec::new());
+        let (mut rows, mut only_old) = (Vec::new(), Vec::new());
         for row in old.rows.iter().filter(wanted) {
-            let id = identity(row);
-            match after.iter().position(|other| identity(other) == id) {
-                Some(at) => pairs.push((id, row, after.remove(at))),
+            let id = row.identity();
+            match after.iter().position(|other| other.identity() == id) {
+                Some(at) => rows.push(change(id, row, after.remove(at), threshold)),
                 None => only_old.push(id),
             }
         }
-        let mut rows: Vec<Change> = pairs.into_iter().map(|(id, old, new)| change(id, old, new)).collect();
-        judge(&mut rows, options.threshold);
+        let known: Vec<f64> = rows.iter().filter_map(|row| row.probability).collect();
+        let tested = rows.iter_mut().filter(|row| row.probability.is_some());
+        for (row, probability) in tested.zip(corrected(&known)) {
+            row.probability = Some(probability);
+            if probability > CHANCE {
+                row.verdict = Verdict::Same;
+            }
+        }
         let reading = rows.iter().filter(|row| row.row.candidate.kind == Kind::Read);
         Comparison {
-            threshold: options.threshold,
+            threshold,
             reading: geometric_mean(reading.filter_map(|row| row.times)),
             rows,
             only_old,
-            only_new: after.into_iter().map(identity).collect(),
+            only_new: after.into_iter().map(Row::identity).collect(),
         }
     }
 
@@ -150,113 +137,84 @@ impl Comparison {
     }
 }
 
-fn identity(row: &Row) -> Identity {
-    let Row { measurement, candidate, config, metric, .. } = row;
-    Identity {
-        measurement: *measurement,
-        candidate: candidate.clone(),
-        config: config.clone(),
-        metric: *metric,
+impl Row {
+    /// Its identity.
+    pub fn identity(&self) -> Identity {
+        let Row { measurement, metric, .. } = *self;
+        Identity { measurement, candidate: self.candidate.clone(), config: self.config.clone(), metric }
     }
 }
 
-fn side(row: &Row) -> Side {
-    Side { median: median(&row.samples), samples: row.samples.len(), flags: row.flags.clone() }
-}
-
-/// A row without its verdict; its probability is not yet corrected.
-fn change(id: Identity, old: &Row, new: &Row) -> Change {
+/// Compares a row, as if it were the only one: its probability is not corrected.
+fn change(id: Identity, old: &Row, new: &Row, threshold: f64) -> Change {
     let above = |row: &Row| row.samples.iter().all(|sample| *sample > 0.0);
-    let ratio = !id.metric.is_difference() && above(old) && above(new);
-    let enough = old.samples.len().min(new.samples.len()) >= ENOUGH as usize;
-    let (old_side, new_side) = (side(old), side(new));
-    let (interval, probability) = if ratio {
-        let (better, worse) = if id.metric.higher_is_better() {
-            (&new.samples, &old.samples)
-        } else {
-            (&old.samples, &new.samples)
-        };
-        let logarithms = |row: &Row| row.samples.iter().map(|it| it.ln()).collect::<Vec<f64>>();
-        (ratio_interval(better, worse), welch(&logarithms(old), &logarithms(new), TRIM))
-    } else {
-        let drawn = bootstrap(&[&old.samples, &new.samples], |drawn| median(&drawn[1]) - median(&drawn[0]));
-        (drawn, welch(&old.samples, &new.samples, TRIM))
+    let (ratio, higher) =
+        (!id.metric.is_difference() && above(old) && above(new), id.metric.higher_is_better());
+    let (a, b) = if ratio && higher { (new, old) } else { (old, new) };
+    let compare = |a: f64, b: f64| if ratio { a / b } else { b - a };
+    let scaled =
+        |row: &Row| -> Vec<f64> { row.samples.iter().map(|it| if ratio { it.ln() } else { *it }).collect() };
+    let side = |row: &Row| Side {
+        median: median(&row.samples),
+        samples: row.samples.len(),
+        flags: row.flags.clone(),
     };
+    let enough = old.samples.len().min(new.samples.len()) >= ENOUGH as usize;
+    let (nothing, least) = if ratio { (1.0, threshold) } else { (0.0, f64::MIN_POSITIVE) };
+    let interval @ [low, high] = medians_interval(&a.samples, &b.samples, compare);
+    let change = compare(median(&a.samples), median(&b.samples));
+    let certain =
+        (change >= nothing + least || change <= nothing - least) && !(low..=high).contains(&nothing);
+    let (old_side, new_side) = (side(old), side(new));
     Change {
-        times: ratio.then(|| id.metric.times_as_good(new_side.median, old_side.median)),
+        times: ratio.then_some(change),
         difference: new_side.median - old_side.median,
         interval,
-        probability: enough.then_some(probability),
-        verdict: Verdict::TooFew,
+        probability: enough.then(|| welch(&scaled(old), &scaled(new), TRIM)),
+        verdict: match (enough, certain, (change > nothing) == (ratio || higher)) {
+            (false, ..) => Verdict::TooFew,
+            (_, false, _) => Verdict::Same,
+            (_, _, true) => Verdict::Better,
+            (_, _, false) => Verdict::Worse,
+        },
         row: id,
         old: old_side,
         new: new_side,
     }
 }
 
-/// Corrects the probabilities and decides.
-fn judge(rows: &mut [Change], threshold: f64) {
-    let known: Vec<f64> = rows.iter().filter_map(|row| row.probability).collect();
-    let mut corrected = corrected(&known).into_iter();
-    for row in rows {
-        if row.probability.is_none() {
-            continue;
-        }
-        row.probability = corrected.next();
-        let [low, high] = row.interval;
-        let (nothing, far) = match row.times {
-            Some(times) => (1.0, times >= 1.0 + threshold || times <= 1.0 - threshold),
-            None => (0.0, row.difference != 0.0),
-        };
-        let certain = row.probability.is_some_and(|it| it <= CHANCE) && !(low <= nothing && nothing <= high);
-        let better = match row.times {
-            Some(times) => times > 1.0,
-            None => (row.difference > 0.0) == row.row.metric.higher_is_better(),
-        };
-        row.verdict = match (certain && far, better) {
-            (false, _) => Verdict::Same,
-            (true, true) => Verdict::Better,
-            (true, false) => Verdict::Worse,
-        };
-    }
-}
-
 impl Differences {
     /// Compares the machines of two runs.
     pub fn between(old: &Provenance, new: &Provenance) -> Differences {
-        let mut found = Differences::default();
-        let mut differ = |machine: bool, what: &str, old: String, new: String| {
-            if old != new {
-                let list = if machine { &mut found.machine } else { &mut found.settings };
-                list.push(format!("{what}: {old} before, {new} now"));
-            }
+        let same_model = old.cpu.same_model(&new.cpu);
+        // Processors of one model may have different names.
+        let cpu = |it: &CpuIdentity| match same_model {
+            true => String::new(),
+            false => format!("{} ({})", it.name, it.key()),
         };
-        if !old.cpu.same_model(&new.cpu) {
-            let named = |cpu: &bulkmem::policy::CpuIdentity| format!("{} ({})", cpu.name, cpu.key());
-            differ(true, "processor", named(&old.cpu), named(&new.cpu));
-        }
         let words = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
-        let switch = |on: Option<bool>| match on {
-            Some(true) => "on".to_owned(),
-            Some(false) => "off".to_owned(),
-            None => "unknown".to_owned(),
-        };
+        let switch = |on: Option<bool>| on.map_or("unknown", |on| if on { "on" } else { "off" }).to_owned();
         let pages = |bytes: usize| format!("{} KiB", bytes / 1024);
-        differ(true, "base pages", pages(old.page_size), pages(new.page_size));
-        differ(true, "pages behind the memory", pages(old.backing_page_size), pages(new.backing_page_size));
-        differ(false, "kernel", old.kernel.clone(), new.kernel.clone());
-        differ(false, "microcode", old.microcode.clone(), new.microcode.clone());
-        differ(false, "processors used", old.processors.to_string(), new.processors.to_string());
-        differ(false, "hypervisor", words(&old.hypervisor), words(&new.hypervisor));
-        differ(false, "clock governor", words(&old.governor), words(&new.governor));
-        differ(false, "turbo", switch(old.turbo), switch(new.turbo));
-        differ(
-            false,
-            "transparent huge pages",
-            words(&old.transparent_huge_pages),
-            words(&new.transparent_huge_pages),
-        );
-        found
+        let facts = |it: &Provenance| {
+            [
+                ("processor", cpu(&it.cpu)),
+                ("base pages", pages(it.page_size)),
+                ("pages behind the memory", pages(it.backing_page_size)),
+                ("kernel", it.kernel.clone()),
+                ("microcode", it.microcode.clone()),
+                ("processors used", it.processors.to_string()),
+                ("hypervisor", words(&it.hypervisor)),
+                ("clock governor", words(&it.governor)),
+                ("turbo", switch(it.turbo)),
+                ("transparent huge pages", words(&it.transparent_huge_pages)),
+            ]
+        };
+        let different = |((what, old), (_, new)): ((_, String), (&str, String))| {
+            (old != new).then(|| format!("{what}: {old} before, {new} now"))
+        };
+        let mut all = facts(old).into_iter().zip(facts(new));
+        let machine = all.by_ref().take(3).filter_map(different).collect();
+        Differences { machine, settings: all.filter_map(different).collect() }
     }
 }
 

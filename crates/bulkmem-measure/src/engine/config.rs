@@ -1,10 +1,13 @@
 //! Configurations: the dimensions that tell rows of one candidate apart.
 
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bulkmem::{Intent, Operation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_with::skip_serializing_none;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::engine::PageSize;
 
@@ -29,9 +32,7 @@ pub enum Pattern {
 }
 
 /// Alignment of the ranges.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Alignment {
     /// On a cache line.
@@ -42,9 +43,7 @@ pub enum Alignment {
 }
 
 /// State of the cache before an operation.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheState {
     /// Nothing: the ranges are random places in memory far larger than the caches.
@@ -68,74 +67,58 @@ pub enum Direction {
 
 /// A configuration: what tells one row from another of the same candidate. Only what a measurement varies, or what must be known to
 /// repeat it, is set.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The operation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
     /// Bytes of the memory worked on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Bytes a call, where the memory is worked on in pieces.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub chunk: Option<u64>,
     /// Bytes one store writes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<u64>,
     /// Bytes of the pointer list that is walked.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<u64>,
     /// The share of the result that is read back, percent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub read_back: Option<f64>,
     /// The rate that background work is held to, GB/s.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// The pages behind the memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<PageSize>,
     /// Threads that share the work.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
     /// State of the memory before it is measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// The order of places.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Pattern>,
     /// Reading or writing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
     /// The share of reads among reads and writes, percent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<u8>,
     /// The target of reads and writes: `ram`, or a path.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The cache attribute of the target's mapping: `wb`, `wc`, `uc`, `wt`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub attribute: Option<String>,
     /// Content of the memory: `zeros`; absent if it holds mixed bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// Bytes past the start of a page at which the memory starts; nothing where it starts on one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
     /// Alignment of the ranges.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub alignment: Option<Alignment>,
     /// State of the cache before an operation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheState>,
-    /// What happens to the bytes next: `reuse` includes reading them back, `stream` the slow-down of a neighbour in the
+    /// Use of the bytes afterwards: `reuse` includes reading them back, `stream` the slow-down of a neighbour in the
     /// cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
 }
 
-/// One of the fields of a [`Config`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// One of the fields of a [`Config`], in the order in which they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[derive(IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 #[allow(missing_docs, reason = "as the fields of `Config`")]
 pub enum Dimension {
     Operation,
@@ -161,99 +144,61 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// All dimensions, in the order in which they are shown.
-    pub const ALL: [Dimension; 20] = [
-        Dimension::Operation,
-        Dimension::Size,
-        Dimension::Chunk,
-        Dimension::Width,
-        Dimension::List,
-        Dimension::ReadBack,
-        Dimension::Rate,
-        Dimension::PageSize,
-        Dimension::Threads,
-        Dimension::Memory,
-        Dimension::Pattern,
-        Dimension::Direction,
-        Dimension::Mix,
-        Dimension::Target,
-        Dimension::Attribute,
-        Dimension::Content,
-        Dimension::Offset,
-        Dimension::Alignment,
-        Dimension::Cache,
-        Dimension::Intent,
-    ];
-
     /// The field's name in files.
     pub fn name(self) -> &'static str {
-        match self {
-            Dimension::Operation => "operation",
-            Dimension::Size => "size",
-            Dimension::Chunk => "chunk",
-            Dimension::Width => "width",
-            Dimension::List => "list",
-            Dimension::ReadBack => "read_back",
-            Dimension::Rate => "rate",
-            Dimension::PageSize => "page_size",
-            Dimension::Threads => "threads",
-            Dimension::Memory => "memory",
-            Dimension::Pattern => "pattern",
-            Dimension::Direction => "direction",
-            Dimension::Mix => "mix",
-            Dimension::Target => "target",
-            Dimension::Attribute => "attribute",
-            Dimension::Content => "content",
-            Dimension::Offset => "offset",
-            Dimension::Alignment => "alignment",
-            Dimension::Cache => "cache",
-            Dimension::Intent => "intent",
-        }
+        self.into()
     }
 
     /// True if the values are bytes.
     pub fn is_bytes(self) -> bool {
-        matches!(
-            self,
-            Dimension::Size | Dimension::Chunk | Dimension::Width | Dimension::List | Dimension::Offset
-        )
+        use Dimension::{Chunk, List, Offset, Size, Width};
+        matches!(self, Size | Chunk | Width | List | Offset)
     }
 }
 
 impl Config {
+    /// An operation on memory of so many bytes in pages of a size.
+    pub(crate) fn of(operation: Operation, size: u64, pages: PageSize) -> Config {
+        let (operation, size, page_size) = (Some(operation), Some(size), Some(pages));
+        Config { operation, size, page_size, ..Config::default() }
+    }
+
     /// Returns the value of a dimension as files have it; `None` if it is not set.
     pub fn get(&self, key: Dimension) -> Option<String> {
-        fn text<T: fmt::Display>(value: &Option<T>) -> Option<String> {
-            value.as_ref().map(T::to_string)
-        }
-        match key {
-            Dimension::Operation => text(&self.operation),
-            Dimension::Size => text(&self.size),
-            Dimension::Chunk => text(&self.chunk),
-            Dimension::Width => text(&self.width),
-            Dimension::List => text(&self.list),
-            Dimension::ReadBack => text(&self.read_back),
-            Dimension::Rate => text(&self.rate),
-            Dimension::PageSize => text(&self.page_size),
-            Dimension::Threads => text(&self.threads),
-            Dimension::Memory => self.memory.map(|memory| word(&memory)),
-            Dimension::Pattern => self.pattern.map(|pattern| word(&pattern)),
-            Dimension::Direction => self.direction.map(|direction| word(&direction)),
-            Dimension::Mix => text(&self.mix),
-            Dimension::Target => text(&self.target),
-            Dimension::Attribute => text(&self.attribute),
-            Dimension::Content => text(&self.content),
-            Dimension::Offset => text(&self.offset),
-            Dimension::Alignment => self.alignment.map(|alignment| word(&alignment)),
-            Dimension::Cache => self.cache.map(|cache| word(&cache)),
-            Dimension::Intent => text(&self.intent),
-        }
+        self.values().remove(&key)
+    }
+
+    /// The dimensions that are set, with their values as files have them.
+    pub fn values(&self) -> BTreeMap<Dimension, String> {
+        let fields = serde_json::to_value(self).and_then(serde_json::from_value);
+        let fields: BTreeMap<Dimension, Value> = fields.expect("the fields are the dimensions");
+        let text =
+            |value: Value| value.as_str().map(str::to_owned).or_else(|| Some(value.as_f64()?.to_string()));
+        fields.into_iter().filter_map(|(key, value)| Some((key, text(value)?))).collect()
     }
 }
 
-/// The word that a value has in files.
-fn word<T: fmt::Debug>(value: &T) -> String {
-    format!("{value:?}").to_lowercase()
+/// Returns the dimensions that are set in any of the configurations.
+pub fn dimensions<'c>(configs: impl IntoIterator<Item = &'c Config>) -> BTreeSet<Dimension> {
+    configs.into_iter().flat_map(|config| config.values().into_keys()).collect()
+}
+
+/// Returns the dimensions in which the configurations differ.
+pub fn varying<'c>(configs: impl IntoIterator<Item = &'c Config>) -> Vec<Dimension> {
+    let all: Vec<_> = configs.into_iter().map(Config::values).collect();
+    let varies = |key: &Dimension| all.iter().any(|values| values.get(key) != all[0].get(key));
+    Dimension::VARIANTS.iter().copied().filter(varies).collect()
+}
+
+/// Returns the items, each once, in the order in which they come first.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for item in items {
+        if !distinct.contains(&item) {
+            distinct.push(item);
+        }
+    }
+    distinct
 }
 
 #[cfg(test)]
@@ -287,8 +232,8 @@ mod tests {
         };
         let json = serde_json::to_value(&config).unwrap();
         let fields = json.as_object().unwrap();
-        assert_eq!(fields.len(), Dimension::ALL.len());
-        for key in Dimension::ALL {
+        assert_eq!(fields.len(), Dimension::VARIANTS.len());
+        for &key in Dimension::VARIANTS {
             let field = match &fields[key.name()] {
                 serde_json::Value::String(text) => text.clone(),
                 other => other.to_string(),

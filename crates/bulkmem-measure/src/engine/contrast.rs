@@ -1,72 +1,34 @@
 //! The distance of a candidate from the control, and whether it is more than noise.
 
-use crate::Kind;
-use crate::engine::Row;
-use crate::engine::stats::{ENOUGH, bootstrap, median, ratio_interval};
+use crate::engine::stats::{ENOUGH, median, medians_interval};
+use crate::engine::{Kind, Row, Run};
 
 /// The distance of a row's samples from those of a control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contrast {
-    /// By the medians. In the metric's unit for [`Contrast::difference`], percent for [`Contrast::slowdown`].
+    /// By how much the row's median is above the control's: in percent, or in the metric's unit if that has no ratios.
     pub by: f64,
     /// Its 95 % interval, bootstrapped.
     pub interval: [f64; 2],
-    enough: bool,
+    /// True if both have enough samples to tell anything from noise: at least five.
+    pub enough: bool,
 }
 
 impl Contrast {
-    /// By how much a row's median is above the control's, in the unit of both; `None` where one has no samples.
-    pub fn difference(row: &Row, control: &Row) -> Option<Contrast> {
-        Contrast::differing(&row.samples, &control.samples)
-    }
-
-    /// By how many percent a row takes longer than the control, by the medians of times; `None` where one has no
-    /// samples.
-    pub fn slowdown(row: &Row, control: &Row) -> Option<Contrast> {
-        Contrast::slower(&row.samples, &control.samples)
-    }
-
-    /// Either of them, as the metric has ratios or not.
+    /// Compares a row with a control; `None` where one has no samples.
     pub fn of(row: &Row, control: &Row) -> Option<Contrast> {
-        if row.metric.is_difference() {
-            Contrast::difference(row, control)
-        } else {
-            Contrast::slowdown(row, control)
-        }
+        Contrast::between(&row.samples, &control.samples, row.metric.is_difference())
     }
 
-    fn differing(samples: &[f64], control: &[f64]) -> Option<Contrast> {
-        let interval = |samples: &[f64], control: &[f64]| {
-            bootstrap(&[samples, control], |drawn| median(&drawn[0]) - median(&drawn[1]))
+    fn between(samples: &[f64], control: &[f64], difference: bool) -> Option<Contrast> {
+        let compare = |median: f64, control: f64| {
+            if difference { median - control } else { (median / control - 1.0) * 100.0 }
         };
-        Contrast::new(samples, control, |samples, control| samples - control, interval)
-    }
-
-    fn slower(samples: &[f64], control: &[f64]) -> Option<Contrast> {
-        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-        let interval = |samples: &[f64], control: &[f64]| ratio_interval(samples, control).map(percent);
-        Contrast::new(samples, control, |samples, control| percent(samples / control), interval)
-    }
-
-    fn new(
-        samples: &[f64],
-        control: &[f64],
-        compare: impl Fn(f64, f64) -> f64,
-        interval: impl Fn(&[f64], &[f64]) -> [f64; 2],
-    ) -> Option<Contrast> {
-        if samples.is_empty() || control.is_empty() {
-            return None;
-        }
-        Some(Contrast {
+        (!samples.is_empty() && !control.is_empty()).then(|| Contrast {
             by: compare(median(samples), median(control)),
-            interval: interval(samples, control),
+            interval: medians_interval(samples, control, compare),
             enough: samples.len().min(control.len()) >= ENOUGH as usize,
         })
-    }
-
-    /// True if both have enough samples to tell anything from noise: at least five.
-    pub fn enough(&self) -> bool {
-        self.enough
     }
 
     /// True if it is more than noise: the interval does not contain 0, and both have at least five samples.
@@ -76,12 +38,21 @@ impl Contrast {
     }
 }
 
-/// Returns the note on a run with too few samples to tell anything from the control.
-pub(crate) fn too_few(runs: usize) -> Option<String> {
+/// Adds a finding about differences from a control, or a note if there are too few samples to tell any.
+pub(crate) fn conclude(run: &mut Run<'_>, runs: usize, finding: Option<String>) {
     let enough = ENOUGH as usize;
-    (runs < enough).then(|| {
-        format!("{runs} runs are too few to tell anything from the control: --runs {enough}, or more")
-    })
+    if runs < enough {
+        run.note(format!(
+            "{runs} runs are too few to tell anything from the control: --runs {enough}, or more"
+        ));
+    } else if let Some(text) = finding {
+        run.add_finding(text);
+    }
+}
+
+/// The names of rows' candidates, separated by commas.
+pub(crate) fn names(rows: &[(&Row, Contrast)]) -> String {
+    rows.iter().map(|(row, _)| row.candidate.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// The control of that name in the place of a row.
@@ -90,6 +61,12 @@ pub fn control_of<'r>(rows: &[&'r Row], row: &Row, name: &str) -> Option<&'r Row
     controls.find(|other| {
         other.candidate.name == name && other.measurement == row.measurement && other.config == row.config
     })
+}
+
+/// The rows of some kinds, each with its distance from the control of that name. Leaves out rows without a control.
+pub(crate) fn contrasts<'r>(rows: &[&'r Row], kinds: &[Kind], control: &str) -> Vec<(&'r Row, Contrast)> {
+    let wanted = rows.iter().filter(|row| kinds.contains(&row.candidate.kind));
+    wanted.filter_map(|row| Some((*row, Contrast::of(row, control_of(rows, row, control)?)?))).collect()
 }
 
 #[cfg(test)]
@@ -107,9 +84,9 @@ mod tests {
         let mut false_alarms = 0;
         for seed in 0..200 {
             let control = around(0.0, 10.0, 9, 2 * seed);
-            let same = Contrast::differing(&around(0.0, 10.0, 9, 2 * seed + 1), &control).unwrap();
+            let same = Contrast::between(&around(0.0, 10.0, 9, 2 * seed + 1), &control, true).unwrap();
             false_alarms += usize::from(same.distinguishable());
-            let other = Contrast::differing(&around(30.0, 10.0, 9, 2 * seed + 1), &control).unwrap();
+            let other = Contrast::between(&around(30.0, 10.0, 9, 2 * seed + 1), &control, true).unwrap();
             assert!(other.distinguishable() && (other.by - 30.0).abs() < 10.0, "{other:?}");
         }
         assert!(false_alarms <= 16, "{false_alarms} of 200");
@@ -117,9 +94,9 @@ mod tests {
 
     #[test]
     fn few_samples_tell_nothing() {
-        let few = Contrast::slower(&[2.0; 4], &[1.0; 9]).unwrap();
+        let few = Contrast::between(&[2.0; 4], &[1.0; 9], false).unwrap();
         assert_eq!((few.by, few.interval, few.distinguishable()), (100.0, [100.0; 2], false));
-        assert!(Contrast::slower(&[2.0; 5], &[1.0; 5]).unwrap().distinguishable());
-        assert_eq!(Contrast::slower(&[], &[1.0]), None);
+        assert!(Contrast::between(&[2.0; 5], &[1.0; 5], false).unwrap().distinguishable());
+        assert_eq!(Contrast::between(&[], &[1.0], false), None);
     }
 }

@@ -1,16 +1,19 @@
 //! Ways to carry out an operation: methods, the policy, other libraries, and reading the same memory.
 
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
+use std::sync::OnceLock;
 
 use bulkmem::method::{self, CacheEffect, Method};
 use bulkmem::policy::{Choice, Policy};
 use bulkmem::{Intent, Operation, Options, Threads};
+use libloading::Library;
 
 use crate::engine::arena::read;
-use crate::engine::peers::{self, Peer};
-use crate::engine::threads;
-use crate::engine::{Candidate, FILL_BYTE, Kind, MeasureError};
+use crate::engine::{Candidate, Kind, MeasureError};
+use crate::engine::{Result, threads};
 
 /// One way to carry out an operation.
 #[derive(Clone, Copy, Debug)]
@@ -24,14 +27,12 @@ pub(crate) enum Implementation<'p> {
     Policy(&'p Policy, Intent, usize, Options<'p>),
     /// The choice of the process-wide policy, through the functions at the root of the library.
     PlainFunctions,
-    /// Another library.
     Peer(Peer),
     /// Reads the memory: the speed that the memory itself allows.
     Read,
 }
 
-/// Work that calls an operation again and again. It is compiled for each implementation, so that the call is as direct
-/// as in a program.
+/// Work that calls an operation. Compiled for each implementation, so that the call is as direct as in a program.
 pub(crate) trait Work {
     type Output;
 
@@ -39,291 +40,189 @@ pub(crate) trait Work {
     fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> Self::Output;
 }
 
-/// A single call.
-struct Once {
-    dst: *mut u8,
-    src: *const u8,
-    length: usize,
-}
-
-impl Work for Once {
+/// A single call on a destination, a source and a length.
+impl Work for (*mut u8, *const u8, usize) {
     type Output = ();
 
     fn run(self, call: impl Fn(*mut u8, *const u8, usize)) {
-        call(self.dst, self.src, self.length);
+        call(self.0, self.1, self.2);
     }
 }
 
 impl<'p> Implementation<'p> {
     /// The choice of a policy for a total length, of which a call may be a part.
-    pub(crate) fn policy(policy: &'p Policy, intent: Intent, total_len: usize) -> Implementation<'p> {
+    pub(crate) fn policy(policy: &'p Policy, intent: Intent, total_len: usize) -> Self {
         let options = Options::new().total_len(total_len).intent(intent).policy(policy);
-        Implementation::Policy(
-            policy,
-            intent,
-            total_len,
-            options.expect("a run checks that the policy runs here"),
-        )
+        let options = options.expect("a run checks that the policy runs here");
+        Self::Policy(policy, intent, total_len, options)
     }
 
     pub(crate) fn candidate(&self) -> Candidate {
         match self {
-            Implementation::Method(choice) | Implementation::Dispatched(choice) => Candidate::method(choice),
-            Implementation::Policy(_, Intent::Throughput, ..) | Implementation::PlainFunctions => {
+            Self::Method(choice) | Self::Dispatched(choice) => Candidate::method(choice),
+            Self::Policy(_, Intent::Throughput, ..) | Self::PlainFunctions => {
                 Candidate::named(Kind::Policy, "policy")
             }
-            Implementation::Policy(_, intent, ..) => {
-                Candidate::named(Kind::Policy, format!("policy, {intent}"))
-            }
-            Implementation::Peer(peer) => Candidate::named(Kind::Peer, peer.name),
-            Implementation::Read => Candidate::named(Kind::Read, "read"),
+            Self::Policy(_, intent, ..) => Candidate::named(Kind::Policy, format!("policy, {intent}")),
+            Self::Peer(peer) => Candidate::named(Kind::Peer, peer.name),
+            Self::Read => Candidate::named(Kind::Read, "read"),
         }
     }
 
     /// The choice of a policy for a call of `part` bytes; `None` for the others.
     pub(crate) fn chosen(&self, operation: Operation, part: usize) -> Option<Choice> {
         match self {
-            Implementation::Policy(policy, intent, total_len, _) => {
-                policy.choose_part(operation, part, *total_len, *intent)
-            }
-            Implementation::PlainFunctions => Policy::global().choose(operation, part, Intent::Throughput),
+            Self::Policy(policy, intent, whole, _) => policy.choose_part(operation, part, *whole, *intent),
+            Self::PlainFunctions => Policy::global().choose(operation, part, Intent::Throughput),
             _ => None,
         }
     }
 
-    /// Carries out the operation, its fence included.
+    /// Runs work that is compiled for this implementation. With several threads, the library shares the work of methods and
+    /// of the policy; other work is shared in parts of whole pages.
     ///
     /// # Safety
-    /// `dst..dst+length` is valid for reads and writes, `src..src+length` for reads; they lie apart, and no other thread
-    /// uses them at the same time. The implementation has the operation.
-    pub(crate) unsafe fn run(
-        &self,
-        operation: Operation,
-        dst: *mut u8,
-        src: *const u8,
-        length: usize,
-        byte: u8,
-    ) {
-        // SAFETY: passed on from the caller.
-        unsafe { self.run_shared(1, operation, dst, src, length, byte) }
-    }
-
-    /// Carries out the operation with several threads. The library shares the work of methods and of the policy; other
-    /// work is shared in parts of whole pages.
-    ///
-    /// # Safety
-    /// As [`Implementation::run`].
-    pub(crate) unsafe fn run_shared(
-        &self,
-        threads: usize,
-        operation: Operation,
-        dst: *mut u8,
-        src: *const u8,
-        length: usize,
-        byte: u8,
-    ) {
-        // SAFETY: passed on from the caller; `Once` calls with nothing else.
-        unsafe { self.compile(threads, operation, byte, Once { dst, src, length }) }
-    }
-
-    /// Runs work that is compiled for this implementation.
-    ///
-    /// # Safety
-    /// The work calls only with ranges that [`Implementation::run`] allows.
-    pub(crate) unsafe fn compile<W: Work>(
+    /// The work calls only with destinations that are valid for reads and writes, and sources that are valid for reads;
+    /// they lie apart, and no other thread uses them at the same time. The implementation has the operation.
+    pub(crate) unsafe fn run<W: Work>(
         &self,
         threads: usize,
         operation: Operation,
         byte: u8,
         work: W,
     ) -> W::Output {
-        let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
-        let shared = |options: Options<'p>| options.threads(Threads::Exactly(threads));
-        // SAFETY (of all calls): passed on from the caller; choices are checked against this machine when they are made.
-        match self {
-            Implementation::Method(choice) | Implementation::Dispatched(choice) if threads.get() > 1 => {
-                let options =
-                    Options::new().method(operation, *choice).expect("the method has the operation");
-                // SAFETY: see above.
-                unsafe { by_options(&shared(options), operation, byte, work) }
+        let byte = if operation == Operation::Clear { 0 } else { byte };
+        let several = NonZeroUsize::new(threads).filter(|_| threads > 1);
+        let shared = |options: Options<'p>| options.threads(several.map_or(Threads::One, Threads::Exactly));
+        // SAFETY: passed on from the caller; choices are checked against this machine when they are made. Parts of a range
+        // lie within it, and apart.
+        unsafe {
+            match self {
+                Self::Method(choice) | Self::Dispatched(choice) if threads > 1 => {
+                    let options = Options::new().method(operation, *choice);
+                    by_options(&shared(options.expect(ABLE)), operation, byte, work)
+                }
+                Self::Method(choice) if choice.method == method::c_library() => {
+                    by_c_library(choice, operation, byte, work)
+                }
+                Self::Method(choice) | Self::Dispatched(choice) => by_method(choice, operation, byte, work),
+                Self::PlainFunctions if threads <= 1 => by_plain_functions(operation, byte, work),
+                Self::PlainFunctions => by_options(&shared(Options::new()), operation, byte, work),
+                Self::Policy(.., options) => by_options(&shared(*options), operation, byte, work),
+                Self::Peer(peer) => work.run(|dst, src, length| {
+                    threads::split(threads, dst, src, length, |dst, src, length| {
+                        peer.run(operation, dst, src, length, byte);
+                    });
+                }),
+                Self::Read => work.run(|dst, src, length| {
+                    threads::split(threads, dst, src, length, |dst, _, length| read(dst, length));
+                }),
             }
-            // SAFETY: see above.
-            Implementation::Method(choice) if choice.method == method::c_library() => unsafe {
-                by_c_library(choice, operation, byte, work)
-            },
-            Implementation::Method(choice) | Implementation::Dispatched(choice) => {
-                // SAFETY: see above.
-                unsafe { by_method(choice, operation, byte, work) }
-            }
-            Implementation::PlainFunctions if threads.get() == 1 => {
-                // SAFETY: see above.
-                unsafe { by_plain_functions(operation, byte, work) }
-            }
-            Implementation::PlainFunctions => {
-                // SAFETY: see above.
-                unsafe { by_options(&shared(Options::new()), operation, byte, work) }
-            }
-            Implementation::Policy(.., options) if threads.get() == 1 => {
-                // SAFETY: see above.
-                unsafe { by_options(options, operation, byte, work) }
-            }
-            Implementation::Policy(.., options) => {
-                // SAFETY: see above.
-                unsafe { by_options(&shared(*options), operation, byte, work) }
-            }
-            Implementation::Peer(peer) => work.run(|dst, src, length| {
-                // SAFETY: see above; the parts lie within the range, and apart.
-                threads::split(threads.get(), dst, src, length, |dst, src, length| unsafe {
-                    peer.run(dst, src, length);
-                });
-            }),
-            Implementation::Read => work.run(|dst, src, length| {
-                threads::split(threads.get(), dst, src, length, |dst, _, length| read(dst, length));
-            }),
         }
     }
 
     /// The implementation that writes other bytes over what this one cleared: the same method if it can fill, else one
     /// whose stores affect the cache alike. `None` for reading.
     pub(crate) fn rewriter(&self, length: usize) -> Option<Implementation<'static>> {
-        let by = |choice: &Choice| {
-            let past_the_cache = || method::by_name("movnti").filter(|method| method.available());
-            let method = match choice.method {
-                able if able.does(Operation::Fill) => able,
-                unable if unable.effect == CacheEffect::Bypasses => {
-                    past_the_cache().unwrap_or_else(method::c_library)
-                }
-                _ => method::c_library(),
-            };
-            Implementation::Method(Choice::of(method, Operation::Fill))
+        let choice = match self {
+            Self::Method(choice) | Self::Dispatched(choice) => *choice,
+            Self::Policy(..) | Self::PlainFunctions => self.chosen(Operation::Clear, length)?,
+            Self::Peer(peer) => return Some(Implementation::Peer(*peer)),
+            Self::Read => return None,
         };
-        match self {
-            Implementation::Method(choice) | Implementation::Dispatched(choice) => Some(by(choice)),
-            Implementation::Policy(policy, intent, extent, _) => {
-                policy.choose_part(Operation::Clear, length, *extent, *intent).as_ref().map(by)
-            }
-            Implementation::Peer(peer) => Some(Implementation::Peer(peer.filling(FILL_BYTE))),
-            Implementation::PlainFunctions => self.chosen(Operation::Clear, length).as_ref().map(by),
-            Implementation::Read => None,
-        }
+        let able = Some(choice.method).filter(|method| method.does(Operation::Fill));
+        let past_the_cache = || {
+            let bypasses = choice.method.effect == CacheEffect::Bypasses;
+            method::by_name("movnti").filter(|method| bypasses && method.available())
+        };
+        let method = able.or_else(past_the_cache).unwrap_or_else(method::c_library);
+        Some(Implementation::Method(Choice::of(method, Operation::Fill)))
     }
 }
 
+const ABLE: &str = "the method has the operation";
 const DONE: &str = "the lengths are equal, and only operations of this architecture are measured";
 
-/// Compiles work with the methods of [`Options`].
-///
-/// # Safety
-/// As [`Implementation::compile`].
+/// Compiles work with the methods of [`Options`]; safe as [`Implementation::run`] is.
 unsafe fn by_options<W: Work>(options: &Options<'_>, operation: Operation, byte: u8, work: W) -> W::Output {
-    // SAFETY (of all calls): passed on from the caller.
-    match operation {
-        // SAFETY: see above.
-        Operation::Clear => work.run(|dst, _, length| unsafe { options.clear_raw(dst, length) }),
-        // SAFETY: see above.
-        Operation::Fill => work.run(|dst, _, length| unsafe { options.fill_raw(dst, length, byte) }),
-        // SAFETY: see above.
-        Operation::Copy => work.run(|dst, src, length| unsafe { options.copy_raw(dst, src, length) }),
-        Operation::FillPersist => work.run(|dst, _, length| {
-            // SAFETY: see above.
-            unsafe { options.fill_persist_raw(dst, length, byte) }.expect(DONE);
-        }),
-        Operation::CopyPersist => work.run(|dst, src, length| {
-            // SAFETY: see above.
-            unsafe { options.copy_persist_raw(dst, src, length) }.expect(DONE);
-        }),
-        Operation::Persist => work.run(|dst, _, length| {
-            // SAFETY: see above.
-            unsafe { options.persist_raw(dst, length) }.expect(DONE);
-        }),
-    }
-}
-
-/// Compiles work with the functions at the root of the library.
-///
-/// # Safety
-/// As [`Implementation::compile`].
-unsafe fn by_plain_functions<W: Work>(operation: Operation, byte: u8, work: W) -> W::Output {
-    // SAFETY (of all slices): the caller vouches for the ranges.
-    match operation {
-        Operation::Clear => work.run(|dst, _, length| {
-            // SAFETY: see above.
-            bulkmem::clear(unsafe { from_raw_parts_mut(dst, length) });
-        }),
-        Operation::Fill => work.run(|dst, _, length| {
-            // SAFETY: see above.
-            bulkmem::fill(unsafe { from_raw_parts_mut(dst, length) }, byte);
-        }),
-        Operation::Copy => work.run(|dst, src, length| {
-            // SAFETY: see above.
-            let (dst, src) = unsafe { (from_raw_parts_mut(dst, length), from_raw_parts(src, length)) };
-            bulkmem::copy(dst, src).expect(DONE);
-        }),
-        Operation::FillPersist => work.run(|dst, _, length| {
-            // SAFETY: see above.
-            bulkmem::fill_persist(unsafe { from_raw_parts_mut(dst, length) }, byte).expect(DONE);
-        }),
-        Operation::CopyPersist => work.run(|dst, src, length| {
-            // SAFETY: see above.
-            let (dst, src) = unsafe { (from_raw_parts_mut(dst, length), from_raw_parts(src, length)) };
-            bulkmem::copy_persist(dst, src).expect(DONE);
-        }),
-        Operation::Persist => work.run(|dst, _, length| {
-            // SAFETY: see above.
-            bulkmem::persist(unsafe { from_raw_parts(dst, length) }).expect(DONE);
-        }),
-    }
-}
-
-/// Compiles work with `memset` and `memcpy`, as users call them.
-///
-/// # Safety
-/// As [`Implementation::compile`].
-unsafe fn by_c_library<W: Work>(choice: &Choice, operation: Operation, byte: u8, work: W) -> W::Output {
-    match operation {
-        Operation::Clear | Operation::Fill => {
-            let byte = if operation == Operation::Clear { 0 } else { byte };
-            // SAFETY: passed on from the caller.
-            work.run(|dst, _, length| unsafe {
-                libc::memset(dst.cast(), byte.into(), length);
-            })
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match operation {
+            Operation::Clear => work.run(|dst, _, length| options.clear_raw(dst, length)),
+            Operation::Fill => work.run(|dst, _, length| options.fill_raw(dst, length, byte)),
+            Operation::Copy => work.run(|dst, src, length| options.copy_raw(dst, src, length)),
+            Operation::FillPersist => {
+                work.run(|dst, _, length| options.fill_persist_raw(dst, length, byte).expect(DONE))
+            }
+            Operation::CopyPersist => {
+                work.run(|dst, src, length| options.copy_persist_raw(dst, src, length).expect(DONE))
+            }
+            Operation::Persist => work.run(|dst, _, length| options.persist_raw(dst, length).expect(DONE)),
         }
-        // SAFETY: passed on from the caller.
-        Operation::Copy => work.run(|dst, src, length| unsafe {
-            libc::memcpy(dst.cast(), src.cast(), length);
-        }),
-        // SAFETY: passed on from the caller.
-        _ => unsafe { by_method(choice, operation, byte, work) },
     }
 }
 
-/// Compiles work with the fenced function of a method.
-///
-/// # Safety
-/// As [`Implementation::compile`]; the method is available here, and the parameters are valid for it.
+/// Compiles work with the functions at the root of the library; safe as [`Implementation::run`] is.
+unsafe fn by_plain_functions<W: Work>(operation: Operation, byte: u8, work: W) -> W::Output {
+    // SAFETY: the caller vouches for the ranges.
+    let to = |dst, length| unsafe { from_raw_parts_mut(dst, length) };
+    // SAFETY: as above.
+    let from = |src, length| unsafe { from_raw_parts(src, length) };
+    match operation {
+        Operation::Clear => work.run(|dst, _, length| bulkmem::clear(to(dst, length))),
+        Operation::Fill => work.run(|dst, _, length| bulkmem::fill(to(dst, length), byte)),
+        Operation::Copy => {
+            work.run(|dst, src, length| bulkmem::copy(to(dst, length), from(src, length)).expect(DONE))
+        }
+        Operation::FillPersist => {
+            work.run(|dst, _, length| bulkmem::fill_persist(to(dst, length), byte).expect(DONE))
+        }
+        Operation::CopyPersist => work
+            .run(|dst, src, length| bulkmem::copy_persist(to(dst, length), from(src, length)).expect(DONE)),
+        Operation::Persist => work.run(|dst, _, length| bulkmem::persist(from(dst, length)).expect(DONE)),
+    }
+}
+
+/// Compiles work with `memset` and `memcpy`, as users call them; safe as [`Implementation::run`] is.
+unsafe fn by_c_library<W: Work>(choice: &Choice, operation: Operation, byte: u8, work: W) -> W::Output {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match operation {
+            Operation::Clear | Operation::Fill => work.run(|dst, _, length| {
+                libc::memset(dst.cast(), byte.into(), length);
+            }),
+            Operation::Copy => work.run(|dst, src, length| {
+                libc::memcpy(dst.cast(), src.cast(), length);
+            }),
+            _ => by_method(choice, operation, byte, work),
+        }
+    }
+}
+
+/// Compiles work with the fenced function of a method; safe as [`Implementation::run`] is, if the method is available
+/// here and the parameters are valid for it.
 unsafe fn by_method<W: Work>(choice: &Choice, operation: Operation, byte: u8, work: W) -> W::Output {
     let Choice { method, parameters } = choice;
-    let able = "the method has the operation";
     let code = method.code();
-    let (fill, copy, byte) = match operation {
-        Operation::Clear => (code.clear, None, 0),
-        Operation::Fill => (code.fill, None, byte),
-        Operation::FillPersist => (code.fill_persist, None, byte),
-        Operation::Copy => (None, code.copy, byte),
-        Operation::CopyPersist => (None, code.copy_persist, byte),
-        Operation::Persist => {
-            let persist = code.persist.expect(able).fenced;
-            // SAFETY: passed on from the caller.
-            return work.run(|dst, _, length| unsafe { persist(dst, length, parameters) });
-        }
-    };
-    if let Some(copy) = copy {
-        // SAFETY: passed on from the caller.
-        return work.run(|dst, src, length| unsafe { (copy.fenced)(dst, src, length, parameters) });
-    }
-    let fill = fill.expect(able).fenced;
     // SAFETY: passed on from the caller.
-    work.run(|dst, _, length| unsafe { fill(dst, length, byte, parameters) })
+    unsafe {
+        let fill = match operation {
+            Operation::Clear => code.clear,
+            Operation::Fill => code.fill,
+            Operation::FillPersist => code.fill_persist,
+            Operation::Copy | Operation::CopyPersist => {
+                let copy = if operation == Operation::Copy { code.copy } else { code.copy_persist };
+                let copy = copy.expect(ABLE).fenced;
+                return work.run(|dst, src, length| copy(dst, src, length, parameters));
+            }
+            Operation::Persist => {
+                let persist = code.persist.expect(ABLE).fenced;
+                return work.run(|dst, _, length| persist(dst, length, parameters));
+            }
+        };
+        let fill = fill.expect(ABLE).fenced;
+        work.run(|dst, _, length| fill(dst, length, byte, parameters))
+    }
 }
 
 /// The methods to measure.
@@ -339,12 +238,21 @@ pub enum MethodSet {
     Named(Vec<String>),
 }
 
+/// Candidates besides methods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Peers {
+    /// None.
+    None,
+    /// The C library, libpmem where it is installed, the kernel, and reading.
+    #[default]
+    All,
+}
+
 /// Words in names of methods that say how wide the stores are, from narrow to wide. Without one they are 8 bytes wide.
 const WIDTHS: [&str; 6] = ["4", "8", "sse2", "avx", "avx2", "avx512"];
 
 /// Returns the family of a method, which is its name without the width, and a rank in that family: the widest stores
-/// rank highest. Of the string instructions the byte forms rank highest, as processors announce fast microcode for them
-/// (ERMS).
+/// rank highest. So do the byte forms of string instructions, which processors have fast microcode for (ERMS).
 fn family(name: &str) -> (String, usize) {
     let mut rank = 1;
     let mut words = Vec::new();
@@ -361,47 +269,140 @@ fn family(name: &str) -> (String, usize) {
     (words.join("_"), rank)
 }
 
-/// Of each family the method that ranks highest, in the order of the table.
-fn representatives(methods: impl Iterator<Item = &'static Method>) -> Vec<&'static Method> {
-    let mut found: Vec<&'static Method> = Vec::new();
-    for method in methods {
-        let (of, rank) = family(method.name);
-        match found.iter_mut().find(|known| family(known.name).0 == of) {
-            Some(known) if family(known.name).1 < rank => *known = method,
-            Some(_) => {}
-            None => found.push(method),
-        }
-    }
-    found
-}
-
 /// Returns the methods of a set for an operation, with their parameters.
-///
-/// # Errors
-/// [`MeasureError::Method`] for a name that cannot be used here.
-pub(crate) fn methods(set: &MethodSet, operation: Operation) -> Result<Vec<Choice>, MeasureError> {
+/// [`MeasureError::Method`] refuses a name that cannot be used here.
+pub(crate) fn methods(set: &MethodSet, operation: Operation) -> Result<Vec<Choice>> {
     let able = method::all().filter(|method| method.does(operation) && method.available());
-    let with_defaults = |method: &'static Method| Choice::of(method, operation);
+    let mut chosen: Vec<&'static Method> = Vec::new();
     match set {
-        MethodSet::All => Ok(able.map(with_defaults).collect()),
+        MethodSet::All => chosen.extend(able),
+        // In the order of the table.
         MethodSet::Representative => {
-            let durable =
-                matches!(operation, Operation::FillPersist | Operation::CopyPersist | Operation::Persist);
-            let able = able.filter(|method| durable || method.effect != CacheEffect::Evicts);
-            Ok(representatives(able).into_iter().map(with_defaults).collect())
+            for method in able.filter(|it| operation.persists() || it.effect != CacheEffect::Evicts) {
+                let (of, rank) = family(method.name);
+                match chosen.iter_mut().find(|known| family(known.name).0 == of) {
+                    Some(known) if family(known.name).1 < rank => *known = method,
+                    Some(_) => {}
+                    None => chosen.push(method),
+                }
+            }
         }
-        MethodSet::Named(names) => names.iter().map(|name| named(name, operation)).collect(),
+        MethodSet::Named(names) => {
+            return names.iter().map(|name| named(name, operation)).collect();
+        }
     }
+    Ok(chosen.into_iter().map(|method| Choice::of(method, operation)).collect())
 }
 
-fn named(name: &str, operation: Operation) -> Result<Choice, MeasureError> {
+/// The other libraries that have an operation, and why one is missing; none if no peers are wanted.
+pub(crate) fn libraries(
+    operation: Operation,
+    wanted: Peers,
+) -> (Vec<Implementation<'static>>, Option<&'static str>) {
+    let peers = if wanted == Peers::All { peers(operation) } else { Ok(Vec::new()) };
+    let missing = peers.as_ref().err().copied();
+    (peers.into_iter().flatten().map(Implementation::Peer).collect(), missing)
+}
+
+/// Parses a method with its parameters. [`MeasureError::Method`] refuses a name that cannot be used here.
+pub(crate) fn named(name: &str, operation: Operation) -> Result<Choice> {
     Choice::parse(name, operation, bulkmem::machine::features())
         .map_err(|error| MeasureError::Method { name: name.to_owned(), reason: error.to_string() })
 }
 
-/// Returns the other libraries that have an operation, or why there are none.
-pub(crate) fn libraries(operation: Operation) -> Result<Vec<Implementation<'static>>, &'static str> {
-    Ok(peers::peers(operation)?.into_iter().map(Implementation::Peer).collect())
+/// libpmem's flag for stores past the cache, whatever the length.
+const NONTEMPORAL: c_uint = 1 << 1;
+/// libpmem's flag for ordinary stores, whatever the length.
+const TEMPORAL: c_uint = 1 << 2;
+/// libpmem's flag that leaves the fence to the caller.
+const NO_DRAIN: c_uint = 1;
+/// libpmem's flag that leaves out flushing and draining: an ordinary memset or memcpy of libpmem's own.
+const NO_FLUSH: c_uint = 1 << 5;
+
+/// The functions of libpmem that are compared with.
+#[derive(Clone, Copy, Debug)]
+struct Libpmem {
+    memset: unsafe extern "C" fn(*mut c_void, c_int, usize, c_uint) -> *mut c_void,
+    memcpy: unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_uint) -> *mut c_void,
+    persist: unsafe extern "C" fn(*const c_void, usize),
+}
+
+/// Loads libpmem, once.
+fn libpmem() -> Result<Libpmem, &'static str> {
+    static LIBPMEM: OnceLock<Result<Libpmem, &'static str>> = OnceLock::new();
+    *LIBPMEM.get_or_init(|| {
+        // SAFETY: libpmem's initialization only reads the environment and the processor's features.
+        let library = unsafe { Library::new("libpmem.so.1") };
+        let library = library.map_err(|_| "libpmem is not installed: apt-get install libpmem1")?;
+        // The functions are used as long as the process lives.
+        let library = ManuallyDrop::new(library);
+        // SAFETY: these are the functions' types in libpmem.h, the same since version 1.5; the library is never unloaded.
+        let functions = || unsafe {
+            Ok::<_, libloading::Error>(Libpmem {
+                memset: *library.get(b"pmem_memset\0")?,
+                memcpy: *library.get(b"pmem_memcpy\0")?,
+                persist: *library.get(b"pmem_persist\0")?,
+            })
+        };
+        functions().map_err(|_| "libpmem is older than 1.5: apt-get install libpmem1")
+    })
+}
+
+/// One way to use a peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    library: Libpmem,
+    flags: c_uint,
+}
+
+/// The peers for an operation, or why there is none.
+pub(crate) fn peers(operation: Operation) -> Result<Vec<Peer>, &'static str> {
+    let library = libpmem()?;
+    let cached = match operation.persists() {
+        true => ("libpmem, cached and flushed", TEMPORAL),
+        false => ("libpmem, cached", TEMPORAL | NO_FLUSH),
+    };
+    let mut ways = vec![("libpmem", 0), ("libpmem, non-temporal", NONTEMPORAL), cached];
+    if operation == Operation::Persist {
+        ways.truncate(1);
+    }
+    Ok(ways.into_iter().map(|(name, flags)| Peer { name, library, flags }).collect())
+}
+
+impl Peer {
+    /// The same without the fence, where libpmem leaves it to the caller.
+    pub(crate) fn unfenced(self) -> Peer {
+        Peer { flags: self.flags | NO_DRAIN, ..self }
+    }
+
+    /// Does the operation.
+    ///
+    /// # Safety
+    /// `dst..dst+len` is valid for writes (to persist: reads), `src..src+len` for reads, and they lie apart.
+    pub(crate) unsafe fn run(
+        &self,
+        operation: Operation,
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+        byte: u8,
+    ) {
+        let Libpmem { memset, memcpy, persist } = self.library;
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match operation {
+                Operation::Clear | Operation::Fill | Operation::FillPersist => {
+                    let byte = if operation == Operation::Clear { 0 } else { byte };
+                    memset(dst.cast(), byte.into(), len, self.flags);
+                }
+                Operation::Copy | Operation::CopyPersist => {
+                    memcpy(dst.cast(), src.cast(), len, self.flags);
+                }
+                Operation::Persist => persist(dst.cast_const().cast(), len),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -409,15 +410,14 @@ mod tests {
     use bulkmem::machine::Machine;
 
     use super::*;
+    use crate::engine::FILL_BYTE;
 
     #[test]
     fn every_available_family_is_represented_by_its_widest_member() {
         for operation in Operation::ALL {
             let chosen = methods(&MethodSet::Representative, operation).unwrap();
-            let durable =
-                matches!(operation, Operation::FillPersist | Operation::CopyPersist | Operation::Persist);
             for method in method::all().filter(|method| method.does(operation) && method.available()) {
-                if !durable && method.effect == CacheEffect::Evicts {
+                if !operation.persists() && method.effect == CacheEffect::Evicts {
                     continue;
                 }
                 let (of, rank) = family(method.name);
@@ -457,21 +457,15 @@ mod tests {
                 Implementation::Method(choice),
                 Implementation::Dispatched(choice),
             ];
-            all.extend(libraries(operation).unwrap_or_default());
+            all.extend(libraries(operation, Peers::All).0);
             for (implementation, threads) in all.iter().flat_map(|it| [(it, 1), (it, 3)]) {
                 let mut memory = vec![3u8; 2 * LENGTH + 1];
                 memory[..LENGTH].fill(1);
                 let dst = memory.as_mut_ptr();
                 // SAFETY: both ranges lie in the vector, apart.
                 unsafe {
-                    implementation.run_shared(
-                        threads,
-                        operation,
-                        dst,
-                        dst.wrapping_add(LENGTH),
-                        LENGTH,
-                        FILL_BYTE,
-                    );
+                    let work = (dst, dst.wrapping_add(LENGTH).cast_const(), LENGTH);
+                    implementation.run(threads, operation, FILL_BYTE, work);
                 }
                 let expected = match operation {
                     Operation::Clear => 0,
@@ -482,6 +476,39 @@ mod tests {
                 let case = format!("{operation} by {:?}, {threads} threads", implementation.candidate());
                 assert!(memory[..LENGTH].iter().all(|byte| *byte == expected), "{case}");
                 assert!(memory[LENGTH..].iter().all(|byte| *byte == 3), "{case}");
+            }
+        }
+    }
+
+    /// Every peer does what its operation says; where libpmem is missing, the reason is reported.
+    #[test]
+    fn peers_do_their_operation() {
+        for operation in Operation::ALL {
+            let peers = match peers(operation) {
+                Ok(peers) => peers,
+                Err(reason) => {
+                    assert!(reason.contains("apt-get install libpmem1"));
+                    eprintln!("not checked: {reason}");
+                    return;
+                }
+            };
+            for peer in peers {
+                let (mut dst, src) = (vec![1u8; 5000], vec![2u8; 5000]);
+                let (mut unfenced, length) = (dst.clone(), dst.len());
+                // SAFETY: vectors of that length.
+                unsafe {
+                    peer.run(operation, dst.as_mut_ptr(), src.as_ptr(), length, 8);
+                    peer.unfenced().run(operation, unfenced.as_mut_ptr(), src.as_ptr(), length, 8);
+                }
+                bulkmem::method::fence();
+                assert_eq!(dst, unfenced, "{operation} by {}", peer.name);
+                let expected = match operation {
+                    Operation::Clear => 0,
+                    Operation::Fill | Operation::FillPersist => 8,
+                    Operation::Copy | Operation::CopyPersist => 2,
+                    Operation::Persist => 1,
+                };
+                assert!(dst.iter().all(|&byte| byte == expected), "{operation} by {}", peer.name);
             }
         }
     }

@@ -1,24 +1,62 @@
-//! Interleaved sampling: A B C, then C B A, and so on, so that drift of the machine and its other users affect all
-//! candidates alike.
+//! Samplers of candidates, and interleaved sampling: A B C, then C B A, and so on, so that drift of the machine and its other
+//! users affect all candidates alike.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::MeasureError;
-use crate::engine::stats::Summary;
+use bulkmem::policy::Choice;
+
+use crate::engine::{Candidate, Config, MeasureError, Result, Summary};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    /// In the unit of the metric.
+    pub(crate) value: f64,
+    /// Other values of the same sample, by name.
+    pub(crate) also: Vec<(&'static str, f64)>,
+}
+
+/// The name under which a sample reports how many operations it spans, if not one.
+pub(crate) const OPERATIONS: &str = "operations";
+
+impl From<f64> for Sample {
+    fn from(value: f64) -> Sample {
+        Sample { value, also: Vec::new() }
+    }
+}
+
+/// A candidate of a group, its configuration, and how it is sampled.
+pub(crate) struct Sampler<'c> {
+    pub(crate) candidate: Candidate,
+    pub(crate) config: Config,
+    pub(crate) sample: Box<Taking<'c>>,
+    /// True if the work happens in this thread, so that its hardware counters see it.
+    pub(crate) counted: bool,
+    /// The method that the candidate chooses in this configuration, if it is the policy.
+    pub(crate) chosen: Option<Choice>,
+}
+
+/// [`MeasureError::Interrupted`] once the user wants to stop.
+pub(crate) fn go_on(stop: &AtomicBool) -> Result<()> {
+    if stop.load(Ordering::Relaxed) { Err(MeasureError::Interrupted) } else { Ok(()) }
+}
+
+/// Takes one sample. If that lasts seconds, calls its argument every second or so with a text to show next to the
+/// candidate's name. [`MeasureError::Interrupted`] ends the group; the samples before it are kept.
+pub(crate) type Taking<'c> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Sample> + 'c;
 
 /// When to stop sampling a group of candidates. A round takes one sample of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StopRule {
     /// Takes one more round first and discards its samples.
-    warm_up: bool,
-    /// Rounds at most.
-    most: usize,
+    pub(crate) warm_up: bool,
+    pub(crate) most: usize,
     /// Stops after this many rounds once the best two candidates are separated.
-    until_separated: Option<usize>,
+    pub(crate) until_separated: Option<usize>,
     /// Takes no sample after this time, measured as [`Source::elapsed`] does.
-    deadline: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
     /// Completes the first round even after the deadline.
-    first_round: bool,
+    pub(crate) first_round: bool,
 }
 
 impl StopRule {
@@ -32,39 +70,19 @@ impl StopRule {
     pub(crate) fn until_separated(least: usize, most: usize) -> StopRule {
         StopRule { warm_up: false, until_separated: Some(least), ..StopRule::fixed(most) }
     }
-
-    /// Leaves out the warm-up round.
-    pub(crate) fn without_warm_up(self) -> StopRule {
-        StopRule { warm_up: false, ..self }
-    }
-
-    /// Takes no sample after a deadline.
-    pub(crate) fn until(self, deadline: Duration) -> StopRule {
-        StopRule { deadline: Some(deadline), ..self }
-    }
-
-    /// Completes the first round even after the deadline.
-    pub(crate) fn with_first_round(self) -> StopRule {
-        StopRule { first_round: true, ..self }
-    }
 }
 
-/// Takes samples of a group of candidates.
 pub(crate) trait Source {
-    /// A sample.
     type Sample;
 
     /// Takes one sample of a candidate, by its index; `done` is the share of the rounds that is done.
-    fn take(&mut self, candidate: usize, done: f64) -> Result<Self::Sample, MeasureError>;
+    /// [`MeasureError::Interrupted`] once the user wants to stop.
+    fn take(&mut self, candidate: usize, done: f64) -> Result<Self::Sample>;
 
-    /// Returns the cost of a sample, by which candidates are separated: lower is better.
+    /// The cost of a sample, by which candidates are separated: lower is better.
     fn cost(&self, sample: &Self::Sample) -> f64;
 
-    /// Returns the time since the measurement began.
     fn elapsed(&self) -> Duration;
-
-    /// True once the user wants to stop.
-    fn stopped(&self) -> bool;
 }
 
 /// Samples the candidates 0 to `candidates` - 1, interleaved, until the rule or the user ends it. Returns the samples of
@@ -73,14 +91,14 @@ pub(crate) fn interleave<S: Source>(
     source: &mut S,
     candidates: usize,
     rule: StopRule,
-) -> (Vec<Vec<S::Sample>>, Result<(), MeasureError>) {
-    let mut samples: Vec<Vec<S::Sample>> = (0..candidates).map(|_| Vec::new()).collect();
+) -> (Vec<Vec<S::Sample>>, Result<()>) {
+    let mut samples: Vec<Vec<S::Sample>> = std::iter::repeat_with(Vec::new).take(candidates).collect();
     let warm_ups = usize::from(rule.warm_up);
     let rounds = rule.most + warm_ups;
     for round in 0..rounds {
         for step in 0..candidates {
             let late = rule.deadline.is_some_and(|deadline| source.elapsed() >= deadline);
-            if source.stopped() || (late && !(round == 0 && rule.first_round)) {
+            if late && !(round == 0 && rule.first_round) {
                 return (samples, Ok(()));
             }
             let index = if round % 2 == 0 { step } else { candidates - 1 - step };
@@ -93,7 +111,7 @@ pub(crate) fn interleave<S: Source>(
                 Err(error) => return (samples, Err(error)),
             }
         }
-        let kept = round + 1 - warm_ups.min(round + 1);
+        let kept = (round + 1).saturating_sub(warm_ups);
         if rule.until_separated.is_some_and(|least| kept >= least) && separated(source, &samples) {
             break;
         }
@@ -105,8 +123,7 @@ pub(crate) fn interleave<S: Source>(
 /// require: this looks after every round, and chance must not end it.
 fn separated<S: Source>(source: &S, samples: &[Vec<S::Sample>]) -> bool {
     let costs = |samples: &Vec<S::Sample>| samples.iter().map(|it| source.cost(it)).collect::<Vec<f64>>();
-    let mut summaries: Vec<Summary> =
-        samples.iter().filter_map(|samples| Summary::of(&costs(samples))).collect();
+    let mut summaries: Vec<Summary> = samples.iter().filter_map(|it| Summary::of(&costs(it))).collect();
     summaries.sort_by(|a, b| a.median.total_cmp(&b.median));
     match summaries.as_slice() {
         [best, second, ..] => best.separated_by(second, 2.0),
@@ -164,10 +181,6 @@ mod tests {
         fn elapsed(&self) -> Duration {
             Duration::from_secs_f64(self.elapsed_ns / 1e9)
         }
-
-        fn stopped(&self) -> bool {
-            false
-        }
     }
 
     #[test]
@@ -176,7 +189,7 @@ mod tests {
         assert_eq!(planted.run(StopRule::fixed(2)), [2, 2, 2]);
         assert_eq!(planted.order, [0, 1, 2, 2, 1, 0, 0, 1, 2]);
         let mut planted = Planted::new(&[1.0, 2.0], 0.0);
-        assert_eq!(planted.run(StopRule::fixed(1).without_warm_up()), [1, 1]);
+        assert_eq!(planted.run(StopRule { warm_up: false, ..StopRule::fixed(1) }), [1, 1]);
         assert_eq!(planted.order, [0, 1]);
     }
 
@@ -190,10 +203,14 @@ mod tests {
 
     #[test]
     fn the_deadline_ends_it_between_samples() {
-        let rule = StopRule::until_separated(6, 40).until(Duration::from_secs(1));
+        let deadline = Some(Duration::from_secs(1));
+        let rule = StopRule { deadline, ..StopRule::until_separated(6, 40) };
         assert_eq!(Planted::new(&[6e8, 6e8, 6e8], 0.0).run(rule), [1, 1, 0], "the second began in time");
-        assert_eq!(Planted::new(&[1e9, 2e9, 3e9], 0.0).run(rule.with_first_round()), [1, 1, 1]);
-        let fixed = StopRule::fixed(9).until(Duration::from_secs(1));
+        assert_eq!(
+            Planted::new(&[1e9, 2e9, 3e9], 0.0).run(StopRule { first_round: true, ..rule }),
+            [1, 1, 1]
+        );
+        let fixed = StopRule { deadline, ..StopRule::fixed(9) };
         assert_eq!(Planted::new(&[3e8], 0.0).run(fixed), [3], "one of the four was the warm-up");
     }
 

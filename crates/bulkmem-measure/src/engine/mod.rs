@@ -4,10 +4,10 @@
 //! the [`Run`], which interleaves their samples, computes statistics, checks for noise, and saves the results so far.
 //! All results are [`Row`]s, the only kind of result in tables, reports, comparisons and files.
 //!
-//! - What is sampled: `implementation`, `peers`, `selection`.
+//! - What is sampled: `implementation`.
 //! - How: `interleave`, `run`; `passes` and `workload` are the common kinds of samples, `counters` counts in them.
 //! - In which memory: `memory`, `reservation`, `buffer`, `arena`, `positions`, `neighbour`.
-//! - Results: `results`, `config`, `provenance`, `parse`, `stats`, `quality`, `compare`, `contrast`.
+//! - Results: `results`, `config`, `provenance`, `stats`, `quality`, `compare`, `contrast`.
 
 pub(crate) mod arena;
 pub(crate) mod buffer;
@@ -23,17 +23,13 @@ pub(crate) mod memory;
 pub(crate) mod neighbour;
 pub(crate) mod options;
 mod page_size;
-mod parse;
 pub(crate) mod passes;
-pub(crate) mod peers;
 pub(crate) mod positions;
 mod provenance;
 pub(crate) mod quality;
 pub(crate) mod reservation;
 mod results;
 pub(crate) mod run;
-pub(crate) mod sampler;
-pub(crate) mod selection;
 pub mod stats;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -41,25 +37,40 @@ pub(crate) mod threads;
 pub mod units;
 pub(crate) mod workload;
 
-pub use compare::{CHANCE, Change, CompareOptions, Comparison, Differences, Identity, Side, Verdict};
-pub use config::{Alignment, CacheState, Config, Dimension, Direction, Memory, Pattern};
+pub use compare::{CHANCE, Change, Comparison, Differences, Identity, Side, Verdict};
+pub use config::{
+    Alignment, CacheState, Config, Dimension, Direction, Memory, Pattern, dimensions, distinct, varying,
+};
 pub use contrast::{Contrast, control_of};
 pub use counters::{Counts, counters_unavailable};
 pub use error::{MeasureError, OptionName};
-pub use implementation::MethodSet;
+pub use implementation::{MethodSet, Peers};
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
 pub use page_size::{BadPageSize, PageSize};
-pub(crate) use parse::PROFILE_FORMAT;
-pub use parse::ResultsError;
 pub use provenance::Provenance;
 pub use quality::host::{BusyProcess, Load};
+pub(crate) use results::PROFILE_FORMAT;
 pub use results::{
-    Bound, Candidate, Check, Finding, Kind, Measurement, Metric, QualityFlag, Results, Row, Unit,
+    Bound, Candidate, Check, Finding, Kind, Measurement, Metric, QualityFlag, Results, ResultsError, Row,
+    Unit,
 };
 pub use run::{Measure, Observer, Progress, Run, RunOptions, Validated};
-pub use selection::Peers;
+
 pub use workload::{Condition, Cost};
 
+pub(crate) use arena::{Arena, RawRange};
+pub(crate) use buffer::{Buffer, Content};
 pub(crate) use bulkmem::machine::CACHE_LINE as LINE;
+pub(crate) use counters::Counting;
+pub(crate) use error::{Result, fits};
+pub(crate) use implementation::Implementation;
+pub(crate) use interleave::StopRule;
+pub(crate) use neighbour::Neighbour;
+pub(crate) use passes::Passes;
+pub(crate) use positions::{Permutation, Slots};
+pub(crate) use reservation::Reservation;
+pub(crate) use run::{Sample, Sampler, go_on};
+pub(crate) use stats::{Stats, Summary, Trend};
+pub(crate) use workload::{Cell, Workloads};
 /// The byte that fills write where nothing else is wanted.
 pub(crate) const FILL_BYTE: u8 = 0xA5;

@@ -1,9 +1,7 @@
 //! A neighbour that lives in the cache: a list of lines, linked in random order, that is walked from end to end.
 
-use crate::engine::LINE;
-use crate::engine::arena::RawRange;
+use crate::engine::{LINE, RawRange};
 
-/// The list.
 #[derive(Debug)]
 pub(crate) struct Neighbour {
     first: *const usize,
@@ -31,7 +29,6 @@ impl Neighbour {
         Neighbour { first: line(0), lines }
     }
 
-    /// Follows the list once around.
     pub(crate) fn walk(&self) {
         let mut at = self.first;
         for _ in 0..self.lines {
@@ -51,7 +48,7 @@ mod tests {
     fn one_walk_visits_every_line_once() {
         let mut memory = vec![0usize; 1000 * LINE / size_of::<usize>()];
         let raw_range = RawRange { start: memory.as_mut_ptr().cast(), length: 1000 * LINE };
-        // SAFETY: the vector outlives the neighbour and is not touched meanwhile, but for reading below.
+        // SAFETY: the vector outlives the neighbour and is not touched at the same time, but for reading below.
         let neighbour = unsafe { Neighbour::new(raw_range, usize::MAX) };
         assert_eq!(neighbour.lines, 1000);
         neighbour.walk();

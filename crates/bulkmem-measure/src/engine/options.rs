@@ -1,36 +1,63 @@
-//! Checks that options of several measurements share.
+//! Checks of options that several measurements have.
 
 use std::time::Duration;
 
-use crate::engine::{MeasureError, OptionName};
+use crate::engine::{MeasureError, OptionName, PageSize, Reservation, Result};
 
 /// The largest length, bytes.
 const MAX_LENGTH: u64 = 1 << 40;
-/// The largest number of threads. More is a typing error.
+/// More threads than this are a typing error.
 const MAX_THREADS: usize = 4096;
+/// The same where each number of threads is measured.
+pub(crate) const MOST_THREADS: usize = 1024;
 
-pub(crate) fn check_budget(budget: Duration) -> Result<(), MeasureError> {
+pub(crate) fn bad(option: OptionName, reason: impl Into<String>) -> MeasureError {
+    MeasureError::Option { option, reason: reason.into() }
+}
+
+/// Rejects the value of an option unless it is valid.
+pub(crate) fn require(valid: bool, option: OptionName, reason: impl Into<String>) -> Result<()> {
+    if valid { Ok(()) } else { invalid(option, reason) }
+}
+
+/// Rejects the value of an option. `reason` says what is wrong with it and what would be accepted.
+pub(crate) fn invalid<T>(option: OptionName, reason: impl Into<String>) -> Result<T> {
+    Err(bad(option, reason))
+}
+
+pub(crate) fn check_budget(budget: Duration) -> Result<()> {
     match budget.as_secs_f64() {
-        s if s < 0.1 => Err(bad(OptionName::Budget, "less than 0.1 s measures nothing; give more time")),
-        s if s > 86_400.0 => Err(bad(OptionName::Budget, "more than a day; give at most 86400 s")),
+        s if s < 0.1 => invalid(OptionName::Budget, "less than 0.1 s measures nothing; give more time"),
+        s if s > 86_400.0 => invalid(OptionName::Budget, "more than a day; give at most 86400 s"),
         _ => Ok(()),
     }
 }
 
-pub(crate) fn check_length(option: OptionName, length: u64) -> Result<(), MeasureError> {
-    if (1..=MAX_LENGTH).contains(&length) {
-        return Ok(());
-    }
-    Err(bad(option, format!("{length} bytes is outside 1 to {MAX_LENGTH} bytes")))
+pub(crate) fn check_length(option: OptionName, length: u64) -> Result<()> {
+    let reason = format!("{length} bytes is outside 1 to {MAX_LENGTH} bytes");
+    require((1..=MAX_LENGTH).contains(&length), option, reason)
 }
 
-pub(crate) fn check_threads(threads: usize) -> Result<(), MeasureError> {
-    if threads <= MAX_THREADS {
-        return Ok(());
-    }
-    Err(bad(OptionName::Threads, format!("{threads} is more than {MAX_THREADS}")))
+pub(crate) fn check_threads(threads: usize) -> Result<()> {
+    require(threads <= MAX_THREADS, OptionName::Threads, format!("{threads} is more than {MAX_THREADS}"))
 }
 
-pub(crate) fn bad(option: OptionName, reason: impl Into<String>) -> MeasureError {
-    MeasureError::Option { option, reason: reason.into() }
+pub(crate) fn threads(numbers: &[usize]) -> Result<()> {
+    numbers.iter().try_for_each(|it| {
+        let reason = format!("{it} is not from 1 to {MOST_THREADS} threads");
+        require((1..=MOST_THREADS).contains(it), OptionName::Threads, reason)
+    })
+}
+
+/// Checks that `bytes` of memory in pages of each size can be allocated.
+pub(crate) fn memory(bytes: u64, page_sizes: &[PageSize]) -> Result<()> {
+    page_sizes.iter().try_for_each(|pages| Reservation::check(bytes, *pages))
+}
+
+/// Checks that blocks are whole cache lines.
+pub(crate) fn blocks(blocks: &[u64]) -> Result<()> {
+    blocks.iter().try_for_each(|block| {
+        let reason = format!("{block} bytes are not whole cache lines; give a multiple of 64");
+        require(*block > 0 && block.is_multiple_of(64), OptionName::Block, reason)
+    })
 }

@@ -6,14 +6,16 @@ use std::str::FromStr;
 use bulkmem::Pages;
 use bulkmem::machine::Machine;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-use crate::{MeasureError, OptionName};
+use crate::engine::{MeasureError, OptionName, Result};
 
 /// The pages behind measured memory: `4K` (the machine's base pages), `thp` (transparent huge ones, where the kernel
 /// finds them), `2M` or `1G` (reserved huge pages).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, SerializeDisplay, DeserializeFromStr, JsonSchema,
+)]
+#[schemars(with = "String")]
 pub struct PageSize(pub Pages);
 
 impl PageSize {
@@ -28,27 +30,17 @@ impl PageSize {
         }
     }
 
-    /// Whether this machine has such pages at all.
-    ///
-    /// # Errors
+    /// Checks that this machine has such pages.
     /// [`MeasureError::Option`] names those that it has.
-    pub fn check(self) -> Result<(), MeasureError> {
+    pub fn check(self) -> Result<()> {
         let machine = Machine::current();
-        let missing = match self.0 {
-            Pages::Base => return Ok(()),
-            Pages::Transparent => {
-                machine.transparent_huge_pages.as_deref().is_none_or(|mode| mode == "never")
-            }
-            Pages::Explicit(bytes) => !machine.huge_page_sizes.contains(&bytes),
-        };
-        if !missing {
+        let huge_sizes = machine.huge_page_sizes.iter().map(|bytes| Pages::Explicit(*bytes));
+        let transparent = machine.transparent_huge_pages.as_deref().filter(|mode| *mode != "never");
+        let has = [Pages::Base].into_iter().chain(transparent.map(|_| Pages::Transparent)).chain(huge_sizes);
+        if has.clone().any(|pages| pages == self.0) {
             return Ok(());
         }
-        let mut has = vec![PageSize(Pages::Base).to_string()];
-        if machine.transparent_huge_pages.as_deref().is_some_and(|mode| mode != "never") {
-            has.push(PageSize::TRANSPARENT.to_string());
-        }
-        has.extend(machine.huge_page_sizes.iter().map(|bytes| PageSize(Pages::Explicit(*bytes)).to_string()));
+        let has: Vec<String> = has.map(|pages| PageSize(pages).to_string()).collect();
         Err(MeasureError::Option {
             option: OptionName::PageSize,
             reason: format!("this machine has no pages of {self}; it has {}", has.join(", ")),
@@ -58,16 +50,12 @@ impl PageSize {
 
 impl fmt::Display for PageSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Pages::Transparent => f.write_str("thp"),
-            _ => {
-                let bytes = self.bytes();
-                match bytes.trailing_zeros() {
-                    30.. => write!(f, "{}G", bytes >> 30),
-                    20..30 => write!(f, "{}M", bytes >> 20),
-                    _ => write!(f, "{}K", bytes >> 10),
-                }
-            }
+        let bytes = self.bytes();
+        match bytes.trailing_zeros() {
+            _ if self.0 == Pages::Transparent => f.write_str("thp"),
+            30.. => write!(f, "{}G", bytes >> 30),
+            20..30 => write!(f, "{}M", bytes >> 20),
+            _ => write!(f, "{}K", bytes >> 10),
         }
     }
 }
@@ -98,20 +86,6 @@ impl FromStr for PageSize {
             true => Pages::Base,
             false => Pages::Explicit(bytes),
         }))
-    }
-}
-
-impl TryFrom<String> for PageSize {
-    type Error = BadPageSize;
-
-    fn try_from(text: String) -> Result<PageSize, BadPageSize> {
-        text.parse()
-    }
-}
-
-impl From<PageSize> for String {
-    fn from(size: PageSize) -> String {
-        size.to_string()
     }
 }
 

@@ -1,17 +1,14 @@
 //! Passes over memory, timed: the samples of `clear`, `fill`, `copy` and `chunks`.
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use bulkmem::Operation;
 
-use crate::MeasureError;
-use crate::engine::FILL_BYTE;
-use crate::engine::counters::Counting;
-use crate::engine::implementation::Implementation;
-use crate::engine::run::{OPERATIONS, Sample};
+use crate::engine::run::{OPERATIONS, go_on};
 use crate::engine::threads::split;
+use crate::engine::{Counting, FILL_BYTE, Implementation, Result, Sample};
 
 /// A sample spans at least this long, where the number of loops is left to the measurement.
 const SAMPLE_NS: f64 = 2e6;
@@ -22,7 +19,6 @@ const TIMED_ALONE: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passes {
     pub(crate) operation: Operation,
-    /// The byte of a fill.
     pub(crate) byte: u8,
     pub(crate) dst: *mut u8,
     /// The source of a copy; ignored otherwise.
@@ -30,7 +26,6 @@ pub(crate) struct Passes {
     pub(crate) length: usize,
     /// Bytes a call, at least 1.
     pub(crate) chunk: usize,
-    /// Threads that share the work.
     pub(crate) threads: usize,
     /// How often a sample works through the memory; enough to be timed well where not given.
     pub(crate) loops: Option<u32>,
@@ -43,23 +38,20 @@ impl Passes {
     /// Returns a sampler of an implementation, in GB/s. While `counting` is active, nothing is rewritten.
     ///
     /// # Safety
-    /// As long as the sampler is used, `dst..dst+length` is valid for reads and writes, for copies
-    /// `src..src+length` for reads; they lie apart, and no other thread uses them at the same time. The implementation has
-    /// the operation.
+    /// As long as the sampler is used, `dst..dst+length` is valid for reads and writes, for copies `src..src+length` for
+    /// reads; they lie apart, and no other thread uses them. The implementation has the operation.
     pub(crate) unsafe fn sampler<'c>(
         self,
         implementation: Implementation<'c>,
         stop: &'c AtomicBool,
         counting: Rc<Counting>,
-    ) -> Box<dyn FnMut() -> Result<Sample, MeasureError> + 'c> {
-        let mut loops = self.loops;
-        let clears = self.operation == Operation::Clear;
-        let rewriter = self
-            .rewritten_by
-            .filter(|_| clears)
+    ) -> impl FnMut() -> Result<Sample> + 'c {
+        let rewritten_by = self.rewritten_by.filter(|_| self.operation == Operation::Clear);
+        let rewriter = rewritten_by
             .and_then(|threads| Some((implementation.rewriter(self.chunk.min(self.length))?, threads)));
-        let work = Work { rounds: self, implementation, rewriter, stop, counting };
-        Box::new(move || {
+        let work = Work { passes: self, implementation, rewriter, stop, counting };
+        let mut loops = self.loops;
+        move || {
             let loops = match loops {
                 Some(loops) => loops,
                 None => *loops.insert(work.enough()?),
@@ -67,13 +59,12 @@ impl Passes {
             let ns = work.time(loops)?;
             let loops = f64::from(loops);
             Ok(Sample { value: self.length as f64 * loops / ns, also: vec![(OPERATIONS, loops)] })
-        })
+        }
     }
 }
 
-/// The state of one sampler.
 struct Work<'c> {
-    rounds: Passes,
+    passes: Passes,
     implementation: Implementation<'c>,
     /// The implementation that writes other bytes, and its number of threads.
     rewriter: Option<(Implementation<'static>, usize)>,
@@ -83,7 +74,7 @@ struct Work<'c> {
 
 impl Work<'_> {
     /// How many loops can be timed well.
-    fn enough(&self) -> Result<u32, MeasureError> {
+    fn enough(&self) -> Result<u32> {
         let mut loops = 1;
         loop {
             let ns = self.time(loops)?.max(1.0);
@@ -95,9 +86,9 @@ impl Work<'_> {
     }
 
     /// Nanoseconds of so many loops.
-    fn time(&self, loops: u32) -> Result<f64, MeasureError> {
+    fn time(&self, loops: u32) -> Result<f64> {
         let (parts, each) = match &self.rewriter {
-            Some(_) if self.rounds.length >= TIMED_ALONE => (loops, 1),
+            Some(_) if self.passes.length >= TIMED_ALONE => (loops, 1),
             _ => (1, loops),
         };
         let mut ns = 0.0;
@@ -105,9 +96,7 @@ impl Work<'_> {
             self.rewrite();
             let start = Instant::now();
             for _ in 0..each {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Err(MeasureError::Interrupted);
-                }
+                go_on(self.stop)?;
                 self.once();
             }
             ns += start.elapsed().as_secs_f64() * 1e9;
@@ -116,27 +105,25 @@ impl Work<'_> {
     }
 
     fn rewrite(&self) {
-        let Passes { dst, src, length, .. } = self.rounds;
+        let Passes { dst, src, length, .. } = self.passes;
         if let Some((rewriter, threads)) = self.rewriter.as_ref().filter(|_| !self.counting.active()) {
             // SAFETY: who made the sampler vouches for the memory.
-            unsafe { rewriter.run_shared(*threads, Operation::Fill, dst, src, length, FILL_BYTE) }
+            unsafe { rewriter.run(*threads, Operation::Fill, FILL_BYTE, (dst, src, length)) }
         }
     }
 
     fn once(&self) {
-        let Passes { operation, byte, dst, src, length, chunk, threads, .. } = self.rounds;
+        let Work { passes, implementation, .. } = self;
+        let Passes { operation, byte, dst, src, length, chunk, threads, .. } = *passes;
         if chunk >= length {
             // SAFETY: who made the sampler vouches for the memory, and that the implementation can do the operation.
-            return unsafe { self.implementation.run_shared(threads, operation, dst, src, length, byte) };
+            return unsafe { implementation.run(threads, operation, byte, (dst, src, length)) };
         }
-        let implementation = &self.implementation;
         split(threads, dst, src, length, |dst, src, length| {
             for from in (0..length).step_by(chunk) {
-                let part = chunk.min(length - from);
+                let part = (dst.wrapping_add(from), src.wrapping_add(from), chunk.min(length - from));
                 // SAFETY: as above; parts and chunks lie within the memory, and parts apart.
-                unsafe {
-                    implementation.run(operation, dst.wrapping_add(from), src.wrapping_add(from), part, byte)
-                }
+                unsafe { implementation.run(1, operation, byte, part) }
             }
         });
     }
@@ -144,12 +131,15 @@ impl Work<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use bulkmem::Intent;
     use bulkmem::machine::Machine;
     use bulkmem::method;
     use bulkmem::policy::{Choice, Policy};
 
     use super::*;
+    use crate::engine::MeasureError;
 
     fn rounds(operation: Operation, memory: &mut [u8], chunk: usize, threads: usize) -> Passes {
         let length = memory.len() / 2;
@@ -209,7 +199,7 @@ mod tests {
             let implementation = Implementation::Method(Choice::of(method, Operation::Clear));
             let rewriter = implementation.rewriter(clear.length).expect("a clearer has one");
             let work = Work {
-                rounds: clear,
+                passes: clear,
                 implementation,
                 rewriter: Some((rewriter, 1)),
                 stop: &stop,
@@ -229,9 +219,9 @@ mod tests {
     fn short_operations_are_repeated_until_they_can_be_timed_and_stopping_ends_it() {
         let stop = AtomicBool::new(false);
         let mut memory = vec![0; 128];
-        let rounds = Passes { loops: None, ..rounds(Operation::Fill, &mut memory, usize::MAX, 1) };
+        let passes = Passes { loops: None, ..rounds(Operation::Fill, &mut memory, usize::MAX, 1) };
         let implementation = Implementation::Method(Choice::of(method::c_library(), Operation::Fill));
-        let work = Work { rounds, implementation, rewriter: None, stop: &stop, counting: Rc::default() };
+        let work = Work { passes, implementation, rewriter: None, stop: &stop, counting: Rc::default() };
         assert!(work.enough().unwrap() > 100);
         stop.store(true, Ordering::Relaxed);
         assert!(matches!(work.time(1), Err(MeasureError::Interrupted)));

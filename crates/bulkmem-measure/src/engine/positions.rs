@@ -1,17 +1,14 @@
-//! Addresses of operations, spread over a range in an order that looks random.
+//! Addresses of operations, spread over a range: in turn, or in an order that looks random.
 
-use crate::engine::LINE;
-use crate::engine::arena::RawRange;
+use crate::engine::{LINE, RawRange};
 
 /// Walks the slots of a range in an order that looks random and comes back to a slot only after all others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Permutation {
-    state: u64,
-}
+pub(crate) struct Permutation(u64);
 
 impl Permutation {
     pub(crate) fn new(seed: u64) -> Permutation {
-        Permutation { state: seed }
+        Permutation(seed)
     }
 
     /// The next of `slots` slots.
@@ -21,8 +18,8 @@ impl Permutation {
         // the ones that make addresses differ most.
         let mask = slots.max(1).next_power_of_two() - 1;
         loop {
-            self.state = self.state.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(0x5851_f42d_4c95_7f2d);
-            let slot = self.state & mask;
+            self.0 = self.0.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(0x5851_f42d_4c95_7f2d);
+            let slot = self.0 & mask;
             if slot < slots.max(1) {
                 return slot;
             }
@@ -34,6 +31,34 @@ impl Permutation {
         let stride = (length + LINE).next_multiple_of(LINE);
         let slots = (raw_range.length / stride) as u64;
         raw_range.start.wrapping_add(self.next(slots) as usize * stride + offset)
+    }
+}
+
+/// Equal parts of memory that successive operations use, so that none finds its memory where the last one left it:
+/// destinations and, for copies, their sources.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    start: *mut u8,
+    count: usize,
+    length: usize,
+    /// From a destination to its source; 0 if there are no sources.
+    distance: usize,
+    next: usize,
+}
+
+impl Slots {
+    /// Divides memory into slots of `length` bytes: destinations and, with `sources`, in the second half as many sources.
+    pub(crate) fn new(memory: RawRange, length: usize, sources: bool) -> Slots {
+        let side = if sources { memory.length / 2 } else { memory.length };
+        let count = (side / length).max(1);
+        let distance = if sources { count * length } else { 0 };
+        Slots { start: memory.start, count, length, distance, next: 0 }
+    }
+
+    pub(crate) fn next(&mut self) -> (*mut u8, *const u8) {
+        self.next = (self.next + 1) % self.count;
+        let dst = self.start.wrapping_add(self.next * self.length);
+        (dst, dst.wrapping_add(self.distance))
     }
 }
 
@@ -64,5 +89,17 @@ mod tests {
                 assert_eq!(at % LINE, offset);
             }
         }
+    }
+
+    #[test]
+    fn slots_repeat_after_all_others_and_lie_apart_from_their_sources() {
+        let memory = RawRange { start: std::ptr::without_provenance_mut(4096), length: 600 };
+        let mut slots = Slots::new(memory, 100, true);
+        let seen: Vec<(usize, usize)> =
+            (0..6).map(|_| slots.next()).map(|(d, s)| (d.addr(), s.addr())).collect();
+        assert_eq!(seen[..3], [(4196, 4496), (4296, 4596), (4096, 4396)]);
+        assert_eq!(seen[..3], seen[3..]);
+        let mut slots = Slots::new(memory, 600, false);
+        assert_eq!((slots.next().0.addr(), slots.next().1.addr()), (4096, 4096));
     }
 }

@@ -73,17 +73,15 @@ pub struct Provenance {
 impl Provenance {
     /// The provenance of a run on this machine that ends now.
     pub(crate) fn collect(backing_page_size: usize, seconds: f64, samples: u64) -> Provenance {
-        Provenance::below(Path::new("/"), Machine::current(), backing_page_size, seconds, samples)
+        Provenance::below(Path::new("/"), backing_page_size, seconds, samples)
     }
 
     /// The same, with the files of `/proc` and `/sys` taken from below `root`.
-    fn below(
-        root: &Path,
-        machine: &Machine,
-        backing_page_size: usize,
-        seconds: f64,
-        samples: u64,
-    ) -> Provenance {
+    fn below(root: &Path, backing_page_size: usize, seconds: f64, samples: u64) -> Provenance {
+        let machine = Machine::current();
+        // A file that holds 0 or 1.
+        let switch = |path| word(root, path)?.parse().ok().filter(|it| *it <= 1).map(|it: u8| it == 1);
+        let load: Option<f64> = word(root, "proc/loadavg").and_then(|word| word.parse().ok());
         Provenance {
             cpu: machine.cpu.clone(),
             microcode: machine.microcode.clone(),
@@ -103,10 +101,13 @@ impl Provenance {
             nodes: machine.nodes,
             transparent_huge_pages: machine.transparent_huge_pages.clone(),
             governor: governor(root),
-            turbo: turbo(root),
-            smt: switch(root, "sys/devices/system/cpu/smt/active"),
+            // Intel's driver reports when clocks may not rise, the others when they may.
+            turbo: switch("sys/devices/system/cpu/intel_pstate/no_turbo")
+                .map(|off| !off)
+                .or_else(|| switch("sys/devices/system/cpu/cpufreq/boost")),
+            smt: switch("sys/devices/system/cpu/smt/active"),
             clock_source: word(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
-            load: [None, load(root)],
+            load: [None, load.filter(|load| load.is_finite())],
         }
     }
 }
@@ -117,27 +118,6 @@ fn governor(root: &Path) -> Option<String> {
     let governors: BTreeSet<String> =
         folders.filter_map(|folder| word(&folder.path(), "scaling_governor")).collect();
     (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(","))
-}
-
-/// Returns whether clocks may rise above the nominal one: Intel's driver reports when they may not, the others when they may.
-fn turbo(root: &Path) -> Option<bool> {
-    switch(root, "sys/devices/system/cpu/intel_pstate/no_turbo")
-        .map(|off| !off)
-        .or_else(|| switch(root, "sys/devices/system/cpu/cpufreq/boost"))
-}
-
-/// How many processes wanted to run, on average over a minute.
-fn load(root: &Path) -> Option<f64> {
-    word(root, "proc/loadavg")?.parse().ok().filter(|load: &f64| load.is_finite())
-}
-
-/// A file that holds 0 or 1.
-fn switch(root: &Path, path: &str) -> Option<bool> {
-    match word(root, path)?.as_str() {
-        "0" => Some(false),
-        "1" => Some(true),
-        _ => None,
-    }
 }
 
 /// The first word of a file; `None` where there is none.
@@ -164,7 +144,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        Provenance::below(root.path(), Machine::current(), 4096, 1.0, 1)
+        Provenance::below(root.path(), 4096, 1.0, 1)
     }
 
     #[test]

@@ -9,55 +9,39 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use bulkmem::Pages;
 
-use crate::MeasureError;
-use crate::engine::PageSize;
 use crate::engine::error::fits;
+use crate::engine::{MeasureError, PageSize, Result};
 
-/// What the guardian does.
 const GUARDIAN: &str = include_str!("reservation/guardian.sh");
 
-/// Huge pages that were reserved; dropping it gives them back.
+/// Huge pages that were reserved, by their guardian; dropping it gives them back.
 #[derive(Debug)]
-pub(crate) struct Reservation {
-    guardian: Child,
-    /// Open as long as the reservation lives.
-    pipe: Option<ChildStdin>,
-}
+pub(crate) struct Reservation(Child);
 
 impl Reservation {
-    /// Sees to it that `bytes` in pages of that size can be mapped: reserves what is missing. `None` where nothing is.
-    ///
-    /// # Errors
-    /// Where that is not allowed, or the kernel has not got so many pages; then none stay reserved.
-    pub(crate) fn of(bytes: u64, pages: PageSize) -> Result<Option<Reservation>, MeasureError> {
-        match Pool::of(pages) {
-            Some(pool) => pool.reserve(bytes),
-            None => Ok(None),
-        }
+    /// Sees to it that `bytes` in pages of that size can be mapped: reserves what is missing. `None` where nothing is. Fails
+    /// where that is not allowed, or the kernel has not got so many pages; then none stay reserved.
+    pub(crate) fn of(bytes: u64, pages: PageSize) -> Result<Option<Reservation>> {
+        Pool::of(pages).map_or(Ok(None), |pool| pool.reserve(bytes))
     }
 
-    /// Whether [`Reservation::of`] is allowed and has a chance, as far as can be known without trying. Memory in pages
-    /// that need no reservation is only checked for its size.
-    ///
-    /// # Errors
-    /// What is in the way, and the remedy.
-    pub(crate) fn check(bytes: u64, pages: PageSize) -> Result<(), MeasureError> {
-        match Pool::of(pages) {
-            Some(pool) => pool.missing(bytes).map(drop),
-            None => fits(bytes),
-        }
+    /// Whether this machine has such pages, and [`Reservation::of`] is allowed and has a chance, as far as can be known
+    /// without trying: if not, what is in the way, and the remedy. Memory in pages that need no reservation is only checked
+    /// for its size.
+    pub(crate) fn check(bytes: u64, pages: PageSize) -> Result<()> {
+        pages.check()?;
+        Pool::of(pages).map_or_else(|| fits(bytes), |pool| pool.missing(bytes).map(drop))
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.pipe = None;
-        // Once it ended, the pages are given back. Where that was refused, it said so itself.
-        _ = self.guardian.wait();
+        // Closes the pipe. Once the guardian ended, the pages are given back. Where that was refused, it said so itself.
+        _ = self.0.wait();
     }
 }
 
@@ -91,7 +75,7 @@ impl Pool {
     }
 
     /// How many pages are needed for `bytes`, and how many of them must be reserved first; whether that can be tried.
-    fn missing(&self, bytes: u64) -> Result<(u64, u64), MeasureError> {
+    fn missing(&self, bytes: u64) -> Result<(u64, u64)> {
         let needed = bytes.div_ceil(self.page.bytes());
         let missing = needed.saturating_sub(self.free());
         if missing > 0 {
@@ -104,7 +88,7 @@ impl Pool {
         Ok((needed, missing))
     }
 
-    fn reserve(&self, bytes: u64) -> Result<Option<Reservation>, MeasureError> {
+    fn reserve(&self, bytes: u64) -> Result<Option<Reservation>> {
         let (needed, missing) = self.missing(bytes)?;
         if missing == 0 {
             return Ok(None);
@@ -114,14 +98,12 @@ impl Pool {
     }
 
     /// Has a guardian reserve pages; how many it got, where it said so.
-    fn hold(&self, pages: u64) -> Result<(Reservation, Option<u64>), MeasureError> {
-        let mut guardian = guardian(&self.folder, pages, Stdio::piped())
+    fn hold(&self, pages: u64) -> Result<(Reservation, Option<u64>)> {
+        let guardian = guardian(&self.folder, pages, Stdio::piped())
             .map_err(|source| MeasureError::System { doing: "start sh, which guards huge pages", source })?;
-        let pipe = guardian.stdin.take();
-        let answer = guardian.stdout.take().map(got);
-        // From here on dropping it gives back.
-        let reservation = Reservation { guardian, pipe };
-        Ok((reservation, answer.and_then(Result::ok)))
+        let mut reservation = Reservation(guardian);
+        let got = reservation.0.stdout.take().and_then(got);
+        Ok((reservation, got))
     }
 
     /// Keeps what is enough, and gives back what is not.
@@ -131,50 +113,41 @@ impl Pool {
         got: Option<u64>,
         needed: u64,
         missing: u64,
-    ) -> Result<Reservation, MeasureError> {
-        match got {
-            Some(got) if got >= missing => Ok(reservation),
-            Some(got) => {
-                let why = format!(
-                    "the kernel found {got} of the {missing} that are missing, as memory is taken or in fragments; they \
-                     were given back"
-                );
-                let size = self.page;
-                let remedy = format!(
-                    "free memory, or gather it with `echo 1 > /proc/sys/vm/compact_memory` as root; at boot there is \
-                     enough in one piece: add `hugepagesz={size} hugepages={needed}` to the kernel's parameters"
-                );
-                Err(self.refused(needed, &why, &remedy))
-            }
-            None => Err(self.refused(needed, "reserving them failed", &self.by_hand(missing))),
+    ) -> Result<Reservation> {
+        let Some(got) = got else {
+            return Err(self.refused(needed, "reserving them failed", &self.by_hand(missing)));
+        };
+        if got >= missing {
+            return Ok(reservation);
         }
+        let why = format!(
+            "the kernel found {got} of the {missing} that are missing, as memory is taken or in fragments; they \
+             were given back"
+        );
+        let size = self.page;
+        let remedy = format!(
+            "free memory, or gather it with `echo 1 > /proc/sys/vm/compact_memory` as root; at boot there is \
+             enough in one piece: add `hugepagesz={size} hugepages={needed}` to the kernel's parameters"
+        );
+        Err(self.refused(needed, &why, &remedy))
     }
 
-    /// What an administrator does.
     fn by_hand(&self, missing: u64) -> String {
         let wanted = self.read("nr_hugepages").saturating_add(missing);
-        format!(
-            "run this as root (sudo), or reserve them as root: echo {wanted} > {}",
-            self.numbers().display()
-        )
+        let file = self.numbers();
+        format!("run this as root (sudo), or reserve them as root: echo {wanted} > {}", file.display())
     }
 
     fn refused(&self, needed: u64, why: &str, remedy: &str) -> MeasureError {
-        MeasureError::HugePages {
-            needed,
-            size: self.page.to_string(),
-            free: self.free(),
-            reason: format!("{why}; {remedy}"),
-        }
+        let (size, free) = (self.page.to_string(), self.free());
+        MeasureError::HugePages { needed, size, free, reason: format!("{why}; {remedy}") }
     }
 }
 
 /// Starts a guardian that reserves pages and keeps them until its input ends.
 fn guardian(folder: &Path, wanted: u64, input: Stdio) -> io::Result<Child> {
     Command::new("sh")
-        .arg("-c")
-        .arg(GUARDIAN)
-        .arg("bulkmem-guardian")
+        .args(["-c", GUARDIAN, "bulkmem-guardian"])
         .arg(folder)
         .arg(wanted.to_string())
         .stdin(input)
@@ -185,10 +158,10 @@ fn guardian(folder: &Path, wanted: u64, input: Stdio) -> io::Result<Child> {
 }
 
 /// How many pages the guardian says that it got.
-fn got(output: impl io::Read) -> io::Result<u64> {
+fn got(output: impl io::Read) -> Option<u64> {
     let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    line.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
+    BufReader::new(output).read_line(&mut line).ok()?;
+    line.trim().parse().ok()
 }
 
 #[cfg(test)]

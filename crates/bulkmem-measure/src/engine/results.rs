@@ -1,20 +1,23 @@
 //! Results of a run: the document that is saved, shown, compared and reported.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use bulkmem::method::Parameters;
 use bulkmem::policy::Choice;
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
-use crate::engine::Config;
-use crate::engine::stats::Stats;
+use crate::engine::{Config, Stats};
 use crate::engine::{Counts, Provenance};
 
 /// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum Measurement {
     /// Clearing by size and method.
     Clear,
@@ -46,45 +49,11 @@ pub enum Measurement {
 
 impl Measurement {
     /// All measurements, in the order in which they are run and shown.
-    pub const ALL: [Measurement; 13] = [
-        Measurement::Clear,
-        Measurement::Fill,
-        Measurement::Copy,
-        Measurement::Chunks,
-        Measurement::Vm,
-        Measurement::Persist,
-        Measurement::Pollution,
-        Measurement::Corun,
-        Measurement::Reuse,
-        Measurement::Fork,
-        Measurement::Iops,
-        Measurement::Choice,
-        Measurement::Targets,
-    ];
+    pub const ALL: [Measurement; 13] = *Measurement::VARIANTS.as_array().unwrap();
 
     /// The name, as the command line and files have it.
     pub fn name(self) -> &'static str {
-        match self {
-            Measurement::Clear => "clear",
-            Measurement::Fill => "fill",
-            Measurement::Copy => "copy",
-            Measurement::Chunks => "chunks",
-            Measurement::Vm => "vm",
-            Measurement::Persist => "persist",
-            Measurement::Pollution => "pollution",
-            Measurement::Corun => "corun",
-            Measurement::Reuse => "reuse",
-            Measurement::Fork => "fork",
-            Measurement::Iops => "iops",
-            Measurement::Choice => "choice",
-            Measurement::Targets => "targets",
-        }
-    }
-}
-
-impl fmt::Display for Measurement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.into()
     }
 }
 
@@ -128,10 +97,11 @@ impl Metric {
 
     /// How many times as good `new` is as `old`: above 1 is better, whatever the metric. NaN for differences.
     pub fn times_as_good(self, new: f64, old: f64) -> f64 {
-        if self.is_difference() {
-            return f64::NAN;
+        match self {
+            Metric::Bandwidth | Metric::Iops => new / old,
+            Metric::Seconds | Metric::Nanoseconds => old / new,
+            Metric::Growth => f64::NAN,
         }
-        if self.higher_is_better() { new / old } else { old / new }
     }
 }
 
@@ -301,7 +271,7 @@ pub struct Finding {
 }
 
 /// Results of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
     /// Always `bulkmem-results`.
     #[schemars(extend("const" = "bulkmem-results"))]
@@ -346,4 +316,70 @@ impl Results {
     pub fn measurements(&self) -> Vec<Measurement> {
         Measurement::ALL.into_iter().filter(|measurement| self.of(*measurement).next().is_some()).collect()
     }
+
+    /// Reads results from the bytes of a file.
+    ///
+    /// # Errors
+    /// If they are damaged, something else, or of another version of the format.
+    pub fn parse(bytes: &[u8]) -> Result<Results, ResultsError> {
+        let Head { format, version: found } = match serde_json::from_slice(bytes) {
+            Ok(head) => head,
+            Err(error) if error.is_data() => {
+                // What is JSON up to there may be cut off or damaged later.
+                serde_json::from_slice::<IgnoredAny>(bytes).map_err(ResultsError::Damaged)?;
+                return Err(ResultsError::NotResults);
+            }
+            Err(error) => return Err(ResultsError::Damaged(error)),
+        };
+        match (format.as_str(), found.cmp(&Results::VERSION.into())) {
+            (Results::FORMAT, Ordering::Equal) => {}
+            (Results::FORMAT, Ordering::Greater) => return Err(ResultsError::Newer { found }),
+            (Results::FORMAT, Ordering::Less) => return Err(ResultsError::Older { found }),
+            (PROFILE_FORMAT, _) => return Err(ResultsError::Profile),
+            _ => return Err(ResultsError::Format { found: format.escape_debug().take(64).collect() }),
+        }
+        // From the bytes again: an error then has a line and a column.
+        let found: Results = serde_json::from_slice(bytes).map_err(ResultsError::Damaged)?;
+        match found.rows.iter().position(|row| row.samples.is_empty()) {
+            Some(at) => Err(ResultsError::NoSamples { row: at + 1 }),
+            None => Ok(found),
+        }
+    }
+}
+
+/// The `format` of a profile, which users may confuse with results.
+pub(crate) const PROFILE_FORMAT: &str = "bulkmem-profile";
+
+/// Why bytes are not results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe variants and fields")]
+pub enum ResultsError {
+    /// Not JSON, or a field is missing or of the wrong type; the error has the line and the column.
+    #[error("is damaged: {0}")]
+    Damaged(serde_json::Error),
+    /// A row that no sample was taken for, counted from 1.
+    #[error("is damaged: row {row} has no samples")]
+    NoSamples { row: usize },
+    /// JSON without a format and a version.
+    #[error("is JSON, but no results of bulkmem")]
+    NotResults,
+    #[error("is a profile, not results")]
+    Profile,
+    #[error("is of the format `{found}`, not `{}`", Results::FORMAT)]
+    Format { found: String },
+    #[error(
+        "was written by a newer bulkmem: version {found} of the format, and this one reads {}",
+        Results::VERSION
+    )]
+    Newer { found: u64 },
+    #[error("is of version {found} of the format, and this bulkmem reads {}", Results::VERSION)]
+    Older { found: u64 },
+}
+
+/// What every version of the format has.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u64,
 }

@@ -7,38 +7,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::{Basis, Choice, Policy};
+use bulkmem::policy::{Basis, Policy};
 use serde::Serialize;
 
-use crate::engine::counters::{Counters, Counting, Counts};
-use crate::engine::interleave::{self, Source, StopRule};
+pub(crate) use crate::engine::interleave::{OPERATIONS, Sample, Sampler, go_on};
+use crate::engine::interleave::{Source, interleave};
 use crate::engine::quality::Quality;
-pub(crate) use crate::engine::sampler::{LongSampler, OPERATIONS, SINGLE, Sample, Sampler, SamplerOf, Take};
-use crate::engine::stats::{Stats, median};
+use crate::engine::stats::median;
 use crate::engine::{
-    Candidate, Check, Config, Finding, MeasureError, Measurement, Metric, Provenance, Results, Row,
-    memory_left,
+    Check, Counting, Counts, Finding, MeasureError, Measurement, Metric, Provenance, Result, Results, Row,
+    Stats, StopRule, Summary, memory_left,
 };
+
+pub(crate) const SINGLE: &str = "each figure is a single sample: how much it varies is not known, and nothing is concluded; give --runs 5 or more";
 
 /// A measurement with its options.
 pub trait Measure {
     /// The measurement that its rows belong to.
     fn measurement(&self) -> Measurement;
 
-    /// Checks every precondition that can be checked before the first sample.
-    ///
-    /// # Errors
-    /// The first obstacle, with its remedy.
-    fn validate(&self) -> Result<(), MeasureError>;
+    /// Checks every precondition that can be checked before the first sample. Returns the first obstacle, with its remedy.
+    fn validate(&self) -> Result<()>;
 
     /// Estimates how long it takes on a usual machine, seconds. Progress is computed from it.
     fn seconds(&self) -> f64;
 
-    /// Measures, and adds rows and findings to the run.
-    ///
-    /// # Errors
-    /// If something that it needs is refused. What was measured by then stays in the run.
-    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError>;
+    /// Measures, and adds rows and findings to the run. They stay in it if something that is needed is refused.
+    fn measure(&self, run: &mut Run<'_>) -> Result<()>;
+
+    /// Adds findings about all of its rows, also if the user stopped the run.
+    fn conclude(&self, _run: &mut Run<'_>) {}
 }
 
 /// Callbacks for progress and for saving partial results, and a flag for cancellation.
@@ -57,8 +55,7 @@ pub struct Observer<'a> {
 pub struct RunOptions {
     /// The arguments that the run was started with; the results repeat them.
     pub command: Vec<String>,
-    /// Counts hardware events too, in further samples of each candidate. If the machine has no counters, the results
-    /// say why.
+    /// Counts hardware events too, in further samples. If the machine has no counters, the results say why.
     pub counters: bool,
 }
 
@@ -67,40 +64,79 @@ pub struct RunOptions {
 pub struct Validated<'m>(&'m [&'m dyn Measure]);
 
 impl<'m> Validated<'m> {
-    /// Checks the options of measurements.
-    ///
-    /// # Errors
-    /// The first obstacle that can be found before anything is measured.
-    pub fn new(measurements: &'m [&'m dyn Measure]) -> Result<Validated<'m>, MeasureError> {
+    /// Checks the options of measurements. Returns the first obstacle that can be found before anything is measured.
+    pub fn new(measurements: &'m [&'m dyn Measure]) -> Result<Validated<'m>> {
         measurements.iter().try_for_each(|measurement| measurement.validate())?;
         Ok(Validated(measurements))
     }
 
-    /// Runs the measurements one after the other. When `observer.stop` is set the run ends early, and `complete` is
-    /// false in the results.
-    ///
-    /// # Errors
-    /// If something that a measurement needs is refused. `observer.save` has received what was measured by then.
+    /// Runs the measurements one after the other. When `observer.stop` is set the run ends early, and `complete` is false in
+    /// the results. Fails if something that a measurement needs is refused, after `observer.save` received the rest.
     pub fn measure<'a>(
         self,
         policy: &'a Policy,
         options: RunOptions,
         observer: Observer<'a>,
-    ) -> Result<Results, MeasureError> {
+    ) -> Result<Results> {
         if !policy.runs_here() {
             return Err(MeasureError::Policy);
         }
-        let seconds = self.0.iter().map(|it| it.seconds()).sum();
-        let mut run = Run::new(policy, options, observer, seconds);
+        let seconds: f64 = self.0.iter().map(|it| it.seconds()).sum();
+        let mut provenance = Provenance::collect(Machine::current().page_size, 0.0, 0);
+        provenance.load.swap(0, 1);
+        let results = Results {
+            format: Results::FORMAT.to_owned(),
+            version: Results::VERSION,
+            provenance,
+            command: options.command,
+            ..Results::default()
+        };
+        let mut run = Run {
+            policy,
+            observer,
+            results,
+            started: Instant::now(),
+            samples: 0,
+            counting: Rc::default(),
+            notes: memory_left().note().into_iter().collect(),
+            quality: Quality::default(),
+            measurement: Measurement::Clear,
+            expected: [seconds.max(1e-3), 0.0, 0.0],
+            groups: None,
+            began: Duration::ZERO,
+            all_measured: true,
+            reported: None,
+        };
+        match options.counters.then(Counting::open) {
+            Some(Ok(counting)) => {
+                run.notes.extend(counting.incomplete());
+                run.counting = Rc::new(counting);
+            }
+            Some(Err(reason)) => run.note(reason),
+            None => {}
+        }
         for measurement in self.0 {
             if run.stopped() {
                 break;
             }
-            run.begin(measurement.measurement(), measurement.seconds());
-            measurement.measure(&mut run)?;
-            run.end(measurement.seconds());
+            run.measurement = measurement.measurement();
+            run.expected[2] = measurement.seconds();
+            run.began = run.elapsed();
+            run.groups = None;
+            match measurement.measure(&mut run) {
+                // What was measured before stays.
+                Err(MeasureError::Interrupted) if run.stopped() => {}
+                outcome => outcome?,
+            }
+            measurement.conclude(&mut run);
+            run.expected[1] += run.expected[2];
         }
-        run.finish()
+        if run.results.rows.is_empty() && run.stopped() {
+            return Err(MeasureError::Interrupted);
+        }
+        run.results.complete = run.all_measured && !run.stopped();
+        run.save()?;
+        Ok(run.results)
     }
 }
 
@@ -122,149 +158,43 @@ pub struct Progress {
 /// Progress is reported between samples at most this often: a sample may take only microseconds.
 const REPORT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How the share that is done is computed.
-#[derive(Clone, Copy, Debug)]
-enum Pace {
-    /// By groups of candidates: how many there are, and how many are done.
-    Groups(usize, usize),
-    /// By time: the end, since the start of the run.
-    Until(Duration),
-}
-
 /// A run in progress.
 #[allow(missing_debug_implementations, reason = "it holds callbacks")]
 pub struct Run<'a> {
-    policy: &'a Policy,
-    observer: Observer<'a>,
-    results: Results,
+    pub(crate) policy: &'a Policy,
+    /// Long samples read its `stop` at least once a second and then return [`MeasureError::Interrupted`].
+    pub(crate) observer: Observer<'a>,
+    pub(crate) results: Results,
     started: Instant,
     samples: u64,
-    counting: Rc<Counting>,
-    /// The texts of [`Run::note`].
+    /// The state of counting, for samples that do more than the measured work.
+    pub(crate) counting: Rc<Counting>,
     notes: Vec<String>,
     quality: Quality,
-    /// The policy's choices in the configurations of the next group.
-    choices: Vec<(Candidate, Config, Choice)>,
     measurement: Measurement,
     /// The seconds that all measurements, those that are done, and the current one are estimated to take.
     expected: [f64; 3],
-    pace: Pace,
+    /// How many groups of candidates the measurement has, and how many are done; `None` if it has a fixed time.
+    groups: Option<(usize, usize)>,
     /// When the current measurement began, since the start of the run.
     began: Duration,
-    /// False if a measurement left something out for lack of time.
-    all_measured: bool,
-    /// When progress was last reported.
+    /// False if a measurement left something out for lack of time: the results are incomplete.
+    pub(crate) all_measured: bool,
     reported: Option<Instant>,
 }
 
 impl<'a> Run<'a> {
-    fn new(policy: &'a Policy, options: RunOptions, observer: Observer<'a>, seconds: f64) -> Run<'a> {
-        let mut provenance = Provenance::collect(Machine::current().page_size, 0.0, 0);
-        provenance.load.swap(0, 1);
-        let results = Results {
-            format: Results::FORMAT.to_owned(),
-            version: Results::VERSION,
-            provenance,
-            command: options.command,
-            rows: Vec::new(),
-            findings: Vec::new(),
-            notes: Vec::new(),
-            complete: false,
-        };
-        let mut run = Run {
-            policy,
-            observer,
-            results,
-            started: Instant::now(),
-            samples: 0,
-            counting: Rc::default(),
-            notes: Vec::new(),
-            quality: Quality::default(),
-            choices: Vec::new(),
-            measurement: Measurement::Clear,
-            expected: [seconds.max(1e-3), 0.0, 0.0],
-            pace: Pace::Groups(1, 0),
-            began: Duration::ZERO,
-            all_measured: true,
-            reported: None,
-        };
-        run.notes.extend(memory_left().note());
-        if options.counters {
-            run.open_counters();
-        }
-        run
-    }
-
-    fn open_counters(&mut self) {
-        match Counters::open() {
-            Ok(counters) => {
-                self.notes.extend(counters.incomplete());
-                self.counting = Rc::new(Counting::with(counters));
-            }
-            Err(reason) => self.note(reason),
-        }
-    }
-
-    fn begin(&mut self, measurement: Measurement, seconds: f64) {
-        self.measurement = measurement;
-        self.expected[2] = seconds;
-        self.pace = Pace::Groups(1, 0);
-        self.began = self.elapsed();
-    }
-
-    fn end(&mut self, seconds: f64) {
-        self.expected[1] += seconds;
-        self.expected[2] = 0.0;
-    }
-
-    fn finish(mut self) -> Result<Results, MeasureError> {
-        if self.results.rows.is_empty() && self.stopped() {
-            return Err(MeasureError::Interrupted);
-        }
-        self.results.complete = self.all_measured && !self.stopped();
-        self.save()?;
-        Ok(self.results)
-    }
-
-    /// The policy that is measured.
-    pub(crate) fn policy(&self) -> &'a Policy {
-        self.policy
-    }
-
-    /// True once the user wants to stop.
     pub(crate) fn stopped(&self) -> bool {
         self.observer.stop.load(Ordering::Relaxed)
     }
 
-    /// The flag behind [`Run::stopped`]. Long samples read it at least once a second and then return
-    /// [`MeasureError::Interrupted`].
-    pub(crate) fn stop_flag(&self) -> &'a AtomicBool {
-        self.observer.stop
-    }
-
-    /// Time since the start of the run.
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The state of counting, for samples that do more than the measured work.
-    pub(crate) fn counting(&self) -> Rc<Counting> {
-        self.counting.clone()
-    }
-
-    /// Sets how many groups the measurement has, from which progress is computed.
+    /// Sets how many groups the measurement has, from which progress is computed: otherwise it is computed from the time.
     pub(crate) fn expect_groups(&mut self, groups: usize) {
-        self.pace = Pace::Groups(groups.max(1), 0);
-    }
-
-    /// Sets when the measurement ends, since the start of the run, from which progress is computed.
-    pub(crate) fn expect_end(&mut self, end: Duration) {
-        self.pace = Pace::Until(end);
-    }
-
-    /// Marks the results as incomplete although the run goes on to its end.
-    pub(crate) fn leave_incomplete(&mut self) {
-        self.all_measured = false;
+        self.groups = Some((groups.max(1), 0));
     }
 
     /// Adds a note about what was left out, or what makes rows doubtful. A note that is there already is not repeated.
@@ -275,11 +205,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sets the method that the policy chooses in a configuration of the next group: the row of the policy names it.
-    pub(crate) fn chooses(&mut self, candidate: &Candidate, config: &Config, choice: Option<Choice>) {
-        self.choices.extend(choice.map(|choice| (candidate.clone(), config.clone(), choice)));
-    }
-
     /// Adds a conclusion from the rows. If each row has a single sample, adds a note instead that nothing follows.
     pub(crate) fn add_finding(&mut self, text: impl Into<String>) {
         if self.rows().all(|row| row.samples.len() < 2) {
@@ -288,35 +213,16 @@ impl<'a> Run<'a> {
         self.results.findings.push(Finding { measurement: self.measurement, text: text.into(), check: None });
     }
 
-    /// Adds the check of a performance target.
     pub(crate) fn add_check(&mut self, text: String, check: Check) {
         self.results.findings.push(Finding { measurement: self.measurement, text, check: Some(check) });
     }
 
-    /// How many rows there are, of all measurements.
-    pub(crate) fn row_count(&self) -> usize {
-        self.results.rows.len()
-    }
-
-    /// The rows from a number on.
-    pub(crate) fn rows_from(&self, first: usize) -> impl Iterator<Item = &Row> {
-        self.results.rows.iter().skip(first)
-    }
-
     /// Changes the rows from a number on, and saves.
-    ///
-    /// # Errors
-    /// If saving fails.
-    pub(crate) fn amend_rows(
-        &mut self,
-        first: usize,
-        change: impl FnOnce(&mut [Row]),
-    ) -> Result<(), MeasureError> {
+    pub(crate) fn amend_rows(&mut self, first: usize, change: fn(&mut [Row])) -> Result<()> {
         change(self.results.rows.get_mut(first..).unwrap_or_default());
         self.save()
     }
 
-    /// The rows of the current measurement.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.results.of(self.measurement)
     }
@@ -331,16 +237,13 @@ impl<'a> Run<'a> {
     /// Reports what is being done; `share` of the group is done.
     pub(crate) fn say(&mut self, what: &str, share: f64) {
         self.reported = Some(Instant::now());
-        let part = match self.pace {
-            Pace::Groups(groups, done) => (done as f64 + share) / groups as f64,
-            Pace::Until(end) => {
-                let whole = end.saturating_sub(self.began).as_secs_f64().max(1e-3);
-                self.elapsed().saturating_sub(self.began).as_secs_f64() / whole
-            }
-        };
+        let elapsed = self.elapsed();
         let [all, past, current] = self.expected;
+        let part = match self.groups {
+            Some((groups, done)) => (done as f64 + share) / groups as f64,
+            None => elapsed.saturating_sub(self.began).as_secs_f64() / current.max(1e-3),
+        };
         let done = ((past + current * part.min(1.0)) / all).clamp(0.0, 1.0);
-        let elapsed = self.started.elapsed();
         // The rest goes at the speed of what is done; in the beginning, at the estimated speed.
         let estimated = all * (1.0 - done);
         let observed = elapsed.as_secs_f64() * (1.0 - done) / done.max(1e-3);
@@ -356,17 +259,16 @@ impl<'a> Run<'a> {
     }
 
     /// Samples a group of candidates, interleaved, `runs` times each after a warm-up. Then adds and saves the rows, and
-    /// checks them for noise. `what` names the group for people.
-    ///
-    /// # Errors
-    /// The first error of a sample, and if saving fails; what was sampled before stays.
-    pub(crate) fn interleave<S: Take + ?Sized>(
+    /// checks them for noise. `what` names the group for people. Returns the first error of a sample, and if saving fails;
+    /// what was sampled before stays. [`MeasureError::Interrupted`] if the user stopped the run before.
+    pub(crate) fn interleave(
         &mut self,
         what: &str,
         metric: Metric,
         runs: usize,
-        samplers: &mut [SamplerOf<S>],
-    ) -> Result<(), MeasureError> {
+        samplers: &mut [Sampler<'_>],
+    ) -> Result<()> {
+        go_on(self.observer.stop)?;
         self.quality.begin(self.results.rows.len());
         let (samples, outcome) = self.sample(what, metric, StopRule::fixed(runs), samplers.iter_mut());
         self.add_rows(what, metric, samplers, samples, outcome)
@@ -375,9 +277,6 @@ impl<'a> Run<'a> {
     /// Samples a group of candidates a little, by the first rule, and then those that `front` selects by the medians of
     /// the first samples, by the second rule. Adds and saves rows as [`Run::interleave`] does. Returns how many
     /// candidates have no sample.
-    ///
-    /// # Errors
-    /// As [`Run::interleave`].
     pub(crate) fn interleave_front(
         &mut self,
         what: &str,
@@ -385,24 +284,18 @@ impl<'a> Run<'a> {
         [first, second]: [StopRule; 2],
         samplers: &mut [Sampler<'_>],
         front: impl Fn(&[Option<f64>]) -> Vec<usize>,
-    ) -> Result<usize, MeasureError> {
+    ) -> Result<usize> {
         self.quality.begin(self.results.rows.len());
         let (mut samples, mut outcome) = self.sample(what, metric, first, samplers.iter_mut());
         if outcome.is_ok() {
-            let values = |samples: &Vec<Sample>| samples.iter().map(|it| it.value).collect::<Vec<f64>>();
-            let medians: Vec<Option<f64>> = samples
-                .iter()
-                .map(|samples| (!samples.is_empty()).then(|| median(&values(samples))))
-                .collect();
-            let chosen = front(&medians);
-            let at_the_front =
-                samplers.iter_mut().enumerate().filter(|(at, _)| chosen.contains(at)).map(|(_, it)| it);
-            let (again, ended) = self.sample(what, metric, second, at_the_front);
+            let median = |samples: &Vec<Sample>| Summary::of(&values(samples)).map(|it| it.median);
+            let mut chosen = front(&samples.iter().map(median).collect::<Vec<_>>());
+            chosen.sort_unstable();
+            let at_the_front = samplers.iter_mut().enumerate().filter(|(at, _)| chosen.contains(at));
+            let (again, ended) = self.sample(what, metric, second, at_the_front.map(|(_, it)| it));
             outcome = ended;
-            let indices = (0..samplers.len()).filter(|at| chosen.contains(at));
-            for (index, again) in indices.zip(again) {
-                // The few samples that brought a candidate to the front are biased: they count only if there is nothing
-                // else.
+            for (index, again) in chosen.into_iter().zip(again) {
+                // The samples that brought a candidate to the front are biased: they count only if there are no others.
                 if again.len() >= 3 || samples[index].is_empty() {
                     samples[index] = again;
                 }
@@ -413,51 +306,61 @@ impl<'a> Run<'a> {
         Ok(missing)
     }
 
-    fn sample<'s, S: Take + ?Sized + 's>(
+    fn sample<'s, 'c: 's>(
         &mut self,
         what: &str,
         metric: Metric,
         rule: StopRule,
-        samplers: impl Iterator<Item = &'s mut SamplerOf<S>>,
-    ) -> (Vec<Vec<Sample>>, Result<(), MeasureError>) {
+        samplers: impl Iterator<Item = &'s mut Sampler<'c>>,
+    ) -> (Vec<Vec<Sample>>, Result<()>) {
         let mut group = Group { run: self, what, metric, samplers: samplers.collect() };
         let candidates = group.samplers.len();
-        interleave::interleave(&mut group, candidates, rule)
+        interleave(&mut group, candidates, rule)
     }
 
-    /// Adds the rows of a group, and saves.
-    fn add_rows<S: Take + ?Sized>(
+    fn add_rows(
         &mut self,
         what: &str,
         metric: Metric,
-        samplers: &mut [SamplerOf<S>],
+        samplers: &mut [Sampler<'_>],
         samples: Vec<Vec<Sample>>,
-        outcome: Result<(), MeasureError>,
-    ) -> Result<(), MeasureError> {
+        outcome: Result<()>,
+    ) -> Result<()> {
         let mut rows = Vec::new();
         for (sampler, mut samples) in samplers.iter_mut().zip(samples) {
-            let counts = match outcome {
-                Ok(()) if !samples.is_empty() => self.count(sampler)?,
-                _ => None,
-            };
-            let SamplerOf { candidate, config, .. } = sampler;
-            let taken = samples.len();
+            let countable = outcome.is_ok() && !samples.is_empty();
+            let counters = if countable { self.count(sampler)? } else { None };
+            let Sampler { candidate, config, chosen, .. } = sampler;
+            let (measurement, taken) = (self.measurement, samples.len());
             samples.retain(|sample| sample.value.is_finite());
             if samples.len() < taken {
                 let name = &candidate.name;
                 self.note(format!(
-                    "{}: {what}: samples of {name} that are not numbers are left out",
-                    self.measurement
+                    "{measurement}: {what}: samples of {name} that are not numbers are left out"
                 ));
             }
-            let row = row(self.measurement, candidate.clone(), config.clone(), metric, samples, counts);
-            let chosen = self.choices.iter().find(|(who, at, _)| who == candidate && at == config);
-            rows.extend(row.map(|row| Row { chosen: chosen.map(|(.., choice)| choice.to_string()), ..row }));
+            let values = values(&samples);
+            let Some(stats) = Stats::of(&values) else { continue };
+            let mut also: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+            for (name, value) in samples.iter().flat_map(|it| &it.also).filter(|(_, it)| it.is_finite()) {
+                also.entry(name).or_default().push(*value);
+            }
+            rows.push(Row {
+                measurement,
+                candidate: candidate.clone(),
+                config: config.clone(),
+                metric,
+                stats,
+                samples: values,
+                chosen: chosen.map(|choice| choice.to_string()),
+                also: also.into_iter().map(|(name, values)| (name.to_owned(), median(&values))).collect(),
+                counters,
+                flags: Vec::new(),
+            });
         }
-        self.choices.clear();
         self.results.rows.extend(rows);
         self.quality.end(&format!("{}: {what}", self.measurement), &mut self.results.rows);
-        if let Pace::Groups(_, done) = &mut self.pace {
+        if let Some((_, done)) = &mut self.groups {
             *done += 1;
         }
         self.save()?;
@@ -465,28 +368,26 @@ impl<'a> Run<'a> {
     }
 
     /// One more sample for each group of hardware counters, with these running.
-    fn count<S: Take + ?Sized>(
-        &mut self,
-        sampler: &mut SamplerOf<S>,
-    ) -> Result<Option<Counts>, MeasureError> {
+    fn count(&mut self, sampler: &mut Sampler<'_>) -> Result<Option<Counts>> {
         if !sampler.counted || self.stopped() {
             return Ok(None);
         }
         let mut counts = Counts::default();
         for group in 0..self.counting.groups() {
-            let (sample, reading) = self.counting.during(group, || sampler.sample.take(&mut |_| {}));
-            match (sample, reading) {
+            match self.counting.during(group, || (sampler.sample)(&mut |_| {})) {
                 (Err(MeasureError::Interrupted), _) => return Ok(None),
                 (Err(error), _) => return Err(error),
-                (Ok(sample), Some(reading)) => counts.add(&reading, sample.operations()),
+                (Ok(sample), Some(reading)) => {
+                    let operations = sample.also.iter().find(|(name, _)| *name == OPERATIONS);
+                    counts.add(&reading, operations.map_or(1.0, |(_, count)| *count));
+                }
                 (Ok(_), None) => {}
             }
         }
         Ok(counts.any())
     }
 
-    /// Saves the results so far.
-    fn save(&mut self) -> Result<(), MeasureError> {
+    fn save(&mut self) -> Result<()> {
         let Provenance { backing_page_size, load: [before, _], .. } = self.results.provenance;
         let seconds = self.started.elapsed().as_secs_f64();
         self.results.provenance = Provenance::collect(backing_page_size, seconds, self.samples);
@@ -497,25 +398,25 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A group of candidates in a run.
-struct Group<'g, 'a, S: ?Sized> {
+struct Group<'g, 'a, 'c> {
     run: &'g mut Run<'a>,
     what: &'g str,
     metric: Metric,
-    samplers: Vec<&'g mut SamplerOf<S>>,
+    samplers: Vec<&'g mut Sampler<'c>>,
 }
 
-impl<S: Take + ?Sized> Source for Group<'_, '_, S> {
+impl Source for Group<'_, '_, '_> {
     type Sample = Sample;
 
-    fn take(&mut self, candidate: usize, done: f64) -> Result<Sample, MeasureError> {
+    fn take(&mut self, candidate: usize, done: f64) -> Result<Sample> {
         let Group { run, what, samplers, .. } = self;
+        go_on(run.observer.stop)?;
         let sampler = &mut *samplers[candidate];
         let doing = format!("{what}: {}", sampler.candidate.name);
         if run.reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL) {
             run.say(&doing, done);
         }
-        let sample = sampler.sample.take(&mut |more: &str| run.say(&format!("{doing}{more}"), done))?;
+        let sample = (sampler.sample)(&mut |more| run.say(&format!("{doing}{more}"), done))?;
         run.samples += 1;
         Ok(sample)
     }
@@ -527,52 +428,20 @@ impl<S: Take + ?Sized> Source for Group<'_, '_, S> {
     fn elapsed(&self) -> Duration {
         self.run.elapsed()
     }
-
-    fn stopped(&self) -> bool {
-        self.run.stopped()
-    }
 }
 
-/// Describes the origin of a policy.
+fn values(samples: &[Sample]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.value).collect()
+}
+
 fn origin(policy: &Policy) -> String {
     let basis = match &policy.origin().basis {
-        Basis::Profile { path } => {
-            let path = path.as_ref().map_or("not saved".to_owned(), |path| path.display().to_string());
-            format!("profile {path}")
-        }
+        Basis::Profile { path: Some(path) } => format!("profile {}", path.display()),
+        Basis::Profile { path: None } => "profile not saved".to_owned(),
         Basis::Defaults { microarchitecture, .. } => format!("defaults for {microarchitecture}"),
         _ => "unknown".to_owned(),
     };
-    let forced = &policy.origin().forced;
-    let forced: Vec<String> =
-        forced.iter().map(|(operation, choice)| format!("{operation}:{choice}")).collect();
+    let forced = policy.origin().forced.iter();
+    let forced: Vec<String> = forced.map(|(operation, choice)| format!("{operation}:{choice}")).collect();
     if forced.is_empty() { basis } else { format!("{basis}; forced: {}", forced.join(",")) }
-}
-
-fn row(
-    measurement: Measurement,
-    candidate: Candidate,
-    config: Config,
-    metric: Metric,
-    samples: Vec<Sample>,
-    counters: Option<Counts>,
-) -> Option<Row> {
-    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
-    let mut seen: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
-    let also = samples.iter().flat_map(|sample| &sample.also).filter(|(_, value)| value.is_finite());
-    for (name, value) in also {
-        seen.entry(name).or_default().push(*value);
-    }
-    Some(Row {
-        measurement,
-        candidate,
-        config,
-        metric,
-        stats: Stats::of(&values)?,
-        samples: values,
-        chosen: None,
-        also: seen.into_iter().map(|(name, values)| (name.to_owned(), median(&values))).collect(),
-        counters,
-        flags: Vec::new(),
-    })
 }

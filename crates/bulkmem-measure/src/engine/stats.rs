@@ -39,16 +39,6 @@ impl Summary {
         1.57 * (self.quartiles[1] - self.quartiles[0]) / f64::from(self.samples).sqrt()
     }
 
-    /// The interquartile range over the median.
-    pub fn relative_spread(&self) -> f64 {
-        (self.quartiles[1] - self.quartiles[0]) / self.median
-    }
-
-    /// Whether the two medians differ by more than the noise of both; false below 5 samples.
-    pub fn separated(&self, other: &Summary) -> bool {
-        self.separated_by(other, 1.0)
-    }
-
     /// Whether the two medians differ by more than so many times the noise of both; false below 5 samples.
     pub fn separated_by(&self, other: &Summary, times: f64) -> bool {
         self.samples.min(other.samples) >= ENOUGH
@@ -87,7 +77,7 @@ impl Stats {
             pstdev: sorted.as_slice().population_std_dev(),
             min: sorted[0],
             max: sorted[sorted.len() - 1],
-            interval: bootstrap(&[&sorted], |drawn| middle(&mut drawn[0])),
+            interval: bootstrap(&[&sorted], |drawn| Data::new(&mut drawn[0][..]).median()),
         })
     }
 
@@ -99,20 +89,7 @@ impl Stats {
 
 /// The median; NaN of nothing.
 pub fn median(samples: &[f64]) -> f64 {
-    middle(&mut samples.to_vec())
-}
-
-/// The median of samples whose order may be changed; NaN of nothing.
-fn middle(samples: &mut [f64]) -> f64 {
-    let half = samples.len() / 2;
-    if samples.is_empty() {
-        return f64::NAN;
-    }
-    let (below, &mut upper, _) = samples.select_nth_unstable_by(half, f64::total_cmp);
-    match below.iter().copied().max_by(f64::total_cmp) {
-        Some(lower) if samples.len().is_multiple_of(2) => lower.midpoint(upper),
-        _ => upper,
-    }
+    Data::new(samples.to_vec()).median()
 }
 
 /// How often [`bootstrap`] draws.
@@ -134,11 +111,11 @@ pub fn bootstrap(groups: &[&[f64]], statistic: impl Fn(&mut [Vec<f64>]) -> f64) 
     [statistics.quantile(0.025), statistics.quantile(0.975)]
 }
 
-/// The 95 % interval of the ratio of two medians, `numerator` over `denominator`, by [`bootstrap`]ping.
-pub fn ratio_interval(numerator: &[f64], denominator: &[f64]) -> [f64; 2] {
-    bootstrap(&[numerator, denominator], |drawn| {
-        let [numerator, denominator] = drawn else { return f64::NAN };
-        middle(numerator) / middle(denominator)
+/// The 95 % interval of a comparison of two medians, such as their ratio, by [`bootstrap`]ping.
+pub fn medians_interval(a: &[f64], b: &[f64], compare: impl Fn(f64, f64) -> f64) -> [f64; 2] {
+    bootstrap(&[a, b], |drawn| {
+        let [a, b] = [0, 1].map(|group: usize| Data::new(&mut drawn[group][..]).median());
+        compare(a, b)
     })
 }
 
@@ -217,7 +194,7 @@ impl Trend {
         let deviation = (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
         let z = (sum.unsigned_abs() as f64 - 1.0).max(0.0) / deviation;
         Some(Trend {
-            change: middle(&mut slopes) * (n - 1.0),
+            change: Data::new(slopes).median() * (n - 1.0),
             probability: (2.0 * Normal::standard().sf(z)).min(1.0),
         })
     }
@@ -225,9 +202,8 @@ impl Trend {
 
 /// The geometric mean; `None` of nothing. All values must be above 0.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) =
-        values.into_iter().fold((0.0, 0u32), |(sum, count), value| (sum + value.ln(), count + 1));
-    (count > 0).then(|| (sum / f64::from(count)).exp())
+    let mean = values.into_iter().geometric_mean();
+    (!mean.is_nan()).then_some(mean)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Threads for work that goes on without them if the system has none left.
 
+use std::io::ErrorKind;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use bulkmem::machine::Machine;
+use bulkmem::{Mapping, Pages};
 
-use crate::engine::MeasureError;
+use crate::engine::{MeasureError, Result};
 
 /// Plenty for loops over memory; a limit on the address space counts every stack in full.
 const STACK: usize = 256 << 10;
@@ -60,16 +62,21 @@ struct Sendable(*mut u8);
 // SAFETY: sending an address accesses nothing; code that dereferences it justifies that itself.
 unsafe impl Sync for Sendable {}
 
-/// Starts a thread with a small stack.
-///
-/// # Errors
-/// [`MeasureError::System`] if the system has none left.
+/// Starts a thread with a small stack. Fails if the system has none left.
 pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
-) -> Result<ScopedJoinHandle<'scope, T>, MeasureError> {
+) -> Result<ScopedJoinHandle<'scope, T>> {
     let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
     thread.map_err(|source| MeasureError::System { doing: "start a thread", source })
+}
+
+/// Checks that so many threads find room. Without it, a thread that starts may end the process: it needs memory for its
+/// signal stack, too, and cannot report that there is none.
+pub(crate) fn check_room(threads: usize) -> Result<()> {
+    let bytes = threads.saturating_mul(2 * STACK);
+    let full = |_| MeasureError::System { doing: "start a thread", source: ErrorKind::OutOfMemory.into() };
+    Mapping::new(bytes, Pages::Base).map(drop).map_err(full)
 }
 
 #[cfg(test)]

@@ -63,6 +63,11 @@ pub fn signed(number: f64) -> String {
     format!("{sign}{}", digits(number))
 }
 
+/// Formats a number of things: `1 thread`, `8 threads`.
+pub fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,21 +2,22 @@
 //! followed by reading the result, or next to a neighbour that lives in the cache.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::Instant;
 
-use bulkmem::machine::Machine;
-use bulkmem::{Intent, Operation};
+use bulkmem::machine::{Caches, Machine};
+use bulkmem::policy::{Choice, Situation};
+use bulkmem::{Mapping, Operation, Pages, clock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::arena::{Arena, RawRange, read};
-use crate::engine::clock::Clock;
-use crate::engine::counters::Counting;
-use crate::engine::implementation::{Implementation, Work};
-use crate::engine::neighbour::Neighbour;
-use crate::engine::positions::Permutation;
-use crate::engine::{Candidate, FILL_BYTE, LINE};
+use crate::engine::arena::read;
+use crate::engine::clock::{spin, time};
+use crate::engine::implementation::Work;
+use crate::engine::{
+    Arena, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, Permutation, RawRange,
+};
 
 /// The cost that a time stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -32,12 +33,12 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// Returns the cost by which an intent is judged.
-    pub fn of(intent: Intent) -> Cost {
-        match intent {
-            Intent::Throughput => Cost::Throughput,
-            Intent::Reuse => Cost::Reuse,
-            Intent::Stream => Cost::Stream,
+    /// Returns the cost by which an intent, or the choice for a cache state, is judged.
+    pub fn of(situation: impl Into<Situation>) -> Cost {
+        match situation.into() {
+            Situation::Throughput | Situation::Cached | Situation::Uncached => Cost::Throughput,
+            Situation::Reuse => Cost::Reuse,
+            Situation::Stream => Cost::Stream,
         }
     }
 }
@@ -54,6 +55,15 @@ pub struct Condition {
     pub threads: usize,
 }
 
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Condition { aligned, warm, threads } = self;
+        let (aligned, warm) =
+            (if *aligned { "aligned" } else { "unaligned" }, if *warm { "warm" } else { "cold" });
+        write!(f, "{aligned}, {warm}, {threads} thread{}", if *threads == 1 { "" } else { "s" })
+    }
+}
+
 /// A configuration in which candidates are compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
@@ -61,6 +71,15 @@ pub(crate) struct Cell {
     pub(crate) cost: Cost,
     pub(crate) length: u64,
     pub(crate) condition: Condition,
+}
+
+/// The state that memory is in before a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryState {
+    Cached,
+    Uncached,
+    /// Its pages are not mapped yet.
+    Unmapped,
 }
 
 /// One sample, per operation.
@@ -74,7 +93,6 @@ pub(crate) struct Timing {
     pub(crate) operations: usize,
 }
 
-/// Work that takes a sample.
 struct Timed<'w> {
     workloads: &'w mut Workloads,
     cell: &'w Cell,
@@ -89,53 +107,59 @@ impl Work for Timed<'_> {
     }
 }
 
+/// The first part of a call, after a whole call of `before` bytes.
+struct Part {
+    dst: *mut u8,
+    src: *const u8,
+    part: usize,
+    before: usize,
+}
+
+impl Work for Part {
+    type Output = u64;
+
+    fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> u64 {
+        let Part { dst, src, part, before } = self;
+        call(dst, src, before);
+        let start = clock::ticks();
+        call(dst, src, part);
+        clock::ticks().wrapping_sub(start)
+    }
+}
+
+/// Uncached parts are taken from ranges of at most this length.
+const SHORTEST_SPREAD: usize = 64 << 10;
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 20_000.0;
 /// And at most so many operations.
 const MOST: usize = 4096;
 /// From so many operations on, a batch warms its own ranges.
 const SELF_WARMING: usize = 8;
-/// The neighbour's size, and the second-level cache's, where the machine does not tell.
-const USUAL_L2: u64 = 1 << 20;
-/// The last-level cache's size where the machine does not tell.
-const USUAL_LAST_LEVEL: u64 = 32 << 20;
 
 /// The last-level cache, bytes; what is usual where the machine does not tell.
 pub(crate) fn last_level(machine: &Machine) -> u64 {
-    let caches = &machine.caches;
-    match caches.l3.max(caches.l2) {
-        0 => USUAL_LAST_LEVEL,
+    match machine.caches.l3.max(machine.caches.l2) {
+        0 => Caches::FALLBACK.l3,
         known => known,
     }
 }
 
-/// The range that operations of up to `longest` bytes are spread over: 1 GiB, more for longer ones, less where all of
-/// them fit the cache.
+/// The second-level cache, bytes, which is the neighbour's size; what is usual where the machine does not tell.
+pub(crate) fn second_level(machine: &Machine) -> u64 {
+    machine.caches.sane().l2
+}
+
+/// The range that operations of up to `longest` bytes are spread over: 1 GiB, more for longer ones, less if all fit the cache.
 pub(crate) fn footprint(longest: u64, last_level: u64) -> u64 {
     const USUAL: u64 = 1 << 30;
     let least = if longest > last_level / 4 { USUAL } else { last_level.saturating_mul(8).min(USUAL) };
     longest.max(least)
 }
 
-/// The second-level cache, bytes; what is usual where the machine does not tell.
-fn second_level(machine: &Machine) -> u64 {
-    match machine.caches.l2 {
-        0 => USUAL_L2,
-        known => known,
-    }
-}
-
-/// Source and destination of one operation.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    dst: *mut u8,
-    src: *const u8,
-}
-
 /// Takes samples of operations in an arena.
 pub(crate) struct Workloads {
-    clock: Clock,
-    arena: Arena,
+    pub(crate) started: Instant,
+    pub(crate) arena: Arena,
     neighbour: Neighbour,
     l2: usize,
     destinations: Permutation,
@@ -143,18 +167,18 @@ pub(crate) struct Workloads {
     random: fastrand::Rng,
     /// Operations in a sample, by cell and candidate.
     batches: HashMap<(Cell, Candidate), usize>,
-    ranges: Vec<Range>,
+    ranges: Vec<(*mut u8, *const u8)>,
     counting: Rc<Counting>,
 }
 
 impl Workloads {
     /// Takes samples in an arena; only the operations themselves are `counting`.
-    pub(crate) fn new(clock: Clock, mut arena: Arena, counting: Rc<Counting>) -> Workloads {
-        let l2 = usize::try_from(second_level(Machine::current())).unwrap_or(1 << 20);
+    pub(crate) fn new(started: Instant, arena: Arena, counting: Rc<Counting>) -> Workloads {
+        let l2 = second_level(Machine::current()) as usize;
         // SAFETY: the arena lives as long as the neighbour does, in the same struct; nothing else uses this range.
-        let neighbour = unsafe { Neighbour::new(arena.neighbour(), l2) };
+        let neighbour = unsafe { Neighbour::new(arena.neighbour, l2) };
         Workloads {
-            clock,
+            started,
             arena,
             neighbour,
             l2,
@@ -167,54 +191,66 @@ impl Workloads {
         }
     }
 
-    /// The bytes that the neighbour takes: what it is well to leave room for.
-    pub(crate) fn neighbour_size(machine: &Machine) -> u64 {
-        second_level(machine)
-    }
-
-    pub(crate) fn arena(&self) -> &Arena {
-        &self.arena
-    }
-
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.clock.elapsed()
-    }
-
     /// Takes one sample of an implementation, which has the cell's operation.
     pub(crate) fn sample(&mut self, cell: &Cell, implementation: &Implementation<'_>) -> Timing {
         assert!(cell.length <= self.arena.longest(), "lengths are checked against the arena before");
         let work = Timed { candidate: implementation.candidate(), workloads: self, cell };
         // SAFETY: the ranges lie in the arena, source and destination apart, and nothing else uses it.
-        unsafe { implementation.compile(cell.condition.threads, cell.operation, FILL_BYTE, work) }
+        unsafe { implementation.run(cell.condition.threads, cell.operation, FILL_BYTE, work) }
     }
 
-    /// Takes one sample of a call.
-    fn run(
+    /// Takes the time of the first `part` bytes of a call of the cell's length, in ticks; `None` if the clock cannot be used
+    /// or memory cannot be mapped.
+    pub(crate) fn part(
         &mut self,
         cell: &Cell,
-        candidate: Candidate,
-        operation: impl Fn(*mut u8, *const u8, usize),
-    ) -> Timing {
+        choice: Choice,
+        part: usize,
+        state: MemoryState,
+    ) -> Option<u64> {
+        if !clock::is_usable() {
+            return None;
+        }
+        let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
+        let warm = state == MemoryState::Cached;
+        // Uncached parts are spread as widely as possible: those of long calls would soon be cached.
+        let spread = if warm { length } else { length.min(SHORTEST_SPREAD) };
+        let cell = Cell { condition: Condition { warm, ..cell.condition }, ..*cell };
+        self.choose_ranges(&cell, spread, 1);
+        let (mut dst, src) = *self.ranges.first()?;
+        let mut fresh = match state {
+            MemoryState::Unmapped => Some(Mapping::new(part, Pages::Base).ok()?),
+            _ => None,
+        };
+        if let Some(fresh) = &mut fresh {
+            dst = fresh.as_mut_ptr();
+        }
+        let work = Part { dst, src, part, before: if warm { length } else { 0 } };
+        // SAFETY: the ranges lie in the arena, or in a mapping that ends after this; nothing else uses them.
+        Some(unsafe { Implementation::Dispatched(choice).run(1, cell.operation, FILL_BYTE, work) })
+    }
+
+    fn run(&mut self, cell: &Cell, candidate: Candidate, call: impl Fn(*mut u8, *const u8, usize)) -> Timing {
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
         if cell.cost == Cost::Stream {
-            return self.beside_neighbour(cell, length, operation);
+            return self.beside(cell, length, call);
         }
-        let whole = |range: &Range| {
-            operation(range.dst, range.src, length);
+        let whole = |&(dst, src): &(*mut u8, *const u8)| {
+            call(dst, src, length);
             if cell.cost == Cost::Reuse {
-                read(range.dst, length);
+                read(dst, length);
             }
         };
         let key = (*cell, candidate);
-        let most = self.largest_batch(cell, length);
+        // What is flushed must be in the cache before, all of it.
+        let most = if cell.operation == Operation::Persist { self.half_the_cache(length) } else { MOST };
         let mut batch = self.batches.get(&key).copied().unwrap_or(1).min(most);
         loop {
             self.choose_ranges(cell, length, batch);
             if cell.condition.warm && batch < SELF_WARMING && cell.operation != Operation::Persist {
-                self.ranges[..1].iter().for_each(&whole);
+                self.ranges.first().into_iter().for_each(&whole);
             }
-            self.dirty_what_is_flushed(cell, length);
-            let ns = self.counting.only(|| self.clock.time(|| self.ranges.iter().for_each(&whole)));
+            let ns = self.counting.only(|| time(|| self.ranges.iter().for_each(&whole)));
             if ns >= SAMPLE_NS / 2.0 || batch == most || self.counting.active() {
                 self.batches.insert(key, batch);
                 return Timing { ns: ns / batch as f64, disturbance_ns: None, operations: batch };
@@ -225,22 +261,14 @@ impl Workloads {
         }
     }
 
-    /// The most operations in a sample. What is flushed must be in the cache before, all of it.
-    fn largest_batch(&self, cell: &Cell, length: usize) -> usize {
-        let most = if cell.operation == Operation::Persist { self.l2 / 2 / length.max(1) } else { MOST };
-        most.clamp(1, MOST)
+    /// How many operations fill half the second-level cache.
+    fn half_the_cache(&self, length: usize) -> usize {
+        (self.l2 / 2 / length.max(1)).clamp(1, MOST)
     }
 
-    /// Writes, outside the timed part, to every line that is to be flushed.
-    fn dirty_what_is_flushed(&self, cell: &Cell, length: usize) {
-        if cell.operation == Operation::Persist {
-            self.ranges.iter().for_each(|range| dirty(range.dst, length));
-        }
-    }
-
-    /// Chooses the ranges of a batch.
+    /// Chooses the ranges of a batch, and writes to every line that is to be flushed.
     fn choose_ranges(&mut self, cell: &Cell, length: usize, batch: usize) {
-        let (destination, source) = (self.arena.destination(), self.arena.source());
+        let Arena { destination, source, .. } = self.arena;
         let offset = if cell.condition.aligned { 0 } else { self.random.usize(1..LINE) };
         // Differently aligned, and never aligned alike.
         let source_offset = if offset == 0 { 0 } else { (offset + self.random.usize(1..LINE)) % LINE };
@@ -261,36 +289,29 @@ impl Workloads {
             } else {
                 self.sources.next_address(source, length, source_offset)
             };
-            self.ranges.push(Range { dst, src });
+            self.ranges.push((dst, src));
+            if flush {
+                dirty(dst, length);
+            }
         }
     }
 
-    /// The operation, and how much longer the neighbour's walk takes after it than after the same time without
-    /// touching memory.
-    fn beside_neighbour(
-        &mut self,
-        cell: &Cell,
-        length: usize,
-        operation: impl Fn(*mut u8, *const u8, usize),
-    ) -> Timing {
+    /// The operation, and how much longer the neighbour's walk takes after it than after as long without touching memory.
+    fn beside(&mut self, cell: &Cell, length: usize, call: impl Fn(*mut u8, *const u8, usize)) -> Timing {
         // Enough operations to show: half the cache that the neighbour lives in.
-        let batch = (self.l2 / 2 / length.max(1)).clamp(1, MOST);
+        let batch = self.half_the_cache(length);
         self.choose_ranges(cell, length, batch);
-        self.dirty_what_is_flushed(cell, length);
         let settle = || {
             self.neighbour.walk();
             self.neighbour.walk();
         };
         settle();
-        let busy = self.counting.only(|| {
-            self.clock.time(|| {
-                self.ranges.iter().for_each(|range| operation(range.dst, range.src, length));
-            })
-        });
-        let after = self.clock.time(|| self.neighbour.walk());
+        let whole = || self.ranges.iter().for_each(|(dst, src)| call(*dst, *src, length));
+        let busy = self.counting.only(|| time(whole));
+        let after = time(|| self.neighbour.walk());
         settle();
-        self.clock.spin(busy);
-        let control = self.clock.time(|| self.neighbour.walk());
+        spin(busy);
+        let control = time(|| self.neighbour.walk());
         // Below 0 it is noise, which must not pay for the operation.
         let disturbance = (after - control) / batch as f64;
         Timing {
@@ -303,13 +324,9 @@ impl Workloads {
 
 /// Writes to every line of a range of the arena.
 fn dirty(start: *mut u8, length: usize) {
-    for at in (0..length).step_by(LINE) {
+    for at in (0..length).step_by(LINE).chain(length.checked_sub(1)) {
         // SAFETY: the range lies in the arena, and no other code uses it.
         unsafe { start.add(at).write_volatile(1) }
-    }
-    if let Some(last) = length.checked_sub(1) {
-        // SAFETY: as above.
-        unsafe { start.add(last).write_volatile(1) }
     }
 }
 

@@ -5,41 +5,36 @@ use std::time::Duration;
 use bulkmem::Operation;
 use bulkmem::machine::Machine;
 
-use crate::engine::Measure;
-use crate::engine::stats::ENOUGH;
+use crate::engine::{Measure, MeasureError, memory_left};
 use crate::measurements::{
     ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions, ReuseOptions,
     SizesOptions, TargetOptions, Victim, VmOptions,
 };
-use crate::{MeasureError, memory_left};
 
 const MIB: u64 = 1 << 20;
 
 /// Returns every measurement, in the usual order. They take some minutes; `quick` ones, of fewer and smaller sizes, about
-/// one. All take five samples, the fewest that can be compared. If the memory of this process is limited, measurements
-/// that need more are left out.
+/// one. If the memory of this process is limited, measurements that need more are left out.
 pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
-    let runs = ENOUGH as usize;
     // Copies need twice as much, and others need some too.
     let most = (memory_left().bytes / 4).max(16 * MIB);
-    let sizes: Vec<u64> = if quick {
-        vec![64 << 10, 2 * MIB, 64 * MIB]
-    } else {
-        vec![4 << 10, 16 << 10, 64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB]
-    };
-    let sizes: Vec<u64> = sizes.into_iter().filter(|size| *size <= most).collect();
-    let by_size = |operation| SizesOptions { sizes: sizes.clone(), runs, ..SizesOptions::new(operation) };
-    let usual = ChunksOptions::new();
-    let extent = if quick { usual.extent.min(128 * MIB) } else { usual.extent };
-    let chunks = ChunksOptions { runs, ..ChunksOptions::of(extent) };
-    let mut vm = VmOptions { runs, ..VmOptions::default() };
-    let mut persist = PersistOptions { runs, ..PersistOptions::new() };
-    let mut reuse = ReuseOptions { runs, ..ReuseOptions::default() };
-    let mut fork = ForkOptions { runs, ..ForkOptions::default() };
-    let mut iops = IopsOptions { runs, time: Duration::from_millis(200), ..IopsOptions::new() };
+    let mut sizes = vec![64 << 10, 2 * MIB, 64 * MIB];
+    if !quick {
+        // From 4 KiB to 1 GiB.
+        sizes = (0..10).map(|step| 4096 << (2 * step)).collect();
+    }
+    sizes.retain(|size| *size <= most);
+    let by_size = |operation| SizesOptions { sizes: sizes.clone(), ..SizesOptions::new(operation) };
+    let mut chunks = ChunksOptions::default();
+    let mut vm = VmOptions::default();
+    let mut persist = PersistOptions::default();
+    let mut reuse = ReuseOptions::default();
+    let mut fork = ForkOptions::default();
+    let mut iops = IopsOptions { time: Duration::from_millis(200), ..IopsOptions::default() };
     let mut pollution = PollutionOptions::new(Operation::Clear);
     let corun = CorunOptions::new(Victim::Walk);
     if quick {
+        chunks = ChunksOptions::of(chunks.extent.min(128 * MIB));
         vm.size = vm.size.min(128 * MIB);
         vm.page_sizes.truncate(1);
         persist.target = TargetOptions { size: Some(64 * MIB), ..TargetOptions::ram() };

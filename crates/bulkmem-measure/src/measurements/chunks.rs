@@ -1,19 +1,17 @@
 //! Clearing an extent in chunks: the effect of the length of one call, and the cost of the kernel's clearing page by
 //! page.
 
+use std::collections::BTreeSet;
+
 use bulkmem::Operation;
 use bulkmem::machine::Machine;
 
-use crate::engine::arena::RawRange;
-use crate::engine::buffer::{Buffer, Content};
-use crate::engine::implementation::MethodSet;
-use crate::engine::passes::Passes;
-use crate::engine::run::{Measure, Run, Sampler};
-use crate::engine::selection::Selection;
-use crate::engine::{Config, Measurement, Metric, PageSize, Peers, Row, units};
-use crate::measurements::checks::{self, invalid};
-use crate::measurements::participants::pass_samplers;
-use crate::{Kind, MeasureError, OptionName, memory_left};
+use crate::engine::{
+    Buffer, Config, Content, Implementation, Kind, Measure, Measurement, Metric, OptionName, PageSize,
+    Passes, RawRange, Result, Row, Run, memory_left, units,
+};
+use crate::measurements::checks::{self, require};
+use crate::measurements::participants::Candidates;
 
 /// Largest default extent: that of the sources.
 const LARGEST: u64 = 4 << 30;
@@ -33,42 +31,31 @@ pub struct ChunksOptions {
     pub chunks: Vec<u64>,
     /// The page sizes of the memory.
     pub page_sizes: Vec<PageSize>,
-    /// The methods.
-    pub methods: MethodSet,
-    /// The other participants.
-    pub peers: Peers,
-    /// Samples of each.
-    pub runs: usize,
+    /// Methods, peers and samples.
+    pub candidates: Candidates,
 }
 
 impl ChunksOptions {
-    /// An extent of 4 GiB, or of half the available memory if that is less, in the sources' chunks and transparent huge
-    /// pages, 5 samples.
-    pub fn new() -> ChunksOptions {
-        let half = (memory_left().bytes / 2).max(2 * CHUNKS[0]);
-        ChunksOptions::of(LARGEST.min(1 << half.ilog2()))
-    }
-
-    /// The same for an extent of `extent` bytes, in the sources' chunks that fit it.
+    /// An extent of `extent` bytes, in the sources' chunks that fit it and transparent huge pages, 5 samples.
     pub fn of(extent: u64) -> ChunksOptions {
         ChunksOptions {
             extent,
             chunks: CHUNKS.into_iter().filter(|chunk| *chunk <= extent).collect(),
             page_sizes: vec![PageSize::TRANSPARENT],
-            methods: MethodSet::Representative,
-            peers: Peers::All,
-            runs: 5,
+            candidates: Candidates::default(),
         }
     }
 
-    fn selection(&self) -> Result<Selection, MeasureError> {
-        Selection::new(Operation::Clear, &self.methods, self.peers, None, &[])
+    fn selection(&self) -> Result<Vec<Implementation<'static>>> {
+        self.candidates.selection(Operation::Clear, None, &[])
     }
 }
 
 impl Default for ChunksOptions {
+    /// An extent of 4 GiB, or of half the available memory if that is less.
     fn default() -> ChunksOptions {
-        ChunksOptions::new()
+        let half = (memory_left().bytes / 2).max(2 * CHUNKS[0]);
+        ChunksOptions::of(LARGEST.min(1 << half.ilog2()))
     }
 }
 
@@ -77,108 +64,83 @@ impl Measure for ChunksOptions {
         Measurement::Chunks
     }
 
-    fn validate(&self) -> Result<(), MeasureError> {
-        let Some(largest) = self.chunks.iter().max() else {
-            return invalid(OptionName::Chunk, "name at least one");
-        };
-        if *largest > self.extent || self.chunks.contains(&0) {
-            let reason = format!("a chunk has 1 byte to as many as the extent: {} bytes", self.extent);
-            return invalid(OptionName::Chunk, reason);
-        }
+    fn validate(&self) -> Result<()> {
+        require(!self.chunks.is_empty(), OptionName::Chunk, "name at least one")?;
+        let reason = format!("a chunk has 1 byte to as many as the total length: {} bytes", self.extent);
+        let fit = self.chunks.iter().all(|chunk| (1..=self.extent).contains(chunk));
+        require(fit, OptionName::Chunk, reason)?;
         checks::memory(self.extent, &self.page_sizes)?;
         self.selection().map(drop)
     }
 
     fn seconds(&self) -> f64 {
-        let implementations =
-            self.selection().map_or(8, |selection| selection.implementations.len() + 2) as f64;
-        let samples = implementations * (self.runs + 1) as f64 * self.chunks.len() as f64;
-        // Each pass writes to the memory and then clears it.
-        let a_sample = self.extent as f64 / 12e9 + self.extent as f64 / 20e9 + 0.001;
-        (samples * a_sample + self.extent as f64 / 4e9) * self.page_sizes.len() as f64
+        let candidates = self.selection().map_or(8, |selection| selection.len() + 2);
+        let samples = candidates * (self.candidates.runs + 1) * self.chunks.len();
+        // Each pass writes to the memory and then clears it; before, all of it is touched.
+        let gigabytes = self.extent as f64 / 1e9;
+        (samples as f64 * (gigabytes / 7.5 + 0.001) + gigabytes / 4.0) * self.page_sizes.len() as f64
     }
 
-    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+    fn measure(&self, run: &mut Run<'_>) -> Result<()> {
         run.expect_groups(self.chunks.len() * self.page_sizes.len());
         for &pages in &self.page_sizes {
-            let Some(mut memory) = Buffer::of_run(run, self.extent, pages, Content::Mixed)? else {
-                return Ok(());
-            };
-            let whole = memory.raw_range();
+            let mut memory = Buffer::of_run(run, self.extent, pages, Content::Mixed)?;
+            let RawRange { start, length } = memory.raw_range();
             for &chunk in &self.chunks {
-                if run.stopped() {
-                    break;
-                }
-                let mut samplers = self.samplers(run, pages, chunk, whole)?;
+                let config =
+                    Config { chunk: Some(chunk), ..Config::of(Operation::Clear, self.extent, pages) };
+                let passes = Passes {
+                    operation: Operation::Clear,
+                    byte: 0,
+                    dst: start,
+                    src: start,
+                    length,
+                    chunk: usize::try_from(chunk).unwrap_or(usize::MAX),
+                    threads: 1,
+                    loops: Some(1),
+                    rewritten_by: Some(Machine::current().processors.clamp(1, 16)),
+                };
+                // SAFETY: the memory outlives the samplers, and no other code uses it. Nothing is copied.
+                let mut samplers =
+                    unsafe { self.candidates.pass_samplers(run, self.selection()?, passes, &config) };
                 let what = format!("chunks of {}, {pages} pages", units::bytes(chunk));
-                run.interleave(&what, Metric::Bandwidth, self.runs, &mut samplers)?;
+                run.interleave(&what, Metric::Bandwidth, self.candidates.runs, &mut samplers)?;
             }
+        }
+        Ok(())
+    }
+
+    fn conclude(&self, run: &mut Run<'_>) {
+        for &pages in &self.page_sizes {
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.page_size == Some(pages)).collect();
             if let Some(text) = conclusion(&rows, pages) {
                 run.add_finding(text);
             }
         }
-        Ok(())
-    }
-}
-
-impl ChunksOptions {
-    fn samplers<'c>(
-        &self,
-        run: &mut Run<'c>,
-        pages: PageSize,
-        chunk: u64,
-        whole: RawRange,
-    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
-        let config = Config {
-            operation: Some(Operation::Clear),
-            size: Some(self.extent),
-            chunk: Some(chunk),
-            page_size: Some(pages),
-            ..Config::default()
-        };
-        let passes = Passes {
-            operation: Operation::Clear,
-            byte: 0,
-            dst: whole.start,
-            src: whole.start,
-            length: whole.length,
-            chunk: usize::try_from(chunk).unwrap_or(usize::MAX),
-            threads: 1,
-            loops: Some(1),
-            rewritten_by: Some(Machine::current().processors.clamp(1, 16)),
-        };
-        // SAFETY: `measure` keeps the memory while its samplers live, and no other code uses it. Nothing is copied.
-        Ok(unsafe { pass_samplers(run, self.selection()?, self.peers, passes, &config) })
     }
 }
 
 /// Summarizes which methods are flat across chunk sizes, and from which size another one is the best.
 fn conclusion(rows: &[&Row], pages: PageSize) -> Option<String> {
     // Methods that a program could use; of the peers only the C library.
-    let able = |row: &Row| row.candidate.kind == Kind::Method || row.candidate.name == "c_library";
-    let rivals = || rows.iter().filter(|row| able(row));
-    let mut names: Vec<&str> = Vec::new();
-    for row in rivals() {
-        if !names.contains(&row.candidate.name.as_str()) {
-            names.push(&row.candidate.name);
-        }
+    let able = |row: &&&Row| row.candidate.kind == Kind::Method || row.candidate.name == "c_library";
+    let rivals = || rows.iter().filter(able);
+    let chunks: BTreeSet<u64> = rivals().filter_map(|row| row.config.chunk).collect();
+    let [first, last] = [*chunks.first()?, *chunks.last()?];
+    if first == last {
+        return None;
     }
-    let mut chunks: Vec<u64> = rivals().filter_map(|row| row.config.chunk).collect();
-    chunks.sort_unstable();
-    chunks.dedup();
-    let [first, .., last] = chunks[..] else { return None };
-    let speed = |name: &str, chunk: u64| {
-        let row = rivals().find(|row| row.candidate.name == name && row.config.chunk == Some(chunk))?;
-        Some(row.stats.median)
-    };
+    let at = |chunk| rivals().filter(move |row| row.config.chunk == Some(chunk));
+    let speed =
+        |name: &str, chunk: u64| at(chunk).find(|row| row.candidate.name == name).map(|row| row.stats.median);
     let (mut flat, mut others) = (Vec::new(), Vec::new());
-    for name in &names {
+    let mut names: Vec<&str> = at(first).map(|row| row.candidate.name.as_str()).collect();
+    names.dedup();
+    for name in names {
         let speeds: Vec<f64> = chunks.iter().filter_map(|chunk| speed(name, *chunk)).collect();
-        let (least, most) =
-            speeds.iter().fold((f64::INFINITY, 0.0), |(least, most), it| (it.min(least), it.max(most)));
-        if most <= least * FLAT {
-            flat.push(*name);
+        let [least, most] = [f64::min, f64::max].map(|of| speeds.iter().copied().reduce(of));
+        if most <= least.map(|least| least * FLAT) {
+            flat.push(name);
         } else if let (Some(short), Some(long)) = (speed(name, first), speed(name, last)) {
             others.push(format!("{name} from {short:.1} to {long:.1} GB/s"));
         }
@@ -195,23 +157,18 @@ fn conclusion(rows: &[&Row], pages: PageSize) -> Option<String> {
     // The leader stays until another method is clearly faster.
     let mut leaders: Vec<(u64, &str)> = Vec::new();
     for &chunk in &chunks {
-        let speeds = names.iter().filter_map(|name| Some((*name, speed(name, chunk)?)));
-        let Some((best, most)) = speeds.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+        let Some(best) = at(chunk).max_by(|a, b| a.stats.median.total_cmp(&b.stats.median)) else { continue };
         let stays = leaders.last().and_then(|(_, leader)| speed(leader, chunk));
-        if stays.is_none_or(|speed| most > speed * AHEAD) {
-            leaders.push((chunk, best));
+        if stays.is_none_or(|speed| best.stats.median > speed * AHEAD) {
+            leaders.push((chunk, &best.candidate.name));
         }
     }
-    match &leaders[..] {
-        [] => {}
-        [(_, only)] => sentences.push(format!("{only} is the best at every chunk size")),
-        [(_, first), rest @ ..] => {
-            let changes = rest.iter().map(|(chunk, name)| format!("from {} on {name}", units::bytes(*chunk)));
-            sentences.push(format!(
-                "the best is {first} for the smallest chunks, {}",
-                changes.collect::<Vec<_>>().join(", ")
-            ));
-        }
+    if let [(_, first), rest @ ..] = &leaders[..] {
+        let changes = rest.iter().map(|(chunk, name)| format!(", from {} on {name}", units::bytes(*chunk)));
+        sentences.push(match rest {
+            [] => format!("{first} is the best at every chunk size"),
+            _ => format!("the best is {first} for the smallest chunks{}", changes.collect::<String>()),
+        });
     }
     Some(format!("{pages} pages: {}.", sentences.join("; ")))
 }
@@ -219,14 +176,16 @@ fn conclusion(rows: &[&Row], pages: PageSize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::MeasureError;
+    use crate::engine::MethodSet;
     use crate::engine::testing::{row, run};
 
     fn small() -> ChunksOptions {
+        let methods = MethodSet::Named(vec!["portable".into()]);
         ChunksOptions {
             chunks: vec![4096, 1 << 20],
             page_sizes: vec!["4K".parse().unwrap()],
-            methods: MethodSet::Named(vec!["portable".into()]),
-            runs: 2,
+            candidates: Candidates { methods, runs: 2, ..Candidates::default() },
             ..ChunksOptions::of(1 << 20)
         }
     }
@@ -252,7 +211,10 @@ mod tests {
         for (options, said) in [
             (ChunksOptions { chunks: vec![], ..small() }, "--chunk: name at least one"),
             (ChunksOptions { chunks: vec![0], ..small() }, "--chunk: a chunk has 1 byte to as many as"),
-            (ChunksOptions { chunks: vec![2 << 20], ..small() }, "as many as the extent: 1048576 bytes"),
+            (
+                ChunksOptions { chunks: vec![2 << 20], ..small() },
+                "as many as the total length: 1048576 bytes",
+            ),
             (ChunksOptions { extent: 1 << 46, ..small() }, "of memory"),
         ] {
             let error = run(&options, false).0.unwrap_err().to_string();
@@ -263,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_usual_extent_fits_and_holds_its_chunks() {
-        let options = ChunksOptions::new();
+        let options = ChunksOptions::default();
         assert!(options.extent <= LARGEST && options.extent <= memory_left().bytes);
         options.validate().unwrap();
         assert_eq!(ChunksOptions::of(8 << 20).chunks, CHUNKS[..4]);

@@ -1,7 +1,6 @@
 //! The measurements: one file or folder each.
 
 mod all;
-mod checks;
 mod choice;
 mod chunks;
 mod corun;
@@ -12,22 +11,21 @@ mod persist;
 mod pollution;
 mod reuse;
 mod sizes;
-mod slots;
 mod vm;
 
+pub(crate) use crate::engine::options as checks;
 pub use crate::target::device::Attributes;
-pub use crate::target::{Target, TargetOptions};
+pub use crate::target::{RAM, TargetOptions};
 pub use all::all;
 pub use bulkmem_kmod::{Attribute, UnknownAttribute};
-pub use choice::{
-    ChoiceOptions, Overall, Regret, TargetsOptions, is_baseline, overall, regret, unmeasured_lengths,
-};
+pub use choice::{ChoiceOptions, Overall, TargetsOptions, is_baseline, overall};
 pub use chunks::ChunksOptions;
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
 pub use fork::{CHILD_WRITES, ForkOptions};
 pub use iops::IopsOptions;
+pub use participants::Candidates;
 pub use persist::PersistOptions;
 pub use pollution::{NOTHING, PollutionOptions, SAME_TIME, home_of};
-pub use reuse::{Payoff, Pays, ReuseOptions, payoffs};
+pub use reuse::{Payoff, ReuseOptions, cache_effect, payoffs, pays_text};
 pub use sizes::SizesOptions;
 pub use vm::VmOptions;

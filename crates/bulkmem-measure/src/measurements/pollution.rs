@@ -8,30 +8,22 @@ use std::time::Instant;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
-use crate::engine::FILL_BYTE;
-use crate::engine::LINE;
-use crate::engine::arena::RawRange;
-use crate::engine::buffer::{Buffer, Content, fits};
-use crate::engine::clock::Clock;
-use crate::engine::contrast::{Contrast, control_of, too_few};
-use crate::engine::implementation::{self, Implementation, MethodSet};
-use crate::engine::memory;
-use crate::engine::neighbour::Neighbour;
-use crate::engine::run::{Measure, Run, Sample, Sampler};
+use crate::engine::clock::{spin, time};
+use crate::engine::contrast::{conclude, contrasts, names};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
-use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
-use crate::measurements::checks::invalid;
-use crate::measurements::participants::{participants, record_choices, sampler};
-use crate::measurements::slots::Slots;
-use crate::{Kind, MeasureError, OptionName};
+use crate::engine::{
+    Buffer, Candidate, Config, Content, Contrast, FILL_BYTE, Kind, LINE, Measure, Measurement, Metric,
+    Neighbour, OptionName, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, fits, memory,
+};
+use crate::measurements::checks::require;
+use crate::measurements::participants::{Candidates, participant, sampler};
 
 /// Name of the control that spends the same time without touching memory.
 pub const SAME_TIME: &str = "same time, no memory";
 /// Name of the second control: nothing happens between the walks.
 pub const NOTHING: &str = "nothing in between";
 
-/// Destinations of successive operations.
 const SLOTS: u64 = 4;
 /// Time of a sample, if the number of repetitions is not given.
 const SAMPLE_NS: f64 = 0.25e9;
@@ -42,6 +34,7 @@ const LEAST: u64 = 1 << 20;
 
 /// Options for measuring cache pollution.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct PollutionOptions {
     /// Any operation but persist.
     pub operation: Operation,
@@ -49,16 +42,10 @@ pub struct PollutionOptions {
     pub lists: Vec<u64>,
     /// Bytes of an operation. Default: twice the list, since a cache holds twice the list, and at least 1 MiB.
     pub size: Option<u64>,
-    /// The page size of the memory.
     pub page_size: PageSize,
     /// Repetitions in a sample. Default: as many as take a quarter of a second, at most 31.
     pub walks: Option<u32>,
-    /// The methods.
-    pub methods: MethodSet,
-    /// The other participants.
-    pub peers: Peers,
-    /// Samples of each.
-    pub runs: usize,
+    pub candidates: Candidates,
 }
 
 impl PollutionOptions {
@@ -67,26 +54,19 @@ impl PollutionOptions {
     /// Half, because a list as large as the cache does not stay in it: the walk's own variables, the kernel and, beyond
     /// the second level, other processors need room too.
     pub fn new(operation: Operation) -> PollutionOptions {
-        let mut lists: Vec<u64> =
-            Machine::current().caches.sane().levels().into_iter().map(|size| size / 2).collect();
+        let mut lists = Machine::current().caches.sane().levels().map(|size| size / 2).to_vec();
         lists.dedup();
         let mut options = PollutionOptions {
             operation,
-            lists: Vec::new(),
+            lists,
             size: None,
             page_size: PageSize::TRANSPARENT,
             walks: None,
-            methods: MethodSet::Representative,
-            peers: Peers::All,
-            runs: 5,
+            candidates: Candidates::default(),
         };
-        options.lists = memory::defaults(lists, |list| options.needed(list));
+        options.lists =
+            memory::defaults(options.lists.clone(), |list| options.working_set(list).saturating_add(list));
         options
-    }
-
-    /// Bytes of memory for a list.
-    fn needed(&self, list: u64) -> u64 {
-        self.working_set(list).saturating_add(list)
     }
 
     fn size(&self, list: u64) -> u64 {
@@ -104,11 +84,11 @@ impl PollutionOptions {
     }
 }
 
-/// Returns the smallest cache that a list of that size fits: `L1`, `L2`, `L3` or `memory`.
+/// Returns the smallest cache that a list of that size fits: `L1`, `L2`, `L3` or `no cache`.
 pub fn home_of(list: u64) -> &'static str {
     let levels = Machine::current().caches.sane().levels();
     let level = levels.into_iter().position(|size| list <= size);
-    level.map_or("memory", |level| ["L1", "L2", "L3"][level])
+    level.map_or("no cache", |level| ["L1", "L2", "L3"][level])
 }
 
 impl Measure for PollutionOptions {
@@ -116,59 +96,43 @@ impl Measure for PollutionOptions {
         Measurement::Pollution
     }
 
-    fn validate(&self) -> Result<(), MeasureError> {
-        if self.operation == Operation::Persist {
-            let reason = "persist writes nothing new and so pollutes nothing; name clear, fill, copy, fill_persist or \
-                          copy_persist";
-            return invalid(OptionName::Operations, reason);
-        }
+    fn validate(&self) -> Result<()> {
+        let reason = "persist writes nothing new and so pollutes nothing; name clear, fill, copy, fill_persist or \
+                      copy_persist";
+        require(self.operation != Operation::Persist, OptionName::Op, reason)?;
         for &list in &self.lists {
-            if list < 2 * LINE as u64 {
-                let reason =
-                    format!("a list of {list} bytes has fewer than two lines; name at least 128 bytes");
-                return invalid(OptionName::Lists, reason);
-            }
-            fits(self.needed(list))?;
+            let reason = format!("a list of {list} bytes has fewer than two lines; name at least 128 bytes");
+            require(list >= 2 * LINE as u64, OptionName::List, reason)?;
+            fits(self.working_set(list).saturating_add(list))?;
         }
         self.page_size.check()?;
-        implementation::methods(&self.methods, self.operation).map(drop)
+        self.candidates.check(self.operation)
     }
 
     fn seconds(&self) -> f64 {
-        let rounds = (self.runs + 1) as f64 * 11.0;
-        let once = |list: u64| (list / LINE as u64) as f64 * 8.0 * 10.0 + self.size(list) as f64 / 4.0;
-        let sample =
-            |list| self.walks.map_or(SAMPLE_NS.max(once(list)), |walks| once(list) * f64::from(walks));
-        let seconds = |list| sample(list).min(f64::from(MOST_REPEATS) * once(list)) / 1e9 + 0.01;
-        self.lists.iter().map(|&list| rounds * seconds(list)).sum()
+        let rounds = (self.candidates.runs + 1) as f64 * 11.0;
+        let sample = |&list: &u64| {
+            let once = (list / LINE as u64) as f64 * 80.0 + self.size(list) as f64 / 4.0;
+            let most = f64::from(MOST_REPEATS);
+            once * self.walks.map_or((SAMPLE_NS / once).max(1.0), f64::from).min(most) / 1e9 + 0.01
+        };
+        self.lists.iter().map(|list| rounds * sample(list)).sum()
     }
 
-    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+    fn measure(&self, run: &mut Run<'_>) -> Result<()> {
         run.expect_groups(self.lists.len());
         for &list in &self.lists {
-            if run.stopped() {
-                return Ok(());
-            }
-            run.say("preparing memory", 0.0);
-            let mut listed = Buffer::new(list, self.page_size, Content::Mixed)?;
-            let mut memory = Buffer::new(self.working_set(list), self.page_size, Content::Mixed)?;
-            run.backed_by(memory.backing_page_size());
+            let mut listed = Buffer::of_run(run, list, self.page_size, Content::Mixed)?;
+            let mut memory = Buffer::of_run(run, self.working_set(list), self.page_size, Content::Mixed)?;
             let mut samplers = self.samplers(run, list, listed.raw_range(), memory.raw_range())?;
             let what = format!("a list of {}", bytes(list));
-            run.interleave(&what, Metric::Growth, self.runs, &mut samplers)?;
-            self.conclude(run, list);
+            run.interleave(&what, Metric::Growth, self.candidates.runs, &mut samplers)?;
+            let rows: Vec<&Row> = run.rows().filter(|row| row.config.list == Some(list)).collect();
+            let text = conclusion(&rows);
+            conclude(run, self.candidates.runs, text);
         }
         Ok(())
     }
-}
-
-/// The action between two walks.
-#[derive(Clone, Copy)]
-enum Between<'p> {
-    Operation(Implementation<'p>),
-    /// The time that the slowest operation takes passes.
-    SameTime,
-    Nothing,
 }
 
 impl PollutionOptions {
@@ -178,51 +142,80 @@ impl PollutionOptions {
         list: u64,
         listed: RawRange,
         memory: RawRange,
-    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
+    ) -> Result<Vec<Sampler<'c>>> {
+        let operation = self.operation;
         let length = usize::try_from(self.size(list)).unwrap_or(usize::MAX);
         let intents = [Intent::Throughput, Intent::Stream];
-        let implementations = participants(run, self.operation, &intents, length, &self.methods, self.peers)?;
-        let config = Config {
-            operation: Some(self.operation),
-            size: Some(self.size(list)),
-            list: Some(list),
-            page_size: Some(self.page_size),
-            ..Config::default()
-        };
-        record_choices(run, &implementations, &config, length);
-        let operations = implementations.into_iter().map(|it| (it.candidate(), Between::Operation(it)));
-        let controls = [(SAME_TIME, Between::SameTime), (NOTHING, Between::Nothing)];
-        let controls = controls.map(|(name, between)| (Candidate::named(Kind::Control, name), between));
-        let all: Vec<_> = operations.chain(controls).collect();
+        let implementations = self.candidates.implementations(run, operation, &intents, length)?;
+        let config = Config::of(operation, self.size(list), self.page_size);
+        let config = Config { list: Some(list), ..config };
         // The last time of each operation: the controls need the slowest.
-        let times = Rc::new(RefCell::new(vec![0.0; all.len()]));
+        let times = Rc::new(RefCell::new(vec![0.0; implementations.len()]));
         // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to no other code.
         let neighbour = Rc::new(unsafe { Neighbour::new(listed, listed.length) });
-        let samplers = all.into_iter().enumerate().map(|(own, (candidate, between))| {
-            let mut walks = Walks {
-                neighbour: Rc::clone(&neighbour),
-                between,
-                operation: self.operation,
-                slots: Slots::new(memory, length, self.has_source()),
-                length,
-                times: Rc::clone(&times),
-                own,
-                repeats: self.walks,
-            };
-            sampler(candidate, &config, false, move || Ok(walks.sample()))
+        let operations = implementations.into_iter().enumerate().map(|(own, implementation)| {
+            let (neighbour, times, mut repeats) = (neighbour.clone(), times.clone(), self.walks);
+            let mut slots = Slots::new(memory, length, self.has_source());
+            participant(&implementation, &config, length, false, move || {
+                let act = || {
+                    let (dst, src) = slots.next();
+                    // SAFETY: slots lie in memory that the measurement keeps while samplers live, and that no other code
+                    // uses.
+                    time(|| unsafe { implementation.run(1, operation, FILL_BYTE, (dst, src, length)) })
+                };
+                let (sample, took) = walks(&neighbour, act, 0.0, &mut repeats);
+                times.borrow_mut()[own] = took;
+                Ok(sample)
+            })
         });
-        Ok(samplers.collect())
+        let controls = [(SAME_TIME, true), (NOTHING, false)].map(|(name, idles)| {
+            let (neighbour, times, mut repeats) = (neighbour.clone(), times.clone(), self.walks);
+            sampler(Candidate::named(Kind::Control, name), &config, false, move || {
+                let slowest = times.borrow().iter().copied().fold(0.0, f64::max);
+                let act = || if idles { time(|| spin(slowest)) } else { 0.0 };
+                Ok(walks(&neighbour, act, slowest, &mut repeats).0)
+            })
+        });
+        Ok(operations.chain(controls).collect())
     }
+}
 
-    fn conclude(&self, run: &mut Run<'_>, list: u64) {
-        if let Some(note) = too_few(self.runs) {
-            return run.note(note);
-        }
-        let rows: Vec<&Row> = run.rows().filter(|row| row.config.list == Some(list)).collect();
-        if let Some(text) = conclusion(&rows) {
-            run.add_finding(text);
-        }
+/// Walks the cached list before and after `act`, which returns its time, and before and after the same time, or at least
+/// `least_idle`, without touching memory. Repeats this, as often as a sample takes if `repeats` is not known yet. Samples
+/// medians: how much longer the walk after `act` takes than after that time. Also returns the time of `act`.
+fn walks(
+    neighbour: &Neighbour,
+    mut act: impl FnMut() -> f64,
+    least_idle: f64,
+    repeats: &mut Option<u32>,
+) -> (Sample, f64) {
+    let around = |between: &mut dyn FnMut() -> f64| {
+        neighbour.walk();
+        neighbour.walk();
+        let before = time(|| neighbour.walk());
+        let between = between();
+        [before, time(|| neighbour.walk()), between]
+    };
+    let idle = |took: f64| around(&mut || time(|| spin(took.max(least_idle))));
+    // A first, uncounted time determines the number of repetitions.
+    let start = Instant::now();
+    let [.., mut took] = around(&mut act);
+    idle(took);
+    let once = start.elapsed().as_secs_f64() * 1e9;
+    let repeats = *repeats.get_or_insert_with(|| ((SAMPLE_NS / once) as u32).clamp(1, MOST_REPEATS));
+    let mut seen: [Vec<f64>; 5] = Default::default();
+    for repeat in 0..repeats {
+        // Alternates the order, so that neither always follows the other.
+        let earlier = (repeat % 2 == 1).then(|| idle(took));
+        let [before, after, between] = around(&mut act);
+        took = between;
+        let [_, control, _] = earlier.unwrap_or_else(|| idle(took));
+        let figures = [after - control, before, after, control, between];
+        seen.iter_mut().zip(figures).for_each(|(seen, figure)| seen.push(figure));
     }
+    let [growth, before, after, control, took] = seen.map(|figures| median(&figures));
+    let also = [("before_ns", before), ("after_ns", after), ("control_ns", control), ("between_ns", took)];
+    (Sample { value: growth, also: also.into() }, took)
 }
 
 /// Summarizes the rows of one list: the least and the most pollution, and operations without any.
@@ -231,141 +224,49 @@ fn conclusion(rows: &[&Row]) -> Option<String> {
     let Config { list: Some(list), size: Some(size), operation: Some(operation), .. } = first.config else {
         return None;
     };
-    let of = |kinds: &[Kind]| -> Vec<(&str, Contrast, String)> {
-        let wanted = rows.iter().filter(|row| kinds.contains(&row.candidate.kind));
-        let contrasts = wanted.filter_map(|row| {
-            let contrast = Contrast::of(row, control_of(rows, row, SAME_TIME)?)?;
-            let share = contrast.by / row.also.get("control_ns")? * 100.0;
-            let [low, high] = contrast.interval.map(nanoseconds);
-            let text = format!("{} ({low} to {high}), {share:+.0} %", nanoseconds(contrast.by));
-            Some((row.candidate.name.as_str(), contrast, text))
-        });
-        contrasts.collect()
-    };
     let slows = |contrast: &Contrast| contrast.distinguishable() && contrast.by > 0.0;
-    let (mut loud, quiet): (Vec<_>, Vec<_>) =
-        of(&[Kind::Method, Kind::Peer]).into_iter().partition(|(_, contrast, _)| slows(contrast));
+    let longer = |(row, contrast): &(&Row, Contrast)| {
+        let share = contrast.by / row.also.get("control_ns").copied().unwrap_or(f64::NAN) * 100.0;
+        let [by, low, high] = [contrast.by, contrast.interval[0], contrast.interval[1]].map(nanoseconds);
+        format!("{by} ({low} to {high}), {share:+.0} % longer")
+    };
+    let name = |row: &Row| row.candidate.name.clone();
+    let all = contrasts(rows, &[Kind::Method, Kind::Peer], SAME_TIME);
+    let (mut loud, quiet): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, contrast)| slows(contrast));
     loud.sort_by(|a, b| a.1.by.total_cmp(&b.1.by));
-    let home = home_of(list);
     let before = first.also.get("before_ns")? / (list as f64 / LINE as f64);
-    let mut text = format!(
-        "A list of {}, which fits {} (an undisturbed walk takes {before:.1} ns a line), and a {operation} of {}: the walk \
-         after it takes",
-        bytes(list),
-        if home == "memory" { "no cache" } else { home },
-        bytes(size),
-    );
-    match loud.as_slice() {
+    let effect = match loud.as_slice() {
         [] if quiet.is_empty() => return None,
         [] => {
-            text += " no distinguishably longer than after the same time without touching memory, with any candidate."
+            "no distinguishably longer than after the same time without touching memory, with any candidate"
+                .to_owned()
         }
-        [(name, _, cost)] => text += &format!(" {cost} longer with {name}."),
-        [(least, _, little), .., (most, _, much)] => {
-            text += &format!(" {little} longer with {least} and {much} longer with {most}.");
+        [only] => format!("{} with {}", longer(only), name(only.0)),
+        [least, .., most] => {
+            format!("{} with {} and {} with {}", longer(least), name(least.0), longer(most), name(most.0))
         }
-    }
+    };
+    let mut text = format!(
+        "A list of {}, which fits {} (an undisturbed walk takes {before:.1} ns a line), and a {operation} of {}: the walk \
+         after it takes {effect}.",
+        bytes(list),
+        home_of(list),
+        bytes(size),
+    );
     if !loud.is_empty() && !quiet.is_empty() {
-        let names: Vec<&str> = quiet.iter().map(|(name, ..)| *name).collect();
-        text += &format!(" Not distinguishably longer than the control: {}.", names.join(", "));
+        text += &format!(" Not distinguishably longer than the control: {}.", names(&quiet));
     }
-    for (name, contrast, cost) in of(&[Kind::Policy]) {
-        let verdict =
-            if slows(&contrast) { format!("{cost} longer") } else { "not distinguishable here".to_owned() };
-        text += &format!(" The {name}: {verdict}.");
+    for policy in contrasts(rows, &[Kind::Policy], SAME_TIME) {
+        let verdict = if slows(&policy.1) { longer(&policy) } else { "not distinguishable here".to_owned() };
+        text += &format!(" The {}: {verdict}.", name(policy.0));
     }
     Some(text)
-}
-
-/// Samples one candidate: a walk, something between, and a walk again.
-struct Walks<'p> {
-    neighbour: Rc<Neighbour>,
-    between: Between<'p>,
-    operation: Operation,
-    slots: Slots,
-    length: usize,
-    times: Rc<RefCell<Vec<f64>>>,
-    /// The index of this candidate's time.
-    own: usize,
-    repeats: Option<u32>,
-}
-
-/// Walks the cached list, calls `between`, and walks again. Returns nanoseconds of the first walk, of the second, and what
-/// `between` returned.
-fn around(neighbour: &Neighbour, between: impl FnOnce() -> f64) -> [f64; 3] {
-    let clock = Clock::new();
-    neighbour.walk();
-    neighbour.walk();
-    let before = clock.time(|| neighbour.walk());
-    let between = between();
-    let after = clock.time(|| neighbour.walk());
-    [before, after, between]
-}
-
-impl Walks<'_> {
-    /// Performs what happens between the walks and returns its time.
-    fn act(&mut self) -> f64 {
-        let clock = Clock::new();
-        match self.between {
-            Between::Operation(implementation) => {
-                let (dst, src) = self.slots.next();
-                let (operation, length) = (self.operation, self.length);
-                // SAFETY: slots lie in memory that the measurement keeps while samplers live, and that no other code
-                // uses.
-                clock.time(|| unsafe { implementation.run(operation, dst, src, length, FILL_BYTE) })
-            }
-            Between::SameTime => clock.time(|| clock.spin(self.slowest())),
-            Between::Nothing => 0.0,
-        }
-    }
-
-    /// The last time of the slowest operation.
-    fn slowest(&self) -> f64 {
-        self.times.borrow().iter().copied().fold(0.0, f64::max)
-    }
-
-    /// The control: spends the time that the operation took.
-    fn pass_time(&self, took: f64) -> f64 {
-        let clock = Clock::new();
-        let took = if matches!(self.between, Between::Nothing) { self.slowest() } else { took };
-        clock.time(|| clock.spin(took))
-    }
-
-    fn sample(&mut self) -> Sample {
-        let neighbour = Rc::clone(&self.neighbour);
-        // A first, uncounted time determines the number of repetitions.
-        let start = Instant::now();
-        let [.., mut took] = around(&neighbour, || self.act());
-        around(&neighbour, || self.pass_time(took));
-        let once = start.elapsed().as_secs_f64() * 1e9;
-        let repeats = *self.repeats.get_or_insert_with(|| ((SAMPLE_NS / once) as u32).clamp(1, MOST_REPEATS));
-        let mut seen: [Vec<f64>; 5] = Default::default();
-        for repeat in 0..repeats {
-            // Alternates the order, so that neither always follows the other.
-            let mut control = [0.0; 3];
-            if repeat % 2 == 1 {
-                control = around(&neighbour, || self.pass_time(took));
-            }
-            let [before, after, between] = around(&neighbour, || self.act());
-            took = between;
-            if repeat % 2 == 0 {
-                control = around(&neighbour, || self.pass_time(took));
-            }
-            let figures = [after - control[1], before, after, control[1], between];
-            seen.iter_mut().zip(figures).for_each(|(seen, figure)| seen.push(figure));
-        }
-        let [growth, before, after, control, between] = seen.map(|figures| median(&figures));
-        if let Between::Operation(_) = self.between {
-            self.times.borrow_mut()[self.own] = between;
-        }
-        let names = ["before_ns", "after_ns", "control_ns", "between_ns"];
-        Sample { value: growth, also: names.into_iter().zip([before, after, control, between]).collect() }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::implementation::{self, MethodSet};
     use crate::engine::testing;
 
     fn small(operation: Operation) -> PollutionOptions {
@@ -374,8 +275,7 @@ mod tests {
             size: Some(32768),
             page_size: "4K".parse().unwrap(),
             walks: Some(2),
-            methods: MethodSet::All,
-            runs: 5,
+            candidates: Candidates { methods: MethodSet::All, ..Candidates::default() },
             ..PollutionOptions::new(operation)
         }
     }
@@ -432,7 +332,9 @@ mod tests {
         assert!(refused(&|it| it.lists = vec![64]).contains("fewer than two lines"));
         assert!(refused(&|it| it.lists = vec![1 << 46]).contains("of memory"));
         assert!(refused(&|it| it.size = Some(u64::MAX)).contains("of memory"));
-        assert!(refused(&|it| it.methods = MethodSet::Named(vec!["nosuch".into()])).contains("nosuch"));
+        assert!(
+            refused(&|it| it.candidates.methods = MethodSet::Named(vec!["nosuch".into()])).contains("nosuch")
+        );
     }
 
     #[test]
@@ -440,9 +342,9 @@ mod tests {
         let options = PollutionOptions::new(Operation::Clear);
         let homes: Vec<&str> = options.lists.iter().map(|list| home_of(*list)).collect();
         assert_eq!(homes[0], "L1");
-        assert!(homes.is_sorted() && !homes.contains(&"memory"), "{homes:?}");
+        assert!(homes.is_sorted() && !homes.contains(&"no cache"), "{homes:?}");
         assert!(options.lists.iter().all(|list| options.size(*list) >= (2 * list).max(LEAST)));
-        assert_eq!(home_of(u64::MAX), "memory");
+        assert_eq!(home_of(u64::MAX), "no cache");
     }
 
     fn planted(kind: Kind, name: &str, growth: f64) -> Row {

@@ -1,25 +1,23 @@
 //! Clear, fill and copy by size and method: the tables that the sources made with `perf bench mem`.
 
-use bulkmem::Operation;
-mod first_touch;
+use std::error::Error;
+use std::iter::successors;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
+use bulkmem::Operation;
 use bulkmem::machine::Machine;
 use bulkmem_kmod::Attribute;
 
-use self::first_touch::FirstTouch;
-use crate::engine::Peers;
-use crate::engine::arena::RawRange;
-use crate::engine::buffer::{Buffer, Content};
-use crate::engine::implementation::MethodSet;
-use crate::engine::memory;
-use crate::engine::passes::Passes;
-use crate::engine::run::{Measure, Run, Sampler};
-use crate::engine::selection::{FIRST_TOUCH, Selection, kernel};
-use crate::engine::{Config, Measurement, Metric, PageSize, units};
-use crate::measurements::checks::{self, invalid};
-use crate::measurements::participants::{pass_samplers, sampler};
-use crate::target::device::{self, Attributes, Uncommon};
-use crate::{Kind, MeasureError, OptionName};
+use crate::engine::buffer::{map, prefault};
+use crate::engine::{
+    Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, Metric, OptionName,
+    PageSize, Passes, Peers, RawRange, Reservation, Result, Row, Run, Sample, Sampler, memory, units,
+};
+use crate::measurements::checks::{self, require};
+use crate::measurements::participants::{Candidates, FIRST_TOUCH, sampler};
+use crate::target::device::{self, Attributes};
+use crate::target::{Memory, preparing};
 
 /// Options for measuring an operation by size and method.
 #[derive(Clone, Debug)]
@@ -45,14 +43,10 @@ pub struct SizesOptions {
     pub zeros: bool,
     /// Offset in bytes from the start of a page, for the memory and the source of a copy.
     pub offset: u64,
-    /// The methods.
-    pub methods: MethodSet,
-    /// The other participants.
-    pub peers: Peers,
     /// The candidate to compare results with; measured if it is a method.
     pub baseline: Option<String>,
-    /// Samples of each.
-    pub runs: usize,
+    /// Methods, peers and samples.
+    pub candidates: Candidates,
 }
 
 impl SizesOptions {
@@ -70,24 +64,17 @@ impl SizesOptions {
             byte: 0xA5,
             zeros: false,
             offset: 0,
-            methods: MethodSet::Representative,
-            peers: Peers::All,
             baseline: None,
-            runs: 5,
+            candidates: Candidates::default(),
         }
-    }
-
-    fn content(&self) -> Content {
-        if self.zeros { Content::Zeros } else { Content::Mixed }
     }
 
     /// Distance from the destination to the source of a copy.
     fn distance(&self, size: u64) -> u64 {
         let page = Machine::current().page_size as u64;
-        if self.operation == Operation::Copy {
-            size.saturating_add(self.offset).next_multiple_of(page)
-        } else {
-            0
+        match self.operation {
+            Operation::Copy => size.saturating_add(self.offset).next_multiple_of(page),
+            _ => 0,
         }
     }
 
@@ -96,32 +83,29 @@ impl SizesOptions {
         self.distance(size).saturating_add(size).saturating_add(self.offset)
     }
 
-    fn selection(&self) -> Result<Selection, MeasureError> {
-        let mut others = vec!["policy"];
-        if self.peers == Peers::All {
-            others.push("read");
-            if self.has_first_touch() {
-                others.push(FIRST_TOUCH);
-            }
-        }
-        Selection::new(self.operation, &self.methods, self.peers, self.baseline.as_deref(), &others)
+    fn selection(&self) -> Result<Vec<Implementation<'static>>> {
+        let others: &[&str] = match self.candidates.peers {
+            Peers::None => &["policy"],
+            Peers::All if self.has_first_touch() => &["policy", "read", FIRST_TOUCH],
+            Peers::All => &["policy", "read"],
+        };
+        self.candidates.selection(self.operation, self.baseline.as_deref(), others)
     }
 
     /// True if the kernel's first touch takes part: for ordinary memory.
     fn has_first_touch(&self) -> bool {
-        self.operation == Operation::Clear && self.peers == Peers::All && !self.attributes.of_device()
+        self.operation == Operation::Clear
+            && self.candidates.peers == Peers::All
+            && self.attributes.requested().is_empty()
     }
 
     fn config(&self, size: u64, pages: PageSize, threads: usize) -> Config {
         Config {
-            operation: Some(self.operation),
-            size: Some(size),
             chunk: self.chunk,
-            page_size: Some(pages),
             threads: (self.threads != [1]).then_some(threads),
             content: self.zeros.then(|| "zeros".to_owned()),
             offset: Some(self.offset).filter(|offset| *offset > 0),
-            ..Config::default()
+            ..Config::of(self.operation, size, pages)
         }
     }
 }
@@ -135,31 +119,26 @@ impl Measure for SizesOptions {
         }
     }
 
-    fn validate(&self) -> Result<(), MeasureError> {
-        let Some(smallest) = self.sizes.iter().min() else {
-            return invalid(OptionName::Sizes, "name at least one");
-        };
-        if let Some(chunk) = self.chunk.filter(|chunk| chunk > smallest || *chunk == 0) {
+    fn validate(&self) -> Result<()> {
+        require(!self.sizes.is_empty(), OptionName::Size, "name at least one")?;
+        if let Some((chunk, smallest)) = self.chunk.zip(self.sizes.iter().copied().min()) {
             let reason = format!("{chunk} bytes are not from 1 to the smallest size, {smallest} bytes");
-            return invalid(OptionName::Chunk, reason);
+            require((1..=smallest).contains(&chunk), OptionName::Chunk, reason)?;
         }
         checks::threads(&self.threads)?;
         let page = Machine::current().page_size as u64;
-        if self.offset >= page {
-            let reason = format!("it counts from the start of a page: name less than {page} bytes");
-            return invalid(OptionName::Offset, reason);
-        }
-        if self.attributes.of_device() && self.operation == Operation::Copy {
-            let reason =
-                "memory of other attributes is cleared and filled here; `bench iops` copies from and to it";
-            return invalid(OptionName::Attribute, reason);
-        }
+        let reason = format!("it counts from the start of a page: name less than {page} bytes");
+        require(self.offset < page, OptionName::Offset, reason)?;
+        let attributes = self.attributes.requested().len() as u64;
+        let reason =
+            "memory of other attributes is cleared and filled here; `bench iops` copies from and to it";
+        require(attributes == 0 || self.operation != Operation::Copy, OptionName::Attr, reason)?;
         for size in &self.sizes {
-            if self.attributes.of_device() {
-                let bytes = self.needed(*size).saturating_mul(self.attributes.requested().len() as u64);
-                self.page_sizes.iter().try_for_each(|pages| device::check(bytes, *pages))?;
-            } else {
-                checks::memory(self.needed(*size), &self.page_sizes)?;
+            let bytes = self.needed(*size);
+            let device = |pages: &PageSize| device::check(bytes.saturating_mul(attributes), *pages);
+            match attributes {
+                0 => checks::memory(bytes, &self.page_sizes)?,
+                _ => self.page_sizes.iter().try_for_each(device)?,
             }
         }
         self.selection()?;
@@ -167,142 +146,99 @@ impl Measure for SizesOptions {
     }
 
     fn seconds(&self) -> f64 {
-        let implementations =
-            self.selection().map_or(8, |selection| selection.implementations.len() + 3) as f64;
+        let implementations = self.selection().map_or(8, |selection| selection.len() + 3);
         let loops = f64::from(self.loops.unwrap_or(1));
         // The memory is written to before each clear.
         let passes = if self.operation == Operation::Clear && !self.zeros { 2.0 } else { 1.0 };
-        let a_sample = |size: &u64| loops * passes * *size as f64 / 12e9 + 0.004;
-        let group = implementations * (self.runs + 1) as f64;
-        // Uncached memory is written at a hundredth of the speed.
         let attributes = self.attributes.requested();
-        let slow = |attribute: &Attribute| if *attribute == Attribute::Uc { 100.0 } else { 1.0 };
-        let times: f64 = if attributes.is_empty() { 1.0 } else { attributes.iter().map(slow).sum() };
-        let groups: f64 =
-            self.sizes.iter().map(|size| group * a_sample(size) * times + *size as f64 / 4e9).sum();
+        // Uncached memory is written at a hundredth of the speed.
+        let times = attributes.iter().map(|it| if *it == Attribute::Uc { 100.0 } else { 1.0 }).sum::<f64>();
+        let samples = (implementations * (self.candidates.runs + 1)) as f64 * times.max(1.0);
+        let group = |size: f64| samples * (loops * passes * size / 12e9 + 0.004) + size / 4e9;
+        let groups: f64 = self.sizes.iter().map(|size| group(*size as f64)).sum();
         groups * (self.page_sizes.len() * self.threads.len()) as f64
     }
 
-    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+    fn measure(&self, run: &mut Run<'_>) -> Result<()> {
         run.expect_groups(self.sizes.len() * self.page_sizes.len() * self.threads.len());
         let attributes = self.attributes.possible(run)?;
         for &pages in &self.page_sizes {
             for &size in &self.sizes {
-                if run.stopped() {
-                    return Ok(());
-                }
-                let Some(mut memory) = self.memory(run, size, pages, &attributes)? else { return Ok(()) };
+                let mut memory = self.memory(run, size, pages, &attributes)?;
                 for &threads in &self.threads {
                     let mut samplers = Vec::new();
                     for memory in &mut memory {
-                        let config = memory.config(self.config(size, pages, threads));
+                        let mut config = self.config(size, pages, threads);
+                        if let Memory::Module(memory) = memory {
+                            config.target = Some(bulkmem_kmod::PATH.to_owned());
+                            config.attribute = Some(memory.options().attribute.to_string());
+                            config.page_size = Some(PageSize(memory.options().pages));
+                        }
                         samplers.extend(self.samplers(run, config, memory.raw_range(), threads)?);
                     }
                     let mut what = format!("{}, {pages} pages", units::bytes(size));
                     if self.threads != [1] {
-                        what += &format!(", {threads} {}", if threads == 1 { "thread" } else { "threads" });
+                        what += &format!(", {}", units::plural(threads, "thread"));
                     }
-                    run.interleave(&what, Metric::Bandwidth, self.runs, &mut samplers)?;
+                    run.interleave(&what, Metric::Bandwidth, self.candidates.runs, &mut samplers)?;
                 }
             }
         }
-        self.conclude(run);
         Ok(())
     }
-}
 
-/// Memory to measure in.
-enum Memory {
-    Ordinary(Buffer),
-    Device(Uncommon),
-}
-
-impl Memory {
-    fn raw_range(&mut self) -> RawRange {
-        match self {
-            Memory::Ordinary(buffer) => buffer.raw_range(),
-            Memory::Device(memory) => memory.raw_range(),
-        }
-    }
-
-    /// Adds the properties of this memory to a configuration.
-    fn config(&self, config: Config) -> Config {
-        match self {
-            Memory::Ordinary(_) => config,
-            Memory::Device(memory) => {
-                let Config { target, attribute, page_size, .. } = memory.config();
-                Config { target, attribute, page_size, ..config }
-            }
+    /// Compares the policy's choice with the C library and with the best of all methods.
+    fn conclude(&self, run: &mut Run<'_>) {
+        let rows: Vec<&Row> = run.rows().collect();
+        // The range of the policy's speed relative to the best of some candidates.
+        let against = |some: fn(&Candidate) -> bool| {
+            let ratio = |policy: &&Row| {
+                let others = rows.iter().filter(|row| some(&row.candidate) && row.config == policy.config);
+                Some(policy.stats.median / others.map(|row| row.stats.median).reduce(f64::max)?)
+            };
+            let ratios = rows.iter().filter(|row| row.candidate.kind == Kind::Policy).filter_map(ratio);
+            let (least, most) =
+                ratios.map(|it| (it, it)).reduce(|all, it| (all.0.min(it.0), all.1.max(it.1)))?;
+            Some(match (format!("{least:.2}"), format!("{most:.2}")) {
+                (least, most) if least == most => least,
+                (least, most) => format!("{least} to {most}"),
+            })
+        };
+        let c_library = against(|candidate| candidate.name == "c_library");
+        let best = against(|candidate| candidate.kind == Kind::Method || candidate.name == "c_library");
+        if let (Some(c_library), Some(best)) = (c_library, best) {
+            run.add_finding(format!(
+                "{}: the policy's choice runs at {c_library} times the speed of the C library, and at {best} times that of \
+                 the best method measured.",
+                self.operation
+            ));
         }
     }
 }
 
 impl SizesOptions {
-    /// Allocates memory for a size: ordinary, or one range for each attribute. `None` if the run was stopped.
+    /// Allocates memory for a size: ordinary, or one range for each attribute.
     fn memory(
         &self,
         run: &mut Run<'_>,
         size: u64,
         pages: PageSize,
         attributes: &[Attribute],
-    ) -> Result<Option<Vec<Memory>>, MeasureError> {
+    ) -> Result<Vec<Memory>> {
+        let needed = self.needed(size);
         if attributes.is_empty() {
-            let buffer = Buffer::of_run(run, self.needed(size), pages, self.content())?;
-            return Ok(buffer.map(|buffer| vec![Memory::Ordinary(buffer)]));
+            let content = if self.zeros { Content::Zeros } else { Content::Mixed };
+            return Ok(vec![Memory::Ram(Buffer::of_run(run, needed, pages, content)?)]);
         }
-        let mut memory = Vec::new();
-        for &attribute in attributes {
-            let raw_range = Uncommon::new(self.needed(size), attribute, pages)?;
-            let ready = self.zeros
-                || raw_range.fill(&mut |share| {
-                    run.say(&format!("preparing {attribute} memory: {:.0} %", share * 100.0), 0.0);
-                    !run.stopped()
-                });
-            if !ready {
-                return Ok(None);
+        let of_device = |attribute: &Attribute| {
+            let mut memory = Memory::Module(device::allocate(needed, *attribute, pages)?);
+            if !self.zeros {
+                memory.touch(true, &mut |share| preparing(run, format!("{attribute} memory"), share))?;
             }
-            run.backed_by(Some(raw_range.backing_page_size()));
-            memory.push(Memory::Device(raw_range));
-        }
-        Ok(Some(memory))
-    }
-
-    /// Compares the policy's choice with the C library and with the best of all methods.
-    fn conclude(&self, run: &mut Run<'_>) {
-        let of = |run: &Run<'_>, wanted: &dyn Fn(&crate::engine::Candidate) -> bool| -> Vec<(Config, f64)> {
-            let rows = run
-                .rows()
-                .filter(|row| row.config.operation == Some(self.operation) && wanted(&row.candidate));
-            rows.map(|row| (row.config.clone(), row.stats.median)).collect()
+            run.backed_by(memory.backing_page_size());
+            Ok(memory)
         };
-        let policy = of(run, &|candidate| candidate.kind == Kind::Policy);
-        let against = |others: &[(Config, f64)]| {
-            let best = |config: &Config| {
-                let there = others.iter().filter(|(other, _)| other == config).map(|(_, speed)| *speed);
-                there.reduce(f64::max)
-            };
-            let ratios = policy.iter().filter_map(|(config, chosen)| Some(chosen / best(config)?));
-            ratios.fold(None, |range: Option<[f64; 2]>, ratio| {
-                let [least, most] = range.unwrap_or([ratio, ratio]);
-                Some([least.min(ratio), most.max(ratio)])
-            })
-        };
-        let c_library = of(run, &|candidate| candidate.name == "c_library");
-        let methods = of(run, &|candidate| candidate.kind == Kind::Method || candidate.name == "c_library");
-        let times = |[least, most]: [f64; 2]| match (format!("{least:.2}"), format!("{most:.2}")) {
-            (least, most) if least == most => least,
-            (least, most) => format!("{least} to {most}"),
-        };
-        let operation = self.operation;
-        if let Some(range) = against(&c_library) {
-            let best = against(&methods)
-                .map(|range| format!(", and at {} times that of the best method measured", times(range)));
-            run.add_finding(format!(
-                "{operation}: the policy's choice runs at {} times the speed of the C library{}.",
-                times(range),
-                best.unwrap_or_default()
-            ));
-        }
+        attributes.iter().map(of_device).collect()
     }
 
     fn samplers<'c>(
@@ -311,62 +247,67 @@ impl SizesOptions {
         config: Config,
         whole: RawRange,
         threads: usize,
-    ) -> Result<Vec<Sampler<'c>>, MeasureError> {
+    ) -> Result<Vec<Sampler<'c>>> {
         let size = config.size.unwrap_or_default();
-        let length = usize::try_from(size).unwrap_or(usize::MAX);
-        let chunk = self.chunk.and_then(|chunk| usize::try_from(chunk).ok()).unwrap_or(length).min(length);
-        let dst = whole.start.wrapping_add(usize::try_from(self.offset).unwrap_or_default());
-        let distance = usize::try_from(self.distance(size)).unwrap_or(usize::MAX);
+        let length = size as usize;
+        let dst = whole.start.wrapping_add(self.offset as usize);
         let passes = Passes {
             operation: self.operation,
             byte: self.byte,
             dst,
-            src: dst.wrapping_add(distance),
+            src: dst.wrapping_add(self.distance(size) as usize),
             length,
-            chunk,
+            chunk: self.chunk.map_or(length, |chunk| length.min(chunk as usize)),
             threads,
             loops: self.loops,
             rewritten_by: (!self.zeros).then_some(threads),
         };
         // SAFETY: the memory is `needed` bytes long: the destination and, `distance` bytes after its start, the source of
         // a copy, both `offset` past a page. `measure` keeps it while its samplers live, and no other code uses it.
-        let mut samplers = unsafe { pass_samplers(run, self.selection()?, self.peers, passes, &config) };
+        let mut samplers = unsafe { self.candidates.pass_samplers(run, self.selection()?, passes, &config) };
         if self.has_first_touch() {
-            let pages = config.page_size.unwrap_or_default();
-            match FirstTouch::new(size, pages, threads) {
-                Ok(touch) => samplers.push(sampler(kernel(), &config, false, move || touch.sample())),
-                Err(error) => run.note(format!(
-                    "the kernel's first touch is left out, as it needs memory of its own: {}",
-                    chain(&error)
-                )),
+            let (pages, stop) = (config.page_size.unwrap_or_default(), run.observer.stop);
+            match Reservation::check(size, pages).and_then(|()| Reservation::of(size, pages)) {
+                Ok(reservation) => {
+                    let kernel = Candidate::named(Kind::Kernel, FIRST_TOUCH);
+                    samplers.push(sampler(kernel, &config, false, move || {
+                        let _reserved = &reservation;
+                        first_touch(length, pages, threads, stop)
+                    }));
+                }
+                Err(error) => {
+                    let causes = successors(Some(&error as &dyn Error), |error| (*error).source());
+                    let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+                    let left_out = "the kernel's first touch is left out, as it needs memory of its own";
+                    run.note(format!("{left_out}: {causes}"));
+                }
             }
         }
         Ok(samplers)
     }
 }
 
-/// Formats an error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+/// Samples the kernel's own clearing, GB/s: several threads prefault a part of fresh memory each. The time includes that
+/// the kernel allocates, clears and maps the pages.
+fn first_touch(length: usize, pages: PageSize, threads: usize, stop: &AtomicBool) -> Result<Sample> {
+    let mut region = map(length, pages.0)?;
+    let start = Instant::now();
+    prefault(&mut region, threads, stop)?;
+    Ok((length as f64 / start.elapsed().as_nanos() as f64).into())
 }
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
+    use crate::engine::MeasureError;
+    use crate::engine::MethodSet;
     use crate::engine::testing::run;
 
     fn small(operation: Operation) -> SizesOptions {
         let methods = MethodSet::Named(vec!["portable".into(), "c_library".into()]);
+        let candidates = Candidates { methods, runs: 3, ..Candidates::default() };
         let page_sizes = vec!["4K".parse().unwrap()];
-        SizesOptions {
-            sizes: vec![1 << 16, 1 << 20],
-            page_sizes,
-            methods,
-            runs: 3,
-            ..SizesOptions::new(operation)
-        }
+        SizesOptions { sizes: vec![1 << 16, 1 << 20], page_sizes, candidates, ..SizesOptions::new(operation) }
     }
 
     #[test]
@@ -403,10 +344,10 @@ mod tests {
             chunk: Some(4096),
             offset: 16,
             zeros: true,
-            peers: Peers::None,
             loops: Some(1),
             ..small(Operation::Copy)
         };
+        options.candidates.peers = Peers::None;
         let (results, saves) = run(&options, false);
         let results = results.unwrap();
         assert_eq!((results.rows.len(), saves), (2 * 2 * 3, 5));
@@ -466,12 +407,24 @@ mod tests {
     }
 
     #[test]
+    fn first_touches_can_be_sampled_again_and_again() {
+        let stop = AtomicBool::new(false);
+        for (bytes, threads) in [(1, 1), (4096, 4), (1 << 20, 3), (10 * 4096 + 1, 2)] {
+            for _ in 0..3 {
+                let sample = first_touch(bytes, "4K".parse().unwrap(), threads, &stop).unwrap();
+                assert!(sample.value > 0.0, "{bytes} bytes, {threads} threads");
+            }
+        }
+        assert!(first_touch(1 << 46, "4K".parse().unwrap(), 1, &stop).is_err());
+    }
+
+    #[test]
     fn what_cannot_be_measured_is_refused_before() {
         let mut options = small(Operation::Clear);
         options.sizes = vec![1 << 46];
         assert!(matches!(run(&options, false), (Err(MeasureError::TooLarge { .. }), 0)));
         let mut options = small(Operation::Clear);
-        options.methods = MethodSet::Named(vec!["nosuch".into()]);
+        options.candidates.methods = MethodSet::Named(vec!["nosuch".into()]);
         assert!(matches!(run(&options, false), (Err(MeasureError::Method { .. }), 0)));
         assert!(matches!(run(&small(Operation::Clear), true), (Err(MeasureError::Interrupted), _)));
     }

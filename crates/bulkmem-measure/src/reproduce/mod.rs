@@ -4,7 +4,6 @@
 //! Absolute figures of two machines say little about each other, and the sources draw conclusions from ratios. So each
 //! figure comes with its ratio to the method that its table compares with.
 
-mod alike;
 mod conclusions;
 mod figures;
 mod needed;
@@ -13,10 +12,10 @@ mod published;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Provenance;
-use crate::engine::Results;
+use crate::engine::{Provenance, Results};
 pub use needed::measurements;
 use ours::Ours;
+use published::{Measured, published};
 
 /// Similarity of a published machine to this one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,14 +57,17 @@ pub struct PublishedFigure {
 }
 
 /// Outcome of a conclusion on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It holds here.
+    #[strum(to_string = "holds")]
     Holds,
     /// It does not.
+    #[strum(to_string = "does not hold")]
     Fails,
     /// Unknown: it was not measured here.
+    #[strum(to_string = "not measured")]
     NotMeasured,
 }
 
@@ -118,7 +120,7 @@ impl Reproduction {
         let ours = Ours(results);
         Reproduction {
             provenance: results.provenance.clone(),
-            alike: alike::rank(&ours),
+            alike: rank(&ours),
             conclusions: conclusions::judge(&ours),
             choices: own_choices(&ours),
             figures: figures::compare(&ours),
@@ -133,18 +135,76 @@ impl Reproduction {
 }
 
 fn own_choices(ours: &Ours<'_>) -> Vec<OwnChoice> {
-    let sizes = published::published().memset_by_size.sizes_mib.iter().map(|mib| mib << 20);
-    let choice = |size| {
+    let choice = |mib: &u64| {
+        let size = mib << 20;
         let gb_per_s = ours.clear("policy", size)?;
-        let times = |other: Option<f64>| Some(gb_per_s / other?);
-        Some(OwnChoice {
-            size,
-            gb_per_s,
-            times_string: times(ours.string(size)),
-            times_movnti: times(ours.clear("movnti", size)),
-        })
+        let times = |name: &str| Some(gb_per_s / ours.clear(name, size)?);
+        Some(OwnChoice { size, gb_per_s, times_string: times("rep_stosb"), times_movnti: times("movnti") })
     };
-    sizes.filter_map(choice).collect()
+    published().memset_by_size.lengths.iter().filter_map(choice).collect()
+}
+
+/// Returns the published machines: the same model first, then by distance.
+fn rank(ours: &Ours<'_>) -> Vec<Alike> {
+    let (by_size, by_chunk) = (&published().memset_by_size, &published().clear_by_chunk);
+    let (sized, chunked) = (by_size.machines.iter(), by_chunk.machines.iter());
+    let sized = sized.map(|it| judge(ours, it, &by_size.lengths, |name, mib| ours.clear(name, mib << 20)));
+    let chunked = chunked.map(|it| judge(ours, it, &by_chunk.lengths, |name, by| ours.chunk(name, by)));
+    let mut all: Vec<Alike> = sized.chain(chunked).collect();
+    let distance = |it: &Alike| it.distance.unwrap_or(f64::INFINITY);
+    all.sort_by(|a, b| b.same_model.cmp(&a.same_model).then(distance(a).total_cmp(&distance(b))));
+    all
+}
+
+fn judge(
+    ours: &Ours<'_>,
+    machine: &Measured,
+    lengths: &[u64],
+    here: impl Fn(&str, u64) -> Option<f64>,
+) -> Alike {
+    let provenance = &ours.0.provenance;
+    let (cpu, own) = (&machine.cpu, &provenance.cpu);
+    let same_model = cpu.same_model(own);
+    let mut reasons = vec![if same_model && cpu.stepping == own.stepping {
+        format!("the same family, model and stepping ({}:{}:{})", cpu.family, cpu.model, cpu.stepping)
+    } else if same_model {
+        format!("the same family and model ({}:{})", cpu.family, cpu.model)
+    } else if cpu.vendor == own.vendor && cpu.family == own.family {
+        format!("the same vendor and family ({}), another model", cpu.family)
+    } else if cpu.vendor == own.vendor {
+        "the same vendor, another family".to_owned()
+    } else {
+        "another vendor".to_owned()
+    }];
+    let llc = provenance.caches[2] >> 20;
+    if llc > 0 {
+        reasons.push(format!("last-level cache {} MiB there, {llc} MiB here", machine.llc_mib));
+    }
+    let curve = |name| Some((name, machine.methods.get(name)?));
+    let string = ["rep_stosb", "rep_stosq"].into_iter().find_map(curve);
+    let mut differences = Vec::new();
+    for name in ["movnti", "clzero"] {
+        let (Some((base, reference)), Some((_, theirs))) = (string, curve(name)) else { continue };
+        let ratios =
+            lengths.iter().zip(theirs.iter().zip(reference)).map(|(&length, (theirs, reference))| {
+                Some((theirs / reference, here(name, length)? / here(base, length)?))
+            });
+        let ratios: Vec<Option<(f64, f64)>> = ratios.collect();
+        differences.extend(ratios.iter().flatten().map(|(there, here)| here.ln() - there.ln()));
+        // The largest size shows how the machine treats memory, as opposed to caches.
+        if let Some(Some((there, here))) = ratios.last() {
+            reasons.push(format!(
+                "{name} against the string instruction at the largest: {there:.2} times there, {here:.2} times here"
+            ));
+        }
+    }
+    let squares: f64 = differences.iter().map(|difference| difference * difference).sum();
+    Alike {
+        machine: machine.uarch.clone(),
+        distance: (!differences.is_empty()).then(|| (squares / differences.len() as f64).sqrt()),
+        same_model,
+        reasons,
+    }
 }
 
 #[cfg(test)]

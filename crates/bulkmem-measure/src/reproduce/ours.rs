@@ -20,19 +20,16 @@ impl Ours<'_> {
         self.0.of(measurement).find(|row| row.candidate.name == name && at(&row.config))
     }
 
-    /// Returns the median of that row.
     fn median(&self, measurement: Measurement, name: &str, at: impl Fn(&Config) -> bool) -> Option<f64> {
         self.row(measurement, name, at).map(|row| row.stats.median)
     }
 
-    /// GB/s of clearing by size, by one thread in one call.
+    /// GB/s of clearing by size, by one thread in one call. The string instruction that the kernel clears pages with is
+    /// STOSB, or STOSQ if only that was measured.
     pub(super) fn clear(&self, name: &str, size: u64) -> Option<f64> {
-        self.median(Measurement::Clear, name, |config| config.size == Some(size) && one_thread(config))
-    }
-
-    /// The same for the string instruction that the kernel clears pages with: STOSB, or STOSQ if only that was measured.
-    pub(super) fn string(&self, size: u64) -> Option<f64> {
-        self.clear("rep_stosb", size).or_else(|| self.clear("rep_stosq", size))
+        let names = if name.starts_with("rep_") { ["rep_stosb", "rep_stosq"] } else { [name; 2] };
+        let at = |config: &Config| config.size == Some(size) && one_thread(config);
+        names.into_iter().find_map(|name| self.median(Measurement::Clear, name, at))
     }
 
     /// GB/s of clearing an extent by chunk.
@@ -48,20 +45,21 @@ impl Ours<'_> {
 
     /// Random operations per second on memory, by one thread.
     pub(super) fn iops(&self, name: &str, direction: Direction) -> Option<f64> {
-        self.median(Measurement::Iops, name, |config| {
-            config.direction == Some(direction) && one_thread(config) && in_memory(config)
-        })
+        self.random(name, direction, in_memory)
     }
 
     /// Random operations of 4 KiB per second in the kernel module's memory of an attribute, by one thread.
     pub(super) fn iops_in(&self, attribute: &str, name: &str, direction: Direction) -> Option<f64> {
-        self.median(Measurement::Iops, name, |config| {
-            config.direction == Some(direction)
-                && one_thread(config)
-                && config.chunk == Some(4096)
+        self.random(name, direction, |config| {
+            config.chunk == Some(4096)
                 && config.target.as_deref() == Some(bulkmem_kmod::PATH)
                 && config.attribute.as_deref() == Some(attribute)
         })
+    }
+
+    fn random(&self, name: &str, direction: Direction, at: impl Fn(&Config) -> bool) -> Option<f64> {
+        let at = |config: &Config| config.direction == Some(direction) && one_thread(config) && at(config);
+        self.median(Measurement::Iops, name, at)
     }
 
     /// How many times as long a walk over the smallest list takes after persisting as before.
@@ -73,11 +71,11 @@ impl Ours<'_> {
         Some(row.also.get("after_ns")? / row.also.get("before_ns")?)
     }
 
-    /// Times of an operation followed by reading all of it back: of the best caching and of the best bypassing method.
-    pub(super) fn read_back(&self, operation: Operation, size: u64) -> (Option<f64>, Option<f64>) {
+    /// How many times as long clearing and reading back takes with the best bypassing method as with the best caching one.
+    pub(super) fn read_back(&self, size: u64) -> Option<f64> {
         let best = |effect: CacheEffect| {
             let rows = self.0.of(Measurement::Reuse).filter(|row| {
-                row.config.operation == Some(operation)
+                row.config.operation == Some(Operation::Clear)
                     && row.config.size == Some(size)
                     && row.config.read_back == Some(100.0)
                     && method::by_name(&row.candidate.name).is_some_and(|method| method.effect == effect)
@@ -85,7 +83,7 @@ impl Ours<'_> {
             // Converts any metric to a time.
             rows.map(|row| row.metric.times_as_good(1.0, row.stats.median)).min_by(f64::total_cmp)
         };
-        (best(CacheEffect::Allocates), best(CacheEffect::Bypasses))
+        Some(best(CacheEffect::Bypasses)? / best(CacheEffect::Allocates)?)
     }
 
     /// Nanoseconds for a fork whose child writes to a buffer of that size.

@@ -6,16 +6,19 @@ use std::sync::OnceLock;
 use bulkmem::policy::CpuIdentity;
 use serde::Deserialize;
 
-/// All tables.
 #[derive(Debug, Deserialize)]
 pub(super) struct Published {
     pub(super) sources: BTreeMap<String, String>,
-    pub(super) memset_by_size: MemsetBySize,
-    pub(super) write_allocate: WriteAllocate,
-    pub(super) clear_by_chunk: ClearByChunk,
-    pub(super) vm_creation: VmCreation,
-    pub(super) persist_by_width: Table<Width>,
-    pub(super) persist_throughput: Table<Throughput>,
+    /// GB/s by MiB.
+    pub(super) memset_by_size: Curves,
+    /// L1 lines that each method replaced while so many lines were written.
+    pub(super) write_allocate: ByMachine<BTreeMap<String, u64>>,
+    /// MB/s by the bytes of a chunk.
+    pub(super) clear_by_chunk: Curves,
+    /// Times to create a virtual machine of so many bytes.
+    pub(super) vm_creation: ByMachine<Vec<VmRow>>,
+    pub(super) persist_by_width: Table<Speed>,
+    pub(super) persist_throughput: Table<Speed>,
     pub(super) cache_pollution: Table<Pollution>,
     pub(super) zero_then_read: Table<ByLength>,
     pub(super) fork_copy: Table<ByLength>,
@@ -35,58 +38,36 @@ pub(super) struct PublishedConclusion {
     pub(super) needs: String,
 }
 
-/// GB/s by size.
+/// Speeds of clearing along sizes or chunks.
 #[derive(Debug, Deserialize)]
-pub(super) struct MemsetBySize {
-    pub(super) sizes_mib: Vec<u64>,
-    pub(super) machines: Vec<Measured<MeanBySize>>,
+pub(super) struct Curves {
+    #[serde(alias = "sizes_mib", alias = "chunks")]
+    pub(super) lengths: Vec<u64>,
+    pub(super) machines: Vec<Measured>,
 }
 
-/// A machine with the speeds of its methods.
+/// A machine with the speeds of its methods at each length.
 #[derive(Debug, Deserialize)]
-pub(super) struct Measured<T> {
+pub(super) struct Measured {
     pub(super) uarch: String,
     pub(super) cpu: CpuIdentity,
     pub(super) llc_mib: u64,
-    pub(super) methods: BTreeMap<String, T>,
+    pub(super) methods: BTreeMap<String, Vec<f64>>,
+}
+
+/// Figures of machines, all for one amount.
+#[derive(Debug, Deserialize)]
+pub(super) struct ByMachine<T> {
+    #[serde(alias = "lines", alias = "extent")]
+    pub(super) amount: u64,
+    pub(super) machines: Vec<Rows<T>>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct MeanBySize {
-    pub(super) mean: Vec<f64>,
-}
-
-/// L1 lines replaced while so many lines were written.
-#[derive(Debug, Deserialize)]
-pub(super) struct WriteAllocate {
-    pub(super) lines: u64,
-    pub(super) machines: Vec<Replaced>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Replaced {
+pub(super) struct Rows<T> {
     pub(super) uarch: String,
-    pub(super) replaced: BTreeMap<String, u64>,
-}
-
-/// MB/s by chunk.
-#[derive(Debug, Deserialize)]
-pub(super) struct ClearByChunk {
-    pub(super) chunks: Vec<u64>,
-    pub(super) machines: Vec<Measured<Vec<f64>>>,
-}
-
-/// Seconds for a virtual machine of `extent` bytes.
-#[derive(Debug, Deserialize)]
-pub(super) struct VmCreation {
-    pub(super) extent: u64,
-    pub(super) machines: Vec<VmMachine>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct VmMachine {
-    pub(super) uarch: String,
-    pub(super) rows: Vec<VmRow>,
+    #[serde(alias = "replaced")]
+    pub(super) rows: T,
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,18 +83,12 @@ pub(super) struct Table<T> {
     pub(super) rows: Vec<T>,
 }
 
-/// GB/s of sequential writes by method.
+/// GB/s of sequential persistent writes, of memory if there is no target.
 #[derive(Debug, Deserialize)]
-pub(super) struct Width {
+pub(super) struct Speed {
+    pub(super) target: Option<String>,
     pub(super) method: String,
-    pub(super) ram: f64,
-}
-
-/// GB/s of sequential writes, more precisely.
-#[derive(Debug, Deserialize)]
-pub(super) struct Throughput {
-    pub(super) target: String,
-    pub(super) method: String,
+    #[serde(alias = "ram")]
     pub(super) mean: f64,
 }
 
@@ -143,7 +118,6 @@ pub(super) struct Random4K {
     pub(super) write: f64,
 }
 
-/// The facts.
 pub(super) fn published() -> &'static Published {
     static PUBLISHED: OnceLock<Published> = OnceLock::new();
     PUBLISHED.get_or_init(|| {
@@ -163,11 +137,9 @@ mod tests {
             (all.sources.len(), all.memset_by_size.machines.len(), all.clear_by_chunk.machines.len()),
             (5, 3, 2)
         );
-        for machine in &all.memset_by_size.machines {
-            assert!(machine.methods.values().all(|row| row.mean.len() == all.memset_by_size.sizes_mib.len()));
-        }
-        for machine in &all.clear_by_chunk.machines {
-            assert!(machine.methods.values().all(|row| row.len() == all.clear_by_chunk.chunks.len()));
+        for curves in [&all.memset_by_size, &all.clear_by_chunk] {
+            let mut rows = curves.machines.iter().flat_map(|machine| machine.methods.values());
+            assert!(rows.all(|row| row.len() == curves.lengths.len()));
         }
         assert_eq!(
             (all.fork_copy.rows.len(), all.random_4k.rows.len(), all.zero_then_read.rows.len()),

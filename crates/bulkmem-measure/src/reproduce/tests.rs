@@ -27,7 +27,7 @@ fn as_published(uarch: &str) -> Results {
     let mut rows = Vec::new();
     for machine in facts.memset_by_size.machines.iter().filter(|machine| machine.uarch == uarch) {
         for (name, series) in &machine.methods {
-            for (mib, mean) in facts.memset_by_size.sizes_mib.iter().zip(&series.mean) {
+            for (mib, mean) in facts.memset_by_size.lengths.iter().zip(series) {
                 let config = Config { size: Some(mib << 20), ..Config::default() };
                 rows.push(row(Measurement::Clear, name, config, *mean));
             }
@@ -35,7 +35,7 @@ fn as_published(uarch: &str) -> Results {
     }
     for machine in facts.clear_by_chunk.machines.iter().filter(|machine| machine.uarch == uarch) {
         for (name, speeds) in &machine.methods {
-            for (chunk, speed) in facts.clear_by_chunk.chunks.iter().zip(speeds) {
+            for (chunk, speed) in facts.clear_by_chunk.lengths.iter().zip(speeds) {
                 let config = Config { chunk: Some(*chunk), ..Config::default() };
                 rows.push(row(Measurement::Chunks, name, config, speed / 1e3));
             }
@@ -47,7 +47,10 @@ fn as_published(uarch: &str) -> Results {
 #[test]
 fn a_published_machine_recognizes_itself() {
     for uarch in ["Broadwell-X", "Rome", "Skylake-X", "Ice Lake-X", "Milan"] {
-        let found = Reproduction::of(&as_published(uarch));
+        let mut results = as_published(uarch);
+        // This machine may be one of the published models, which would come first.
+        results.provenance.cpu = CpuIdentity::default();
+        let found = Reproduction::of(&results);
         assert_eq!(found.alike[0].machine, uarch, "{:?}", found.alike);
         assert!(found.alike[0].distance.unwrap() < 1e-9);
         let own: Vec<_> = found

@@ -1,19 +1,15 @@
 //! Memory of the kernel module's device: of a cache attribute that ordinary memory does not have.
 
 use bulkmem::Pages;
-use bulkmem::machine::Machine;
 use bulkmem_kmod::{Attribute, DeviceMemory, KernelError, MemoryOptions};
 
-use crate::engine::arena::{RawRange, write_something};
 use crate::engine::buffer::fits;
-use crate::engine::{Config, PageSize, Run};
-use crate::{MeasureError, OptionName};
+use crate::engine::{MeasureError, OptionName, PageSize, Result, Run, distinct};
 
 /// Cache attributes to measure with.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attributes {
     /// That of the measured memory or target.
-    #[default]
     Own,
     /// These, each in memory of the device, interleaved.
     Named(Vec<Attribute>),
@@ -22,37 +18,26 @@ pub enum Attributes {
 }
 
 impl Attributes {
-    /// True if the device is needed.
-    pub(crate) fn of_device(&self) -> bool {
-        *self != Attributes::Own
-    }
-
-    /// Returns the requested attributes. For all, includes those that the kernel may not support.
+    /// Returns the requested attributes, each once, even if the kernel does not support them; none for [`Attributes::Own`].
     pub(crate) fn requested(&self) -> Vec<Attribute> {
-        match self {
-            Attributes::Own => Vec::new(),
-            Attributes::Named(some) => distinct(some),
-            Attributes::All => Attribute::ALL.to_vec(),
-        }
+        let some = match self {
+            Attributes::Own => &[],
+            Attributes::Named(some) => some.as_slice(),
+            Attributes::All => &Attribute::ALL,
+        };
+        distinct(some.iter().copied())
     }
 
-    /// Checks that the device provides memory of the requested attributes; for all, of any.
-    ///
-    /// # Errors
-    /// [`MeasureError::Kernel`], which says how to load the module if it is missing.
-    pub(crate) fn check(&self) -> Result<(), MeasureError> {
+    /// Checks that the device provides memory of the requested attributes; for all, of any. The error has the remedy.
+    pub(crate) fn check(&self) -> Result<()> {
         match self {
-            Attributes::Own => Ok(()),
-            Attributes::Named(some) => some.iter().try_for_each(|attribute| probe(*attribute)),
             Attributes::All => probe(Attribute::Wb),
+            some => some.requested().into_iter().try_for_each(probe),
         }
     }
 
-    /// Returns the attributes to measure. For all, notes those that the kernel does not support.
-    ///
-    /// # Errors
-    /// As [`Attributes::check`].
-    pub(crate) fn possible(&self, run: &mut Run<'_>) -> Result<Vec<Attribute>, MeasureError> {
+    /// As [`Attributes::check`]; returns the attributes to measure. For all, notes those that the kernel does not support.
+    pub(crate) fn possible(&self, run: &mut Run<'_>) -> Result<Vec<Attribute>> {
         let mut possible = Vec::new();
         for attribute in self.requested() {
             match probe(attribute) {
@@ -61,48 +46,26 @@ impl Attributes {
                 {
                     run.note(format!("memory mapped {attribute}: not measured: {error}"));
                 }
-                other => other.map(|()| possible.push(attribute))?,
+                outcome => outcome.map(|()| possible.push(attribute))?,
             }
         }
         Ok(possible)
     }
 }
 
-/// Removes duplicates, keeping the order.
-fn distinct(some: &[Attribute]) -> Vec<Attribute> {
-    let mut list = Vec::new();
-    for attribute in some {
-        if !list.contains(attribute) {
-            list.push(*attribute);
-        }
-    }
-    list
-}
-
 /// Allocates a page and releases it.
-fn probe(attribute: Attribute) -> Result<(), MeasureError> {
-    let options = MemoryOptions::default().attribute(attribute);
-    DeviceMemory::new(1, options).map(drop).map_err(MeasureError::Kernel)
+fn probe(attribute: Attribute) -> Result<()> {
+    allocate(1, attribute, PageSize(Pages::Base)).map(drop)
 }
 
-/// Memory of the device.
-#[derive(Debug)]
-pub(crate) struct Uncommon {
-    memory: DeviceMemory,
-    page_size: PageSize,
-}
-
-/// Checks that memory in such pages can be requested.
-///
-/// # Errors
-/// [`MeasureError::Option`] for pages that the device does not provide, [`MeasureError::TooLarge`].
-pub(crate) fn check(bytes: u64, page_size: PageSize) -> Result<(), MeasureError> {
+/// Checks that the device provides such pages, and that there is memory for them.
+pub(crate) fn check(bytes: u64, page_size: PageSize) -> Result<()> {
     pages(page_size)?;
     fits(bytes)
 }
 
 /// Returns the device's pages for the requested ones: huge ones for transparent huge ones.
-fn pages(requested: PageSize) -> Result<Pages, MeasureError> {
+fn pages(requested: PageSize) -> Result<Pages> {
     const HUGE: Pages = Pages::Explicit(2 << 20);
     match requested.0 {
         Pages::Transparent | HUGE => Ok(HUGE),
@@ -115,71 +78,11 @@ fn pages(requested: PageSize) -> Result<Pages, MeasureError> {
     }
 }
 
-impl Uncommon {
-    /// Allocates zeroed memory.
-    ///
-    /// # Errors
-    /// As [`check`]; [`MeasureError::Kernel`].
-    pub(crate) fn new(
-        bytes: u64,
-        attribute: Attribute,
-        page_size: PageSize,
-    ) -> Result<Uncommon, MeasureError> {
-        check(bytes, page_size)?;
-        let pages = pages(page_size)?;
-        let options = MemoryOptions::default().attribute(attribute).pages(pages);
-        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let memory = DeviceMemory::new(length, options).map_err(MeasureError::Kernel)?;
-        Ok(Uncommon { memory, page_size: PageSize(pages) })
-    }
-
-    /// Fills the memory with lines that all differ. Uses the widest copies, since uncached memory is slow. Returns false if
-    /// `go_on`, called with the share that is done, did.
-    pub(crate) fn fill(&self, go_on: &mut dyn FnMut(f64) -> bool) -> bool {
-        const PIECE: usize = 1 << 20;
-        let mut content = vec![0; PIECE.min(self.memory.len())];
-        write_something(&mut content);
-        let whole = self.memory.len();
-        for at in (0..whole).step_by(PIECE) {
-            if !go_on(at as f64 / whole as f64) {
-                return false;
-            }
-            let part = PIECE.min(whole - at);
-            // SAFETY: the part lies in the memory, which no other code uses yet; the content is as long, and apart from it.
-            unsafe {
-                bulkmem::Options::new().total_len(whole).copy_raw(
-                    self.memory.as_ptr().add(at),
-                    content.as_ptr(),
-                    part,
-                )
-            }
-        }
-        true
-    }
-
-    /// Returns the range, valid as long as this lives.
-    pub(crate) fn raw_range(&self) -> RawRange {
-        RawRange { start: self.memory.as_ptr(), length: self.memory.len() }
-    }
-
-    /// Returns the configuration that identifies the memory in results.
-    pub(crate) fn config(&self) -> Config {
-        Config {
-            target: Some(bulkmem_kmod::PATH.to_owned()),
-            size: Some(self.memory.len() as u64),
-            attribute: Some(self.memory.options().attribute.to_string()),
-            page_size: Some(self.page_size),
-            ..Config::default()
-        }
-    }
-
-    /// Returns the size of its pages.
-    pub(crate) fn backing_page_size(&self) -> usize {
-        match self.memory.options().pages {
-            Pages::Explicit(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
-            _ => Machine::current().page_size,
-        }
-    }
+/// Allocates zeroed memory of the device.
+pub(crate) fn allocate(bytes: u64, attribute: Attribute, page_size: PageSize) -> Result<DeviceMemory> {
+    check(bytes, page_size)?;
+    let options = MemoryOptions::default().attribute(attribute).pages(pages(page_size)?);
+    DeviceMemory::new(bytes as usize, options).map_err(MeasureError::Kernel)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::engine::arena::RawRange;
 
 const SIZE: u64 = 1 << 20;
 
@@ -11,7 +12,7 @@ fn want(writes: bool) -> Want {
 }
 
 fn at(path: impl Into<PathBuf>) -> TargetOptions {
-    TargetOptions { target: Target::from(path.into()), ..TargetOptions::ram() }
+    TargetOptions { target: path.into(), ..TargetOptions::ram() }
 }
 
 fn open(options: &TargetOptions, writes: bool) -> Result<Opened, MeasureError> {
@@ -30,7 +31,7 @@ fn refused(options: &TargetOptions, writes: bool, words: &[&str]) {
 
 /// The bytes of a target.
 fn bytes(opened: &mut Opened) -> Vec<u8> {
-    let RawRange { start, length } = opened.raw_range();
+    let RawRange { start, length } = opened.memory.raw_range();
     // SAFETY: the target is mapped, and no other code writes to it here.
     unsafe { std::slice::from_raw_parts(start, length) }.to_vec()
 }
@@ -39,14 +40,14 @@ fn bytes(opened: &mut Opened) -> Vec<u8> {
 fn ordinary_memory_is_as_large_as_asked_or_as_usual() {
     let mut options = TargetOptions::ram();
     let mut opened = open(&options, true).unwrap();
-    let config = opened.config();
+    let config = opened.config;
     assert_eq!(
         (config.target.as_deref(), config.size, config.attribute.as_deref()),
         (Some("ram"), Some(SIZE), Some("wb"))
     );
-    assert_eq!((opened.raw_range().length as u64, opened.durable()), (SIZE, Durable::Nowhere));
+    assert_eq!((opened.memory.raw_range().length as u64, &opened.note), (SIZE, &None));
     options.size = Some(8192);
-    assert_eq!(open(&options, true).unwrap().config().size, Some(8192));
+    assert_eq!(open(&options, true).unwrap().config.size, Some(8192));
     options.size = Some(100);
     refused(&options, true, &["ram: 100 bytes are too small: 4096 are needed", "larger --size"]);
 }
@@ -56,7 +57,7 @@ fn what_ordinary_memory_cannot_be_is_said_with_who_can() {
     for attribute in [Attribute::Wc, Attribute::Uc] {
         let options = TargetOptions { attribute: Some(attribute), ..TargetOptions::ram() };
         let error = options.check(want(true)).unwrap_err();
-        assert!(matches!(error, MeasureError::Option { option: OptionName::Attribute, .. }), "{error}");
+        assert!(matches!(error, MeasureError::Option { option: OptionName::Attr, .. }), "{error}");
         let text = error.to_string();
         for word in ["ram is mapped wb, not", attribute.name(), "resource0_wc (wc)", "/dev/bulkmem"] {
             assert!(text.contains(word), "{word}: {text}");
@@ -79,7 +80,7 @@ fn a_file_that_is_made_has_no_name_and_leaves_nothing_behind() {
     for writes in [true, false] {
         let mut opened = open(&options, writes).unwrap();
         assert!(empty(), "whatever becomes of the process, nothing stays");
-        assert_eq!(opened.raw_range().length as u64, SIZE);
+        assert_eq!(opened.memory.raw_range().length as u64, SIZE);
         assert!(bytes(&mut opened).chunks(64).all(|line| line.iter().any(|byte| *byte != 0)));
     }
     let stopped = options.open(want(true), &mut |_| Err(MeasureError::Interrupted));
@@ -156,7 +157,7 @@ fn a_file_that_may_not_be_written_is_refused() {
     std::fs::write(&path, [1; 8192]).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
     let options = TargetOptions { overwrite: true, ..at(&path) };
-    if OpenOptions::new().write(true).open(&path).is_ok() {
+    if File::options().write(true).open(&path).is_ok() {
         println!("skipped: a file without permission to write: this user may write to all files");
     } else {
         refused(&options, true, &["cannot be written", "run as a user who may"]);
@@ -171,12 +172,12 @@ fn a_file_that_may_not_be_written_is_refused() {
 fn a_device_is_as_large_as_it_is_said_to_be() {
     let mut options = TargetOptions { size: Some(SIZE), overwrite: true, ..at("/dev/zero") };
     let mut opened = open(&options, true).unwrap();
-    assert_eq!((opened.raw_range().length as u64, opened.config().attribute), (SIZE, None));
-    assert_eq!(opened.durable(), Durable::Device);
+    assert_eq!((opened.memory.raw_range().length as u64, opened.config.attribute), (SIZE, None));
+    assert!(opened.note.unwrap().contains("memory of a device"));
     options.attribute = Some(Attribute::Uc);
     let opened = open(&options, true).unwrap();
-    assert_eq!(opened.config().attribute.as_deref(), Some("uc"));
-    assert!(opened.note().unwrap().contains("--attr"));
+    assert_eq!(opened.config.attribute.as_deref(), Some("uc"));
+    assert!(opened.note.unwrap().contains("--attr"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
-use bulkmem::policy::{Basis, Policy, PolicyFileError};
+use bulkmem::policy::{Basis, Policy, PolicyFileError, Situation};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
@@ -23,7 +23,7 @@ fn sample() -> Profile {
     let machine = Machine::current();
     let rule = |operation, from, method: &str| Rule {
         operation,
-        intent: Intent::Throughput,
+        situation: Situation::Throughput,
         from,
         method: method.to_owned(),
         parameters: Parameters::default(),
@@ -54,6 +54,7 @@ fn sample() -> Profile {
             rule(Operation::Clear, 4096, "portable"),
             rule(Operation::Copy, 0, "portable"),
         ],
+        looks: Vec::new(),
         threads: vec![
             Saturation { operation: Operation::Clear, from: 1 << 20, threads: 1 },
             Saturation { operation: Operation::Clear, from: 1 << 30, threads: 60_000 },
@@ -230,14 +231,14 @@ fn another_format_and_a_newer_version_are_refused_as_such() {
     assert!(matches!(error, ProfileError::Version { found } if found == VERSION + 1), "{error}");
     let text = error.to_string();
     assert!(
-        text.contains("version 3, this library reads version 2") && text.contains("update bulkmem"),
+        text.contains("version 4, this library reads version 3") && text.contains("update bulkmem"),
         "{text}"
     );
 }
 
 #[test]
 fn an_older_version_is_refused_with_the_command_to_run() {
-    for version in [0, 1] {
+    for version in [0, 1, 2] {
         // An older version may lack fields that this one requires.
         let older = json!({"format": FORMAT, "version": version, "rules": []});
         let error = Profile::parse(older.to_string().as_bytes()).unwrap_err();
@@ -523,9 +524,11 @@ fn the_book_describes_the_format() {
     let (example, _) = rest.split_once("```").unwrap();
     let profile = Profile::parse(example.as_bytes()).unwrap();
     let folder = tempfile::tempdir().unwrap();
+    assert_eq!(profile.looks.len(), 1);
     profile.save(&folder.path().join("profile.json")).unwrap();
     let mut all = sample();
     all.figures[0].disturbance_ns = Some(1.0);
+    all.looks = profile.looks;
     let mut names = Vec::from(Parameters::NAMES.map(str::to_owned));
     fields(&serde_json::to_value(all).unwrap(), &mut names);
     assert!(names.len() > 30);

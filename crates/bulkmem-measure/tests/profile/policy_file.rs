@@ -96,7 +96,9 @@ fn lines_that_cannot_be_followed_are_refused_with_their_number() {
     let early = format!("bulkmem-policy {POLICY_VERSION}\nrule clear throughput 0 portable\nend\n");
     let error = Policy::from_file_bytes(early.as_bytes(), Machine::current()).unwrap_err();
     assert_eq!(error, PolicyFileError::Line { line: 2, error: LineError::NoCpu });
-    let error = Policy::from_file_bytes(b"bulkmem-policy 2\n\xff\n", Machine::current()).unwrap_err();
+    let mut no_text = format!("bulkmem-policy {POLICY_VERSION}\n").into_bytes();
+    no_text.extend(b"\xff\n");
+    let error = Policy::from_file_bytes(&no_text, Machine::current()).unwrap_err();
     assert_eq!(error, PolicyFileError::Line { line: 2, error: LineError::NotText });
 }
 

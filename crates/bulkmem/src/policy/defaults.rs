@@ -1,6 +1,6 @@
 //! The answers without a profile: from instructions, caches and what is published of the microarchitecture.
 
-use super::known::{self, From, Microarchitecture, PAST_LAST_LEVEL, Step, Want, plain};
+use super::known::{self, BYPASS_COPY, From, Microarchitecture, PAST_LAST_LEVEL, Step, Want, plain};
 use super::rules::{RuleOrigin, Rules};
 use super::{Basis, Choice};
 use crate::machine::{Caches, CpuIdentity, Features, Target};
@@ -13,9 +13,6 @@ const LEAST: u64 = 4096;
 const C_LIBRARY: &[Want] = &[plain("c_library")];
 const C_LIBRARY_REASON: &str = "short: the C library is made for that";
 
-/// Copies that bypass the cache. All widths write at one speed (Patocka 2020), the wider do it in fewer instructions;
-/// 64-byte registers cost clock on some processors.
-const BYPASS_COPY: &[Want] = &[plain("nontemporal_avx"), plain("nontemporal_sse2"), plain("movnti")];
 /// Copies that stay in the cache, also where the C library would begin to bypass it.
 const CACHED_COPY: &[Want] =
     &[plain("store_avx"), plain("store_sse2"), plain("rep_movsb"), plain("rep_movsq")];
@@ -83,8 +80,8 @@ pub(super) fn complete(rules: &mut Rules, machine: Target, caches: impl FnOnce()
 /// Returns the basis of the defaults for a processor.
 pub(super) fn basis(cpu: &CpuIdentity) -> Basis {
     let row = known::of(cpu.as_key());
-    let known = !std::ptr::eq(row, &known::UNKNOWN);
-    let microarchitecture = if known { row.name.to_owned() } else { format!("{} ({})", row.name, cpu.key()) };
+    let name = row.name.to_owned();
+    let microarchitecture = if row.is_measured() { name } else { format!("{name} ({})", cpu.key()) };
     Basis::Defaults { microarchitecture, why: row.known.to_owned(), source: row.source.to_owned() }
 }
 
@@ -130,24 +127,19 @@ impl Builder<'_> {
     }
 
     fn copy(&mut self, row: &Microarchitecture, intent: Intent) {
-        let small = (C_LIBRARY, C_LIBRARY_REASON);
-        let step = match intent {
-            Intent::Throughput => Step {
-                // Source and destination together are one and a half times the cache.
-                from: From::LastLevelQuarters(3),
-                methods: if row.bypass_pays { BYPASS_COPY } else { C_LIBRARY },
-                reason: "both ranges are more than the cache holds: bypassing it spares a read of the destination",
-            },
-            Intent::Reuse => Step {
-                from: From::Level2,
-                methods: CACHED_COPY,
-                reason: "stays in the cache, which the C library bypasses for lengths of its own choosing",
-            },
-            Intent::Stream => {
-                Step { from: From::Bytes(LEAST), methods: BYPASS_COPY, reason: "leaves the cache to others" }
-            }
+        let step = |from, methods, reason| [Step { from, methods, reason }];
+        let cached = step(
+            From::Level2,
+            CACHED_COPY,
+            "stays in the cache, which the C library bypasses for lengths of its own choosing",
+        );
+        let bypass = step(From::Bytes(LEAST), BYPASS_COPY, "leaves the cache to others");
+        let steps = match intent {
+            Intent::Throughput => row.copy,
+            Intent::Reuse => &cached,
+            Intent::Stream => &bypass,
         };
-        self.build(Operation::Copy, intent, small, &[step]);
+        self.build(Operation::Copy, intent, (C_LIBRARY, C_LIBRARY_REASON), steps);
     }
 
     fn store_persist(&mut self, row: &Microarchitecture, operation: Operation, intent: Intent) {

@@ -15,6 +15,8 @@ use crate::built_in;
 pub(super) const PROFILE: &str = "BULKMEM_PROFILE";
 /// Forces methods.
 pub(super) const METHOD: &str = "BULKMEM_METHOD";
+/// Switches looks at the cache state on or off.
+const LOOK: &str = "BULKMEM_LOOK";
 
 /// The administrator's policy file.
 pub(super) const SYSTEM: &CStr = c"/etc/bulkmem/profile.policy";
@@ -26,6 +28,8 @@ pub(super) struct Environment<'e> {
     pub(super) profile: Option<&'e CStr>,
     /// `BULKMEM_METHOD`.
     pub(super) method: Option<&'e CStr>,
+    /// `BULKMEM_LOOK`.
+    pub(super) look: Option<&'e CStr>,
     /// The user's policy file: `bulkmem/profile.policy` in `XDG_CONFIG_HOME`, or in `.config` in `HOME`, if that is an
     /// absolute path.
     pub(super) user: Option<&'e CStr>,
@@ -37,11 +41,11 @@ pub(super) struct Environment<'e> {
 
 impl Environment<'_> {
     pub(super) const NONE: Self =
-        Environment { profile: None, method: None, user: None, system: None, too_long: None };
+        Environment { profile: None, method: None, look: None, user: None, system: None, too_long: None };
 }
 
-/// Bytes for three copied values of the greatest length that is kept.
-const ROOM: usize = 3 * MOST;
+/// Bytes for four copied values of the greatest length that is kept.
+const ROOM: usize = 4 * MOST;
 /// Greatest length of a value that is kept, with the 0 at its end: that of a path.
 const MOST: usize = libc::PATH_MAX as usize;
 
@@ -114,7 +118,7 @@ fn secure() -> bool {
 /// # Safety
 /// `list` is null or a list of C strings that ends in null.
 unsafe fn read<'e>(mut list: *const *const c_char, bytes: &'e mut [u8]) -> Environment<'e> {
-    const NAMES: [&str; 4] = [PROFILE, METHOD, "XDG_CONFIG_HOME", "HOME"];
+    const NAMES: [&str; 5] = [PROFILE, METHOD, LOOK, "XDG_CONFIG_HOME", "HOME"];
     let mut values: [Option<&CStr>; NAMES.len()] = [None; NAMES.len()];
     if !list.is_null() {
         loop {
@@ -144,7 +148,7 @@ unsafe fn read<'e>(mut list: *const *const c_char, bytes: &'e mut [u8]) -> Envir
         }
         kept
     };
-    let [profile, method, config, home] = values;
+    let [profile, method, look, config, home] = values;
     let absolute = |path: &&CStr| path.to_bytes().first() == Some(&b'/');
     let user: Option<[&[u8]; 3]> = match (config.filter(absolute), home.filter(absolute)) {
         (Some(config), _) => Some([config.to_bytes(), b"", b"/bulkmem/profile.policy"]),
@@ -154,6 +158,7 @@ unsafe fn read<'e>(mut list: *const *const c_char, bytes: &'e mut [u8]) -> Envir
     Environment {
         profile: profile.and_then(|value| keep(&[value.to_bytes()], PROFILE)),
         method: method.and_then(|value| keep(&[value.to_bytes()], METHOD)),
+        look: look.and_then(|value| keep(&[value.to_bytes()], LOOK)),
         user: user.and_then(|parts| keep(&parts, "HOME")),
         system: Some(SYSTEM),
         too_long,
@@ -216,10 +221,12 @@ mod tests {
 
     #[test]
     fn the_values_that_count_are_copied() {
-        let all = ["HOME=/home/u", "BULKMEM_PROFILE=p", "BULKMEM_METHOD=m=n", "BULKMEM_PROFILE=2", "X"];
+        let mut all = vec!["HOME=/home/u", "BULKMEM_PROFILE=p", "BULKMEM_METHOD=m=n", "BULKMEM_PROFILE=2"];
+        all.extend(["BULKMEM_LOOK=off", "X"]);
         with(&all, |found| {
             assert_eq!(text(found.profile), Some("p"), "the first of two counts");
             assert_eq!(text(found.method), Some("m=n"));
+            assert_eq!(text(found.look), Some("off"));
             assert_eq!(text(found.user), Some("/home/u/.config/bulkmem/profile.policy"));
             assert_eq!(found.system, Some(SYSTEM));
             assert_eq!(found.too_long, None);

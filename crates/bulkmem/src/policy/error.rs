@@ -195,6 +195,12 @@ pub enum PolicyError {
          variable must not disable flushing; install the file as the user's or the system's, or use Options::durability"
     )]
     DurabilityIgnored,
+    /// `BULKMEM_LOOK` has an invalid value.
+    #[error("BULKMEM_LOOK is `{given}`; write on or off")]
+    Look {
+        /// Its value.
+        given: String,
+    },
     /// A variable is longer than a path can be.
     #[error("{variable} has more than 4095 bytes; shorten it")]
     TooLong {

@@ -11,6 +11,7 @@ use super::policy_file::{self, BUFFER, Owner};
 use super::rules::Rules;
 use super::{Choice, PolicyFileError, defaults};
 use crate::durability::Durability;
+use crate::look;
 use crate::machine::{self, Features, Target};
 use crate::operation::Operation;
 
@@ -25,6 +26,8 @@ pub(super) struct Loaded<'e> {
     pub(super) method: Option<ForceError<'e>>,
     /// A file that `BULKMEM_PROFILE` names says that caches survive, which is ignored.
     pub(super) ignored_durability: bool,
+    /// `BULKMEM_LOOK` has a value other than `on` and `off`, and counts as unset.
+    pub(super) odd_look: bool,
     pub(super) environment: Environment<'e>,
     buffer: [u8; BUFFER],
 }
@@ -36,6 +39,7 @@ impl<'e> Loaded<'e> {
         refused: [None; 2],
         method: None,
         ignored_durability: false,
+        odd_look: false,
         environment: Environment::NONE,
         buffer: [0; BUFFER],
     };
@@ -43,7 +47,8 @@ impl<'e> Loaded<'e> {
     /// True if a variable could not be followed. Refused files that no variable names do not count.
     pub(super) fn disobeys(&self) -> bool {
         let profile = self.environment.profile.is_some() && self.file.is_none();
-        profile || self.method.is_some() || self.environment.too_long.is_some() || self.ignored_durability
+        let value = self.method.is_some() || self.environment.too_long.is_some() || self.odd_look;
+        profile || value || self.ignored_durability
     }
 
     /// Loads into an empty value. Does not allocate, waits only for reading a file, and never fails: problems are recorded.
@@ -56,6 +61,14 @@ impl<'e> Loaded<'e> {
                 self.method = force(&mut self.rules, given, machine.features).err();
             }
         });
+        match environment.look.map(CStr::to_bytes) {
+            Some(b"off") => look::stop(),
+            Some(b"on") | None => {}
+            Some(_) => self.odd_look = true,
+        }
+        if self.rules.looks() {
+            look::start();
+        }
     }
 
     fn read_files(&mut self, environment: &Environment<'e>, machine: Target) {

@@ -15,6 +15,7 @@ mod error;
 mod format;
 mod known;
 mod load;
+mod look;
 mod policy_file;
 mod rules;
 
@@ -33,6 +34,12 @@ pub use choice::Choice;
 pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError};
 pub use format::{MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
+pub(crate) use look::CacheVerdict;
+pub use look::Look;
+#[cfg(feature = "unstable-internals")]
+pub use rules::Situation;
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use rules::Situation;
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 
 /// Returns the problems with the environment variables of the process-wide policy; empty if there are none. The same
@@ -81,9 +88,9 @@ pub enum Basis {
         /// The policy file; `None` if the rules do not come from a file.
         path: Option<PathBuf>,
     },
-    /// Published measurements of the microarchitecture.
+    /// Measurements of the microarchitecture, or of others of the vendor.
     Defaults {
-        /// The microarchitecture, or `unknown` and the processor's identity.
+        /// The microarchitecture; `another AMD processor`, `another Intel processor` or `unknown` with the identity.
         microarchitecture: String,
         /// The finding.
         why: String,
@@ -178,6 +185,9 @@ impl Policy {
         if loaded.ignored_durability {
             errors.push(PolicyError::DurabilityIgnored);
         }
+        if let Some(given) = loaded.environment.look.filter(|_| loaded.odd_look) {
+            errors.push(PolicyError::Look { given: choice::printable(&given.to_string_lossy()) });
+        }
         errors.extend(loaded.environment.too_long.map(|variable| PolicyError::TooLong { variable }));
         (policy, errors)
     }
@@ -261,6 +271,17 @@ impl Policy {
     ) -> Option<Choice> {
         let choice = self.rules.choose_part(operation, length, total_len, intent, SHORTEST_FENCED_PART);
         supporting(*choice, operation)
+    }
+
+    /// Returns when and how an operation [looks at the cache state](crate::look); `None` if it does not.
+    pub fn look(&self, operation: Operation) -> Option<Look> {
+        self.rules.look(operation).copied()
+    }
+
+    /// Returns the method and parameters for `length` bytes in a situation; `None` as for [`Policy::choose`].
+    #[cfg(feature = "unstable-internals")]
+    pub fn choose_in(&self, operation: Operation, length: usize, situation: Situation) -> Option<Choice> {
+        supporting(*self.rules.choose(operation, length, situation), operation)
     }
 
     /// Returns what survives a power failure, as the policy file says.

@@ -1,17 +1,20 @@
 //! The policy file: the rules of one machine in a few kilobytes of text, which programs load.
 //!
 //! ```text
-//! bulkmem-policy 2
+//! bulkmem-policy 3
 //! cpu 6 207 2 GenuineIntel
 //! durability flush-to-memory
 //! rule clear throughput 0 c_library
 //! rule clear throughput 1048576 write_prefetch_avx512[write_distance=4096]
+//! rule clear cached 0 c_library
+//! rule clear uncached 0 nontemporal_avx512
+//! look clear 65536 16384 1400 40000 c_library
 //! threads clear 67108864 2
 //! end
 //! ```
 //!
 //! The rules of one operation and intent stand together, rising from 0. Operations and intents without rules keep the
-//! defaults. Lines that start with `#` are comments. Reading needs no heap, and no error holds a byte of the file: a
+//! defaults. In place of an intent, `cached` and `uncached` name rules that a look selects. Lines that start with `#` are comments. Reading needs no heap, and no error holds a byte of the file: a
 //! set-user-ID program may be made to read a file that its user may not.
 
 use std::ffi::CStr;
@@ -20,15 +23,18 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::format::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
-use super::rules::{RuleError, RuleOrigin, Rules};
+use super::look::Look;
+use super::rules::{RuleError, RuleOrigin, Rules, Situation};
 use super::{Choice, LineError, PolicyFileError};
 use crate::built_in;
 use crate::durability::Durability;
 use crate::machine::{CpuKey, Target};
-use crate::operation::{Intent, Operation};
+use crate::operation::Operation;
 
 /// A full policy file has less than half as many bytes.
 const MOST_BYTES: u64 = 256 << 10;
+/// The store buffer and the prefetchers hide the misses of fewer bytes.
+const LEAST_PART: usize = 4096;
 /// Room for the longest line and what is read ahead.
 pub(super) const BUFFER: usize = 1024;
 
@@ -127,6 +133,7 @@ where
             "durability" if std::mem::replace(&mut durability_known, true) => Err(LineError::Twice),
             "durability" => durability(rest, rules),
             "rule" => rule(rest, machine, rules),
+            "look" => look(rest, machine, rules),
             "threads" => threads(rest, machine, rules),
             "end" if rest.is_empty() => return lines.nothing_more(),
             _ => Err(LineError::Unknown),
@@ -162,20 +169,44 @@ fn durability(text: &str, rules: &mut Rules) -> Result<(), LineError> {
     Ok(())
 }
 
-/// `OPERATION INTENT FROM METHOD`.
+/// `OPERATION INTENT|STATE FROM METHOD`.
 fn rule(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError> {
     let mut words = text.split(' ');
     let mut word = || words.next().ok_or(LineError::Fields);
-    let (operation, intent, from, method) = (word()?, word()?, word()?, word()?);
+    let (operation, situation, from, method) = (word()?, word()?, word()?, word()?);
     let operation = Operation::by_name(operation).ok_or(LineError::Fields)?;
-    let intent = Intent::by_name(intent).ok_or(LineError::Fields)?;
+    let situation = Situation::by_name(situation).ok_or(LineError::Fields)?;
     let from = from.parse().map_err(|_| LineError::Fields)?;
     if words.next().is_some() {
         return Err(LineError::Fields);
     }
     let choice =
         Choice::parse_borrowed(method, operation, machine.features).map_err(|_| LineError::Method)?;
-    rules.push((operation, intent), from, choice, RuleOrigin::Measured).map_err(LineError::from)
+    rules.push((operation, situation), from, choice, RuleOrigin::Measured).map_err(LineError::from)
+}
+
+/// `OPERATION FROM PART CACHED_BELOW UNMAPPED_FROM METHOD`: the times in ticks of the clock.
+fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError> {
+    let mut words = text.split(' ');
+    let operation = words.next().and_then(Operation::by_name).ok_or(LineError::Fields)?;
+    let mut number = || words.next()?.parse().ok();
+    let numbers: Option<[u64; 4]> = (|| Some([number()?, number()?, number()?, number()?]))();
+    let [from, part, cached_below, unmapped_from] = numbers.ok_or(LineError::Fields)?;
+    let (Ok(from), Ok(part)) = (usize::try_from(from), usize::try_from(part)) else {
+        return Err(LineError::Fields);
+    };
+    let method = words.next().ok_or(LineError::Fields)?;
+    let possible = words.next().is_none()
+        && operation != Operation::Persist
+        && (LEAST_PART..=from / 2).contains(&part)
+        && (1..unmapped_from).contains(&cached_below);
+    if !possible {
+        return Err(LineError::Fields);
+    }
+    let choice =
+        Choice::parse_borrowed(method, operation, machine.features).map_err(|_| LineError::Method)?;
+    let look = Look { from, part, cached_below, unmapped_from, choice };
+    rules.set_look(operation, look).map_err(LineError::from)
 }
 
 /// `OPERATION FROM THREADS`.

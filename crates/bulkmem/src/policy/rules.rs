@@ -6,13 +6,14 @@ use std::fmt;
 use super::Choice;
 use super::choice::built_in;
 use super::format::MOST_RULES;
+use super::look::Look;
 use crate::durability::Durability;
 use crate::machine::Features;
 use crate::method::Method;
 use crate::operation::{Intent, Operation};
 
 const OPERATIONS: usize = Operation::ALL.len();
-const TABLES: usize = OPERATIONS * Intent::ALL.len();
+const TABLES: usize = OPERATIONS * Situation::ALL.len();
 /// After the thresholds of the tables comes one for each operation, for a forced method.
 const FORCED: usize = TABLES * MOST_RULES;
 
@@ -52,7 +53,64 @@ impl Threshold {
     }
 }
 
-/// The thresholds of one operation and intent: a range of all thresholds.
+/// What the rules of a table are for: an intent, or a cache state that a look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
+pub enum Situation {
+    /// [`Intent::Throughput`], and the cache state is not known.
+    Throughput,
+    /// [`Intent::Reuse`].
+    Reuse,
+    /// [`Intent::Stream`].
+    Stream,
+    /// [`Intent::Throughput`], and the range is cached, or its pages are not mapped yet.
+    Cached,
+    /// [`Intent::Throughput`], and the range is not cached.
+    Uncached,
+}
+
+#[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
+impl Situation {
+    /// Every situation, in the order of declaration: the intents in theirs, then the cache states.
+    pub const ALL: [Situation; 5] =
+        [Situation::Throughput, Situation::Reuse, Situation::Stream, Situation::Cached, Situation::Uncached];
+
+    /// Returns the name that profiles and policy files use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Situation::Throughput => Intent::Throughput.name(),
+            Situation::Reuse => Intent::Reuse.name(),
+            Situation::Stream => Intent::Stream.name(),
+            Situation::Cached => "cached",
+            Situation::Uncached => "uncached",
+        }
+    }
+
+    pub(super) fn by_name(name: &str) -> Option<Situation> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+}
+
+impl fmt::Display for Situation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl From<Intent> for Situation {
+    #[inline(always)]
+    fn from(intent: Intent) -> Situation {
+        match intent {
+            Intent::Throughput => Situation::Throughput,
+            Intent::Reuse => Situation::Reuse,
+            Intent::Stream => Situation::Stream,
+        }
+    }
+}
+
+/// The thresholds of one operation and situation: a range of all thresholds.
 #[derive(Clone, Copy)]
 struct Table {
     start: u16,
@@ -71,13 +129,17 @@ pub(super) enum RuleError {
     TooMany,
 }
 
-/// The rules of all operations and intents.
+/// The rules of all operations and situations.
 #[derive(Clone)]
 pub(crate) struct Rules {
     thresholds: [Threshold; FORCED + OPERATIONS],
     /// How many of the thresholds belong to tables.
     used: u16,
-    tables: [[Table; Intent::ALL.len()]; OPERATIONS],
+    tables: [[Table; Situation::ALL.len()]; OPERATIONS],
+    /// By operation: when and how to look at the cache state, if it does.
+    looks: [Option<Look>; OPERATIONS],
+    /// By operation: the length from which it looks; the greatest if it does not.
+    looks_from: [usize; OPERATIONS],
     /// By operation, rising: from this length on, so many threads.
     threads: [[(usize, usize); MOST_RULES]; OPERATIONS],
     thread_rules: [u8; OPERATIONS],
@@ -91,7 +153,9 @@ impl Rules {
     pub(crate) const EMPTY: Rules = Rules {
         thresholds: [Threshold::UNUSED; FORCED + OPERATIONS],
         used: 0,
-        tables: [[Table { start: 0, length: 0, measured: false }; Intent::ALL.len()]; OPERATIONS],
+        tables: [[Table { start: 0, length: 0, measured: false }; Situation::ALL.len()]; OPERATIONS],
+        looks: [None; OPERATIONS],
+        looks_from: [usize::MAX; OPERATIONS],
         threads: [[(0, 0); MOST_RULES]; OPERATIONS],
         thread_rules: [0; OPERATIONS],
         requires: Features::empty(),
@@ -102,6 +166,8 @@ impl Rules {
     pub(super) fn reset(&mut self) {
         self.used = 0;
         self.tables.as_flattened_mut().iter_mut().for_each(|table| table.length = 0);
+        self.looks = [None; OPERATIONS];
+        self.looks_from = [usize::MAX; OPERATIONS];
         self.thread_rules.iter_mut().for_each(|count| *count = 0);
         self.requires = Features::empty();
         self.durability = Durability::FlushToMemory;
@@ -111,13 +177,13 @@ impl Rules {
     /// accepted and left out.
     pub(super) fn push(
         &mut self,
-        (operation, intent): (Operation, Intent),
+        (operation, situation): (Operation, impl Into<Situation>),
         from: usize,
         choice: Choice,
         origin: RuleOrigin,
     ) -> Result<(), RuleError> {
         let used = self.used;
-        let table = &mut self.tables[operation as usize][intent as usize];
+        let table = &mut self.tables[operation as usize][situation.into() as usize];
         if table.length == 0 {
             *table = Table { start: used, length: 0, measured: origin == RuleOrigin::Measured };
         }
@@ -163,32 +229,62 @@ impl Rules {
         Ok(())
     }
 
+    /// Sets when and how an operation looks; once, and only if there are rules for both cache states.
+    pub(super) fn set_look(&mut self, operation: Operation, look: Look) -> Result<(), RuleError> {
+        let states = [Situation::Cached, Situation::Uncached];
+        let complete = states.into_iter().all(|state| !self.thresholds(operation, state).is_empty());
+        if !complete || self.looks[operation as usize].is_some() {
+            return Err(RuleError::Order);
+        }
+        self.looks[operation as usize] = Some(look);
+        self.looks_from[operation as usize] = look.from;
+        self.requires |= look.choice.method.requires;
+        Ok(())
+    }
+
     /// Uses one choice for every length and intent of an operation.
     pub(super) fn force(&mut self, operation: Operation, choice: Choice) {
         let at = FORCED + operation as usize;
         self.thresholds[at] = Threshold::new(0, choice, None);
         let table = Table { start: at as u16, length: 1, measured: false };
-        self.tables[operation as usize] = [table; Intent::ALL.len()];
+        self.tables[operation as usize] = [table; Situation::ALL.len()];
+        self.looks[operation as usize] = None;
+        self.looks_from[operation as usize] = usize::MAX;
         self.requires |= choice.method.requires;
     }
 
-    /// The rules of an operation and intent, rising; empty if there are none.
+    /// The rules of an operation and situation, rising; empty if there are none.
     #[inline(always)]
-    pub(super) fn thresholds(&self, operation: Operation, intent: Intent) -> &[Threshold] {
-        let Table { start, length, .. } = self.tables[operation as usize][intent as usize];
+    pub(super) fn thresholds(&self, operation: Operation, situation: impl Into<Situation>) -> &[Threshold] {
+        let Table { start, length, .. } = self.tables[operation as usize][situation.into() as usize];
         let (start, length) = (usize::from(start), usize::from(length));
         self.thresholds.get(start..start + length).unwrap_or_default()
     }
 
+    /// True if a call of the whole length with this method may be cut into several calls.
+    pub(crate) fn may_be_cut(choice: &Choice) -> bool {
+        !JUDGE_BY_CALL.contains(&choice.method.name)
+    }
+
+    /// True if any operation looks at the cache state.
+    pub(crate) fn looks(&self) -> bool {
+        self.looks.iter().any(Option::is_some)
+    }
+
     /// True if the rules of an operation and intent were measured.
     pub(super) fn measured(&self, operation: Operation, intent: Intent) -> bool {
-        self.tables[operation as usize][intent as usize].measured
+        self.tables[operation as usize][Situation::from(intent) as usize].measured
     }
 
     /// The choice for `length` bytes in total.
     #[inline(always)]
-    pub(crate) fn choose(&self, operation: Operation, length: usize, intent: Intent) -> &Choice {
-        let thresholds = self.thresholds(operation, intent);
+    pub(crate) fn choose(
+        &self,
+        operation: Operation,
+        length: usize,
+        situation: impl Into<Situation>,
+    ) -> &Choice {
+        let thresholds = self.thresholds(operation, situation);
         // The first rule starts at 0, so the rule before the second is the answer for most calls.
         let after = match thresholds {
             [_, second, ..] if second.from <= length => thresholds.partition_point(|it| it.from <= length),
@@ -200,6 +296,17 @@ impl Rules {
         }
     }
 
+    /// When and how an operation looks at the cache state, if it does.
+    pub(crate) fn look(&self, operation: Operation) -> Option<&Look> {
+        self.looks[operation as usize].as_ref()
+    }
+
+    /// The length from which an operation looks; the greatest if it does not.
+    #[inline(always)]
+    pub(crate) fn looks_from(&self, operation: Operation) -> usize {
+        self.looks_from[operation as usize]
+    }
+
     /// The choice for one call of `length` bytes that is part of `total_len` bytes: that for the total length, unless that
     /// method's speed depends on the length of the call and the call is too short for its rule. Clears, fills and copies
     /// of fewer than `shortest` bytes get the choice for their own length.
@@ -209,14 +316,15 @@ impl Rules {
         operation: Operation,
         length: usize,
         total_len: usize,
-        intent: Intent,
+        situation: impl Into<Situation>,
         shortest: usize,
     ) -> &Choice {
+        let situation = situation.into();
         // Durable stores end in a fence whatever the method.
         if total_len <= length || (length < shortest && !operation.persists()) {
-            return self.choose(operation, length, intent);
+            return self.choose(operation, length, situation);
         }
-        let thresholds = self.thresholds(operation, intent);
+        let thresholds = self.thresholds(operation, situation);
         let eligible = |it: &&Threshold| it.from <= total_len && (it.from <= length || !it.by_call);
         match thresholds.iter().rev().find(eligible) {
             Some(threshold) => threshold.choice(operation),
@@ -266,11 +374,12 @@ impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
         for operation in Operation::ALL {
-            for intent in Intent::ALL {
-                let thresholds = self.thresholds(operation, intent).iter();
+            for situation in Situation::ALL {
+                let thresholds = self.thresholds(operation, situation).iter();
                 let pairs: Vec<_> = thresholds.map(|it| (it.from, *it.choice(operation))).collect();
-                map.entry(&(operation, intent), &pairs);
+                map.entry(&(operation, situation), &pairs);
             }
+            map.entry(&(operation, "look"), &self.look(operation));
             let count = usize::from(self.thread_rules[operation as usize]);
             map.entry(&(operation, "threads"), &&self.threads[operation as usize][..count]);
         }

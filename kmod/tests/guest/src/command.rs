@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters as Tunables;
-use bulkmem::{Intent, Mapping, Operation, Pages};
+use bulkmem::policy::Situation;
+use bulkmem::{Mapping, Operation, Pages};
 use bulkmem_kmod::{BulkHint, KernelError, Method, Module, Settings, prefault_hinted};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{Coverage, FORMAT, Mode, Profile, Rule, VERSION};
@@ -130,7 +131,7 @@ fn profile(method: &str) -> Profile {
     let machine = Machine::current();
     let rule = |from, method: &str| Rule {
         operation: Operation::Clear,
-        intent: Intent::Throughput,
+        situation: Situation::Throughput,
         from,
         method: method.to_owned(),
         parameters: Tunables {
@@ -159,6 +160,7 @@ fn profile(method: &str) -> Profile {
         },
         coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
         durability: None,
+        looks: Vec::new(),
         rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, method)],
         threads: Vec::new(),
         figures: Vec::new(),

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::common::Display;
 use super::rows::remarks;
-use super::{choice, chunks, corun, fork, iops, persist, pollution, reuse, sizes, targets, vm};
+use super::{choice, disturbance, fork, iops, persist, reuse, sizes, vm};
 use crate::commands::runner::{self, Files};
 use crate::failure::Outcome;
 use crate::output::{self, duration};
@@ -44,41 +44,36 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
     ))?;
     let files = Files { json: Some(&args.output), csv: args.display.csv.as_deref(), input: None };
     runner::run("bench all", &measurements, false, files, |found| {
-        args.display.print(found, |found, width| text(found, &args.output, width))
+        args.display.print(found, &|found, width| text(found, &args.output, width))
     })
 }
 
-/// Shows the measurements one after the other, as their own commands do.
 fn text(found: &Results, saved: &Path, width: usize) -> String {
-    let tables = found
-        .measurements()
-        .into_iter()
-        .map(|it| view(it, &found.only(it), width) + "\n")
-        .collect::<String>();
+    let tables = found.measurements().into_iter().map(|it| view(it)(&found.only(it), width) + "\n");
     let rest = Results { rows: Vec::new(), findings: Vec::new(), ..found.clone() };
     let path = plain(&saved.display().to_string());
-    tables
-        + &remarks(&rest, width)
-        + &format!(
-            "Saved to {path}. `bulkmem report {path}` shows it as a page, `bulkmem reproduce {path}` compares it with \
-             published figures.\n"
-        )
+    format!(
+        "{}{}Saved to {path}. `bulkmem report {path}` shows it as a page, `bulkmem reproduce {path}` compares it with \
+         published figures.\n",
+        tables.collect::<String>(),
+        remarks(&rest, width),
+    )
 }
 
-fn view(measurement: Measurement, found: &Results, width: usize) -> String {
+fn view(measurement: Measurement) -> fn(&Results, usize) -> String {
     match measurement {
         Measurement::Clear | Measurement::Fill | Measurement::Copy => {
-            sizes::view(found, sizes::BASELINE, width)
+            |found, width| sizes::view(found, sizes::BASELINE, width)
         }
-        Measurement::Chunks => chunks::view(found, width),
-        Measurement::Vm => vm::view(found, width),
-        Measurement::Persist => persist::view(found, width),
-        Measurement::Pollution => pollution::view(found, width),
-        Measurement::Corun => corun::view(found, width),
-        Measurement::Reuse => reuse::view(found, width),
-        Measurement::Fork => fork::view(found, width),
-        Measurement::Iops => iops::view(found, width),
-        Measurement::Choice => choice::view(found, width),
-        Measurement::Targets => targets::view(found, width),
+        Measurement::Chunks => sizes::view_chunks,
+        Measurement::Vm => vm::view,
+        Measurement::Persist => persist::view,
+        Measurement::Pollution => disturbance::view_pollution,
+        Measurement::Corun => disturbance::view_corun,
+        Measurement::Reuse => reuse::view,
+        Measurement::Fork => fork::view,
+        Measurement::Iops => iops::view,
+        Measurement::Choice => choice::view,
+        Measurement::Targets => choice::view_targets,
     }
 }

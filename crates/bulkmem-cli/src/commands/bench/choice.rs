@@ -1,26 +1,25 @@
-//! `bulkmem bench choice`.
+//! `bulkmem bench choice` and `targets`.
 
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
-use bulkmem_measure::calibration::{Condition, Cost};
+use bulkmem_measure::calibration::Cost;
 use bulkmem_measure::engine::{
-    Alignment, CacheState, Dimension, Measurement, MethodSet, Metric, Peers, Results, Row,
+    Alignment, CacheState, Check, Config, Dimension, Measurement, MethodSet, Metric, Peers, Results, Row,
+    distinct,
 };
-use bulkmem_measure::measurements::{ChoiceOptions, Overall, is_baseline, overall};
+use bulkmem_measure::measurements::{ChoiceOptions, TargetsOptions, is_baseline, overall};
 use bulkmem_measure::stats::geometric_mean;
 use clap::Args;
 
 use super::common::Outputs;
 use super::pivot::Pivot;
-use super::rows::{distinct, group_by, name, remarks};
+use super::rows::{also, group_by, name, remarks, value};
 use crate::failure::Outcome;
-use crate::figures::{describe_condition, describe_cost};
-use crate::names::names;
-use crate::output::{Column, Table, digits, exact_size, faint, section, wrapped};
-use crate::parsers::{given_or, intent, operation, sizes};
+use crate::figures::{config_value, describe_cost};
+use crate::output::{BAD, Column, FAINT, GOOD, Table, digits, faint, plural, section, styled, wrapped};
+use crate::parsers::{intent, names, operation, size, sizes, threads};
 
 /// Compare the policy's choice with every method and with other libraries
 ///
@@ -41,18 +40,19 @@ pub(crate) struct ChoiceArgs {
     /// Operation to compare
     #[arg(value_parser = operation())]
     operation: Operation,
-    /// Lengths, or ranges of them [default: 4K,64K,1M,16M,256M]
+    /// Lengths, or ranges of them
     #[arg(long, short = 's', value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
+    #[arg(default_value = "4K,64K,1M,16M,256M")]
     size: Vec<Vec<u64>>,
     /// Lengths that calibration does not measure, between the smallest and the largest size, warm and cold
     #[arg(long)]
     unmeasured: bool,
-    /// What happens to the bytes next [default: throughput]
-    #[arg(long, value_name = "INTENT", value_delimiter = ',', value_parser = intent())]
+    /// Use of the bytes afterwards
+    #[arg(long, value_name = "INTENT", value_delimiter = ',', value_parser = intent(), default_value = "throughput")]
     intent: Vec<Intent>,
-    /// Numbers of threads that share the work [default: 1]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    threads: Vec<NonZeroUsize>,
+    /// Numbers of threads that share the work
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = threads)]
+    threads: Vec<usize>,
     /// Start ranges 1 to 63 bytes past a cache line
     #[arg(long)]
     unaligned: bool,
@@ -62,41 +62,61 @@ pub(crate) struct ChoiceArgs {
     /// Ranges that are in the cache, as far as they fit; with --cold both are measured
     #[arg(long)]
     warm: bool,
-    /// Methods besides the choice, or `all` [default: all]
-    #[arg(long, short = 'f', value_name = "METHODS", value_parser = names)]
+    /// Methods besides the choice, or `all`
+    #[arg(long, short = 'f', value_name = "METHODS", value_parser = names, default_value = "all")]
     method: Vec<Vec<String>>,
     /// Leave out libpmem and reading
     #[arg(long)]
     no_peers: bool,
-    /// Time it may take [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    budget: Option<Duration>,
+    /// Time it may take
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
+    budget: Duration,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// Check every performance target of the project on this machine
+///
+/// A target that is not met is a finding, not a failure: the exit code is 0.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+JSON: as all measurements; rows are those of `bench choice`. Each finding has a `check`: `what`, `bound`, `unit`, `measured`, \
+`met` (null if not measured), `note`.")]
+pub(crate) struct TargetsArgs {
+    /// The largest length
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4G")]
+    max_size: u64,
+    /// Time it may take
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5m")]
+    budget: Duration,
     #[command(flatten)]
     outputs: Outputs,
 }
 
 pub(super) fn run(args: &ChoiceArgs) -> Outcome {
-    let defaults = ChoiceOptions::new(args.operation);
-    let threads = args.threads.iter().map(|threads| threads.get()).collect();
     let caches = [(CacheState::Cold, args.cold || !args.warm), (CacheState::Warm, args.warm)];
     let methods = args.method.concat();
+    let every = methods.iter().any(|name| name == "all");
     let options = ChoiceOptions {
-        sizes: given_or(args.size.concat(), defaults.sizes),
+        operation: args.operation,
+        sizes: args.size.concat(),
         unmeasured: args.unmeasured,
-        intents: given_or(args.intent.clone(), defaults.intents),
-        threads: given_or(threads, defaults.threads),
+        intents: args.intent.clone(),
+        threads: args.threads.clone(),
         alignments: vec![if args.unaligned { Alignment::Unaligned } else { Alignment::Aligned }],
         caches: caches.into_iter().filter_map(|(cache, wanted)| wanted.then_some(cache)).collect(),
-        methods: if methods.is_empty() || methods.iter().any(|name| name == "all") {
-            MethodSet::All
-        } else {
-            MethodSet::Named(methods)
-        },
+        methods: if every { MethodSet::All } else { MethodSet::Named(methods) },
         peers: if args.no_peers { Peers::None } else { Peers::All },
-        budget: args.budget.unwrap_or(defaults.budget),
-        operation: args.operation,
+        budget: args.budget,
     };
-    args.outputs.run(None, &options, view)
+    args.outputs.run(None, &options, &view)
+}
+
+impl TargetsArgs {
+    pub(super) fn run(&self) -> Outcome {
+        let options = TargetsOptions { budget: self.budget, max_length: self.max_size };
+        self.outputs.run(None, &options, &view_targets)
+    }
 }
 
 /// Shows, for each intent and condition, the candidates by length and the choice with its ratios; then the choice over all
@@ -104,26 +124,35 @@ pub(super) fn run(args: &ChoiceArgs) -> Outcome {
 pub(super) fn view(found: &Results, width: usize) -> String {
     let rows: Vec<&Row> = found.of(Measurement::Choice).collect();
     let compared = rows.iter().copied().filter(|row| row.metric == Metric::Bandwidth);
-    let configs = group_by(compared, |row| {
-        let config = &row.config;
-        (config.operation, config.intent, config.threads, config.alignment, config.cache)
-    });
+    let configs = group_by(compared, |row| Config { size: None, ..row.config.clone() });
     let mut text: String = configs.iter().map(|group| tables(group, width)).collect();
     let overall = overall(&rows);
     if overall.iter().any(|whole| whole.conditions > 1) {
-        let why = "A choice knows neither where its ranges start nor whether they are in the cache. So it is judged over \
-                   all the conditions above, by the geometric mean of the times.";
-        let table = together(&overall).render(width);
+        let why = "An operation does not know where its ranges start, nor below 64 KiB whether they are in the cache. So \
+                   it is judged over all of these conditions, by the geometric mean of the times.";
+        let table = Table::of(&overall)
+            .column(Column::right("length"), |it| config_value(&it.config, Dimension::Size))
+            .column(Column::left("cache"), |it| config_value(&it.config, Dimension::Cache))
+            .column(Column::left("intent"), |it| config_value(&it.config, Dimension::Intent))
+            .column(Column::right("threads"), |it| config_value(&it.config, Dimension::Threads))
+            .column(Column::right("conditions").optional(1), |it| it.conditions.to_string())
+            .column(Column::right("× best peer"), |it| it.times_best_peer.map_or("–".to_owned(), digits))
+            .column(Column::left("which is").optional(2), |it| it.best_peer.clone().unwrap_or_default())
+            .column(Column::right("regret"), |it| percent(it.regret))
+            .column(Column::left("where best was").optional(3), |it| {
+                it.best_method.clone().unwrap_or_default()
+            })
+            .render(width);
         text += &section("Taken together", &format!("{}\n{table}", faint(why, width)), width);
     }
     let baseline =
         |row: &&&Row| row.config.operation.is_some_and(|operation| is_baseline(&row.candidate, operation));
     let peers = distinct(rows.iter().filter(baseline).map(|row| name(row)));
+    let line = |line: String| wrapped(&line, "", width) + "\n";
     if !peers.is_empty() {
-        text += &format!("{}\n", wrapped(&format!("Peers: {}.", peers.join(", ")), "", width));
+        text += &line(format!("Peers: {}.", peers.join(", ")));
     }
-    text += &remarks(found, width);
-    text += &format!("{}\n", wrapped(&format!("Policy: {}", found.provenance.policy), "", width));
+    text += &(remarks(found, width) + &line(format!("Policy: {}", found.provenance.policy)));
     if !found.complete {
         text += "Not everything was measured: the time was up.\n";
     }
@@ -133,19 +162,24 @@ pub(super) fn view(found: &Results, width: usize) -> String {
 /// The candidates of one intent and condition by length, and the choice.
 fn tables(rows: &[&Row], width: usize) -> String {
     let config = &rows[0].config;
-    let condition = Condition {
-        aligned: config.alignment == Some(Alignment::Aligned),
-        warm: config.cache == Some(CacheState::Warm),
-        threads: config.threads.unwrap_or(1),
-    };
-    let intent = config.intent.unwrap_or(Intent::Throughput);
-    let operation = config.operation.map_or("", Operation::name);
-    let heading = format!("{operation}, intent {intent}, {}", describe_condition(condition));
-    let cost = format!("The time is that of {}.", describe_cost(Cost::of(intent)));
-    let cell = |row: &Row| digits(row.stats.median);
-    let speeds = Pivot::across(Dimension::Size).cell(&cell).text(&by_speed(rows), width);
-    let text = format!("{}\n{speeds}\n{}", faint(&cost, width), choices(rows).render(width));
-    section(&heading, &text, width)
+    let conditions = [Dimension::Alignment, Dimension::Cache].map(|key| config_value(config, key)).join(", ");
+    let (operation, intent) =
+        (config.operation.map_or("", Operation::name), config.intent.unwrap_or_default());
+    let threads = plural(config.threads.unwrap_or(1), "thread");
+    let heading = format!("{operation}, intent {intent}, {conditions}, {threads}");
+    let cost = describe_cost(Cost::of(intent));
+    let cost = faint(&format!("The time is that of {cost}."), width);
+    let speeds = Pivot::across(Dimension::Size)
+        .cell(|row: &Row| digits(row.stats.median))
+        .text(&by_speed(rows), width);
+    let choices = Table::of(rows.iter().filter(|row| row.candidate.kind == Kind::Policy))
+        .column(Column::right("length"), |row| value(row, Dimension::Size))
+        .column(Column::left("the policy's choice").prose(), |row| row.chosen.clone().unwrap_or_default())
+        .column(Column::right("GB/s"), |row| digits(row.stats.median))
+        .column(Column::right("× best peer"), |row| also(row, "times_best_peer", 1.0))
+        .column(Column::right("regret"), |row| percent(row.also.get("regret").copied()))
+        .render(width);
+    section(&heading, &format!("{cost}\n{speeds}\n{choices}"), width)
 }
 
 /// The rows of the policy, then those of the other candidates, the fastest over all lengths first.
@@ -158,54 +192,30 @@ fn by_speed<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
     candidates.concat()
 }
 
-/// A line for each length: the policy's choice, and how it compares.
-fn choices(rows: &[&Row]) -> Table {
-    let mut table = Table::new([
-        Column::right("length"),
-        Column::left("the policy's choice").prose(),
-        Column::right("GB/s"),
-        Column::right("× best peer"),
-        Column::right("regret"),
-    ]);
-    for row in rows.iter().filter(|row| row.candidate.kind == Kind::Policy) {
-        table.row([
-            exact_size(row.config.size.unwrap_or_default()),
-            row.chosen.clone().unwrap_or_default(),
-            digits(row.stats.median),
-            row.also.get("times_best_peer").map_or("–".to_owned(), |times| digits(*times)),
-            percent(row.also.get("regret").copied()),
-        ]);
-    }
-    table
-}
-
-/// A line for each length: how the choice compares over all conditions.
-fn together(overall: &[Overall]) -> Table {
-    let mut table = Table::new([
-        Column::right("length"),
-        Column::left("intent"),
-        Column::right("threads"),
-        Column::right("conditions").optional(1),
-        Column::right("× best peer"),
-        Column::left("which is").optional(2),
-        Column::right("regret"),
-        Column::left("where best was").optional(3),
-    ]);
-    for whole in overall {
-        table.row([
-            exact_size(whole.length),
-            whole.intent.to_string(),
-            whole.threads.to_string(),
-            whole.conditions.to_string(),
-            whole.times_best_peer.map_or("–".to_owned(), digits),
-            whole.best_peer.clone().unwrap_or_default(),
-            percent(whole.regret),
-            whole.best_method.clone().unwrap_or_default(),
-        ]);
-    }
-    table
-}
-
 fn percent(share: Option<f64>) -> String {
     share.map_or("–".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+pub(super) fn view_targets(found: &Results, width: usize) -> String {
+    let findings = found.findings.iter().filter(|finding| finding.measurement == Measurement::Targets);
+    let checks: Vec<&Check> = findings.filter_map(|finding| finding.check.as_ref()).collect();
+    let table = Table::of(&checks)
+        .column(Column::left("target").prose(), |check| check.what.clone())
+        .column(Column::right("bound"), |check| check.bound.text(check.unit))
+        .column(Column::right("measured"), |check| {
+            check.measured.map_or("–".to_owned(), |measured| check.unit.text(measured))
+        })
+        .column(Column::left("met"), |check| match check.met {
+            Some(true) => styled(GOOD, "yes"),
+            Some(false) => styled(BAD, "no"),
+            None => styled(FAINT, "?"),
+        })
+        .column(Column::left("worst at").prose().optional(1), |check| check.note.clone());
+    let count = |met: Option<bool>| checks.iter().filter(|check| check.met == met).count();
+    let (met, not_met, unknown) = (count(Some(true)), count(Some(false)), count(None));
+    let policy = wrapped(&format!("Policy: {}", found.provenance.policy), "", width);
+    // The table has the findings.
+    let notes = remarks(&Results { findings: Vec::new(), ..found.clone() }, width);
+    let counts = format!("{met} met, {not_met} not met, {unknown} not measured.");
+    format!("{}\n{counts}\n{policy}\n{notes}", table.render(width))
 }

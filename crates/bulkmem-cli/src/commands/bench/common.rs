@@ -3,14 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use bulkmem_measure::engine::{Measure, MethodSet, PageSize, Peers, Results};
+use bulkmem_measure::measurements::{
+    Attribute, Attributes, Candidates, RAM, TargetOptions, UnknownAttribute,
+};
 use clap::Args;
 
 use super::counted;
-use crate::commands::runner::{self, Files, is_stdout};
-use crate::failure::{Failure, Outcome};
-use crate::names::names;
-use crate::parsers::one_of;
+use crate::commands::runner::{self, Files};
+use crate::failure::{Failure, Outcome, show};
+use crate::parsers::{names, one_of, size};
 use crate::{output, plain, results};
+
+/// Turns results into text of some width.
+pub(super) type View<'v> = &'v dyn Fn(&Results, usize) -> String;
 
 /// Arguments of most measurements.
 #[derive(Args, Clone, Debug)]
@@ -73,52 +78,99 @@ pub(crate) struct PageSizesArg {
     pub(crate) page_size: Vec<PageSize>,
 }
 
+/// The memory that is read and written.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TargetArgs {
+    /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc [default: ram; with
+    /// --attr /dev/bulkmem, the kernel module's device]
+    #[arg(long, value_name = "TARGET")]
+    pub(super) target: Option<PathBuf>,
+    /// Bytes to work on; a file that does not exist is created with this size and removed afterwards [default: all of the
+    /// file or device; of memory, many times the last-level cache]
+    #[arg(long, short = 's', visible_alias = "working-set", value_name = "SIZE", value_parser = size)]
+    size: Option<u64>,
+    /// Overwrite an existing target
+    #[arg(long)]
+    overwrite: bool,
+    /// Keep a file that was created
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    pages: PageSizeArg,
+}
+
 impl Common {
     /// Returns the options that every measurement has: methods, peers, and number of samples.
-    pub(super) fn candidates(&self) -> (MethodSet, Peers, usize) {
+    pub(super) fn candidates(&self) -> Candidates {
         let methods = match self.method.concat() {
             none if none.is_empty() => MethodSet::Representative,
             some if some.iter().any(|name| name == "all") => MethodSet::All,
             some => MethodSet::Named(some),
         };
-        (methods, self.peers, self.runs as usize)
+        Candidates { methods, peers: self.peers, runs: self.runs as usize }
     }
 }
 
 impl Outputs {
-    /// Measures, and prints the results; `view` turns them into text of some width. `input` is a file that is measured, if
-    /// any: it is never written to as an output.
-    pub(super) fn run(
-        &self,
-        input: Option<&Path>,
-        measurement: &dyn Measure,
-        view: impl Fn(&Results, usize) -> String,
-    ) -> Outcome {
+    /// Measures, and prints the results. `input` is a file that is measured, if any: it is never written to as an output.
+    pub(super) fn run(&self, input: Option<&Path>, measurement: &dyn Measure, view: View<'_>) -> Outcome {
         let files = Files { json: self.output.as_deref(), csv: self.display.csv.as_deref(), input };
-        let show = |found: &Results| {
-            self.display.print(found, |found, width| {
-                let counts = if self.counters { counted::text(found, width) } else { String::new() };
-                view(found, width) + &counts
-            })
-        };
-        runner::run("bench", &[measurement], self.counters, files, show)
+        runner::run("bench", &[measurement], self.counters, files, |found| {
+            self.display.print(found, &|found, width| view(found, width) + &counted::text(found, width))
+        })
     }
 }
 
 impl Display {
-    /// Prints results; `view` turns them into text of some width.
-    pub(super) fn print(
-        &self,
-        found: &Results,
-        view: impl Fn(&Results, usize) -> String,
-    ) -> Result<(), Failure> {
-        if self.json {
-            output::print_raw(results::json(found)?.as_bytes())?;
-        } else if self.csv.as_deref().is_some_and(is_stdout) {
-            output::print_raw(results::csv(found)?.as_bytes())?;
-        } else {
-            output::print(&view(&plain::results(found), output::width()))?;
+    /// Prints results.
+    pub(super) fn print(&self, found: &Results, view: View<'_>) -> Result<(), Failure> {
+        if self.csv.as_deref().is_some_and(|path| path == "-") {
+            return Ok(output::print_raw(results::csv(found)?.as_bytes())?);
         }
-        Ok(())
+        show(self.json, found, |width| view(&plain::results(found.clone()), width)).map(drop)
+    }
+}
+
+impl TargetArgs {
+    /// Returns the target, with the attribute that it must have.
+    pub(super) fn options(&self, attribute: Option<Attribute>) -> TargetOptions {
+        let usual = if attribute.is_some() { bulkmem_kmod::PATH } else { RAM };
+        TargetOptions {
+            target: self.target.clone().unwrap_or(usual.into()),
+            size: self.size,
+            overwrite: self.overwrite,
+            keep: self.keep,
+            attribute,
+            page_size: self.pages.page_size,
+        }
+    }
+}
+
+/// Parses a cache attribute, or `all`, which is `None`.
+pub(super) fn attribute_or_all(text: &str) -> Result<Option<Attribute>, UnknownAttribute> {
+    if text == "all" { Ok(None) } else { text.parse().map(Some) }
+}
+
+/// Turns attributes from the command line into those of a measurement.
+pub(super) fn attributes(given: &[Option<Attribute>]) -> Attributes {
+    match given.iter().copied().collect::<Option<Vec<Attribute>>>() {
+        Some(none) if none.is_empty() => Attributes::Own,
+        some => some.map_or(Attributes::All, Attributes::Named),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_includes_every_other_attribute() {
+        let of = |texts: &[&str]| {
+            attributes(&texts.iter().map(|text| attribute_or_all(text).unwrap()).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), Attributes::Own);
+        assert_eq!(of(&["uc", "wb"]), Attributes::Named(vec![Attribute::Uc, Attribute::Wb]));
+        assert_eq!(of(&["uc", "all"]), Attributes::All);
+        assert!(attribute_or_all("most").is_err());
     }
 }

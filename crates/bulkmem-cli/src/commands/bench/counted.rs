@@ -1,8 +1,9 @@
 //! Counts of the hardware, as tables.
 
-use bulkmem_measure::engine::{Dimension, Results, Row};
+use bulkmem_measure::engine::{Results, Row};
 
-use super::rows::{group_by, name, value};
+use super::rows::{group_by, name};
+use crate::figures::describe_config;
 use crate::output::{Column, Table, count, faint, section};
 
 /// Counters with their titles, and their ranks if the column may be left out.
@@ -25,26 +26,21 @@ pub(super) fn text(found: &Results, width: usize) -> String {
     let mut text = String::new();
     for group in group_by(counted, |row| (row.measurement, row.config.clone())) {
         let first = group[0];
-        let mut heading = first.measurement.to_string();
-        for key in Dimension::ALL.into_iter().filter(|key| first.config.get(*key).is_some()) {
-            heading += &format!(", {} {}", key.name().replace('_', " "), value(first, key));
-        }
-        heading += ": counted in user mode, an operation on the whole length";
+        let config = describe_config(&first.config, |_| true);
+        let measurement = first.measurement;
+        let heading =
+            format!("{measurement}{config}: counted in user mode, an operation on the whole length");
         let get = |row: &Row, name: &str| row.counters.as_ref()?.get(name);
-        let shown: Vec<_> = COLUMNS
-            .into_iter()
-            .filter(|(name, ..)| group.iter().any(|row| get(row, name).is_some()))
-            .collect();
-        let column = |(name, title, rank): &(&str, &str, Option<u8>)| {
+        let mut table = Table::of(&group).column(Column::left(""), |row| name(row));
+        for (counter, title, rank) in COLUMNS {
+            if group.iter().all(|row| get(row, counter).is_none()) {
+                continue;
+            }
             // `cache-misses` of AMD Zen (event 0x0964) counts misses of the second-level cache.
-            let of_l2 = *name == "cache_misses" && found.provenance.cpu.vendor == "AuthenticAMD";
-            let column = Column::right(if of_l2 { "L2 misses" } else { *title });
-            rank.map_or(column.clone(), |rank| column.optional(rank))
-        };
-        let mut table = Table::new([Column::left("")].into_iter().chain(shown.iter().map(column)));
-        for row in group {
-            let cells = shown.iter().map(|(counter, ..)| get(row, counter).map_or("–".to_owned(), count));
-            table.row([name(row)].into_iter().chain(cells));
+            let of_l2 = counter == "cache_misses" && found.provenance.cpu.vendor == "AuthenticAMD";
+            let column = Column::right(if of_l2 { "L2 misses" } else { title });
+            let column = rank.map_or(column.clone(), |rank| column.optional(rank));
+            table = table.column(column, |row| get(row, counter).map_or("–".to_owned(), count));
         }
         text += &section(&heading, &table.render(width), width);
     }

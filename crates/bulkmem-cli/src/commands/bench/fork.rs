@@ -2,12 +2,12 @@
 
 use bulkmem_measure::Kind;
 use bulkmem_measure::engine::{Dimension, Measurement, Results, Row};
-use bulkmem_measure::measurements::ForkOptions;
+use bulkmem_measure::measurements::{CHILD_WRITES, ForkOptions};
 use clap::Args;
 
 use super::common::Common;
 use super::pivot::Pivot;
-use super::rows::{distinct, remarks, value};
+use super::rows::{group_by, remarks, value};
 use crate::failure::Outcome;
 use crate::figures::deviation;
 use crate::output::{Column, Table, digits, faint, section};
@@ -42,25 +42,14 @@ pub(crate) struct ForkArgs {
 }
 
 pub(super) fn run(args: &ForkArgs) -> Outcome {
-    let (methods, peers, runs) = args.common.candidates();
     let sizes = given_or(args.size.concat(), ForkOptions::default().sizes);
-    let options = ForkOptions { sizes, loops: args.loops, methods, peers, runs };
-    args.common.outputs.run(None, &options, view)
+    let options = ForkOptions { sizes, loops: args.loops, candidates: args.common.candidates() };
+    args.common.outputs.run(None, &options, &view)
 }
-
-const ALONE: &str = "fork alone";
-const CHILD_WRITES: &str = "fork, child writes";
-/// Candidates that fork, with the titles of their columns.
-const FORKS: [(&str, &str); 4] = [
-    (ALONE, "alone"),
-    ("fork, child reads", "child reads"),
-    (CHILD_WRITES, "child writes"),
-    ("fork, parent writes", "parent writes"),
-];
 
 /// Shows the time per fork, the pages counted, and copying and clearing within the process.
 pub(super) fn view(found: &Results, width: usize) -> String {
-    let is_fork = |row: &&Row| FORKS.iter().any(|(name, _)| *name == row.candidate.name);
+    let is_fork = |row: &&Row| row.candidate.name.starts_with("fork");
     let (forks, mut others): (Vec<&Row>, Vec<&Row>) = found.of(Measurement::Fork).partition(is_fork);
     let mut text = times(&forks, &others, width) + &pages(&forks, width);
     others.retain(|row| row.candidate.kind != Kind::Read);
@@ -69,29 +58,33 @@ pub(super) fn view(found: &Results, width: usize) -> String {
 }
 
 fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
-    let Some(first) = forks.first() else { return String::new() };
-    let titles = FORKS.iter().map(|(_, title)| Column::right(*title));
-    let columns = [Column::right("buffer")].into_iter().chain(titles);
-    let mut table = Table::new(columns.chain([Column::right("per page"), Column::right("copy").optional(1)]));
-    for size in distinct(forks.iter().map(|row| row.config.size)) {
-        let of = |rows: &[&'_ Row], name: &str| -> Option<(f64, String)> {
-            let row = rows.iter().find(|row| {
-                (row.candidate.name.as_str(), row.config.size, row.config.operation)
-                    == (name, size, first.config.operation)
-            })?;
-            let pages = row.config.size? as f64 / row.config.page_size?.bytes() as f64;
-            let text = format!("{} ±{}", digits(row.stats.mean / 1e3), deviation(row));
-            Some((row.stats.median / 1e3 / pages, text))
-        };
-        let per_page = |time: Option<f64>| time.map_or("–".to_owned(), digits);
-        let cells = FORKS.iter().map(|(name, _)| of(forks, name).map_or("–".to_owned(), |(_, text)| text));
-        let copied = of(forks, CHILD_WRITES).zip(of(forks, ALONE));
-        let buffer = forks.iter().find(|row| row.config.size == size).map(|row| value(row, Dimension::Size));
-        table.row(buffer.into_iter().chain(cells).chain([
-            per_page(copied.map(|((writes, _), (alone, _))| writes - alone)),
-            per_page(of(others, "c_library").map(|(copy, _)| copy)),
-        ]));
+    if forks.is_empty() {
+        return String::new();
     }
+    let row = |like: &Row, name: &str| {
+        let config = |row: &Row| (row.config.size, row.config.operation);
+        let mut rows = forks.iter().chain(others);
+        rows.find(|row| row.candidate.name == name && config(row) == config(like))
+    };
+    let time = |like: &Row, name: &str| {
+        let text = |row: &&Row| format!("{} ±{}", digits(row.stats.mean / 1e3), deviation(row));
+        row(like, name).map_or("–".to_owned(), text)
+    };
+    let per_page = |like: &Row, name: &str, without: Option<&str>| {
+        let median = |name| row(like, name).map(|row| row.stats.median / 1e3);
+        let pages = || Some(like.config.size? as f64 / like.config.page_size?.bytes() as f64);
+        let time = || Some((median(name)? - without.map_or(Some(0.0), median)?) / pages()?);
+        time().map_or("–".to_owned(), digits)
+    };
+    let by_size = group_by(forks.iter().copied(), |row| row.config.size);
+    let table = Table::of(by_size.iter().map(|rows| rows[0]))
+        .column(Column::right("buffer"), |row| value(row, Dimension::Size))
+        .column(Column::right("alone"), |row| time(row, "fork alone"))
+        .column(Column::right("child reads"), |row| time(row, "fork, child reads"))
+        .column(Column::right("child writes"), |row| time(row, CHILD_WRITES))
+        .column(Column::right("parent writes"), |row| time(row, "fork, parent writes"))
+        .column(Column::right("per page"), |row| per_page(row, CHILD_WRITES, Some("fork alone")))
+        .column(Column::right("copy").optional(1), |row| per_page(row, "c_library", None));
     let note = "Mean ± standard deviation; per page and copy: from medians.";
     section("fork: microseconds", &(table.render(width) + &faint(note, width)), width)
 }
@@ -100,27 +93,20 @@ fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
 /// the other forks, whose counts do not depend on the buffer.
 fn pages(forks: &[&Row], width: usize) -> String {
     let largest = forks.iter().filter_map(|row| row.config.size).max();
-    let mut table = Table::new([
-        Column::right("buffer"),
-        Column::left(""),
-        Column::right("copied"),
-        Column::right("of buffer"),
-        Column::right("cleared"),
-        Column::right("tables"),
-        Column::right("faults"),
-    ]);
-    let mut empty = true;
-    for row in forks.iter().filter(|row| row.also.contains_key("pages_copied")) {
-        if row.candidate.name != CHILD_WRITES && row.config.size != largest {
-            continue;
-        }
-        let count = |name| row.also.get(name).map_or("–".to_owned(), |count| format!("{count:.0}"));
-        let counts =
-            ["pages_copied", "buffer_pages_copied", "pages_cleared", "page_table_pages", "minor_faults"];
-        table.row(
-            [value(row, Dimension::Size), row.candidate.name.clone()].into_iter().chain(counts.map(count)),
-        );
-        empty = false;
+    let mut shown = forks.to_vec();
+    shown.retain(|row| row.also.contains_key("pages_copied"));
+    shown.retain(|row| row.candidate.name == CHILD_WRITES || row.config.size == largest);
+    if shown.is_empty() {
+        return String::new();
     }
-    if empty { String::new() } else { section("fork: pages per fork", &table.render(width), width) }
+    let count = |row: &Row, name: &str| row.also.get(name).map_or("–".to_owned(), |it| format!("{it:.0}"));
+    let table = Table::of(shown)
+        .column(Column::right("buffer"), |row| value(row, Dimension::Size))
+        .column(Column::left(""), |row| row.candidate.name.clone())
+        .column(Column::right("copied"), |row| count(row, "pages_copied"))
+        .column(Column::right("of buffer"), |row| count(row, "buffer_pages_copied"))
+        .column(Column::right("cleared"), |row| count(row, "pages_cleared"))
+        .column(Column::right("tables"), |row| count(row, "page_table_pages"))
+        .column(Column::right("faults"), |row| count(row, "minor_faults"));
+    section("fork: pages per fork", &table.render(width), width)
 }

@@ -1,72 +1,60 @@
-//! `bulkmem bench`: one file for each measurement, with its arguments and the view of its rows.
+//! `bulkmem bench`: each measurement with its arguments and the view of its rows.
 
 mod all;
-mod beyond;
-mod by_attribute;
 mod choice;
-mod chunks;
 mod common;
-mod corun;
 mod counted;
+mod disturbance;
 mod fork;
 mod iops;
 mod persist;
 mod pivot;
-mod pollution;
 mod reuse;
 mod rows;
 mod sizes;
-mod target;
-mod targets;
 mod vm;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use crate::failure::Outcome;
 
 pub(super) use rows::remarks;
 
 /// Measure memory: the tables of the sources, and how well the policy chooses
-#[derive(Args, Debug)]
-#[command(subcommand_value_name = "MEASUREMENT", subcommand_help_heading = "Measurements")]
-pub(crate) struct BenchArgs {
-    #[command(subcommand)]
-    measurement: BenchCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum BenchCommand {
+#[command(subcommand_value_name = "MEASUREMENT", subcommand_help_heading = "Measurements")]
+pub(crate) enum BenchCommand {
     Clear(sizes::ClearArgs),
     Fill(sizes::FillArgs),
     Copy(sizes::CopyArgs),
-    Chunks(chunks::ChunksArgs),
+    Chunks(sizes::ChunksArgs),
     Vm(vm::VmArgs),
     Persist(persist::PersistArgs),
-    Pollution(pollution::PollutionArgs),
-    Corun(corun::CorunArgs),
+    Pollution(disturbance::PollutionArgs),
+    Corun(disturbance::CorunArgs),
     Reuse(reuse::ReuseArgs),
     Fork(fork::ForkArgs),
     Iops(iops::IopsArgs),
     All(all::AllArgs),
     Choice(choice::ChoiceArgs),
-    Targets(targets::TargetsArgs),
+    Targets(choice::TargetsArgs),
 }
 
-pub(super) fn run(args: &BenchArgs) -> Outcome {
-    match &args.measurement {
-        BenchCommand::Clear(args) => args.run(),
-        BenchCommand::Fill(args) => args.run(),
-        BenchCommand::Copy(args) => args.run(),
-        BenchCommand::Chunks(args) => chunks::run(args),
+pub(super) fn run(measurement: &BenchCommand) -> Outcome {
+    match measurement {
+        BenchCommand::Clear(args) => sizes::clear(args),
+        BenchCommand::Fill(args) => sizes::fill(args),
+        BenchCommand::Copy(args) => sizes::copy(args),
+        BenchCommand::Chunks(args) => sizes::chunks(args),
         BenchCommand::Vm(args) => vm::run(args),
         BenchCommand::Persist(args) => persist::run(args),
-        BenchCommand::Pollution(args) => pollution::run(args),
-        BenchCommand::Corun(args) => corun::run(args),
+        BenchCommand::Pollution(args) => disturbance::pollution(args),
+        BenchCommand::Corun(args) => disturbance::corun(args),
         BenchCommand::Reuse(args) => reuse::run(args),
         BenchCommand::Fork(args) => fork::run(args),
         BenchCommand::Iops(args) => iops::run(args),
         BenchCommand::All(args) => all::run(args),
         BenchCommand::Choice(args) => choice::run(args),
-        BenchCommand::Targets(args) => targets::run(args),
+        BenchCommand::Targets(args) => args.run(),
     }
 }

@@ -1,12 +1,11 @@
 //! `bulkmem bench persist`.
 
-use bulkmem_measure::engine::{Dimension, Measurement, Pattern, Results, Row};
+use bulkmem_measure::engine::{Config, Dimension, Measurement, Pattern, Results, Row};
 use bulkmem_measure::measurements::{Attribute, PersistOptions};
 use clap::Args;
 
-use super::common::Common;
+use super::common::{Common, TargetArgs};
 use super::rows::{MARKS, also, deviation, group_by, is_best, name, remarks, value};
-use super::target::TargetArgs;
 use crate::failure::Outcome;
 use crate::output::{Column, Table, digits, faint, marked, section};
 use crate::parsers::{given_or, one_of, sizes};
@@ -56,27 +55,21 @@ const PATTERNS: &[(&str, &str, Pattern)] = &[
 ];
 
 pub(super) fn run(args: &PersistArgs) -> Outcome {
-    let default = PersistOptions::new();
-    let (methods, peers, runs) = args.common.candidates();
+    let default = PersistOptions::default();
     let options = PersistOptions {
         target: args.target.options(args.attr),
         patterns: given_or(args.pattern.clone(), default.patterns),
         blocks: args.block.concat(),
         widths: given_or(args.width.clone(), default.widths),
-        methods,
-        peers,
-        runs,
+        candidates: args.common.candidates(),
     };
-    args.common.outputs.run(args.target.path(), &options, view)
+    args.common.outputs.run(args.target.target.as_deref(), &options, &view)
 }
 
 pub(super) fn view(found: &Results, width: usize) -> String {
     // All widths of stores stand in one table.
-    let groups = group_by(found.of(Measurement::Persist), |row| {
-        let mut config = row.config.clone();
-        config.width = None;
-        config
-    });
+    let config = |row: &Row| Config { width: None, ..row.config.clone() };
+    let groups = group_by(found.of(Measurement::Persist), config);
     let tables: String = groups.iter().map(|group| table(group, width)).collect();
     let key = format!("thr: mean ± standard deviation; lat: per 8 bytes; per block: with its fence. {MARKS}");
     tables + &faint(&key, width) + &remarks(found, width)
@@ -94,25 +87,14 @@ fn table(group: &[&Row], width: usize) -> String {
         value(first, Dimension::Size),
         value(first, Dimension::Target),
     );
-    let blocks = group.iter().any(|row| row.also.contains_key("per_block_ns"));
-    let mut columns = vec![
-        Column::left("method"),
-        Column::right("bytes"),
-        Column::right("thr: GB/s"),
-        Column::right("median"),
-        Column::right("lat: nsec"),
-    ];
-    columns.extend(blocks.then(|| Column::right("per block").optional(1)));
-    let mut table = Table::new(columns);
-    for row in group {
-        let cells = [
-            name(row),
-            row.config.width.map_or(String::new(), |width| width.to_string()),
-            format!("{} {}", digits(row.stats.mean), deviation(row)),
-            marked(&digits(row.stats.median), is_best(group, row)),
-            also(row, "per_8_bytes_ns", 1.0),
-        ];
-        table.row(cells.into_iter().chain(blocks.then(|| also(row, "per_block_ns", 1.0))));
+    let mut table = Table::of(group)
+        .column(Column::left("method"), |row| name(row))
+        .column(Column::right("bytes"), |row| row.config.get(Dimension::Width).unwrap_or_default())
+        .column(Column::right("thr: GB/s"), |row| format!("{} {}", digits(row.stats.mean), deviation(row)))
+        .column(Column::right("median"), |row| marked(&digits(row.stats.median), is_best(group, row)))
+        .column(Column::right("lat: nsec"), |row| also(row, "per_8_bytes_ns", 1.0));
+    if group.iter().any(|row| row.also.contains_key("per_block_ns")) {
+        table = table.column(Column::right("per block").optional(1), |row| also(row, "per_block_ns", 1.0));
     }
     section(&heading, &table.render(width), width)
 }

@@ -1,10 +1,9 @@
 //! `bulkmem bench reuse`.
 
 use bulkmem::Operation;
-use bulkmem::method::{self, CacheEffect};
-use bulkmem_measure::Kind;
+use bulkmem::method::CacheEffect;
 use bulkmem_measure::engine::{Dimension, Measurement, Results, Row};
-use bulkmem_measure::measurements::{Pays, ReuseOptions, payoffs};
+use bulkmem_measure::measurements::{ReuseOptions, cache_effect, payoffs, pays_text};
 use clap::Args;
 
 use super::common::{Common, PageSizeArg};
@@ -62,11 +61,11 @@ pub(super) fn run(args: &ReuseArgs) -> Outcome {
     options.shares = given_or(args.share.clone(), options.shares);
     options.footprint = args.footprint.or(options.footprint);
     options.page_size = args.pages.page_size;
-    (options.methods, options.peers, options.runs) = args.common.candidates();
-    args.common.outputs.run(None, &options, |found, width| {
+    options.candidates = args.common.candidates();
+    args.common.outputs.run(None, &options, &|found, width| {
         let rows: Vec<&Row> = found.of(Measurement::Reuse).filter(|_| args.by_method).collect();
-        let cell = |row: &Row| digits(row.stats.median);
-        Pivot::across(Dimension::ReadBack).cell(&cell).text(&rows, width) + &view(found, width)
+        let by_method = Pivot::across(Dimension::ReadBack).cell(|row: &Row| digits(row.stats.median));
+        by_method.text(&rows, width) + &view(found, width)
     })
 }
 
@@ -86,53 +85,39 @@ pub(super) fn view(found: &Results, width: usize) -> String {
     text + &payoff_table(&rows, width) + &remarks(found, width)
 }
 
-/// A line of a table: its name, and the rows that it shows the best of.
+/// The name of a line, and the rows that it shows the best of.
 type Side = (&'static str, fn(&Row) -> bool);
 
 const SIDES: [Side; 6] = [
-    ("into the cache", |row| has_effect(row, CacheEffect::Allocates)),
-    ("past the cache", |row| has_effect(row, CacheEffect::Bypasses)),
+    ("into the cache", |row| cache_effect(row) == Some(CacheEffect::Allocates)),
+    ("past the cache", |row| cache_effect(row) == Some(CacheEffect::Bypasses)),
     ("c_library", |row| row.candidate.name == "c_library"),
     ("policy, throughput", |row| row.candidate.name == "policy"),
     ("policy, reuse", |row| row.candidate.name == "policy, reuse"),
     ("policy, stream", |row| row.candidate.name == "policy, stream"),
 ];
 
-fn has_effect(row: &Row, effect: CacheEffect) -> bool {
-    let method = || method::by_name(&row.candidate.name);
-    row.candidate.kind == Kind::Method && method().is_some_and(|method| method.effect == effect)
-}
-
 /// Shows the best of each side by share, in as many tables as the width requires.
 fn sides(rows: &[&Row], width: usize) -> String {
     let mut shares: Vec<f64> = rows.iter().filter_map(|row| row.config.read_back).collect();
     shares.sort_by(f64::total_cmp);
     shares.dedup();
-    let best = |of: fn(&Row) -> bool, share: f64| {
+    let best = |share: f64, (_, of): &Side| {
         let here = rows.iter().filter(|row| row.config.read_back == Some(share) && of(row));
         here.map(|row| row.stats.median).reduce(f64::max)
     };
-    let title = |share: &f64| format!("{share}% ");
-    // The longest name takes 18 columns; a figure takes five digits, a mark and a gap.
-    let column = shares.iter().map(|share| title(share).len()).max().unwrap_or_default().max(6) + 2;
-    let fit = (width.saturating_sub(18) / column).max(1);
-    let tables = shares.chunks(fit).map(|shares| {
-        let titles = shares.iter().map(|share| Column::right(title(share)));
-        let mut table = Table::new([Column::left("read back")].into_iter().chain(titles));
-        for (name, of) in SIDES {
-            if !shares.iter().any(|share| best(of, *share).is_some()) {
-                continue;
-            }
-            let cells = shares.iter().map(|share| {
-                let top = SIDES.iter().filter_map(|(_, of)| best(*of, *share)).reduce(f64::max);
-                let rate = best(of, *share);
-                rate.map_or("– ".to_owned(), |figure| marked(&digits(figure), rate == top))
-            });
-            table.row([name.to_owned()].into_iter().chain(cells));
-        }
-        table.render(width)
-    });
-    tables.collect::<Vec<_>>().join("\n")
+    let measured = |side: &&Side| shares.iter().any(|share| best(*share, side).is_some());
+    let sides: Vec<&Side> = SIDES.iter().filter(measured).collect();
+    let mut table = Table::default();
+    table.column(Column::left("read back"), sides.iter().map(|(name, _)| (*name).to_owned()));
+    for &share in &shares {
+        let figures = || sides.iter().map(|side| best(share, side));
+        let top = figures().flatten().reduce(f64::max);
+        let cell = |figure: f64| marked(&digits(figure), Some(figure) == top);
+        let cells = figures().map(|figure| figure.map_or_else(|| "– ".to_owned(), cell));
+        table.column(Column::right(format!("{share}% ")), cells);
+    }
+    table.continued(width)
 }
 
 /// Shows from which share on caching pays off.
@@ -141,31 +126,19 @@ fn payoff_table(rows: &[&Row], width: usize) -> String {
     if payoffs.is_empty() {
         return String::new();
     }
-    let mut table = Table::new([
-        Column::left("operation"),
-        Column::right("size"),
-        Column::right("pays from"),
-        Column::left("95 % interval"),
-        Column::right("gain"),
-        Column::left("into the cache").optional(2),
-        Column::left("past the cache").optional(1),
-    ]);
-    for payoff in payoffs {
-        let [low, high] = payoff.interval;
-        let [caching, bypassing] = payoff.best;
-        table.row([
-            payoff.operation.to_string(),
-            exact_size(payoff.size),
-            match payoff.pays {
-                Pays::Never => styled(FAINT, payoff.pays),
-                pays => pays.to_string(),
-            },
-            if low == high { low.to_string() } else { format!("{low} to {high}") },
-            format!("{:.2}×", payoff.at_most),
-            caching,
-            bypassing,
-        ]);
-    }
+    let pays = |share: f64| match share {
+        ..=100.0 => pays_text(share),
+        _ => styled(FAINT, pays_text(share)),
+    };
+    let interval = |[low, high]: [String; 2]| if low == high { low } else { format!("{low} to {high}") };
+    let table = Table::of(payoffs)
+        .column(Column::left("operation"), |it| it.operation.to_string())
+        .column(Column::right("size"), |it| exact_size(it.size))
+        .column(Column::right("pays from"), |it| pays(it.pays))
+        .column(Column::left("95 % interval"), |it| interval(it.interval.map(pays_text)))
+        .column(Column::right("gain"), |it| format!("{:.2}×", it.at_most))
+        .column(Column::left("into the cache").optional(2), |it| it.best[0].clone())
+        .column(Column::left("past the cache").optional(1), |it| it.best[1].clone());
     let heading = "reuse: share read back from which stores into the cache pay off";
     let note = "gain: speed of the best method into the cache over the best past it, at the largest share.";
     section(heading, &(table.render(width) + &faint(note, width)), width)

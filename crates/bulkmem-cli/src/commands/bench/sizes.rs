@@ -1,16 +1,15 @@
-//! `bulkmem bench clear`, `fill` and `copy`.
+//! `bulkmem bench clear`, `fill`, `copy` and `chunks`.
 
 use bulkmem::Operation;
 use bulkmem::machine;
 use bulkmem::policy::Choice;
-use bulkmem_measure::engine::{Dimension, Results};
-use bulkmem_measure::measurements::SizesOptions;
+use bulkmem_measure::engine::{Dimension, Results, distinct};
+use bulkmem_measure::measurements::{Attribute, ChunksOptions, SizesOptions};
 use clap::Args;
 
-use super::common::{Common, PageSizesArg};
+use super::common::{Common, PageSizesArg, attribute_or_all, attributes};
 use super::pivot::Pivot;
-use super::rows::{distinct, remarks};
-use super::target::{AttributeArg, attributes};
+use super::rows::remarks;
 use crate::failure::Outcome;
 use crate::parsers::{byte, given_or, size, sizes, threads};
 
@@ -51,8 +50,8 @@ struct SizesArgs {
 struct AttributeArgs {
     /// Cache attributes of memory from the kernel module: wb, wc, uc, wt, or `all`; several are interleaved. The default
     /// size is then 4M
-    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
-    attr: Vec<AttributeArg>,
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',', value_parser = attribute_or_all)]
+    attr: Vec<Option<Attribute>>,
 }
 
 /// Clear by size and method: mean ± standard deviation, and the speed-up over a baseline
@@ -61,7 +60,7 @@ struct AttributeArgs {
 /// and the sources do. At sizes that fit the last-level cache, methods that write to the cache are fastest; above it,
 /// usually those that bypass the cache (movnti, clzero), because what they overwrite need not be read first.
 #[derive(Args, Debug)]
-#[command(after_long_help = after(AFTER_CLEAR))]
+#[command(after_long_help = format!("{AFTER_CLEAR}{AFTER}"))]
 pub(crate) struct ClearArgs {
     #[command(flatten)]
     sizes: SizesArgs,
@@ -74,7 +73,7 @@ pub(crate) struct ClearArgs {
 /// Like `bench clear`, with a byte other than zero: some processors write zeros faster than other bytes. Instructions that
 /// only write zeros (clzero) do not take part.
 #[derive(Args, Debug)]
-#[command(after_long_help = after(AFTER_FILL))]
+#[command(after_long_help = format!("{AFTER_FILL}{AFTER}"))]
 pub(crate) struct FillArgs {
     /// Byte to fill with: 0 to 255, or 0x00 to 0xff
     #[arg(long, value_name = "BYTE", value_parser = byte, default_value = "0xa5")]
@@ -91,14 +90,29 @@ pub(crate) struct FillArgs {
 /// transfers two to three times as many, because they are read and written, and stores to the cache read the destination
 /// first.
 #[derive(Args, Debug)]
-#[command(after_long_help = after(""))]
+#[command(after_long_help = AFTER)]
 pub(crate) struct CopyArgs {
     #[command(flatten)]
     sizes: SizesArgs,
 }
 
-fn after(own: &str) -> String {
-    format!("{own}{AFTER}")
+/// A large range cleared in chunks, by method
+///
+/// Clears the same range in calls of 4 KiB, of 64 KiB, and so on up to 1 GiB, each call with its fence, and shows the
+/// bandwidth of each method.
+#[derive(Args, Debug)]
+#[command(after_long_help = AFTER_CHUNKS)]
+pub(crate) struct ChunksArgs {
+    /// Total length [default: 4G, or half the available memory if that is less]
+    #[arg(long, short = 'e', visible_alias = "extent", value_name = "SIZE", value_parser = size)]
+    total: Option<u64>,
+    /// Bytes per call, or ranges of them [default: 4K,64K,2M,8M,32M,128M,1G, up to the total length]
+    #[arg(long, short = 'k', value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
+    chunk: Vec<Vec<u64>>,
+    #[command(flatten)]
+    pages: PageSizesArg,
+    #[command(flatten)]
+    common: Common,
 }
 
 const AFTER: &str = "\
@@ -128,60 +142,58 @@ With --attr, memory comes from the kernel module's device; see `bench clear --he
 
 ";
 
+const AFTER_CHUNKS: &str = "\
+How to read it: a method with the same speed in every line (movnti, clzero) does not depend on the length of a call: a kernel that \
+clears huge pages 4 KiB at a time loses nothing with it. The speed of others (rep_stosb on some processors, from about the size of \
+the last-level cache on) depends on the length, which they never see if the work arrives in pieces. The cost of the fence after \
+each call shows in chunks up to about 32 KiB. The policy receives the total length, not only that of the chunk. Before each clear, \
+other bytes are written to the memory, outside the time.
+
+JSON: `rows` with `config`: `operation`, `size` (the total length), `chunk`, `page_size`; `metric`: `bandwidth`, GB/s; rows of the \
+policy have `chosen`.
+
+Source: Ankur Arora, [PATCH v3 00/21] huge page clearing optimizations, linux-kernel, June 2022.";
+
 /// Default size of memory with other attributes: some methods write uncached memory byte by byte, and each byte takes a
 /// tenth of a microsecond.
 const DEVICE_SIZE: u64 = 4 << 20;
 
-impl ClearArgs {
-    pub(super) fn run(&self) -> Outcome {
-        let mut options = SizesOptions::new(Operation::Clear);
-        self.attributes.apply(&mut options);
-        self.sizes.run(options)
-    }
+pub(super) fn clear(args: &ClearArgs) -> Outcome {
+    args.sizes.run(SizesOptions::new(Operation::Clear), &args.attributes.attr)
 }
 
-impl FillArgs {
-    pub(super) fn run(&self) -> Outcome {
-        let mut options = SizesOptions::new(Operation::Fill);
-        options.byte = self.byte;
-        self.attributes.apply(&mut options);
-        self.sizes.run(options)
-    }
+pub(super) fn fill(args: &FillArgs) -> Outcome {
+    let options = SizesOptions { byte: args.byte, ..SizesOptions::new(Operation::Fill) };
+    args.sizes.run(options, &args.attributes.attr)
 }
 
-impl CopyArgs {
-    pub(super) fn run(&self) -> Outcome {
-        self.sizes.run(SizesOptions::new(Operation::Copy))
-    }
-}
-
-impl AttributeArgs {
-    fn apply(&self, options: &mut SizesOptions) {
-        options.attributes = attributes(&self.attr);
-        if !self.attr.is_empty() {
-            options.sizes = vec![DEVICE_SIZE];
-        }
-    }
+pub(super) fn copy(args: &CopyArgs) -> Outcome {
+    args.sizes.run(SizesOptions::new(Operation::Copy), &[])
 }
 
 impl SizesArgs {
-    fn run(&self, mut options: SizesOptions) -> Outcome {
-        options.sizes = given_or(distinct(self.size.concat()), options.sizes);
-        options.page_sizes = distinct(self.pages.page_size.clone());
-        options.threads = distinct(self.threads.clone());
-        options.zeros = self.zeros;
-        options.offset = self.offset;
-        options.chunk = self.chunk;
-        options.loops = self.loops;
-        (options.methods, options.peers, options.runs) = self.common.candidates();
+    fn run(&self, default: SizesOptions, attr: &[Option<Attribute>]) -> Outcome {
         // Tables show methods with all their parameters.
         let shown = |name: &String| {
-            Choice::parse(name, options.operation, machine::features())
+            Choice::parse(name, default.operation, machine::features())
                 .map_or_else(|_| name.clone(), |choice| choice.to_string())
         };
-        options.baseline = self.baseline.as_ref().map(shown);
+        let sizes = if attr.is_empty() { default.sizes } else { vec![DEVICE_SIZE] };
+        let options = SizesOptions {
+            sizes: given_or(distinct(self.size.concat()), sizes),
+            page_sizes: distinct(self.pages.page_size.clone()),
+            attributes: attributes(attr),
+            chunk: self.chunk,
+            loops: self.loops,
+            threads: distinct(self.threads.clone()),
+            zeros: self.zeros,
+            offset: self.offset,
+            baseline: self.baseline.as_ref().map(shown),
+            candidates: self.common.candidates(),
+            ..default
+        };
         let baseline = options.baseline.as_deref().unwrap_or(BASELINE);
-        self.common.outputs.run(None, &options, |found, width| view(found, baseline, width))
+        self.common.outputs.run(None, &options, &|found, width| view(found, baseline, width))
     }
 }
 
@@ -190,4 +202,17 @@ pub(super) fn view(found: &Results, baseline: &str, width: usize) -> String {
     let several = rows.iter().any(|row| row.config.attribute != rows[0].config.attribute);
     let across = if several { Dimension::Attribute } else { Dimension::Size };
     Pivot::across(across).baseline(baseline).text(&rows, width) + &remarks(found, width)
+}
+
+pub(super) fn chunks(args: &ChunksArgs) -> Outcome {
+    let mut options = args.total.map_or_else(ChunksOptions::default, ChunksOptions::of);
+    options.chunks = given_or(distinct(args.chunk.concat()), options.chunks);
+    options.page_sizes = distinct(args.pages.page_size.clone());
+    options.candidates = args.common.candidates();
+    args.common.outputs.run(None, &options, &view_chunks)
+}
+
+pub(super) fn view_chunks(found: &Results, width: usize) -> String {
+    let rows: Vec<_> = found.rows.iter().collect();
+    Pivot::down(Dimension::Chunk).text(&rows, width) + &remarks(found, width)
 }

@@ -50,18 +50,12 @@ pub(crate) struct VmArgs {
 }
 
 pub(super) fn run(args: &VmArgs) -> Outcome {
-    let default = VmOptions::default();
-    let (methods, peers, runs) = args.common.candidates();
-    let options = VmOptions {
-        size: args.size.unwrap_or(default.size),
-        page_sizes: given_or(args.page_size.clone(), default.page_sizes),
-        threads: given_or(args.threads.clone(), default.threads),
-        hint: args.hint,
-        methods,
-        peers,
-        runs,
-    };
-    args.common.outputs.run(None, &options, view)
+    let mut options = VmOptions { hint: args.hint, ..VmOptions::default() };
+    options.size = args.size.unwrap_or(options.size);
+    options.page_sizes = given_or(args.page_size.clone(), options.page_sizes);
+    options.threads = given_or(args.threads.clone(), options.threads);
+    options.candidates = args.common.candidates();
+    args.common.outputs.run(None, &options, &view)
 }
 
 /// Shows for each size and page size the time of each candidate, and the phases of fresh memory.
@@ -79,52 +73,42 @@ fn times(rows: &[&Row], width: usize) -> String {
     let base = rows.iter().find(|row| row.config.memory == Some(Memory::Fresh)).map(|row| row.stats.median);
     let longest = rows.iter().map(|row| row.stats.mean).fold(0.0, f64::max);
     let (unit, scale) = if longest < 1.0 { ("milliseconds", 1e3) } else { ("seconds", 1.0) };
-    let mut table = Table::new([
-        Column::left("memory").optional(1),
-        Column::left(""),
-        Column::right("threads"),
-        Column::right(format!("{unit} ")),
-        Column::right("bytes/ns"),
-        Column::right("times"),
-    ]);
-    for rivals in group_by(rows.iter().copied(), |row| row.config.memory) {
-        for row in &rivals {
-            let seconds = format!("{} ±{}", digits(row.stats.mean * scale), deviation(row));
-            table.row([
-                value(row, Dimension::Memory),
-                name(row),
-                value(row, Dimension::Threads),
-                marked(&seconds, is_best(&rivals, row)),
-                digits(row.config.size.map_or(f64::NAN, |size| size as f64 / 1e9 / row.stats.median)),
-                digits(base.map_or(f64::NAN, |base| base / row.stats.median)),
-            ]);
-        }
-    }
+    let rate = |row: &Row| row.config.size.map_or(f64::NAN, |size| size as f64 / 1e9 / row.stats.median);
+    let seconds = |row: &Row| {
+        let mut rivals = rows.to_vec();
+        rivals.retain(|rival| rival.config.memory == row.config.memory);
+        let text = format!("{} ±{}", digits(row.stats.mean * scale), deviation(row));
+        marked(&text, is_best(&rivals, row))
+    };
+    let table = Table::of(rows)
+        .column(Column::left("memory").optional(1), |row| value(row, Dimension::Memory))
+        .column(Column::left(""), |row| name(row))
+        .column(Column::right("threads"), |row| value(row, Dimension::Threads))
+        .column(Column::right(format!("{unit} ")), |row| seconds(row))
+        .column(Column::right("bytes/ns"), |row| digits(rate(row)))
+        .column(Column::right("times"), |row| digits(base.map_or(f64::NAN, |base| base / row.stats.median)));
     let note = "Mean ± standard deviation; other columns by medians. * marks the best of fresh and of reused memory.";
     table.render(width) + &faint(note, width)
 }
 
 fn phases(rows: &[&Row], width: usize) -> String {
-    const PHASES: [(&str, &[&str]); 5] = [
-        ("map", &["reserve_s"]),
-        ("prefault", &["prefault_s"]),
-        ("KVM", &["register_s", "vcpu_s"]),
-        ("(guest)", &["guest_s"]),
-        ("(release)", &["release_s"]),
-    ];
-    let mut fresh = rows.iter().filter(|row| row.config.memory == Some(Memory::Fresh)).peekable();
-    if fresh.peek().is_none() {
+    let mut fresh = rows.to_vec();
+    fresh.retain(|row| row.config.memory == Some(Memory::Fresh));
+    if fresh.is_empty() {
         return String::new();
     }
-    let titles = PHASES.iter().map(|(title, _)| Column::right(*title));
-    let mut table =
-        Table::new([Column::left("milliseconds"), Column::right("threads")].into_iter().chain(titles));
-    for row in fresh {
-        let cells = PHASES.iter().map(|(_, keys)| {
-            let seconds: Option<f64> = keys.iter().map(|key| row.also.get(*key)).sum();
-            digits(seconds.map_or(f64::NAN, |seconds| seconds * 1e3))
-        });
-        table.row([row.candidate.name.clone(), value(row, Dimension::Threads)].into_iter().chain(cells));
-    }
-    table.render(width) + &faint("Medians. Phases in brackets are not part of the time above.", width) + "\n"
+    let time = |row: &Row, keys: &[&str]| {
+        let seconds: Option<f64> = keys.iter().map(|key| row.also.get(*key)).sum();
+        digits(seconds.map_or(f64::NAN, |seconds| seconds * 1e3))
+    };
+    let table = Table::of(fresh)
+        .column(Column::left("milliseconds"), |row| row.candidate.name.clone())
+        .column(Column::right("threads"), |row| value(row, Dimension::Threads))
+        .column(Column::right("map"), |row| time(row, &["reserve_s"]))
+        .column(Column::right("prefault"), |row| time(row, &["prefault_s"]))
+        .column(Column::right("KVM"), |row| time(row, &["register_s", "vcpu_s"]))
+        .column(Column::right("(guest)"), |row| time(row, &["guest_s"]))
+        .column(Column::right("(release)"), |row| time(row, &["release_s"]));
+    let note = "Medians. Phases in brackets are not part of the time above.";
+    table.render(width) + &faint(note, width) + "\n"
 }

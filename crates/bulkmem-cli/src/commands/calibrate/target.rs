@@ -1,7 +1,8 @@
 //! The files that a calibration writes, their previous content, and what may replace it.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::{self, File, Metadata, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use bulkmem_measure::calibration::{Profile, ProfileError};
 use bulkmem_measure::{Kept, Merged, is_heavier_than, load_during, merge};
 use bulkmem_output::{self, OutputFile, folder_of};
 
-use super::lock::{Lock, cannot_write};
 use crate::active_policy::policy_of;
 use crate::failure::{Failure, chain};
 use crate::provenance;
@@ -21,52 +21,35 @@ use crate::sink::free_name;
 const ROOM: usize = 1 << 20;
 /// Duration of measuring the load before a calibration: the kernel counts it in ticks of 10 ms.
 const LOAD_TIME: Duration = Duration::from_millis(300);
-const POLICY_START: &[u8; 15] = b"bulkmem-policy ";
+const POLICY_START: &[u8] = b"bulkmem-policy ";
 
 /// The profile and the policy file to write, locked.
 #[derive(Debug)]
 pub(super) struct Target {
     /// The profile, symbolic links resolved.
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// The policy file, which programs load: next to the name that was given.
     policy: PathBuf,
-    previous: Previous,
+    /// The previous profile; if it is damaged, or of another machine or version: why it cannot be merged with.
+    pub(super) previous: Option<Result<Profile, String>>,
     /// True if rules that were measured under a lighter load may be replaced.
     force: bool,
-    backup: Option<PathBuf>,
-    policy_kept: bool,
+    /// The copy of the previous profile.
+    pub(super) backup: Option<PathBuf>,
+    backed_up: bool,
     /// The file for measurements that may not replace the previous profile.
     unmerged: Option<PathBuf>,
     _lock: Lock,
 }
 
-#[derive(Debug)]
-enum Previous {
-    None,
-    /// Of this machine.
-    Usable(Box<Profile>),
-    /// Damaged, or of another machine or version: why it cannot be merged with.
-    Other(String),
-}
-
-/// The result of saving a calibration.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Saved {
-    /// The profile and its file; `None` if it is unchanged.
-    pub(super) written: Option<(PathBuf, Profile)>,
-    /// The copy of the previous profile.
-    pub(super) backup: Option<PathBuf>,
+    /// The content of the profile; `None` if it is unchanged.
+    pub(super) written: Option<Profile>,
     /// The operations whose new measurements are not in the file.
-    kept: Vec<(Operation, Kept)>,
-    pub(super) unmerged: Option<Unmerged>,
-}
-
-/// Measurements that may not replace the previous profile, in a file next to it.
-#[derive(Debug)]
-pub(super) struct Unmerged {
-    pub(super) path: PathBuf,
-    pub(super) why: String,
-    pub(super) help: &'static str,
+    pub(super) kept: Vec<(Operation, Kept)>,
+    /// The file next to the profile with measurements that may not replace it, and the reason.
+    pub(super) unmerged: Option<(PathBuf, Failure)>,
 }
 
 impl Saved {
@@ -78,93 +61,66 @@ impl Saved {
 }
 
 impl Target {
-    /// Checks that the files can be written, locks them, and reads the previous profile.
-    ///
-    /// # Errors
-    /// If one cannot be written, is another kind of file, or is being calibrated by another process.
-    pub(super) fn open(path: &Path, force: bool) -> Result<Target, Failure> {
-        let failed = |error: io::Error| cannot_write(path, error);
-        match fs::create_dir_all(folder_of(path)) {
+    /// Checks that the files can be written, locks them, and reads the previous profile. Fails also if the load is so heavy
+    /// that none of the previous rules for these operations would be replaced.
+    pub(super) fn open(given: &Path, operations: &[Operation], force: bool) -> Result<Target, Failure> {
+        match fs::create_dir_all(folder_of(given)) {
             // The next step reports that it is not a directory.
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(cannot_write(given, error));
+            }
             _ => {}
         }
-        let file = OutputFile::open(path).map_err(failed)?;
-        let Some(target) = file.regular() else {
-            return Err(cannot_write(path, "it is not a regular file"));
-        };
-        file.check(ROOM).map_err(failed)?;
-        let policy = policy_of(path);
+        let (file, path) = regular(given)?;
+        file.check(ROOM).map_err(|error| cannot_write(given, error))?;
+        let policy = policy_of(given);
         check_policy(&policy, &file)?;
-        for backup in [old_name(target), old_name(&policy)] {
-            regular(&backup)?;
+        for previous in [&path, &policy] {
+            regular(&previous.with_added_extension("old"))?;
         }
-        let lock = Lock::take(target)?;
-        let previous = Previous::load(target)?;
-        if let Previous::Usable(old) = &previous {
+        let _lock = Lock::take(&path)?;
+        let previous = previous(&path)?;
+        if let Some(Ok(old)) = &previous {
             // A calibration that was killed between writing the two files left an older policy file.
             save_policy(&policy, old)?;
+            let load = if force { None } else { load_during(LOAD_TIME) };
+            if let Some(load) = load.filter(|load| is_heavier_than(load, old, operations)) {
+                let (load, path) = (provenance::load(&load), path.display());
+                let error = format!("other processes use {load}; {path} was measured under a lighter load");
+                return Err(Failure::new(error).help(
+                    "stop them, or calibrate when the machine is idle; --force calibrates and replaces it now",
+                ));
+            }
         }
-        Ok(Target {
-            previous,
-            path: target.to_owned(),
-            policy,
-            force,
-            backup: None,
-            policy_kept: false,
-            unmerged: None,
-            _lock: lock,
-        })
-    }
-
-    /// Fails if the load is so heavy that none of the previous rules for these operations would be replaced.
-    pub(super) fn refuse_heavier_load(&self, operations: &[Operation]) -> Result<(), Failure> {
-        let Previous::Usable(old) = &self.previous else { return Ok(()) };
-        if self.force {
-            return Ok(());
-        }
-        match load_during(LOAD_TIME) {
-            Some(load) if is_heavier_than(&load, old, operations) => Err(Failure::new(format!(
-                "other processes use {}; {} was measured under a lighter load",
-                provenance::load(&load),
-                self.path.display()
-            ))
-            .help(
-                "stop them, or calibrate when the machine is idle; --force calibrates and replaces it now",
-            )),
-            _ => Ok(()),
-        }
+        let (backup, unmerged) = (None, None);
+        Ok(Target { path, policy, previous, force, backup, backed_up: false, unmerged, _lock })
     }
 
     /// Saves the measurements so far: merged into the previous profile, or next to it.
     pub(super) fn save(&mut self, measured: &Profile) -> Result<Saved, Failure> {
         let Merged { profile, kept, changed } = match &self.previous {
-            Previous::Usable(old) => merge(old, measured, self.force),
-            Previous::Other(why) if !measured.coverage.complete => {
-                let unmerged = Unmerged {
-                    why: format!("it cannot be used: {why}"),
-                    help: "calibrate all operations, which replaces it, or name another file: --output FILE",
-                    path: self.save_unmerged("partial", measured)?,
-                };
-                return Ok(Saved { written: None, backup: None, kept: Vec::new(), unmerged: Some(unmerged) });
+            Some(Ok(old)) => merge(old, measured, self.force),
+            Some(Err(why)) if !measured.coverage.complete => {
+                let why = format!("it cannot be used: {why}");
+                let help = "calibrate all operations, which replaces it, or name another file: --output FILE";
+                let unmerged = Some(self.set_aside("partial", measured, &why, help)?);
+                return Ok(Saved { unmerged, ..Saved::default() });
             }
-            Previous::None | Previous::Other(_) => {
-                Merged { profile: measured.clone(), kept: Vec::new(), changed: true }
-            }
+            _ => Merged { profile: measured.clone(), kept: Vec::new(), changed: true },
         };
-        if changed {
-            if self.backup.is_none() && self.has_previous() {
-                self.backup = Some(back_up(&self.path)?);
+        if !changed {
+            return Ok(Saved { kept, ..Saved::default() });
+        }
+        if !self.backed_up {
+            self.backup = self.previous.is_some().then(|| back_up(&self.path)).transpose()?;
+            if self.policy.exists() {
+                back_up(&self.policy)?;
             }
-            save_profile(&self.path, &profile)?;
+            self.backed_up = true;
         }
-        if !self.policy_kept && self.policy.exists() && !has_policy_of(&self.policy, &profile) {
-            back_up(&self.policy)?;
-            self.policy_kept = true;
-        }
+        save_profile(&self.path, &profile)?;
         save_policy(&self.policy, &profile)?;
-        let written = changed.then(|| (self.path.clone(), profile));
-        Ok(Saved { written, backup: self.backup.clone(), kept, unmerged: None })
+        Ok(Saved { written: Some(profile), kept, unmerged: None })
     }
 
     /// Saves the finished calibration; next to the profile, if a part was measured under a heavier load.
@@ -172,11 +128,9 @@ impl Target {
         let mut saved = self.save(measured)?;
         let heavier = saved.kept_because(Kept::Quieter);
         if !heavier.is_empty() {
-            saved.unmerged = Some(Unmerged {
-                why: format!("{heavier} was measured under a heavier load than before"),
-                help: "stop other processes and calibrate again, or replace it anyway: --force",
-                path: self.save_unmerged("under-load", measured)?,
-            });
+            let why = format!("{heavier} was measured under a heavier load than before");
+            let help = "stop other processes and calibrate again, or replace it anyway: --force";
+            saved.unmerged = Some(self.set_aside("under-load", measured, &why, help)?);
         } else if saved.written.is_some()
             && let Some(partial) = self.unmerged.take()
         {
@@ -186,77 +140,64 @@ impl Target {
         Ok(saved)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn has_previous(&self) -> bool {
-        !matches!(self.previous, Previous::None)
-    }
-
-    fn save_unmerged(&mut self, word: &str, measured: &Profile) -> Result<PathBuf, Failure> {
-        let unmerged = self.unmerged.get_or_insert_with(|| free_name(&self.path, word));
-        save_profile(unmerged, measured)?;
-        Ok(unmerged.clone())
+    /// Saves measurements that may not replace the profile next to it. Returns the file and the reason.
+    fn set_aside(
+        &mut self,
+        word: &str,
+        measured: &Profile,
+        why: &str,
+        help: &str,
+    ) -> Result<(PathBuf, Failure), Failure> {
+        let path = self.unmerged.get_or_insert_with(|| free_name(&self.path, word));
+        save_profile(path, measured)?;
+        let error = format!("the profile was not replaced by {}: {why}", path.display());
+        Ok((path.clone(), Failure::new(error).help(help)))
     }
 }
 
-impl Previous {
-    fn load(path: &Path) -> Result<Previous, Failure> {
-        let checked = Profile::load(path).and_then(|profile| {
-            profile.check(Machine::current())?;
-            Ok(profile)
-        });
-        match checked {
-            Ok(profile) => Ok(Previous::Usable(Box::new(profile))),
-            Err(ProfileError::Missing) => Ok(Previous::None),
-            Err(error @ ProfileError::Format) => Err(cannot_write(path, chain(&error))),
-            Err(_) if fs::metadata(path).is_ok_and(|about| about.len() == 0) => Ok(Previous::None),
-            Err(error) => Ok(Previous::Other(chain(&error))),
+/// Reads the previous profile, as [`Target::previous`] keeps it.
+fn previous(path: &Path) -> Result<Option<Result<Profile, String>>, Failure> {
+    let check = |profile: Profile| profile.check(Machine::current()).map(|()| profile);
+    match Profile::load(path).and_then(check) {
+        Ok(profile) => Ok(Some(Ok(profile))),
+        Err(ProfileError::Missing) => Ok(None),
+        Err(error @ ProfileError::Format) => Err(cannot_write(path, chain(&error))),
+        Err(_) if fs::metadata(path).is_ok_and(|about| about.len() == 0) => Ok(None),
+        Err(error) => Ok(Some(Err(chain(&error)))),
+    }
+}
+
+/// Opens a regular file, and returns its path with symbolic links resolved.
+fn regular(path: &Path) -> Result<(OutputFile, PathBuf), Failure> {
+    // Opening a FIFO would wait for its reader.
+    if !fs::metadata(path).is_ok_and(|about| !about.is_file() && !about.is_dir()) {
+        let file = OutputFile::open(path).map_err(|error| cannot_write(path, error))?;
+        if let Some(resolved) = file.regular().map(Path::to_owned) {
+            return Ok((file, resolved));
         }
     }
-}
-
-fn regular(path: &Path) -> Result<OutputFile, Failure> {
-    // Opening a FIFO would wait for its reader.
-    if fs::metadata(path).is_ok_and(|about| !about.is_file()) {
-        return Err(cannot_write(path, "it is not a regular file"));
-    }
-    match OutputFile::open(path) {
-        Ok(file) if file.regular().is_some() => Ok(file),
-        Ok(_) => Err(cannot_write(path, "it is not a regular file")),
-        Err(error) => Err(cannot_write(path, error)),
-    }
+    Err(cannot_write(path, "it is not a regular file"))
 }
 
 /// Checks that a path names a policy file, or none, and not the profile.
 fn check_policy(path: &Path, profile: &OutputFile) -> Result<(), Failure> {
-    if regular(path)?.replaces_the_same_as(profile) {
+    if regular(path)?.0.replaces_the_same_as(profile) {
         return Err(cannot_write(path, "it is the same file as the profile, which ends in .json"));
     }
-    let mut start = [0; POLICY_START.len()];
-    let read = File::open(path).and_then(|mut file| {
-        let empty = file.metadata()?.len() == 0;
-        if empty { Ok(()) } else { file.read_exact(&mut start) }
-    });
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(POLICY_START.len() as u64).read_to_end(&mut start));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(cannot_write(path, error)),
-        _ if start == *POLICY_START || start.iter().all(|byte| *byte == 0) => Ok(()),
-        _ => Err(cannot_write(path, "it is not a policy file, and would be overwritten")),
+        Err(error) => Err(cannot_write(path, error)),
+        // A crash of the machine may have left zeros.
+        Ok(_) if start == POLICY_START || start.iter().all(|byte| *byte == 0) => Ok(()),
+        Ok(_) => Err(cannot_write(path, "it is not a policy file, and would be overwritten")),
     }
-}
-
-/// Returns the name of the copy of a previous file.
-fn old_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".old");
-    PathBuf::from(name)
 }
 
 /// Copies a previous file, and returns the path of the copy.
 fn back_up(path: &Path) -> Result<PathBuf, Failure> {
-    let copy = old_name(path);
+    let copy = path.with_added_extension("old");
     let copied = fs::read(path).and_then(|bytes| bulkmem_output::write(&copy, &bytes));
     copied.map_err(|error| cannot_write(&copy, error))?;
     Ok(copy)
@@ -264,16 +205,77 @@ fn back_up(path: &Path) -> Result<PathBuf, Failure> {
 
 /// Writes the policy file of a profile, unless it is there already.
 fn save_policy(path: &Path, profile: &Profile) -> Result<(), Failure> {
-    if has_policy_of(path, profile) {
+    let text = profile.policy_text();
+    if fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
         return Ok(());
     }
-    bulkmem_output::write(path, profile.policy_text().as_bytes()).map_err(|error| cannot_write(path, error))
-}
-
-fn has_policy_of(path: &Path, profile: &Profile) -> bool {
-    fs::read(path).is_ok_and(|text| text == profile.policy_text().as_bytes())
+    bulkmem_output::write(path, text.as_bytes()).map_err(|error| cannot_write(path, error))
 }
 
 fn save_profile(path: &Path, profile: &Profile) -> Result<(), Failure> {
     profile.save(path).map_err(|error| cannot_write(path, chain(&error)))
+}
+
+/// A lock on a profile: the file `profile.json.lock` next to it, which holds the process id. It is locked with flock(2),
+/// which ends with the process; a file that a killed process left behind locks nothing.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn take(profile: &Path) -> Result<Lock, Failure> {
+        let path = profile.with_added_extension("lock");
+        let mut options = File::options();
+        // No other user can open it: they could lock it too.
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW);
+        loop {
+            let mut file = options.open(&path).map_err(|error| cannot_write(profile, error))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(running(profile, &mut file)),
+                Err(TryLockError::Error(error)) => return Err(cannot_write(profile, error)),
+            }
+            let place = |about: Metadata| (about.dev(), about.ino());
+            // The previous holder may have removed the file after it was opened here.
+            if fs::symlink_metadata(&path).ok().map(place) == file.metadata().ok().map(place) {
+                let pid = std::process::id();
+                let written = file.set_len(0).and_then(|()| file.write_all(format!("{pid}\n").as_bytes()));
+                written.map_err(|error| cannot_write(profile, error))?;
+                return Ok(Lock { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It is removed while it is locked; a file that stays locks nothing.
+        _ = fs::remove_file(&self.path);
+    }
+}
+
+fn running(profile: &Path, file: &mut File) -> Failure {
+    let mut text = String::new();
+    _ = file.take(32).read_to_string(&mut text);
+    let (process, end) = match text.trim().parse::<u32>() {
+        Ok(pid) => (format!(": process {pid}"), format!(", or end it: kill {pid}")),
+        Err(_) => Default::default(),
+    };
+    Failure::new(format!("a calibration of {} is already running{process}", profile.display()))
+        .help(format!("wait until it ends{end}"))
+}
+
+/// Returns the error for a file of a calibration that cannot be written.
+fn cannot_write(path: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("cannot write the profile {}: {why}", path.display())).help(
+        "name a file you may write: bulkmem calibrate --output FILE.json; BULKMEM_PROFILE=FILE.policy makes programs use it",
+    )
 }

@@ -3,29 +3,24 @@
 use std::path::Path;
 
 use bulkmem::policy::CpuIdentity;
-use bulkmem_measure::Provenance;
-use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::calibration::{FORMAT, Profile};
 use bulkmem_measure::engine::{Finding, Measurement, Results, Row};
+use bulkmem_measure::{Provenance, memory_left};
 
-use super::model::{Facts, SourceFile};
+use super::model::{Card, Chart, Facts, slug};
 use crate::failure::{Failure, chain};
 use crate::plain;
 use crate::provenance::{self, cpu};
 use crate::results::{self, group};
 
-/// A file.
+/// A file: results or a profile.
 #[derive(Debug)]
 pub(super) struct Input {
     name: String,
     text: String,
-    document: Document,
-}
-
-/// The content of a file.
-#[derive(Debug)]
-enum Document {
-    Results(Box<Results>),
-    Profile(Box<Profile>),
+    provenance: Provenance,
+    results: Option<Results>,
+    pub(super) profile: Option<Profile>,
 }
 
 /// One machine, with all that the files contain about it.
@@ -45,20 +40,22 @@ pub(super) struct Machine<'i> {
 }
 
 impl Input {
-    /// Reads a results file or a profile.
-    ///
-    /// # Errors
-    /// If it cannot be read, is damaged, has another version, is neither of the two, or is empty.
+    /// Reads a results file or a profile. Fails also if it contains no rows.
     pub(super) fn load(path: &Path) -> Result<Input, Failure> {
+        #[derive(serde::Deserialize)]
+        struct Head {
+            format: String,
+        }
         let name = path.display().to_string();
-        let bytes = results::read(path, results::TO_REPORT)?;
+        let bytes = results::read(path, results::TO_REPORT, &memory_left())?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        let document = if is_profile(&text) {
-            let profile = Profile::parse(text.as_bytes()).map_err(|error| {
+        let (mut results, mut profile) = (None, None);
+        let provenance = if serde_json::from_str::<Head>(&text).is_ok_and(|head| head.format == FORMAT) {
+            let parsed = Profile::parse(text.as_bytes()).map_err(|error| {
                 Failure::new(format!("cannot use the profile {name}: {}", chain(&error)))
                     .help("run `bulkmem calibrate` to write a new one, or leave the file out")
             })?;
-            Document::Profile(Box::new(plain::profile(&profile)))
+            profile.insert(plain::profile(parsed)).provenance.clone()
         } else {
             let found = results::understand(path, &bytes)?;
             if found.rows.is_empty() {
@@ -66,64 +63,34 @@ impl Input {
                     "measure again until at least one group of rows is finished, or leave the file out",
                 ));
             }
-            Document::Results(Box::new(plain::results(&found)))
+            results.insert(plain::results(found)).provenance.clone()
         };
-        Ok(Input { name: plain::plain(&name), text, document })
+        Ok(Input { name: plain::plain(&name), text, provenance, results, profile })
     }
 
-    /// Returns true if it is a profile.
-    pub(super) fn is_profile(&self) -> bool {
-        matches!(self.document, Document::Profile(_))
+    /// Returns what identifies a machine with a kernel.
+    pub(super) fn machine(&self) -> (&CpuIdentity, &str) {
+        (&self.provenance.cpu, &self.provenance.kernel)
     }
 
-    /// Returns true if both describe one machine with one kernel.
-    pub(super) fn same_machine(&self, other: &Input) -> bool {
-        self.machine() == other.machine()
-    }
-
-    fn machine(&self) -> (&CpuIdentity, &str) {
-        let provenance = self.provenance();
-        (&provenance.cpu, &provenance.kernel)
-    }
-
-    fn provenance(&self) -> &Provenance {
-        match &self.document {
-            Document::Results(found) => &found.provenance,
-            Document::Profile(profile) => &profile.provenance,
+    /// Returns what the report says about the file, and its content.
+    pub(super) fn source(&self) -> (Card, &str) {
+        let mut facts: Facts = vec![("processor", cpu(&self.provenance.cpu))];
+        facts.extend(provenance::run(&self.provenance));
+        if let Some(profile) = &self.profile {
+            facts.insert(0, ("contains", "a profile: the rules that calibration derived".to_owned()));
+            facts.extend(provenance::coverage(&profile.coverage));
         }
+        if let Some(found) = &self.results {
+            let names: Vec<&str> = found.measurements().into_iter().map(Measurement::name).collect();
+            facts.insert(0, ("contains", format!("{} rows of {}", found.rows.len(), names.join(", "))));
+            facts.push(("command", format!("bulkmem {}", found.command.join(" "))));
+            let complete = if found.complete { "yes" } else { "no: the run was interrupted, or continues" };
+            facts.push(("complete", complete.to_owned()));
+        }
+        let sentences = self.results.iter().flat_map(|found| found.notes.clone()).collect();
+        (Card { heading: self.name.clone(), facts, sentences }, &self.text)
     }
-
-    /// Returns what the report says about the file.
-    pub(super) fn source(&self) -> SourceFile {
-        let provenance = self.provenance();
-        let mut facts: Facts = vec![("processor", cpu(&provenance.cpu))];
-        facts.extend(provenance::run(provenance));
-        let notes = match &self.document {
-            Document::Results(found) => {
-                let names: Vec<&str> = found.measurements().into_iter().map(Measurement::name).collect();
-                facts.insert(0, ("contains", format!("{} rows of {}", found.rows.len(), names.join(", "))));
-                facts.push(("command", format!("bulkmem {}", found.command.join(" "))));
-                let complete =
-                    if found.complete { "yes" } else { "no: the run was interrupted, or continues" };
-                facts.push(("complete", complete.to_owned()));
-                found.notes.clone()
-            }
-            Document::Profile(profile) => {
-                facts.insert(0, ("contains", "a profile: the rules that calibration derived".to_owned()));
-                facts.extend(provenance::coverage(&profile.coverage));
-                Vec::new()
-            }
-        };
-        SourceFile { name: self.name.clone(), facts, notes, text: self.text.clone() }
-    }
-}
-
-fn is_profile(text: &str) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Head {
-        format: String,
-    }
-    serde_json::from_str::<Head>(text).is_ok_and(|head| head.format == bulkmem_measure::calibration::FORMAT)
 }
 
 /// Returns the machines that files describe, in the order in which they first occur.
@@ -136,36 +103,24 @@ pub(super) fn machines(inputs: &[Input]) -> Vec<Machine<'_>> {
 
 impl<'i> Machine<'i> {
     fn new(label: String, only: bool, inputs: &[&'i Input]) -> Machine<'i> {
-        let mut machine = Machine {
-            label,
-            rows: Vec::new(),
-            findings: Vec::new(),
-            profile: None,
-            provenance: inputs[inputs.len() - 1].provenance(),
-            last_results: None,
-            only,
-        };
-        for input in inputs {
-            match &input.document {
-                Document::Profile(profile) => machine.profile = Some(profile),
-                Document::Results(found) => machine.add(found),
+        let (mut rows, mut findings): (Vec<&Row>, Vec<&Finding>) = (Vec::new(), Vec::new());
+        let files = || inputs.iter().filter_map(|input| input.results.as_ref());
+        for found in files() {
+            for row in &found.rows {
+                let identity = |row: &'i Row| (row.measurement, row.metric, &row.candidate, &row.config);
+                match rows.iter_mut().find(|old| identity(old) == identity(row)) {
+                    Some(old) => *old = row,
+                    None => rows.push(row),
+                }
             }
+            // A later run of a measurement replaces the findings of an earlier one.
+            let again = found.measurements();
+            findings.retain(|finding| !again.contains(&finding.measurement));
+            findings.extend(&found.findings);
         }
-        machine
-    }
-
-    fn add(&mut self, found: &'i Results) {
-        self.last_results = Some(found);
-        for row in &found.rows {
-            match self.rows.iter_mut().find(|old| same_identity(old, row)) {
-                Some(old) => *old = row,
-                None => self.rows.push(row),
-            }
-        }
-        // A later run of a measurement replaces the findings of an earlier one.
-        let again = found.measurements();
-        self.findings.retain(|finding| !again.contains(&finding.measurement));
-        self.findings.extend(&found.findings);
+        let profile = inputs.iter().rev().find_map(|input| input.profile.as_ref());
+        let provenance = &inputs[inputs.len() - 1].provenance;
+        Machine { label, rows, findings, profile, provenance, last_results: files().next_back(), only }
     }
 
     /// Returns all rows as if they came from one file; `None` if there is only a profile.
@@ -183,13 +138,16 @@ impl<'i> Machine<'i> {
     pub(super) fn titled(&self, title: &str) -> String {
         if self.only { title.to_owned() } else { format!("{title}, {}", self.label) }
     }
-}
 
-/// Returns true if two rows differ only in their samples and what follows from them.
-fn same_identity(a: &Row, b: &Row) -> bool {
-    (a.measurement, a.metric) == (b.measurement, b.metric)
-        && a.candidate == b.candidate
-        && a.config == b.config
+    /// Returns a chart without its content. Charts of several machines with the same name are one group.
+    pub(super) fn chart(&self, name: &str, title: &str) -> Chart {
+        Chart {
+            name: slug(&self.titled(name)),
+            title: self.titled(title),
+            group: name.to_owned(),
+            ..Chart::default()
+        }
+    }
 }
 
 /// Returns the processors' names, and what distinguishes machines with the same processor.

@@ -2,7 +2,7 @@
 
 use bulkmem_measure::engine::{Dimension, Metric, Row};
 
-use crate::figures::config_value;
+use crate::figures::{config_value, words};
 use crate::output::digits;
 
 /// Returns the value of a row in a dimension; empty if it is not set.
@@ -40,12 +40,8 @@ pub(super) fn in_title(row: &Row, key: Dimension) -> String {
 }
 
 /// Returns the title of a dimension's column or axis.
-pub(super) fn title(key: Dimension) -> &'static str {
-    match key {
-        Dimension::ReadBack => "read back",
-        Dimension::PageSize => "pages",
-        other => other.name(),
-    }
+pub(super) fn title(key: Dimension) -> String {
+    if key == Dimension::PageSize { "pages".to_owned() } else { words(key) }
 }
 
 /// Returns a metric with its unit.

@@ -9,7 +9,7 @@ use bulkmem_measure::engine::{Dimension, Metric, Row};
 
 use super::input::Machine;
 use super::labels;
-use super::model::{Axis, Cells, Chart, Grid, Point, Scale, Series, Shape, slug};
+use super::model::{Axis, Cells, Chart, Grid, Point, Scale, Series, Shape};
 use crate::figures::candidate;
 use crate::output::{digits, size};
 use crate::results::{Columns, group, word};
@@ -17,110 +17,148 @@ use crate::results::{Columns, group, word};
 /// How many methods are shown at first, besides the policy's choice, other libraries, the kernel and references.
 const SHOWN_METHODS: usize = 5;
 
-/// How the rows of a measurement become charts.
-#[derive(Debug)]
-pub(super) struct ChartLayout {
-    /// The beginning of every chart's name.
-    pub(super) name: String,
-    /// The beginning of every chart's title.
-    pub(super) title: &'static str,
-    /// The dimension along the x axis. Without one, or if all rows have the same value, candidates stand there.
-    pub(super) x: Option<Dimension>,
-    /// Further dimensions that distinguish series instead of charts.
-    pub(super) series: &'static [Dimension],
+/// Returns the charts of a machine's rows; their names and titles begin with `name` and `title`. Dimension `x` stands along
+/// the x axis; without one, or if all rows have the same value, candidates stand there. `further` dimensions distinguish
+/// series instead of charts.
+pub(super) fn charts(
+    machine: &Machine<'_>,
+    [name, title]: [&str; 2],
+    rows: &[&Row],
+    x: Option<Dimension>,
+    further: &[Dimension],
+) -> Vec<Chart> {
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|row| row.metric);
+    let mut split = varying(&rows);
+    let x = x.filter(|it| split.contains(it));
+    split.retain(|it| Some(*it) != x && !further.contains(it));
+    let plot = |chart: Chart, part: &[&Row]| plot(chart, machine.provenance.caches, part, x, further);
+    split_by(machine, [name, title], &rows, &split, plot)
 }
 
-impl ChartLayout {
-    /// Returns the charts of a machine's rows.
-    pub(super) fn charts(&self, machine: &Machine<'_>, rows: &[&Row]) -> Vec<Chart> {
-        let mut rows = rows.to_vec();
-        rows.sort_by_key(|row| row.metric);
-        let several_metrics = rows.first().map(|row| row.metric) != rows.last().map(|row| row.metric);
-        let x = self.x.filter(|it| varies(&rows, *it));
-        let mut split = varying(&rows);
-        split.retain(|it| Some(*it) != x && !self.series.contains(it));
-        let key = |row: &&Row| (row.metric, values(row, &split));
-        let charts = group(rows.iter().copied(), key).into_iter().map(|(_, part)| {
-            let mut config: Vec<String> = split.iter().map(|it| labels::in_title(part[0], *it)).collect();
-            config.extend(several_metrics.then(|| labels::metric(part[0].metric)));
-            self.chart(machine, &part, x, &config)
-        });
-        charts.collect()
-    }
+/// Returns charts of the latency percentiles of single operations, in rows that have them, with a line for each candidate.
+pub(super) fn latency_charts(machine: &Machine<'_>, measurement: &str, rows: &[&Row]) -> Vec<Chart> {
+    let rows: Vec<&Row> = rows.iter().copied().filter(|row| !percentiles(row).is_empty()).collect();
+    let name = format!("{measurement} latency");
+    split_by(machine, [&name, "Latency of one operation"], &rows, &varying(&rows), plot_latencies)
+}
 
-    fn chart(&self, machine: &Machine<'_>, rows: &[&Row], x: Option<Dimension>, config: &[String]) -> Chart {
-        let metric = rows[0].metric;
-        let within: Vec<Dimension> = self.series.iter().copied().filter(|it| varies(rows, *it)).collect();
-        let series_name = |row: &Row| {
-            let mut name = candidate(&row.candidate);
-            for key in within.iter().filter(|key| row.config.get(**key).is_some()) {
-                name += &format!(", {}", labels::in_title(row, *key));
-            }
-            name
-        };
-        let x_axis = match x {
-            Some(key) => Axis { name: labels::title(key).to_owned(), scale: scale(rows, key) },
-            None => {
-                let mut sorted = rows.to_vec();
-                sorted.sort_by(|a, b| order(metric, a.stats.median, b.stats.median));
-                Axis {
-                    name: String::new(),
-                    scale: Scale::Named(sorted.into_iter().map(series_name).collect()),
-                }
-            }
-        };
-        let position = |row: &Row| match &x_axis.scale {
-            Scale::Named(names) => {
-                let name = x.map_or_else(|| series_name(row), |key| labels::value(row, key));
-                names.iter().position(|it| *it == name).map(|at| at as f64)
-            }
-            _ => row.config.get(x?).and_then(|text| text.parse().ok()),
-        };
-        // Without an x dimension each candidate has one bar, and the legend names kinds of candidates.
-        let key = |row: &&Row| x.map_or_else(|| kind_name(row).to_owned(), |_| series_name(row));
-        let mut series: Vec<Series> = group(rows.iter().copied(), key)
-            .into_iter()
-            .map(|(name, rows)| {
-                let points = rows.iter().filter_map(|row| Some(point(row, position(row)?)));
-                let mut points: Vec<Point> = points.collect();
-                points.sort_by(|a, b| a.x.total_cmp(&b.x));
-                Series { name, kind: rows[0].candidate.kind, shown: true, points }
-            })
-            .filter(|series| !series.points.is_empty())
-            .collect();
-        match x {
-            Some(_) => hide_slow_methods(&mut series, metric),
-            None => series.sort_by_key(|it| it.kind),
+/// Returns a chart for each metric and each combination of values in some dimensions, completed by `plot`.
+fn split_by(
+    machine: &Machine<'_>,
+    [name, title]: [&str; 2],
+    rows: &[&Row],
+    split: &[Dimension],
+    plot: impl Fn(Chart, &[&Row]) -> Chart,
+) -> Vec<Chart> {
+    let several_metrics = rows.iter().any(|row| row.metric != rows[0].metric);
+    let key = |row: &&Row| (row.metric, values(row, split));
+    let charts = group(rows.iter().copied(), key).into_iter().map(|((metric, _), part)| {
+        let mut config: Vec<String> = split.iter().map(|it| labels::in_title(part[0], *it)).collect();
+        config.extend(several_metrics.then(|| labels::metric(metric)));
+        let title = [&[title.to_owned()], &config[..]].concat().join(", ");
+        plot(machine.chart(&format!("{name} {}", config.join(" ")), &title), &part)
+    });
+    charts.collect()
+}
+
+/// Completes a chart.
+fn plot(chart: Chart, caches: [u64; 3], rows: &[&Row], x: Option<Dimension>, further: &[Dimension]) -> Chart {
+    let metric = rows[0].metric;
+    let varying = varying(rows);
+    let series_name = |row: &Row| {
+        let set = further.iter().filter(|key| varying.contains(key) && row.config.get(**key).is_some());
+        candidate(&row.candidate)
+            + &set.map(|key| format!(", {}", labels::in_title(row, *key))).collect::<String>()
+    };
+    let scale = match x {
+        Some(key) => scale(rows, key),
+        None => {
+            let mut sorted = rows.to_vec();
+            sorted.sort_by(|a, b| order(metric, a.stats.median, b.stats.median));
+            Scale::Named(sorted.into_iter().map(series_name).collect())
         }
-        let lines = !matches!(x_axis.scale, Scale::Named(_));
-        Chart {
-            name: slug(&machine.titled(&format!("{} {}", self.name, config.join(" ")))),
-            title: machine.titled(&[&[self.title.to_owned()], config].concat().join(", ")),
-            shape: if lines { Shape::Lines } else { Shape::Bars },
-            higher_is_better: metric.higher_is_better(),
-            marks: if x_axis.scale == Scale::Bytes {
-                marks(machine.provenance.caches, &series)
-            } else {
-                Vec::new()
-            },
-            x_axis,
-            y_axis: Axis { name: labels::metric(metric), scale: Scale::Linear },
-            series,
-            group: format!("{} {config:?}", self.name),
-            folded: false,
-            overview: overview(rows, x, &series_name),
-            details: details(rows),
+    };
+    let position = |row: &Row| match &scale {
+        Scale::Named(names) => {
+            let name = x.map_or_else(|| series_name(row), |key| labels::value(row, key));
+            names.iter().position(|it| *it == name).map(|at| at as f64)
         }
+        _ => row.config.get(x?).and_then(|text| text.parse().ok()),
+    };
+    // Without an x dimension each candidate has one bar, and the legend names kinds of candidates.
+    let key = |row: &&Row| if x.is_some() { series_name(row) } else { kind_name(row).to_owned() };
+    let series = group(rows.iter().copied(), key).into_iter().map(|(name, rows)| {
+        let mut points: Vec<Point> = rows.iter().filter_map(|row| Some(point(row, position(row)?))).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Series { name, kind: rows[0].candidate.kind, shown: true, points }
+    });
+    let mut series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
+    match x {
+        Some(_) => hide_slow_methods(&mut series, metric),
+        None => series.sort_by_key(|it| it.kind),
     }
+    Chart {
+        shape: if matches!(scale, Scale::Named(_)) { Shape::Bars } else { Shape::Lines },
+        higher_is_better: metric.higher_is_better(),
+        marks: if scale == Scale::Bytes { marks(caches, &series) } else { Vec::new() },
+        x_axis: Axis { name: x.map(labels::title).unwrap_or_default(), scale },
+        y_axis: Axis { name: labels::metric(metric), scale: Scale::Linear },
+        series,
+        overview: overview(rows, x, &series_name),
+        details: details(rows),
+        ..chart
+    }
+}
+
+/// Completes a chart of latency percentiles.
+fn plot_latencies(chart: Chart, rows: &[&Row]) -> Chart {
+    let mut ranks: Vec<f64> = rows.iter().flat_map(|row| percentiles(row)).map(|(rank, _)| rank).collect();
+    ranks.sort_by(f64::total_cmp);
+    ranks.dedup();
+    let names: Vec<String> = ranks.iter().map(|rank| format!("p{rank}")).collect();
+    let mut overview = Grid::new("ns", []);
+    overview.columns.extend(names.iter().map(|name| (name.clone(), Cells::Numbers)));
+    let mut series = Vec::new();
+    for row in rows {
+        let own = percentiles(row);
+        let figures: Vec<Option<f64>> =
+            ranks.iter().map(|rank| own.iter().find(|it| it.0 == *rank).map(|it| it.1)).collect();
+        let name = candidate(&row.candidate);
+        let cells = figures.iter().map(|ns| ns.map(digits).unwrap_or_default());
+        overview.rows.push([name.clone()].into_iter().chain(cells).collect());
+        let point =
+            |(at, ns): (usize, &Option<f64>)| Some(Point { x: at as f64, value: (*ns)?, ..Point::default() });
+        let points = figures.iter().enumerate().filter_map(point).collect();
+        series.push(Series { name, kind: row.candidate.kind, shown: true, points });
+    }
+    hide_slow_methods(&mut series, Metric::Nanoseconds);
+    Chart {
+        x_axis: Axis { name: "percentile".to_owned(), scale: Scale::Named(names) },
+        y_axis: Axis { name: "time, ns".to_owned(), scale: Scale::Decades },
+        series,
+        overview,
+        details: details(rows),
+        ..chart
+    }
+}
+
+/// Returns the percentiles of a row: 99.9, and nanoseconds.
+fn percentiles(row: &Row) -> Vec<(f64, f64)> {
+    let rank = |name: &str| -> Option<f64> {
+        let digits = name.strip_prefix('p')?.strip_suffix("_ns")?;
+        // Names have no decimal point: p999 is 99.9.
+        match digits.split_at_checked(2) {
+            Some((whole, rest)) if !rest.starts_with('.') => format!("{whole}.{rest}").parse().ok(),
+            _ => digits.parse().ok(),
+        }
+    };
+    row.also.iter().filter_map(|(name, ns)| Some((rank(name)?, *ns))).collect()
 }
 
 /// Returns the dimensions in which rows differ.
 pub(super) fn varying(rows: &[&Row]) -> Vec<Dimension> {
-    Dimension::ALL.into_iter().filter(|key| varies(rows, *key)).collect()
-}
-
-fn varies(rows: &[&Row], key: Dimension) -> bool {
-    rows.iter().any(|row| row.config.get(key) != rows[0].config.get(key))
+    bulkmem_measure::engine::varying(rows.iter().map(|row| &row.config))
 }
 
 /// Returns the values of a row in some dimensions.
@@ -199,21 +237,18 @@ pub(super) fn marks(caches: [u64; 3], series: &[Series]) -> Vec<(f64, String)> {
 fn overview(rows: &[&Row], x: Option<Dimension>, series_name: &dyn Fn(&Row) -> String) -> Grid {
     let unit = rows[0].metric.unit();
     let position = |row: &&Row| x.map_or_else(|| unit.to_owned(), |key| labels::value(row, key));
-    let columns: Vec<(String, Option<&Row>)> =
-        group(rows.iter().copied(), position).into_iter().map(|(name, rows)| (name, best(rows))).collect();
-    let first = if x.is_some() { unit } else { "" };
-    let titles = columns.iter().map(|(name, _)| (name.as_str(), Cells::Numbers));
-    let mut grid = Grid::new([(first, Cells::Words)].into_iter().chain(titles));
-    for (name, rows) in group(rows.iter().copied(), |row| series_name(row)) {
-        let cells = columns.iter().map(|(column, best)| {
-            let Some(row) = rows.iter().copied().find(|row| position(row) == *column) else {
-                return String::new();
-            };
-            let mark = if best.is_some_and(|best| std::ptr::eq(best, row)) { " *" } else { "" };
-            format!("{}{mark}", labels::mean(row))
-        });
-        grid.rows.push([name].into_iter().chain(cells).collect());
-    }
+    let columns = group(rows.iter().copied(), position);
+    let lines = group(rows.iter().copied(), |row| series_name(row)).into_iter().map(|(name, rows)| {
+        let cell = |(column, rivals): &(String, Vec<&Row>)| {
+            let row = rows.iter().copied().find(|row| position(row) == *column)?;
+            let is_best = best(rivals.iter().copied()).is_some_and(|best| std::ptr::eq(best, row));
+            Some(labels::mean(row) + if is_best { " *" } else { "" })
+        };
+        [name].into_iter().chain(columns.iter().map(|it| cell(it).unwrap_or_default())).collect()
+    });
+    let mut grid = Grid::new(if x.is_some() { unit } else { "" }, lines);
+    grid.caption = "* marks the best; mean ± standard deviation, unless a unit is given.";
+    grid.columns.extend(columns.iter().map(|(name, _)| (name.clone(), Cells::Numbers)));
     grid
 }
 
@@ -221,17 +256,7 @@ fn overview(rows: &[&Row], x: Option<Dimension>, series_name: &dyn Fn(&Row) -> S
 pub(super) fn details(rows: &[&Row]) -> Grid {
     let columns = Columns::of(rows.iter().copied());
     let doubtful = rows.iter().any(|row| !row.flags.is_empty());
-    let unit = rows.first().map_or("", |row| row.metric.unit());
-    let median = format!("median, {unit}");
-    let stats = [&median, "95 % interval", "mean ± deviation", "smallest", "largest", "samples"];
-    let mut titles: Vec<String> =
-        columns.dimensions.iter().map(|key| labels::title(*key).to_owned()).collect();
-    titles.extend(stats.map(str::to_owned));
-    titles.extend(columns.others.iter().map(|name| labels::with_unit(name)));
-    let mut grid = Grid::new([("candidate", Cells::Words)]);
-    grid.columns.extend(titles.into_iter().map(|title| (title, Cells::Numbers)));
-    grid.columns.extend(doubtful.then(|| ("flags".to_owned(), Cells::Words)));
-    for row in rows {
+    let lines = rows.iter().map(|row| {
         let stats = &row.stats;
         let mut cells = vec![candidate(&row.candidate)];
         cells.extend(columns.dimensions.iter().map(|key| labels::value(row, *key)));
@@ -240,13 +265,21 @@ pub(super) fn details(rows: &[&Row]) -> Grid {
         let others = columns.others.iter().map(|name| Columns::other(row, name));
         cells.extend(others.map(|value| value.map(digits).unwrap_or_default()));
         cells.extend(doubtful.then(|| flags(row)));
-        grid.rows.push(cells);
-    }
+        cells
+    });
+    let mut grid = Grid::new("candidate", lines);
+    let median = format!("median, {}", rows.first().map_or("", |row| row.metric.unit()));
+    let stats = [&median, "95 % interval", "mean ± deviation", "smallest", "largest", "samples"];
+    let titles = columns.dimensions.iter().map(|key| labels::title(*key));
+    let titles = titles.chain(stats.map(str::to_owned));
+    let titles = titles.chain(columns.others.iter().map(|name| labels::with_unit(name)));
+    grid.columns.extend(titles.map(|title| (title, Cells::Numbers)));
+    grid.columns.extend(doubtful.then(|| ("flags".to_owned(), Cells::Words)));
     grid
 }
 
 /// Returns what makes a row doubtful, in words.
 fn flags(row: &Row) -> String {
-    let words = row.flags.iter().filter_map(|flag| word(flag).ok());
+    let words = row.flags.iter().map(word);
     words.map(|word| word.replace(['_', '-'], " ")).collect::<Vec<_>>().join(", ")
 }

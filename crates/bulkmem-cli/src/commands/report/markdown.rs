@@ -2,48 +2,30 @@
 
 use std::fmt::Write as _;
 
-use super::model::{Cells, Chart, Facts, Grid, Report};
+use super::model::{Card, Cells, Chart, Grid, Report};
 use crate::plain::plain;
 
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &Report<'_>) -> String {
     let mut text = format!("# {}\n", escape(&report.title));
     if !report.summaries.is_empty() {
         text += "\n## Summary\n";
     }
-    for summary in &report.summaries {
-        if !summary.heading.is_empty() {
-            _ = write!(text, "\n### {}\n", escape(&summary.heading));
-        }
-        text += &list(&summary.sentences);
-    }
+    text.extend(report.summaries.iter().map(|it| card("###", it)));
     for section in &report.sections {
         _ = write!(text, "\n## {}\n", escape(section.title));
-        for paragraph in &section.intro {
-            _ = write!(text, "\n{}\n", escape(paragraph));
-        }
-        if !section.findings.is_empty() {
-            text += &list(&section.findings);
-        }
-        for part in &section.charts {
-            _ = write!(text, "\n{}", chart(part));
-        }
+        text.extend(section.intro.iter().map(|paragraph| format!("\n{}\n", escape(paragraph))));
+        text += &list(&section.findings);
+        text.extend(section.charts.iter().map(|it| format!("\n{}", chart(it))));
         for table in &section.tables {
             _ = write!(text, "\n### {}\n\n", escape(&table.title));
             if !table.caption.is_empty() {
-                _ = write!(text, "{}\n\n", escape(&table.caption));
+                _ = write!(text, "{}\n\n", escape(table.caption));
             }
-            text += &grid(&table.grid);
+            text += &grid(table);
         }
     }
-    for (label, known) in &report.machines {
-        _ = write!(text, "\n## {}\n\n{}", escape(label), facts(known));
-    }
-    for file in &report.files {
-        _ = write!(text, "\n## {}\n\n{}", escape(&file.name), facts(&file.facts));
-        if !file.notes.is_empty() {
-            text += &list(&file.notes);
-        }
-    }
+    let files = report.files.iter().map(|(file, _)| file);
+    text.extend(report.machines.iter().chain(files).map(|it| card("##", it)));
     text
 }
 
@@ -52,14 +34,22 @@ pub(super) fn chart(chart: &Chart) -> String {
     format!("### {}\n\n{}", escape(&chart.title), grid(&chart.overview))
 }
 
-fn list(items: &[String]) -> String {
-    items.iter().fold("\n".to_owned(), |text, item| text + &format!("- {}\n", escape(item)))
+fn card(level: &str, card: &Card) -> String {
+    let mut text = String::new();
+    if !card.heading.is_empty() {
+        _ = writeln!(text, "\n{level} {}", escape(&card.heading));
+    }
+    if !card.facts.is_empty() {
+        let rows = card.facts.iter().map(|(name, value)| vec![(*name).to_owned(), value.clone()]);
+        _ = write!(text, "\n{}", grid(&Grid::new("name|value", rows)));
+    }
+    text + &list(&card.sentences)
 }
 
-fn facts(facts: &Facts) -> String {
-    let mut table = Grid::new([("name", Cells::Words), ("value", Cells::Words)]);
-    table.rows = facts.iter().map(|(name, value)| vec![(*name).to_owned(), value.clone()]).collect();
-    grid(&table)
+/// Returns an empty line and the items, if there are any.
+fn list(items: &[String]) -> String {
+    let first = if items.is_empty() { "" } else { "\n" };
+    items.iter().fold(first.to_owned(), |text, item| text + &format!("- {}\n", escape(item)))
 }
 
 fn grid(grid: &Grid) -> String {
@@ -80,19 +70,19 @@ fn escape(text: &str) -> String {
     // The start of a list, a rule or an underline: `12. `, `- `, `---`; not `12.5` or `-5`.
     let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let marker = text.len() - rest.len();
-    let number =
-        marker > 0 && (rest.starts_with(['.', ')']) && (rest.len() == 1 || rest[1..].starts_with(' ')));
-    let sign = marker == 0
-        && rest.starts_with(['-', '+', '='])
-        && !rest[1..].starts_with(|it: char| it.is_ascii_digit());
-    let marked = (number || sign).then_some(marker);
+    let mut letters = rest.chars();
+    let marked = match (marker, letters.next(), letters.next()) {
+        (0, Some('-' | '+' | '='), next) => next.is_none_or(|it| !it.is_ascii_digit()),
+        (1.., Some('.' | ')'), next) => matches!(next, None | Some(' ')),
+        _ => false,
+    };
     let mut escaped = String::with_capacity(text.len());
     for (at, letter) in text.char_indices() {
         let rest = &text[at..];
         // GitHub's Markdown turns bare addresses into links.
         let link =
             rest.starts_with("://") || text[..at].to_ascii_lowercase().ends_with("www") && letter == '.';
-        if MARKUP.contains(letter) || link || marked == Some(at) {
+        if MARKUP.contains(letter) || link || marked && at == marker {
             escaped.push('\\');
         }
         escaped.push(letter);

@@ -23,8 +23,8 @@ use crate::output;
 use crate::plain::plain;
 use crate::provenance;
 use crate::sink::Sink;
-use input::Input;
-use model::{Chart, Report};
+use input::{Input, Machine};
+use model::{Card, Chart, Report};
 
 /// Write a report: measurements and profiles as charts, tables and sentences
 ///
@@ -77,19 +77,20 @@ pub(super) fn run(args: &ReportArgs) -> Outcome {
         return Err(Failure::usage(reason).help("leave --chart out, or add --format svg"));
     }
     let files: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
-    let sink = Sink::open(&output, &files)?;
+    let sink = Sink::open(&output, &files, None)?;
     let inputs = inputs(args)?;
     let report = report(&inputs);
-    let bytes = match (args.format, &args.chart) {
-        (Format::Html, _) => html::render(&report)?.into_bytes(),
-        (Format::Markdown, None) => markdown::render(&report).into_bytes(),
-        (Format::Markdown, Some(name)) => markdown::chart(find(&report, Some(name))?).into_bytes(),
-        (Format::Svg, name) => render::svg(find(&report, name.as_deref())?)?.into_bytes(),
-        (Format::Png, name) => render::png(find(&report, name.as_deref())?)?,
+    let chart = || find(&report, args.chart.as_deref());
+    let bytes = match args.format {
+        Format::Html => html::render(&report)?.into_bytes(),
+        Format::Markdown if args.chart.is_none() => markdown::render(&report).into_bytes(),
+        Format::Markdown => markdown::chart(chart()?).into_bytes(),
+        Format::Svg => render::svg(chart()?)?.into_bytes(),
+        Format::Png => render::png(chart()?)?,
     };
     sink.write(&bytes)?;
     // A stream may be stdout, where the sentence would become part of the report.
-    if !sink.is_stream() {
+    if sink.file.is_some_and(|file| file.regular().is_some()) {
         let name = plain(&output.display().to_string());
         output::print(&format!("Wrote {name} ({})\n", output::size(bytes.len() as u64)))?;
     }
@@ -112,66 +113,61 @@ fn default_output(args: &ReportArgs) -> PathBuf {
 fn inputs(args: &ReportArgs) -> Result<Vec<Input>, Failure> {
     let mut inputs: Vec<Input> =
         args.files.iter().map(|path| Input::load(path)).collect::<Result<_, Failure>>()?;
-    if inputs.iter().any(Input::is_profile) {
+    if inputs.iter().any(|input| input.profile.is_some()) {
         return Ok(inputs);
     }
-    match &ActivePolicy::load()?.profile {
-        Some((path, _)) => {
-            let profile = Input::load(path)?;
-            if inputs.is_empty() || inputs.iter().any(|input| input.same_machine(&profile)) {
-                inputs.push(profile);
-            }
+    if let Some((path, _)) = &ActivePolicy::load()?.profile {
+        let profile = Input::load(path)?;
+        if inputs.is_empty() || inputs.iter().any(|input| input.machine() == profile.machine()) {
+            inputs.push(profile);
         }
-        None if inputs.is_empty() => {
-            return Err(Failure::new("there is no profile of this machine to report on").help(
-                "run `bulkmem calibrate` first, or name files that `bulkmem bench … --output FILE` wrote; `bulkmem info` \
-                 lists the profiles that were found, and why none can be used",
-            ));
-        }
-        None => {}
+    } else if inputs.is_empty() {
+        return Err(Failure::new("there is no profile of this machine to report on").help(
+            "run `bulkmem calibrate` first, or name files that `bulkmem bench … --output FILE` wrote; `bulkmem info` \
+             lists the profiles that were found, and why none can be used",
+        ));
     }
     Ok(inputs)
 }
 
-fn report(inputs: &[Input]) -> Report {
+fn report(inputs: &[Input]) -> Report<'_> {
     let machines = input::machines(inputs);
+    let card = |it: &Machine<'_>| Card {
+        heading: it.label.clone(),
+        facts: provenance::machine(it.provenance),
+        ..Card::default()
+    };
     Report {
         title: match machines.as_slice() {
             [one] => format!("bulkmem on {}", one.label),
             several => format!("bulkmem on {} machines", several.len()),
         },
-        machines: machines.iter().map(|it| (it.label.clone(), provenance::machine(it.provenance))).collect(),
         summaries: summary::all(&machines),
         sections: sections::all(&machines),
+        machines: machines.iter().map(card).collect(),
         files: inputs.iter().map(Input::source).collect(),
     }
 }
 
 /// Returns the chart with this name, or with a name that begins with it; without a name, the only chart.
-fn find<'r>(report: &'r Report, name: Option<&str>) -> Result<&'r Chart, Failure> {
+fn find<'r>(report: &'r Report<'_>, name: Option<&str>) -> Result<&'r Chart, Failure> {
     let charts: Vec<&Chart> = report.sections.iter().flat_map(|section| &section.charts).collect();
-    let begins =
-        |chart: &Chart, name: &str| chart.name.strip_prefix(name).is_some_and(|it| it.starts_with('-'));
-    let found: Vec<&Chart> = match name {
-        None => charts.clone(),
-        Some(name) => match charts.iter().find(|chart| chart.name == name) {
-            Some(chart) => vec![chart],
-            None => charts.iter().copied().filter(|chart| begins(chart, name)).collect(),
-        },
-    };
+    if let Some(chart) = charts.iter().find(|chart| Some(chart.name.as_str()) == name) {
+        return Ok(chart);
+    }
+    let begins = |chart: &&Chart| name.is_none_or(|name| chart.name.starts_with(&format!("{name}-")));
+    let found: Vec<&Chart> = charts.iter().copied().filter(begins).collect();
     let names = |charts: &[&Chart], joint: &str| {
         charts.iter().map(|chart| chart.name.as_str()).collect::<Vec<_>>().join(joint)
     };
+    let name = name.map(str::escape_debug);
     match (found.as_slice(), name) {
         ([only], _) => Ok(only),
         _ if charts.is_empty() => Err(Failure::new("these files contain no chart")),
-        ([], _) => {
-            let name = name.unwrap_or_default().escape_debug();
-            Err(Failure::usage(format!("there is no chart `{name}`"))
-                .help(format!("there are: {}", names(&charts, ", "))))
-        }
-        (several, _) => {
-            let of = name.map(|name| format!(" of `{}`", name.escape_debug())).unwrap_or_default();
+        ([], Some(name)) => Err(Failure::usage(format!("there is no chart `{name}`"))
+            .help(format!("there are: {}", names(&charts, ", ")))),
+        (several, name) => {
+            let of = name.map(|name| format!(" of `{name}`")).unwrap_or_default();
             let reason = format!("there are {} charts{of}, and a picture shows one", several.len());
             Err(Failure::usage(reason).help(format!("name one: --chart {}", names(several, ", --chart "))))
         }

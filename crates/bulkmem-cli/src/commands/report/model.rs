@@ -8,32 +8,23 @@ pub(super) type Facts = Vec<(&'static str, String)>;
 
 /// A report.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct Report<'i> {
     pub(super) title: String,
-    /// For each machine its label, and what is known of it.
-    pub(super) machines: Vec<(String, Facts)>,
-    pub(super) summaries: Vec<Summary>,
+    /// The most important conclusions about each machine, and about several compared.
+    pub(super) summaries: Vec<Card>,
     pub(super) sections: Vec<Section>,
-    /// The files that it was made from, in the order of the command line.
-    pub(super) files: Vec<SourceFile>,
+    pub(super) machines: Vec<Card>,
+    /// The files that it was made from, in the order of the command line, each with its unchanged content.
+    pub(super) files: Vec<(Card, &'i str)>,
 }
 
-/// The most important conclusions about one machine, or about several compared.
-#[derive(Debug)]
-pub(super) struct Summary {
-    /// Empty if there is only one machine.
+/// Facts and sentences about a machine or a file.
+#[derive(Debug, Default)]
+pub(super) struct Card {
+    /// Empty if there is only one.
     pub(super) heading: String,
-    pub(super) sentences: Vec<String>,
-}
-
-/// A file that the report was made from.
-#[derive(Debug)]
-pub(super) struct SourceFile {
-    pub(super) name: String,
     pub(super) facts: Facts,
-    pub(super) notes: Vec<String>,
-    /// The unchanged content.
-    pub(super) text: String,
+    pub(super) sentences: Vec<String>,
 }
 
 /// One measurement.
@@ -43,22 +34,15 @@ pub(super) struct Section {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     /// Explains what it shows, and how to read it.
-    pub(super) intro: Vec<String>,
+    pub(super) intro: &'static [&'static str],
     pub(super) findings: Vec<String>,
     pub(super) charts: Vec<Chart>,
-    pub(super) tables: Vec<Table>,
-}
-
-/// A table that belongs to no chart.
-#[derive(Debug)]
-pub(super) struct Table {
-    pub(super) title: String,
-    pub(super) caption: String,
-    pub(super) grid: Grid,
+    /// Those that belong to no chart.
+    pub(super) tables: Vec<Grid>,
 }
 
 /// A chart, and its figures as tables. Serialized, it is what the script of the page draws.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Chart {
     /// Its name for `--chart`: lower-case letters, digits and dashes.
     pub(super) name: String,
@@ -70,7 +54,6 @@ pub(super) struct Chart {
     pub(super) x_axis: Axis,
     /// The axis of the measured values.
     pub(super) y_axis: Axis,
-    #[serde(skip)]
     pub(super) series: Vec<Series>,
     /// Labelled positions on the x axis.
     pub(super) marks: Vec<(f64, String)>,
@@ -89,27 +72,29 @@ pub(super) struct Chart {
 }
 
 /// How figures are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Shape {
+    #[default]
     Lines,
     /// Horizontal bars, one group for each position.
     Bars,
 }
 
 /// An axis of a chart.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Axis {
     pub(super) name: String,
     pub(super) scale: Scale,
 }
 
 /// How an axis is divided.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Scale {
     /// Bytes, logarithmic to base 2.
     Bytes,
+    #[default]
     Linear,
     /// Logarithmic to base 10.
     Decades,
@@ -118,7 +103,7 @@ pub(super) enum Scale {
 }
 
 /// Figures of one candidate.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct Series {
     pub(super) name: String,
     pub(super) kind: Kind,
@@ -129,7 +114,7 @@ pub(super) struct Series {
 }
 
 /// A figure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) value: f64,
@@ -138,9 +123,12 @@ pub(super) struct Point {
     pub(super) remark: String,
 }
 
-/// The cells of a table.
-#[derive(Clone, Debug, Default)]
+/// A table.
+#[derive(Debug, Default)]
 pub(super) struct Grid {
+    /// Empty if it belongs to a chart.
+    pub(super) title: String,
+    pub(super) caption: &'static str,
     pub(super) columns: Vec<(String, Cells)>,
     pub(super) rows: Vec<Vec<String>>,
 }
@@ -154,10 +142,15 @@ pub(super) enum Cells {
 }
 
 impl Grid {
-    /// Returns a table without rows.
-    pub(super) fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Cells)>) -> Grid {
-        let columns = columns.into_iter().map(|(title, cells)| (title.to_owned(), cells)).collect();
-        Grid { columns, rows: Vec::new() }
+    /// Returns a table. Its titles are as in Markdown: `candidate|GB/s:|reason¶` are words, numbers and prose.
+    pub(super) fn new(titles: &str, rows: impl IntoIterator<Item = Vec<String>>) -> Grid {
+        let column = |title: &str| match (title.strip_suffix(':'), title.strip_suffix('¶')) {
+            (Some(title), _) => (title.to_owned(), Cells::Numbers),
+            (_, Some(title)) => (title.to_owned(), Cells::Prose),
+            _ => (title.to_owned(), Cells::Words),
+        };
+        let columns = titles.split('|').map(column).collect();
+        Grid { columns, rows: rows.into_iter().collect(), ..Grid::default() }
     }
 }
 

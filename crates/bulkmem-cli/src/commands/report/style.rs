@@ -5,39 +5,19 @@ use bulkmem_measure::Kind;
 use serde::Serialize;
 
 use super::model::Chart;
+use crate::results::group;
 
-/// The style of a series.
+/// The style of a series. Dashes and symbols have the names of ECharts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Style {
     /// The colour on a light page, and on paper.
     pub(super) light: &'static str,
     /// The colour on a dark page.
     pub(super) dark: &'static str,
-    pub(super) dash: Dash,
-    pub(super) symbol: Symbol,
+    pub(super) dash: &'static str,
+    pub(super) symbol: &'static str,
     /// In pixels.
     pub(super) width: u32,
-}
-
-/// How a line is broken, as ECharts calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Dash {
-    Solid,
-    Dashed,
-    Dotted,
-}
-
-/// The symbol at a point, as ECharts calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Symbol {
-    Circle,
-    Rect,
-    Triangle,
-    Diamond,
-    EmptyCircle,
-    EmptyRect,
 }
 
 /// Okabe and Ito's colours (2008), which people with any colour vision can distinguish, the light ones darker on white;
@@ -52,16 +32,14 @@ const COLOURS: [(&str, &str); 8] = [
     ("#882255", "#D977A8"),
     ("#332288", "#A79BEF"),
 ];
-const SYMBOLS: [Symbol; 6] =
-    [Symbol::Rect, Symbol::Triangle, Symbol::Diamond, Symbol::EmptyCircle, Symbol::EmptyRect, Symbol::Circle];
-const DASHES: [Dash; 3] = [Dash::Solid, Dash::Dashed, Dash::Dotted];
+const SYMBOLS: [&str; 6] = ["rect", "triangle", "diamond", "emptyCircle", "emptyRect", "circle"];
+const DASHES: [&str; 3] = ["solid", "dashed", "dotted"];
 
-const CHOICE: Style =
-    Style { light: "#D55E00", dark: "#FF8A3C", dash: Dash::Solid, symbol: Symbol::Circle, width: 4 };
+const CHOICE: Style = Style { light: "#D55E00", dark: "#FF8A3C", dash: "solid", symbol: "circle", width: 4 };
 const C_LIBRARY: Style =
-    Style { light: "#1C1E21", dark: "#E6E8EB", dash: Dash::Dashed, symbol: Symbol::EmptyRect, width: 2 };
+    Style { light: "#1C1E21", dark: "#E6E8EB", dash: "dashed", symbol: "emptyRect", width: 2 };
 const REFERENCE: Style =
-    Style { light: "#6B7280", dark: "#A3ABB5", dash: Dash::Dotted, symbol: Symbol::EmptyCircle, width: 2 };
+    Style { light: "#6B7280", dark: "#A3ABB5", dash: "dotted", symbol: "emptyCircle", width: 2 };
 
 /// The styles of all series of some charts.
 #[derive(Debug, Default)]
@@ -73,15 +51,10 @@ pub(super) struct Styles {
 impl Styles {
     pub(super) fn of<'c>(charts: impl Iterator<Item = &'c Chart>) -> Styles {
         let mut series: Vec<_> = charts.flat_map(|chart| &chart.series).collect();
+        series.retain(|it| fixed(it.kind, &it.name).is_none());
         // Series that are shown at first come first, because the first styles differ the most.
         series.sort_by_key(|it| !it.shown);
-        let mut names: Vec<String> = Vec::new();
-        for it in series {
-            if fixed(it.kind, &it.name).is_none() && !names.contains(&it.name) {
-                names.push(it.name.clone());
-            }
-        }
-        Styles { names }
+        Styles { names: group(series, |it| it.name.clone()).into_iter().map(|(name, _)| name).collect() }
     }
 
     /// Returns the style of a series.

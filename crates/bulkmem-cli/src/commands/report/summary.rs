@@ -1,7 +1,10 @@
 //! The most important conclusions, in sentences that need no knowledge of bulkmem.
 
+use std::collections::BTreeMap;
+
+use bulkmem::Operation;
 use bulkmem::method::c_library;
-use bulkmem::{Intent, Operation};
+use bulkmem::policy::Situation;
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::Profile;
 use bulkmem_measure::engine::{Measurement, Metric, Row};
@@ -9,7 +12,7 @@ use bulkmem_measure::engine::{Measurement, Metric, Row};
 use super::input::Machine;
 use super::labels::list;
 use super::layout::{best, values, varying};
-use super::model::Summary;
+use super::model::Card;
 use crate::figures::{candidate, name_with};
 use crate::output::{digits, exact_size};
 use crate::results::group;
@@ -17,21 +20,13 @@ use crate::results::group;
 const OPERATIONS: [Measurement; 3] = [Measurement::Clear, Measurement::Fill, Measurement::Copy];
 
 /// Returns a summary for each machine, and one that compares them if there are several.
-pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Summary> {
-    let several = machines.len() > 1;
-    let mut summaries: Vec<Summary> = machines
-        .iter()
-        .map(|machine| Summary {
-            heading: if several { machine.label.clone() } else { String::new() },
-            sentences: of(machine),
-        })
-        .collect();
-    if several {
-        let sentences = OPERATIONS.into_iter().filter_map(|it| across(it, machines)).collect();
-        summaries.push(Summary { heading: "The machines compared".to_owned(), sentences });
-    }
-    summaries.retain(|summary| !summary.sentences.is_empty());
-    summaries
+pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Card> {
+    let heading = |label: &str| if machines.len() > 1 { label.to_owned() } else { String::new() };
+    let each = machines.iter().map(|machine| (heading(&machine.label), of(machine)));
+    let compared = OPERATIONS.into_iter().filter_map(|it| across(it, machines)).collect();
+    let all = each.chain([("The machines compared".to_owned(), compared)]);
+    let cards = all.filter(|(_, sentences)| !sentences.is_empty());
+    cards.map(|(heading, sentences)| Card { heading, sentences, facts: Vec::new() }).collect()
 }
 
 fn of(machine: &Machine<'_>) -> Vec<String> {
@@ -76,16 +71,11 @@ fn at_size(measurement: Measurement, size: u64, rows: &[&Row]) -> Option<String>
     let picks = choice.chosen.as_ref().map(|method| format!(" picks {method} and")).unwrap_or_default();
     let speed = |row: &Row| format!("{} {}", digits(row.stats.median), row.metric.unit());
     let mut text = format!("To {measurement} {}, bulkmem{picks} reaches {}", exact_size(size), speed(choice));
-    let own = rows().find(|row| is_c_library(row));
-    let own = own.map(|row| format!("{} the C library ({})", compared(choice, row), speed(row)));
+    let own = rows().find(|row| is_c_library(row)).map(|row| (row, "C library (".to_owned()));
     let peers = rows().filter(|row| row.candidate.kind == Kind::Peer && !is_c_library(row));
-    let peer = best(peers).map(|row| {
-        let name = candidate(&row.candidate);
-        format!("{} the best other library ({name}, {})", compared(choice, row), speed(row))
-    });
-    let comparisons: Vec<String> = own.into_iter().chain(peer).collect();
-    if !comparisons.is_empty() {
-        text += &format!(": {}", comparisons.join(", and "));
+    let peer = best(peers).map(|row| (row, format!("best other library ({}, ", candidate(&row.candidate))));
+    for ((row, who), before) in own.into_iter().chain(peer).zip([": ", ", and "]) {
+        text += &format!("{before}{} the {who}{})", compared(choice, row), speed(row));
     }
     text.push('.');
     let method = best(rows().filter(|row| row.candidate.kind == Kind::Method));
@@ -116,64 +106,57 @@ fn range(measurement: Measurement, rows: &[&Row]) -> Option<String> {
     let choices = rows.iter().filter(|row| row.candidate.kind == Kind::Policy);
     let mut times: Vec<(f64, u64)> = choices
         .filter_map(|choice| {
-            let same = |row: &&&Row| {
-                is_c_library(row) && (&row.config, row.metric) == (&choice.config, choice.metric)
-            };
-            let other = rows.iter().find(same)?;
+            let same =
+                |row: &Row| is_c_library(row) && (&row.config, row.metric) == (&choice.config, choice.metric);
+            let other = rows.iter().find(|row| same(row))?;
             Some((choice.metric.times_as_good(choice.stats.median, other.stats.median), choice.config.size?))
         })
         .collect();
     times.sort_by(|a, b| a.0.total_cmp(&b.0));
     let [(least, least_at), .., (most, most_at)] = times[..] else { return None };
     let sizes = || times.iter().map(|(_, size)| *size);
+    let [from, to, least_at, most_at] = [sizes().min()?, sizes().max()?, least_at, most_at].map(exact_size);
     Some(format!(
-        "From {} to {}, bulkmem's {measurement} has {least:.2} times (at {}) to {most:.2} times (at {}) the speed of the C \
-         library.",
-        exact_size(sizes().min()?),
-        exact_size(sizes().max()?),
-        exact_size(least_at),
-        exact_size(most_at),
+        "From {from} to {to}, bulkmem's {measurement} has {least:.2} times (at {least_at}) to {most:.2} times (at {most_at}) \
+         the speed of the C library."
     ))
 }
 
-/// Returns how the machines' choices compare at the largest size that all of them measured.
+/// Returns how the machines' choices compare at the largest size that all of them measured; `None` if fewer than two did.
 fn across(measurement: Measurement, machines: &[Machine<'_>]) -> Option<String> {
-    let choices = |machine: &Machine<'_>| -> Vec<(u64, f64)> {
-        let rows = machine.of(measurement).into_iter();
+    let speeds = machines.iter().map(|machine| {
+        let rows = machine.of(measurement).into_iter().rev();
         let chosen = rows.filter(|it| it.candidate.kind == Kind::Policy && it.metric == Metric::Bandwidth);
-        chosen.filter_map(|row| Some((row.config.size?, row.stats.median))).collect()
-    };
-    let all = machines.iter().map(|machine| (&machine.label, choices(machine)));
-    let all: Vec<_> = all.filter(|(_, choices)| !choices.is_empty()).collect();
-    let speed = |choices: &[(u64, f64)], size| choices.iter().find(|it| it.0 == size).map(|it| it.1);
-    let sizes = all.first()?.1.iter().map(|it| it.0);
-    let common = sizes.filter(|size| all.iter().all(|(_, it)| speed(it, *size).is_some()));
-    let size = common.max().filter(|_| all.len() > 1)?;
-    let mut speeds: Vec<_> = all.iter().filter_map(|(label, it)| Some((label, speed(it, size)?))).collect();
-    speeds.sort_by(|a, b| b.1.total_cmp(&a.1));
+        // Of several configurations of a size, the first counts.
+        let speeds = chosen.filter_map(|row| Some((row.config.size?, row.stats.median)));
+        (&machine.label, speeds.collect::<BTreeMap<u64, f64>>())
+    });
+    let all: Vec<_> = speeds.filter(|(_, speeds)| !speeds.is_empty()).collect();
+    let (_, first) = all.first().filter(|_| all.len() > 1)?;
+    let size = first.keys().rfind(|size| all.iter().all(|(_, speeds)| speeds.contains_key(size)))?;
+    let mut speeds: Vec<(f64, &String)> = all.iter().map(|(label, speeds)| (speeds[size], *label)).collect();
+    speeds.sort_by(|a, b| b.0.total_cmp(&a.0));
     let speeds: Vec<String> =
-        speeds.iter().map(|(label, speed)| format!("{} GB/s on {label}", digits(*speed))).collect();
-    Some(format!("To {measurement} {}, the policy's choice reaches {}.", exact_size(size), list(&speeds)))
+        speeds.iter().map(|(speed, label)| format!("{} GB/s on {label}", digits(*speed))).collect();
+    Some(format!("To {measurement} {}, the policy's choice reaches {}.", exact_size(*size), list(&speeds)))
 }
 
 /// Returns the rules of a profile, for a report without other measurements.
 fn of_profile(profile: &Profile) -> Vec<String> {
     let rules = |operation| {
-        let rules = profile.rules_of(operation, Intent::Throughput).filter(|rule| rule.from > 0);
-        let rules = rules.map(|rule| {
-            format!("{} from {}", name_with(&rule.method, &rule.parameters), exact_size(rule.from))
-        });
-        let rules: Vec<String> = rules.collect();
+        let rules = profile.rules_of(operation, Situation::Throughput).filter(|rule| rule.from > 0);
+        let rules: Vec<String> = rules
+            .map(|it| format!("{} from {}", name_with(&it.method, &it.parameters), exact_size(it.from)))
+            .collect();
         (!rules.is_empty()).then(|| format!("To {operation}, bulkmem uses {}.", list(&rules)))
     };
-    let mut sentences: Vec<String> = Operation::ALL.into_iter().filter_map(rules).collect();
     let provenance = &profile.provenance;
-    sentences.push(format!(
+    let origin = format!(
         "These rules come from a calibration on {} that took {:.0} s and {} samples{}.",
         provenance.date.split('T').next().unwrap_or_default(),
         provenance.seconds,
         provenance.samples,
         if profile.coverage.complete { "" } else { "; not every operation was measured to the end" },
-    ));
-    sentences
+    );
+    Operation::ALL.into_iter().filter_map(rules).chain([origin]).collect()
 }

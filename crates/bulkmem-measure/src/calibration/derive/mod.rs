@@ -1,94 +1,274 @@
 //! Derives rules and numbers of threads from figures.
 //!
-//! At each measured length the choice has the least geometric mean of its times over the conditions (aligned or not,
-//! warm or cold, threads). It may not be slower than the C library in any condition by more than the noise, or by more
-//! than an eighth of its gain in another (as logarithms: 2.6 times as fast for 0.9 times). A gain within the noise
-//! changes nothing: the C library stays, then the choice at the neighbouring length.
+//! At each measured length, a candidate's regret is the geometric mean of its times over the conditions (aligned or not,
+//! warm or cold, threads), in relation to the best. It may not be slower than the C library in any condition by more than
+//! the noise, or by more than an eighth of its gain in another (as logarithms: 2.6 times as fast for 0.9 times). A gain
+//! within the noise changes nothing: the C library stays. Each table is fitted as a whole, so that there are few changes
+//! where they gain little.
 
+pub(crate) mod look;
 mod pick;
-mod saturation;
+mod segments;
 pub(crate) mod table;
-mod threshold_table;
 
 use std::collections::BTreeMap;
 
-use crate::calibration::{Cost, Figure, Rule, Saturation};
-use bulkmem::method::{self, Parameters};
-use bulkmem::{Intent, Operation};
+use bulkmem::Operation;
+use bulkmem::policy::Situation;
 
-use pick::Pick;
+use crate::calibration::{Condition, Cost, Figure, LookRule, Rule, Saturation};
+use look::{Methods, PartTimes};
 pub(crate) use pick::{NOISE, allowed_loss};
-use table::{Key, Row};
-use threshold_table::Threshold;
+use table::{Figures, Key, Row, Timing};
+
+use super::search::spares_cache;
+
+/// Steps in which the range between two measured lengths is searched for a threshold.
+const STEPS: u32 = 16;
+/// The method that is best for so many cached bytes takes the time of parts.
+const PARTS_OF: u64 = 64 << 10;
+
+/// What a calibration decides.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Derived {
+    /// For each operation and situation in rising order of length, the first from 0.
+    pub rules: Vec<Rule>,
+    /// The operations that look at the cache state.
+    pub looks: Vec<LookRule>,
+    /// The operations that several threads speed up.
+    pub threads: Vec<Saturation>,
+}
 
 /// Derives rules and numbers of threads from figures. Each operation with any figure of the cost throughput gets rules
 /// for every intent, in rising order of length, the first from 0. An intent without figures of its own gets the rules
-/// for throughput, and the reason says so.
-pub fn derive_policy(figures: &[Figure]) -> (Vec<Rule>, Vec<Saturation>) {
-    let mut rules = Vec::new();
-    let mut threads = Vec::new();
+/// for throughput, and the reason says so. Looks need more than figures, so there are none.
+pub fn derive_policy(figures: &[Figure]) -> Derived {
+    derive(figures, &[])
+}
+
+/// The same, with looks at the cache state for the operations that gain by them, and rules for both states.
+pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes]) -> Derived {
+    let mut derived = Derived::default();
     for operation in Operation::ALL {
         let throughput = table::rows(figures, operation, Cost::Throughput);
-        threads.extend(saturation::saturation(operation, &throughput));
-        for intent in Intent::ALL {
-            let own = table::rows(figures, operation, Cost::of(intent));
+        derived.threads.extend(saturation(operation, &throughput));
+        let c_library = throughput.values().any(|row| row.contains_key(&Key::c_library()));
+        let mut tables = BTreeMap::new();
+        for situation in [Situation::Throughput, Situation::Reuse, Situation::Stream] {
+            let cost = Cost::of(situation);
+            let own = table::rows(figures, operation, cost);
             let (rows, note) = if own.is_empty() {
-                (&throughput, format!(" (by throughput: {intent} was not measured)"))
+                (&throughput, format!(" (by throughput: {situation} was not measured)"))
             } else {
                 (&own, String::new())
             };
-            rules.extend(thresholds(rows, intent, has_c_library(&throughput)).into_iter().map(|threshold| {
-                Rule {
-                    operation,
-                    intent,
-                    from: threshold.from,
-                    method: threshold.pick.key.method.clone(),
-                    parameters: threshold.pick.key.parameters(),
-                    reason: threshold.pick.reason + &note,
-                }
+            tables.insert(situation, (picks(rows, situation, c_library), note));
+        }
+        for situation in [Situation::Cached, Situation::Uncached] {
+            let rows = by_cache_state(&throughput, situation == Situation::Cached);
+            tables.insert(situation, (picks(&rows, situation, c_library), String::new()));
+        }
+        let at = |situation, length| key_at(&tables[&situation].0, length);
+        let part = for_parts(&throughput);
+        let look = look::derive(operation, &throughput, parts, |length| {
+            Some(Methods {
+                part: part.as_ref()?,
+                cached: at(Situation::Cached, length)?,
+                uncached: at(Situation::Uncached, length)?,
+                by_length: at(Situation::Throughput, length)?,
+            })
+        });
+        if look.is_none() {
+            tables.retain(|situation, _| !matches!(situation, Situation::Cached | Situation::Uncached));
+        }
+        derived.looks.extend(look);
+        for (situation, (picks, note)) in tables {
+            derived.rules.extend(picks.into_iter().map(|Pick { from, key, reason }| {
+                let Key { method, parameters } = key;
+                Rule { operation, situation, from, method, parameters, reason: reason + &note }
             }));
         }
     }
-    (rules, threads)
+    derived
 }
 
-/// Returns the choice at each measured length of one operation and cost.
-pub(crate) fn choices(figures: &[Figure], operation: Operation, cost: Cost) -> Vec<(u64, Key)> {
-    let rows = table::rows(figures, operation, cost);
-    threshold_table::picks(&rows, chooser(cost))
-        .into_iter()
-        .map(|(length, pick)| (length, pick.key))
-        .collect()
-}
-
-/// Returns the function that chooses by a cost.
-fn chooser(cost: Cost) -> fn(&Row, Option<&Key>) -> Option<Pick> {
-    match cost {
-        Cost::Throughput | Cost::Reuse => pick::fastest,
-        Cost::Stream => pick::least_disturbing,
+/// Returns the method for the part of memory whose time is taken: the best for cached memory of [`PARTS_OF`] bytes that
+/// stores through the cache, since the time of others does not tell the state.
+pub(crate) fn for_parts(throughput: &BTreeMap<u64, Row>) -> Option<Key> {
+    let mut rows = by_cache_state(throughput, true);
+    for row in rows.values_mut() {
+        row.retain(|key, _| key.choice().is_some_and(|choice| !spares_cache(&choice)));
     }
+    let choices = fitted(&segments::complete(&rows), Situation::Cached);
+    choices.into_iter().rfind(|(length, _)| *length <= PARTS_OF).map(|(_, key)| key)
 }
 
-fn has_c_library(rows: &BTreeMap<u64, Row>) -> bool {
-    rows.values().any(|row| pick::c_library(row).is_some())
+/// Returns the figures of one thread in one cache state.
+fn by_cache_state(rows: &BTreeMap<u64, Row>, cached: bool) -> BTreeMap<u64, Row> {
+    let of_state = |row: &Row| -> Row {
+        let mut row = row.clone();
+        row.retain(|_, figures| {
+            figures.0.retain(|condition, _| condition.warm == cached && condition.threads == 1);
+            !figures.0.is_empty()
+        });
+        row
+    };
+    rows.iter().map(|(length, row)| (*length, of_state(row))).filter(|(_, row)| !row.is_empty()).collect()
 }
 
-/// Returns the thresholds of one table, the first from 0. Below the shortest measured length the C library is chosen if
-/// it is a candidate, and otherwise the choice for that length.
-fn thresholds(rows: &BTreeMap<u64, Row>, intent: Intent, c_library: bool) -> Vec<Threshold> {
-    let mut thresholds =
-        threshold_table::build(rows, threshold_table::picks(rows, chooser(Cost::of(intent))));
-    if let Some(first) = thresholds.first_mut() {
-        if !c_library || first.pick.key.is_c_library() {
-            first.from = 0;
-        } else {
-            let key = Key::new(method::c_library().name, &Parameters::default());
-            let reason =
-                format!("shorter than the shortest length measured for {intent}, {} bytes", first.from);
-            thresholds.insert(0, Threshold { from: 0, pick: Pick { key, reason } });
+/// Returns the choice for a length.
+fn key_at(picks: &[Pick], length: u64) -> Option<&Key> {
+    picks.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
+}
+
+/// A method from a length on, and why.
+#[derive(Clone, Debug, PartialEq)]
+struct Pick {
+    from: u64,
+    key: Key,
+    reason: String,
+}
+
+/// Returns the choice at each measured length of one operation and situation.
+pub(crate) fn choices(figures: &[Figure], operation: Operation, situation: Situation) -> Vec<(u64, Key)> {
+    let rows = table::rows(figures, operation, Cost::of(situation));
+    let rows = match situation {
+        Situation::Cached | Situation::Uncached => by_cache_state(&rows, situation == Situation::Cached),
+        _ => rows,
+    };
+    fitted(&segments::complete(&rows), situation)
+}
+
+/// Returns the choice at each length of a table.
+fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation) -> Vec<(u64, Key)> {
+    let regrets = match situation {
+        Situation::Stream => pick::least_disturbing,
+        _ => pick::fastest,
+    };
+    let table: Vec<_> = rows.iter().map(|(&length, row)| (length, regrets(row))).collect();
+    let table: Vec<_> = table.into_iter().filter(|(_, regrets)| !regrets.is_empty()).collect();
+    let choices = segments::fit(&table);
+    table.into_iter().map(|(length, _)| length).zip(choices).collect()
+}
+
+/// Returns the choices of one table with the lengths that they are used from, the first from 0. Below the shortest
+/// measured length the C library is chosen if it is a candidate, and otherwise the choice for that length. Between
+/// lengths with different choices, the threshold is where their interpolated times cross.
+fn picks(rows: &BTreeMap<u64, Row>, situation: Situation, c_library: bool) -> Vec<Pick> {
+    let complete = segments::complete(rows);
+    let why = match situation {
+        Situation::Stream => pick::why_least_disturbing,
+        _ => pick::why_fastest,
+    };
+    let choices = fitted(&complete, situation);
+    let mut picks: Vec<Pick> = Vec::new();
+    let mut below: Option<&(u64, Key)> = None;
+    for segment in choices.chunk_by(|a, b| a.1 == b.1) {
+        let (length, key) = &segment[0];
+        let own: Vec<&Row> = segment.iter().filter_map(|(length, _)| rows.get(length)).collect();
+        let from = match below {
+            Some((low, old)) => crossing(&complete, (*low, old), (*length, key)),
+            None if !c_library || key.is_c_library() => 0,
+            None => {
+                let reason =
+                    format!("shorter than the shortest length measured for {situation}, {length} bytes");
+                picks.push(Pick { from: 0, key: Key::c_library(), reason });
+                *length
+            }
+        };
+        picks.push(Pick { from, key: key.clone(), reason: why(key, &own) });
+        below = segment.last();
+    }
+    picks
+}
+
+/// Figures at two lengths.
+type Ends<'r> = (&'r Figures, &'r Figures);
+
+/// Returns the length, above the lower and at most the upper one, from which the upper choice is better. Interpolates
+/// times as straight lines between logarithms.
+fn crossing(rows: &BTreeMap<u64, Row>, (low, old): (u64, &Key), (high, new): (u64, &Key)) -> u64 {
+    let at = |share: f64| {
+        let (low_ln, high_ln) = ((low as f64).ln(), (high as f64).ln());
+        let length = (low_ln + share * (high_ln - low_ln)).exp() as u64;
+        // Round numbers are as good.
+        let length = if length >= 1024 { length / 64 * 64 } else { length };
+        length.clamp(low.saturating_add(1).min(high), high)
+    };
+    let ends = |key: &Key| Some((rows[&low].get(key)?, rows[&high].get(key)?));
+    let (Some(old), Some(new)) = (ends(old), ends(new)) else { return at(0.5) };
+    let conditions = common(old, new);
+    if conditions.is_empty() {
+        return at(0.5);
+    }
+    let c_library = ends(&Key::c_library()).map(|plain| {
+        (plain, common(plain, new).into_iter().filter(|it| conditions.contains(it)).collect::<Vec<_>>())
+    });
+    let is_better = |share: f64| {
+        let gains = |from, conditions: &[Condition]| -> Vec<f64> {
+            conditions.iter().map(|it| between(from, it, share) - between(new, it, share)).collect()
+        };
+        let barred = c_library.as_ref().is_some_and(|(plain, shared)| {
+            let gains = gains(*plain, shared);
+            let allowed = pick::allowed_loss(gains.iter().copied()).max(NOISE.ln_1p());
+            gains.iter().any(|gain| *gain < -allowed)
+        });
+        gains(old, &conditions).iter().sum::<f64>() > 0.0 && !barred
+    };
+    (1..STEPS).map(|step| f64::from(step) / f64::from(STEPS)).find(|&share| is_better(share)).map_or(high, at)
+}
+
+/// Returns the conditions in which both candidates were measured at both lengths.
+fn common(a: Ends<'_>, b: Ends<'_>) -> Vec<Condition> {
+    let all = [a.1, b.0, b.1];
+    a.0.0.keys().copied().filter(|it| all.iter().all(|figures| figures.0.contains_key(it))).collect()
+}
+
+/// Interpolates the logarithm of the time at a share of the way between two lengths.
+fn between(ends: Ends<'_>, condition: &Condition, share: f64) -> f64 {
+    let ln = |figures: &Figures| Timing::ns(&figures.0[condition]).ln();
+    ln(ends.0) * (1.0 - share) + ln(ends.1) * share
+}
+
+/// Returns the numbers of threads of one operation by length. Empty if one thread is enough, or if no figure has several.
+fn saturation(operation: Operation, rows: &BTreeMap<u64, Row>) -> Vec<Saturation> {
+    let mut steps: Vec<Saturation> = Vec::new();
+    let mut below: Option<(u64, BTreeMap<usize, f64>)> = None;
+    for (&length, row) in rows {
+        let Some(times) = by_threads(row) else { continue };
+        let best = times.values().copied().fold(f64::INFINITY, f64::min);
+        let within_noise = times.iter().find(|(_, ns)| **ns <= best * (1.0 + NOISE));
+        let threads = within_noise.map_or(1, |(threads, _)| *threads);
+        let known = steps.last().map_or(1, |step| step.threads);
+        // Counts only grow with length: a decrease is noise.
+        if threads > known {
+            let gain = |times: &BTreeMap<usize, f64>| Some((times.get(&known)? / times.get(&threads)?).ln());
+            // Where more threads overtake: the crossing of straight lines between logarithms.
+            let crossing = below.and_then(|(low, before)| {
+                let (under, over) = (gain(&before)?, gain(&times)?);
+                let (low, high) = ((low as f64).ln(), (length as f64).ln());
+                let at = (low - under / (over - under) * (high - low)).exp() as u64;
+                (under < 0.0 && over > 0.0).then(|| at.next_multiple_of(4096))
+            });
+            steps.push(Saturation { operation, from: crossing.unwrap_or(length), threads });
         }
+        below = Some((length, times));
     }
-    thresholds
+    steps
+}
+
+/// Returns the times by number of threads, of the candidate measured with most numbers of threads (the fastest of
+/// those). Does not mix warm and cold memory.
+fn by_threads(row: &Row) -> Option<BTreeMap<usize, f64>> {
+    let times = |figures: &Figures, wanted: bool| -> BTreeMap<usize, f64> {
+        let conditions = figures.0.iter().filter(|(it, _)| it.aligned && it.warm == wanted);
+        conditions.map(|(it, timing)| (it.threads, timing.ns())).collect()
+    };
+    [false, true]
+        .into_iter()
+        .flat_map(|warm| row.values().map(move |figures| times(figures, warm)))
+        .filter(|times| times.len() > 1 && times.contains_key(&1))
+        .min_by(|a, b| b.len().cmp(&a.len()).then(a[&1].total_cmp(&b[&1])))
 }
 
 #[cfg(test)]

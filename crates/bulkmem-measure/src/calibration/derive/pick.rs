@@ -1,35 +1,30 @@
-//! Makes the choice at one measured length.
+//! Compares the candidates at one length, and says why one was chosen.
 
 use std::collections::BTreeMap;
 
-use crate::calibration::Condition;
-
 use bulkmem::method::{self, CacheEffect};
 
+use crate::calibration::Condition;
+use crate::calibration::derive::segments::Regrets;
 use crate::calibration::derive::table::{Figures, Key, Row, Timing, shared_conditions};
+use crate::calibration::search::spares_cache;
 
 /// Noise that is always assumed: a smaller gain changes nothing.
 pub(crate) const NOISE: f64 = 0.03;
 /// The most noise that is assumed: a larger gain always counts.
 const MOST_NOISE: f64 = 0.25;
-/// The choice at the neighbouring length stays if it is within this share of the least noise of the best.
-const NEAR: f64 = 0.5;
+/// Of equals, the C library is chosen.
+const PREFERENCE: f64 = 0.001;
 /// A method may lose to the C library in one condition by this share of its gain in another, both as logarithms. The
 /// policy does not know whether a caller's memory is in the cache; being 2.6 times as fast if it is not is worth being
 /// 0.9 times as fast if it is.
 const LOSS_PER_GAIN: f64 = 0.125;
+/// How often a lower speed than that counts.
+const STREAM_PENALTY: f64 = 10.0;
 /// Least speed of the choice for `Stream`, relative to the fastest method that does not fill the cache.
 const STREAM_SLACK: f64 = 0.97;
 
-/// The choice at one length, with its reason.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Pick {
-    pub(super) key: Key,
-    pub(super) reason: String,
-}
-
 /// A candidate with the mean logarithm of its times.
-#[derive(Clone, Debug)]
 struct Scored<'a> {
     key: &'a Key,
     figures: &'a Figures,
@@ -39,9 +34,8 @@ struct Scored<'a> {
 /// Returns the candidates of a row that can be compared, best first, and the conditions that they are compared in.
 fn scored(row: &Row) -> (Vec<Scored<'_>>, Vec<Condition>) {
     let conditions = shared_conditions(row);
-    let mut scored: Vec<_> = row
-        .iter()
-        .filter(|(_, figures)| figures.covers(&conditions))
+    let comparable = row.iter().filter(|(_, figures)| figures.covers(&conditions));
+    let mut scored: Vec<_> = comparable
         .map(|(key, figures)| Scored { key, figures, score: figures.score(&conditions, Timing::ns) })
         .collect();
     scored.sort_by(|a, b| a.score.total_cmp(&b.score));
@@ -54,16 +48,13 @@ fn noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
         let summary = figures.0[condition].summary;
         summary.half_width() / summary.median
     };
-    let sum: f64 =
-        conditions.iter().map(|condition| relative(a, condition).hypot(relative(b, condition))).sum();
+    let sum: f64 = conditions.iter().map(|it| relative(a, it).hypot(relative(b, it))).sum();
     (sum / conditions.len().max(1) as f64).clamp(least_noise(a, b, conditions), MOST_NOISE)
 }
 
 /// Returns the least noise to assume: few samples do not show how much they vary.
 fn least_noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
-    let samples =
-        |figures: &Figures| conditions.iter().map(|condition| figures.0[condition].summary.samples).min();
-    match samples(a).min(samples(b)).unwrap_or_default() {
+    match a.samples(conditions).min(b.samples(conditions)) {
         0..3 => 4.0 * NOISE,
         3..5 => 2.0 * NOISE,
         _ => NOISE,
@@ -75,159 +66,143 @@ pub(crate) fn allowed_loss(gains: impl Iterator<Item = f64>) -> f64 {
     LOSS_PER_GAIN * gains.fold(0.0, f64::max)
 }
 
-/// True if a candidate loses to the C library in any condition by more than the noise, and by more than its gain in
-/// another condition allows.
-fn loses_to_c_library(figures: &Figures, c_library: Option<&Figures>) -> bool {
-    let Some(c_library) = c_library else { return false };
-    let gain =
-        |condition: &Condition, timing: &Timing| Some((c_library.0.get(condition)?.ns() / timing.ns()).ln());
-    let allowed = allowed_loss(figures.0.iter().filter_map(|(condition, timing)| gain(condition, timing)));
-    figures.0.iter().any(|(condition, timing)| {
-        gain(condition, timing).is_some_and(|gain| {
-            let threshold = noise(figures, c_library, &[*condition]).ln_1p();
-            gain < -threshold.max(allowed)
-        })
-    })
+/// True if a candidate may be chosen: loses to the C library in no condition by more than the noise and by more than its
+/// gain in another condition allows.
+fn admissible(figures: &Figures, c_library: &Figures) -> bool {
+    let gain = |(condition, timing): (&Condition, &Timing)| {
+        Some((*condition, (c_library.0.get(condition)?.ns() / timing.ns()).ln()))
+    };
+    let gains: Vec<(Condition, f64)> = figures.0.iter().filter_map(gain).collect();
+    let allowed = allowed_loss(gains.iter().map(|(_, gain)| *gain));
+    let least = |condition| -noise(figures, c_library, &[condition]).ln_1p().max(allowed);
+    gains.iter().all(|&(condition, gain)| gain >= least(condition))
 }
 
-/// Returns the C library's figures in a row.
-pub(super) fn c_library(row: &Row) -> Option<(&Key, &Figures)> {
-    row.iter().find(|(key, _)| key.is_c_library())
-}
-
-/// True if a candidate may be chosen.
-pub(super) fn admissible(row: &Row, figures: &Figures) -> bool {
-    !loses_to_c_library(figures, c_library(row).map(|(_, figures)| figures))
-}
-
-/// Chooses by time alone; `None` for a row without candidates.
-pub(super) fn fastest(row: &Row, previous: Option<&Key>) -> Option<Pick> {
+/// Returns the regrets by time alone.
+pub(super) fn fastest(row: &Row) -> Regrets {
     let (scored, conditions) = scored(row);
-    let c_library = scored.iter().find(|candidate| candidate.key.is_c_library());
-    let open: Vec<_> = scored
-        .iter()
-        .filter(|candidate| candidate.key.is_c_library() || admissible(row, candidate.figures))
-        .collect();
+    let c_library = row.get(&Key::c_library());
+    let may_be_chosen = |candidate: &&Scored<'_>| {
+        candidate.key.is_c_library() || c_library.is_none_or(|it| admissible(candidate.figures, it))
+    };
+    let open: Vec<_> = scored.iter().filter(may_be_chosen).collect();
     // The C library is always admissible, and so is every candidate if it was not measured.
-    let best = open.first()?;
-    if let Some(plain) = c_library {
-        let threshold = noise(best.figures, plain.figures, &conditions);
-        // While the choice at the neighbouring length is ahead of the C library, a change to the latter gains nothing.
-        let leads = open.iter().any(|other| Some(other.key) == previous && other.score < plain.score);
-        if plain.score <= best.score + threshold.ln_1p() && !leads {
-            return Some(Pick { key: plain.key.clone(), reason: stays(plain, &scored) });
+    let Some(best) = open.first() else { return Regrets::new() };
+    let regret = |candidate: &Scored<'_>| {
+        let regret = candidate.score - best.score;
+        // A gain within the noise is no gain.
+        let noise = noise(best.figures, candidate.figures, &conditions).ln_1p();
+        if candidate.key.is_c_library() { (regret - noise).max(0.0) } else { regret + PREFERENCE }
+    };
+    open.iter().map(|candidate| (candidate.key.clone(), regret(candidate))).collect()
+}
+
+/// Returns the reason for a choice by time, from the rows that it is for.
+pub(super) fn why_fastest(key: &Key, rows: &[&Row]) -> String {
+    let comparison = Comparison::of(key, rows);
+    let next =
+        comparison.others.iter().find(|(other, _)| !other.is_c_library() && other.method != key.method);
+    let takes =
+        |(other, time): &(&Key, f64)| format!("next best {} takes {time:.2} × its time", other.method);
+    if key.is_c_library() {
+        return match next {
+            None => "nothing else was measured".to_owned(),
+            Some((other, time)) if *time < 1.0 => format!(
+                "nothing is faster beyond the noise in every condition (nearest: {}, {:.2} × by geometric mean)",
+                other.method,
+                1.0 / time
+            ),
+            Some(next) => format!("the fastest; {}", takes(next)),
+        };
+    }
+    let c_library = comparison.others.iter().find(|(other, _)| other.is_c_library());
+    let gain = c_library.map(|(_, time)| format!("{time:.2} × c_library"));
+    [gain, Some(comparison.basis()), next.map(takes)].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// A choice, compared with the other candidates over all rows that it is for.
+struct Comparison<'r> {
+    /// The others with their time in relation to the choice's, as a geometric mean; the fastest first.
+    others: Vec<(&'r Key, f64)>,
+    lengths: usize,
+    conditions: usize,
+    /// The least number of samples.
+    samples: u32,
+}
+
+impl<'r> Comparison<'r> {
+    fn of(key: &Key, rows: &[&'r Row]) -> Comparison<'r> {
+        let mut times: BTreeMap<&Key, Vec<f64>> = BTreeMap::new();
+        let (mut lengths, mut most, mut least) = (0, 0, u32::MAX);
+        for row in rows {
+            let (scored, conditions) = scored(row);
+            let Some(own) = scored.iter().find(|candidate| candidate.key == key) else { continue };
+            for other in scored.iter().filter(|other| other.key != key) {
+                times.entry(other.key).or_default().push(other.score - own.score);
+            }
+            lengths += 1;
+            most = most.max(conditions.len());
+            least = least.min(own.figures.samples(&conditions));
         }
+        // Those that were measured at most of the lengths, if there are any: the mean of one length says little.
+        let longest = times.values().map(Vec::len).max().unwrap_or_default();
+        times.retain(|_, times| times.len() * 2 >= longest);
+        let mean = |times: &[f64]| (times.iter().sum::<f64>() / times.len() as f64).exp();
+        let mut others: Vec<(&Key, f64)> =
+            times.into_iter().map(|(key, times)| (key, mean(&times))).collect();
+        others.sort_by(|a, b| a.1.total_cmp(&b.1));
+        Comparison { others, lengths, conditions: most, samples: least }
     }
-    let chosen =
-        open.iter().find(|candidate| stays_on(candidate, best, previous, &conditions)).unwrap_or(best);
-    Some(Pick { key: chosen.key.clone(), reason: wins(chosen, &scored, &conditions) })
-}
 
-/// True if a candidate is the choice at the neighbouring length and close enough to the best.
-fn stays_on(
-    candidate: &Scored<'_>,
-    best: &Scored<'_>,
-    previous: Option<&Key>,
-    conditions: &[Condition],
-) -> bool {
-    let near = NEAR * least_noise(best.figures, candidate.figures, conditions);
-    Some(candidate.key) == previous && candidate.score <= best.score + near.ln_1p()
-}
-
-/// The reason for which the C library stays.
-fn stays(plain: &Scored<'_>, scored: &[Scored<'_>]) -> String {
-    match scored.iter().find(|other| !other.key.is_c_library()) {
-        None => "nothing else was measured".to_owned(),
-        Some(other) if other.score < plain.score => format!(
-            "nothing is faster beyond the noise in every condition (nearest: {}, {:.2} × by geometric mean)",
-            other.key.method,
-            (plain.score - other.score).exp()
-        ),
-        Some(other) => format!(
-            "the fastest; next best {} takes {:.2} × its time",
-            other.key.method,
-            (other.score - plain.score).exp()
-        ),
-    }
-}
-
-/// The reason for which a method is chosen.
-fn wins(chosen: &Scored<'_>, scored: &[Scored<'_>], conditions: &[Condition]) -> String {
-    let mut parts = Vec::new();
-    if let Some(plain) = scored.iter().find(|other| other.key.is_c_library()) {
-        parts.push(format!("{:.2} × c_library", (plain.score - chosen.score).exp()));
-    }
-    parts.push(basis(chosen.figures, conditions));
-    if let Some(other) =
-        scored.iter().find(|other| other.key.method != chosen.key.method && !other.key.is_c_library())
-    {
-        let ratio = (other.score - chosen.score).exp();
-        parts.push(format!("next best {} takes {ratio:.2} × its time", other.key.method));
-    }
-    parts.join("; ")
-}
-
-/// Describes the number of samples and conditions.
-fn basis(figures: &Figures, conditions: &[Condition]) -> String {
-    let samples =
-        conditions.iter().map(|condition| figures.0[condition].summary.samples).min().unwrap_or_default();
-    match conditions.len() {
-        1 => format!("median of {samples} interleaved samples"),
-        several => format!("medians of at least {samples} interleaved samples in {several} conditions"),
-    }
-}
-
-/// Returns the effect of a method on the cache; `None` for an unknown name.
-fn effect(key: &Key) -> Option<CacheEffect> {
-    method::by_name(&key.method).map(|method| method.effect)
-}
-
-/// Chooses for `Stream`: of the methods that do not fill the cache, the one that costs least together with its
-/// disturbance. It may be at most 3 % slower than the fastest that bypasses the cache, and must not disturb more. Without
-/// such a method, chooses by time.
-pub(super) fn least_disturbing(row: &Row, previous: Option<&Key>) -> Option<Pick> {
-    let spares = |wanted: &[CacheEffect]| -> Row {
-        row.iter()
-            .filter(|(key, _)| effect(key).is_some_and(|effect| wanted.contains(&effect)))
-            .map(|(key, figures)| (key.clone(), figures.clone()))
-            .collect::<BTreeMap<_, _>>()
-    };
-    let bypassing = spares(&[CacheEffect::Bypasses]);
-    let candidates = spares(&[CacheEffect::Bypasses, CacheEffect::Evicts]);
-    let (scored, conditions) = scored(&candidates);
-    let operation = |figures: &Figures| figures.score(&conditions, Timing::operation_ns);
-    let reference = scored
-        .iter()
-        .filter(|candidate| bypassing.is_empty() || bypassing.contains_key(candidate.key))
-        .min_by(|a, b| operation(a.figures).total_cmp(&operation(b.figures)));
-    let Some(reference) = reference else { return fastest(row, previous) };
-    let open: Vec<_> = scored
-        .iter()
-        .filter(|candidate| {
-            operation(candidate.figures) <= operation(reference.figures) - STREAM_SLACK.ln()
-                && !disturbs_more(candidate.figures, reference.figures, &conditions)
-        })
-        .collect();
-    let best = open.first()?;
-    let chosen =
-        open.iter().find(|candidate| stays_on(candidate, best, previous, &conditions)).unwrap_or(best);
-    let disturbance: f64 =
-        conditions.iter().map(|condition| chosen.figures.0[condition].disturbance_ns).sum();
-    let reason = if chosen.key == reference.key {
-        "the fastest that leaves the cache alone".to_owned()
-    } else {
+    fn basis(&self) -> String {
+        let several = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         format!(
-            "leaves the cache alone at {:.2} × the speed of {}, the fastest that does",
-            (operation(reference.figures) - operation(chosen.figures)).exp(),
-            reference.key.method
+            "medians of at least {} interleaved samples at {} in {}",
+            self.samples,
+            several(self.lengths, "length"),
+            several(self.conditions, "condition")
         )
+    }
+}
+
+/// Returns the regrets for `Stream`: of the methods that do not fill the cache, by the time together with the
+/// disturbance. They should be at most 3 % slower than the fastest that bypasses the cache, and not disturb more.
+/// Without such a method, those by time.
+pub(super) fn least_disturbing(row: &Row) -> Regrets {
+    let effect = |key: &Key| method::by_name(&key.method).map(|method| method.effect);
+    let bypasses = |key: &Key| effect(key) == Some(CacheEffect::Bypasses);
+    let mut candidates = row.clone();
+    candidates.retain(|key, _| bypasses(key) || effect(key) == Some(CacheEffect::Evicts));
+    let any_bypasses = candidates.keys().any(bypasses);
+    let (scored, conditions) = scored(&candidates);
+    let operation = |it: &Scored<'_>| it.figures.score(&conditions, Timing::operation_ns);
+    let references = scored.iter().filter(|candidate| !any_bypasses || bypasses(candidate.key));
+    let Some(reference) = references.min_by(|a, b| operation(a).total_cmp(&operation(b))) else {
+        return fastest(row);
     };
-    let reason = format!(
-        "{reason}; costs a neighbour in the cache {:.1} µs; {}",
-        disturbance / conditions.len().max(1) as f64 / 1000.0,
-        basis(chosen.figures, &conditions)
-    );
-    Some(Pick { key: chosen.key.clone(), reason })
+    let slowest = operation(reference) - STREAM_SLACK.ln();
+    // These weigh so much that they decide at all but single lengths, where a change would gain little.
+    let penalty = |it: &Scored<'_>| {
+        let disturbs_more = disturbs_more(it.figures, reference.figures, &conditions);
+        STREAM_PENALTY * (operation(it) - slowest).max(0.0) + if disturbs_more { 0.1 } else { 0.0 }
+    };
+    scored.iter().map(|it| (it.key.clone(), it.score - scored[0].score + penalty(it))).collect()
+}
+
+/// Returns the reason for a choice for `Stream`, from the rows that it is for.
+pub(super) fn why_least_disturbing(key: &Key, rows: &[&Row]) -> String {
+    let spares = key.choice().is_some_and(|choice| spares_cache(&choice));
+    if !spares {
+        return why_fastest(key, rows);
+    }
+    let own = rows.iter().filter_map(|row| row.get(key)).flat_map(|figures| figures.0.values());
+    let disturbances: Vec<f64> = own.map(|timing| timing.disturbance_ns.max(0.0) / 1000.0).collect();
+    format!(
+        "of the methods that leave the cache alone, the one that costs least together with what it costs a neighbour in \
+         the cache ({:.1} µs); {}",
+        disturbances.iter().sum::<f64>() / disturbances.len().max(1) as f64,
+        Comparison::of(key, rows).basis()
+    )
 }
 
 /// True if one candidate disturbs cached memory more than the other, by more than the samples vary.

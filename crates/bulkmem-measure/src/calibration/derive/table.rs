@@ -2,37 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use crate::calibration::{Condition, Cost, Figure};
 use bulkmem::Operation;
-use bulkmem::method::Parameters;
+use bulkmem::method::{self, Parameters};
+use bulkmem::policy::Choice;
 
+use crate::calibration::{Condition, Cost, Figure};
 use crate::engine::stats::Summary;
 
-/// A method with its parameters.
+/// A method, which may be unknown, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) method: String,
-    values: [u32; Parameters::NAMES.len()],
+    pub(crate) parameters: Parameters,
 }
 
 impl Key {
-    pub(crate) fn new(method: &str, parameters: &Parameters) -> Key {
-        Key {
-            method: method.to_owned(),
-            values: Parameters::NAMES.map(|name| parameters.get(name).unwrap_or_default()),
-        }
-    }
-
-    pub(crate) fn parameters(&self) -> Parameters {
-        let mut parameters = Parameters::default();
-        for (name, value) in Parameters::NAMES.into_iter().zip(self.values) {
-            parameters.set(name, value);
-        }
-        parameters
+    pub(crate) fn c_library() -> Key {
+        Key { method: method::c_library().name.to_owned(), parameters: Parameters::default() }
     }
 
     pub(crate) fn is_c_library(&self) -> bool {
-        self.method == bulkmem::method::c_library().name
+        self.method == method::c_library().name
+    }
+
+    pub(crate) fn choice(&self) -> Option<Choice> {
+        Some(Choice { method: method::by_name(&self.method)?, parameters: self.parameters })
     }
 }
 
@@ -61,33 +55,17 @@ impl Timing {
 /// All candidates at one length.
 pub(crate) type Row = BTreeMap<Key, Figures>;
 
-/// Returns the figures of one operation and cost, by length. Leaves out figures that are not finite and above 0. Of two
-/// with the same configuration, the one with more samples counts.
+/// Returns the figures of one operation and cost, by length. Leaves out figures that are not finite and above 0.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
-    for figure in figures {
-        if figure.operation != operation || figure.cost != cost {
-            continue;
-        }
-        if figure.length == 0 || !(figure.median_ns.is_finite() && figure.median_ns > 0.0) {
-            continue;
-        }
-        let quartiles = if figure.quartiles_ns.iter().all(|quartile| quartile.is_finite()) {
-            figure.quartiles_ns
-        } else {
-            [figure.median_ns; 2]
-        };
-        let timing = Timing {
-            summary: Summary { median: figure.median_ns, quartiles, samples: figure.samples },
-            disturbance_ns: figure.disturbance_ns.filter(|ns| ns.is_finite()).unwrap_or_default(),
-        };
-        let candidate = Key::new(&figure.method, &figure.parameters);
-        let timings = &mut rows.entry(figure.length).or_default().entry(candidate).or_default().0;
-        match timings.get(&figure.condition) {
-            Some(known) if known.summary.samples > timing.summary.samples => {}
-            _ => {
-                timings.insert(figure.condition, timing);
-            }
+    for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
+        let (median, quartiles, samples) = (it.median_ns, it.quartiles_ns, it.samples);
+        let disturbance_ns = it.disturbance_ns.unwrap_or_default();
+        let finite = [median, quartiles[0], quartiles[1], disturbance_ns].iter().all(|ns| ns.is_finite());
+        if finite && median > 0.0 {
+            let key = Key { method: it.method.clone(), parameters: it.parameters };
+            let timing = Timing { summary: Summary { median, quartiles, samples }, disturbance_ns };
+            rows.entry(it.length).or_default().entry(key).or_default().0.insert(it.condition, timing);
         }
     }
     rows
@@ -96,21 +74,19 @@ pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTre
 /// Returns the conditions in which the candidates of a row are compared: those that most of them were measured in.
 pub(crate) fn shared_conditions(row: &Row) -> Vec<Condition> {
     let mut counts: BTreeMap<Condition, usize> = BTreeMap::new();
-    for figures in row.values() {
-        for &condition in figures.0.keys() {
-            *counts.entry(condition).or_default() += 1;
-        }
+    for &condition in row.values().flat_map(|figures| figures.0.keys()) {
+        *counts.entry(condition).or_default() += 1;
     }
-    let most = counts.values().copied().max().unwrap_or_default();
-    let conditions: Vec<Condition> =
-        counts.into_iter().filter(|(_, count)| *count == most).map(|(condition, _)| condition).collect();
-    let covered = row.values().any(|figures| figures.covers(&conditions));
-    let shared = if covered { conditions.len() } else { 1 };
-    conditions.into_iter().take(shared).collect()
+    let most = counts.values().copied().max();
+    let mut conditions: Vec<Condition> = counts.keys().copied().collect();
+    conditions.retain(|condition| counts.get(condition).copied() == most);
+    if !row.values().any(|figures| figures.covers(&conditions)) {
+        conditions.truncate(1);
+    }
+    conditions
 }
 
 impl Figures {
-    /// True if there is a figure for each of these conditions.
     pub(crate) fn covers(&self, conditions: &[Condition]) -> bool {
         conditions.iter().all(|condition| self.0.contains_key(condition))
     }
@@ -119,5 +95,9 @@ impl Figures {
     pub(crate) fn score(&self, conditions: &[Condition], time: impl Fn(&Timing) -> f64) -> f64 {
         let sum: f64 = conditions.iter().map(|condition| time(&self.0[condition]).ln()).sum();
         sum / conditions.len().max(1) as f64
+    }
+
+    pub(crate) fn samples(&self, conditions: &[Condition]) -> u32 {
+        conditions.iter().map(|condition| self.0[condition].summary.samples).min().unwrap_or_default()
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::calibration::Condition;
+use bulkmem::Intent;
+use bulkmem::method::Parameters;
 use proptest::prelude::*;
 
 use super::*;
@@ -46,8 +48,9 @@ fn by_size(name: &str) -> Vec<Figure> {
     let table = &published["memset_by_size"];
     let sizes = numbers(&table["sizes_mib"]);
     let mut figures = Vec::new();
-    for (method, row) in machine(table, name)["methods"].as_object().unwrap() {
-        let (mean, deviation) = (numbers(&row["mean"]), numbers(&row["pstdev_pct"]));
+    let machine = machine(table, name);
+    for (method, row) in machine["methods"].as_object().unwrap() {
+        let (mean, deviation) = (numbers(row), numbers(&machine["pstdev_pct"][method]));
         for ((size, mean), deviation) in sizes.iter().zip(mean).zip(deviation) {
             figures.push(at(method, *size as u64 * MIB, mean, 0.6745 * deviation / 100.0));
         }
@@ -74,9 +77,10 @@ fn by_chunk(name: &str, without: &str) -> Vec<Figure> {
 
 /// Returns the choices of the derived rules for clear.
 fn chosen(figures: &[Figure], length: u64, intent: Intent) -> String {
-    let (rules, _) = derive_policy(figures);
-    let of =
-        |rule: &&Rule| rule.operation == Operation::Clear && rule.intent == intent && rule.from <= length;
+    let Derived { rules, .. } = derive_policy(figures);
+    let of = |rule: &&Rule| {
+        rule.operation == Operation::Clear && rule.situation == intent.into() && rule.from <= length
+    };
     rules.iter().rfind(of).unwrap_or_else(|| panic!("nothing for {length}")).method.clone()
 }
 
@@ -138,9 +142,9 @@ fn the_step_lies_where_the_interpolated_times_cross() {
         at("rep_stosb", 4 * MIB, 10.0, 0.0),
         at("movnti", 4 * MIB, 20.0, 0.0),
     ];
-    let (rules, _) = derive_policy(&figures);
+    let Derived { rules, .. } = derive_policy(&figures);
     let rule =
-        rules.iter().find(|rule| rule.method == "movnti" && rule.intent == Intent::Throughput).unwrap();
+        rules.iter().find(|rule| rule.method == "movnti" && rule.situation == Situation::Throughput).unwrap();
     assert!((MIB..MIB * 5 / 4).contains(&rule.from), "{}", rule.from);
 }
 
@@ -175,8 +179,8 @@ fn stream_weighs_the_neighbour() {
     assert_eq!(stream(&much_slower), "movnti", "not slower than the fastest by more than 3 %");
     let caching = [plain, with("movnti", 100_000.0, 9_000.0), with("store_avx", 50_000.0, 10_000.0)];
     assert_eq!(stream(&caching), "movnti", "what fills the cache is no choice, however fast");
-    let (rules, _) = derive_policy(&caching);
-    let first = rules.iter().find(|rule| rule.intent == Intent::Stream).unwrap();
+    let Derived { rules, .. } = derive_policy(&caching);
+    let first = rules.iter().find(|rule| rule.situation == Situation::Stream).unwrap();
     assert_eq!((first.from, first.method.as_str()), (0, "c_library"), "below what was measured");
 }
 
@@ -195,18 +199,18 @@ fn threads_pay_from_where_they_overtake() {
         with(2, 16 * MIB, 500.0),
         with(4, 16 * MIB, 490.0),
     ];
-    let (_, threads) = derive_policy(&figures);
+    let Derived { threads, .. } = derive_policy(&figures);
     let [saturation] = threads.as_slice() else { panic!("{threads:?}") };
     assert_eq!(saturation.threads, 2, "four are inside the noise of two");
     assert!((2 * MIB..10 * MIB).contains(&saturation.from), "{}", saturation.from);
-    assert!(derive_policy(&figures[..1]).1.is_empty(), "nothing known, nothing said");
+    assert!(derive_policy(&figures[..1]).threads.is_empty(), "nothing known, nothing said");
 }
 
 #[test]
 fn figures_that_are_no_times_are_left_out() {
     let bad = [f64::NAN, f64::INFINITY, 0.0, -1.0]
         .map(|median_ns| Figure { median_ns, ..at("movnti", 4096, 10.0, 0.0) });
-    assert_eq!(derive_policy(&bad), (Vec::new(), Vec::new()));
+    assert_eq!(derive_policy(&bad), Derived::default());
     let mut figures = bad.to_vec();
     figures.push(at("rep_stosb", 4096, 1.0, 0.0));
     assert_eq!(throughput(&figures, 4096), "rep_stosb");
@@ -250,9 +254,9 @@ fn times(figures: &[Figure], method: &str, length: u64) -> BTreeMap<(bool, bool,
 proptest! {
     #[test]
     fn rules_rise_from_zero_and_name_what_was_measured(figures in any_table()) {
-        let (rules, threads) = derive_policy(&figures);
+        let Derived { rules, threads, .. } = derive_policy(&figures);
         for intent in Intent::ALL {
-            let rules: Vec<&Rule> = rules.iter().filter(|rule| rule.intent == intent).collect();
+            let rules: Vec<&Rule> = rules.iter().filter(|rule| rule.situation == intent.into()).collect();
             prop_assert_eq!(rules.first().map(|rule| rule.from), Some(0));
             prop_assert!(rules.windows(2).all(|pair| pair[0].from < pair[1].from));
             prop_assert!(rules.windows(2).all(|pair| pair[0].method != pair[1].method));
@@ -294,8 +298,8 @@ proptest! {
                 figures.push(at(method, 64 << (2 * step), 10.0 * (1.0 + 0.028 * random.f64()), 0.01));
             }
         }
-        let (rules, _) = derive_policy(&figures);
-        let rules: Vec<&Rule> = rules.iter().filter(|rule| rule.intent == Intent::Throughput).collect();
+        let Derived { rules, .. } = derive_policy(&figures);
+        let rules: Vec<&Rule> = rules.iter().filter(|rule| rule.situation == Situation::Throughput).collect();
         prop_assert_eq!(rules.len(), 1);
         prop_assert_eq!(rules[0].method.as_str(), "c_library");
     }

@@ -4,10 +4,16 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::calibration::fake::{COLD, Planted};
+use crate::calibration::{Condition, Cost};
 
-/// A field of clear, cold and warm.
-fn field(length: u64) -> Field {
-    Field { operation: Operation::Clear, length, conditions: vec![COLD, Condition { warm: true, ..COLD }] }
+/// Clear, cold and warm.
+fn cells(length: u64) -> [Cell; 2] {
+    [COLD, Condition { warm: true, ..COLD }].map(|condition| Cell {
+        operation: Operation::Clear,
+        cost: Cost::Throughput,
+        length,
+        condition,
+    })
 }
 
 /// Explores with planted times and returns the ranking and how many samples each method got.
@@ -24,7 +30,7 @@ fn explored(
             answer(cell, choice)
         };
         let mut session = Session::new(Planted::new(0.005, counted), &stop, &mut quiet, deadline);
-        explore(&mut session, &field(4096), &every_method(Operation::Clear), deadline)
+        explore(&mut session, &cells(4096), &every_method(Operation::Clear), deadline)
     };
     (ranked, counts)
 }
@@ -75,7 +81,7 @@ fn the_deadline_is_honoured() {
     let planted = Planted::new(0.0, |_: &Cell, _: &Choice| 1e7);
     let deadline = Duration::from_millis(100);
     let mut session = Session::new(planted, &stop, &mut quiet, deadline);
-    let ranked = explore(&mut session, &field(4096), &every_method(Operation::Clear), deadline);
+    let ranked = explore(&mut session, &cells(4096), &every_method(Operation::Clear), deadline);
     assert!(!ranked.is_empty());
     let elapsed = session.elapsed(); // on the planted clock
     assert!(elapsed <= deadline + Duration::from_millis(20), "{elapsed:?}");
@@ -103,18 +109,15 @@ fn the_c_library_and_the_best_by_condition_reach_the_finals() {
 #[test]
 fn what_leaves_the_cache_alone_is_kept_for_stream() {
     let slow = |choice: &Choice| spares_cache(choice);
-    let (ranked, _) = explored(|_, choice| if slow(choice) { 1000.0 } else { 100.0 }, AMPLE);
-    let seeds = seeds(&ranked, 2 * LONG, Operation::Clear);
-    let sparing = seeds.iter().filter(|choice| slow(choice)).count();
-    let available = every_method(Operation::Clear).iter().filter(|choice| slow(choice)).count();
-    assert_eq!(sparing, available.min(CACHE_SPARING_CANDIDATES));
+    let (_, counts) = explored(|_, choice| if slow(choice) { 1000.0 } else { 100.0 }, AMPLE);
+    let sparing: Vec<Choice> = every_method(Operation::Clear).into_iter().filter(slow).collect();
+    let sampled_again = sparing.iter().filter(|choice| counts[choice.method.name] > 2).count();
+    assert!(sampled_again >= sparing.len().min(CACHE_SPARING_CANDIDATES), "{counts:?}");
 }
 
 #[test]
 fn what_is_hopeless_at_one_length_is_tried_again_at_the_next() {
     let answer = |_: &Cell, choice: &Choice| if choice.method == method::c_library() { 1.0 } else { 100.0 };
     let (ranked, _) = explored(answer, AMPLE);
-    let all = every_method(Operation::Clear).len();
-    assert_eq!(seeds(&ranked, LONG / 4, Operation::Clear).len(), all);
-    assert!(seeds(&ranked, LONG, Operation::Clear).len() < all, "where samples take long the order stays");
+    assert_eq!(seeds(&ranked, Operation::Clear).len(), every_method(Operation::Clear).len());
 }

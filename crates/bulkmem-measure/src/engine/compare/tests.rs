@@ -21,7 +21,7 @@ fn run(metric: Metric, rows: &[(&str, u64, &[f64])]) -> Results {
 }
 
 fn compare(metric: Metric, old: &[(&str, u64, &[f64])], new: &[(&str, u64, &[f64])]) -> Comparison {
-    Comparison::of(&run(metric, old), &run(metric, new), &CompareOptions::default())
+    Comparison::of(&run(metric, old), &run(metric, new), 0.05, &[])
 }
 
 const TEN: [f64; 5] = [10.0, 10.1, 9.9, 10.05, 9.95];
@@ -55,9 +55,7 @@ fn noise_thresholds_and_few_samples_are_no_change() {
     // Certain, but three percent.
     let less = TEN.map(|it| it * 0.97);
     let (old, new) = (run(Metric::Bandwidth, &[("a", 1, &TEN)]), run(Metric::Bandwidth, &[("a", 1, &less)]));
-    let verdict = |threshold| {
-        Comparison::of(&old, &new, &CompareOptions { threshold, only: Vec::new() }).rows[0].verdict
-    };
+    let verdict = |threshold| Comparison::of(&old, &new, threshold, &[]).rows[0].verdict;
     assert_eq!((verdict(0.05), verdict(0.02), verdict(0.0)), (Verdict::Same, Verdict::Worse, Verdict::Worse));
     let few = compare(Metric::Bandwidth, &[("a", 1, &TEN[..4])], &[("a", 1, &EIGHT)]);
     assert_eq!((few.rows[0].verdict, few.rows[0].probability), (Verdict::TooFew, None));
@@ -88,12 +86,13 @@ fn rows_are_matched_by_who_where_and_what() {
     let twice =
         compare(Metric::Bandwidth, &[("a", 1, &TEN), ("a", 1, &EIGHT)], &[("a", 1, &TEN), ("a", 1, &EIGHT)]);
     assert_eq!((twice.rows.len(), twice.count(Verdict::Same), twice.reading), (2, 2, None));
-    let only = CompareOptions { only: vec!["b".into()], ..CompareOptions::default() };
-    let found = Comparison::of(&run(Metric::Bandwidth, old), &run(Metric::Bandwidth, new), &only);
+    let found =
+        Comparison::of(&run(Metric::Bandwidth, old), &run(Metric::Bandwidth, new), 0.05, &["b".into()]);
     assert_eq!((found.rows.len(), found.only_old.len(), found.only_new.len()), (0, 1, 1));
-    let only = CompareOptions { only: vec!["clear".into()], ..CompareOptions::default() };
     assert_eq!(
-        Comparison::of(&run(Metric::Bandwidth, old), &run(Metric::Bandwidth, old), &only).rows.len(),
+        Comparison::of(&run(Metric::Bandwidth, old), &run(Metric::Bandwidth, old), 0.05, &["clear".into()])
+            .rows
+            .len(),
         4
     );
 }
@@ -129,7 +128,7 @@ fn many_rows_without_a_change_are_the_same() {
                 side.iter().enumerate().map(|(at, it)| ("a", at as u64, it.as_slice())).collect();
             run(Metric::Bandwidth, &rows)
         });
-        let found = Comparison::of(&old, &new, &CompareOptions::default());
+        let found = Comparison::of(&old, &new, 0.05, &[]);
         worst = worst.max(rows - found.count(Verdict::Same));
     }
     assert!(worst <= 2, "{worst} of {rows}");

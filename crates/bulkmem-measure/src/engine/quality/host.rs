@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::QualityFlag;
+use crate::engine::clock::{processor_times, usage};
 
 /// The kernel counts in ticks: over less time than this they say nothing.
 const SHORTEST: f64 = 0.2;
@@ -62,25 +63,9 @@ pub(crate) fn is_heavier(load: Option<&Load>, earlier: Option<&Load>) -> bool {
         || load.throttled >= throttled + HEAVIER_TAKEN
 }
 
-/// Follows the load on the machine from one moment on.
-#[derive(Debug)]
-pub(crate) struct LoadMeter(Option<Snapshot>);
-
-impl LoadMeter {
-    /// Starts now.
-    pub(crate) fn start() -> LoadMeter {
-        LoadMeter(Snapshot::here())
-    }
-
-    /// The load since then; `None` if that is too short, or nothing could be read.
-    pub(crate) fn load(&self) -> Option<Load> {
-        between(self.0.as_ref()?, &Snapshot::here()?).map(|disturbance| disturbance.load())
-    }
-}
-
 /// The machine and this process at one moment. What could not be read is 0, empty or `None`.
 #[derive(Clone, Debug)]
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     at: Instant,
     system: System,
     own: Own,
@@ -109,7 +94,6 @@ struct Own {
     put_off: u64,
 }
 
-/// One process.
 #[derive(Clone, Debug, PartialEq)]
 struct Process {
     name: String,
@@ -117,75 +101,54 @@ struct Process {
     seconds: f64,
 }
 
-/// Use by others between two moments.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Disturbance {
-    /// Processors that others used, of so many.
-    pub(super) others: f64,
-    pub(super) processors: usize,
-    /// The share of all processors' time that the hypervisor gave away.
-    stolen: f64,
-    /// The share of the time in which a limit held this process back, and in which somebody waited for a processor.
-    throttled: f64,
+    /// Names all processes that worked, the largest first; without this process and its descendants.
+    load: Load,
+    /// The share of the time in which a thread waited for a processor.
     waited: Option<f64>,
     /// How often this process had to give up the processor.
     put_off: u64,
     /// The smallest use that the kernel's ticks can tell, processors.
     resolution: f64,
-    /// Processes and how many processors they used, the largest first; without this process and its descendants.
-    by: Vec<(String, u32, f64)>,
 }
 
 impl Disturbance {
-    /// The flags that follow, with their sizes.
-    pub(super) fn flags(&self) -> Vec<(QualityFlag, f64)> {
-        [
-            (QualityFlag::Busy, self.others, BUSY + 2.0 * self.resolution),
-            (QualityFlag::Stolen, self.stolen, TAKEN + self.resolution / self.processors.max(1) as f64),
-            (QualityFlag::Throttled, self.throttled, TAKEN),
-        ]
-        .into_iter()
-        .filter(|(_, size, least)| size >= least)
-        .map(|(doubt, size, _)| (doubt, size))
-        .collect()
+    pub(super) fn flags(&self) -> impl Iterator<Item = (QualityFlag, f64)> {
+        let Load { others, processors, stolen, throttled, .. } = self.load;
+        let all = [
+            (QualityFlag::Busy, others, BUSY + 2.0 * self.resolution),
+            (QualityFlag::Stolen, stolen, TAKEN + self.resolution / processors.max(1) as f64),
+            (QualityFlag::Throttled, throttled, TAKEN),
+        ];
+        all.into_iter().filter(|(_, size, least)| size >= least).map(|(doubt, size, _)| (doubt, size))
     }
 
-    /// The same, as profiles have it.
-    fn load(&self) -> Load {
-        let busiest = self.by.iter().take(MOST_NAMED).map(|(name, pid, used)| BusyProcess {
-            name: name.clone(),
-            pid: *pid,
-            processors: *used,
-        });
-        Load {
-            others: self.others,
-            processors: self.processors,
-            stolen: self.stolen,
-            throttled: self.throttled,
-            busiest: busiest.collect(),
-        }
+    /// The load, as profiles have it.
+    fn into_load(mut self) -> Load {
+        self.load.busiest.truncate(MOST_NAMED);
+        self.load
     }
 
-    /// How much others used, and who.
     pub(super) fn others_in_words(&self) -> String {
-        let mut text = format!("{:.2} of {} processors", self.others, self.processors);
-        let mut more = Vec::new();
-        match self.by.first() {
-            Some((name, pid, used)) if *used >= self.others / 4.0 => {
-                more.push(format!("most: `{name}`, pid {pid}"));
+        let Load { others, processors, .. } = self.load;
+        let most = match self.load.busiest.first() {
+            Some(BusyProcess { name, pid, processors }) if *processors >= others / 4.0 => {
+                format!("most: `{name}`, pid {pid}")
             }
-            Some(_) => more.push("many of them, each little".to_owned()),
-            None => more.push("none that can be seen from here".to_owned()),
-        }
+            Some(_) => "many of them, each little".to_owned(),
+            None => "none that can be seen from here".to_owned(),
+        };
+        let mut text = format!("{others:.2} of {processors} processors ({most}");
         if let Some(waited) = self.waited.filter(|share| *share >= 0.01) {
-            more.push(format!("somebody waited for a processor {:.0} % of the time", waited * 100.0));
+            text += &format!("; somebody waited for a processor {:.0} % of the time", waited * 100.0);
         }
-        if self.put_off > 0 {
-            let times = if self.put_off == 1 { "once".to_owned() } else { format!("{} times", self.put_off) };
-            more.push(format!("this process had to give way {times}"));
+        match self.put_off {
+            0 => {}
+            1 => text += "; this process had to give way once",
+            times => text += &format!("; this process had to give way {times} times"),
         }
-        text += &format!(" ({})", more.join("; "));
-        text
+        text + ")"
     }
 }
 
@@ -209,48 +172,44 @@ pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Option<Disturbance
     let children: f64 = ours.iter().map(|(pid, process)| used(pid, process)).sum();
     let own = since(before.own.seconds, after.own.seconds) + children;
     let (system, earlier) = (&after.system, &before.system);
-    let mut by: Vec<(String, u32, f64)> = others
+    let mut busiest: Vec<BusyProcess> = others
         .into_iter()
-        .map(|(pid, process)| (process.name.clone(), *pid, used(pid, process) / wall))
-        .filter(|(.., used)| *used > 0.0)
+        .map(|(pid, it)| BusyProcess { name: it.name.clone(), pid: *pid, processors: used(pid, it) / wall })
+        .filter(|it| it.processors > 0.0)
         .collect();
-    by.sort_by(|a, b| b.2.total_cmp(&a.2));
+    busiest.sort_by(|a, b| b.processors.total_cmp(&a.processors));
     let share = |before: Option<f64>, after: Option<f64>| Some(since(before?, after?) / wall);
-    Some(Disturbance {
+    let load = Load {
         others: (since(earlier.busy, system.busy) - own).max(0.0) / wall,
         processors: system.processors,
         stolen: since(earlier.stolen, system.stolen) / wall / system.processors as f64,
         throttled: share(earlier.throttled, system.throttled).unwrap_or_default(),
+        busiest,
+    };
+    Some(Disturbance {
+        load,
         waited: share(earlier.waited, system.waited),
         put_off: after.own.put_off.saturating_sub(before.own.put_off),
         resolution: tick() / wall,
-        by,
     })
 }
 
-/// Returns true if a process is a descendant of another.
 fn descends(mut pid: u32, of: u32, processes: &BTreeMap<u32, Process>) -> bool {
+    let parents = std::iter::from_fn(|| {
+        pid = processes.get(&pid)?.parent;
+        Some(pid)
+    });
     // Bounded, should the kernel list a circle while processes come and go.
-    for _ in 0..processes.len() {
-        match processes.get(&pid) {
-            Some(process) if process.parent == of => return true,
-            Some(process) => pid = process.parent,
-            None => return false,
-        }
-    }
-    false
+    parents.take(processes.len()).any(|parent| parent == of)
 }
 
-/// Seconds of one of the kernel's ticks.
 fn tick() -> f64 {
-    // SAFETY: sysconf has no preconditions.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    1.0 / if ticks > 0 { ticks as f64 } else { 100.0 }
+    1.0 / rustix::param::clock_ticks_per_second() as f64
 }
 
 impl Snapshot {
     /// Now; `None` where `/proc` tells nothing of the processors.
-    pub(super) fn here() -> Option<Snapshot> {
+    pub(crate) fn here() -> Option<Snapshot> {
         let snapshot = Snapshot {
             at: Instant::now(),
             system: System::read(Path::new("/")),
@@ -259,36 +218,38 @@ impl Snapshot {
         };
         (snapshot.system.processors > 0).then_some(snapshot)
     }
+
+    /// The load since then; `None` if that is too short, or nothing could be read.
+    pub(crate) fn load(&self) -> Option<Load> {
+        between(self, &Snapshot::here()?).map(Disturbance::into_load)
+    }
 }
 
 impl System {
-    /// From the files below `root`.
     fn read(root: &Path) -> System {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let mut system = System::of_stat(&text("proc/stat"));
         system.waited = waited(&text("proc/pressure/cpu"));
         // Of the second version of control groups alone; the first has a folder for each controller.
-        let group = text("proc/self/cgroup");
-        let group = group.lines().find_map(|line| line.strip_prefix("0::/"));
-        system.throttled = group
-            .and_then(|group| throttled(&text(&format!("sys/fs/cgroup/{group}/cpu.stat"))))
-            .or_else(|| throttled(&text("sys/fs/cgroup/cpu.stat")));
+        let groups = text("proc/self/cgroup");
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+        let group = group.map(|group| format!("sys/fs/cgroup/{group}/cpu.stat"));
+        let files = group.into_iter().chain(["sys/fs/cgroup/cpu.stat".to_owned()]);
+        system.throttled = files.filter_map(|file| throttled(&text(&file))).next();
         system
     }
 
     /// From the text of `/proc/stat`: user, nice, system, idle, waiting for input, interrupts, soft interrupts, steal.
     fn of_stat(text: &str) -> System {
         let mut system = System::default();
-        for line in text.lines() {
-            let Some((name, numbers)) = line.split_once(' ') else { continue };
-            if name.strip_prefix("cpu").is_some_and(|at| at.parse::<u32>().is_ok()) {
-                system.processors += 1;
-            }
+        for (name, numbers) in text.lines().filter_map(|line| line.split_once(' ')) {
             if name == "cpu" {
                 let ticks: Vec<f64> = numbers.split_whitespace().map_while(|it| it.parse().ok()).collect();
                 let of = |at: usize| ticks.get(at).copied().unwrap_or_default() * tick();
                 system.busy = [0, 1, 2, 5, 6].map(of).iter().sum();
                 system.stolen = of(7);
+            } else if name.strip_prefix("cpu").is_some_and(|at| at.parse::<u32>().is_ok()) {
+                system.processors += 1;
             }
         }
         system
@@ -310,26 +271,15 @@ fn throttled(text: &str) -> Option<f64> {
 
 impl Own {
     fn now() -> Own {
-        let usage = |who| {
-            // SAFETY: all zeros is a value of this struct of plain numbers.
-            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-            // SAFETY: the pointer is to a struct of that type, which lives on.
-            let known = unsafe { libc::getrusage(who, &raw mut usage) } == 0;
-            known.then_some(usage)
-        };
         let mut own = Own { pid: std::process::id(), ..Own::default() };
-        for usage in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].into_iter().filter_map(usage) {
-            let seconds = |time: libc::timeval| {
-                Duration::new(time.tv_sec.unsigned_abs(), 0).as_secs_f64() + time.tv_usec as f64 / 1e6
-            };
-            own.seconds += seconds(usage.ru_utime) + seconds(usage.ru_stime);
-            own.put_off += usage.ru_nivcsw.unsigned_abs();
+        for who in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN] {
+            own.seconds += processor_times(who).iter().sum::<f64>();
+            own.put_off += usage(who).ru_nivcsw.unsigned_abs();
         }
         own
     }
 }
 
-/// All processes that can be seen.
 fn processes(root: &Path) -> BTreeMap<u32, Process> {
     let entries = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
     let process = |entry: fs::DirEntry| {

@@ -18,13 +18,14 @@ fn separation_needs_samples_and_distance() {
     let samples = |center: f64, n: usize| -> Vec<f64> {
         (0..n).map(|i| center + (i as f64 / n as f64 - 0.5) * 10.0).collect()
     };
-    let far =
-        |n| Summary::of(&samples(100.0, n)).unwrap().separated(&Summary::of(&samples(110.0, n)).unwrap());
+    let far = |n| {
+        Summary::of(&samples(100.0, n)).unwrap().separated_by(&Summary::of(&samples(110.0, n)).unwrap(), 1.0)
+    };
     assert!(!far(4), "four samples prove nothing");
     assert!(far(40));
     let a = Summary::of(&samples(100.0, 40)).unwrap();
     let b = Summary::of(&samples(100.5, 40)).unwrap();
-    assert!(!a.separated(&b), "half a nanosecond is inside the noise");
+    assert!(!a.separated_by(&b, 1.0), "half a nanosecond is inside the noise");
 }
 
 #[test]
@@ -56,7 +57,7 @@ fn intervals_cover_what_they_should() {
 #[test]
 fn ratios_of_two_groups_have_an_interval() {
     let (old, new) = ([10.0, 11.0, 10.5, 10.2, 10.8], [20.0, 21.0, 20.4, 20.9, 20.7]);
-    let [low, high] = ratio_interval(&new, &old);
+    let [low, high] = medians_interval(&new, &old, |new, old| new / old);
     assert!(low > 1.7 && high < 2.2 && low < high, "{low} {high}");
 }
 
@@ -180,7 +181,7 @@ proptest! {
 
     #[test]
     fn ratios_turn_around(a in prop::collection::vec(1.0..100.0, 1..20), b in prop::collection::vec(1.0..100.0, 1..20)) {
-        let [low, high] = ratio_interval(&a, &b);
+        let [low, high] = medians_interval(&a, &b, |a, b| a / b);
         let ratio = median(&a) / median(&b);
         prop_assert!(low <= ratio * (1.0 + 1e-9) && ratio <= high * (1.0 + 1e-9), "{low} {ratio} {high}");
         let p = welch(&a, &b, 0.2);

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bulkmem::policy::Choice;
 
@@ -13,9 +14,8 @@ fn test() -> Candidate {
 }
 
 fn workloads() -> Workloads {
-    let clock = Clock::new();
-    let arena = Arena::new(16 << 20, 1 << 20, &clock, Duration::from_secs(60)).unwrap();
-    Workloads::new(clock, arena, Rc::default())
+    let arena = Arena::new(16 << 20, 1 << 20, Duration::from_secs(60)).unwrap();
+    Workloads::new(Instant::now(), arena, Rc::default())
 }
 
 fn cell(operation: Operation, cost: Cost, length: u64, aligned: bool, warm: bool) -> Cell {
@@ -41,7 +41,7 @@ fn distinct(addresses: impl Iterator<Item = usize>) -> usize {
 #[test]
 fn ranges_lie_in_the_arena_apart_and_aligned_as_asked() {
     let mut workloads = workloads();
-    let (destination, source) = (workloads.arena.destination(), workloads.arena.source());
+    let (destination, source) = (workloads.arena.destination, workloads.arena.source);
     for operation in Operation::ALL {
         for length in [1, 64, 1000, 5 << 20] {
             for aligned in [true, false] {
@@ -133,8 +133,8 @@ fn methods_do_their_operation_directly_and_through_the_interface() {
                 cell.condition.threads = threads;
                 let sample = workloads.sample(&cell, implementation);
                 assert!(sample.ns > 0.0 && sample.ns.is_finite(), "{operation} {}", method.name);
-                let dst = workloads.arena.destination().start;
-                let src = workloads.arena.source().start;
+                let dst = workloads.arena.destination.start;
+                let src = workloads.arena.source.start;
                 // SAFETY: both ranges lie in the arena.
                 let (dst, src) = unsafe {
                     (std::slice::from_raw_parts(dst, 256 << 10), std::slice::from_raw_parts(src, 256 << 10))

@@ -3,55 +3,57 @@
 
 use std::hint::black_box;
 
+use bulkmem::policy::Policy;
 use bulkmem::{Intent, Operation};
 
-use crate::engine::FILL_BYTE;
-use crate::engine::clock::Clock;
-use crate::engine::implementation::{Implementation, Work};
-use crate::engine::run::Sampler;
+use crate::engine::clock::time;
+use crate::engine::implementation::Work;
 use crate::engine::units::bytes;
-use crate::engine::{CacheState, Candidate, Config, Kind, MeasureError, Metric, Row, Run};
+use crate::engine::{
+    CacheState, Candidate, Config, FILL_BYTE, Implementation, Kind, Metric, Result, Row, Run, Sampler,
+};
+use crate::measurements::participants::{participant, sampler};
 
-const LENGTH: usize = 4096;
+/// Bytes of an operation.
+pub(super) const LENGTH: usize = 4096;
 /// Calls in a sample.
 const CALLS: usize = 1000;
-/// Samples of each candidate.
 const SAMPLES: usize = 100;
 /// The name of the candidate that only chooses.
 const CHOOSING: &str = "Policy::choose alone";
 
 /// Calls on the same range again and again; returns nanoseconds per call.
-struct Calls<'m> {
-    dst: &'m mut [u8],
-    src: &'m [u8],
-}
+struct Calls<'m>(&'m mut [u8], &'m [u8]);
 
 impl Work for Calls<'_> {
     type Output = f64;
 
     fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> f64 {
-        let (dst, src) = (self.dst.as_mut_ptr(), self.src.as_ptr());
+        let (dst, src) = (self.0.as_mut_ptr(), self.1.as_ptr());
         per_call(|| call(black_box(dst), black_box(src), black_box(LENGTH)))
     }
 }
 
 fn per_call(call: impl Fn()) -> f64 {
-    Clock::new().time(|| (0..CALLS).for_each(|_| call())) / CALLS as f64
+    time(|| (0..CALLS).for_each(|_| call())) / CALLS as f64
 }
 
-/// Measures the cost for clear and copy. `plain` says that the process-wide policy chooses alike: then programs call the
+/// The policy's choice as programs call it. `plain` says that the process-wide policy chooses alike: then they call the
 /// plain functions.
-pub(super) fn measure(run: &mut Run<'_>, operation: Operation, plain: bool) -> Result<(), MeasureError> {
-    let policy = run.policy();
-    let Some(choice) = policy.choose(operation, LENGTH, Intent::Throughput) else { return Ok(()) };
-    if !matches!(operation, Operation::Clear | Operation::Copy) || run.stopped() {
-        return Ok(());
+pub(super) fn by_policy(policy: &Policy, intent: Intent, length: usize, plain: bool) -> Implementation<'_> {
+    match intent {
+        Intent::Throughput if plain => Implementation::PlainFunctions,
+        _ => Implementation::policy(policy, intent, length),
     }
-    let chosen = if plain {
-        Implementation::PlainFunctions
-    } else {
-        Implementation::policy(policy, Intent::Throughput, LENGTH)
-    };
+}
+
+/// Measures the cost for clear and copy.
+pub(super) fn measure(run: &mut Run<'_>, operation: Operation, plain: bool) -> Result<()> {
+    let policy = run.policy;
+    let wanted = matches!(operation, Operation::Clear | Operation::Copy) && !run.stopped();
+    let choice = policy.choose(operation, LENGTH, Intent::Throughput).filter(|_| wanted);
+    let Some(choice) = choice else { return Ok(()) };
+    let chosen = by_policy(policy, Intent::Throughput, LENGTH, plain);
     let config = Config {
         operation: Some(operation),
         size: Some(LENGTH as u64),
@@ -60,47 +62,37 @@ pub(super) fn measure(run: &mut Run<'_>, operation: Operation, plain: bool) -> R
         intent: Some(Intent::Throughput),
         ..Config::default()
     };
-    run.chooses(&chosen.candidate(), &config, Some(choice));
-    let mut samplers: Vec<Sampler<'_>> = Vec::new();
-    for implementation in [Implementation::Dispatched(choice), chosen] {
+    let calls = [Implementation::Dispatched(choice), chosen].map(|implementation| {
         let (mut dst, src) = (vec![1u8; LENGTH], vec![2u8; LENGTH]);
-        let sample = move || {
-            let calls = Calls { dst: &mut dst, src: &src };
+        participant(&implementation, &config, LENGTH, false, move || {
+            let calls = Calls(&mut dst, &src);
             // SAFETY: the two vectors are valid for the length, and lie apart.
-            Ok(unsafe { implementation.compile(1, operation, FILL_BYTE, calls) }.into())
-        };
-        let (candidate, config) = (implementation.candidate(), config.clone());
-        samplers.push(Sampler { candidate, config, sample: Box::new(sample), counted: false });
-    }
-    let alone = move || {
+            Ok(unsafe { implementation.run(1, operation, FILL_BYTE, calls) }.into())
+        })
+    });
+    let alone = sampler(Candidate::named(Kind::Control, CHOOSING), &config, false, move || {
         let choose = || _ = black_box(policy.choose(operation, black_box(LENGTH), Intent::Throughput));
         Ok(per_call(choose).into())
-    };
-    let candidate = Candidate::named(Kind::Control, CHOOSING);
-    samplers.push(Sampler { candidate, config, sample: Box::new(alone), counted: false });
-    run.interleave(
-        &format!("the cost of choosing for {operation}"),
-        Metric::Nanoseconds,
-        SAMPLES,
-        &mut samplers,
-    )
+    });
+    let mut samplers: Vec<Sampler<'_>> = calls.into_iter().chain([alone]).collect();
+    let what = format!("the cost of choosing for {operation}");
+    run.interleave(&what, Metric::Nanoseconds, SAMPLES, &mut samplers)
 }
 
-/// Returns by how much the interface of the policy takes longer than the chosen method called directly, nanoseconds, and
-/// the length.
-pub(super) fn overhead_ns(rows: &[&Row]) -> Option<(f64, u64)> {
-    let median = |kinds: &[Kind]| {
-        let mut costs = rows.iter().filter(|row| row.metric == Metric::Nanoseconds);
-        costs.find(|row| kinds.contains(&row.candidate.kind)).map(|row| (row.stats.median, row.config.size))
-    };
-    let (chosen, length) = median(&[Kind::Policy])?;
-    let (direct, _) = median(&[Kind::Method, Kind::Peer])?;
-    Some((chosen - direct, length?))
+/// The median time of the first of some candidates, nanoseconds.
+fn median(rows: &[&Row], wanted: impl Fn(&Candidate) -> bool) -> Option<f64> {
+    let mut costs = rows.iter().filter(|row| row.metric == Metric::Nanoseconds && wanted(&row.candidate));
+    costs.next().map(|row| row.stats.median)
 }
 
-/// The finding.
+/// Returns by how much the interface of the policy takes longer than the chosen method called directly, nanoseconds.
+pub(super) fn overhead_ns(rows: &[&Row]) -> Option<f64> {
+    let chosen = median(rows, |it| it.kind == Kind::Policy)?;
+    Some(chosen - median(rows, |it| matches!(it.kind, Kind::Method | Kind::Peer))?)
+}
+
 pub(super) fn text(rows: &[&Row]) -> Option<String> {
-    let (overhead, length) = overhead_ns(rows)?;
-    let alone = rows.iter().find(|row| row.candidate.name == CHOOSING)?.stats.median;
-    Some(format!("Choosing costs {overhead:.1} ns at {}; {CHOOSING} takes {alone:.1} ns.", bytes(length)))
+    let (overhead, alone) = (overhead_ns(rows)?, median(rows, |it| it.name == CHOOSING)?);
+    let length = bytes(LENGTH as u64);
+    Some(format!("Choosing costs {overhead:.1} ns at {length}; {CHOOSING} takes {alone:.1} ns."))
 }

@@ -2,38 +2,33 @@
 
 use std::collections::BTreeMap;
 
-use bulkmem::method::{self, Parameters};
-use bulkmem::{Intent, Operation};
+use bulkmem::Operation;
+use bulkmem::method;
+use bulkmem::policy::Choice;
 
 use crate::calibration::derive::{NOISE, allowed_loss};
 use crate::engine::stats::geometric_mean;
-use crate::engine::units::bytes;
-use crate::engine::{Alignment, CacheState, Candidate, Kind, Metric, Row};
+use crate::engine::units::{bytes, plural};
+use crate::engine::{Alignment, CacheState, Candidate, Config, Kind, Metric, Row};
 
 /// Methods of this library that the sources compare with, for an operation. Together with other libraries they are the
 /// peers.
-pub(super) fn baselines(operation: Operation) -> &'static [&'static str] {
-    match operation {
+pub(super) fn baselines(operation: Operation) -> impl Iterator<Item = Choice> {
+    let names: &[&str] = match operation {
         Operation::Clear | Operation::Fill => &["c_library", "rep_stosb", "movnti"],
         Operation::Copy => &["c_library", "rep_movsb", "movnti", "nontemporal_sse2"],
         Operation::FillPersist | Operation::CopyPersist | Operation::Persist => &[],
-    }
+    };
+    names.iter().filter_map(|name| method::by_name(name)).map(move |method| Choice::of(method, operation))
 }
 
 /// True for the candidates that "the best peer" means: the C library, libpmem, and the plain methods that the sources
 /// compare with.
 pub fn is_baseline(candidate: &Candidate, operation: Operation) -> bool {
-    let default = || {
-        let method = method::by_name(&candidate.name);
-        method.is_some_and(|method| method.default_parameters(operation) == candidate.parameters)
-    };
     candidate.kind == Kind::Peer
-        || (candidate.kind == Kind::Method
-            && baselines(operation).contains(&candidate.name.as_str())
-            && default())
+        || baselines(operation).any(|baseline| Candidate::method(&baseline) == *candidate)
 }
 
-/// True for a row of a peer.
 pub(super) fn is_peer(row: &Row) -> bool {
     row.config.operation.is_some_and(|operation| is_baseline(&row.candidate, operation))
 }
@@ -43,53 +38,30 @@ pub(super) fn median_ns(row: &Row) -> Option<f64> {
     (row.metric == Metric::Bandwidth).then_some(row.config.size? as f64 / row.stats.median)
 }
 
-/// Adds to the policy's row of one configuration how many times as fast it is as the best peer (`times_best_peer`), and
-/// how much longer it takes than the best method in hindsight, a share (`regret`).
-pub(super) fn annotate(rows: &mut [Row]) {
-    let least = |counts: &dyn Fn(&Row) -> bool| {
-        rows.iter().filter(|row| counts(row)).filter_map(median_ns).min_by(f64::total_cmp)
-    };
-    let peer = least(&is_peer);
-    // The C library is a peer, and a method that could have been chosen as well.
-    let best = least(&|row| row.candidate.kind == Kind::Method || is_c_library(&row.candidate));
-    for row in rows.iter_mut().filter(|row| row.candidate.kind == Kind::Policy) {
-        let Some(own) = median_ns(row) else { continue };
-        let judged = [
-            ("times_best_peer", peer.map(|peer| peer / own)),
-            ("regret", best.map(|best| (own / best - 1.0).max(0.0))),
-        ];
-        row.also.extend(judged.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+pub(super) fn is_choice(row: &Row) -> bool {
+    row.candidate.kind == Kind::Policy && row.metric == Metric::Bandwidth
+}
+
+/// Adds to the policy's rows how many times as fast the choice is as the best peer (`times_best_peer`), and how much
+/// longer it takes than the best method in hindsight, a share (`regret`), over the conditions of these rows. The names
+/// begin with `prefix`.
+pub(super) fn annotate(rows: &mut [Row], prefix: &str) {
+    for whole in overall(&rows.iter().collect::<Vec<_>>()) {
+        let judged = [("times_best_peer", whole.times_best_peer), ("regret", whole.regret)];
+        for row in rows.iter_mut().filter(|row| is_choice(row) && known(&row.config) == whole.config) {
+            let values =
+                judged.iter().filter_map(|(name, value)| Some((format!("{prefix}{name}"), (*value)?)));
+            row.also.extend(values);
+        }
     }
 }
 
-/// Adds the same, over all conditions, to the policy's rows.
-pub(super) fn annotate_overall(rows: &mut [Row]) {
-    let all = overall(&rows.iter().collect::<Vec<_>>());
-    for row in rows.iter_mut().filter(|row| row.candidate.kind == Kind::Policy) {
-        let here = |it: &&Overall| {
-            row.metric == Metric::Bandwidth
-                && Some(it.operation) == row.config.operation
-                && (Some(it.length), Some(it.intent), Some(it.threads))
-                    == (row.config.size, row.config.intent, row.config.threads)
-        };
-        let Some(whole) = all.iter().find(here) else { continue };
-        let judged = [("overall_times_best_peer", whole.times_best_peer), ("overall_regret", whole.regret)];
-        row.also.extend(judged.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    }
-}
-
-/// One operation, length, intent and number of threads over the conditions (alignment and cache) that were measured. A
-/// choice knows neither condition, so it is judged by the geometric mean of the times over all of them.
+/// A configuration over the conditions that were measured and that an operation does not know: it is judged by the
+/// geometric mean of the times over all of them. They are the alignment, and below 64 KiB the cache state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overall {
-    /// The operation.
-    pub operation: Operation,
-    /// Bytes per operation.
-    pub length: u64,
-    /// The use of the bytes after the operation.
-    pub intent: Intent,
-    /// Threads that share the work.
-    pub threads: usize,
+    /// Operation, length, intent, number of threads, and the cache state where it can be observed.
+    pub config: Config,
     /// How many conditions.
     pub conditions: usize,
     /// The best peer's time divided by the choice's: above 1 is faster than every peer. `None` without a peer.
@@ -104,145 +76,114 @@ pub struct Overall {
     pub best_method: Option<String>,
 }
 
-type Condition = (Option<Alignment>, Option<CacheState>);
-/// The times of each candidate by condition.
-type Group<'a> = Vec<(&'a Candidate, BTreeMap<Condition, f64>)>;
+/// From this length on an operation may observe the cache state: see the library's `look`.
+pub(super) const OBSERVABLE: u64 = 64 << 10;
+
+/// A configuration without the conditions that an operation does not know.
+fn known(config: &Config) -> Config {
+    let cache = config.cache.filter(|_| config.size.is_some_and(|size| size >= OBSERVABLE));
+    Config { alignment: None, cache, ..config.clone() }
+}
 
 /// Judges rows of choices over all conditions.
 pub fn overall(rows: &[&Row]) -> Vec<Overall> {
-    let mut groups: BTreeMap<(Operation, u64, Intent, usize), Group<'_>> = BTreeMap::new();
-    for row in rows {
-        let config = &row.config;
-        let key = (config.operation, config.size, config.intent, config.threads.or(Some(1)));
-        let (Some(ns), (Some(operation), Some(size), Some(intent), Some(threads))) = (median_ns(row), key)
-        else {
-            continue;
-        };
-        let group = groups.entry((operation, size, intent, threads)).or_default();
-        let at = group.iter().position(|(known, _)| **known == row.candidate).unwrap_or_else(|| {
-            group.push((&row.candidate, BTreeMap::new()));
-            group.len() - 1
-        });
-        group[at].1.insert((config.alignment, config.cache), ns);
-    }
-    groups.into_iter().filter_map(|(key, group)| judge(key, &group)).collect()
+    let choices = rows.iter().filter(|row| is_choice(row));
+    let mut configs: Vec<Config> = choices.map(|row| known(&row.config)).collect();
+    configs
+        .sort_by_key(|config| (config.operation, config.size, config.cache, config.intent, config.threads));
+    configs.dedup();
+    configs.into_iter().filter_map(|config| judge(rows, config)).collect()
 }
 
-fn judge(
-    (operation, length, intent, threads): (Operation, u64, Intent, usize),
-    group: &Group<'_>,
-) -> Option<Overall> {
-    type Times = BTreeMap<Condition, f64>;
-    let (_, chosen) = group.iter().find(|(candidate, _)| candidate.kind == Kind::Policy)?;
+fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
+    type Times = BTreeMap<(Option<Alignment>, Option<CacheState>), f64>;
+    let operation = config.operation?;
+    let mut candidates: BTreeMap<&Candidate, Times> = BTreeMap::new();
+    for row in rows.iter().filter(|row| known(&row.config) == config) {
+        if let Some(ns) = median_ns(row) {
+            let times = candidates.entry(&row.candidate).or_default();
+            times.insert((row.config.alignment, row.config.cache), ns);
+        }
+    }
+    let (_, chosen) = candidates.iter().find(|(candidate, _)| candidate.kind == Kind::Policy)?;
     // The mean time of candidates that were measured in every condition that the choice was measured in.
-    let mean =
-        |times: &Times| geometric_mean(chosen.keys().map(|key| times.get(key).copied().unwrap_or(f64::NAN)));
-    let least = |counts: &dyn Fn(&Candidate, &Times) -> bool| -> Option<(String, f64)> {
-        group
-            .iter()
-            .filter(|(candidate, times)| counts(candidate, times))
-            .filter_map(|(candidate, times)| Some((candidate.name.clone(), mean(times)?)))
-            .filter(|(_, mean)| mean.is_finite())
-            .min_by(|a, b| a.1.total_cmp(&b.1))
+    let mean = |times: &Times| {
+        let times = chosen.keys().map(|condition| times.get(condition).copied());
+        geometric_mean(times.collect::<Option<Vec<f64>>>()?)
     };
-    let plain = group.iter().find(|(candidate, _)| is_c_library(candidate)).map(|(_, times)| times);
+    let least = |counts: &dyn Fn(&Candidate, &Times) -> bool| {
+        let able = candidates.iter().filter(|(candidate, times)| counts(candidate, times));
+        let means = able.filter_map(|(candidate, times)| Some((candidate.name.clone(), mean(times)?)));
+        means.min_by(|a, b| a.1.total_cmp(&b.1)).unzip()
+    };
+    let c_library = candidates.get(&Candidate::method(&Choice::of(method::c_library(), operation)));
     // By the rule of calibration.
     let could_be_chosen = |times: &Times| {
-        let gain = |(key, ns): (&Condition, &f64)| Some((plain?.get(key)? / ns).ln());
-        let allowed = allowed_loss(times.iter().filter_map(gain)).max(NOISE.ln_1p());
-        times.iter().filter_map(gain).all(|gain| gain >= -allowed)
+        let gains =
+            || times.iter().filter_map(|(condition, ns)| Some((c_library?.get(condition)? / ns).ln()));
+        let allowed = allowed_loss(gains()).max(NOISE.ln_1p());
+        gains().all(|gain| gain >= -allowed)
     };
     let own = mean(chosen)?;
-    let peer = least(&|candidate, _| is_baseline(candidate, operation));
-    let best = least(&|candidate, times| {
-        is_c_library(candidate) || (candidate.kind == Kind::Method && could_be_chosen(times))
+    let (best_peer, peer) = least(&|candidate, _| is_baseline(candidate, operation));
+    // The C library is a peer, and a method that could have been chosen as well.
+    let (best_method, best) = least(&|candidate, times| {
+        candidate.name == method::c_library().name || candidate.kind == Kind::Method && could_be_chosen(times)
     });
     Some(Overall {
-        operation,
-        length,
-        intent,
-        threads,
+        config,
         conditions: chosen.len(),
-        times_best_peer: peer.as_ref().map(|(_, peer)| peer / own),
-        best_peer: peer.map(|(name, _)| name),
-        regret: best.as_ref().map(|(_, best)| (own / best - 1.0).max(0.0)),
-        best_method: best.map(|(name, _)| name),
+        times_best_peer: peer.map(|peer| peer / own),
+        best_peer,
+        regret: best.map(|best| (own / best - 1.0).max(0.0)),
+        best_method,
     })
-}
-
-fn is_c_library(candidate: &Candidate) -> bool {
-    candidate.kind == Kind::Peer
-        && candidate.name == method::c_library().name
-        && candidate.parameters == Parameters::default()
-}
-
-/// The regret over several lengths, intents and numbers of threads.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Regret {
-    /// Geometric mean of choice ÷ best ([`Overall::regret`]), minus 1.
-    pub geometric_mean: f64,
-    /// The largest regret.
-    pub worst: f64,
-    /// The length with the largest regret.
-    pub worst_length: u64,
-    /// How many configurations.
-    pub configurations: usize,
-}
-
-impl Regret {
-    /// The finding.
-    pub(super) fn text(&self, operation: Operation) -> String {
-        format!(
-            "{operation}: regret over {}: {:.1} % in the geometric mean, at worst {:.1} % at {}.",
-            match self.configurations {
-                1 => "1 configuration".to_owned(),
-                several => format!("{several} configurations"),
-            },
-            self.geometric_mean * 100.0,
-            self.worst * 100.0,
-            bytes(self.worst_length),
-        )
-    }
 }
 
 /// Summarizes the regret; `None` if no configuration has both the choice and a method.
-pub fn regret(overall: &[Overall]) -> Option<Regret> {
-    let regrets: Vec<(f64, u64)> = overall.iter().filter_map(|it| Some((it.regret?, it.length))).collect();
-    let (worst, worst_length) = regrets.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(Regret {
-        geometric_mean: geometric_mean(regrets.iter().map(|(regret, _)| 1.0 + regret))? - 1.0,
-        worst,
-        worst_length,
-        configurations: regrets.len(),
-    })
+pub(super) fn regret(overall: &[Overall]) -> Option<String> {
+    let regrets: Vec<(f64, &Config)> =
+        overall.iter().filter_map(|it| Some((it.regret?, &it.config))).collect();
+    let (worst, config) = regrets.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(format!(
+        "{}: regret over {}: {:.1} % in the geometric mean, at worst {:.1} % at {}.",
+        config.operation?,
+        plural(regrets.len(), "configuration"),
+        mean_regret(regrets.iter().map(|(regret, _)| *regret))? * 100.0,
+        worst * 100.0,
+        bytes(config.size?),
+    ))
+}
+
+/// The geometric mean of choice ÷ best, minus 1.
+pub(super) fn mean_regret(regrets: impl Iterator<Item = f64>) -> Option<f64> {
+    Some(geometric_mean(regrets.map(|regret| 1.0 + regret))? - 1.0)
 }
 
 /// Lengths from `least` to `most` that calibration does not measure: between each two powers of four, which it
 /// measures, one near the geometric middle, where rules change, and a prime.
-pub fn unmeasured_lengths(least: u64, most: u64) -> Vec<u64> {
+pub(super) fn unmeasured_lengths(least: u64, most: u64) -> Vec<u64> {
     let powers = std::iter::successors(Some(64u64), |power| power.checked_mul(4));
-    let mut lengths = Vec::new();
-    for power in powers.take_while(|power| *power <= most) {
+    let between = powers.take_while(|power| *power <= most).flat_map(|power| {
         let middle = power.saturating_mul(2);
         // Next to the middle itself, which calibration may have measured where the choice changes.
-        lengths.push(middle + (middle / 21).max(1));
-        lengths.extend((power.saturating_mul(29) / 10..).find(|length| is_prime(*length)));
-    }
-    lengths.retain(|length| (least..=most).contains(length));
-    lengths
+        let near = middle + (middle / 21).max(1);
+        [Some(near), (power.saturating_mul(29) / 10..).find(|length| is_prime(*length))]
+    });
+    between.flatten().filter(|length| (least..=most).contains(length)).collect()
 }
 
 fn is_prime(number: u64) -> bool {
-    number > 1
-        && (2..)
-            .take_while(|divisor| divisor * divisor <= number)
-            .all(|divisor| !number.is_multiple_of(divisor))
+    let mut divisors = (2..).take_while(|divisor| divisor * divisor <= number);
+    divisors.all(|divisor| !number.is_multiple_of(divisor))
 }
 
 #[cfg(test)]
 mod tests {
+    use bulkmem::Intent;
+
     use super::*;
-    use crate::engine::{Config, Measurement, testing};
+    use crate::engine::{Measurement, testing};
 
     fn row(kind: Kind, name: &str, cache: CacheState, median_ns: f64) -> Row {
         let config = Config {
@@ -275,8 +216,8 @@ mod tests {
             cold(Kind::Method, "movnti", 220.0),
             cold(Kind::Peer, "c_library", 440.0),
         ];
-        annotate(&mut rows);
-        annotate_overall(&mut rows);
+        annotate(&mut rows, "");
+        annotate(&mut rows, "overall_");
         let also = &rows[0].also;
         assert!((also["times_best_peer"] - 2.0).abs() < 1e-9, "movnti is the best peer: {also:?}");
         assert!((also["regret"] - 0.1).abs() < 1e-9, "reading is not a method: {also:?}");
@@ -284,26 +225,23 @@ mod tests {
             assert!((also[name] - also[&format!("overall_{name}")]).abs() < 1e-9, "{also:?}");
         }
         assert!(rows[1..].iter().all(|row| row.also.is_empty()));
-        let summary = regret(&of(&rows)).unwrap();
-        assert_eq!((summary.configurations, summary.worst_length), (1, 4096));
-        assert!((summary.geometric_mean - 0.1).abs() < 1e-9);
         let text =
             "clear: regret over 1 configuration: 10.0 % in the geometric mean, at worst 10.0 % at 4 KiB.";
-        assert_eq!(summary.text(Operation::Clear), text);
+        assert_eq!(regret(&of(&rows)).unwrap(), text);
     }
 
     #[test]
     fn the_c_library_counts_in_hindsight_and_the_best_choice_has_no_regret() {
         let regret_of = |own: f64| {
             let mut rows = [cold(Kind::Policy, "policy", own), cold(Kind::Peer, "c_library", 100.0)];
-            annotate(&mut rows);
+            annotate(&mut rows, "");
             rows[0].also["regret"]
         };
         assert_eq!(regret_of(90.0), 0.0);
         assert!((regret_of(120.0) - 0.2).abs() < 1e-9);
         let mut alone = [cold(Kind::Policy, "policy", 120.0)];
-        annotate(&mut alone);
-        annotate_overall(&mut alone);
+        annotate(&mut alone, "");
+        annotate(&mut alone, "overall_");
         assert!(alone[0].also.is_empty());
         assert_eq!(regret(&of(&alone)), None);
     }
@@ -326,11 +264,22 @@ mod tests {
         ];
         let overall = of(&rows);
         let [whole] = overall.as_slice() else { panic!("{overall:?}") };
-        assert_eq!((whole.length, whole.threads, whole.conditions), (4096, 1, 2));
+        assert_eq!((whole.config.size, whole.config.threads, whole.conditions), (Some(4096), Some(1), 2));
         assert_eq!(whole.best_method.as_deref(), Some("store_avx"));
         assert!((whole.regret.unwrap() - ((100.0f64 / 80.0).sqrt() - 1.0)).abs() < 1e-9);
         assert_eq!(whole.best_peer.as_deref(), Some("c_library"));
         assert!((whole.times_best_peer.unwrap() - 1.0).abs() < 1e-9);
+        let long = rows.map(|mut row| {
+            row.config.size = Some(OBSERVABLE);
+            row
+        });
+        let states: Vec<_> =
+            of(&long).into_iter().map(|whole| (whole.config.cache, whole.conditions)).collect();
+        assert_eq!(
+            states,
+            [(Some(CacheState::Cold), 1), (Some(CacheState::Warm), 1)],
+            "it can observe the state"
+        );
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use bulkmem::method;
+
 use super::*;
 use crate::engine::{Candidate, Results, Row, testing};
 

@@ -1,30 +1,25 @@
 //! The work in the background: clearing memory at a limited rate, or keeping the processor as busy without touching
-//! memory.
+//! memory; and the processors of that and of the victim.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::thread::{self, Thread};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bulkmem::Operation;
-use rustix::thread::CpuSet;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::engine::arena::RawRange;
-use crate::engine::clock::Clock;
-use crate::engine::implementation::Implementation;
-use crate::measurements::corun::cpus;
+use crate::engine::clock::{processor_times, spin};
+use crate::engine::{Implementation, RawRange};
 
 /// The work for each chunk.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'p> {
-    /// Clears the chunk.
     Clear(Implementation<'p>),
     /// Spins for so many nanoseconds.
     Spin(f64),
 }
 
-/// The memory, the bytes per call, the rate and the processors.
 #[derive(Clone, Copy)]
 pub(super) struct Background {
     pub(super) whole: RawRange,
@@ -36,104 +31,122 @@ pub(super) struct Background {
     pub(super) processors: Option<CpuSet>,
 }
 
-/// The work done in the background while the victim ran.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
-    /// Bytes cleared; 0 for spinning.
-    pub(super) bytes: u64,
-    /// Seconds.
-    pub(super) seconds: f64,
-    /// Seconds of processor time used.
-    pub(super) busy: f64,
-}
-
 // SAFETY: the range is an address and a length; the caller of `alongside` reserves the memory for this thread.
 unsafe impl Send for Background {}
 
 impl Background {
-    /// Works in another thread while `victim` runs in this one.
+    /// Works in another thread while `victim` runs in this one. Returns what was done by then: gigabytes cleared, the rate,
+    /// and the share of the time that the thread used its processor.
     ///
     /// # Safety
     /// The range is valid for writes, and no other code uses it concurrently.
-    pub(super) unsafe fn alongside<T>(self, work: Work<'_>, victim: impl FnOnce() -> T) -> (T, Done) {
-        let (stop, chunks) = (AtomicBool::new(false), AtomicU64::new(0));
+    pub(super) unsafe fn alongside<T>(
+        self,
+        work: Work<'_>,
+        victim: impl FnOnce() -> T,
+    ) -> (T, [(&'static str, f64); 3]) {
+        let chunks = &AtomicU64::new(0);
         let (ready, is_ready) = mpsc::channel();
         thread::scope(|scope| {
-            let (stop, chunks) = (&stop, &chunks);
-            let thread = scope.spawn(move || self.work(work, stop, chunks, ready));
-            let stopping = Stopping { stop, thread: thread.thread().clone() };
+            // The work ends when this is dropped, also if the victim panics.
+            let (running, ended) = mpsc::channel();
+            let thread = scope.spawn(move || self.work(work, &ended, chunks, ready));
             // The thread ends only when it is stopped, so it always completes the first chunk.
             _ = is_ready.recv();
             let (start, before) = (Instant::now(), chunks.load(Ordering::Relaxed));
             let outcome = victim();
             let (seconds, after) = (start.elapsed().as_secs_f64(), chunks.load(Ordering::Relaxed));
-            drop(stopping);
-            let (busy, alive) = thread.join().unwrap_or_default();
+            drop(running);
+            let [busy, alive] = thread.join().unwrap_or_default();
             let bytes = if matches!(work, Work::Clear(_)) { (after - before) * self.chunk as u64 } else { 0 };
-            // Processor time is known for the thread's whole life; takes the part in which the victim ran.
-            (outcome, Done { bytes, seconds, busy: busy / alive.max(1e-9) * seconds })
+            let gigabytes = bytes as f64 / 1e9;
+            // Processor time is known for the thread's whole life, not only for the part in which the victim ran.
+            let busy = ("busy_percent", busy / alive.max(1e-9) * 100.0);
+            (outcome, [("cleared_gb", gigabytes), ("rate", gigabytes / seconds), busy])
         })
     }
 
-    /// Works until stopped. Returns seconds of processor time and of wall-clock time.
-    fn work(
-        self,
-        work: Work<'_>,
-        stop: &AtomicBool,
-        chunks: &AtomicU64,
-        ready: mpsc::Sender<()>,
-    ) -> (f64, f64) {
-        if let Some(processors) = &self.processors {
-            cpus::bind(processors);
-        }
-        let (start, busy) = (Instant::now(), processor_time());
-        let chunks_in_all = self.whole.length / self.chunk;
+    /// Works until the sender of `ended` is gone. Returns seconds of processor time and of wall-clock time.
+    fn work(self, work: Work<'_>, ended: &Receiver<()>, chunks: &AtomicU64, ready: Sender<()>) -> [f64; 2] {
+        let _bound = Bound::to(self.processors);
+        let start = Instant::now();
         let pause = self.chunk as f64 / self.rate;
         for done in 0u64.. {
             match work {
                 Work::Clear(implementation) => {
-                    let at = self.whole.start.wrapping_add(done as usize % chunks_in_all * self.chunk);
+                    let number = done as usize % (self.whole.length / self.chunk);
+                    let at = self.whole.start.wrapping_add(number * self.chunk);
                     // SAFETY: the chunk lies in the range, which the caller of `alongside` reserves for this thread.
-                    unsafe { implementation.run(Operation::Clear, at, at, self.chunk, 0) }
+                    unsafe { implementation.run(1, Operation::Clear, 0, (at, at.cast_const(), self.chunk)) }
                 }
-                Work::Spin(ns) => Clock::new().spin(ns),
+                Work::Spin(ns) => spin(ns),
             }
             chunks.fetch_add(1, Ordering::Relaxed);
             if done == 0 {
                 _ = ready.send(());
             }
             let due = start + Duration::from_secs_f64((done + 1) as f64 * pause / 1e9);
-            while !stop.load(Ordering::Relaxed) {
-                match due.checked_duration_since(Instant::now()) {
-                    Some(rest) if !rest.is_zero() => thread::park_timeout(rest),
-                    _ => break,
-                }
-            }
-            if stop.load(Ordering::Relaxed) {
+            let rest = due.saturating_duration_since(Instant::now());
+            if ended.recv_timeout(rest) == Err(RecvTimeoutError::Disconnected) {
                 break;
             }
         }
-        (processor_time() - busy, start.elapsed().as_secs_f64())
+        [processor_times(libc::RUSAGE_THREAD).iter().sum(), start.elapsed().as_secs_f64()]
     }
 }
 
-/// Stops the work in the background, also if the victim panics.
-struct Stopping<'s> {
-    stop: &'s AtomicBool,
-    thread: Thread,
+/// The processors of both; `None` leaves the choice to the scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Placement {
+    pub(super) victim: Option<CpuSet>,
+    pub(super) background: Option<CpuSet>,
+    pub(super) note: Option<&'static str>,
 }
 
-impl Drop for Stopping<'_> {
+const UNKNOWN: &str =
+    "the kernel does not report which processors may be used, so it places clearing and command itself";
+const SHARED: &str = "there is only one processor: the clearing and the command share it";
+
+impl Placement {
+    /// Places the background on the last processor and the victim on the others; with `same`, or if there is only one, both
+    /// on the last.
+    pub(super) fn new(same: bool) -> Placement {
+        sched_getaffinity(None).map_or(Placement { note: Some(UNKNOWN), ..Placement::default() }, |allowed| {
+            Placement::of(&allowed, same)
+        })
+    }
+
+    fn of(allowed: &CpuSet, same: bool) -> Placement {
+        let Some(last) = (0..CpuSet::MAX_CPU).rfind(|cpu| allowed.is_set(*cpu)) else {
+            return Placement::default();
+        };
+        let (mut one, mut others) = (CpuSet::new(), *allowed);
+        one.set(last);
+        others.unset(last);
+        let alone = others.count() == 0;
+        let victim = if same || alone { one } else { others };
+        Placement { victim: Some(victim), background: Some(one), note: (alone && !same).then_some(SHARED) }
+    }
+}
+
+/// Binds this thread, and what it starts, to processors until dropped.
+#[derive(Debug)]
+pub(super) struct Bound(Option<CpuSet>);
+
+impl Bound {
+    pub(super) fn to(processors: Option<CpuSet>) -> Bound {
+        Bound(processors.and_then(|processors| {
+            let before = sched_getaffinity(None).ok()?;
+            // If the kernel refuses, the thread runs where it ran: the processors were allowed before.
+            sched_setaffinity(None, &processors).ok().map(|()| before)
+        }))
+    }
+}
+
+impl Drop for Bound {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.unpark();
+        _ = self.0.map(|before| sched_setaffinity(None, &before));
     }
-}
-
-/// Returns the processor time of this thread in seconds.
-fn processor_time() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 #[cfg(test)]
@@ -159,8 +172,11 @@ mod tests {
             // SAFETY: the vector outlives the call, and is not used concurrently.
             let ((), done) =
                 unsafe { background.alongside(Work::Clear(Implementation::Method(choice)), rest) };
-            assert!(done.bytes.is_multiple_of(1024) && done.seconds >= 0.005 && done.busy > 0.0, "{done:?}");
-            bytes += done.bytes;
+            let [(_, gigabytes), (_, rate), (_, busy)] = done;
+            let cleared = (gigabytes * 1e9).round() as u64;
+            assert!(cleared.is_multiple_of(1024) && busy > 0.0, "{done:?}");
+            assert!(cleared == 0 || gigabytes / rate >= 0.005, "{done:?}");
+            bytes += cleared;
         }
     }
 
@@ -170,8 +186,38 @@ mod tests {
         // A chunk every 1000 seconds.
         let background = background(&mut memory, 1e-9);
         // SAFETY: as above.
-        let (answer, done) = unsafe { background.alongside(Work::Spin(1000.0), || 42) };
-        assert_eq!((answer, done.bytes), (42, 0));
+        let (answer, [cleared, ..]) = unsafe { background.alongside(Work::Spin(1000.0), || 42) };
+        assert_eq!((answer, cleared), (42, ("cleared_gb", 0.0)));
         assert!(memory.iter().all(|byte| *byte == 1));
+    }
+
+    fn set(cpus: &[usize]) -> CpuSet {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|cpu| set.set(*cpu));
+        set
+    }
+
+    #[test]
+    fn the_background_has_the_last_processor_for_itself_where_there_is_another() {
+        let apart = Placement::of(&set(&[1, 4, 7]), false);
+        assert_eq!((apart.victim, apart.background), (Some(set(&[1, 4])), Some(set(&[7]))));
+        let same = Placement::of(&set(&[1, 4, 7]), true);
+        assert_eq!((same.victim, same.background, same.note), (Some(set(&[7])), Some(set(&[7])), None));
+        let alone = Placement::of(&set(&[3]), false);
+        assert_eq!((alone.victim, alone.background), (Some(set(&[3])), Some(set(&[3]))));
+        assert!(alone.note.unwrap().contains("only one processor"));
+        assert_eq!(Placement::of(&set(&[]), false), Placement::default());
+    }
+
+    #[test]
+    fn a_thread_comes_back_to_where_it_was() {
+        let before = sched_getaffinity(None).unwrap();
+        let placement = Placement::new(false);
+        {
+            let _bound = Bound::to(placement.background);
+            assert_eq!(sched_getaffinity(None).unwrap(), placement.background.unwrap());
+        }
+        drop(Bound::to(None));
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
     }
 }

@@ -1,7 +1,6 @@
 //! The slow-down of a program or of a walk over cached memory while memory is cleared in the background.
 
 mod background;
-mod cpus;
 mod victim;
 
 use std::cell::RefCell;
@@ -11,21 +10,18 @@ use std::rc::Rc;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 
-use self::background::{Background, Work};
-use self::cpus::Placement;
-use self::victim::{Took, Walker};
-use crate::engine::arena::RawRange;
-use crate::engine::buffer::{Buffer, Content, fits};
-use crate::engine::clock::Clock;
-use crate::engine::contrast::{Contrast, control_of, too_few};
-use crate::engine::implementation::{self, Implementation, MethodSet};
-use crate::engine::neighbour::Neighbour;
-use crate::engine::run::{LongSampler, Measure, Run, Sample};
+use self::background::{Background, Bound, Placement, Work};
+use self::victim::Walker;
+use crate::engine::clock::time;
+use crate::engine::contrast::{conclude, contrasts, names};
 use crate::engine::stats::median;
-use crate::engine::{Candidate, Config, Measurement, Metric, PageSize, Peers, Row};
-use crate::measurements::checks::invalid;
-use crate::measurements::participants::record_choices;
-use crate::{Kind, MeasureError, OptionName, memory_left};
+use crate::engine::{
+    Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, Metric, Neighbour,
+    OptionName, PageSize, Peers, RawRange, Result, Row, Run, Sample, Sampler, fits, implementation,
+    memory_left,
+};
+use crate::measurements::checks::require;
+use crate::measurements::participants::Candidates;
 
 /// Name of the control with nothing in the background.
 pub const ALONE: &str = "alone";
@@ -51,8 +47,8 @@ pub enum Victim {
 
 /// Options for measuring the slow-down by clearing in the background.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct CorunOptions {
-    /// The victim.
     pub victim: Victim,
     /// Rates that clearing is limited to, GB/s.
     pub rates: Vec<f64>,
@@ -63,14 +59,8 @@ pub struct CorunOptions {
     /// If set, binds both to the same processor. Otherwise clearing gets one processor and the victim all the others, if
     /// there is more than one.
     pub same_cpu: bool,
-    /// The page size of the memory.
     pub page_size: PageSize,
-    /// The methods.
-    pub methods: MethodSet,
-    /// The other participants.
-    pub peers: Peers,
-    /// Samples of each.
-    pub runs: usize,
+    pub candidates: Candidates,
 }
 
 impl CorunOptions {
@@ -84,9 +74,7 @@ impl CorunOptions {
             chunk: 2 << 20,
             same_cpu: false,
             page_size: PageSize::TRANSPARENT,
-            methods: MethodSet::Representative,
-            peers: Peers::All,
-            runs: 5,
+            candidates: Candidates::default(),
         }
     }
 
@@ -105,61 +93,46 @@ impl Measure for CorunOptions {
         Measurement::Corun
     }
 
-    fn validate(&self) -> Result<(), MeasureError> {
-        if let Victim::Command { words, .. } = &self.victim
-            && words.is_empty()
-        {
-            return invalid(OptionName::Command, "name a program and its arguments");
+    fn validate(&self) -> Result<()> {
+        let named = !matches!(&self.victim, Victim::Command { words, .. } if words.is_empty());
+        let reason = "name a program and its arguments: bulkmem bench corun -- make -j2; or use the built-in one: \
+                      bulkmem bench corun --builtin";
+        require(named, OptionName::Command, reason)?;
+        for rate in &self.rates {
+            let reason = format!("{rate} GB/s is out of range; name 0.001 to 1000");
+            require((0.001..=1000.0).contains(rate), OptionName::Rate, reason)?;
         }
-        if let Some(rate) = self.rates.iter().find(|rate| !(0.001..=1000.0).contains(*rate)) {
-            return invalid(OptionName::Rates, format!("{rate} GB/s is out of range; name 0.001 to 1000"));
-        }
-        if self.chunk == 0 || self.size.is_some_and(|size| size < self.chunk) {
-            return invalid(
-                OptionName::Chunk,
-                format!("{} bytes do not fit the memory that is cleared; name a smaller size", self.chunk),
-            );
-        }
+        let fit = self.chunk > 0 && self.size.is_none_or(|size| size >= self.chunk);
+        let reason = "bytes do not fit the memory that is cleared; name a smaller size";
+        require(fit, OptionName::Chunk, format!("{} {reason}", self.chunk))?;
         fits(self.size().saturating_add(self.list()))?;
         self.page_size.check()?;
-        implementation::methods(&self.methods, Operation::Clear).map(drop)
+        self.candidates.check(Operation::Clear)
     }
 
     fn seconds(&self) -> f64 {
         // The time of a command is unknown; progress adapts to what is observed.
         let once = if self.victim == Victim::Walk { 0.6 } else { 5.0 };
-        once * (self.runs + 1) as f64 * 13.0 * self.rates.len() as f64
+        once * (self.candidates.runs + 1) as f64 * 13.0 * self.rates.len() as f64
     }
 
-    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+    fn measure(&self, run: &mut Run<'_>) -> Result<()> {
         run.expect_groups(self.rates.len());
-        run.say("preparing memory", 0.0);
-        let mut memory = Buffer::new(self.size(), self.page_size, Content::Mixed)?;
-        run.backed_by(memory.backing_page_size());
-        let mut listed = Buffer::new(self.list().max(4096), self.page_size, Content::Mixed)?;
+        let mut listed = Buffer::of_run(run, self.list().max(4096), self.page_size, Content::Mixed)?;
+        let mut memory = Buffer::of_run(run, self.size(), self.page_size, Content::Mixed)?;
         let placement = Placement::new(self.same_cpu);
-        if let Some(note) = placement.note {
-            run.note(note);
-        }
+        placement.note.into_iter().for_each(|note| run.note(note));
+        // The victim runs in this thread, or is its child and inherits the processors.
+        let _bound = Bound::to(placement.victim);
         for &rate in &self.rates {
-            if run.stopped() {
-                break;
-            }
             let (whole, listed) = (memory.raw_range(), listed.raw_range());
-            let background = Background {
-                whole,
-                chunk: usize::try_from(self.chunk).unwrap_or(usize::MAX).min(whole.length),
-                rate,
-                processors: placement.background,
-            };
-            let mut samplers = self.samplers(run, background, listed, placement)?;
-            run.interleave(&format!("at {rate} GB/s"), Metric::Seconds, self.runs, &mut samplers)?;
+            let chunk = usize::try_from(self.chunk).unwrap_or(usize::MAX).min(whole.length);
+            let background = Background { whole, chunk, rate, processors: placement.background };
+            let mut samplers = self.samplers(run, background, listed)?;
+            run.interleave(&format!("at {rate} GB/s"), Metric::Seconds, self.candidates.runs, &mut samplers)?;
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.rate == Some(rate)).collect();
             let (text, notes) = (self.conclusion(&rows), shortfalls(&rows));
-            match too_few(self.runs) {
-                Some(note) => run.note(note),
-                None => text.into_iter().for_each(|text| run.add_finding(text)),
-            }
+            conclude(run, self.candidates.runs, text);
             notes.into_iter().for_each(|note| run.note(note));
         }
         Ok(())
@@ -172,59 +145,43 @@ impl CorunOptions {
         run: &mut Run<'a>,
         background: Background,
         listed: RawRange,
-        placement: Placement,
-    ) -> Result<Vec<LongSampler<'c>>, MeasureError> {
-        let size = self.size();
-        let mut implementations =
-            vec![Implementation::policy(run.policy(), Intent::Stream, background.whole.length)];
-        implementations.extend(
-            implementation::methods(&self.methods, Operation::Clear)?.into_iter().map(Implementation::Method),
-        );
-        if self.peers == Peers::None {
-            implementations.retain(|implementation| implementation.candidate().kind != Kind::Peer);
-        }
-        let config = Config {
-            operation: Some(Operation::Clear),
-            size: Some(size),
-            chunk: Some(self.chunk),
-            rate: Some(background.rate),
-            page_size: Some(self.page_size),
-            ..Config::default()
-        };
-        record_choices(run, &implementations, &config, background.chunk);
+    ) -> Result<Vec<Sampler<'c>>> {
+        let policy = Implementation::policy(run.policy, Intent::Stream, background.whole.length);
+        let methods = implementation::methods(&self.candidates.methods, Operation::Clear)?;
+        let methods = methods.into_iter().map(Implementation::Method);
+        let methods =
+            methods.filter(|it| self.candidates.peers == Peers::All || it.candidate().kind != Kind::Peer);
+        let config = Config::of(Operation::Clear, self.size(), self.page_size);
+        let config = Config { chunk: Some(self.chunk), rate: Some(background.rate), ..config };
         let control = |name| Candidate::named(Kind::Control, name);
         let spin = Work::Spin(memset_ns(background));
-        let works = [(control(ALONE), None), (control(SAME_PROCESSOR_TIME), Some(spin))].into_iter().chain(
-            implementations
-                .into_iter()
-                .map(|implementation| (implementation.candidate(), Some(Work::Clear(implementation)))),
-        );
-        let stop = run.stop_flag();
+        let controls = [(control(ALONE), None, None), (control(SAME_PROCESSOR_TIME), None, Some(spin))];
+        let clears = [policy]
+            .into_iter()
+            .chain(methods)
+            .map(|it| (it.candidate(), it.chosen(Operation::Clear, background.chunk), Some(Work::Clear(it))));
+        let stop = run.observer.stop;
         // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to no other code.
-        let walker = Rc::new(RefCell::new(Walker::new(unsafe { Neighbour::new(listed, listed.length) })));
-        let samplers = works.map(|(candidate, work)| {
+        let neighbour = unsafe { Neighbour::new(listed, listed.length) };
+        let walker = Rc::new(RefCell::new(Walker { neighbour, times: None }));
+        let samplers = controls.into_iter().chain(clears).map(|(candidate, chosen, work)| {
             let walker = Rc::clone(&walker);
-            let sample = move |say: &mut dyn FnMut(&str)| -> Result<Sample, MeasureError> {
+            let sample = move |say: &mut dyn FnMut(&str)| -> Result<Sample> {
                 let mut victim = || match &self.victim {
                     Victim::Command { words, show_output } => {
-                        victim::run_command(words, *show_output, placement.victim.as_ref(), stop, say)
+                        victim::run_command(words, *show_output, stop, say)
                     }
-                    Victim::Walk => walker.borrow_mut().run(placement.victim.as_ref(), stop),
+                    Victim::Walk => walker.borrow_mut().run(stop),
                 };
-                let Some(work) = work else { return Ok(sample_of(victim()?)) };
+                let Some(work) = work else { return victim() };
                 // SAFETY: the measurement keeps the memory while samplers live; they take samples one after the
                 // other.
-                let (took, done) = unsafe { background.alongside(work, victim) };
-                let mut sample = sample_of(took?);
-                let gigabytes = done.bytes as f64 / 1e9;
-                sample.also.extend([
-                    ("cleared_gb", gigabytes),
-                    ("rate", gigabytes / done.seconds),
-                    ("busy_percent", done.busy / done.seconds * 100.0),
-                ]);
+                let (sample, done) = unsafe { background.alongside(work, victim) };
+                let mut sample = sample?;
+                sample.also.extend(done);
                 Ok(sample)
             };
-            LongSampler { candidate, config: config.clone(), sample: Box::new(sample), counted: false }
+            Sampler { candidate, config: config.clone(), sample: Box::new(sample), counted: false, chosen }
         });
         Ok(samplers.collect())
     }
@@ -236,67 +193,47 @@ impl CorunOptions {
             Victim::Command { words, .. } => format!("`{}`", words.first()?.to_string_lossy()),
             Victim::Walk => "the walk".to_owned(),
         };
-        let mut slow = Vec::new();
-        let mut even = Vec::new();
-        for row in rows.iter().filter(|row| row.candidate.kind != Kind::Control) {
-            let contrast = Contrast::of(row, control_of(rows, row, SAME_PROCESSOR_TIME)?)?;
-            if contrast.distinguishable() {
-                slow.push((row, contrast))
-            } else {
-                even.push(row.candidate.name.as_str())
-            }
-        }
+        let all = contrasts(rows, &[Kind::Policy, Kind::Method, Kind::Peer], SAME_PROCESSOR_TIME);
+        let (mut slow, even): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, it)| it.distinguishable());
         slow.sort_by(|a, b| a.1.by.total_cmp(&b.1.by));
-        let told = slow.iter().map(|(row, contrast)| {
+        let slow = slow.iter().map(|(row, contrast)| {
             let [low, high] = contrast.interval;
             format!("{:+.1} % ({low:+.1} to {high:+.1}) with {}", contrast.by, row.candidate.name)
         });
-        let told: Vec<String> = told.collect();
-        let mut text = format!("While memory is cleared at {rate} GB/s, {name} takes");
-        text += &match (told.is_empty(), even.is_empty()) {
-            (true, true) => return None,
-            (true, false) => " no distinguishably longer, with any candidate,".to_owned(),
-            (false, _) => format!(" {}", told.join(", ")),
+        let (longer, even) = (slow.collect::<Vec<_>>().join(", "), names(&even));
+        let (longer, rest) = match (longer.as_str(), even.as_str()) {
+            ("", "") => return None,
+            ("", _) => ("no distinguishably longer, with any candidate,", String::new()),
+            (longer, "") => (longer, String::new()),
+            (longer, even) => (longer, format!(" Not distinguishable here: {even}.")),
         };
-        text += " than alongside a thread that is as busy without touching memory.";
-        if !told.is_empty() && !even.is_empty() {
-            text += &format!(" Not distinguishable here: {}.", even.join(", "));
-        }
-        Some(text)
+        Some(format!(
+            "While memory is cleared at {rate} GB/s, {name} takes {longer} than alongside a thread that is as busy without \
+             touching memory.{rest}"
+        ))
     }
 }
 
-fn sample_of(took: Took) -> Sample {
-    Sample { value: took.seconds, also: vec![("user_s", took.user), ("system_s", took.system)] }
-}
-
 /// Measures how long the C library takes to clear a chunk: the control is as busy.
-fn memset_ns(background: Background) -> f64 {
-    let clock = Clock::new();
-    let chunks = background.whole.length / background.chunk;
-    let times: Vec<f64> = (0..chunks.clamp(8, 64))
-        .map(|chunk| {
-            let at = background.whole.start.wrapping_add(chunk % chunks * background.chunk);
-            // SAFETY: the chunk lies in the range, which the measurement keeps and no other code uses.
-            clock.time(|| unsafe {
-                libc::memset(at.cast(), 0, background.chunk);
-            })
+fn memset_ns(Background { whole, chunk, .. }: Background) -> f64 {
+    let chunks = whole.length / chunk;
+    let times = (0..chunks.clamp(8, 64)).map(|number| {
+        let at = whole.start.wrapping_add(number % chunks * chunk);
+        // SAFETY: the chunk lies in the range, which the measurement keeps and no other code uses.
+        time(|| unsafe {
+            libc::memset(at.cast(), 0, chunk);
         })
-        .collect();
-    median(&times)
+    });
+    median(&times.collect::<Vec<f64>>())
 }
 
-/// Notes the candidates that cleared more slowly than requested.
 fn shortfalls(rows: &[&Row]) -> Option<String> {
-    let slow: Vec<String> = rows
-        .iter()
-        .filter(|row| row.candidate.kind != Kind::Control)
-        .filter_map(|row| {
-            let (achieved, asked) = (*row.also.get("rate")?, row.config.rate?);
-            (achieved < asked * FULL_RATE).then(|| format!("{} {achieved:.2}", row.candidate.name))
-        })
-        .collect();
     let asked = rows.first()?.config.rate?;
+    let slow = rows.iter().filter(|row| row.candidate.kind != Kind::Control).filter_map(|row| {
+        let achieved = row.also.get("rate").filter(|rate| **rate < asked * FULL_RATE)?;
+        Some(format!("{} {achieved:.2}", row.candidate.name))
+    });
+    let slow: Vec<String> = slow.collect();
     (!slow.is_empty()).then(|| {
         format!(
             "these candidates did not reach {asked} GB/s, so their slow-downs are for less clearing: {} GB/s; give a lower \
@@ -309,7 +246,9 @@ fn shortfalls(rows: &[&Row]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::MeasureError;
     use crate::engine::{RunOptions, Validated, testing};
+    use crate::measurements::participants::tests::named;
 
     fn small(words: &[&str]) -> CorunOptions {
         let victim =
@@ -319,8 +258,7 @@ mod tests {
             size: Some(1 << 20),
             chunk: 64 << 10,
             page_size: "4K".parse().unwrap(),
-            methods: MethodSet::Named(vec!["portable".into(), "c_library".into()]),
-            runs: 5,
+            candidates: named(&["portable", "c_library"], Peers::All, 5),
             ..CorunOptions::new(victim)
         }
     }
@@ -351,8 +289,7 @@ mod tests {
     fn the_walk_of_our_own_needs_no_command() {
         let options = CorunOptions {
             rates: vec![0.1],
-            methods: MethodSet::Named(vec!["portable".into()]),
-            runs: 1,
+            candidates: named(&["portable"], Peers::All, 1),
             same_cpu: true,
             ..CorunOptions { victim: Victim::Walk, ..small(&[]) }
         };

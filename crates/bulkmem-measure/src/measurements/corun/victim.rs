@@ -2,21 +2,18 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use rustix::thread::CpuSet;
 
-use crate::engine::neighbour::Neighbour;
-use crate::measurements::corun::cpus::Bound;
-use crate::{MeasureError, OptionName};
+use crate::engine::clock::processor_times;
+use crate::engine::{MeasureError, Neighbour, OptionName, Result, Sample, go_on};
 
 /// Interval between checks of a running command.
 const TICK: Duration = Duration::from_millis(250);
@@ -25,86 +22,57 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time of the walk, alone.
 const WALKED: Duration = Duration::from_millis(500);
 
-/// Times of the victim.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Took {
-    /// Wall-clock seconds.
-    pub(super) seconds: f64,
-    /// Seconds of processor time in user space, of the command and of the processes that it waited for.
-    pub(super) user: f64,
-    /// The same in the kernel.
-    pub(super) system: f64,
-}
-
-/// Runs a command once, on some processors, with empty input. Discards its output or, with `show`, sends it to stderr.
+/// Runs a command once, with empty input. Discards its output or, with `show`, sends it to stderr. Samples its time and
+/// the processor time of it and of the processes that it waited for.
 ///
 /// # Errors
 /// [`MeasureError::Option`] if it cannot be started, [`MeasureError::Command`] if it does not exit with status 0,
 /// [`MeasureError::Interrupted`] if `stop` was set; then the command and its process group were terminated.
 pub(super) fn run_command(
-    command: &[OsString],
+    words: &[OsString],
     show: bool,
-    processors: Option<&CpuSet>,
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
-) -> Result<Took, MeasureError> {
-    let name = command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+) -> Result<Sample> {
+    let (program, arguments) = words.split_first().expect("the options are validated");
     let cannot = |error: io::Error| MeasureError::Option {
         option: OptionName::Command,
         reason: format!(
-            "cannot start `{name}`: {error}; name a program that the PATH leads to, or the path of one"
+            "cannot start `{}`: {error}; name a program that the PATH leads to, or the path of one",
+            program.to_string_lossy()
         ),
     };
-    let output = || {
-        if show { io::stderr().as_fd().try_clone_to_owned().map(Stdio::from) } else { Ok(Stdio::null()) }
-    };
-    let mut child = Command::new(command.first().map_or("".as_ref(), OsString::as_os_str));
-    child.args(command.get(1..).unwrap_or_default()).process_group(0);
-    child.stdin(Stdio::null()).stdout(output().map_err(cannot)?).stderr(output().map_err(cannot)?);
-    // A child inherits the processors.
-    let bound = Bound::to(processors);
-    let start = Instant::now();
-    let child = child.spawn().map_err(cannot)?;
-    drop(bound);
-    let pid = i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| cannot(io::Error::other("no process id")))?;
-    let ended = look_after(pid, start, stop, say);
-    let (status, usage) = reap(pid).map_err(cannot)?;
-    let seconds = (ended.map_err(|_| MeasureError::Interrupted)? - start).as_secs_f64();
+    let (output, errors) =
+        if show { (io::stderr().into(), Stdio::inherit()) } else { (Stdio::null(), Stdio::null()) };
+    let mut command = Command::new(program);
+    command.args(arguments).process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors);
+    let (before, start) = (processor_times(libc::RUSAGE_CHILDREN), Instant::now());
+    let mut child = command.spawn().map_err(cannot)?;
+    let ended = look_after(Pid::from_child(&child), start, stop, say);
+    let status = child.wait().map_err(cannot)?;
+    let seconds = (ended.ok_or(MeasureError::Interrupted)? - start).as_secs_f64();
     if !status.success() {
-        let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         return Err(MeasureError::Command { command: words.join(" "), status: status.to_string() });
     }
-    Ok(Took { seconds, user: in_seconds(usage.ru_utime), system: in_seconds(usage.ru_stime) })
+    Ok(sample(seconds, before, libc::RUSAGE_CHILDREN))
 }
 
-/// The command was terminated.
-struct Stopped;
-
-/// Waits until a process has ended and reports the time every second. Terminates it and its group once `stop` is set. Does
-/// not reap the process, so that its ID stays valid.
-fn look_after(
-    pid: Pid,
-    start: Instant,
-    stop: &AtomicBool,
-    say: &mut dyn FnMut(&str),
-) -> Result<Instant, Stopped> {
+/// Waits until a process has ended and reports the time every second. Does not reap the process, so that its ID stays
+/// valid. Once `stop` is set, terminates it and its group, and returns `None`.
+fn look_after(pid: Pid, start: Instant, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Option<Instant> {
     let (tell, ended) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
+            _ = retry_on_intr(|| waitid(WaitId::Pid(pid), options));
             // The receiver is gone if the command was terminated.
             _ = tell.send(Instant::now());
         });
         let mut said = 0;
         loop {
-            match ended.recv_timeout(TICK) {
-                Ok(at) => return Ok(at),
-                Err(RecvTimeoutError::Disconnected) => return Ok(Instant::now()),
-                Err(RecvTimeoutError::Timeout) => {}
+            if let Ok(at) = ended.recv_timeout(TICK) {
+                return Some(at);
             }
             if stop.load(Ordering::Relaxed) {
                 // It may have ended in the meantime: then there is no process to signal.
@@ -112,7 +80,7 @@ fn look_after(
                 if ended.recv_timeout(POLL_INTERVAL).is_err() {
                     _ = kill_process_group(pid, Signal::KILL);
                 }
-                return Err(Stopped);
+                return None;
             }
             let seconds = start.elapsed().as_secs();
             if seconds > said {
@@ -123,75 +91,32 @@ fn look_after(
     })
 }
 
-/// Reaps a child that has ended or is about to. Returns its status and resource usage.
-fn reap(pid: Pid) -> io::Result<(ExitStatus, libc::rusage)> {
-    let mut status = 0;
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    loop {
-        // SAFETY: both pointers are valid for the values that the call writes.
-        if unsafe { libc::wait4(pid.as_raw_nonzero().get(), &raw mut status, 0, usage.as_mut_ptr()) } >= 0 {
-            // SAFETY: all zeros is a valid value of this plain struct, and the kernel has written one over it.
-            return Ok((ExitStatus::from_raw(status), unsafe { usage.assume_init() }));
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-}
-
-fn in_seconds(time: libc::timeval) -> f64 {
-    time.tv_sec as f64 + time.tv_usec as f64 / 1e6
-}
-
-/// Returns the resource usage of this thread.
-fn own_usage() -> libc::rusage {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is valid for the value that the call writes; if it fails, all zeros are a valid value too.
-    unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init()
-    }
+/// A sample of so many seconds and the processor time since `before`.
+fn sample(seconds: f64, before: [f64; 2], of: libc::c_int) -> Sample {
+    let [user, system] = processor_times(of);
+    Sample { value: seconds, also: vec![("user_s", user - before[0]), ("system_s", system - before[1])] }
 }
 
 /// Walks over a list, as often as takes about half a second alone, and as often every time.
 #[derive(Debug)]
 pub(super) struct Walker {
-    neighbour: Neighbour,
-    times: Option<u32>,
+    pub(super) neighbour: Neighbour,
+    /// Known after the first time.
+    pub(super) times: Option<u32>,
 }
 
 impl Walker {
-    pub(super) fn new(neighbour: Neighbour) -> Walker {
-        Walker { neighbour, times: None }
-    }
-
-    /// Walks in this thread, on some processors.
-    ///
-    /// # Errors
-    /// [`MeasureError::Interrupted`] once `stop` is set.
-    pub(super) fn run(
-        &mut self,
-        processors: Option<&CpuSet>,
-        stop: &AtomicBool,
-    ) -> Result<Took, MeasureError> {
-        let _bound = Bound::to(processors);
-        let (start, before) = (Instant::now(), own_usage());
+    /// Walks in this thread until the end, or until `stop` is set.
+    pub(super) fn run(&mut self, stop: &AtomicBool) -> Result<Sample> {
+        let (before, start) = (processor_times(libc::RUSAGE_THREAD), Instant::now());
         let mut walks = 0;
         while self.times.map_or_else(|| start.elapsed() < WALKED, |times| walks < times) {
-            if stop.load(Ordering::Relaxed) {
-                return Err(MeasureError::Interrupted);
-            }
+            go_on(stop)?;
             self.neighbour.walk();
             walks += 1;
         }
-        let (seconds, after) = (start.elapsed().as_secs_f64(), own_usage());
         self.times = Some(walks);
-        Ok(Took {
-            seconds,
-            user: in_seconds(after.ru_utime) - in_seconds(before.ru_utime),
-            system: in_seconds(after.ru_stime) - in_seconds(before.ru_stime),
-        })
+        Ok(sample(start.elapsed().as_secs_f64(), before, libc::RUSAGE_THREAD))
     }
 }
 
@@ -199,20 +124,20 @@ impl Walker {
 mod tests {
     use super::*;
 
-    fn run(words: &[&str], stop: &AtomicBool, said: &mut Vec<String>) -> Result<Took, MeasureError> {
+    fn run(words: &[&str], stop: &AtomicBool, said: &mut Vec<String>) -> Result<Sample, MeasureError> {
         let command: Vec<OsString> = words.iter().map(OsString::from).collect();
-        run_command(&command, false, None, stop, &mut |text| said.push(text.to_owned()))
+        run_command(&command, false, stop, &mut |text| said.push(text.to_owned()))
     }
 
     #[test]
     fn commands_are_timed_and_their_processor_time_is_counted() {
         let (never, mut said) = (AtomicBool::new(false), Vec::new());
         let slept = run(&["sleep", "1.1"], &never, &mut said).unwrap();
-        assert!(slept.seconds >= 1.1 && slept.user < 1.0, "{slept:?}");
+        assert!(slept.value >= 1.1 && slept.also[0].1 < 1.0, "{slept:?}");
         assert_eq!(said[0], ", 1 s");
         let busy = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
         let busy = run(&["sh", "-c", busy], &never, &mut said).unwrap();
-        assert!(busy.user > 0.0, "{busy:?}");
+        assert!(busy.also[0].1 > 0.0, "{busy:?}");
     }
 
     #[test]

@@ -11,189 +11,132 @@
 //! These counts exclude memory of the kernel, such as the child's kernel stack. Its page tables are counted separately:
 //! each of their pages was cleared too.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::ptr::NonNull;
+use std::ptr::null_mut;
+use std::slice::from_raw_parts_mut;
 
-use crate::engine::arena::RawRange;
+use bulkmem::machine::Machine;
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::engine::RawRange;
+use crate::engine::clock::usage;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_A_FILE: u64 = 1 << 61;
 const EXCLUSIVE: u64 = 1 << 56;
 
-/// Room for `/proc/self/status`, bytes.
-const STATUS: usize = 16 << 10;
-
-/// Pages, counted around one fork.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pages {
-    /// Pages of the buffer that were copied.
-    pub(super) buffer_copied: u64,
-    /// Pages copied in all: of the buffer, stack, heap and data.
-    pub(super) copied: u64,
-    /// Pages that the child got and that were cleared for it.
-    pub(super) cleared: u64,
-    /// Pages of the child's page tables.
-    pub(super) tables: u64,
-    /// The child's page faults that needed no disk.
-    pub(super) faults: u64,
-}
-
-/// A range of private memory.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    start: usize,
-    pages: usize,
-    /// Index of its first entry.
-    at: usize,
-    of_a_file: bool,
-    of_the_buffer: bool,
-}
-
 /// Records both processes' page tables, in memory that they share.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    spans: Vec<Span>,
+    /// Start, end, and whether a file backs it, of each range of private memory.
+    spans: Vec<(usize, usize, bool)>,
     entries: usize,
     page: usize,
-    pagemap: File,
-    shared: NonNull<u64>,
+    shared: *mut u64,
     bytes: usize,
 }
 
-/// In words from the start of the shared memory: the child's faults, its status, and then the entries before and after.
+/// In words from the start of the shared memory: the child's faults, its status in 16 KiB, and then the entries before and
+/// after.
 const FAULTS: usize = 0;
 const TEXT: usize = 1;
-const ENTRIES: usize = TEXT + STATUS / 8;
+const ENTRIES: usize = TEXT + (16 << 10) / 8;
 
 impl Ledger {
-    /// Creates a ledger of this process's private memory, of which `buffer` is counted separately.
+    /// Creates a ledger of this process's private memory.
     ///
     /// # Errors
     /// If `/proc` does not show it, or memory does not suffice.
-    pub(super) fn new(buffer: RawRange, page: usize) -> io::Result<Ledger> {
-        let pagemap = File::open("/proc/self/pagemap")?;
-        let buffer = buffer.start.addr()..buffer.start.addr() + buffer.length;
-        let mut spans = Vec::new();
-        let mut entries = 0;
-        for line in fs::read_to_string("/proc/self/maps")?.lines() {
-            let Some((start, end, of_a_file)) = private(line) else { continue };
-            // Splits at the start and the end of the buffer.
-            let cuts = [start, buffer.start.clamp(start, end), buffer.end.clamp(start, end), end];
-            for part in cuts.windows(2).filter(|part| part[0] < part[1]) {
-                let pages = (part[1] - part[0]) / page;
-                let of_the_buffer = buffer.contains(&part[0]);
-                spans.push(Span { start: part[0], pages, at: entries, of_a_file, of_the_buffer });
-                entries += pages;
-            }
-        }
+    pub(super) fn new() -> io::Result<Ledger> {
+        let page = Machine::current().page_size;
+        let spans: Vec<_> = fs::read_to_string("/proc/self/maps")?.lines().filter_map(private).collect();
+        let entries = spans.iter().map(|(start, end, _)| (end - start) / page).sum();
         let bytes = (ENTRIES + 2 * entries) * 8;
+        // Populated immediately, so that no page is cleared later.
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a fresh mapping at a place of the kernel's choosing replaces nothing.
-        let shared = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                // Populated immediately, so that no page is cleared later.
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-                -1,
-                0,
-            )
-        };
-        match NonNull::new(shared.cast::<u64>()) {
-            Some(shared) if shared.as_ptr().cast() != libc::MAP_FAILED => {
-                Ok(Ledger { spans, entries, page, pagemap, shared, bytes })
+        let shared =
+            unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }?.cast();
+        Ok(Ledger { spans, entries, page, shared, bytes })
+    }
+
+    /// Records this process's pages: the parent's before the fork, or the child's after it. Makes only system calls, and is
+    /// free of panics.
+    pub(super) fn enter(&self, child: bool) -> io::Result<()> {
+        if child {
+            // SAFETY: writes to shared memory within the bounds that `new` reserved, while the parent only waits.
+            unsafe {
+                let faults = usage(libc::RUSAGE_SELF).ru_minflt.cast_unsigned();
+                self.shared.add(FAULTS).write_volatile(faults);
+                // Reads the status first, before recording needs further page tables.
+                let text = from_raw_parts_mut(self.shared.add(TEXT).cast::<u8>(), (ENTRIES - TEXT) * 8);
+                if open(c"/proc/self/status")?.read(text)? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
             }
-            _ => Err(io::Error::last_os_error()),
         }
-    }
-
-    /// Returns the address of a word in the shared memory.
-    fn word(&self, at: usize) -> *mut u64 {
-        self.shared.as_ptr().wrapping_add(at)
-    }
-
-    /// Records the parent's pages before the fork.
-    pub(super) fn enter_before(&self) -> io::Result<()> {
-        for span in &self.spans {
+        let pagemap = open(c"/proc/self/pagemap")?;
+        let mut at = if child { ENTRIES + self.entries } else { ENTRIES };
+        for (start, end, _) in &self.spans {
+            let pages = (end - start) / self.page;
             // SAFETY: the entries of the span, which no other code touches.
-            let entries = unsafe {
-                std::slice::from_raw_parts_mut(self.word(ENTRIES + span.at).cast::<u8>(), span.pages * 8)
-            };
-            self.pagemap.read_exact_at(entries, (span.start / self.page * 8) as u64)?;
+            let entries = unsafe { from_raw_parts_mut(self.shared.add(at).cast::<u8>(), pages * 8) };
+            pagemap.read_exact_at(entries, (start / self.page * 8) as u64)?;
+            at += pages;
         }
         Ok(())
     }
 
-    /// Records the child's pages; false if the kernel does not show them. Async-signal-safe, and free of panics.
-    pub(super) fn enter_after(&self) -> bool {
-        // SAFETY: calls only async-signal-safe functions, with their own descriptors, and writes to shared memory within
-        // the bounds that `new` reserved, while the parent only waits.
-        unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            if libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) != 0 {
-                return false;
-            }
-            // Reads the status first, before recording needs further page tables.
-            let status = libc::open(c"/proc/self/status".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-            if status == -1 || libc::read(status, self.word(TEXT).cast(), STATUS.wrapping_sub(1)) <= 0 {
-                return false;
-            }
-            self.word(FAULTS).write_volatile(usage.ru_minflt.cast_unsigned());
-            let pagemap = libc::open(c"/proc/self/pagemap".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-            if pagemap == -1 {
-                return false;
-            }
-            for span in &self.spans {
-                let entries =
-                    self.word(ENTRIES.wrapping_add(self.entries).wrapping_add(span.at)).cast::<u8>();
-                let from = (span.start / self.page).wrapping_mul(8);
-                let bytes = span.pages.wrapping_mul(8);
-                let mut done = 0usize;
-                while done < bytes {
-                    let to = entries.wrapping_add(done).cast();
-                    let offset = from.wrapping_add(done) as libc::off_t;
-                    match libc::pread(pagemap, to, bytes.wrapping_sub(done), offset) {
-                        read if read > 0 => done = done.wrapping_add(read.cast_unsigned()),
-                        _ => return false,
-                    }
-                }
-            }
-        }
-        true
-    }
-
-    /// Counts the changes. Call only after a child has recorded its pages and ended.
-    pub(super) fn count(&self) -> Pages {
+    /// Counts the changes, those of the buffer separately, and the child's page faults that needed no disk, by name. Call
+    /// only after a child has recorded its pages and ended.
+    pub(super) fn count(&self, buffer: RawRange) -> Vec<(&'static str, f64)> {
         // SAFETY: the child has ended, so nothing writes.
-        let words = unsafe { std::slice::from_raw_parts(self.shared.as_ptr(), self.bytes / 8) };
+        let words = unsafe { std::slice::from_raw_parts(self.shared, self.bytes / 8) };
         let (before, after) = words[ENTRIES..].split_at(self.entries);
-        let mut pages = Pages { faults: words[FAULTS], ..Pages::default() };
-        for span in &self.spans {
-            for at in span.at..span.at + span.pages {
-                match change(before[at], after[at], span.of_a_file) {
-                    Change::Copied => {
-                        pages.copied += 1;
-                        pages.buffer_copied += u64::from(span.of_the_buffer);
-                    }
-                    Change::Cleared => pages.cleared += 1,
-                    Change::None => {}
+        let addresses = self.spans.iter().flat_map(|&(start, end, of_a_file)| {
+            (start..end).step_by(self.page).map(move |address| (address, of_a_file))
+        });
+        let buffer = buffer.start.addr()..buffer.start.addr() + buffer.length;
+        let (mut copied, mut buffer_copied, mut cleared) = (0, 0, 0);
+        for ((address, of_a_file), (before, after)) in addresses.zip(before.iter().zip(after)) {
+            match change(*before, *after, of_a_file) {
+                Change::Copied => {
+                    copied += 1;
+                    buffer_copied += u64::from(buffer.contains(&address));
                 }
+                Change::Cleared => cleared += 1,
+                Change::None => {}
             }
         }
         let text: Vec<u8> = words[TEXT..ENTRIES].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        pages.tables = table_bytes(&String::from_utf8_lossy(&text)) / self.page as u64;
-        pages
+        let tables = table_bytes(&String::from_utf8_lossy(&text)) / self.page as u64;
+        let counts = [
+            ("buffer_pages_copied", buffer_copied),
+            // Of the buffer, stack, heap and data.
+            ("pages_copied", copied),
+            ("pages_cleared", cleared),
+            ("page_table_pages", tables),
+            ("minor_faults", words[FAULTS]),
+        ];
+        counts.map(|(name, count)| (name, count as f64)).to_vec()
     }
 }
 
 impl Drop for Ledger {
     fn drop(&mut self) {
         // SAFETY: the mapping belongs to the ledger, and no references to it remain.
-        unsafe { libc::munmap(self.shared.as_ptr().cast(), self.bytes) };
+        _ = unsafe { munmap(self.shared.cast(), self.bytes) };
     }
+}
+
+/// Opens a file for reading, without allocating.
+fn open(path: &CStr) -> io::Result<File> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
 /// Change of a page.
@@ -239,12 +182,13 @@ fn table_bytes(status: &str) -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
-/// Counts the pages of a range that only this process has.
-pub(super) fn own_pages(range: RawRange, page: usize) -> io::Result<u64> {
-    let mut entries = vec![0; range.length / page * 8];
-    File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, (range.start.addr() / page * 8) as u64)?;
+/// Counts the pages of some memory that only this process has.
+pub(super) fn own_pages(memory: &[u8]) -> io::Result<usize> {
+    let page = Machine::current().page_size;
+    let mut entries = vec![0; memory.len() / page * 8];
+    open(c"/proc/self/pagemap")?.read_exact_at(&mut entries, (memory.as_ptr().addr() / page * 8) as u64)?;
     let entries = entries.as_chunks::<8>().0.iter().map(|entry| u64::from_ne_bytes(*entry));
-    Ok(entries.filter(|entry| change(0, *entry, false) == Change::Cleared).count() as u64)
+    Ok(entries.filter(|entry| change(0, *entry, false) == Change::Cleared).count())
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
-use crate::engine::{Results, testing};
+use crate::engine::{Peers, Results, testing};
+use crate::measurements::participants::tests::named;
 
 /// One test at a time: as long as another test's child lives, it shares every page of this process, too.
 fn alone() -> MutexGuard<'static, ()> {
@@ -13,9 +14,7 @@ fn small() -> ForkOptions {
     ForkOptions {
         sizes: vec![4 * BASE.bytes(), 9 * BASE.bytes()],
         loops: Some(3),
-        methods: MethodSet::Named(vec!["portable".into(), "c_library".into()]),
-        peers: Peers::All,
-        runs: 2,
+        candidates: named(&["portable", "c_library"], Peers::All, 2),
     }
 }
 
@@ -23,37 +22,39 @@ fn run(options: &ForkOptions) -> Result<Results, MeasureError> {
     testing::run(options, false).0
 }
 
-/// A buffer of so many pages, and who forks with it.
-fn parent(pages: usize) -> (Buffer, Parent, RawRange, usize) {
-    let page = Machine::current().page_size;
-    let mut buffer = Buffer::new((pages * page) as u64, BASE, Content::Mixed).unwrap();
-    let whole = buffer.raw_range();
-    (buffer, Parent::new(whole, page).unwrap(), whole, page)
+/// A buffer of so many pages.
+fn buffer(pages: u64) -> Buffer {
+    Buffer::new(pages * BASE.bytes(), BASE, Content::Mixed).unwrap()
 }
 
 #[test]
 fn a_page_written_is_a_page_copied_and_no_other_of_the_buffer_is() {
     let _alone = alone();
     for pages in [1, 7, 64] {
-        let (_buffer, parent, whole, page) = parent(pages);
+        let mut buffer = buffer(pages);
         for (work, expected) in [
             (Work::ChildWrites, pages),
             (Work::ParentWrites, pages),
             (Work::ChildReads, 0),
             (Work::Nothing, 0),
         ] {
-            let counted = match counted(&parent, work, whole, page) {
+            let counted = match counted(buffer.raw_range(), work) {
                 Ok(counted) => counted,
                 Err(error) => {
                     println!("skipped: counting pages around a fork: {error}");
                     return;
                 }
             };
-            assert_eq!(counted.buffer_copied, expected as u64, "{pages} pages, {work:?}: {counted:?}");
-            assert!(counted.copied > counted.buffer_copied, "the stack at least: {counted:?}");
-            assert!(counted.tables >= 4, "one of each level at least: {counted:?}");
-            let written_by_child = if work == Work::ChildWrites { pages as u64 } else { 0 };
-            assert!(counted.faults >= written_by_child, "{work:?}: {counted:?}");
+            let [buffer_copied, copied, _, tables, faults] =
+                counted.iter().map(|(_, count)| *count as u64).collect::<Vec<_>>()[..]
+            else {
+                panic!("{counted:?}")
+            };
+            assert_eq!(buffer_copied, expected, "{pages} pages, {work:?}: {counted:?}");
+            assert!(copied > buffer_copied, "the stack at least: {counted:?}");
+            assert!(tables >= 4, "one of each level at least: {counted:?}");
+            let written_by_child = if work == Work::ChildWrites { pages } else { 0 };
+            assert!(faults >= written_by_child, "{work:?}: {counted:?}");
         }
     }
 }
@@ -73,10 +74,11 @@ fn pages_touched_first_are_pages_cleared() {
 #[test]
 fn the_parent_keeps_its_own_pages() {
     let _alone = alone();
-    let (mut buffer, parent, whole, _) = parent(3);
+    let mut buffer = buffer(3);
+    let whole = buffer.raw_range();
     for (work, byte) in [(Work::ChildWrites, 1), (Work::Nothing, 1), (Work::ParentWrites, 2)] {
         // SAFETY: the buffer is this test's own.
-        unsafe { parent.fork(work, None) }.unwrap();
+        unsafe { child::fork(whole, work, None) }.unwrap();
         // SAFETY: it is mapped and touched.
         assert_eq!(unsafe { whole.start.read_volatile() }, byte, "{work:?}");
     }
@@ -131,7 +133,7 @@ fn methods_that_only_copy_leave_clearing_to_the_others() {
         println!("skipped: a method that only copies: this machine has no rep_movsb");
         return;
     };
-    let found = run(&ForkOptions { methods: MethodSet::Named(vec![name.into()]), ..small() }).unwrap();
+    let found = run(&ForkOptions { candidates: named(&[name], Peers::All, 2), ..small() }).unwrap();
     let does = |operation| {
         found.rows.iter().any(|row| row.candidate.name == name && row.config.operation == Some(operation))
     };
@@ -144,9 +146,7 @@ fn what_cannot_be_measured_is_refused_before() {
     let refused = |options: ForkOptions| run(&options).unwrap_err().to_string();
     assert!(refused(ForkOptions { sizes: vec![5000], ..small() }).contains("name a multiple of"));
     assert!(refused(ForkOptions { sizes: vec![1 << 46], ..small() }).contains("available"));
-    assert!(
-        refused(ForkOptions { methods: MethodSet::Named(vec!["no".into()]), ..small() }).contains("`no`")
-    );
+    assert!(refused(ForkOptions { candidates: named(&["no"], Peers::All, 2), ..small() }).contains("`no`"));
 }
 
 #[test]
@@ -154,14 +154,13 @@ fn a_child_that_is_killed_is_an_error() {
     let _alone = alone();
     // A child that cannot write its buffer.
     let page = Machine::current().page_size;
-    let mut region = Mapping::new(page, RegionPages::Base).unwrap();
+    let mut region = map(page, Pages::Base).unwrap();
     let whole = RawRange { start: region.as_mut_ptr(), length: page };
-    let parent = Parent::new(whole, page).unwrap();
     region[0] = 1;
     // SAFETY: the region's own page, which no code uses until it is readable again. A forked child has none of it, and
     // dies of touching it.
     assert_eq!(unsafe { libc::madvise(whole.start.cast(), page, libc::MADV_DONTFORK) }, 0);
     // SAFETY: the parent's buffer is mapped; the child's is not, which is what is tried here: it gets a signal.
-    let error = unsafe { parent.fork(Work::ChildWrites, None) }.unwrap_err();
+    let error = unsafe { child::fork(whole, Work::ChildWrites, None) }.unwrap_err();
     assert!(error.to_string().contains("signal 11"), "{error}");
 }

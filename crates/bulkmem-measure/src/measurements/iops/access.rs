@@ -1,24 +1,15 @@
 //! The candidates: the implementations that read and write blocks.
 
 use bulkmem::method::{self, Method};
-use bulkmem::policy::{Choice, Policy};
+use bulkmem::policy::Choice;
 use bulkmem::{Intent, Operation};
 
-use crate::engine::implementation::{self, Implementation, MethodSet};
-use crate::engine::peers;
-use crate::engine::{Candidate, Direction, Peers};
-use crate::{Kind, MeasureError};
+use crate::engine::{Direction, Implementation, Kind, MethodSet, Peers, Result, Run, implementation};
+use crate::measurements::participants::Candidates;
 
-/// A candidate with its implementations.
-#[derive(Debug)]
-pub(super) struct Access<'p> {
-    pub(super) candidate: Candidate,
-    pub(super) ways: Ways<'p>,
-}
-
-/// Implementations, with their operations, that read and that write a block.
+/// Implementations that read and that write a block, with their operations. The one that writes names the candidate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ways<'p> {
+pub(super) struct Access<'p> {
     pub(super) read: (Implementation<'p>, Operation),
     pub(super) write: (Implementation<'p>, Operation),
 }
@@ -47,95 +38,68 @@ const WRITERS: &[&[&str]] = &[
     ],
 ];
 
-/// Names a direction.
-pub(super) fn verb(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Read => "read",
-        Direction::Write => "write",
-        Direction::Mixed => "mixed",
-    }
-}
-
 /// Returns the operation by which a method writes blocks: copy, or copy_persist if it supports only that.
 fn writing(method: &Method) -> Option<Operation> {
     [Operation::Copy, Operation::CopyPersist].into_iter().find(|operation| method.does(*operation))
 }
 
-/// Returns the methods that support a direction, with their parameters and operations.
-///
-/// # Errors
-/// [`MeasureError::Method`] for a name that can be used in no direction.
-pub(super) fn methods(
-    wanted: &MethodSet,
-    direction: Direction,
-) -> Result<Vec<(Choice, Operation)>, MeasureError> {
-    let with = |method: &'static Method| Some((Choice::of(method, writing(method)?), writing(method)?));
-    let mut found: Vec<(Choice, Operation)> = match wanted {
-        MethodSet::Representative => {
-            let families = if direction == Direction::Read { READERS } else { WRITERS };
-            let first = |family: &&[&str]| {
-                let mut methods = family.iter().filter_map(|name| method::by_name(name));
-                methods.find(|method| method.available()).and_then(with)
-            };
-            families.iter().filter_map(first).collect()
-        }
-        MethodSet::All => method::all().filter(|method| method.available()).filter_map(with).collect(),
-        MethodSet::Named(names) => {
-            let choice = |name: &String| {
-                let one = MethodSet::Named(vec![name.clone()]);
-                let able = method::by_name(name.split('[').next().unwrap_or(name)).and_then(writing);
-                let operation = able.unwrap_or(Operation::Copy);
-                Ok((implementation::methods(&one, operation)?[0], operation))
-            };
-            names.iter().map(choice).collect::<Result<_, _>>()?
-        }
+/// Returns the methods that support a direction, with their parameters and operations. [`MeasureError::Method`] for a name
+/// that can be used in no direction.
+pub(super) fn methods(wanted: &MethodSet, direction: Direction) -> Result<Vec<(Choice, Operation)>> {
+    let with = |method: &'static Method| {
+        let operation = writing(method).filter(|_| method.available())?;
+        Some((Choice::of(method, operation), operation))
+    };
+    let named = |name: &String| {
+        let able = method::by_name(name.split('[').next().unwrap_or(name)).and_then(writing);
+        let operation = able.unwrap_or(Operation::Copy);
+        Ok((implementation::named(name, operation)?, operation))
+    };
+    let families = if direction == Direction::Read { READERS } else { WRITERS };
+    let first = |family: &&[&str]| family.iter().filter_map(|name| method::by_name(name)).find_map(with);
+    let mut found: Vec<_> = match wanted {
+        MethodSet::Representative => families.iter().filter_map(first).collect(),
+        MethodSet::All => method::all().filter_map(with).collect(),
+        MethodSet::Named(names) => names.iter().map(named).collect::<Result<_>>()?,
     };
     found.retain(|(_, operation)| direction != Direction::Read || *operation == Operation::Copy);
     Ok(found)
 }
 
-/// Returns the candidates for a direction and block, and a note on those that are missing. `whole` is the working set,
-/// bytes.
+/// Returns the candidates for a direction and block. Notes which are missing. `whole` is the working set, bytes.
 pub(super) fn accesses<'p>(
-    policy: &'p Policy,
-    wanted: &MethodSet,
-    others: Peers,
+    run: &mut Run<'p>,
+    Candidates { methods: wanted, peers, .. }: &Candidates,
     (direction, block): (Direction, usize),
     whole: usize,
-) -> Result<(Vec<Access<'p>>, Option<&'static str>), MeasureError> {
-    let plain = |operation| (Implementation::Method(Choice::of(method::c_library(), operation)), operation);
-    // A block that was read is used next. Written blocks are together as long as the working set.
-    let read = (Implementation::policy(policy, Intent::Reuse, block), Operation::Copy);
-    let write = (Implementation::policy(policy, Intent::Throughput, whole), Operation::Copy);
-    let candidate = Candidate::named(Kind::Policy, "policy");
-    let mut all = vec![Access { candidate, ways: Ways { read, write } }];
+) -> Result<Vec<Access<'p>>> {
+    let copying = |implementation| (implementation, Operation::Copy);
+    let memcpy = copying(Implementation::Method(Choice::of(method::c_library(), Operation::Copy)));
+    let mut all = vec![Access {
+        // A block that was read is used next. Written blocks are together as long as the working set.
+        read: copying(Implementation::policy(run.policy, Intent::Reuse, block)),
+        write: copying(Implementation::policy(run.policy, Intent::Throughput, whole)),
+    }];
     for (choice, operation) in methods(wanted, direction)? {
-        let itself = (Implementation::Method(choice), operation);
+        let write = (Implementation::Method(choice), operation);
         // With methods that only persist, the C library reads.
-        let read = if operation == Operation::Copy { itself } else { plain(Operation::Copy) };
-        all.push(Access { candidate: Candidate::method(&choice), ways: Ways { read, write: itself } });
+        all.push(Access { read: if operation == Operation::Copy { write } else { memcpy }, write });
     }
-    let mut note = None;
-    match (others, direction) {
+    match (peers, direction) {
         // A method that was requested by name stays.
         (Peers::None, _) if matches!(wanted, MethodSet::Named(_)) => {}
-        (Peers::None, _) => all.retain(|access| access.candidate.kind != Kind::Peer),
+        (Peers::None, _) => all.retain(|access| access.write.0.candidate().kind != Kind::Peer),
         (Peers::All, Direction::Read) => {
-            let itself = (Implementation::Read, Operation::Copy);
-            all.push(Access {
-                candidate: Implementation::Read.candidate(),
-                ways: Ways { read: itself, write: itself },
-            });
+            let read = copying(Implementation::Read);
+            all.push(Access { read, write: read });
         }
-        (Peers::All, _) => match peers::peers(Operation::CopyPersist) {
-            Err(reason) => note = Some(reason),
+        (Peers::All, _) => {
+            let (libraries, missing) = implementation::libraries(Operation::CopyPersist, *peers);
+            missing.into_iter().for_each(|reason| run.note(reason));
             // libpmem only writes; programs that use it read by memcpy.
-            Ok(peers) => all.extend(peers.into_iter().map(|peer| {
-                let write = (Implementation::Peer(peer), Operation::CopyPersist);
-                let candidate = Candidate::named(Kind::Peer, peer.name);
-                Access { candidate, ways: Ways { read: plain(Operation::Copy), write } }
-            })),
-        },
+            let write = |it| Access { read: memcpy, write: (it, Operation::CopyPersist) };
+            all.extend(libraries.into_iter().map(write));
+        }
     }
-    Ok((all, note))
+    Ok(all)
 }

@@ -1,9 +1,9 @@
 //! Rows and rejected options.
 
 use super::*;
-use crate::Kind;
-use crate::engine::{Results, testing};
-use crate::measurements::Target;
+use crate::engine::MeasureError;
+use crate::engine::{Peers, Results, testing};
+use crate::measurements::participants::tests::named;
 
 fn run(options: &IopsOptions) -> Result<Results, MeasureError> {
     testing::run(options, false).0
@@ -12,7 +12,13 @@ fn run(options: &IopsOptions) -> Result<Results, MeasureError> {
 fn small() -> IopsOptions {
     let target =
         TargetOptions { size: Some(1 << 20), page_size: "4K".parse().unwrap(), ..TargetOptions::ram() };
-    IopsOptions { target, threads: vec![1, 2], time: Duration::from_millis(2), runs: 2, ..IopsOptions::new() }
+    IopsOptions {
+        target,
+        threads: vec![1, 2],
+        time: Duration::from_millis(2),
+        candidates: Candidates { runs: 2, ..Candidates::default() },
+        ..IopsOptions::default()
+    }
 }
 
 #[test]
@@ -56,7 +62,7 @@ fn reading_needs_no_leave_and_changes_nothing() {
     let path = folder.path().join("there");
     let content: Vec<u8> = (0..1u32 << 18).map(|index| (index % 253) as u8).collect();
     std::fs::write(&path, &content).unwrap();
-    let target = TargetOptions { target: Target::from(path.clone()), ..TargetOptions::ram() };
+    let target = TargetOptions { target: path.clone(), ..TargetOptions::ram() };
     let reading = IopsOptions { target, directions: vec![Direction::Read], ..small() };
     assert!(run(&reading).unwrap().rows.iter().all(|row| row.config.size == Some(1 << 18)));
     assert_eq!(std::fs::read(&path).unwrap(), content);
@@ -71,8 +77,7 @@ fn blocks_of_several_sizes() {
         blocks: vec![64, 512, 64 << 10],
         directions: vec![Direction::Write],
         threads: vec![1],
-        peers: Peers::None,
-        methods: MethodSet::Named(vec!["portable".into(), "c_library".into()]),
+        candidates: named(&["portable", "c_library"], Peers::None, 2),
         ..small()
     };
     let rows = run(&options).unwrap().rows;
@@ -86,8 +91,8 @@ fn blocks_of_several_sizes() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn who_only_persists_does_not_read() {
-    let only = MethodSet::Named(vec!["store_sse2_clflush".into()]);
-    let options = IopsOptions { methods: only, directions: vec![Direction::Read], ..small() };
+    let candidates = named(&["store_sse2_clflush"], Peers::All, 2);
+    let options = IopsOptions { candidates, directions: vec![Direction::Read], ..small() };
     let error = options.validate().unwrap_err().to_string();
     assert_eq!(error, "--method: none of the given methods can read");
     IopsOptions { directions: vec![Direction::Write, Direction::Mixed], ..options }.validate().unwrap();
@@ -101,7 +106,7 @@ fn nonsense_is_refused_before() {
         (IopsOptions { mix: 101, ..small() }, "--mix: 101 % is more than all"),
         (IopsOptions { time: Duration::from_secs(60), ..small() }, "give 1ms to 2s, and more --runs"),
         (IopsOptions { blocks: vec![1 << 20], ..small() }, "1048576 bytes are too small: 2097152 are needed"),
-        (IopsOptions { methods: MethodSet::Named(vec!["nosuch".into()]), ..small() }, "nosuch"),
+        (IopsOptions { candidates: named(&["nosuch"], Peers::All, 2), ..small() }, "nosuch"),
     ] {
         let error = options.validate().unwrap_err().to_string();
         assert!(error.contains(message), "{message}: {error}");
@@ -114,8 +119,7 @@ fn attributes_are_measured_side_by_side_or_the_error_says_how_to_get_the_module(
         attributes: Attributes::All,
         directions: vec![Direction::Read, Direction::Write],
         threads: vec![1],
-        peers: Peers::None,
-        methods: MethodSet::Named(vec!["c_library".into(), "portable".into()]),
+        candidates: named(&["c_library", "portable"], Peers::None, 2),
         ..small()
     };
     match run(&options) {

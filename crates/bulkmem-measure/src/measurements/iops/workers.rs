@@ -1,25 +1,18 @@
 //! Threads that read and write random blocks, count the operations, and time each of them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{RwLock, mpsc};
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bulkmem::{Mapping, Pages};
 use hdrhistogram::Histogram;
 
-use crate::MeasureError;
-use crate::engine::Direction;
-use crate::engine::arena::{RawRange, write_something};
-use crate::engine::positions::Permutation;
-use crate::engine::run::Sample;
-use crate::engine::threads;
-use crate::measurements::iops::access::Ways;
+use crate::engine::arena::write_something;
+use crate::engine::buffer::map;
+use crate::engine::{Direction, Implementation, Permutation, RawRange, Result, Sample, go_on, threads};
+use crate::measurements::iops::access::Access;
 
-/// Significant digits of latencies.
-const DIGITS: u8 = 3;
-/// Longest latency that is recorded, nanoseconds; a minute is longer than any sample.
-const LONGEST_NS: u64 = 60_000_000_000;
 /// The quantiles that are reported.
 const QUANTILES: [(&str, f64); 4] =
     [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999), ("p9999_ns", 0.9999)];
@@ -28,7 +21,8 @@ const NAP: Duration = Duration::from_millis(20);
 
 /// The work of a sample.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
+pub(super) struct Job<'p> {
+    pub(super) access: Access<'p>,
     pub(super) direction: Direction,
     /// Share of reads in mixed input and output, percent.
     pub(super) mix: u8,
@@ -58,48 +52,30 @@ struct Worker {
 unsafe impl Send for Worker {}
 
 impl Team {
-    /// Creates threads, each with an equal part of the target in whole blocks.
-    ///
-    /// # Errors
-    /// If the kernel refuses the memory for buffers.
-    pub(super) fn new(target: RawRange, threads: usize, block: usize) -> Result<Team, MeasureError> {
+    /// Creates threads, each with an equal part of the target in whole blocks. Fails if the kernel refuses the memory for
+    /// buffers.
+    pub(super) fn new(target: RawRange, threads: usize, block: usize) -> Result<Team> {
         let share = target.length / threads / block * block;
         let worker = |index: usize| {
-            let refused = |source| MeasureError::Mapping { bytes: block as u64, source };
-            let mut buffer = Mapping::new(block, Pages::Base).map_err(refused)?;
+            let mut buffer = map(block, Pages::Base)?;
             write_something(&mut buffer);
             let part = RawRange { start: target.start.wrapping_add(index * share), length: share };
             let seed = index as u64 + 1;
-            Ok(Worker {
-                part,
-                buffer,
-                permutation: Permutation::new(seed),
-                random: fastrand::Rng::with_seed(seed),
-            })
+            let (permutation, random) = (Permutation::new(seed), fastrand::Rng::with_seed(seed));
+            Ok(Worker { part, buffer, permutation, random })
         };
         Ok(Team { workers: (0..threads).map(worker).collect::<Result<_, _>>()? })
     }
 
     /// Takes one sample: first the operations per second of all threads together, then the latency of each operation.
-    ///
-    /// # Errors
     /// [`MeasureError::Interrupted`] if `stop` was set.
-    pub(super) fn sample(
-        &mut self,
-        job: Job,
-        ways: &Ways<'_>,
-        stop: &AtomicBool,
-    ) -> Result<Sample, MeasureError> {
+    pub(super) fn sample(&mut self, job: &Job<'_>, stop: &AtomicBool) -> Result<Sample> {
         let half = job.time / 2;
-        let rates = self.together(half, stop, |worker, done| worker.count(job, ways, done))?;
-        let timed = self.together(half, stop, |worker, done| worker.time(job, ways, done))?;
-        if stop.load(Ordering::Relaxed) {
-            return Err(MeasureError::Interrupted);
-        }
+        let rates = self.together(half, stop, |worker, done| worker.repeat(job, done, false).0)?;
+        let timed = self.together(half, stop, |worker, done| worker.repeat(job, done, true).1)?;
+        go_on(stop)?;
         let mut latencies = latencies();
-        for part in timed {
-            latencies.add(part).expect("all have the same bounds");
-        }
+        timed.iter().flatten().for_each(|part| latencies.add(part).expect("all have the same bounds"));
         let also = QUANTILES.map(|(name, quantile)| (name, latencies.value_at_quantile(quantile) as f64));
         Ok(Sample { value: rates.iter().sum(), also: also.to_vec() })
     }
@@ -110,16 +86,15 @@ impl Team {
         time: Duration,
         stop: &AtomicBool,
         work: impl Fn(&mut Worker, &AtomicBool) -> T + Sync,
-    ) -> Result<Vec<T>, MeasureError> {
-        let (gate, done) = (RwLock::new(()), AtomicBool::new(false));
-        let (gate, done, work) = (&gate, &done, &work);
+    ) -> Result<Vec<T>> {
+        threads::check_room(self.workers.len())?;
+        let (gate, ready, done) = (&RwLock::new(()), &AtomicUsize::new(0), &AtomicBool::new(false));
+        let work = &work;
         thread::scope(|scope| {
             let closed = gate.write();
-            let (tell, ready) = mpsc::channel();
             let start = |worker| {
-                let tell = tell.clone();
                 threads::spawn(scope, move || {
-                    _ = tell.send(());
+                    ready.fetch_add(1, Ordering::Relaxed);
                     drop(gate.read());
                     work(worker, done)
                 })
@@ -127,14 +102,15 @@ impl Team {
             // If the system has no more threads, dropping `closed` opens the gate, and the running threads see `done`.
             let threads = self.workers.iter_mut().map(start).collect::<Result<Vec<_>, _>>();
             let threads = threads.inspect_err(|_| done.store(true, Ordering::Relaxed))?;
-            ready.iter().take(threads.len()).for_each(drop);
+            while ready.load(Ordering::Relaxed) < threads.len() {
+                thread::yield_now();
+            }
             drop(closed);
-            let until = Instant::now() + time;
-            while !stop.load(Ordering::Relaxed) {
-                match until.saturating_duration_since(Instant::now()) {
-                    Duration::ZERO => break,
-                    left => thread::sleep(left.min(NAP)),
-                }
+            let begun = Instant::now();
+            while !stop.load(Ordering::Relaxed)
+                && let Some(left) = time.checked_sub(begun.elapsed())
+            {
+                thread::sleep(left.min(NAP));
             }
             done.store(true, Ordering::Relaxed);
             let joined = threads.into_iter().map(|thread| thread.join());
@@ -144,62 +120,52 @@ impl Team {
 }
 
 impl Worker {
-    /// Returns operations per second, of at least one.
-    fn count(&mut self, job: Job, ways: &Ways<'_>, done: &AtomicBool) -> f64 {
+    /// Performs at least one operation. Returns operations per second and, if `timed`, the
+    /// latencies.
+    fn repeat(&mut self, job: &Job<'_>, done: &AtomicBool, timed: bool) -> (f64, Option<Histogram<u64>>) {
+        let mut latencies = timed.then(latencies);
         let (begun, mut operations) = (Instant::now(), 0u64);
         loop {
-            self.one(job, ways);
+            let before = latencies.as_ref().map(|_| Instant::now());
+            self.one(job);
             operations += 1;
+            if let (Some(latencies), Some(before)) = (&mut latencies, before) {
+                let ns = before.elapsed().as_nanos() as u64;
+                latencies.saturating_record(ns.saturating_sub(job.clock).max(1));
+            }
             if done.load(Ordering::Relaxed) {
-                break;
+                return (operations as f64 / begun.elapsed().as_secs_f64(), latencies);
             }
         }
-        operations as f64 / begun.elapsed().as_secs_f64()
-    }
-
-    /// Returns the latency of each operation, of at least one.
-    fn time(&mut self, job: Job, ways: &Ways<'_>, done: &AtomicBool) -> Histogram<u64> {
-        let mut latencies = latencies();
-        loop {
-            let before = Instant::now();
-            self.one(job, ways);
-            let ns = before.elapsed().as_nanos() as u64;
-            latencies.saturating_record(ns.saturating_sub(job.clock).max(1));
-            if done.load(Ordering::Relaxed) {
-                break;
-            }
-        }
-        latencies
     }
 
     /// Performs one operation on the next block.
-    fn one(&mut self, job: Job, ways: &Ways<'_>) {
+    fn one(&mut self, job: &Job<'_>) {
         let slot = self.permutation.next((self.part.length / job.block) as u64);
         let at = self.part.start.wrapping_add(slot as usize * job.block);
+        let buffer = self.buffer.as_mut_ptr();
         let reads = match job.direction {
             Direction::Read => true,
             Direction::Write => false,
             Direction::Mixed => self.random.u8(..100) < job.mix,
         };
-        let buffer = self.buffer.as_mut_ptr();
+        let Access { read, write } = job.access;
+        let ((implementation, operation), dst, src) = match (reads, read.0) {
+            // Reading alone has no destination.
+            (true, Implementation::Read) => (read, at, at),
+            (true, _) => (read, buffer, at),
+            (false, _) => (write, at, buffer),
+        };
         // SAFETY: the block lies in this worker's part of the target, which lives as long as the run's samplers and is
         // writable if the direction writes. The buffer has the same length and lies apart from it. The implementations
         // support their operations.
-        unsafe {
-            match reads {
-                // Reading alone has no destination.
-                true if matches!(ways.read.0, crate::engine::implementation::Implementation::Read) => {
-                    ways.read.0.run(ways.read.1, at, at, job.block, 0);
-                }
-                true => ways.read.0.run(ways.read.1, buffer, at, job.block, 0),
-                false => ways.write.0.run(ways.write.1, at, buffer, job.block, 0),
-            }
-        }
+        unsafe { implementation.run(1, operation, 0, (dst, src.cast_const(), job.block)) }
     }
 }
 
+/// Returns room for latencies in nanoseconds up to a minute, which is longer than any sample, to three digits.
 fn latencies() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are far enough apart")
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are far enough apart")
 }
 
 /// Measures the time of reading the clock, nanoseconds: the median of the times between two readings.
@@ -218,22 +184,22 @@ mod tests {
     use bulkmem::policy::Choice;
 
     use super::*;
+    use crate::engine::MeasureError;
     use crate::engine::MethodSet;
-    use crate::engine::implementation::Implementation;
     use crate::measurements::iops::access::methods;
 
-    fn job(direction: Direction) -> Job {
-        Job { direction, mix: 70, block: 256, time: Duration::from_millis(4), clock: 0 }
+    fn job(direction: Direction, access: Access<'_>) -> Job<'_> {
+        Job { access, direction, mix: 70, block: 256, time: Duration::from_millis(4), clock: 0 }
     }
 
     fn raw_range(memory: &mut [u8]) -> RawRange {
         RawRange { start: memory.as_mut_ptr(), length: memory.len() }
     }
 
-    fn by(name: &str) -> Ways<'static> {
+    fn by(name: &str) -> Access<'static> {
         let (choice, operation) = methods(&MethodSet::Named(vec![name.into()]), Direction::Write).unwrap()[0];
         let plain = Choice::of(method::c_library(), Operation::Copy);
-        Ways {
+        Access {
             read: (Implementation::Method(plain), Operation::Copy),
             write: (Implementation::Method(choice), operation),
         }
@@ -244,12 +210,12 @@ mod tests {
     fn blocks_are_written_once_a_pass_each_by_its_worker() {
         let mut memory = vec![0u8; 3 * 256 * 10 + 100];
         let mut team = Team::new(raw_range(&mut memory), 3, 256).unwrap();
-        let ways = by("portable");
+        let access = by("portable");
         for (index, worker) in team.workers.iter_mut().enumerate() {
             assert_eq!(worker.part.length, 2560);
             for written in 1..=10 {
                 worker.buffer.fill(index as u8 + 1);
-                worker.one(job(Direction::Write), &ways);
+                worker.one(&job(Direction::Write, access));
                 let part = &memory[index * 2560..(index + 1) * 2560];
                 let done = part.chunks(256).filter(|block| block.iter().all(|byte| *byte == index as u8 + 1));
                 assert_eq!(done.count(), written);
@@ -269,13 +235,13 @@ mod tests {
         for (choice, operation) in methods(&MethodSet::All, Direction::Write).unwrap() {
             names += 1;
             let itself = (Implementation::Method(choice), operation);
-            let ways = Ways { read: itself, write: itself };
+            let access = Access { read: itself, write: itself };
             worker.buffer.fill(names);
-            worker.one(job(Direction::Write), &ways);
+            worker.one(&job(Direction::Write, access));
             assert!(memory.iter().all(|byte| *byte == names), "{}", choice.method.name);
             if operation == Operation::Copy {
                 memory.fill(names ^ 0xFF);
-                worker.one(job(Direction::Read), &ways);
+                worker.one(&job(Direction::Read, access));
                 assert!(worker.buffer.iter().all(|byte| *byte == names ^ 0xFF), "{}", choice.method.name);
             }
         }
@@ -291,7 +257,7 @@ mod tests {
         for _ in 0..10_000 {
             memory.fill(1);
             worker.buffer.fill(2);
-            worker.one(job(Direction::Mixed), &by("portable"));
+            worker.one(&job(Direction::Mixed, by("portable")));
             reads += u32::from(worker.buffer[0] == 1);
         }
         assert!((6700..7300).contains(&reads), "{reads} of 10000");
@@ -302,7 +268,7 @@ mod tests {
         let mut memory = vec![1u8; 1 << 16];
         let stop = AtomicBool::new(false);
         let mut team = Team::new(raw_range(&mut memory), 2, 256).unwrap();
-        let sample = team.sample(job(Direction::Mixed), &by("portable"), &stop).unwrap();
+        let sample = team.sample(&job(Direction::Mixed, by("portable")), &stop).unwrap();
         assert!(sample.value > 2.0 / 0.01, "two threads did at least an operation each: {sample:?}");
         let names: Vec<&str> = sample.also.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["p50_ns", "p99_ns", "p999_ns", "p9999_ns"]);
@@ -311,7 +277,7 @@ mod tests {
             "{sample:?}"
         );
         stop.store(true, Ordering::Relaxed);
-        let stopped = team.sample(job(Direction::Read), &by("portable"), &stop);
+        let stopped = team.sample(&job(Direction::Read, by("portable")), &stop);
         assert!(matches!(stopped, Err(MeasureError::Interrupted)));
     }
 

@@ -4,13 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bulkmem::method;
-use bulkmem::policy::Choice;
 
-use crate::MeasureError;
-use crate::engine::Pattern;
-use crate::engine::arena::{RawRange, write_something};
-use crate::engine::positions::Permutation;
-use crate::engine::run::Sample;
+use crate::engine::arena::write_something;
+use crate::engine::{Pattern, Permutation, RawRange, Result, Sample, go_on};
 
 /// Bytes of the source; they stay in the first-level cache.
 pub(super) const SOURCE: usize = 4096;
@@ -50,7 +46,7 @@ impl<'s> BlockWriter<'s> {
         block: Option<u64>,
         stop: &'s AtomicBool,
     ) -> BlockWriter<'s> {
-        let block = block.map_or(target.length, |block| usize::try_from(block).unwrap_or(usize::MAX));
+        let block = block.map_or(target.length, |block| block as usize);
         let mut source = Box::new(Source([0; SOURCE]));
         write_something(&mut source.0);
         let blocks = target.length / block;
@@ -61,27 +57,16 @@ impl<'s> BlockWriter<'s> {
 
     /// Takes one sample: GB/s, and nanoseconds per 8 bytes and per block with its fence. `write` receives a piece of the
     /// target, a source and a length, and issues no fence.
-    pub(super) fn sample(
-        &mut self,
-        write: impl FnMut(*mut u8, *const u8, usize),
-    ) -> Result<Sample, MeasureError> {
+    pub(super) fn sample(&mut self, write: impl FnMut(*mut u8, *const u8, usize)) -> Result<Sample> {
         let begun = Instant::now();
-        let whole = (self.blocks * self.block) as u64;
-        let stop = self.stop;
-        let mut late = false;
-        let bytes = self.walk(
-            |bytes| {
-                let elapsed = begun.elapsed();
-                late = stop.load(Ordering::Relaxed);
-                late || elapsed >= MOST || (bytes >= whole && elapsed >= LEAST)
-            },
-            write,
-            method::fence,
-        );
+        let (whole, stop) = ((self.blocks * self.block) as u64, self.stop);
+        let enough = |bytes| {
+            let elapsed = begun.elapsed();
+            stop.load(Ordering::Relaxed) || elapsed >= MOST || (bytes >= whole && elapsed >= LEAST)
+        };
+        let bytes = self.walk(enough, write, method::fence);
         let ns = begun.elapsed().as_secs_f64() * 1e9;
-        if late {
-            return Err(MeasureError::Interrupted);
-        }
+        go_on(stop)?;
         let each = |part: usize| ns / bytes as f64 * part as f64;
         let mut also = vec![("per_8_bytes_ns", each(8))];
         if self.blocks > 1 {
@@ -99,54 +84,34 @@ impl<'s> BlockWriter<'s> {
         mut fence: impl FnMut(),
     ) -> u64 {
         let whole = (self.blocks * self.block) as u64;
-        let source = self.source.0.as_ptr();
         let after = |bytes: u64| (bytes + CLOCK_CHECK_BYTES).min((bytes / whole + 1) * whole);
         let (mut bytes, mut look) = (0, after(0));
         loop {
-            let start = self.target.start.wrapping_add(self.next * self.block);
-            while self.done < self.block {
-                let piece = SOURCE.min(self.block - self.done);
-                write(start.wrapping_add(self.done), source, piece);
-                self.done += piece;
-                bytes += piece as u64;
-                let ended = self.done == self.block;
-                if ended {
-                    fence();
-                }
-                if bytes >= look {
-                    look = after(bytes);
-                    if enough(bytes) {
-                        if ended {
-                            self.turn();
-                        } else {
-                            fence();
-                        }
-                        return bytes;
+            let at = self.target.start.wrapping_add(self.next * self.block + self.done);
+            let piece = SOURCE.min(self.block - self.done);
+            write(at, self.source.0.as_ptr(), piece);
+            self.done += piece;
+            bytes += piece as u64;
+            let ended = self.done == self.block;
+            if ended {
+                fence();
+                self.done = 0;
+                self.next = match &mut self.permutation {
+                    Some(permutation) => permutation.next(self.blocks as u64) as usize,
+                    None => (self.next + 1) % self.blocks,
+                };
+            }
+            if bytes >= look {
+                look = after(bytes);
+                if enough(bytes) {
+                    if !ended {
+                        fence();
                     }
+                    return bytes;
                 }
             }
-            self.turn();
         }
     }
-
-    /// Advances to the next block.
-    fn turn(&mut self) {
-        self.done = 0;
-        self.next = match &mut self.permutation {
-            Some(permutation) => permutation.next(self.blocks as u64) as usize,
-            None => (self.next + 1) % self.blocks,
-        };
-    }
-}
-
-/// Persists by a method, without a fence.
-///
-/// # Safety
-/// As [`CopyFn`](method::CopyFn); the method can persist.
-pub(super) unsafe fn write_by(choice: &Choice, dst: *mut u8, src: *const u8, length: usize) {
-    let entry = choice.method.code().copy_persist.expect("only methods that persist are selected");
-    // SAFETY: passed on from the caller.
-    unsafe { (entry.unfenced)(dst, src, length, &choice.parameters) }
 }
 
 #[cfg(test)]
@@ -154,6 +119,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::engine::MeasureError;
 
     /// The written lines, each with the number of fences before it, and the number of fences.
     fn walked(

@@ -1,8 +1,10 @@
 //! Rows, written content, and rejected options.
 
 use super::*;
-use crate::engine::Results;
+use crate::engine::MeasureError;
 use crate::engine::testing;
+use crate::engine::{Peers, Results};
+use crate::measurements::participants::tests::named;
 
 fn run(options: &PersistOptions) -> Result<Results, MeasureError> {
     testing::run(options, false).0
@@ -11,7 +13,8 @@ fn run(options: &PersistOptions) -> Result<Results, MeasureError> {
 fn small() -> PersistOptions {
     let target =
         TargetOptions { size: Some(64 << 10), page_size: "4K".parse().unwrap(), ..TargetOptions::ram() };
-    PersistOptions { target, runs: 2, ..PersistOptions::new() }
+    let candidates = Candidates { runs: 2, ..Candidates::default() };
+    PersistOptions { target, candidates, ..PersistOptions::default() }
 }
 
 #[test]
@@ -24,7 +27,7 @@ fn every_persisting_method_has_a_width_and_a_way() {
             "{}",
             method.summary
         );
-        assert_eq!(way(method) == Way::WriteBack, method.name.contains("_cl"), "{}", method.name);
+        assert_eq!(method.effect == CacheEffect::Evicts, method.name.contains("_cl"), "{}", method.name);
     }
     if cfg!(target_arch = "x86_64") {
         for wanted in PersistOptions::WIDTHS {
@@ -69,7 +72,7 @@ fn widths_and_blocks_are_those_asked_for() {
         widths: vec![4, 16],
         blocks: vec![64, 4096],
         patterns: vec![Pattern::Random],
-        peers: Peers::None,
+        candidates: Candidates { peers: Peers::None, ..small().candidates },
         ..small()
     };
     let results = run(&options).unwrap();
@@ -79,8 +82,7 @@ fn widths_and_blocks_are_those_asked_for() {
     seen.dedup();
     let expected = [64, 4096].map(|block| [None, Some(4), Some(16)].map(|width| (Some(block), width)));
     assert_eq!(seen, expected.concat());
-    let named =
-        PersistOptions { methods: MethodSet::Named(vec!["movnti".into()]), peers: Peers::None, ..small() };
+    let named = PersistOptions { candidates: named(&["movnti"], Peers::None, 2), ..small() };
     assert_eq!(run(&named).unwrap().rows.len(), 4, "the policy and the method, in two orders");
 }
 
@@ -93,9 +95,9 @@ fn what_is_written_is_there() {
     let mut names: Vec<String> = Vec::new();
     for method in method::all().filter(|method| method.does(Operation::CopyPersist) && method.available()) {
         std::fs::write(&path, vec![0; 16 << 10]).unwrap();
-        let target = TargetOptions { target: path.clone().into(), overwrite: true, ..TargetOptions::ram() };
-        let methods = MethodSet::Named(vec![method.name.into()]);
-        let options = PersistOptions { target, methods, peers: Peers::None, runs: 1, ..small() };
+        let target = TargetOptions { target: path.clone(), overwrite: true, ..TargetOptions::ram() };
+        let candidates = named(&[method.name], Peers::None, 1);
+        let options = PersistOptions { target, candidates, ..small() };
         let results = run(&options).unwrap();
         names.extend(results.rows.iter().map(|row| row.candidate.name.clone()));
         let mut source = vec![0; block_writer::SOURCE];
@@ -118,7 +120,7 @@ fn nonsense_is_refused_before() {
             PersistOptions { blocks: vec![1 << 20], ..small() },
             "65536 bytes are too small: 1048576 are needed",
         ),
-        (PersistOptions { methods: MethodSet::Named(vec!["rep_movsb".into()]), ..small() }, "rep_movsb"),
+        (PersistOptions { candidates: named(&["rep_movsb"], Peers::All, 2), ..small() }, "rep_movsb"),
     ] {
         let error = options.validate().unwrap_err().to_string();
         assert!(error.contains(message), "{message}: {error}");

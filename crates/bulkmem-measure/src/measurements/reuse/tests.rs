@@ -7,7 +7,7 @@ fn small() -> ReuseOptions {
         shares: vec![0.0, 50.0, 100.0],
         footprint: Some(1 << 16),
         page_size: "4K".parse().unwrap(),
-        runs: 2,
+        candidates: Candidates { runs: 2, ..Candidates::default() },
         ..ReuseOptions::default()
     }
 }
@@ -86,16 +86,14 @@ fn any_share_of_any_length_can_be_read() {
 #[test]
 fn the_share_lies_where_the_lead_changes() {
     let shares = [0.0, 50.0, 100.0];
-    assert_eq!(pays_from(&shares, &[1.0, 0.5, -0.5]), Pays::From(75.0));
-    assert_eq!(pays_from(&shares, &[1.0, -1.0, -3.0]), Pays::From(25.0));
-    assert_eq!(pays_from(&shares, &[1.0, -1.0, 1.0]), Pays::Never, "not even where everything is read");
-    assert_eq!(pays_from(&shares, &[-1.0, 1.0, -1.0]), Pays::From(75.0), "from the last change on");
-    assert_eq!(pays_from(&shares, &[-1.0, -1.0, -1.0]), Pays::Always);
-    assert_eq!(pays_from(&shares, &[1.0, 1.0, 0.0]), Pays::Never, "even is no gain");
-    for pays in [Pays::Always, Pays::From(0.0), Pays::From(37.5), Pays::From(100.0), Pays::Never] {
-        assert_eq!(Pays::from_number(pays.number()), pays);
-    }
-    assert!(Pays::Always < Pays::From(0.0) && Pays::From(100.0) < Pays::Never);
+    assert_eq!(pays_from(&shares, &[1.0, 0.5, -0.5]), 75.0);
+    assert_eq!(pays_from(&shares, &[1.0, -1.0, -3.0]), 25.0);
+    assert_eq!(pays_from(&shares, &[1.0, -1.0, 1.0]), NEVER, "not even where everything is read");
+    assert_eq!(pays_from(&shares, &[-1.0, 1.0, -1.0]), 75.0, "from the last change on");
+    assert_eq!(pays_from(&shares, &[-1.0, -1.0, -1.0]), ALWAYS);
+    assert_eq!(pays_from(&shares, &[1.0, 1.0, 0.0]), NEVER, "even is no gain");
+    let texts = [ALWAYS, 0.0, 37.5, 100.0, NEVER].map(pays_text);
+    assert_eq!(texts, ["always", "0 %", "38 %", "100 %", "never"]);
 }
 
 /// A row of a method at a share, with a planted time a byte, ±1 %.
@@ -130,16 +128,16 @@ fn planted_costs_are_found() {
     }
     let found = payoffs(&rows.iter().collect::<Vec<_>>());
     assert_eq!(found.iter().map(|it| it.size).collect::<Vec<_>>(), [1 << 20, 1 << 30, 4096]);
-    let Pays::From(share) = found[0].pays else { panic!("{found:?}") };
+    let share = found[0].pays;
     assert!((share - 40.0).abs() < 0.5, "{share}");
-    let [Pays::From(low), Pays::From(high)] = found[0].interval else { panic!("{found:?}") };
+    let [low, high] = found[0].interval;
     assert!(low > 38.0 && low < share && share < high && high < 42.0, "{low} {high}");
     assert!((found[0].at_most - 3.5 / 2.0).abs() < 0.05);
     assert_eq!(found[0].best, ["rep_stosb", "movnti"]);
-    assert_eq!((found[1].pays, found[1].interval), (Pays::Never, [Pays::Never; 2]));
-    assert_eq!((found[2].pays, found[2].interval), (Pays::Always, [Pays::Always; 2]));
+    assert_eq!((found[1].pays, found[1].interval), (NEVER, [NEVER; 2]));
+    assert_eq!((found[2].pays, found[2].interval), (ALWAYS, [ALWAYS; 2]));
 
-    let text = conclusion(Operation::Clear, &found).unwrap();
+    let text = conclusion(Operation::Clear, &found.iter().collect::<Vec<_>>()).unwrap();
     for part in [
         "1 MiB from 40 % (",
         "1 GiB never,",
@@ -148,7 +146,7 @@ fn planted_costs_are_found() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    let text = conclusion(Operation::Clear, &found[1..2]).unwrap();
+    let text = conclusion(Operation::Clear, &[&found[1]]).unwrap();
     assert!(text.contains("With no share read back"), "{text}");
     assert_eq!(conclusion(Operation::Clear, &[]), None);
 }

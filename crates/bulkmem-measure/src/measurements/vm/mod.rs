@@ -6,35 +6,78 @@
 //!
 //! Only one large mapping exists at a time: each sampler for fresh memory maps its own within its sample.
 
-mod fresh;
 #[cfg(target_arch = "x86_64")]
-mod guest;
-#[cfg_attr(not(target_arch = "x86_64"), path = "no_kvm.rs")]
 mod kvm;
-mod prefault;
-mod reused;
+
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use bulkmem::machine::Machine;
+use bulkmem::{Intent, Operation, Pages};
 use bulkmem_kmod::BulkHint;
 
-use crate::engine::implementation::{self, MethodSet};
-use crate::engine::reservation::Reservation;
-use crate::engine::run::{Measure, Run, Sample, Sampler};
-use crate::engine::{Candidate, Config, Measurement, Memory, Metric, PageSize, Peers, Row, units};
-use crate::measurements::checks::{self, invalid};
-use crate::measurements::participants::sampler;
-use crate::{Kind, MeasureError, OptionName, memory_left};
+use crate::engine::buffer::{PIECE, map, prefault};
+use crate::engine::{
+    Buffer, Candidate, Config, Content, Implementation, Kind, Measure, MeasureError, Measurement, Memory,
+    Metric, OptionName, PageSize, Peers, Reservation, Result, Row, Run, Sample, go_on, memory_left, units,
+};
+use crate::measurements::checks::{self, require};
+use crate::measurements::participants::{Candidates, sampler};
 
-/// Bytes per thread between two checks of the stop flag.
-const PIECE: usize = 256 << 20;
-/// Name of the kernel's own preparation.
+/// Virtual machines on architectures without a guest program.
+#[cfg(not(target_arch = "x86_64"))]
+mod kvm {
+    use bulkmem::Mapping;
+
+    use super::*;
+
+    pub(super) fn create(_: &mut Mapping, _: &mut Phases, _: bool, _: &AtomicBool) -> Result<()> {
+        let why = "the program that looks at a guest's memory is written for x86-64 only";
+        Err(MeasureError::System { doing: "create a virtual machine", source: io::Error::other(why) })
+    }
+}
+
 const PREFAULT: &str = "prefault";
-/// Name of the same with a bulk hint to the kernel module.
+/// The same with a bulk hint to the kernel module.
 const HINTED: &str = "prefault, hinted";
-/// Name of the virtual machine.
 const GUEST: &str = "KVM virtual machine";
-/// Name of the same with a bulk hint.
-const HINTED_GUEST: &str = "KVM virtual machine, hinted";
+
+/// Times of the steps of preparing and releasing memory, by name, seconds; and the start of the current step.
+#[derive(Clone, Debug)]
+pub(super) struct Phases(pub(super) Vec<(&'static str, f64)>, Instant);
+
+impl Phases {
+    /// Ends a step: adds the time since the end of the last one.
+    pub(super) fn end(&mut self, name: &'static str) {
+        self.0.push((name, self.1.elapsed().as_secs_f64()));
+        self.1 = Instant::now();
+    }
+
+    /// Starts the current step anew.
+    pub(super) fn restart(&mut self) {
+        self.1 = Instant::now();
+    }
+
+    /// Returns the seconds until the memory was ready.
+    pub(super) fn ready(&self) -> f64 {
+        let parts = self.0.iter().filter(|(name, _)| !["guest_s", "release_s"].contains(name));
+        parts.map(|(_, seconds)| seconds).sum()
+    }
+}
+
+/// Memory to prepare.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    size: usize,
+    pages: PageSize,
+    threads: usize,
+    /// True to declare the memory to the kernel module.
+    hint: bool,
+    /// Makes it the memory of a virtual machine, which checks it if true.
+    guest: Option<bool>,
+}
 
 /// Options for measuring memory for a virtual machine.
 #[derive(Clone, Debug)]
@@ -45,14 +88,10 @@ pub struct VmOptions {
     pub page_sizes: Vec<PageSize>,
     /// Numbers of threads to divide the work among.
     pub threads: Vec<usize>,
-    /// The methods that clear reused memory.
-    pub methods: MethodSet,
-    /// The other participants.
-    pub peers: Peers,
+    /// Methods that clear reused memory, peers and samples.
+    pub candidates: Candidates,
     /// If set, also measures fresh memory that is declared to the kernel module as a whole.
     pub hint: bool,
-    /// Samples of each.
-    pub runs: usize,
 }
 
 impl Default for VmOptions {
@@ -63,21 +102,13 @@ impl Default for VmOptions {
         let unit = if half >= 1 << 30 { 1 << 30 } else { 64 << 20 };
         let size = (half / unit * unit).clamp(64 << 20, 4 << 30);
         let mut page_sizes = vec![PageSize::TRANSPARENT];
-        let huge = PageSize(bulkmem::Pages::Explicit(2 << 20));
+        let huge = PageSize(Pages::Explicit(2 << 20));
         if huge.check().and_then(|()| Reservation::check(size, huge)).is_ok() {
             page_sizes.push(huge);
         }
         let mut threads = vec![1, Machine::current().processors.max(1)];
         threads.dedup();
-        VmOptions {
-            size,
-            page_sizes,
-            threads,
-            methods: MethodSet::Representative,
-            peers: Peers::All,
-            hint: false,
-            runs: 5,
-        }
+        VmOptions { size, page_sizes, threads, candidates: Candidates::default(), hint: false }
     }
 }
 
@@ -86,37 +117,30 @@ impl Measure for VmOptions {
         Measurement::Vm
     }
 
-    fn validate(&self) -> Result<(), MeasureError> {
-        let base = Machine::current().page_size as u64;
+    fn validate(&self) -> Result<()> {
         for pages in &self.page_sizes {
             pages.check()?;
-            let page = pages.bytes().max(base);
-            if self.size == 0 || !self.size.is_multiple_of(page) {
-                let reason = format!("{} bytes are not a whole number of {pages} pages", self.size);
-                return invalid(OptionName::Sizes, reason);
-            }
+            let reason = format!("{} bytes are not a whole number of {pages} pages", self.size);
+            require(self.size > 0 && self.size.is_multiple_of(pages.bytes()), OptionName::Size, reason)?;
             Reservation::check(self.size, *pages)?;
         }
         checks::threads(&self.threads)?;
-        implementation::methods(&self.methods, bulkmem::Operation::Clear).map(drop)
+        self.candidates.check(Operation::Clear)
     }
 
     fn seconds(&self) -> f64 {
-        let fresh: f64 =
-            self.page_sizes.iter().map(|pages| if pages.bytes() < 1 << 20 { 2.0 } else { 1.0 }).sum();
-        let reused = self.page_sizes.len() as f64;
-        let gigabytes = self.size as f64 / 1e9;
-        (self.runs + 1) as f64
-            * self.threads.len() as f64
-            * gigabytes
-            * (fresh * if self.hint { 4.0 } else { 2.0 } * 0.25 + reused * 9.0 * 0.1)
+        // Seconds per GB.
+        let fresh = |pages: &PageSize| if pages.bytes() < 1 << 20 { 0.5 } else { 0.25 };
+        let fresh: f64 = self.page_sizes.iter().map(fresh).sum::<f64>() * if self.hint { 4.0 } else { 2.0 };
+        let reused = self.page_sizes.len() as f64 * 0.9;
+        ((self.candidates.runs + 1) * self.threads.len()) as f64 * (self.size as f64 / 1e9) * (fresh + reused)
     }
 
-    fn measure(&self, run: &mut Run<'_>) -> Result<(), MeasureError> {
+    fn measure(&self, run: &mut Run<'_>) -> Result<()> {
         run.expect_groups(2 * self.page_sizes.len());
-        let guest = match kvm::usable() {
-            Ok(kvm::Guest::Runs) => Some(true),
-            Ok(kvm::Guest::Idle(why)) => {
+        let guest = match usable() {
+            Ok(None) => Some(true),
+            Ok(Some(why)) => {
                 run.note(format!(
                     "KVM virtual machines can be created here, but their processor does not run ({why}): no guest checked its \
                      memory"
@@ -128,11 +152,9 @@ impl Measure for VmOptions {
                 None
             }
         };
-        let hint = self.hint && self.hint_available(run);
+        let missing = |error| run.note(format!("fresh memory with a bulk hint: not available: {error}"));
+        let hint = self.hint && BulkHint::available().map_err(missing).is_ok();
         for &pages in &self.page_sizes {
-            if run.stopped() {
-                break;
-            }
             run.say(&format!("preparing {pages} pages"), 0.0);
             let _reservation = match Reservation::of(self.size, pages) {
                 // Earlier rows stay useful.
@@ -143,129 +165,227 @@ impl Measure for VmOptions {
                 reservation => reservation?,
             };
             self.fresh(run, pages, guest, hint)?;
-            if !run.stopped() {
-                self.reused(run, pages)?;
-            }
-            self.conclude(run, pages);
+            self.reused(run, pages)?;
         }
         Ok(())
+    }
+
+    fn conclude(&self, run: &mut Run<'_>) {
+        self.page_sizes.iter().for_each(|pages| self.summarize(run, *pages));
     }
 }
 
 impl VmOptions {
     fn config(&self, pages: PageSize, threads: usize, memory: Memory) -> Config {
-        Config {
-            operation: Some(bulkmem::Operation::Clear),
-            size: Some(self.size),
-            page_size: Some(pages),
-            threads: Some(threads),
-            memory: Some(memory),
-            ..Config::default()
-        }
-    }
-
-    /// True if the kernel module accepts hints; otherwise notes the reason.
-    fn hint_available(&self, run: &mut Run<'_>) -> bool {
-        match BulkHint::available() {
-            Ok(()) => true,
-            Err(error) => {
-                run.note(format!("fresh memory with a bulk hint: not available: {error}"));
-                false
-            }
-        }
+        let config = Config::of(Operation::Clear, self.size, pages);
+        Config { threads: Some(threads), memory: Some(memory), ..config }
     }
 
     /// Returns a sample of so many seconds, with the bandwidth.
-    fn sample(&self, seconds: f64, also: &[(&'static str, f64)]) -> Sample {
-        let mut sample = Sample::from(seconds);
-        sample.also.push(("bytes_per_ns", self.size as f64 / 1e9 / seconds));
-        sample.also.extend(also);
-        sample
+    fn sample(&self, seconds: f64, mut also: Vec<(&'static str, f64)>) -> Sample {
+        also.push(("bytes_per_ns", self.size as f64 / 1e9 / seconds));
+        Sample { value: seconds, also }
+    }
+
+    /// Measures memory prepared by each number of threads. With `guest`, also as the memory of a virtual machine, which
+    /// checks its memory if `guest` is true. With `hint`, each also with the memory declared to the kernel module.
+    fn fresh(&self, run: &mut Run<'_>, pages: PageSize, guest: Option<bool>, hint: bool) -> Result<()> {
+        let size = usize::try_from(self.size).unwrap_or(usize::MAX);
+        let stop = run.observer.stop;
+        let backing = Cell::new(None);
+        let mut samplers = Vec::new();
+        for &threads in &self.threads {
+            let config = self.config(pages, threads, Memory::Fresh);
+            let candidates = [
+                (PREFAULT, false, None),
+                (GUEST, false, guest),
+                (HINTED, true, None),
+                ("KVM virtual machine, hinted", true, guest),
+            ];
+            let wanted = candidates.into_iter().filter(|(name, hinted, guest)| {
+                (hint || !hinted) && (guest.is_some() || [PREFAULT, HINTED].contains(name))
+            });
+            for (name, hint, guest) in wanted {
+                let job = Job { size, pages, threads, hint, guest };
+                let (mut first, backing) = (None, &backing);
+                samplers.push(sampler(Candidate::named(Kind::Kernel, name), &config, false, move || {
+                    let (mut phases, page) = prepared(job, stop)?;
+                    backing.set(page.or(backing.get()));
+                    let ready = phases.ready();
+                    let first = *first.get_or_insert(ready);
+                    phases.0.extend(guest.is_none().then_some(("first_s", first)));
+                    Ok(self.sample(ready, phases.0))
+                }));
+            }
+        }
+        let what = format!("fresh, {pages} pages");
+        run.interleave(&what, Metric::Seconds, self.candidates.runs, &mut samplers)?;
+        drop(samplers);
+        run.backed_by(backing.get());
+        if let (Pages::Transparent, Some(page)) = (pages.0, backing.get())
+            && page == Machine::current().page_size
+        {
+            run.note(format!(
+                "the kernel used pages of {page} bytes instead of transparent huge pages: memory is fragmented (as root: echo \
+                 1 > /proc/sys/vm/compact_memory)"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Measures memory of an earlier guest, cleared for the next one by every participant.
+    fn reused(&self, run: &mut Run<'_>, pages: PageSize) -> Result<()> {
+        let mut memory = Buffer::of_run(run, self.size, pages, Content::Mixed)?;
+        let (whole, operation) = (memory.raw_range(), Operation::Clear);
+        let mut implementations =
+            self.candidates.implementations(run, operation, &[Intent::Throughput], whole.length)?;
+        if self.candidates.peers == Peers::All {
+            implementations.push(Implementation::Read);
+        }
+        let stop = run.observer.stop;
+        let mut samplers = Vec::new();
+        for &threads in &self.threads {
+            let config = self.config(pages, threads, Memory::Reused);
+            // Large enough that starting threads anew for each costs nothing.
+            let piece = PIECE.saturating_mul(threads);
+            for &implementation in &implementations {
+                samplers.push(sampler(implementation.candidate(), &config, threads == 1, move || {
+                    let start = Instant::now();
+                    for at in (0..whole.length).step_by(piece) {
+                        go_on(stop)?;
+                        let (dst, length) = (whole.start.wrapping_add(at), piece.min(whole.length - at));
+                        let clear = (dst, dst.cast_const(), length);
+                        // SAFETY: within the buffer, which lives as long as the samplers, and which no other code uses;
+                        // clearing has no source.
+                        unsafe { implementation.run(threads, operation, 0, clear) }
+                    }
+                    Ok(self.sample(start.elapsed().as_secs_f64(), Vec::new()))
+                }));
+            }
+        }
+        let what = format!("reused, {pages} pages");
+        run.interleave(&what, Metric::Seconds, self.candidates.runs, &mut samplers)
     }
 
     /// Summarizes the rows of a page size.
-    fn conclude(&self, run: &mut Run<'_>, pages: PageSize) {
+    fn summarize(&self, run: &mut Run<'_>, pages: PageSize) {
         let found: Vec<Row> = run.rows().filter(|row| row.config.page_size == Some(pages)).cloned().collect();
-        let (one, all) = (self.threads.iter().min().copied(), self.threads.iter().max().copied());
-        let of = |name: &str, memory, threads| {
-            found.iter().find(|row| {
-                row.candidate.name == name
-                    && row.config.memory == Some(memory)
-                    && row.config.threads == threads
+        let one = self.threads.iter().min().copied();
+        let all = self.threads.iter().max().copied().filter(|all| one != Some(*all));
+        let of = |name: &str, memory, threads: Option<usize>| {
+            found.iter().find(|Row { candidate, config, .. }| {
+                candidate.name == name && (config.memory, config.threads) == (Some(memory), threads)
             })
         };
-        let says = |row: &Row| {
-            let rate = self.size as f64 / 1e9 / row.stats.median;
-            format!("{} ({rate:.1} bytes/ns)", units::nanoseconds(row.stats.median * 1e9))
+        // The time of a row, after some words.
+        let time = |words: &str, row: Option<&Row>| {
+            row.map_or(String::new(), |Row { stats, .. }| {
+                let rate = self.size as f64 / 1e9 / stats.median;
+                format!("{words}{} ({rate:.1} bytes/ns)", units::nanoseconds(stats.median * 1e9))
+            })
         };
+        let many = all.unwrap_or_default();
         let what = format!("{} in {pages} pages", units::bytes(self.size));
         let Some(kernel) = of(PREFAULT, Memory::Fresh, one) else { return };
-        let mut text = format!("{what}: fresh memory is ready for a guest after {}", says(kernel));
-        if let Some(row) = of(PREFAULT, Memory::Fresh, all).filter(|_| one != all) {
-            text += &format!(", with {} threads after {}", all.unwrap_or_default(), says(row));
-        }
-        if let Some(row) = of(GUEST, Memory::Fresh, one) {
-            text += &format!("; as the memory of a KVM virtual machine after {}", says(row));
-        }
-        run.add_finding(text + ".");
+        run.add_finding(format!(
+            "{what}: fresh memory is ready for a guest{}{}{}.",
+            time(" after ", Some(kernel)),
+            time(&format!(", with {many} threads after "), of(PREFAULT, Memory::Fresh, all)),
+            time("; as the memory of a KVM virtual machine after ", of(GUEST, Memory::Fresh, one))
+        ));
         if let Some(hinted) = of(HINTED, Memory::Fresh, one) {
             run.add_finding(format!(
-                "{what}: declared to the kernel module as one extent, fresh memory is ready after {}: {:+.2} % against not \
-                 declared.",
-                says(hinted),
+                "{what}: declared to the kernel module as one extent, fresh memory is ready{}: {:+.2} % against not declared.",
+                time(" after ", Some(hinted)),
                 (hinted.stats.median / kernel.stats.median - 1.0) * 100.0
             ));
         }
         if let Some(policy) = of("policy", Memory::Reused, one) {
-            let mut text = format!(
-                "{what}: the policy's choice clears the same memory for the next guest in {}, {:.1} times as fast as the \
-                 kernel makes new memory ready",
-                says(policy),
-                kernel.stats.median / policy.stats.median
-            );
-            if let Some(row) = of("policy", Memory::Reused, all).filter(|_| one != all) {
-                text += &format!("; with {} threads in {}", all.unwrap_or_default(), says(row));
-            }
-            run.add_finding(text + ".");
+            run.add_finding(format!(
+                "{what}: the policy's choice clears the same memory for the next guest{}, {:.1} times as fast as the kernel \
+                 makes new memory ready{}.",
+                time(" in ", Some(policy)),
+                kernel.stats.median / policy.stats.median,
+                time(&format!("; with {many} threads in "), of("policy", Memory::Reused, all))
+            ));
         }
-        first_round(run, &what, kernel);
+        // An untimed first round that took much longer than the timed ones.
+        let first = kernel.also.get("first_s").copied().unwrap_or_default();
+        let times = first / kernel.stats.median;
+        if times >= 1.5 {
+            let why = match Machine::current().hypervisor {
+                Some(_) => {
+                    "this is a virtual machine itself, whose host allocates memory when it is first touched"
+                }
+                None => "the kernel had to reclaim or defragment memory",
+            };
+            run.note(format!(
+                "{what}: the untimed first round took {}, {times:.1} times as long as the timed ones: {why}. The first guest \
+                 after a boot takes that long, too",
+                units::nanoseconds(first * 1e9)
+            ));
+        }
     }
 }
 
-/// Notes an untimed first round that took much longer than the timed ones.
-fn first_round(run: &mut Run<'_>, what: &str, row: &Row) {
-    let Some(first) = row.also.get("first_s").copied() else { return };
-    let times = first / row.stats.median;
-    if times < 1.5 {
-        return;
-    }
-    let why = if under_hypervisor() {
-        "this is a virtual machine itself, whose host allocates memory when it is first touched"
-    } else {
-        "the kernel had to reclaim or defragment memory"
+/// Tries out a small virtual machine. Returns why its processor does not run, if it does not. The error says why none can
+/// be created.
+fn usable() -> Result<Option<String>, String> {
+    let stop = AtomicBool::new(false);
+    let pages = PageSize(Pages::Base);
+    let trial = |look| {
+        let job = Job { size: 1 << 20, pages, threads: 1, hint: false, guest: Some(look) };
+        prepared(job, &stop).map_err(|error| why(&error))
     };
-    run.note(format!(
-        "{what}: the untimed first round took {}, {times:.1} times as long as the timed ones: {why}. The first guest after \
-         a boot takes that long, too",
-        units::nanoseconds(first * 1e9)
-    ));
+    let Err(idle) = trial(true) else { return Ok(None) };
+    trial(false).map(|_| Some(idle))
 }
 
-/// True if this machine is a virtual machine.
-fn under_hypervisor() -> bool {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    text.lines()
-        .find(|line| line.starts_with("flags"))
-        .is_some_and(|line| line.split_whitespace().any(|flag| flag == "hypervisor"))
+/// Formats an error in one line.
+fn why(error: &MeasureError) -> String {
+    match error {
+        MeasureError::System { doing, source } => {
+            let load = "; load the module kvm_intel or kvm_amd, or allow nested virtualization";
+            let remedy = match source.kind() {
+                io::ErrorKind::NotFound => load,
+                io::ErrorKind::PermissionDenied => "; join the group kvm, or run this as root",
+                _ => "",
+            };
+            format!("cannot {doing}: {source}{remedy}")
+        }
+        other => other.to_string(),
+    }
 }
 
-/// Returns the sampler of a candidate in which the kernel does the work.
-fn kernel<'c>(
-    name: &str,
-    config: &Config,
-    sample: impl FnMut() -> Result<Sample, MeasureError> + 'c,
-) -> Sampler<'c> {
-    sampler(Candidate::named(Kind::Kernel, name), config, false, sample)
+/// Allocates memory, prepares it, and releases it. Also returns the size of its pages, if the kernel reports it.
+fn prepared(job: Job, stop: &AtomicBool) -> Result<(Phases, Option<usize>)> {
+    let Job { size, pages, threads, hint, guest } = job;
+    let mut phases = Phases(Vec::new(), Instant::now());
+    let mut memory = map(size, pages.0)?;
+    phases.end("reserve_s");
+    // The time of declaring the memory to the kernel module is included.
+    let hint = hint.then(|| BulkHint::of(&memory)).transpose().map_err(MeasureError::Kernel)?;
+    prefault(&mut memory, threads, stop)?;
+    drop(hint);
+    phases.end("prefault_s");
+    // In the order of QEMU, which prepares the memory before it registers it.
+    let mut page = None;
+    match guest {
+        Some(look) => kvm::create(&mut memory, &mut phases, look, stop)?,
+        None => {
+            page = memory.backing_page_size().ok();
+            // One read of each piece checks that it is mapped and zero.
+            if let Some(at) = (0..size).step_by(PIECE).find(|at| memory[*at] != 0) {
+                let source = io::Error::other(format!("byte {at} of fresh memory is not zero"));
+                return Err(MeasureError::System { doing: "trust the kernel", source });
+            }
+            memory[size - 1] = 1;
+            phases.restart();
+        }
+    }
+    drop(memory);
+    phases.end("release_s");
+    Ok((phases, page))
 }
 
 #[cfg(test)]

@@ -3,17 +3,16 @@ use std::sync::atomic::AtomicBool;
 use bulkmem::policy::Policy;
 
 use super::*;
-use crate::engine::{Observer, Results, RunOptions, Validated, testing};
+use crate::engine::{Observer, Peers, Results, RunOptions, Validated, testing};
+use crate::measurements::participants::tests::named;
 
 fn small() -> VmOptions {
     VmOptions {
         size: 4 << 20,
         page_sizes: vec!["4K".parse().unwrap()],
         threads: vec![1, 2],
-        methods: MethodSet::Named(vec!["portable".into()]),
-        peers: Peers::None,
+        candidates: named(&["portable"], Peers::None, 3),
         hint: false,
-        runs: 3,
     }
 }
 
@@ -23,10 +22,9 @@ fn run(options: &VmOptions) -> Result<Results, MeasureError> {
 
 /// Says why there are no virtual machines here; true where there are.
 fn guests_run(what: &str) -> bool {
-    match kvm::usable() {
-        Ok(kvm::Guest::Runs) => return true,
-        Ok(kvm::Guest::Idle(why)) => println!("skipped: {what}: {why}"),
-        Err(why) => println!("skipped: {what}: {why}"),
+    match usable() {
+        Ok(None) => return true,
+        Ok(Some(why)) | Err(why) => println!("skipped: {what}: {why}"),
     }
     false
 }
@@ -61,7 +59,7 @@ fn fresh_and_reused_memory_have_rows_with_their_phases() {
         found.findings.iter().any(|it| it.text.contains("4 MiB in 4K pages") && it.text.contains("bytes/ns"))
     );
     let guests = found.rows.iter().filter(|row| row.candidate.name == GUEST).count();
-    match kvm::usable() {
+    match usable() {
         Ok(_) => assert_eq!(guests, 2),
         Err(_) => assert!(guests == 0 && found.notes.iter().any(|note| note.contains("not available: "))),
     }
@@ -75,13 +73,12 @@ fn a_guest_finds_zeros_and_what_it_writes_is_there() {
     }
     let stop = AtomicBool::new(false);
     for (size, pages) in [(4096, "4K"), (1 << 20, "4K"), (6 << 20, "thp"), (20 << 20, "thp")] {
-        let phases = kvm::create(
-            prefault::Job { size, pages: pages.parse().unwrap(), threads: 2, hint: false },
-            true,
-            &stop,
-        )
-        .unwrap();
-        assert!(phases.guest.is_some() && phases.register.is_some() && phases.processor.is_some());
+        let pages = pages.parse().unwrap();
+        let job = Job { size, pages, threads: 2, hint: false, guest: Some(true) };
+        let (phases, _) = prepared(job, &stop).unwrap();
+        for name in ["guest_s", "register_s", "vcpu_s"] {
+            assert!(phases.0.iter().any(|(phase, _)| *phase == name), "{name}: {phases:?}");
+        }
     }
 }
 
@@ -96,10 +93,11 @@ fn a_guest_notices_memory_that_is_not_clear() {
     for dirty in [None, Some(0), Some(size - 4096)] {
         let mut memory = bulkmem::Mapping::new(size, bulkmem::Pages::Base).unwrap();
         dirty.inspect(|at| memory[*at] = 1);
-        let seen = kvm::look_at(&mut memory);
+        let stop = AtomicBool::new(false);
+        let seen = kvm::create(&mut memory, &mut Phases(Vec::new(), Instant::now()), true, &stop);
         match dirty {
             None => seen.unwrap(),
-            Some(_) => assert!(seen.unwrap_err().contains("not zero")),
+            Some(_) => assert!(why(&seen.unwrap_err()).contains("not zero")),
         }
     }
 }
@@ -111,7 +109,7 @@ fn what_cannot_be_measured_is_refused_before() {
     assert!(refused(VmOptions { size: 0, ..small() }).contains("not a whole number"));
     assert!(refused(VmOptions { size: 1 << 46, ..small() }).contains("available"));
     assert!(refused(VmOptions { threads: vec![0], ..small() }).contains("--threads"));
-    assert!(refused(VmOptions { methods: MethodSet::Named(vec!["no".into()]), ..small() }).contains("`no`"));
+    assert!(refused(VmOptions { candidates: named(&["no"], Peers::All, 1), ..small() }).contains("`no`"));
 }
 
 #[test]

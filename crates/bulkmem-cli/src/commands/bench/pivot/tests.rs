@@ -126,7 +126,7 @@ fn other_keys_and_metrics_make_tables_of_their_own_and_cells_may_say_anything() 
     }
     some.extend(others);
     let cell = |row: &Row| format!("<{:.0}>", row.stats.median);
-    let text = text(Pivot::across(Dimension::Size).cell(&cell), &some, 80);
+    let text = text(Pivot::across(Dimension::Size).cell(cell), &some, 80);
     assert!(
         text.contains("clear, page size 4K: GB/s\n") && text.contains("clear, page size 2M: s\n"),
         "{text}"
@@ -167,4 +167,16 @@ fn doubtful_figures_are_marked_and_the_mark_is_explained() {
     assert_eq!(line(&marked, "c_library").matches("~±").count(), 1, "{marked}");
     assert!(marked.contains("~ doubtful: the notes say why."), "{marked}");
     assert_eq!(marked.replace("~±", " ±").lines().nth(2), plain.lines().nth(2), "nothing moves");
+}
+
+#[test]
+fn bars_have_the_length_of_their_share() {
+    assert_eq!(bar(1.0, 10), "██████████");
+    assert_eq!(bar(0.5, 10), "█████");
+    assert_eq!(bar(0.55, 10), "█████▌");
+    assert_eq!(bar(1e-9, 10), "▏");
+    for nothing in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(bar(nothing, 10), "", "{nothing}");
+    }
+    assert_eq!(bar(7.0, 4), "████");
 }

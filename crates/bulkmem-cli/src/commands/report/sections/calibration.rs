@@ -8,7 +8,7 @@ use bulkmem_measure::engine::Metric;
 
 use super::super::input::Machine;
 use super::super::layout::{hide_slow_methods, marks};
-use super::super::model::{Axis, Cells, Chart, Grid, Point, Scale, Section, Series, Shape, Table, slug};
+use super::super::model::{Axis, Chart, Grid, Point, Scale, Section, Series};
 use crate::commands::choices;
 use crate::figures::{self, Series as Measured, describe_condition, describe_cost, name_with, rule_at};
 use crate::output::{exact_size, rate, ratio};
@@ -17,72 +17,57 @@ use crate::results::group;
 const CHOICE: &str = "the policy's choice";
 
 pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
-    let intro = "Calibration measures every method at many lengths and derives the rules below, for each operation and \
-                 intent: from this length on, use this method. The intent says how the bytes are used next: unknown \
-                 (throughput), read soon (reuse), or not read soon, so that the cache is left to others (stream).";
     let mut section = Section {
         id: "calibration",
         title: "The policy, and the reasons for it",
-        intro: vec![intro.to_owned()],
+        intro: &[
+            "Calibration measures every method at many lengths and derives the rules below, for each operation and \
+                  intent: from this length on, use this method. The intent says how the bytes are used next: unknown \
+                  (throughput), read soon (reuse), or not read soon, so that the cache is left to others (stream). Where \
+                  the cache state of the memory matters, the operation finds it out by the time that its first part \
+                  takes (cached, uncached).",
+        ],
         ..Section::default()
     };
     for machine in machines {
         let Some(profile) = machine.profile else { continue };
-        section.tables.push(Table {
+        let rules = choices::of(profile).into_iter().map(|row| {
+            let kind = [row.operation.to_string(), row.situation.to_string()];
+            kind.into_iter().chain(row.cells()).chain([row.why()]).collect()
+        });
+        section.tables.push(Grid {
             title: machine.titled("The rules"),
             caption: "Speeds are the slowest and the fastest of the lengths that a rule covers; ratios are their geometric \
-                      mean."
-                .to_owned(),
-            grid: rules(profile),
+                      mean.",
+            ..Grid::new("operation|intent or state|from:|method|GB/s:|× C library:|reason¶", rules)
         });
         section.charts.extend(figures::all(profile).iter().filter_map(|it| chart(machine, profile, it)));
     }
     (!section.tables.is_empty()).then_some(section)
 }
 
-fn rules(profile: &Profile) -> Grid {
-    let mut grid = Grid::new([
-        ("operation", Cells::Words),
-        ("intent", Cells::Words),
-        ("from", Cells::Numbers),
-        ("method", Cells::Words),
-        ("GB/s", Cells::Numbers),
-        ("× C library", Cells::Numbers),
-        ("reason", Cells::Prose),
-    ]);
-    for row in choices::of(profile) {
-        let kind = [row.operation.to_string(), row.intent.to_string()];
-        grid.rows.push(kind.into_iter().chain(row.cells()).chain([row.why()]).collect());
-    }
-    grid
-}
-
 fn chart(machine: &Machine<'_>, profile: &Profile, measured: &Measured<'_>) -> Option<Chart> {
-    let intent = match measured.cost {
-        Cost::Throughput => Intent::Throughput,
-        Cost::Reuse => Intent::Reuse,
-        Cost::Stream => Intent::Stream,
-    };
-    let condition = describe_condition(measured.condition);
+    let Measured { operation, cost, condition, .. } = *measured;
+    let intent = Intent::ALL.into_iter().find(|it| Cost::of(*it) == cost)?;
+    let condition = describe_condition(condition);
     let series = series(profile, measured, intent);
     if series.is_empty() {
         return None;
     }
-    let name = format!("{} {intent} {condition}", measured.operation);
     Some(Chart {
-        name: slug(&machine.titled(&format!("calibration {name}"))),
-        title: machine.titled(&format!("Calibration: {}, {intent}, {condition}", measured.operation)),
-        shape: Shape::Lines,
         higher_is_better: true,
         x_axis: Axis { name: "length".to_owned(), scale: Scale::Bytes },
-        y_axis: Axis { name: format!("GB/s: {}", describe_cost(measured.cost)), scale: Scale::Linear },
+        y_axis: Axis { name: format!("GB/s: {}", describe_cost(cost)), scale: Scale::Linear },
         marks: marks(machine.provenance.caches, &series),
         overview: overview(&series, measured),
         series,
-        group: name,
         // The others would make the page too long.
-        folded: !(measured.cost == Cost::Throughput && condition.starts_with("aligned, cold, 1 ")),
+        folded: !(cost == Cost::Throughput && condition.starts_with("aligned, cold, 1 ")),
         details: details(measured),
+        ..machine.chart(
+            &format!("calibration {operation} {intent} {condition}"),
+            &format!("Calibration: {operation}, {intent}, {condition}"),
+        )
     })
 }
 
@@ -105,17 +90,13 @@ fn series(profile: &Profile, measured: &Measured<'_>, intent: Intent) -> Vec<Ser
         let figure = measured.of(length, &rule.method, &rule.parameters)?;
         Some(point(figure, name_with(&rule.method, &rule.parameters)))
     });
-    let choice =
-        Series { name: CHOICE.to_owned(), kind: Kind::Policy, shown: true, points: chosen.collect() };
+    let series = |name, kind, points| Series { name, kind, shown: true, points };
+    let choice = series(CHOICE.to_owned(), Kind::Policy, chosen.collect());
     let figures = lengths.iter().flat_map(|length| measured.ranking(*length));
-    let others = group(figures, |figure| figure.method.clone()).into_iter().map(|(name, figures)| Series {
-        kind: if name == c_library().name { Kind::Peer } else { Kind::Method },
-        name,
-        shown: true,
-        points: figures
-            .into_iter()
-            .map(|figure| point(figure, figures::describe_parameters(&figure.parameters)))
-            .collect(),
+    let others = group(figures, |figure| figure.method.clone()).into_iter().map(|(name, figures)| {
+        let kind = if name == c_library().name { Kind::Peer } else { Kind::Method };
+        let points = figures.iter().map(|it| point(it, figures::describe_parameters(&it.parameters)));
+        series(name, kind, points.collect())
     });
     let mut series: Vec<Series> = [choice].into_iter().chain(others).collect();
     series.retain(|it| !it.points.is_empty());
@@ -126,50 +107,35 @@ fn series(profile: &Profile, measured: &Measured<'_>, intent: Intent) -> Vec<Ser
 
 /// Returns the policy's choice, the C library, and the best method at each length.
 fn overview(series: &[Series], measured: &Measured<'_>) -> Grid {
-    let mut grid = Grid::new([
-        ("length", Cells::Numbers),
-        ("the policy's choice, GB/s", Cells::Numbers),
-        ("C library, GB/s", Cells::Numbers),
-        ("best, GB/s", Cells::Numbers),
-        ("best method", Cells::Words),
-    ]);
     let at = |name: &str, length: u64| {
         let mut points = series.iter().filter(|it| it.name == name).flat_map(|it| &it.points);
-        points
-            .find(|point| point.x == length as f64)
-            .map_or_else(|| "–".to_owned(), |point| rate(1, 1.0 / point.value))
+        let point = points.find(|point| point.x == length as f64);
+        point.map_or_else(|| "–".to_owned(), |point| rate(1, 1.0 / point.value))
     };
-    for length in measured.lengths() {
-        let Some(best) = measured.ranking(length).first().copied() else { continue };
-        grid.rows.push(vec![
+    let rows = measured.lengths().into_iter().filter_map(|length| {
+        let best = *measured.ranking(length).first()?;
+        Some(vec![
             exact_size(length),
             at(CHOICE, length),
             at(c_library().name, length),
             rate(length, best.median_ns),
             name_with(&best.method, &best.parameters),
-        ]);
-    }
-    grid
+        ])
+    });
+    Grid::new("length:|the policy's choice, GB/s:|C library, GB/s:|best, GB/s:|best method", rows)
 }
 
 fn details(measured: &Measured<'_>) -> Grid {
-    let mut grid = Grid::new([
-        ("length", Cells::Numbers),
-        ("method", Cells::Words),
-        ("GB/s", Cells::Numbers),
-        ("× C library", Cells::Numbers),
-        ("quartiles, ns", Cells::Numbers),
-        ("samples", Cells::Numbers),
-    ]);
-    for figure in measured.lengths().into_iter().flat_map(|length| measured.ranking(length)) {
-        grid.rows.push(vec![
+    let figures = measured.lengths().into_iter().flat_map(|length| measured.ranking(length));
+    let rows = figures.map(|figure| {
+        vec![
             exact_size(figure.length),
             name_with(&figure.method, &figure.parameters),
             rate(figure.length, figure.median_ns),
             ratio(measured.times_c_library(figure)),
             figure.quartiles_ns.map(|ns| format!("{ns:.0}")).join("–"),
             figure.samples.to_string(),
-        ]);
-    }
-    grid
+        ]
+    });
+    Grid::new("length:|method|GB/s:|× C library:|quartiles, ns:|samples:", rows)
 }

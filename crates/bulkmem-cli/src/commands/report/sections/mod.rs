@@ -1,67 +1,73 @@
 //! The sections of a report.
 
 mod calibration;
-mod choice;
-mod latency;
 mod published;
 mod table;
 
-use bulkmem_measure::engine::{Finding, Row};
+use bulkmem_measure::engine::Dimension::{Cache, Intent, Operation, Size, Threads};
+use bulkmem_measure::engine::{Measurement, Row};
+use bulkmem_measure::measurements::overall;
 
 use super::input::Machine;
-use super::layout::ChartLayout;
-use super::model::{Chart, Section};
+use super::layout;
+use super::model::{Grid, Section};
+use crate::figures::config_value;
+use crate::output::digits;
 use crate::results::group;
-use table::{MeasurementSection, SECTIONS};
 
 /// Returns every section that has content.
 pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Section> {
-    let measured = SECTIONS.iter().filter_map(|section| measured(section, machines));
+    let measured = Measurement::ALL.into_iter().filter_map(|it| measured(it, machines));
     measured.chain(published::section(machines)).chain(calibration::section(machines)).collect()
 }
 
 /// Returns the section of a measurement, if it was measured.
-fn measured(about: &MeasurementSection, machines: &[Machine<'_>]) -> Option<Section> {
-    let mut charts: Vec<Chart> = Vec::new();
-    let (mut tables, mut findings) = (Vec::new(), Vec::new());
-    let name = about.measurement.name();
-    let layout = ChartLayout {
-        name: name.to_owned(),
-        title: about.chart_title.unwrap_or(about.title),
-        x: about.x,
-        series: about.series,
-    };
+fn measured(measurement: Measurement, machines: &[Machine<'_>]) -> Option<Section> {
+    let (name, about) = (measurement.name(), table::about(measurement));
+    let title = about.chart_title.unwrap_or(about.title);
+    let mut section = Section { id: name, title: about.title, intro: about.intro, ..Section::default() };
     for machine in machines {
         let has_x = |row: &&Row| about.x.is_none_or(|x| row.config.get(x).is_some());
-        let (rows, rest): (Vec<&Row>, Vec<&Row>) = machine
-            .of(about.measurement)
-            .into_iter()
-            .partition(|row| about.without_x.is_none() || has_x(row));
-        charts.extend(layout.charts(machine, &rows));
+        let all = machine.of(measurement).into_iter();
+        let (rows, rest): (Vec<&Row>, Vec<&Row>) =
+            all.partition(|row| about.without_x.is_none() || has_x(row));
+        section.charts.extend(layout::charts(machine, [name, title], &rows, about.x, about.series));
         if let Some(title) = about.without_x {
-            let layout = ChartLayout { name: format!("{name}-calls"), title, x: None, series: &[] };
-            charts.extend(layout.charts(machine, &rest));
+            let name = format!("{name}-calls");
+            section.charts.extend(layout::charts(machine, [&name, title], &rest, None, &[]));
         }
-        charts.extend(latency::charts(machine, name, &rows));
-        tables.extend(choice::table(machine, about.measurement, &rows));
-        let own = machine.findings.iter().filter(|it| it.measurement == about.measurement);
-        findings.extend(own.map(|Finding { text, .. }| match machines {
-            [_] => text.clone(),
-            _ => format!("{}: {text}", machine.label),
+        section.charts.extend(layout::latency_charts(machine, name, &rows));
+        if measurement == Measurement::Choice {
+            section.tables.extend(regret(machine, &rows));
+        }
+        let own = machine.findings.iter().filter(|it| it.measurement == measurement);
+        section.findings.extend(own.map(|it| match machines {
+            [_] => it.text.clone(),
+            _ => format!("{}: {}", machine.label, it.text),
         }));
     }
-    if charts.is_empty() {
-        return None;
-    }
     // Charts of several machines that are compared stand next to each other.
-    let charts =
-        group(charts, |chart| chart.group.clone()).into_iter().flat_map(|(_, charts)| charts).collect();
-    Some(Section {
-        id: name,
-        title: about.title,
-        intro: about.intro.iter().map(|text| (*text).to_owned()).collect(),
-        findings,
-        charts,
-        tables,
-    })
+    let groups = group(section.charts, |chart| chart.group.clone());
+    section.charts = groups.into_iter().flat_map(|(_, charts)| charts).collect();
+    (!section.charts.is_empty()).then_some(section)
+}
+
+/// Returns the policy's choice compared with the best library and the best method.
+fn regret(machine: &Machine<'_>, rows: &[&Row]) -> Option<Grid> {
+    let cells = overall(rows).into_iter().map(|it| {
+        let config = [Operation, Intent, Size, Cache, Threads].map(|key| config_value(&it.config, key));
+        let times = digits(it.times_best_peer.unwrap_or(f64::NAN));
+        let regret = digits(it.regret.unwrap_or(f64::NAN) * 100.0);
+        let [peer, method] = [it.best_peer, it.best_method].map(Option::unwrap_or_default);
+        config.into_iter().chain([times, peer, regret, method]).collect()
+    });
+    let titles = "operation|intent|size:|cache|threads:|× best peer:|best peer|regret, %:|best method";
+    let table = Grid {
+        title: machine.titled("Regret by size"),
+        caption: "Regret is how much longer the policy's choice takes than the best method, as the geometric mean of all \
+                  alignments (below 64 KiB: and cache states) that were measured. × best peer is the speed compared with the fastest other \
+                  library or plain method; above 1 is faster.",
+        ..Grid::new(titles, cells)
+    };
+    (!table.rows.is_empty()).then_some(table)
 }

@@ -1,18 +1,19 @@
 //! Published figures and conclusions, compared with this machine.
 
-use bulkmem_measure::reproduce::{PublishedFigure, Reproduction, Verdict};
+use bulkmem_measure::reproduce::Reproduction;
 
 use super::super::input::Machine;
-use super::super::model::{Cells, Grid, Section, Table};
-use crate::output::{digits, ratio};
+use super::super::model::{Grid, Section};
+use crate::output::digits;
 
 pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
-    let intro = "The published tables next to this machine's own figures. Absolute figures of two machines say little \
-                 about each other, so each conclusion of the sources is checked by the ratios measured here.";
     let mut section = Section {
         id: "published",
         title: "Published against measured",
-        intro: vec![intro.to_owned()],
+        intro: &[
+            "The published tables next to this machine's own figures. Absolute figures of two machines say little \
+                  about each other, so each conclusion of the sources is checked by the ratios measured here.",
+        ],
         ..Section::default()
     };
     for machine in machines {
@@ -25,71 +26,49 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         section.findings.push(machine.titled(&format!(
             "Of the published conclusions, {holds} hold here, {fails} do not, and {unknown} were not measured"
         )) + ".");
-        section.tables.extend([
-            conclusions(machine, &found),
-            similar(machine, &found),
-            figures(machine, &found),
-        ]);
+        let tables = [conclusions(&found), similar(&found), figures(&found)];
+        section.tables.extend(tables.map(|it| Grid { title: machine.titled(&it.title), ..it }));
     }
     (!section.tables.is_empty()).then_some(section)
 }
 
-fn conclusions(machine: &Machine<'_>, found: &Reproduction) -> Table {
-    let mut grid = Grid::new([
-        ("conclusion", Cells::Prose),
-        ("here", Cells::Words),
-        ("published figures", Cells::Prose),
-        ("figures here", Cells::Prose),
-        ("source", Cells::Prose),
-    ]);
-    for it in &found.conclusions {
-        let verdict = match it.verdict {
-            Verdict::Holds => "holds",
-            Verdict::Fails => "does not hold",
-            Verdict::NotMeasured => "not measured",
-        };
-        let cells = [it.claim.as_str(), verdict, &it.published, &it.here, &it.source];
-        grid.rows.push(cells.map(str::to_owned).to_vec());
-    }
-    let title = machine.titled("Published conclusions, and whether they hold here");
-    Table { title, caption: String::new(), grid }
+fn conclusions(found: &Reproduction) -> Grid {
+    let rows = found.conclusions.iter().map(|it| {
+        let verdict = it.verdict.to_string();
+        [&it.claim, &verdict, &it.published, &it.here, &it.source].map(String::clone).to_vec()
+    });
+    let title = "Published conclusions, and whether they hold here".to_owned();
+    Grid { title, ..Grid::new("conclusion¶|here|published figures¶|figures here¶|source¶", rows) }
 }
 
-fn similar(machine: &Machine<'_>, found: &Reproduction) -> Table {
-    let columns = [("machine", Cells::Words), ("distance", Cells::Numbers), ("why", Cells::Prose)];
-    let mut grid = Grid::new(columns);
-    for it in &found.alike {
-        let distance = it.distance.map_or_else(|| "–".to_owned(), digits);
-        grid.rows.push(vec![it.machine.clone(), distance, it.reasons.join(" ")]);
+fn similar(found: &Reproduction) -> Grid {
+    let rows =
+        found.alike.iter().map(|it| vec![it.machine.clone(), number(it.distance), it.reasons.join(" ")]);
+    Grid {
+        title: "Published machines by similarity".to_owned(),
+        caption: "The most similar machine first. The distance compares the ratios between methods, size by size; 0.1 is \
+                  about 10 %.",
+        ..Grid::new("machine|distance:|why¶", rows)
     }
-    let caption = "The most similar machine first. The distance compares the ratios between methods, size by size; 0.1 \
-                   is about 10 %.";
-    Table { title: machine.titled("Published machines by similarity"), caption: caption.to_owned(), grid }
 }
 
-fn figures(machine: &Machine<'_>, found: &Reproduction) -> Table {
-    let mut grid = Grid::new([
-        ("table", Cells::Words),
-        ("machine", Cells::Words),
-        ("candidate", Cells::Words),
-        ("configuration", Cells::Words),
-        ("published", Cells::Numbers),
-        ("here", Cells::Numbers),
-        ("unit", Cells::Words),
-        ("published ratio", Cells::Numbers),
-        ("ratio here", Cells::Numbers),
-        ("to", Cells::Words),
-    ]);
-    for it in found.figures.iter().filter(|it| it.here.is_some()) {
-        let PublishedFigure { table, machine, candidate, config, unit, against, .. } = it;
-        let [published_ratio, here_ratio] =
-            [it.published_ratio, it.here_ratio].map(|it| ratio(it.unwrap_or(f64::NAN)));
-        let text = [table, machine, candidate, config].map(String::clone);
-        let here = digits(it.here.unwrap_or(f64::NAN));
-        let figures = [digits(it.published), here, unit.clone(), published_ratio, here_ratio];
-        grid.rows.push(text.into_iter().chain(figures).chain([against.clone()]).collect());
+fn figures(found: &Reproduction) -> Grid {
+    let rows = found.figures.iter().filter(|it| it.here.is_some()).map(|it| {
+        let [published, here, published_ratio, here_ratio] =
+            [Some(it.published), it.here, it.published_ratio, it.here_ratio].map(number);
+        let texts = [&it.table, &it.machine, &it.candidate, &it.config].map(String::clone);
+        let figures = [published, here, it.unit.clone(), published_ratio, here_ratio, it.against.clone()];
+        texts.into_iter().chain(figures).collect()
+    });
+    let titles =
+        "table|machine|candidate|configuration|published:|here:|unit|published ratio:|ratio here:|to";
+    Grid {
+        title: "Published figures".to_owned(),
+        caption: "Published figures that were measured here too. A ratio above 1 is better than its reference.",
+        ..Grid::new(titles, rows)
     }
-    let caption =
-        "Published figures that were measured here too. A ratio above 1 is better than its reference.";
-    Table { title: machine.titled("Published figures"), caption: caption.to_owned(), grid }
+}
+
+fn number(figure: Option<f64>) -> String {
+    digits(figure.unwrap_or(f64::NAN))
 }

@@ -5,7 +5,6 @@ use bulkmem_measure::engine::{Dimension, Measurement};
 /// The section of one measurement.
 #[derive(Debug)]
 pub(super) struct MeasurementSection {
-    pub(super) measurement: Measurement,
     pub(super) title: &'static str,
     /// The title of the charts, if it is another one.
     pub(super) chart_title: Option<&'static str>,
@@ -19,32 +18,17 @@ pub(super) struct MeasurementSection {
     pub(super) series: &'static [Dimension],
 }
 
-impl MeasurementSection {
-    const fn new(
-        measurement: Measurement,
-        title: &'static str,
-        intro: &'static [&'static str],
-    ) -> MeasurementSection {
-        MeasurementSection {
-            measurement,
-            title,
-            chart_title: None,
-            intro,
-            x: None,
-            without_x: None,
-            series: &[],
-        }
-    }
-
-    /// A section with sizes along the x axis.
-    const fn by_size(
-        measurement: Measurement,
-        title: &'static str,
-        intro: &'static [&'static str],
-    ) -> MeasurementSection {
-        MeasurementSection { x: Some(Dimension::Size), ..MeasurementSection::new(measurement, title, intro) }
-    }
-}
+/// Sizes stand along the x axis.
+const BY_SIZE: MeasurementSection = MeasurementSection {
+    title: "",
+    chart_title: None,
+    intro: &[],
+    x: Some(Dimension::Size),
+    without_x: None,
+    series: &[],
+};
+/// Candidates stand along the x axis.
+const BY_CANDIDATE: MeasurementSection = MeasurementSection { x: None, ..BY_SIZE };
 
 const SIZES: &str = "Each line is one method; higher is faster. The dashed vertical lines are cache sizes: to the left of \
                      one, the memory fits into that cache. To the right of the last, everything goes to memory, and \
@@ -53,159 +37,131 @@ const POLICY: &str = "The thick line is the policy's choice, which bulkmem uses 
                       everywhere. Hover over a point, or tap it, to see the method that was chosen. “(reading)” is how \
                       fast the same memory can be read: a physical reference, not a competitor.";
 
-/// All sections, in the order of the report.
-pub(super) const SECTIONS: [MeasurementSection; Measurement::ALL.len()] = [
-    MeasurementSection::by_size(
-        Measurement::Clear,
-        "Clearing",
-        &["Speed of setting memory to zero, by size and method.", SIZES, POLICY],
-    ),
-    MeasurementSection::by_size(
-        Measurement::Fill,
-        "Filling",
-        &["Speed of filling memory with a byte, by size and method.", SIZES, POLICY],
-    ),
-    MeasurementSection::by_size(
-        Measurement::Copy,
-        "Copying",
-        &["Speed of copying memory, by size and method.", SIZES, POLICY],
-    ),
-    MeasurementSection {
-        x: Some(Dimension::Chunk),
-        ..MeasurementSection::new(
-            Measurement::Chunks,
-            "Clearing in chunks",
-            &[
+/// Returns the section of a measurement.
+pub(super) fn about(measurement: Measurement) -> MeasurementSection {
+    match measurement {
+        Measurement::Clear => MeasurementSection {
+            title: "Clearing",
+            intro: &["Speed of setting memory to zero, by size and method.", SIZES, POLICY],
+            ..BY_SIZE
+        },
+        Measurement::Fill => MeasurementSection {
+            title: "Filling",
+            intro: &["Speed of filling memory with a byte, by size and method.", SIZES, POLICY],
+            ..BY_SIZE
+        },
+        Measurement::Copy => MeasurementSection {
+            title: "Copying",
+            intro: &["Speed of copying memory, by size and method.", SIZES, POLICY],
+            ..BY_SIZE
+        },
+        Measurement::Chunks => MeasurementSection {
+            title: "Clearing in chunks",
+            x: Some(Dimension::Chunk),
+            intro: &[
                 "A large range cleared chunk by chunk, as a kernel or an allocator does it, by the size of the chunks. \
-                 The speed of a method with a flat line does not depend on the chunk size; a method with a rising line \
-                 needs large chunks to be fast.",
+             The speed of a method with a flat line does not depend on the chunk size; a method with a rising line \
+             needs large chunks to be fast.",
                 "Code that clears 4 KiB at a time never tells the processor that gigabytes follow. The policy receives \
-                 the length of the whole range, so its line should be flat and high.",
+             the length of the whole range, so its line should be flat and high.",
             ],
-        )
-    },
-    MeasurementSection {
-        series: &[Dimension::Threads, Dimension::Memory, Dimension::PageSize, Dimension::Target],
-        ..MeasurementSection::new(
-            Measurement::Vm,
-            "Memory for a virtual machine",
-            &[
+            ..BY_SIZE
+        },
+        Measurement::Vm => MeasurementSection {
+            title: "Memory for a virtual machine",
+            series: &[Dimension::Threads, Dimension::Memory, Dimension::PageSize, Dimension::Target],
+            intro: &[
                 "Time until a virtual machine has its memory. The kernel clears fresh memory when it is first touched, \
-                 here before the machine starts; a method clears memory that is reused. Shorter is better.",
+             here before the machine starts; a method clears memory that is reused. Shorter is better.",
                 "Larger pages save the kernel work for each page, several threads share the clearing, and for reused \
-                 memory the method makes the difference.",
+             memory the method makes the difference.",
             ],
-        )
-    },
-    MeasurementSection {
-        x: Some(Dimension::Width),
-        without_x: Some("Persistent writes, whole calls"),
-        ..MeasurementSection::new(
-            Measurement::Persist,
-            "Persistent writes",
-            &[
+            ..BY_CANDIDATE
+        },
+        Measurement::Persist => MeasurementSection {
+            title: "Persistent writes",
+            x: Some(Dimension::Width),
+            without_x: Some("Persistent writes, whole calls"),
+            intro: &[
                 "Writes that survive a power failure, by the number of bytes that one store writes. Non-temporal stores \
-                 bypass the cache; ordinary stores are followed by an instruction that writes the line back (CLWB, \
-                 CLFLUSHOPT or CLFLUSH). Higher is faster.",
+             bypass the cache; ordinary stores are followed by an instruction that writes the line back (CLWB, \
+             CLFLUSHOPT or CLFLUSH). Higher is faster.",
                 "Nothing survives in ordinary memory: there, the figures show the cost of the instructions. On \
-                 persistent memory they show the speed of the device.",
+             persistent memory they show the speed of the device.",
             ],
-        )
-    },
-    MeasurementSection {
-        chart_title: Some("Walking a cached list afterwards"),
-        ..MeasurementSection::new(
-            Measurement::Pollution,
-            "Cache pollution",
-            &[
+            ..BY_SIZE
+        },
+        Measurement::Pollution => MeasurementSection {
+            title: "Cache pollution",
+            chart_title: Some("Walking a cached list afterwards"),
+            intro: &[
                 "A list of another program is in the cache, and walking it is fast. Then memory is cleared or copied, \
-                 and the walk is timed again: the longer it takes, the more of the list was evicted. Shorter is better.",
+             and the walk is timed again: the longer it takes, the more of the list was evicted. Shorter is better.",
                 "A cache also empties while time passes. The controls let the same time pass without touching memory: a \
-                 method does no measurable harm if it is not worse than its control.",
+             method does no measurable harm if it is not worse than its control.",
             ],
-        )
-    },
-    MeasurementSection {
-        series: &[Dimension::Rate],
-        ..MeasurementSection::new(
-            Measurement::Corun,
-            "A program next to background clearing",
-            &[
+            ..BY_CANDIDATE
+        },
+        Measurement::Corun => MeasurementSection {
+            title: "A program next to background clearing",
+            series: &[Dimension::Rate],
+            intro: &[
                 "Run time of a program while memory is cleared in the background at a limited rate, by clearing method. \
-                 Shorter is better.",
+             Shorter is better.",
                 "The control uses the same processor time and touches no memory. The difference between a method and \
-                 the control is the effect on memory and caches.",
+             the control is the effect on memory and caches.",
             ],
-        )
-    },
-    MeasurementSection {
-        x: Some(Dimension::ReadBack),
-        chart_title: Some("Write, then read back"),
-        ..MeasurementSection::new(
-            Measurement::Reuse,
-            "When caching pays off",
-            &[
+            ..BY_CANDIDATE
+        },
+        Measurement::Reuse => MeasurementSection {
+            title: "When caching pays off",
+            x: Some(Dimension::ReadBack),
+            chart_title: Some("Write, then read back"),
+            intro: &[
                 "Memory is cleared or copied, and a share of the result is read back: nothing at the left, everything \
-                 at the right. The speed is that of both together; higher is faster.",
+             at the right. The speed is that of both together; higher is faster.",
                 "Methods that leave the result in the cache start lower and fall less. Caching pays off to the right of \
-                 the point where their line crosses those of methods that bypass the cache.",
+             the point where their line crosses those of methods that bypass the cache.",
             ],
-        )
-    },
-    MeasurementSection::by_size(
-        Measurement::Fork,
-        "Fork and copy-on-write",
-        &[
-            "Cost of a fork for a process that writes to a buffer afterwards: the kernel copies each page that is \
-                 written. By the size of the buffer; shorter is better.",
-            "The table of all figures has the number of pages that the kernel cleared and copied.",
-        ],
-    ),
-    MeasurementSection {
-        x: Some(Dimension::Threads),
-        chart_title: Some("Random blocks"),
-        ..MeasurementSection::new(
-            Measurement::Iops,
-            "Random input and output",
-            &[
+            ..BY_SIZE
+        },
+        Measurement::Fork => MeasurementSection {
+            title: "Fork and copy-on-write",
+            intro: &[
+                "Cost of a fork for a process that writes to a buffer afterwards: the kernel copies each page that is \
+             written. By the size of the buffer; shorter is better.",
+                "The table of all figures has the number of pages that the kernel cleared and copied.",
+            ],
+            ..BY_SIZE
+        },
+        Measurement::Iops => MeasurementSection {
+            title: "Random input and output",
+            x: Some(Dimension::Threads),
+            chart_title: Some("Random blocks"),
+            intro: &[
                 "Blocks read and written at random positions, as databases do it, by method and number of threads. \
-                 Higher is better.",
+             Higher is better.",
                 "The latency charts show how long single operations take: half of them are faster than p50, and one in \
-                 ten thousand is slower than p99.99. Lower is better. A line that rises steeply at the right means \
-                 rare, long waits.",
+             ten thousand is slower than p99.99. Lower is better. A line that rises steeply at the right means \
+             rare, long waits.",
             ],
-        )
-    },
-    MeasurementSection {
-        x: Some(Dimension::Size),
-        chart_title: Some("All candidates"),
-        ..MeasurementSection::new(
-            Measurement::Choice,
-            "The policy's choice",
-            &[
+            ..BY_SIZE
+        },
+        Measurement::Choice => MeasurementSection {
+            title: "The policy's choice",
+            chart_title: Some("All candidates"),
+            intro: &[
                 "Speed of the policy's choice, of every method and of other libraries, by size, for each intent, \
-                 alignment and cache state. Higher is faster.",
+             alignment and cache state. Higher is faster.",
                 POLICY,
             ],
-        )
-    },
-    MeasurementSection {
-        x: Some(Dimension::Size),
-        chart_title: Some("Targets"),
-        ..MeasurementSection::new(
-            Measurement::Targets,
-            "Performance targets",
-            &["The comparisons that check the project's performance targets. Higher is faster."],
-        )
-    },
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_measurement_has_its_section() {
-        assert_eq!(SECTIONS.map(|it| it.measurement), Measurement::ALL);
+            ..BY_SIZE
+        },
+        Measurement::Targets => MeasurementSection {
+            title: "Performance targets",
+            chart_title: Some("Targets"),
+            intro: &["The comparisons that check the project's performance targets. Higher is faster."],
+            ..BY_SIZE
+        },
     }
 }

@@ -1,4 +1,5 @@
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::*;
 
@@ -31,18 +32,18 @@ fn second(busy: f64, own: f64, others: &[(u32, &str, u32, f64)]) -> Option<Distu
 fn others_are_what_this_process_did_not_use_and_the_busiest_is_named() {
     let found =
         second(1.93, 1.0, &[(1234, "yes", 1, 0.9), (77, "sshd", 1, 0.03), (5, "idle", 1, 0.0)]).unwrap();
-    assert!((found.others - 0.93).abs() < 1e-9, "{found:?}");
-    assert_eq!(found.flags().first().map(|(doubt, _)| *doubt), Some(QualityFlag::Busy));
+    assert!((found.load.others - 0.93).abs() < 1e-9, "{found:?}");
+    assert_eq!(found.flags().next().map(|(doubt, _)| doubt), Some(QualityFlag::Busy));
     let text = found.others_in_words();
     assert!(text.starts_with("0.93 of 2 processors (most: `yes`, pid 1234"), "{text}");
     assert!(text.contains("give way 20 times"), "{text}");
-    assert_eq!(found.by.len(), 2);
+    assert_eq!(found.load.busiest.len(), 2);
 }
 
 #[test]
 fn a_profile_names_the_busiest() {
     let others = [(1234, "yes", 1, 0.5), (77, "sshd", 1, 0.03), (78, "a", 1, 0.02), (79, "b", 1, 0.01)];
-    let load = second(1.93, 1.0, &others).unwrap().load();
+    let load = second(1.93, 1.0, &others).unwrap().into_load();
     assert!((load.others - 0.93).abs() < 1e-9 && load.processors == 2, "{load:?}");
     let names: Vec<&str> = load.busiest.iter().map(|busy| busy.name.as_str()).collect();
     assert_eq!(names, ["yes", "sshd", "a"]);
@@ -76,15 +77,18 @@ fn a_load_is_heavier_only_beyond_what_two_runs_differ_by() {
 fn children_are_no_others() {
     let children = [(101, "sh", OWN, 0.1), (102, "make", 101, 0.8), (103, "cc", 102, 0.05)];
     let found = second(1.95, 1.0, &children).unwrap();
-    assert!(found.others < 1e-9 && found.by.is_empty() && found.flags().is_empty(), "{found:?}");
+    assert!(
+        found.load.others < 1e-9 && found.load.busiest.is_empty() && found.flags().next().is_none(),
+        "{found:?}"
+    );
     // A circle, as processes come and go while they are listed, does not hang.
     let circle = [(101, "a", 102, 0.5), (102, "b", 101, 0.4)];
-    assert_eq!(second(1.9, 1.0, &circle).unwrap().by.len(), 2);
+    assert_eq!(second(1.9, 1.0, &circle).unwrap().load.busiest.len(), 2);
 }
 
 #[test]
 fn daemons_are_no_disturbance_and_what_cannot_be_seen_is_said_so() {
-    assert!(second(1.06, 1.0, &[(9, "cron", 1, 0.06)]).unwrap().flags().is_empty());
+    assert!(second(1.06, 1.0, &[(9, "cron", 1, 0.06)]).unwrap().flags().next().is_none());
     let hidden = second(1.9, 1.0, &[]).unwrap();
     assert!(hidden.others_in_words().contains("none that can be seen"), "{hidden:?}");
     let many: Vec<(u32, String)> = (1..=9).map(|pid| (pid, format!("worker{pid}"))).collect();
@@ -92,7 +96,7 @@ fn daemons_are_no_disturbance_and_what_cannot_be_seen_is_said_so() {
         many.iter().map(|(pid, name)| (*pid, name.as_str(), 1, 0.1)).collect();
     assert!(second(1.9, 1.0, &many).unwrap().others_in_words().contains("many of them"));
     // More than the whole, by rounding of ticks, is nothing.
-    assert_eq!(second(0.98, 1.0, &[]).unwrap().others, 0.0);
+    assert_eq!(second(0.98, 1.0, &[]).unwrap().load.others, 0.0);
 }
 
 #[test]
@@ -106,10 +110,10 @@ fn steal_and_limits_are_said() {
     };
     let mut after = before.clone();
     after.at = at + Duration::from_secs(10);
-    assert_eq!(between(&before, &after).unwrap().flags(), []);
+    assert_eq!(between(&before, &after).unwrap().flags().next(), None);
     after.system = System { stolen: 0.6, throttled: Some(1.5), waited: Some(4.0), ..after.system };
     let found = between(&before, &after).unwrap();
-    let flags = found.flags();
+    let flags: Vec<_> = found.flags().collect();
     assert_eq!(
         flags.iter().map(|(doubt, _)| *doubt).collect::<Vec<_>>(),
         [QualityFlag::Stolen, QualityFlag::Throttled]
@@ -181,12 +185,13 @@ fn a_busy_neighbour_is_named() {
         std::thread::sleep(Duration::from_millis(50));
         let after = Snapshot::here().expect("it could be read before");
         let found = between(&before, &after);
-        if let Some(found) = found.filter(|it| it.by.iter().any(|(name, of, _)| *of == pid && name == "yes"))
+        if let Some(found) =
+            found.filter(|it| it.load.busiest.iter().any(|it| it.pid == pid && it.name == "yes"))
         {
             break found;
         }
     };
-    assert!(found.by.iter().all(|(_, of, _)| *of != std::process::id()), "{found:?}");
+    assert!(found.load.busiest.iter().all(|it| it.pid != std::process::id()), "{found:?}");
     drop(stray);
 }
 
@@ -210,7 +215,7 @@ fn own_work_is_not_blamed_on_others() {
     child.kill().unwrap();
     child.wait().unwrap();
     let found = between(&before, &after).unwrap();
-    assert!(found.by.iter().all(|(_, of, _)| *of != pid), "{found:?}");
+    assert!(found.load.busiest.iter().all(|it| it.pid != pid), "{found:?}");
     // Once it has ended, its time is in our own account.
     let own = Own::now();
     assert!(own.seconds > before.own.seconds, "{own:?}");

@@ -1,0 +1,195 @@
+//! `bulkmem bench pollution` and `corun`, whose rows are compared with a control.
+
+use std::ffi::OsString;
+
+use bulkmem::Operation;
+use bulkmem::machine::CACHE_LINE;
+use bulkmem_measure::engine::{Measurement, Results, Row};
+use bulkmem_measure::measurements::{
+    CorunOptions, PollutionOptions, SAME_PROCESSOR_TIME, SAME_TIME, Victim, home_of,
+};
+use clap::Args;
+
+use super::common::{Common, PageSizeArg};
+use super::rows::{also, beyond, remarks, short_name, tables_by_config};
+use crate::failure::Outcome;
+use crate::figures::deviation;
+use crate::output::{Column, Table, digits, exact_size, section, signed};
+use crate::parsers::{given_or, operation, size, sizes};
+
+/// Cache pollution: the cost of an operation for other data in the cache
+///
+/// Walks a list of cache lines, linked in random order so that prefetchers do not help, until it is in the cache. Then
+/// runs the operation elsewhere in memory and walks the list again, which takes longer if lines were evicted.
+///
+/// Caches also lose data as time passes, above all on a shared machine. Each walk is therefore compared with a walk after
+/// the same time without memory accesses. Two more rows show the quality of that comparison: the control, in which both
+/// walks follow idle time, and a walk immediately after another. A difference that may be noise is shown as `not
+/// distinguishable here`; --runs and --walks reduce the noise.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+How to read it: `before – after` is a walk in a settled cache and the walk after the operation, as the source prints it; \
+then the extra time compared with a walk after the same time without memory accesses, with its 95 % interval, and the same for \
+each line of the list. * marks the candidates that pollute least.
+
+Source: Mikulas Patocka, memcpy_flushcache: use cache flushing for larger lengths, dm-devel, April 2020 (there in \
+cycles, on the first-level cache, and without a control).
+
+JSON: `rows` as in all measurements; `metric` is `growth` (nanoseconds per walk more than the control); `config` has `list` and \
+`size`; `also` has `before_ns`, `after_ns`, `control_ns` and `between_ns` (the operation).")]
+pub(crate) struct PollutionArgs {
+    /// Operation between the walks
+    #[arg(long, value_name = "OPERATION", value_parser = operation(), default_value = "clear")]
+    op: Operation,
+    /// Sizes of the list, or ranges of them [default: half of each cache]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
+    list: Vec<Vec<u64>>,
+    /// Length of the operation [default: twice the list, which is the size of the cache; at least 1M]
+    #[arg(long, short = 's', value_name = "SIZE", value_parser = size)]
+    size: Option<u64>,
+    /// Walks per sample, of which the median counts [default: as many as take a quarter of a second, at most 31]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    walks: Option<u32>,
+    #[command(flatten)]
+    pages: PageSizeArg,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) fn pollution(args: &PollutionArgs) -> Outcome {
+    let mut options = PollutionOptions::new(args.op);
+    options.lists = given_or(args.list.concat(), options.lists);
+    options.size = args.size;
+    options.walks = args.walks;
+    options.page_size = args.pages.page_size;
+    options.candidates = args.common.candidates();
+    args.common.outputs.run(None, &options, &view_pollution)
+}
+
+pub(super) fn view_pollution(found: &Results, width: usize) -> String {
+    let note = "* pollutes least, within the noise. Intervals are 95 %.";
+    tables_by_config(found.of(Measurement::Pollution), note, width, pollution_table) + &remarks(found, width)
+}
+
+fn pollution_table(rows: &[&Row], width: usize) -> String {
+    let config = &rows[0].config;
+    let list = config.list.unwrap_or_default();
+    let lines = list / CACHE_LINE as u64;
+    let longest = rows.iter().filter_map(|row| row.also.get("after_ns")).copied().fold(0.0, f64::max);
+    let (unit, ns) = match longest {
+        1e7.. => ("ms", 1e6),
+        1e4.. => ("µs", 1e3),
+        _ => ("ns", 1.0),
+    };
+    let heading = format!(
+        "pollution: a walk of {lines} lines ({}, fits {}) and a {} of {}, {unit}",
+        exact_size(list),
+        home_of(list),
+        config.operation.map_or("", Operation::name),
+        exact_size(config.size.unwrap_or_default()),
+    );
+    let table = Table::of(rows)
+        .column(Column::left(""), |row| short_name(row, rows))
+        .column(Column::right("before – after"), |row| {
+            format!("{} – {}", also(row, "before_ns", ns), also(row, "after_ns", ns))
+        })
+        .column(Column::right("longer than the control "), |row| {
+            beyond(rows, SAME_TIME, row, |growth| signed(growth / ns))
+        })
+        .column(Column::right("ns/line").optional(1), |row| signed(row.stats.median / lines.max(1) as f64));
+    section(&heading, &table.render(width), width)
+}
+
+/// Slow-down of a command of yours while memory is cleared in the background
+///
+/// Runs the command again and again while another thread clears memory at a limited rate, with each method in turn. The
+/// run time is compared with a control: a thread that uses as much processor time as clearing with the C library, and
+/// sleeps as often, without touching memory. The difference is the effect on caches and memory bandwidth. The command
+/// alone shows the cost of the control itself.
+///
+/// The clearing thread runs on the last processor and the command on all others; with --same-cpu, or on a single
+/// processor, they share it. Ctrl-C ends the command and everything in its process group.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  bulkmem bench corun -- make -j2
+  bulkmem bench corun --rate 0.5,4 -f rep_stosb,movnti -- sort -o /dev/null big
+  bulkmem bench corun --builtin
+
+How to read it: seconds per run of the command, mean ± standard deviation; the extra time compared with the control, by medians and \
+with its 95 % interval; the rate that clearing achieved, and its share of a processor. * marks the candidates that slow the command \
+least.
+
+Source: Ankur Arora, huge page clearing optimizations, linux-kernel, June 2022: a kernel build next to background clearing \
+took about 2 % less time if the clearing bypassed the cache.
+
+JSON: `rows` as in all measurements; `metric` is `seconds`; `config` has `rate`; `also` has `user_s` and `system_s` (of the \
+command), `cleared_gb`, `rate` (achieved, GB/s) and `busy_percent` (of the background).")]
+pub(crate) struct CorunArgs {
+    /// Rates of clearing, GB/s
+    #[arg(long, value_name = "GB/S", value_delimiter = ',', default_value = "1")]
+    rate: Vec<f64>,
+    /// Memory that is cleared over and over [default: twice the last-level cache]
+    #[arg(long, short = 's', value_name = "SIZE", value_parser = size)]
+    size: Option<u64>,
+    /// Bytes cleared between two sleeps
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "2M")]
+    chunk: u64,
+    /// Bind clearing and command to the same processor
+    #[arg(long)]
+    same_cpu: bool,
+    /// Show the output of the command on stderr
+    #[arg(long, conflicts_with = "builtin")]
+    show_output: bool,
+    /// Instead of a command, walk a list of half the last-level cache, for about half a second
+    #[arg(long, conflicts_with = "command")]
+    builtin: bool,
+    #[command(flatten)]
+    pages: PageSizeArg,
+    #[command(flatten)]
+    common: Common,
+    /// The command and its arguments; it must exit with 0 every time
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub(super) fn corun(args: &CorunArgs) -> Outcome {
+    let (words, show_output) = (args.command.clone(), args.show_output);
+    let victim = if args.builtin { Victim::Walk } else { Victim::Command { words, show_output } };
+    let mut options = CorunOptions::new(victim);
+    options.rates.clone_from(&args.rate);
+    options.size = args.size.or(options.size);
+    options.chunk = args.chunk;
+    options.same_cpu = args.same_cpu;
+    options.page_size = args.pages.page_size;
+    options.candidates = args.common.candidates();
+    args.common.outputs.run(None, &options, &view_corun)
+}
+
+pub(super) fn view_corun(found: &Results, width: usize) -> String {
+    let note = "* slows it least, within the noise. Intervals are 95 %.";
+    tables_by_config(found.of(Measurement::Corun), note, width, corun_table) + &remarks(found, width)
+}
+
+fn corun_table(rows: &[&Row], width: usize) -> String {
+    let config = &rows[0].config;
+    let heading = format!(
+        "corun: a run next to {} GB/s of clearing, {} at a time, seconds",
+        config.rate.unwrap_or_default(),
+        exact_size(config.chunk.unwrap_or_default()),
+    );
+    let table = Table::of(rows)
+        .column(Column::left("next to"), |row| short_name(row, rows))
+        .column(Column::right("seconds"), |row| format!("{} ±{}", digits(row.stats.mean), deviation(row)))
+        .column(Column::right("longer than the control "), |row| {
+            beyond(rows, SAME_PROCESSOR_TIME, row, |percent| format!("{percent:+.1}%"))
+        })
+        .column(Column::right("GB/s").optional(2), |row| match row.also.get("rate") {
+            Some(rate) if *rate > 0.0 => digits(*rate),
+            _ => "–".to_owned(),
+        })
+        .column(Column::right("busy").optional(1), |row| {
+            row.also.get("busy_percent").map_or("–".to_owned(), |busy| format!("{busy:.0}%"))
+        });
+    section(&heading, &table.render(width), width)
+}

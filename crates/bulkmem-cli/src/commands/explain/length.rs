@@ -1,0 +1,282 @@
+//! The answer for one length: the method, what decides, and how the alternatives measured.
+
+use bulkmem::method::Parameters;
+use bulkmem::policy::{Choice, Situation};
+use bulkmem::{Intent, Operation};
+use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
+use serde::Serialize;
+
+use super::branches::Branches;
+use crate::active_policy::ActivePolicy;
+use crate::failure::Failure;
+use crate::figures::{self, Series, describe_cost, describe_parameters};
+use crate::output::{
+    self, Column, GOOD, HEADING, Table, digits, exact_size, faint, plural, rate, size, styled, wrapped,
+};
+use crate::parsers::Threads;
+use crate::plain::plain;
+
+/// Measured lengths that differ by a larger factor say nothing about a length. Calibration measures a factor of 4 apart.
+const FAR: f64 = 4.5;
+
+/// A length, and how it is used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Question {
+    pub(super) operation: Operation,
+    pub(super) length: u64,
+    pub(super) intent: Intent,
+    pub(super) threads: Threads,
+}
+
+/// The document that `--json` prints.
+#[derive(Serialize)]
+pub(super) struct Answer {
+    operation: Operation,
+    length: u64,
+    intent: Intent,
+    /// By length alone.
+    #[serde(flatten)]
+    choice: Choice,
+    from: usize,
+    reason: String,
+    look: Option<LookAnswer>,
+    threads: usize,
+    origin: String,
+    measured: Vec<Measurements>,
+}
+
+/// How the operation finds out the cache state, and what it chooses by it.
+#[derive(Serialize)]
+struct LookAnswer {
+    from: usize,
+    part: usize,
+    cached_below: u64,
+    unmapped_from: Option<u64>,
+    /// For the part, and for unmapped pages.
+    #[serde(flatten)]
+    choice: Choice,
+    reason: String,
+    cached: Branch,
+    uncached: Branch,
+}
+
+#[derive(Serialize)]
+struct Branch {
+    #[serde(flatten)]
+    choice: Choice,
+    reason: String,
+}
+
+/// The measurements of a profile for one cache state that are nearest to the question.
+#[derive(Serialize)]
+struct Measurements {
+    cost: Cost,
+    condition: Condition,
+    length: u64,
+    figures: Vec<Measured>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    method: String,
+    parameters: Parameters,
+    median_ns: f64,
+    quartiles_ns: [f64; 2],
+    samples: u32,
+    /// For the cost `stream`: the part of the median that is the slow-down of other data in the cache.
+    disturbance_ns: Option<f64>,
+    gb_per_s: f64,
+    times_c_library: Option<f64>,
+    chosen: bool,
+}
+
+impl Answer {
+    pub(super) fn find(question: Question, active: &ActivePolicy) -> Result<Answer, Failure> {
+        let Question { operation, length, intent, threads } = question;
+        let policy = &active.policy;
+        let bytes = usize::try_from(length)
+            .map_err(|_| Failure::usage("--size: it exceeds the address space of this machine"))?;
+        let threads = threads.unwrap_or_else(|| policy.threads(operation, bytes));
+        let Some(branches) = Branches::find(policy, operation, bytes, intent, threads) else {
+            return Err(Failure::new(format!("no method of this architecture supports {operation}")));
+        };
+        let rule = policy.rules(operation, intent).into_iter().rfind(|rule| rule.from <= bytes);
+        let (from, reason) = rule.map(|rule| (rule.from, rule.reason)).unwrap_or_default();
+        let profile = active.profile.as_ref().map(|(_, profile)| profile);
+        let mut answer = Answer {
+            operation,
+            length,
+            intent,
+            choice: branches.by_length,
+            from,
+            reason,
+            look: None,
+            threads,
+            origin: active.describe_rules(operation, intent),
+            measured: Vec::new(),
+        };
+        answer.look = answer.find_look(&branches, profile);
+        answer.measured = profile.map(|profile| answer.find_measured(&branches, profile)).unwrap_or_default();
+        Ok(answer)
+    }
+
+    fn find_look(&self, branches: &Branches, profile: Option<&Profile>) -> Option<LookAnswer> {
+        let look = branches.look?;
+        let reason = |reason: Option<&String>| reason.map_or("measured here".to_owned(), String::clone);
+        let branch = |choice, state| {
+            let rules = profile.into_iter().flat_map(|profile| profile.rules_of(self.operation, state));
+            let rule = rules.take_while(|rule| rule.from <= self.length).last();
+            Branch { choice, reason: reason(rule.map(|rule| &rule.reason)) }
+        };
+        let mut rules = profile.into_iter().flat_map(|profile| &profile.looks);
+        let rule = rules.find(|rule| rule.operation == self.operation);
+        Some(LookAnswer {
+            from: look.from,
+            part: look.part,
+            cached_below: look.cached_below,
+            unmapped_from: Some(look.unmapped_from).filter(|ticks| *ticks != u64::MAX),
+            choice: look.choice,
+            reason: reason(rule.map(|rule| &rule.reason)),
+            cached: branch(branches.cached, Situation::Cached),
+            uncached: branch(branches.uncached, Situation::Uncached),
+        })
+    }
+
+    /// Returns the nearest measurements of cold and of warm memory.
+    fn find_measured(&self, branches: &Branches, profile: &Profile) -> Vec<Measurements> {
+        let mut all = figures::of_kind(profile, self.operation, Cost::of(self.intent));
+        if all.is_empty() {
+            // Throughput decided if the intent was not measured separately.
+            all = figures::of_kind(profile, self.operation, Cost::Throughput);
+        }
+        let nearest = |warm: bool| {
+            let of_state = || all.iter().filter(|series| series.condition.warm == warm);
+            let any_threads = !of_state().any(|series| series.condition.threads == self.threads);
+            let series = of_state().filter(|series| any_threads || series.condition.threads == self.threads);
+            // The nearest length, and of several series at that distance the first, which has the plainest condition.
+            let nearest = series.filter_map(|series| Some((series, series.nearest(self.length)?)));
+            nearest.min_by(|a, b| a.1.1.total_cmp(&b.1.1))
+        };
+        let mut found: Vec<_> = [false, true].into_iter().filter_map(nearest).collect();
+        let least = found.iter().map(|(_, (_, distance))| *distance).fold(f64::INFINITY, f64::min);
+        // Memory larger than the cache is never warm.
+        found.retain(|(_, (_, distance))| *distance <= least.max(FAR.ln()));
+        let measurements = |(series, (length, _)): (&Series<'_>, _)| {
+            measurements(series, length, branches.choice(series.condition.warm))
+        };
+        found.into_iter().map(measurements).collect()
+    }
+
+    pub(super) fn text(&self, width: usize) -> String {
+        let heading = format!("{} of {}, intent {}", self.operation, exact_size(self.length), self.intent);
+        let mut pairs = match &self.look {
+            Some(look) => look.pairs(),
+            None => {
+                let parameters = describe_parameters(&self.choice.parameters);
+                vec![
+                    ("method", styled(GOOD, self.choice.method.name)),
+                    ("parameters", if parameters.is_empty() { "none".to_owned() } else { parameters }),
+                    ("used from", size(self.from as u64)),
+                    ("reason", plain(&self.reason)),
+                ]
+            }
+        };
+        if self.look.is_some() {
+            let from = size(self.from as u64);
+            pairs.push((
+                "by length",
+                format!("{} (from {from}, without a look): {}", self.choice, plain(&self.reason)),
+            ));
+        }
+        pairs.extend([("threads", self.threads.to_string()), ("policy", plain(&self.origin))]);
+        let mut text = format!("{}\n\n{}", styled(HEADING, heading), output::pairs(&pairs, width));
+        let Some(Measurements { cost, .. }) = self.measured.first() else {
+            let remedy = "This was not measured on this machine; `bulkmem calibrate` measures it.";
+            return text + &format!("\n{}\n", wrapped(remedy, "", width));
+        };
+        let look = if self.look.is_some() { ", by one method for all bytes, without a look" } else { "" };
+        text += &format!(
+            "\n{}",
+            faint(&format!("The times are those of {}{look}.", describe_cost(*cost)), width)
+        );
+        for measurements in &self.measured {
+            text += &measurements.text(width);
+        }
+        text
+    }
+}
+
+impl LookAnswer {
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        let LookAnswer { part, cached_below, unmapped_from, choice, reason, cached, uncached, .. } = self;
+        let part = exact_size(*part as u64);
+        let method = |choice: &Choice| styled(GOOD, choice);
+        let branch = |it: &Branch, ticks| format!("{} {ticks}: {}", method(&it.choice), plain(&it.reason));
+        let mut pairs = vec![
+            ("decided by", format!("the time of the first {part}, by {choice}")),
+            ("cached", branch(cached, format!("(fewer than {cached_below} ticks)"))),
+            ("uncached", branch(uncached, format!("(from {cached_below} ticks on)"))),
+        ];
+        if let Some(ticks) = unmapped_from {
+            pairs.push((
+                "unmapped",
+                format!("{} (from {ticks} ticks on, which mapping pages takes)", method(choice)),
+            ));
+        }
+        pairs.extend([("looks from", size(self.from as u64)), ("reason", plain(reason))]);
+        pairs
+    }
+}
+
+/// Returns the figures of a series at a length.
+fn measurements(series: &Series<'_>, length: u64, choice: Choice) -> Measurements {
+    let Choice { method, parameters } = choice;
+    let mut figures = series.ranking(length);
+    // The parameters of the choice are shown even if others measured better at this one length.
+    if let Some(own) = series.of(length, method.name, &parameters) {
+        figures.retain(|figure| figure.method != own.method);
+        figures.push(own);
+        figures.sort_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
+    }
+    let measured = |figure: &&Figure| Measured {
+        method: figure.method.clone(),
+        parameters: figure.parameters,
+        median_ns: figure.median_ns,
+        quartiles_ns: figure.quartiles_ns,
+        samples: figure.samples,
+        disturbance_ns: figure.disturbance_ns,
+        gb_per_s: figure.length as f64 / figure.median_ns,
+        times_c_library: Some(series.times_c_library(figure)).filter(|times| times.is_finite()),
+        chosen: figure.method == method.name && figure.parameters == parameters,
+    };
+    let figures = figures.iter().map(measured).collect();
+    Measurements { cost: series.cost, condition: series.condition, length, figures }
+}
+
+impl Measurements {
+    fn text(&self, width: usize) -> String {
+        let Measurements { cost, condition: Condition { aligned, warm, threads }, length, figures } = self;
+        let state = if *warm { "Warm memory" } else { "Cold memory" };
+        let aligned = if *aligned { "aligned" } else { "unaligned" };
+        let threads = plural(*threads, "thread");
+        let heading = format!("{state}, measured at {} ({aligned}, {threads})", exact_size(*length));
+        let mut table = Table::of(figures)
+            .column(Column::left(""), |it| if it.chosen { styled(GOOD, "→") } else { String::new() })
+            .column(Column::left("method"), |it| plain(&it.method))
+            .column(Column::left("parameters").prose().optional(3), |it| describe_parameters(&it.parameters))
+            .column(Column::right("GB/s"), |it| rate(*length, it.median_ns))
+            .column(Column::right("× C library"), |it| digits(it.times_c_library.unwrap_or(f64::NAN)));
+        if *cost == Cost::Stream {
+            table = table.column(Column::right("disturbance, ns").optional(4), |it| {
+                it.disturbance_ns.map_or("–".to_owned(), |ns| format!("{ns:.0}"))
+            });
+        }
+        let table = table
+            .column(Column::right("median, ns").optional(2), |it| format!("{:.0}", it.median_ns))
+            .column(Column::right("quartiles, ns").optional(1), |it| {
+                format!("{:.0}–{:.0}", it.quartiles_ns[0], it.quartiles_ns[1])
+            })
+            .column(Column::right("samples").optional(0), |it| it.samples.to_string());
+        format!("\n{}\n{}", styled(HEADING, wrapped(&heading, "", width)), table.render(width))
+    }
+}

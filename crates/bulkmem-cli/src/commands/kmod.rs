@@ -1,0 +1,319 @@
+//! `bulkmem kmod`: the Linux module.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+
+use bulkmem::machine::Machine;
+use bulkmem_kmod::{Module, Plan, Reason, Settings, Status};
+use bulkmem_measure::calibration::Profile;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Failure, Outcome, chain, show};
+use crate::output::{BAD, Column, GOOD, Table, faint, pairs, section, size, styled, wrapped};
+use crate::plain::plain;
+
+/// Show the state of the Linux module, or set its parameters from the profile
+///
+/// The module clears huge pages at page faults with the method that measured best here, on unmodified kernels. Its device
+/// /dev/bulkmem gives memory of a chosen cache attribute. See docs/kernel/README.md.
+///
+/// A process declares memory that it is about to touch as one range through the library (bulkmem_kmod::BulkHint). Such a
+/// hint is for the caller's own memory, so that no command can give it for another process.
+#[derive(Args, Debug)]
+#[command(subcommand_value_name = "COMMAND")]
+pub(crate) struct KmodArgs {
+    #[command(subcommand)]
+    command: KmodCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KmodCommand {
+    Status(StatusArgs),
+    Apply(ApplyArgs),
+}
+
+pub(super) fn run(args: &KmodArgs) -> Outcome {
+    match &args.command {
+        KmodCommand::Status(args) => status(args),
+        KmodCommand::Apply(args) => apply(args),
+    }
+}
+
+/// Show whether the module is active, its parameters, and its counters
+///
+/// Exits with 1 if the module is not loaded, and says how to load it.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Counters:
+  extents  contiguous ranges that the method cleared
+  pages    pages of 4 KiB; bytes: the same in bytes
+  hinted   extents whose total length came from a process's hint
+
+The kernel clears the pages around the faulting address last, in its own way; they count as stock. `faults` counts huge pages for \
+page faults, `skipped` those below the threshold, which cached_method clears. Memory of /dev/bulkmem counts only for its method.
+
+JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled), `kernel`, `installed` (the module's file, or null), \
+`loaded`, `device`, `livepatch` (`enabled`, `transition`), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
+`threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`), `available`, `counters` (`faults`, `skipped`, `hints`, `methods`: each \
+with `method`, `extents`, `pages`, `bytes`, `hinted`), `persisted`.")]
+struct StatusArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// The folder above /sys, /proc, /etc and /lib, for tests
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
+}
+
+#[derive(Serialize)]
+struct StatusDocument<'s> {
+    state: &'static str,
+    #[serde(flatten)]
+    status: &'s Status,
+}
+
+fn status(args: &StatusArgs) -> Outcome {
+    let module = Module::with_root(&args.root);
+    let status = module.status().map_err(Failure::new)?;
+    let (state, meaning) = state_of(&status);
+    if args.json || status.loaded {
+        show(args.json, &StatusDocument { state, status: &status }, |width| {
+            status_text(&meaning, &status, width)
+        })?;
+    }
+    module.require_loaded().map_err(|error| Failure::new(error).help(how_to_load(&status)))?;
+    Ok(Exit::Done)
+}
+
+fn how_to_load(status: &Status) -> String {
+    match (&status.installed, status.kernel.as_str()) {
+        (Some(file), _) => format!("it is installed as {}: run `modprobe bulkmem` as root", file.display()),
+        (None, "") => "build it with `make -C kmod`, see docs/kernel/README.md".to_owned(),
+        (None, kernel) => format!(
+            "it is not installed for this kernel, {kernel}: `make install-kmod` builds and installs it for kernels 6.1 to \
+             6.12 whose headers are installed"
+        ),
+    }
+}
+
+/// Returns the state of the module's livepatch: its name, and its meaning.
+fn state_of(status: &Status) -> (&'static str, String) {
+    let inactive = || {
+        let inactive = styled(BAD, "loaded, but not active: the kernel clears huge pages in its own way");
+        format!("{inactive}; `rmmod bulkmem` and `modprobe bulkmem` activate it")
+    };
+    match status.livepatch.map(|patch| (patch.enabled, patch.transition)) {
+        _ if !status.loaded => ("absent", styled(BAD, "not loaded")),
+        None => ("unpatched", inactive()),
+        Some((false, false)) => ("disabled", inactive()),
+        Some((true, false)) => {
+            ("enabled", styled(GOOD, "active: bulkmem clears the huge pages of page faults"))
+        }
+        Some((true, true)) => (
+            "enabling",
+            "being activated: the kernel moves each process from its own clearing to bulkmem's as soon as it can".into(),
+        ),
+        Some((false, true)) => (
+            "disabling",
+            "being deactivated: the kernel moves each process back to its own clearing; then `rmmod bulkmem` works".into(),
+        ),
+    }
+}
+
+fn status_text(state: &str, status: &Status, width: usize) -> String {
+    let mut text = section("Module", &pairs(&about(state, status), width), width);
+    if let Some(settings) = &status.parameters {
+        let available: Vec<&str> = status.available.iter().map(|method| method.name()).collect();
+        let available = faint(&format!("This processor can run: {}.", available.join(", ")), width);
+        text += &section("Parameters", &(parameters(settings, width) + &available), width);
+    }
+    if let Some(found) = &status.counters {
+        let sum = format!(
+            "{} huge pages were cleared for page faults, {} of them below the threshold (by cached_method); {} \
+             hint{} active.",
+            found.faults,
+            found.skipped,
+            found.hints,
+            if found.hints == 1 { " is" } else { "s are" },
+        );
+        let rounded = |bytes| if bytes == 0 { String::new() } else { size(bytes) };
+        let table = Table::of(&found.methods)
+            .column(Column::left("method"), |it| it.method.to_string())
+            .column(Column::right("extents"), |it| it.extents.to_string())
+            .column(Column::right("pages"), |it| it.pages.to_string())
+            .column(Column::right("bytes"), |it| it.bytes.to_string())
+            .column(Column::right("").optional(1), |it| rounded(it.bytes))
+            .column(Column::right("hinted"), |it| it.hinted.to_string());
+        let counters = format!("{}{}\n", table.render(width), wrapped(&sum, "", width));
+        text += &section("Counters", &counters, width);
+    }
+    text.pop();
+    text
+}
+
+fn about(state: &str, status: &Status) -> [(&'static str, String); 6] {
+    let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
+    let taint = status.kernel_taint.map(|taint| format!("the kernel's is {taint}"));
+    let own = status.taint.as_ref().map(|letters| format!("{letters} of the module"));
+    let taint: Vec<String> = own.into_iter().chain(taint).collect();
+    let file = status.installed.as_ref().map(|file| plain(&file.display().to_string()));
+    let device = if status.device { "/dev/bulkmem" } else { "missing: /dev/bulkmem does not exist" };
+    [
+        ("state", state.to_owned()),
+        ("kernel", or(status.kernel.clone(), "unknown")),
+        ("file", or(file.unwrap_or_default(), "not installed: lost at reboot")),
+        ("device", device.to_owned()),
+        ("taint", or(taint.join("; "), "unknown")),
+        ("at load", or(plain(status.persisted.as_deref().unwrap_or_default()), "the module's own defaults")),
+    ]
+}
+
+fn parameters(settings: &Settings, width: usize) -> String {
+    let values: BTreeMap<_, _> = settings.values().into_iter().collect();
+    Table::of([
+        ("method", "method for extents of at least the threshold"),
+        ("cached_method", "method for smaller ones"),
+        ("threshold", "bytes; 0: for every extent"),
+        ("chunk", "bytes between two points at which other tasks may run"),
+        ("prefetch_distance", "bytes that prefetchw looks ahead"),
+        ("ignore_quirks", "1: use movnti even where it is published to be slow"),
+    ])
+    .column(Column::left("parameter"), |(name, _)| name.to_string())
+    .column(Column::right("value"), |(name, _)| values.get(name).cloned().unwrap_or_default())
+    .column(Column::left("what it is").prose(), |(_, meaning)| meaning.to_string())
+    .render(width)
+}
+
+/// Set the module's parameters from the profile
+///
+/// Sets all parameters or none: if the kernel refuses a value, the previous values are restored, and the error names the
+/// parameter. If the module lacks a method of the profile, the nearest one that it has is used, and the reason is shown.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+How each parameter is derived:
+  method             the profile's choice for the largest total length, in calls
+                     of a huge page; if the module lacks that method, the fastest
+                     one in the profile that it has and that treats the cache
+                     alike; else movnti for stores that bypass the cache, and
+                     stock for all others
+  threshold          the total length from which that (or another store that
+                     bypasses the cache) is chosen
+  cached_method      the choice for a huge page, or just below the threshold
+  chunk              the shortest call of at least 2 MiB that is as fast as any,
+                     if it takes less than 10 ms
+  prefetch_distance  that of the profile, if prefetchw is used
+  ignore_quirks      1 if movnti measured best, which overrules what is published
+
+JSON: `profile`, `dry_run`, `parameters` (each with `name`, `before`, `after`, `why`; null: unknown or unchanged), `persisted` (the \
+file, or null).")]
+struct ApplyArgs {
+    /// The profile [default: that of the policy that programs use here]
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Show the new values without setting them
+    #[arg(long)]
+    dry_run: bool,
+    /// Also apply the values whenever the module is loaded: write /etc/modprobe.d/bulkmem.conf
+    #[arg(long)]
+    persist: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// The folder above /sys, /proc, /etc and /lib, for tests
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
+}
+
+#[derive(Serialize)]
+struct ApplyDocument {
+    profile: PathBuf,
+    dry_run: bool,
+    parameters: Vec<Parameter>,
+    persisted: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Parameter {
+    name: &'static str,
+    before: Option<String>,
+    after: Option<String>,
+    why: String,
+}
+
+fn apply(args: &ApplyArgs) -> Outcome {
+    let module = Module::with_root(&args.root);
+    let (path, profile) = profile(args)?;
+    let failure = |error: &(dyn Error + 'static), help: &str| {
+        Failure::new(format!("{} cannot be applied: {}", path.display(), chain(error))).help(help)
+    };
+    let policy = profile.policy(Machine::current()).map_err(|error| {
+        failure(&error, "run `bulkmem calibrate` on this machine, or name its profile: --profile FILE")
+    })?;
+    let plan = Plan::derive(&policy, &profile.clear_times())
+        .map_err(|error| failure(&error, "run `bulkmem calibrate`, with `--op clear` or without --op"))?;
+    let before = module.status().map_err(Failure::new)?.parameters;
+    if before.is_none() && !args.dry_run {
+        module.require_loaded().map_err(|error| {
+            Failure::new(error).help("`bulkmem kmod status` shows more; --dry-run works without the module")
+        })?;
+    }
+    let mut before: BTreeMap<_, _> = before.iter().flat_map(Settings::values).collect();
+    let mut persisted = None;
+    if !args.dry_run {
+        let set = module.set(&plan.settings).map_err(Failure::new)?;
+        if args.persist {
+            let origin = plain(&format!("from {} of {}", path.display(), profile.provenance.date));
+            let saved = plan.settings.save(&args.root, &origin).map_err(|error| {
+                let kept = match set.restore() {
+                    Ok(()) => "the previous parameters are restored",
+                    Err(it) => {
+                        &format!("{it} could not be restored; `bulkmem kmod status` shows the present values")
+                    }
+                };
+                Failure::new(format!("{}; {kept}", chain(&error))).help("run as root, or without --persist")
+            });
+            persisted = Some(saved?);
+        }
+    }
+    let parameters = plan.reasons.into_iter().map(|Reason { parameter: name, value: after, why, .. }| {
+        Parameter { name, before: before.remove(name), after, why }
+    });
+    let document =
+        ApplyDocument { profile: path, dry_run: args.dry_run, parameters: parameters.collect(), persisted };
+    show(args.json, &document, |width| apply_text(&document, &plan.settings, args, width))
+}
+
+fn profile(args: &ApplyArgs) -> Result<(PathBuf, Profile), Failure> {
+    let Some(path) = &args.profile else {
+        return ActivePolicy::load()?.profile.ok_or_else(|| {
+            Failure::new("there is no profile of this machine to apply")
+                .help("run `bulkmem calibrate`, or name a profile: --profile FILE")
+        });
+    };
+    let profile = Profile::load(path)
+        .map_err(|error| Failure::new(format!("cannot read {}: {}", path.display(), chain(&error))))?;
+    Ok((path.clone(), profile))
+}
+
+fn apply_text(document: &ApplyDocument, settings: &Settings, args: &ApplyArgs, width: usize) -> String {
+    let table = Table::of(&document.parameters)
+        .column(Column::left("parameter"), |it| it.name.to_owned())
+        .column(Column::right("before"), |it| it.before.clone().unwrap_or("–".to_owned()))
+        .column(Column::right("after"), |it| it.after.clone().unwrap_or("unchanged".to_owned()))
+        .column(Column::left("why").prose(), |it| plain(&it.why));
+    let profile = document.profile.display();
+    let mut lines = vec![match &document.persisted {
+        _ if args.dry_run => format!("These are the values from {profile}. Nothing was set (--dry-run)."),
+        None => format!("Set from {profile}, until the module is unloaded (--persist: also for later loads)"),
+        Some(file) => format!("Set from {profile}, and written to {}", file.display()),
+    }];
+    if args.dry_run && args.persist {
+        let file = Settings::file(&args.root);
+        lines.push(format!("{} would contain: {}", file.display(), settings.options_line()));
+    }
+    let lines = lines.iter().map(|line| wrapped(&plain(line), "", width) + "\n");
+    table.render(width) + &lines.collect::<String>()
+}

@@ -1,0 +1,173 @@
+//! Derives whether and how an operation looks at the cache state: the part whose time it takes, the threshold, and the
+//! lengths for which it pays.
+
+use std::collections::BTreeMap;
+
+use bulkmem::Operation;
+
+use crate::calibration::derive::table::{Key, Row};
+use crate::calibration::{Condition, LookRule};
+use crate::engine::stats::median;
+use crate::engine::workload::MemoryState;
+
+/// Times of the first part of calls, by the method for cached memory, in ticks of the time stamp counter.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PartTimes {
+    pub(crate) operation: Operation,
+    /// Length of the calls, bytes.
+    pub(crate) length: u64,
+    pub(crate) part: u64,
+    pub(crate) state: MemoryState,
+    pub(crate) ticks: Vec<u64>,
+}
+
+/// A look must gain so much, as a mean over the lengths it is for and the two cache states.
+const LEAST_GAIN: f64 = 0.015;
+/// A part of memory that is not mapped must take so many times as long as one that is not cached.
+const LEAST_RATIO: f64 = 1.5;
+
+/// Logarithms of the times of one length in one state, by the method for the part, by that for cached memory, by that for
+/// uncached memory, and by the rule by length.
+#[derive(Clone, Copy)]
+struct Times {
+    part: f64,
+    cached: f64,
+    uncached: f64,
+    by_length: f64,
+}
+
+/// One length with its times in both states. Beyond the caches there is only one.
+struct Length {
+    length: u64,
+    when_cached: Option<Times>,
+    when_uncached: Times,
+}
+
+/// The methods at a length: for the part, for cached memory, for uncached memory, and by length alone.
+pub(super) struct Methods<'k> {
+    pub(super) part: &'k Key,
+    pub(super) cached: &'k Key,
+    pub(super) uncached: &'k Key,
+    pub(super) by_length: &'k Key,
+}
+
+/// Returns how an operation looks; `None` if no look gains anything. `methods` returns the methods at a length.
+pub(super) fn derive<'k>(
+    operation: Operation,
+    rows: &BTreeMap<u64, Row>,
+    times: &[PartTimes],
+    methods: impl Fn(u64) -> Option<Methods<'k>>,
+) -> Option<LookRule> {
+    let lengths: Vec<Length> = rows
+        .iter()
+        .filter_map(|(&length, row)| {
+            let methods = methods(length)?;
+            let at = |warm| {
+                let ln = |key: &Key| {
+                    let condition = Condition { aligned: true, warm, threads: 1 };
+                    Some(row.get(key)?.0.get(&condition)?.ns().ln())
+                };
+                let Methods { part, cached, uncached, by_length } = &methods;
+                Some(Times {
+                    part: ln(part)?,
+                    cached: ln(cached)?,
+                    uncached: ln(uncached)?,
+                    by_length: ln(by_length)?,
+                })
+            };
+            Some(Length { length, when_cached: at(true), when_uncached: at(false)? })
+        })
+        .collect();
+    let times: Vec<&PartTimes> = times.iter().filter(|it| it.operation == operation).collect();
+    let mut parts: Vec<u64> = times.iter().map(|it| it.part).collect();
+    parts.sort_unstable();
+    parts.dedup();
+    let looks = parts.into_iter().filter_map(|part| {
+        let of_part: Vec<&PartTimes> = times.iter().copied().filter(|it| it.part == part).collect();
+        let key = methods(lengths.first()?.length)?.part;
+        look(operation, (part, key), &lengths, &of_part)
+    });
+    looks.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, look)| look)
+}
+
+/// Returns the look with one length of the part, and the sum of what it gains over the lengths.
+fn look(
+    operation: Operation,
+    (part, key): (u64, &Key),
+    lengths: &[Length],
+    times: &[&PartTimes],
+) -> Option<(f64, LookRule)> {
+    let pooled = |state| -> Vec<u64> {
+        let mut all: Vec<u64> =
+            times.iter().filter(|it| it.state == state).flat_map(|it| &it.ticks).copied().collect();
+        all.sort_unstable();
+        all
+    };
+    let (cached, uncached) = (pooled(MemoryState::Cached), pooled(MemoryState::Uncached));
+    let lengths: Vec<&Length> = lengths.iter().filter(|it| it.length >= 4 * part).collect();
+    let gains = |cached_below: u64| -> Vec<f64> {
+        lengths.iter().map(|length| gain(length, part, cached_below, times, &uncached)).collect()
+    };
+    let total = |cached_below: &u64| gains(*cached_below).iter().sum::<f64>();
+    let cached_below =
+        thresholds(&cached, &uncached).into_iter().max_by(|a, b| total(a).total_cmp(&total(b)))?;
+    let gains = gains(cached_below);
+    // From the length on where the sum of the gains is largest.
+    let sum_from = |at: usize| gains[at..].iter().sum::<f64>();
+    let first = (0..lengths.len()).max_by(|a, b| sum_from(*a).total_cmp(&sum_from(*b)))?;
+    let (sum, count) = (sum_from(first), lengths.len() - first);
+    if sum < LEAST_GAIN * count as f64 {
+        return None;
+    }
+    let unmapped = pooled(MemoryState::Unmapped);
+    let slow = share(&uncached, 0.95)?;
+    let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
+    let unmapped_from = fast.map(|fast| ((slow as f64 * fast as f64).sqrt() as u64).max(cached_below + 1));
+    let middle = |all: &[u64]| median(&all.iter().map(|it| *it as f64).collect::<Vec<_>>());
+    let mut reason = format!(
+        "{:.2} × the rule by length as a geometric mean; {part} bytes take {:.0} ticks cached, {:.0} uncached",
+        (sum / count as f64).exp(),
+        middle(&cached),
+        middle(&uncached),
+    );
+    if !unmapped.is_empty() {
+        reason += &format!(", {:.0} if the kernel must map pages", middle(&unmapped));
+    }
+    let (from, Key { method, parameters }) = (lengths[first].length, key.clone());
+    Some((sum, LookRule { operation, from, part, method, parameters, cached_below, unmapped_from, reason }))
+}
+
+/// Returns the thresholds worth trying: between any two neighbouring times of the two states.
+fn thresholds(cached: &[u64], uncached: &[u64]) -> Vec<u64> {
+    let mut all = [cached, uncached].concat();
+    all.sort_unstable();
+    all.dedup();
+    all.windows(2).map(|pair| ((pair[0] as f64 * pair[1] as f64).sqrt() as u64).max(pair[0] + 1)).collect()
+}
+
+/// Returns what a look gains over the rule by length, as a logarithm, the mean of both cache states.
+fn gain(length: &Length, part: u64, cached_below: u64, times: &[&PartTimes], uncached: &[u64]) -> f64 {
+    // The share of the times that a threshold takes for cached memory.
+    let below = |ticks: &[u64]| {
+        ticks.iter().filter(|it| **it < cached_below).count() as f64 / ticks.len().max(1) as f64
+    };
+    let gain = |it: Times, found_cached: f64| {
+        let looked = part as f64 / length.length as f64;
+        let then = |rest: f64| (looked * it.part.exp() + (1.0 - looked) * rest.exp()).ln();
+        it.by_length - (found_cached * then(it.cached) + (1.0 - found_cached) * then(it.uncached))
+    };
+    let cold = gain(length.when_uncached, below(uncached));
+    let own = times.iter().find(|it| (it.state, it.length) == (MemoryState::Cached, length.length));
+    match (length.when_cached, own) {
+        (Some(warm), Some(own)) => (gain(warm, below(&own.ticks)) + cold) / 2.0,
+        _ => cold,
+    }
+}
+
+/// Returns the time that this share of the rising times does not exceed.
+fn share(rising: &[u64], share: f64) -> Option<u64> {
+    rising.get((share * rising.len().saturating_sub(1) as f64).round() as usize).copied()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,454 @@
+//! The project's performance targets, checked on this machine: each is a comparison and a judgement of its rows.
+//!
+//! Everything is judged by ratios within one run; nothing is compared with a stored figure.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use bulkmem::machine::Machine;
+use bulkmem::method::{self, CacheEffect};
+use bulkmem::{Intent, Operation};
+
+use crate::calibration::plan;
+use crate::engine::options::{check_budget, require};
+use crate::engine::stats::geometric_mean;
+use crate::engine::units::bytes;
+use crate::engine::{
+    Alignment, Bound, CacheState, Check, Config, Kind, Measure, MeasureError, Measurement, MethodSet,
+    OptionName, Peers, Result, Row, Run, Unit,
+};
+use crate::measurements::choice::ChoiceOptions;
+use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
+use crate::measurements::choice::judge::{
+    OBSERVABLE, Overall, is_choice, is_peer, mean_regret, median_ns, overall,
+};
+
+/// How to check the targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetsOptions {
+    /// How long it may take.
+    pub budget: Duration,
+    /// The largest length, bytes, at least 256. Targets for larger ones are not checked.
+    pub max_length: u64,
+}
+
+/// Comparisons, and the targets that are judged by their rows.
+struct Part {
+    comparisons: Vec<ChoiceOptions>,
+    judge: fn(&[&Row]) -> Vec<Check>,
+    /// Its share of the time.
+    weight: f64,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+impl Measure for TargetsOptions {
+    fn measurement(&self) -> Measurement {
+        Measurement::Targets
+    }
+
+    fn validate(&self) -> Result<()> {
+        let reason = "less than 256 bytes leaves nothing to check; give more";
+        require(self.max_length >= 256, OptionName::MaxSize, reason)?;
+        check_budget(self.budget)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.budget.as_secs_f64()
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> Result<()> {
+        let parts = parts(self.max_length);
+        let end = run.elapsed() + self.budget;
+        let mut left: f64 = parts.iter().map(|part| part.weight).sum();
+        let mut hurried = 0;
+        for part in &parts {
+            let first_row = run.results.rows.len();
+            let weight = part.weight / part.comparisons.len() as f64;
+            for comparison in &part.comparisons {
+                if run.stopped() {
+                    break;
+                }
+                let now = run.elapsed();
+                let until = plan::after_share(weight / left, now, end).max(now + Duration::from_millis(200));
+                match comparison.measure_until(run, until) {
+                    // Too many notes for here; the last one sums them up.
+                    Ok(notes) => hurried += usize::from(!notes.is_empty()),
+                    Err(error @ MeasureError::Memory { .. }) => run.note(error.to_string()),
+                    Err(error) => return Err(error),
+                }
+                left = (left - weight).max(f64::MIN_POSITIVE);
+            }
+            let rows: Vec<&Row> = run.results.rows[first_row..].iter().collect();
+            for check in (part.judge)(&rows) {
+                run.add_check(text(&check), check);
+            }
+        }
+        if run.rows().next().is_none() {
+            return Err(MeasureError::Interrupted);
+        }
+        if hurried > 0 {
+            let seconds = self.budget.as_secs_f64();
+            run.note(format!(
+                "in {hurried} of the comparisons there was no time for everything: give more than {seconds:.0} s"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The measurements for one target.
+fn parts(max_length: u64) -> Vec<Part> {
+    let compare = |operation, lengths: &[u64], methods: &[&str]| ChoiceOptions {
+        sizes: lengths.iter().copied().filter(|length| *length <= max_length).collect(),
+        methods: MethodSet::Named(methods.iter().map(|name| (*name).to_owned()).collect()),
+        ..ChoiceOptions::new(operation)
+    };
+    let operations = Operation::ALL.into_iter().filter(|operation| *operation != Operation::Persist);
+    let both = |comparison| ChoiceOptions {
+        caches: vec![CacheState::Cold, CacheState::Warm],
+        alignments: vec![Alignment::Aligned, Alignment::Unaligned],
+        ..comparison
+    };
+    let lengths = [200, KIB, 5000, 32 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, 8 * MIB, 512 * MIB];
+    let peers = operations.clone().map(|operation| both(compare(operation, &lengths, &[])));
+    let between = operations.map(|operation| {
+        both(ChoiceOptions {
+            sizes: vec![64, max_length.min(256 * MIB)],
+            unmeasured: true,
+            ..ChoiceOptions::new(operation)
+        })
+    });
+    let lengths = [64, 128, 256, 512, 4 * KIB, 64 * KIB];
+    let persists = compare(Operation::CopyPersist, &lengths, &[]);
+    let processors = Machine::current().processors;
+    let several = [Operation::Clear, Operation::Fill, Operation::Copy].map(|operation| ChoiceOptions {
+        threads: vec![processors],
+        ..compare(operation, &[64 * MIB, 256 * MIB, GIB], &[])
+    });
+    let several = if processors < 2 { Vec::new() } else { several.to_vec() };
+    let streams = [Operation::Clear, Operation::Copy].map(|operation| ChoiceOptions {
+        intents: vec![Intent::Stream],
+        methods: MethodSet::All,
+        peers: Peers::None,
+        ..compare(operation, &[MIB, 16 * MIB, 256 * MIB], &[])
+    });
+    let choosing =
+        ChoiceOptions { caches: vec![CacheState::Warm], ..compare(Operation::Clear, &[4 * KIB], &[]) };
+    let part = |mut comparisons: Vec<ChoiceOptions>, judge, weight| {
+        // A part whose every length is too large has nothing to compare; its judge reports that.
+        comparisons.retain(|comparison| !comparison.sizes.is_empty());
+        Part { comparisons, judge, weight }
+    };
+    vec![
+        part(peers.chain(between).collect(), every_state, 8.0),
+        part(vec![persists], persist, 1.0),
+        part(several, threads, 1.5),
+        part(streams.into(), stream, 2.0),
+        part(vec![choosing], cost_of_choosing, 0.3),
+    ]
+}
+
+fn text(check: &Check) -> String {
+    let Check { what, bound, unit, note, .. } = check;
+    let Some(measured) = check.measured else { return format!("{what}: {note}.") };
+    let (measured, bound) = (unit.text(measured), bound.text(*unit));
+    let met = if check.met == Some(true) { "met" } else { "not met" };
+    format!("{what}: {measured} measured at worst ({note}), {bound} wanted: {met}.")
+}
+
+/// A measured value, and its configuration.
+type Value = (f64, String);
+
+fn every_state(rows: &[&Row]) -> Vec<Check> {
+    let wholes = overall(rows);
+    let value = |whole: &Overall, value: Option<f64>| {
+        Some((value?, work(&whole.config) + if warm(&whole.config) { ", warm" } else { "" }))
+    };
+    // The speed in relation to the best of all methods and peers.
+    let best = |whole: &Overall| {
+        let method = whole.regret.map(|regret| 1.0 / (1.0 + regret));
+        value(whole, [method, whole.times_best_peer].into_iter().flatten().min_by(f64::total_cmp))
+    };
+    let sized = |lengths: Range<u64>| {
+        let inside = move |it: &&Overall| it.config.size.is_some_and(|size| lengths.contains(&size));
+        wholes.iter().filter(inside)
+    };
+    let regrets: Vec<Value> = sized(OBSERVABLE..u64::MAX).filter_map(|it| value(it, it.regret)).collect();
+    let mean = mean_regret(regrets.iter().map(|(regret, _)| *regret));
+    let mean = mean.map(|mean| (mean, format!("{} configurations", regrets.len())));
+    let c_library = |row: &Row| row.candidate.name == method::c_library().name;
+    let below = versus(rows, |row| c_library(row) && row.config.size.is_some_and(|size| size < OBSERVABLE));
+    let what = "each operation and cache state, × the best of all methods and peers";
+    vec![
+        at_least(0.97, &format!("{what}: from 512 KiB"), sized(512 * KIB..u64::MAX).filter_map(best)),
+        at_least(0.92, &format!("{what}: 256 to 512 KiB"), sized(256 * KIB..512 * KIB).filter_map(best)),
+        at_least(0.75, &format!("{what}: 64 to 256 KiB"), sized(OBSERVABLE..256 * KIB).filter_map(best)),
+        at_least(0.97, "each operation below 64 KiB: × the C library", below),
+        at_least(1.3, "geometric mean from 64 KiB: × the best peer of each operation", gain(rows)),
+        check(Bound::AtMost(0.015), Unit::Share, "regret from 64 KiB, geometric mean", mean),
+    ]
+}
+
+/// The geometric mean, over operations, of how many times as fast as one peer the choice is, over all configurations: the
+/// peer that is the fastest on the whole.
+fn gain(rows: &[&Row]) -> Option<Value> {
+    let long = |row: &&&Row| row.config.size.is_some_and(|size| size >= OBSERVABLE);
+    let rows: Vec<&Row> = rows.iter().filter(long).copied().collect();
+    let of = |operation: Operation| {
+        let own: Vec<&Row> =
+            rows.iter().copied().filter(|row| row.config.operation == Some(operation)).collect();
+        let names: BTreeSet<&str> =
+            own.iter().filter(|row| is_peer(row)).map(|row| row.candidate.name.as_str()).collect();
+        let times = names.into_iter().filter_map(|name| {
+            geometric_mean(versus(&own, |row| row.candidate.name == name).into_iter().map(|(times, _)| times))
+        });
+        Some((operation, times.min_by(f64::total_cmp)?))
+    };
+    let each: Vec<(Operation, f64)> = Operation::ALL.into_iter().filter_map(of).collect();
+    let text: Vec<String> = each.iter().map(|(operation, times)| format!("{operation} {times:.2}")).collect();
+    Some((geometric_mean(each.into_iter().map(|(_, times)| times))?, text.join(", ")))
+}
+
+fn persist(rows: &[&Row]) -> Vec<Check> {
+    let targets = [(1.3, 64..129, "64 and 128 B"), (1.0, 129..(64 << 10) + 1, "256 B to 64 KiB")];
+    let checks = targets.map(|(bound, lengths, name)| {
+        let libpmem = versus(rows, |row| {
+            row.candidate.kind == Kind::Peer
+                && row.candidate.name == "libpmem"
+                && row.config.size.is_some_and(|size| lengths.contains(&size))
+        });
+        at_least(bound, &format!("copy_persist, random places, {name}: × libpmem"), libpmem)
+    });
+    checks.into()
+}
+
+fn threads(rows: &[&Row]) -> Vec<Check> {
+    let what = "all processors, from 64 MiB: × the best peer with as many threads";
+    vec![at_least(0.97, what, versus(rows, is_peer))]
+}
+
+fn stream(rows: &[&Row]) -> Vec<Check> {
+    let disturbance = |row: &Row| row.also.get("disturbance_ns").copied();
+    // The time without the disturbance is the operation's own.
+    let own = |row: &Row| median_ns(row).map_or(f64::NAN, |ns| ns - disturbance(row).unwrap_or(0.0).max(0.0));
+    let pairs = rows.iter().filter(|row| is_choice(row)).filter_map(|row| {
+        let rivals = rows.iter().filter(|rival| bypasses(rival) && rival.config == row.config);
+        Some((row, rivals.min_by(|a, b| own(a).total_cmp(&own(b)))?))
+    });
+    let speeds = pairs.clone().map(|(row, best)| (own(best) / own(row), describe(row)));
+    // As a share of the operation's time, so that noise on a long operation does not count as much.
+    let disturbances = pairs.filter_map(|(row, best)| {
+        Some(((disturbance(row)? - disturbance(best)?) / own(best), describe(row)))
+    });
+    let what = "intent stream: disturbance of a neighbour beyond that method's, as a share of its time";
+    vec![
+        at_least(0.97, "intent stream: × the fastest non-caching method", speeds),
+        check(Bound::AtMost(0.03), Unit::Share, what, disturbances),
+    ]
+}
+
+fn cost_of_choosing(rows: &[&Row]) -> Vec<Check> {
+    let value = overhead_ns(rows).map(|overhead| (overhead, bytes(LENGTH as u64)));
+    let what = "cost of choosing over the chosen method called directly, at 4 KiB";
+    vec![check(Bound::AtMost(3.0), Unit::Nanoseconds, what, value)]
+}
+
+fn bypasses(row: &Row) -> bool {
+    let method = || method::by_name(&row.candidate.name);
+    row.candidate.kind == Kind::Method && method().is_some_and(|it| it.effect == CacheEffect::Bypasses)
+}
+
+/// How many times as fast as the best of some rivals the choice is, by configuration.
+fn versus(rows: &[&Row], rival: impl Fn(&Row) -> bool) -> Vec<Value> {
+    let values = rows.iter().filter(|row| is_choice(row)).filter_map(|row| {
+        let rivals = rows.iter().filter(|other| other.config == row.config && rival(other));
+        let best = rivals.filter_map(|row| median_ns(row)).min_by(f64::total_cmp)?;
+        Some((best / median_ns(row)?, describe(row)))
+    });
+    values.collect()
+}
+
+/// The operation and its length.
+fn work(config: &Config) -> String {
+    let operation = config.operation.map_or("", |operation| operation.name());
+    format!("{operation} of {}", bytes(config.size.unwrap_or_default()))
+}
+
+fn describe(row: &Row) -> String {
+    let aligned = if row.config.alignment == Some(Alignment::Unaligned) { "unaligned" } else { "aligned" };
+    format!("{}, {aligned}{}", work(&row.config), if warm(&row.config) { ", warm" } else { "" })
+}
+
+fn warm(config: &Config) -> bool {
+    config.cache == Some(CacheState::Warm)
+}
+
+fn at_least(bound: f64, what: &str, values: impl IntoIterator<Item = Value>) -> Check {
+    check(Bound::AtLeast(bound), Unit::Ratio, what, values)
+}
+
+fn check(bound: Bound, unit: Unit, what: &str, values: impl IntoIterator<Item = Value>) -> Check {
+    let margin = |value: f64| match bound {
+        Bound::AtLeast(bound) => value - bound,
+        Bound::AtMost(bound) => bound - value,
+    };
+    let worst = values.into_iter().min_by(|a, b| margin(a.0).total_cmp(&margin(b.0)));
+    let (measured, note) = worst.unzip();
+    let note =
+        note.unwrap_or_else(|| "not measured: no such length, peer or processor in this run".to_owned());
+    let met = measured.map(|measured| margin(measured) >= 0.0);
+    Check { what: what.to_owned(), bound, unit, measured, met, note }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Metric, testing};
+
+    fn row_of(operation: Operation, length: u64, kind: Kind, name: &str, median_ns: f64) -> Row {
+        let config = Config {
+            operation: Some(operation),
+            size: Some(length),
+            threads: Some(1),
+            alignment: Some(Alignment::Aligned),
+            cache: Some(CacheState::Cold),
+            intent: Some(Intent::Throughput),
+            ..Config::default()
+        };
+        let samples = [length as f64 / median_ns; 9];
+        testing::row(Measurement::Targets, (kind, name), config, (Metric::Bandwidth, &samples), &[])
+    }
+
+    fn row(length: u64, kind: Kind, name: &str, median_ns: f64) -> Row {
+        row_of(Operation::Clear, length, kind, name, median_ns)
+    }
+
+    fn checks(judge: fn(&[&Row]) -> Vec<Check>, rows: &[Row]) -> Vec<Check> {
+        judge(&rows.iter().collect::<Vec<_>>())
+    }
+
+    fn near(measured: Option<f64>, expected: f64) -> bool {
+        measured.is_some_and(|measured| (measured - expected).abs() < 1e-9)
+    }
+
+    #[test]
+    fn the_best_rival_at_the_worst_length_counts() {
+        let rows = [
+            row(1, Kind::Policy, "policy", 10.0),
+            row(1, Kind::Peer, "c_library", 40.0),
+            row(1, Kind::Peer, "libpmem", 20.0),
+            row(1, Kind::Method, "clzero", 9.0),
+            row(1, Kind::Read, "read", 11.0),
+            row(2, Kind::Policy, "policy", 10.0),
+            row(2, Kind::Peer, "c_library", 8.0),
+        ];
+        let [target] = checks(threads, &rows).try_into().unwrap();
+        assert!(near(target.measured, 0.8), "{target:?}");
+        assert_eq!(target.met, Some(false));
+        assert!(target.note.contains("2 B"), "{}", target.note);
+    }
+
+    #[test]
+    fn persist_is_judged_by_length_against_libpmem() {
+        let lengths = [(64, 1.4), (128, 1.2), (256, 1.11), (4096, 1.0), (1 << 20, 0.2)];
+        let of = |length, kind, name, ns| row_of(Operation::CopyPersist, length, kind, name, ns);
+        let rows = lengths.iter().flat_map(|&(length, ratio)| {
+            [of(length, Kind::Policy, "policy", 10.0), of(length, Kind::Peer, "libpmem", 10.0 * ratio)]
+        });
+        let targets = checks(persist, &rows.collect::<Vec<_>>());
+        let met: Vec<_> = targets.iter().map(|target| target.met).collect();
+        assert_eq!(met, [Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn without_a_rival_nothing_is_claimed() {
+        let alone = [row_of(Operation::CopyPersist, 64, Kind::Policy, "policy", 1.0)];
+        let all = [checks(persist, &alone), checks(threads, &[]), checks(every_state, &[])].concat();
+        for target in all {
+            assert_eq!((target.measured, target.met), (None, None));
+            assert!(target.note.contains("not measured"));
+        }
+    }
+
+    #[test]
+    fn each_cache_state_is_judged_by_length() {
+        let with = |length, cache, kind, name, ns| {
+            let mut row = row(length, kind, name, ns);
+            row.config.cache = Some(cache);
+            row
+        };
+        let mut rows = Vec::new();
+        // Lengths with the times of the policy in cold and in warm memory; both others take 100 in both.
+        for (length, cold, warm) in
+            [(200, 98.0, 98.0), (100 * KIB, 50.0, 125.0), (300 * KIB, 50.0, 105.0), (MIB, 50.0, 104.0)]
+        {
+            for (cache, ns) in [(CacheState::Cold, cold), (CacheState::Warm, warm)] {
+                rows.push(with(length, cache, Kind::Policy, "policy", ns));
+                rows.push(with(length, cache, Kind::Peer, "c_library", 100.0));
+                rows.push(with(length, cache, Kind::Method, "store_avx", 100.0));
+            }
+        }
+        let checks = checks(every_state, &rows);
+        let measured: Vec<f64> = checks.iter().map(|check| check.measured.unwrap()).collect();
+        let expected = [100.0 / 104.0, 100.0 / 105.0, 0.8, 100.0 / 98.0];
+        assert!(measured.iter().zip(expected).all(|(a, b)| near(Some(*a), b)), "{checks:?}");
+        let met: Vec<_> = checks.iter().map(|check| check.met == Some(true)).collect();
+        assert_eq!(met, [false, true, true, true, true, false], "{checks:?}");
+        assert!(checks[0].note.ends_with("warm") && checks[4].note.starts_with("clear 1."), "{checks:?}");
+    }
+
+    #[test]
+    fn stream_looks_at_the_operation_and_at_the_neighbour() {
+        let Some(bypassing) = method::all().find(|it| it.effect == CacheEffect::Bypasses) else { return };
+        let mut rows = [
+            row(1, Kind::Policy, "policy", 110.0),
+            row(1, Kind::Method, bypassing.name, 101.0),
+            row(1, Kind::Method, "c_library", 50.0),
+        ];
+        rows[0].also.insert("disturbance_ns".to_owned(), 10.0);
+        rows[1].also.insert("disturbance_ns".to_owned(), 1.0);
+        let [speed, disturbance] = checks(stream, &rows).try_into().unwrap();
+        assert!(near(speed.measured, 1.0) && speed.met == Some(true), "{speed:?}");
+        assert!(near(disturbance.measured, 0.09) && disturbance.met == Some(false), "{disturbance:?}");
+    }
+
+    #[test]
+    fn the_cost_of_choosing_is_in_nanoseconds() {
+        let of = |kind, name, ns: f64| {
+            let config = row(4096, kind, name, 1.0).config;
+            testing::row(Measurement::Targets, (kind, name), config, (Metric::Nanoseconds, &[ns; 9]), &[])
+        };
+        let rows = [of(Kind::Method, "clzero", 50.0), of(Kind::Policy, "policy", 52.5)];
+        let [target] = checks(cost_of_choosing, &rows).try_into().unwrap();
+        assert!(near(target.measured, 2.5) && target.met == Some(true), "{target:?}");
+        assert_eq!((target.unit, target.note.as_str()), (Unit::Nanoseconds, "4 KiB"));
+    }
+
+    /// No target is forgotten, however small the lengths are.
+    #[test]
+    fn every_target_is_judged() {
+        for max_length in [256, MIB, 4 * GIB] {
+            let parts = parts(max_length);
+            let targets: usize = parts.iter().map(|part| (part.judge)(&[]).len()).sum();
+            assert_eq!((parts.len(), targets), (5, 12));
+            let comparisons = || parts.iter().flat_map(|part| &part.comparisons);
+            assert!(comparisons().all(|it| it.sizes.iter().all(|size| *size <= max_length)));
+            for comparison in comparisons() {
+                comparison.validate().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn bad_options_are_refused() {
+        let refused = |options: TargetsOptions| options.validate().unwrap_err().to_string();
+        let small = TargetsOptions { max_length: 100, budget: Duration::from_secs(300) };
+        assert!(refused(small).starts_with("--max-size: less than 256 bytes"));
+        let short = TargetsOptions { budget: Duration::ZERO, max_length: GIB };
+        assert!(refused(short).starts_with("--budget: "));
+    }
+}

@@ -1,0 +1,77 @@
+//! Choosing the method by the cache state of the memory itself.
+//!
+//! The best method for a length differs by a factor of two to eight between memory that is cached and memory that is not.
+//! The caller's intent rarely says which it is, but the operation finds out: it writes its first 16 KiB by the method for
+//! cached memory and takes the time. If they were fast, the memory is cached and the operation goes on like that; if they
+//! were slow, it continues by the method for uncached memory; if they were far slower, the kernel was mapping pages, which
+//! are in the cache then. It looks again every 4 MiB, so that a wrong verdict costs no more than that. No byte is touched
+//! that would not be written anyway.
+//!
+//! The methods and the thresholds come from the policy file; without one, nothing looks. [`Options::look`] and the
+//! variable `BULKMEM_LOOK=off` switch it off, after which the same arguments always lead to the same method. A program that
+//! forbids the instruction RDTSC to itself (`prctl(PR_SET_TSC)`, strict seccomp) calls [`stop`] first.
+//!
+//! [`Options::look`]: crate::Options::look
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use crate::clock;
+use crate::operation::Operation;
+
+/// Switch of all looks, decided by the first policy with looks, or by [`stop`].
+static STATE: AtomicU8 = AtomicU8::new(UNDECIDED);
+const UNDECIDED: u8 = 0;
+const ON: u8 = 1;
+const OFF: u8 = 2;
+
+/// By operation: how often each verdict was found.
+static COUNTS: [[AtomicU64; 3]; Operation::ALL.len()] =
+    [const { [const { AtomicU64::new(0) }; 3] }; Operation::ALL.len()];
+
+/// How often operations have found memory in each state, since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Cached memory.
+    pub cached: u64,
+    /// Uncached memory.
+    pub uncached: u64,
+    /// Memory whose pages were not mapped yet.
+    pub unmapped: u64,
+}
+
+/// Returns how often an operation has found memory in each state, over all threads.
+pub fn counts(operation: Operation) -> Counts {
+    let [cached, uncached, unmapped] = &COUNTS[operation as usize];
+    Counts {
+        cached: cached.load(Relaxed),
+        uncached: uncached.load(Relaxed),
+        unmapped: unmapped.load(Relaxed),
+    }
+}
+
+/// Counts a verdict by its number in the order of [`Counts`].
+#[inline]
+pub(crate) fn count(operation: Operation, verdict: usize) {
+    COUNTS[operation as usize][verdict].fetch_add(1, Relaxed);
+}
+
+/// True if operations may look.
+pub fn is_on() -> bool {
+    STATE.load(Relaxed) == ON
+}
+
+/// Stops all looks of this process for good: operations choose by length alone. Calls that have begun go on looking until
+/// they return.
+pub fn stop() {
+    STATE.store(OFF, Relaxed);
+}
+
+/// Allows looks if the clock can be used, which is checked once. Called when a policy with looks is used.
+pub(crate) fn start() {
+    if STATE.load(Relaxed) == UNDECIDED {
+        let state = if clock::is_usable() { ON } else { OFF };
+        // Fails if `stop` was called in the meantime.
+        _ = STATE.compare_exchange(UNDECIDED, state, Relaxed, Relaxed);
+    }
+}

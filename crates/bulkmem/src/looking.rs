@@ -1,0 +1,213 @@
+//! The execution of a call that [looks at the cache state](crate::look).
+
+use std::ops::Range;
+
+use crate::clock;
+use crate::kernel::{Kernel, Memory, Step};
+use crate::look;
+use crate::method;
+use crate::operation::Operation;
+use crate::policy::{CacheVerdict, Look};
+
+/// Bytes between two looks.
+const INTERVAL: usize = 4 << 20;
+/// Bytes until the second look while stores go through the cache, and then four times as many each time. Such a look costs
+/// next to nothing, and the first part alone may deceive: the call before wrote it through the cache, too, whatever it did
+/// with the rest.
+const FIRST_INTERVAL: usize = 64 << 10;
+
+/// How a call that looks is executed.
+#[derive(Clone, Copy)]
+pub(crate) struct Looking<'c, K: 'static> {
+    pub(crate) operation: Operation,
+    pub(crate) look: &'c Look,
+    /// For the part whose time is taken, and for memory whose pages are not mapped yet.
+    pub(crate) part: Step<'c, K>,
+    pub(crate) cached: Step<'c, K>,
+    pub(crate) uncached: Step<'c, K>,
+    /// By length alone: for pieces that are too short, and if the clock fails.
+    pub(crate) otherwise: Step<'c, K>,
+}
+
+impl<K: Kernel> Looking<'_, K> {
+    /// Works on a piece. Returns true if the calling thread must fence.
+    ///
+    /// # Safety
+    /// As the kernel's type says, of the piece.
+    #[inline(never)]
+    pub(crate) unsafe fn run(&self, memory: &Memory, piece: Range<usize>) -> bool {
+        // SAFETY: passed on from the caller.
+        unsafe { self.run_by(memory, piece, clock::ticks) }
+    }
+
+    /// # Safety
+    /// As [`Looking::run`].
+    #[inline(always)]
+    unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
+        let Look { from, part, .. } = *self.look;
+        // A look does not pay in a shorter piece.
+        let mut step = self.otherwise;
+        let mut looks = piece.len() >= from;
+        let mut weak = false;
+        let mut interval = FIRST_INTERVAL;
+        let mut at = piece.start;
+        while at < piece.end {
+            if looks && piece.end - at >= 2 * part {
+                if weak {
+                    // Stores that wait to be written would delay the part.
+                    method::fence();
+                }
+                let before = clock();
+                // SAFETY: passed on from the caller; the part is within the piece.
+                unsafe { self.part.call(memory, at..at + part) }
+                let verdict = self.look.judge(clock().wrapping_sub(before));
+                weak = self.part.weak;
+                at += part;
+                step = match verdict {
+                    Some(CacheVerdict::Cached) => self.cached,
+                    Some(CacheVerdict::Uncached) => self.uncached,
+                    Some(CacheVerdict::Unmapped) => self.part,
+                    None => self.otherwise,
+                };
+                looks = verdict.is_some();
+                if let Some(verdict) = verdict {
+                    look::count(self.operation, verdict as usize);
+                }
+            }
+            let rest = piece.end - at;
+            if step.weak {
+                interval = INTERVAL;
+            }
+            let length = if looks && step.may_be_cut { rest.min(interval) } else { rest };
+            interval = (4 * interval).min(INTERVAL);
+            // SAFETY: as above.
+            unsafe { step.call(memory, at..at + length) }
+            weak |= step.weak;
+            at += length;
+        }
+        weak
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+    use crate::method::{Entry, FillFn, Parameters};
+    use crate::policy::built_in;
+
+    const PART: usize = 16 << 10;
+    const FROM: usize = 64 << 10;
+    static LOOK: LazyLock<Look> = LazyLock::new(|| {
+        let choice = *built_in(Operation::Clear);
+        Look { from: FROM, part: PART, cached_below: 100, unmapped_from: 1000, choice }
+    });
+
+    /// Kernels that show by the byte that they write which of them ran.
+    macro_rules! writes {
+        ($name:ident, $byte:literal) => {
+            static $name: Entry<FillFn> = {
+                unsafe fn kernel(dst: *mut u8, len: usize, _: u8, _: &Parameters) {
+                    // SAFETY: as for every fill kernel.
+                    unsafe { dst.write_bytes($byte, len) }
+                }
+                Entry { unfenced: kernel, fenced: kernel, tunables: &[] }
+            };
+        };
+    }
+    writes!(TIMED, b'p');
+    writes!(CACHED, b'c');
+    writes!(UNCACHED, b'u');
+    writes!(OTHERWISE, b'o');
+
+    fn step(entry: &'static Entry<FillFn>, weak: bool) -> Step<'static, FillFn> {
+        Step { entry, parameters: &Parameters::NONE, weak, may_be_cut: true }
+    }
+
+    fn looking() -> Looking<'static, FillFn> {
+        Looking {
+            operation: Operation::Clear,
+            look: &LOOK,
+            part: step(&TIMED, false),
+            cached: step(&CACHED, false),
+            uncached: step(&UNCACHED, true),
+            otherwise: step(&OTHERWISE, false),
+        }
+    }
+
+    /// Works on `length` bytes with looks that take those times; returns the kernels that ran and the lengths of their
+    /// work, and whether a fence is needed. No further look may happen.
+    fn run(looking: &Looking<'_, FillFn>, length: usize, times: &[u64]) -> (Vec<(u8, usize)>, bool) {
+        let mut bytes = vec![0; length];
+        let memory = Memory::filled(bytes.as_mut_ptr(), length, 0);
+        let mut readings = times.iter().flat_map(|time| [7, 7_u64.wrapping_add(*time)]);
+        // SAFETY: the memory is valid for its length.
+        let weak = unsafe { looking.run_by(&memory, 0..length, || readings.next().expect("one more look")) };
+        assert_eq!(readings.next(), None, "a look less");
+        let runs = bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
+        (runs, weak)
+    }
+
+    #[test]
+    fn what_the_first_part_tells_decides_about_the_rest() {
+        let length = 1 << 20;
+        let rest = length - PART;
+        let short = PART + FIRST_INTERVAL;
+        assert_eq!(run(&looking(), short, &[99]), (vec![(b'p', PART), (b'c', FIRST_INTERVAL)], false));
+        assert_eq!(run(&looking(), length, &[100]), (vec![(b'p', PART), (b'u', rest)], true));
+        assert_eq!(run(&looking(), short, &[1000]), (vec![(b'p', short)], false), "pages were mapped");
+    }
+
+    #[test]
+    fn a_clock_that_cannot_be_trusted_leaves_the_rule_by_length() {
+        let length = 20 << 20;
+        let by_length = (vec![(b'p', PART), (b'o', length - PART)], false);
+        for time in [0, 1_u64.wrapping_neg(), 1 << 40] {
+            assert_eq!(run(&looking(), length, &[time]), by_length, "{time}");
+        }
+    }
+
+    #[test]
+    fn it_looks_again_after_each_interval() {
+        let (p, c, u) = ((b'p', PART), |bytes| (b'c', bytes), (b'u', INTERVAL));
+        let cached =
+            [p, c(FIRST_INTERVAL), p, c(4 * FIRST_INTERVAL), p, c(16 * FIRST_INTERVAL), p, c(INTERVAL)];
+        let uncached = [p, u, p, u];
+        let expected = [&cached[..], &uncached, &cached[6..]].concat();
+        let length = expected.iter().map(|(_, bytes)| bytes).sum();
+        let (runs, weak) = run(&looking(), length, &[50, 50, 50, 50, 500, 500, 50]);
+        assert_eq!(runs, expected);
+        assert!(!weak, "fenced before the last look");
+        // A rest of less than two parts is not worth a look.
+        let rest = INTERVAL + 2 * PART - 1;
+        assert_eq!(run(&looking(), PART + rest, &[500]).0, [p, (b'u', rest)]);
+    }
+
+    #[test]
+    fn a_method_whose_speed_depends_on_the_call_gets_the_rest_in_one() {
+        let mut looking = looking();
+        looking.uncached.may_be_cut = false;
+        let length = 3 * INTERVAL;
+        assert_eq!(run(&looking, length, &[500]).0, [(b'p', PART), (b'u', length - PART)]);
+    }
+
+    #[test]
+    fn short_pieces_follow_the_rule_by_length() {
+        for length in [0, 1, PART, FROM - 1] {
+            let runs = run(&looking(), length, &[]).0;
+            assert!(runs.iter().all(|run| *run == (b'o', length)), "{length}: {runs:?}");
+        }
+        assert_eq!(run(&looking(), FROM, &[50]).0, [(b'p', PART), (b'c', FROM - PART)]);
+    }
+
+    #[test]
+    fn verdicts_are_counted() {
+        let looking = Looking { operation: Operation::FillPersist, ..looking() };
+        let before = look::counts(looking.operation);
+        run(&looking, PART + FIRST_INTERVAL + PART + INTERVAL + 2 * PART, &[50, 500, 5000]);
+        let after = look::counts(looking.operation);
+        assert_eq!((after.cached, after.uncached), (before.cached + 1, before.uncached + 1));
+        assert_eq!(after.unmapped, before.unmapped + 1);
+    }
+}

@@ -1,0 +1,268 @@
+//! Looks at the cache state through the public operations: the right bytes and no byte outside, whatever a look finds; the
+//! verdicts for memory in a known state; and how looks are switched off.
+#![cfg(target_arch = "x86_64")]
+
+use std::num::NonZeroUsize;
+use std::process::Command;
+use std::{env, iter};
+
+use bulkmem::machine::{Machine, features};
+use bulkmem::method::Method;
+use bulkmem::policy::{LineError, POLICY_FORMAT, POLICY_VERSION, Policy, PolicyFileError};
+use bulkmem::{Intent, Operation, Options, Threads, look};
+use testkit::calls::{Bench, Form};
+use testkit::guard::Place;
+use testkit::table;
+
+const FROM: usize = 8192;
+const PART: usize = 4096;
+/// Bytes between two looks.
+const INTERVAL: usize = 4 << 20;
+
+/// Thresholds of time with which each look finds the same.
+const ALWAYS_CACHED: &str = "4000000000 4000000001";
+const ALWAYS_UNCACHED: &str = "1 4000000000";
+const ALWAYS_UNMAPPED: &str = "1 2";
+
+const OPERATIONS: [Operation; 5] =
+    [Operation::Clear, Operation::Fill, Operation::Copy, Operation::FillPersist, Operation::CopyPersist];
+
+fn policy_file(lines: &str) -> Result<Policy, PolicyFileError> {
+    let machine = Machine::current();
+    let cpu = &machine.cpu;
+    let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+    Policy::from_file_bytes(
+        format!("{POLICY_FORMAT} {POLICY_VERSION}\n{cpu}\n{lines}end\n").as_bytes(),
+        machine,
+    )
+}
+
+/// A policy that looks: one method where the memory is cached, another where it is not.
+fn looking(operation: Operation, cached: &str, uncached: &str, times: &str) -> Policy {
+    let lines = format!(
+        "rule {operation} cached 0 {cached}\nrule {operation} uncached 0 {uncached}\n\
+         look {operation} {FROM} {PART} {times} {cached}\n"
+    );
+    policy_file(&lines).unwrap()
+}
+
+/// The methods of this machine for an operation.
+fn methods(operation: Operation) -> Vec<&'static Method> {
+    let able = table::entries().filter(|(_, other)| *other == operation).map(|(method, _)| method);
+    able.filter(|method| features().contains(method.requires)).collect()
+}
+
+/// Each method takes each of the two places, with every verdict.
+#[test]
+fn the_bytes_are_right_whatever_is_found() {
+    let mut bench = Bench::new(3 * FROM);
+    for operation in OPERATIONS {
+        let all = methods(operation);
+        let other = all[0].name;
+        for method in &all {
+            for (cached, uncached, times) in [
+                (method.name, other, ALWAYS_CACHED),
+                (method.name, other, ALWAYS_UNMAPPED),
+                (other, method.name, ALWAYS_UNCACHED),
+                (method.name, method.name, ALWAYS_UNCACHED),
+            ] {
+                let policy = looking(operation, cached, uncached, times);
+                let options = Options::new().policy(&policy).unwrap();
+                for length in [FROM - 1, FROM, FROM + 1, 2 * FROM + 77, 3 * FROM] {
+                    for (form, place, offset) in [
+                        (Form::Slice, Place::End, 3),
+                        (Form::Raw, Place::Start, 0),
+                        (Form::Scope, Place::End, 0),
+                    ] {
+                        bench.check(&options, operation, form, (length, place, offset));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_bytes_are_right_over_several_looks_and_threads() {
+    let lengths = [INTERVAL + PART - 1, INTERVAL + 3 * PART, 3 * INTERVAL + 12_345];
+    let mut bench = Bench::new(lengths[2]);
+    for operation in OPERATIONS {
+        let weak = methods(operation).into_iter().find(|method| method.name.starts_with("nontemporal"));
+        let weak = weak.expect("a method that bypasses the cache").name;
+        let other = methods(operation)[0].name;
+        for times in [ALWAYS_CACHED, ALWAYS_UNCACHED, ALWAYS_UNMAPPED, "1500 40000"] {
+            let policy = looking(operation, other, weak, times);
+            let options = Options::new().policy(&policy).unwrap();
+            let several = options.threads(Threads::Exactly(NonZeroUsize::new(3).unwrap()));
+            for length in lengths {
+                for options in [options, several] {
+                    bench.check(&options, operation, Form::Slice, (length, Place::End, 1));
+                }
+            }
+            bench.check(&options.total_len(1 << 40), operation, Form::Raw, (FROM, Place::Start, 5));
+        }
+    }
+}
+
+/// How many looks of an operation found each state while `during` ran. Other tests look at other operations.
+fn found(operation: Operation, during: impl FnOnce()) -> [u64; 3] {
+    let counts = || {
+        let counts = look::counts(operation);
+        [counts.cached, counts.uncached, counts.unmapped]
+    };
+    let before = counts();
+    during();
+    let after = counts();
+    [0, 1, 2].map(|at| after[at] - before[at])
+}
+
+/// In a process of its own, where no other test looks.
+fn alone(name: &str, variables: &[(&str, &str)], check: impl FnOnce()) {
+    if env::var_os("BULKMEM_TEST_CHILD").is_some() {
+        return check();
+    }
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env("BULKMEM_TEST_CHILD", "1");
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn each_look_is_counted_and_none_happens_unasked() {
+    alone("each_look_is_counted_and_none_happens_unasked", &[], || {
+        let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNCACHED);
+        let options = Options::new().policy(&policy).unwrap();
+        let mut memory = vec![1; 3 * (INTERVAL + PART)];
+        let looks = |options: Options<'_>, memory: &mut [u8]| {
+            found(Operation::Clear, || options.clear(memory)).iter().sum::<u64>()
+        };
+        assert_eq!(looks(options, &mut memory), 3);
+        assert_eq!(looks(options, &mut memory[..FROM]), 1);
+        assert_eq!(looks(options, &mut memory[..FROM - 1]), 0, "too short");
+        assert_eq!(looks(options.look(false), &mut memory), 0);
+        for intent in [Intent::Reuse, Intent::Stream] {
+            assert_eq!(looks(options.intent(intent), &mut memory), 0, "{intent}");
+        }
+        let forced = options.policy(&policy).unwrap();
+        let choice = policy.choose(Operation::Clear, 0, Intent::Throughput).unwrap();
+        assert_eq!(looks(forced.method(Operation::Clear, choice).unwrap(), &mut memory), 0);
+        let mut forced = policy.clone();
+        forced.force("clear:movnti").unwrap();
+        assert_eq!(looks(Options::new().policy(&forced).unwrap(), &mut memory), 0);
+        assert_eq!(found(Operation::Fill, || options.fill(&mut memory, 1)), [0; 3], "no rule to look");
+        assert!(look::is_on());
+        look::stop();
+        assert_eq!(looks(options, &mut memory), 0, "stopped");
+        assert_eq!(looks(Options::new().policy(&policy).unwrap(), &mut memory), 0, "for good");
+        assert!(!look::is_on() && memory.iter().all(|byte| *byte == 0 || *byte == 1));
+    });
+}
+
+#[test]
+fn a_variable_switches_looks_off() {
+    alone("a_variable_switches_looks_off", &[("BULKMEM_LOOK", "off")], || {
+        bulkmem::init().unwrap();
+        let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNCACHED);
+        let options = Options::new().policy(&policy).unwrap();
+        assert_eq!(found(Operation::Clear, || options.clear(&mut vec![1; 2 * FROM])), [0; 3]);
+        assert!(!look::is_on());
+    });
+}
+
+#[test]
+fn an_odd_value_of_the_variable_is_reported() {
+    alone("an_odd_value_of_the_variable_is_reported", &[("BULKMEM_LOOK", "0\n")], || {
+        let error = bulkmem::init().unwrap_err().to_string();
+        assert_eq!(error, "BULKMEM_LOOK is `0\\n`; write on or off");
+    });
+}
+
+/// The kernel can forbid a process to read the clock; an attempt is a fault.
+#[test]
+#[cfg(target_os = "linux")]
+fn nothing_looks_where_the_clock_is_forbidden() {
+    alone("nothing_looks_where_the_clock_is_forbidden", &[], || {
+        // SAFETY: it only forbids an instruction to this thread.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_TSC, libc::PR_TSC_SIGSEGV) }, 0);
+        let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNCACHED);
+        let options = Options::new().policy(&policy).unwrap();
+        assert!(!look::is_on());
+        let mut memory = vec![1; 2 * FROM];
+        assert_eq!(found(Operation::Clear, || options.clear(&mut memory)), [0; 3]);
+        assert!(memory.iter().all(|byte| *byte == 0));
+    });
+}
+
+/// Strict seccomp forbids the clock, too. A process that stopped looks before may go on; one that did not is killed.
+#[test]
+#[cfg(target_os = "linux")]
+fn looks_that_were_stopped_do_not_end_a_process_in_strict_seccomp() {
+    alone("looks_that_were_stopped_do_not_end_a_process_in_strict_seccomp", &[], || {
+        let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNCACHED);
+        let options = Options::new().policy(&policy).unwrap();
+        let mut memory = vec![1; 2 * FROM];
+        for stopped in [false, true] {
+            if stopped {
+                look::stop();
+            }
+            memory.fill(1);
+            // SAFETY: until it ends, the child makes only system calls and works on memory that is its own.
+            let status = unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT);
+                    options.clear(&mut memory);
+                    let cleared = memory.iter().all(|byte| *byte == 0);
+                    libc::syscall(libc::SYS_exit, if cleared { 42 } else { 1 });
+                }
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            };
+            let ended = (libc::WIFSIGNALED(status), libc::WEXITSTATUS(status));
+            assert_eq!(
+                ended,
+                if stopped { (false, 42) } else { (true, 0) },
+                "{status:#x}, stopped: {stopped}"
+            );
+        }
+    });
+}
+
+#[test]
+fn lines_that_make_no_sense_are_refused() {
+    let rules = "rule clear cached 0 c_library\nrule clear uncached 0 movnti\n";
+    let refused = |lines: &str| match policy_file(lines) {
+        Err(PolicyFileError::Line { error, .. }) => error,
+        other => panic!("{lines}: {other:?}"),
+    };
+    policy_file(&format!("{rules}look clear 65536 16384 400 20000 c_library\n")).unwrap();
+    for odd in [
+        "look clear",
+        "look clear 65536 16384 400",
+        "look clear 65536 16384 400 20000",
+        "look clear 65536 16384 400 20000 c_library 1",
+        "look clean 65536 16384 400 20000 c_library",
+        "look clear 65536 16384 400 -1 c_library",
+        "look clear 65536 16384 400 400 c_library",
+        "look clear 65536 16384 0 400 c_library",
+        "look clear 65536 4095 400 20000 c_library",
+        "look clear 65536 32769 400 20000 c_library",
+        "look clear 65536 16384 400 99999999999999999999 c_library",
+        "look persist 65536 16384 400 20000 clwb",
+        "rule clear warm 0 c_library",
+    ] {
+        assert_eq!(refused(&format!("{rules}{odd}\n")), LineError::Fields, "{odd}");
+    }
+    let unknown = format!("{rules}look clear 65536 16384 400 20000 none\n");
+    assert_eq!(refused(&unknown), LineError::Method);
+    // A look needs the rules of both states, once.
+    let look = "look clear 65536 16384 400 20000 c_library\n";
+    for without in ["", "rule clear cached 0 c_library\n", "rule clear uncached 0 movnti\n"] {
+        assert_eq!(refused(&format!("{without}{look}")), LineError::Order, "{without}");
+    }
+    assert_eq!(refused(&format!("{rules}{look}{look}")), LineError::Order);
+    let reversed: String = iter::once(look).chain([rules]).collect();
+    assert_eq!(refused(&reversed), LineError::Order);
+}
