@@ -80,6 +80,7 @@
 
 mod built_in;
 mod c_functions;
+mod carried;
 #[cfg(feature = "unstable-internals")]
 pub mod clock;
 #[cfg(not(feature = "unstable-internals"))]

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::carried::{State, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
@@ -27,6 +28,8 @@ pub(crate) struct Looking<'c, K: 'static> {
     pub(crate) uncached: Step<'c, K>,
     /// By length alone: for pieces that are too short, and if the clock fails.
     pub(crate) otherwise: Step<'c, K>,
+    /// Where verdicts are carried from call to call, if the call is a short part of a large total.
+    pub(crate) stream: Option<&'c Stream>,
 }
 
 impl<K: Kernel> Looking<'_, K> {
@@ -44,6 +47,10 @@ impl<K: Kernel> Looking<'_, K> {
     /// As [`Looking::run`].
     #[inline(always)]
     unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
+        if let Some(stream) = self.stream {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.carry(stream, memory, piece, clock) };
+        }
         let Look { from, part, .. } = *self.look;
         // A look does not pay in a shorter piece.
         let mut step = self.otherwise;
@@ -57,22 +64,13 @@ impl<K: Kernel> Looking<'_, K> {
                     // Stores that wait to be written would delay the part.
                     method::fence();
                 }
-                let before = clock();
                 // SAFETY: passed on from the caller; the part is within the piece.
-                unsafe { self.part.call(memory, at..at + part) }
-                let verdict = self.look.judge(clock().wrapping_sub(before));
+                let ticks = unsafe { self.take_time(memory, at..at + part, &mut clock) };
+                let verdict = self.judge(ticks);
                 weak = self.part.weak;
                 at += part;
-                step = match verdict {
-                    Some(CacheVerdict::Cached) => self.cached,
-                    Some(CacheVerdict::Uncached) => self.uncached,
-                    Some(CacheVerdict::Unmapped) => self.part,
-                    None => self.otherwise,
-                };
+                step = self.step(verdict);
                 looks = verdict.is_some();
-                if let Some(verdict) = verdict {
-                    look::count(self.operation, verdict as usize);
-                }
             }
             let rest = piece.end - at;
             if step.weak {
@@ -86,6 +84,81 @@ impl<K: Kernel> Looking<'_, K> {
             at += length;
         }
         weak
+    }
+
+    /// Works on a piece that is a short part of a large total: looks over several calls, and uses the verdict for those that
+    /// follow. Returns true if the calling thread must fence.
+    ///
+    /// # Safety
+    /// As [`Looking::run`].
+    unsafe fn carry(
+        &self,
+        stream: &Stream,
+        memory: &Memory,
+        piece: Range<usize>,
+        mut clock: impl FnMut() -> u64,
+    ) -> bool {
+        let mut rest = piece;
+        let mut weak = false;
+        let (verdict, left) = match stream.load() {
+            State::Known { verdict, left } if left > 0 => (verdict, left),
+            state => {
+                let (seen, before) = match state {
+                    State::Looking { bytes, ticks } => (bytes.min(self.look.part), ticks),
+                    State::Known { .. } => (0, 0),
+                };
+                if seen == 0 {
+                    // Stores of earlier calls that wait to be written would delay the part.
+                    method::fence();
+                }
+                let part = rest.start..rest.end.min(rest.start + self.look.part - seen);
+                rest.start = part.end;
+                let bytes = seen + part.len();
+                // SAFETY: passed on from the caller; the part is within the piece.
+                let ticks = before.saturating_add(unsafe { self.take_time(memory, part, &mut clock) });
+                weak = self.part.weak;
+                if bytes < self.look.part {
+                    stream.store(State::Looking { bytes, ticks });
+                    return weak;
+                }
+                (self.judge(ticks), INTERVAL)
+            }
+        };
+        stream.store(State::Known { verdict, left: left.saturating_sub(rest.len()) });
+        let step = self.step(verdict);
+        // SAFETY: as above.
+        unsafe { step.call(memory, rest) }
+        weak | step.weak
+    }
+
+    /// Works on a part and returns the ticks that it takes.
+    ///
+    /// # Safety
+    /// As [`Looking::run`], of the part.
+    #[inline(always)]
+    unsafe fn take_time(&self, memory: &Memory, part: Range<usize>, clock: &mut impl FnMut() -> u64) -> u64 {
+        let before = clock();
+        // SAFETY: passed on from the caller.
+        unsafe { self.part.call(memory, part) }
+        clock().wrapping_sub(before)
+    }
+
+    /// Judges by the time of a whole part, and counts the verdict.
+    fn judge(&self, ticks: u64) -> Option<CacheVerdict> {
+        let verdict = self.look.judge(ticks);
+        if let Some(verdict) = verdict {
+            look::count(self.operation, verdict as usize);
+        }
+        verdict
+    }
+
+    fn step(&self, verdict: Option<CacheVerdict>) -> Step<'_, K> {
+        match verdict {
+            Some(CacheVerdict::Cached) => self.cached,
+            Some(CacheVerdict::Uncached) => self.uncached,
+            Some(CacheVerdict::Unmapped) => self.part,
+            None => self.otherwise,
+        }
     }
 }
 
@@ -133,6 +206,7 @@ mod tests {
             cached: step(&CACHED, false),
             uncached: step(&UNCACHED, true),
             otherwise: step(&OTHERWISE, false),
+            stream: None,
         }
     }
 
@@ -199,6 +273,35 @@ mod tests {
             assert!(runs.iter().all(|run| *run == (b'o', length)), "{length}: {runs:?}");
         }
         assert_eq!(run(&looking(), FROM, &[50]).0, [(b'p', PART), (b'c', FROM - PART)]);
+    }
+
+    #[test]
+    fn short_calls_look_together_and_carry_the_verdict() {
+        let stream = Stream::new();
+        let looking = Looking { stream: Some(&stream), ..looking() };
+        let call = PART / 2 + 64;
+        let rest = 2 * call - PART;
+        assert_eq!(run(&looking, call, &[40]), (vec![(b'p', call)], false));
+        assert_eq!(run(&looking, call, &[59]), (vec![(b'p', call - rest), (b'c', rest)], false));
+        for _ in 0..(INTERVAL - rest).div_ceil(call) {
+            assert_eq!(run(&looking, call, &[]), (vec![(b'c', call)], false));
+        }
+        // Each interval begins with another look. 99 ticks are cached, 100 are not, and 1000 map pages.
+        assert_eq!(run(&looking, PART, &[100]).0, [(b'p', PART)]);
+        assert_eq!(run(&looking, INTERVAL, &[]), (vec![(b'u', INTERVAL)], true));
+        assert_eq!(run(&looking, PART + 9, &[1000]), (vec![(b'p', PART + 9)], false));
+        assert_eq!(run(&looking, INTERVAL - 9, &[]).0, [(b'p', INTERVAL - 9)]);
+    }
+
+    #[test]
+    fn short_calls_survive_a_clock_that_fails() {
+        for (first, second) in [(0, 0), (1_u64.wrapping_neg(), 5), (1 << 40, 1)] {
+            let stream = Stream::new();
+            let looking = Looking { stream: Some(&stream), ..looking() };
+            assert_eq!(run(&looking, PART / 2, &[first]).0, [(b'p', PART / 2)]);
+            assert_eq!(run(&looking, PART, &[second]).0, [(b'p', PART / 2), (b'o', PART / 2)], "{first}");
+            assert_eq!(run(&looking, INTERVAL - PART / 2, &[]).0, [(b'o', INTERVAL - PART / 2)]);
+        }
     }
 
     #[test]

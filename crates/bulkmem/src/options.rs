@@ -239,7 +239,10 @@ impl<'p> Options<'p> {
         if by_length || self.forced.is_some_and(|(forced, _)| forced == operation) {
             return None;
         }
-        let looks = length >= rules.looks_from(operation) && look::is_on();
+        let from = rules.looks_from(operation);
+        // Calls that are too short to look themselves look together if their total is large.
+        let looks = length >= from || (self.total_len >= from && length >= policy::SHORTEST_FENCED_PART);
+        let looks = looks && look::is_on();
         looks.then_some(PlannedLook { rules, operation, total_len: self.total_len })
     }
 

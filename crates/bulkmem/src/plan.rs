@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::carried::Stream;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::looking::Looking;
 use crate::method;
@@ -108,7 +109,6 @@ impl<'c, K: Kernel> Plan<'c, K> {
     #[inline(never)]
     unsafe fn looking(self, look: PlannedLook<'c>, memory: &Memory, piece: Range<usize>) -> bool {
         let PlannedLook { rules, operation, total_len } = look;
-        let choose = |state| rules.choose_part(operation, memory.length, total_len, state, 0);
         // Rules name only methods that support the operation.
         let step = |choice| Step::new(choice, operation).unwrap_or(self.step);
         let Some(look) = rules.look(operation) else {
@@ -116,15 +116,17 @@ impl<'c, K: Kernel> Plan<'c, K> {
             unsafe { self.step.call(memory, piece) }
             return self.step.weak;
         };
-        let uncached = choose(Situation::Uncached);
+        let uncached = rules.choose_part(operation, memory.length, total_len, Situation::Uncached, 0);
+        let carries = memory.length < look.from;
         let looking = Looking {
             operation,
             look,
             part: step(&look.choice),
             // Written in parts by any method: it fits in a cache, and so does a part.
-            cached: step(choose(Situation::Cached)),
+            cached: step(rules.choose(operation, memory.length, Situation::Cached)),
             uncached: Step { may_be_cut: Rules::may_be_cut(uncached), ..step(uncached) },
             otherwise: self.step,
+            stream: carries.then(|| Stream::of_this_thread(operation)),
         };
         // SAFETY: passed on from the caller.
         unsafe { looking.run(memory, piece) }

@@ -104,6 +104,63 @@ fn the_bytes_are_right_over_several_looks_and_threads() {
     }
 }
 
+/// A part of 4 KiB ends within a call or at its end, and verdicts are carried over.
+#[test]
+fn the_bytes_are_right_in_short_calls_of_a_large_total() {
+    let mut bench = Bench::new(FROM);
+    for operation in OPERATIONS {
+        let all = methods(operation);
+        let other = all[0].name;
+        for method in &all {
+            for (cached, uncached, times) in [
+                (method.name, other, ALWAYS_CACHED),
+                (method.name, other, ALWAYS_UNMAPPED),
+                (other, method.name, ALWAYS_UNCACHED),
+            ] {
+                let policy = looking(operation, cached, uncached, times);
+                let options = Options::new().policy(&policy).unwrap().total_len(1 << 20);
+                for length in [4096, 4097, FROM - 1] {
+                    for form in [Form::Slice, Form::Raw, Form::Scope] {
+                        bench.check(&options, operation, form, (length, Place::End, 3));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn short_calls_of_a_large_total_look_once_in_an_interval() {
+    alone("short_calls_of_a_large_total_look_once_in_an_interval", &[], || {
+        const CALL: usize = 4096;
+        let policy = policy_file(&format!(
+            "rule copy cached 0 c_library\nrule copy uncached 0 movnti\n\
+             look copy 65536 {} {ALWAYS_UNCACHED} c_library\n",
+            4 * CALL
+        ));
+        let policy = policy.unwrap();
+        let (source, mut memory) = (vec![1; 2 * CALL], vec![0; 2 * CALL]);
+        let mut looks = |options: Options<'_>, length: usize, calls: usize| {
+            let calls =
+                || (0..calls).for_each(|_| options.copy(&mut memory[..length], &source[..length]).unwrap());
+            found(Operation::Copy, calls)
+        };
+        let options = Options::new().policy(&policy).unwrap();
+        assert_eq!(looks(options, CALL, 100), [0; 3], "no large total");
+        assert_eq!(looks(options.total_len(65535), CALL, 100), [0; 3], "a total that does not look");
+        let options = options.total_len(1 << 30);
+        assert_eq!(looks(options, CALL - 1, 100), [0; 3], "too short");
+        assert_eq!(looks(options.look(false), CALL, 100), [0; 3]);
+        assert_eq!(looks(options, CALL, 3), [0; 3], "not a whole part yet");
+        assert_eq!(looks(options, CALL, 1), [0, 1, 0]);
+        let interval = INTERVAL / CALL;
+        assert_eq!(looks(options, CALL, interval + 3), [0; 3], "the verdict is carried over");
+        assert_eq!(looks(options, CALL, 1), [0, 1, 0]);
+        assert_eq!(looks(options, 2 * CALL, 10 * (interval / 2 + 2)), [0, 10, 0]);
+        assert_eq!(memory, source);
+    });
+}
+
 /// How many looks of an operation found each state while `during` ran. Other tests look at other operations.
 fn found(operation: Operation, during: impl FnOnce()) -> [u64; 3] {
     let counts = || {
