@@ -5,7 +5,8 @@
 //! cached memory and takes the time. If they were fast, the memory is cached and the operation goes on like that; if they
 //! were slow, it continues by the method for uncached memory; if they were far slower, the kernel was mapping pages, which
 //! are in the cache then. It looks again every 4 MiB, so that a wrong verdict costs no more than that. No byte is touched
-//! that would not be written anyway.
+//! that would not be written anyway. Short calls of a large [`total_len`](crate::Options::total_len) look together, and
+//! carry the verdict over.
 //!
 //! The methods and the thresholds come from the policy file; without one, nothing looks. [`Options::look`] and the
 //! variable `BULKMEM_LOOK=off` switch it off, after which the same arguments always lead to the same method. A program that
