@@ -1,7 +1,7 @@
 //! Samples of operations in an arena: batched so that reading the clock costs nothing, with warm or cold ranges, alone,
 //! followed by reading the result, or next to a neighbour that lives in the cache.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -16,8 +16,8 @@ use crate::engine::buffer::map;
 use crate::engine::clock::{spin, time};
 use crate::engine::implementation::Work;
 use crate::engine::{
-    Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, Permutation,
-    RawRange, Result,
+    Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, MeasureError, Neighbour,
+    Permutation, RawRange, Result,
 };
 
 /// The cost that a time stands for.
@@ -171,8 +171,10 @@ pub(crate) struct Workloads {
     /// Operations in a sample, by cell and candidate.
     batches: HashMap<(Cell, Candidate), usize>,
     ranges: Vec<(*mut u8, *const u8)>,
-    /// The destinations of a sample in memory that is not mapped before.
-    fresh: Option<Mapping>,
+    /// Fresh destinations of the latest samples.
+    fresh: VecDeque<Mapping>,
+    /// Bytes that fresh destinations have touched together, so that the host of a virtual machine backs them.
+    backed: usize,
     counting: Rc<Counting>,
 }
 
@@ -192,7 +194,8 @@ impl Workloads {
             random: fastrand::Rng::with_seed(3),
             batches: HashMap::new(),
             ranges: Vec::new(),
-            fresh: None,
+            fresh: VecDeque::new(),
+            backed: 0,
             counting,
         }
     }
@@ -298,10 +301,7 @@ impl Workloads {
         };
         let stride = (length + LINE).next_multiple_of(unit);
         self.ranges.clear();
-        // First, so that the kernel has its pages again for the next one.
-        self.fresh = None;
-        self.fresh = cell.fresh.map(|pages| map(stride * batch, pages)).transpose()?;
-        let fresh = self.fresh.as_mut().map(Mapping::as_mut_ptr);
+        let fresh = cell.fresh.map(|pages| self.map_fresh(stride * batch, pages)).transpose()?;
         for index in 0..batch {
             let dst = match (fresh, warm, flush) {
                 (Some(start), ..) => start.wrapping_add(index * stride + offset),
@@ -321,6 +321,27 @@ impl Workloads {
             }
         }
         Ok(())
+    }
+
+    /// Maps memory whose pages are not mapped yet.
+    ///
+    /// The kernel first hands out the pages that were released last. So destinations are kept until the caches hold none of
+    /// their pages: what the candidate before left there would make the page faults of the next one faster or slower.
+    fn map_fresh(&mut self, bytes: usize, pages: Pages) -> Result<*mut u8> {
+        let spread = (2 * last_level(Machine::current())).min(self.arena.longest()) as usize;
+        while self.fresh.iter().map(|mapping| mapping.len()).sum::<usize>() > spread {
+            self.fresh.pop_front();
+        }
+        if self.backed < spread + bytes {
+            self.fresh.clear();
+            self.backed = spread + bytes;
+            let prefaulted = map(self.backed, pages)?.prefault();
+            prefaulted.map_err(|source| MeasureError::Mapping { bytes: self.backed as u64, source })?;
+        }
+        let mut mapping = map(bytes, pages)?;
+        let start = mapping.as_mut_ptr();
+        self.fresh.push_back(mapping);
+        Ok(start)
     }
 
     /// The operation, and how much longer the neighbour's walk takes after it than after as long without touching memory.

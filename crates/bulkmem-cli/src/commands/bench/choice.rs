@@ -71,7 +71,8 @@ pub(crate) struct ChoiceArgs {
     /// Destinations whose pages are not mapped yet, from 64K on: the kernel clears each page at the first touch
     #[arg(long)]
     fresh: bool,
-    /// States of the source of a copy [default: cold for cold and fresh destinations, warm for warm ones]
+    /// States of the source of a copy [default: that of the destination, cold for fresh ones; warm for
+    /// copy_persist]
     #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = one_of(SOURCES))]
     source: Vec<CacheState>,
     /// Page size of the memory: 4K or thp (transparent huge pages) [default: thp; 4K for fresh destinations]

@@ -1,4 +1,4 @@
-//! Where operations happen, and that samples span what they should.
+//! The ranges that operations use, and the length of samples.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -130,6 +130,7 @@ fn no_page_of_a_fresh_destination_is_mapped_before_it_is_written() {
             assert!(calls.into_inner() >= 3);
         }
     }
+    assert!(workloads.fresh.len() > 1, "the next destination gets pages that left the caches");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::Policy;
-use bulkmem::{Intent, Mapping, Operation, Pages};
+use bulkmem::{Intent, Operation, Pages};
 
 use crate::calibration::plan::{self, LONG};
 use crate::engine::options::{check_budget, check_length, check_threads, require};
@@ -220,11 +220,6 @@ impl ChoiceOptions {
             (None, true) => CacheState::Warm,
             (None, false) => CacheState::Cold,
         };
-        if let Some(pages) = cell.fresh {
-            // A host backs the memory of a virtual machine at its first touch: the samples then find memory that it backs.
-            let mapping = Mapping::new(length, pages).and_then(|mut mapping| mapping.prefault());
-            mapping.map_err(|source| MeasureError::Mapping { bytes: cell.length, source })?;
-        }
         let config = Config {
             operation: Some(cell.operation),
             size: Some(cell.length),
