@@ -41,7 +41,7 @@ fn json_has_the_documented_keys() {
     let compared: Vec<_> = rows.iter().filter(|row| row["metric"] == "bandwidth").collect();
     for size in [4096, 16384, 32768] {
         let here: Vec<_> = compared.iter().filter(|row| row["config"]["size"] == size).collect();
-        for key in ["operation", "threads", "alignment", "cache", "intent"] {
+        for key in ["operation", "threads", "alignment", "cache", "page_size", "intent"] {
             assert!(here.iter().all(|row| !row["config"][key].is_null()), "{key}: {here:?}");
         }
         let of = |kind: &str| here.iter().find(|row| row["candidate"]["kind"] == kind);
@@ -78,7 +78,37 @@ fn conditions_are_taken_together() {
     let text = home.text(&[&SHORT[..], &["--warm", "--cold"]].concat(), 80);
     assert_fits(&text, 80);
     assert!(text.contains("Taken together"), "{text}");
-    assert!(!home.text(&SHORT, 80).contains("Taken together"));
+    assert!(!home.text(&[&SHORT[..], &["--cold"]].concat(), 80).contains("Taken together"));
+}
+
+#[test]
+fn fresh_memory_is_shown_apart_and_labelled() {
+    let home = Home::new();
+    let copy = ["bench", "choice", "copy", "--size", "64K", "--method", "portable", "--budget", "5s"];
+    let saved = [&copy[..], &["--source", "cold,warm", "--output", "found.json"]].concat();
+    let text = home.text(&saved, 80);
+    assert_fits(&text, 80);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (state, pages) in [("cold", "thp"), ("warm", "thp"), ("fresh", "4K")] {
+        for source in ["cold", "warm"] {
+            let heading = format!("aligned, {state}, {source} source, {pages} pages");
+            assert!(text.contains(&heading), "{heading}: {text}");
+        }
+    }
+    let charts = home.text(&["report", "found.json", "--format", "markdown", "--output", "-"], 80);
+    assert!(
+        charts.contains("4K pages, aligned, fresh, cold source") && charts.contains("| fresh |"),
+        "{charts}"
+    );
+
+    let found = home.json(&[&copy[..], &["--fresh", "--page-size", "4K", "--json"]].concat());
+    let rows = found["rows"].as_array().unwrap();
+    let compared: Vec<_> = rows.iter().filter(|row| row["metric"] == "bandwidth").collect();
+    assert!(!compared.is_empty());
+    for row in compared {
+        let config = &row["config"];
+        assert_eq!([&config["cache"], &config["source"], &config["page_size"]], ["fresh", "cold", "4K"]);
+    }
 }
 
 #[test]
@@ -178,9 +208,16 @@ fn every_target_is_checked_or_reported_as_not_measured() {
     let found = home.json(&["bench", "targets", "--max-size", "1M", "--budget", "8s", "--json"]);
     let findings = found["findings"].as_array().unwrap();
     let checks: Vec<_> = findings.iter().map(|it| &it["check"]).filter(|it| !it.is_null()).collect();
-    for target in
-        ["each operation", "geometric mean", "regret", "copy_persist", "all proc", "intent stream", "cost of"]
-    {
+    for target in [
+        "each operation, cold or warm",
+        "each operation, fresh",
+        "geometric mean",
+        "regret",
+        "copy_persist",
+        "all proc",
+        "intent stream",
+        "cost of",
+    ] {
         let starts = |it: &&&serde_json::Value| it["what"].as_str().unwrap().starts_with(target);
         assert!(checks.iter().any(|it| starts(&it)), "{target}: {checks:?}");
     }

@@ -345,7 +345,9 @@ fn iops(results: &mut Results, speed: f64) {
 }
 
 fn choice(results: &mut Results, speed: f64) {
-    for cache in [CacheState::Cold, CacheState::Warm] {
+    for (cache, page_size) in
+        [(CacheState::Cold, "thp"), (CacheState::Warm, "thp"), (CacheState::Fresh, "4K")]
+    {
         for shift in (12..=28).step_by(4) {
             let size = 1u64 << shift;
             for (candidate, share) in [
@@ -361,6 +363,7 @@ fn choice(results: &mut Results, speed: f64) {
                     threads: Some(1),
                     alignment: Some(Alignment::Aligned),
                     cache: Some(cache),
+                    page_size: pages(page_size),
                     intent: Some(Intent::Throughput),
                     ..Config::default()
                 };

@@ -184,8 +184,10 @@ fn markdown_has_the_tables() {
     );
     assert!(one.contains("| clzero | 23.1 ±0.7 % \\*"), "{one}");
     // The policy takes 1 / 0.95 times as long as the best method, and is 0.95 / 0.7 times as fast as the best library.
-    for cache in ["cold", "warm"] {
-        let row = format!("| clear | throughput | 256 MiB | {cache} | 1 | 1.36 | libpmem | 5.26 | clzero |");
+    for (cache, pages) in [("cold", "thp"), ("warm", "thp"), ("fresh", "4K")] {
+        let row = format!(
+            "| clear | throughput | 256 MiB | {cache} | {pages} | 1 | 1.36 | libpmem | 5.26 | clzero |"
+        );
         assert!(text.contains(&row), "{text}");
     }
 }

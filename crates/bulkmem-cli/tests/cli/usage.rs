@@ -68,6 +68,9 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["bench", "choice", "clear", "--threads", "0"], "--threads"),
         (&["bench", "choice", "clear", "--method", "nosuch"], "unknown method `nosuch`"),
         (&["bench", "choice", "persist", "--method", "c_library"], "does not support persist"),
+        (&["bench", "choice", "clear", "--source", "warm"], "error: --source: clear has no source"),
+        (&["bench", "choice", "copy", "--source", "fresh"], "cold, warm"),
+        (&["bench", "choice", "clear", "--page-size", "2M"], "error: --page-size: 2M pages are not compared"),
         (&["explain", "--op", "flush", "--size", "4K"], "invalid value 'flush'"),
         (&["bench", "targets", "--max-size", "64"], "256 bytes"),
     ];

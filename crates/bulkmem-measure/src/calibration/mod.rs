@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::{Choice, Situation};
-use bulkmem::{Durability, Operation};
+use bulkmem::{Durability, Operation, Pages};
 use serde::{Deserialize, Serialize};
 
 pub use profile::{
@@ -123,7 +123,12 @@ pub fn calibrate(
     let what = "preparing memory".to_owned();
     progress(&Progress { done: 0.0, elapsed: Duration::ZERO, left, what, note: None });
     let side = workload::footprint(options.max_length, last_level);
-    let arena = Arena::new(side, workload::second_level(machine), left.mul_f64(ARENA_TIME_SHARE))?;
+    let arena = Arena::new(
+        side,
+        workload::second_level(machine),
+        Pages::Transparent,
+        left.mul_f64(ARENA_TIME_SHARE),
+    )?;
     let max_length = options.max_length.min(arena.longest());
     let note = arena.shortened.as_deref().map(|why| match (bytes(max_length), bytes(options.max_length)) {
         (longest, requested) if max_length < options.max_length => {

@@ -201,7 +201,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             }
             for PartTimes { length, part, state, ticks, .. } in &mut parts {
                 let condition = Condition { aligned: true, warm: *state == MemoryState::Cached, threads: 1 };
-                let cell = Cell { operation, cost: Cost::Throughput, length: *length, condition };
+                let cell = Cell::new(operation, Cost::Throughput, *length, condition);
                 let Some(time) = self.session.meter.part(&cell, choice, *part, *state) else { return };
                 ticks.push(time);
             }

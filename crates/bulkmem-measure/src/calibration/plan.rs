@@ -64,7 +64,7 @@ impl Setting {
         };
         let single = places.iter().map(|&(aligned, warm)| Condition { aligned, warm, threads: 1 });
         let mut cells: Vec<Cell> =
-            single.map(|condition| Cell { operation, cost, length, condition }).collect();
+            single.map(|condition| Cell::new(operation, cost, length, condition)).collect();
         if cost == Cost::Throughput && self.threads > 1 && length >= LONG {
             cells.extend(self.threaded_cells(operation, length).pop());
         }
@@ -76,7 +76,7 @@ impl Setting {
         let warm = operation == Operation::Persist && length < self.never_warm();
         let cell = |threads| {
             let condition = Condition { aligned: true, warm, threads: threads as usize };
-            Cell { operation, cost: Cost::Throughput, length, condition }
+            Cell::new(operation, Cost::Throughput, length, condition)
         };
         steps(1, 2, self.threads as u64).into_iter().map(cell).collect()
     }

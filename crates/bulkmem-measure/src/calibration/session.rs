@@ -29,7 +29,8 @@ pub(crate) trait Meter {
 impl Meter for Workloads {
     fn sample(&mut self, cell: &Cell, choice: &Choice) -> Timing {
         // The policy will call it through the table.
-        Workloads::sample(self, cell, &Implementation::Dispatched(*choice))
+        let sample = Workloads::sample(self, cell, &Implementation::Dispatched(*choice));
+        sample.expect("only fresh destinations are mapped for a sample, and calibration has none")
     }
 
     fn part(&mut self, cell: &Cell, choice: Choice, part: u64, state: MemoryState) -> Option<u64> {

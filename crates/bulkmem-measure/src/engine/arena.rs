@@ -9,7 +9,7 @@ use bulkmem::{Mapping, Pages};
 
 use crate::engine::{MeasureError, MemoryLeft, Result, memory_left, threads};
 
-const HUGE: usize = 2 << 20;
+pub(crate) const HUGE: usize = 2 << 20;
 /// Memory is touched in pieces of this size; between them the user may stop it, and a slow host is noticed in time.
 const PIECE: usize = 64 << 20;
 /// Less than this is not useful.
@@ -36,14 +36,15 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Takes memory for a destination and a source of `side` bytes each, and for a neighbour of `neighbour` bytes.
-    /// Both sides are smaller if less memory is left, or if touching all of it would take longer than `patience`.
-    pub(crate) fn new(side: u64, neighbour: u64, patience: Duration) -> Result<Arena> {
-        Arena::of(&memory_left(), side, neighbour, patience)
+    /// Takes memory for a destination and a source of `side` bytes each, and for a neighbour of `neighbour` bytes. Both
+    /// sides are smaller if less memory is left, or if touching all of it would take longer than `patience`. Takes base
+    /// pages if the kernel has no transparent ones.
+    pub(crate) fn new(side: u64, neighbour: u64, pages: Pages, patience: Duration) -> Result<Arena> {
+        Arena::of(&memory_left(), side, neighbour, pages, patience)
     }
 
     /// The same, with so much memory left.
-    fn of(left: &MemoryLeft, side: u64, neighbour: u64, patience: Duration) -> Result<Arena> {
+    fn of(left: &MemoryLeft, side: u64, neighbour: u64, pages: Pages, patience: Duration) -> Result<Arena> {
         let neighbour = usize::try_from(neighbour).unwrap_or(LEAST).clamp(4096, LEAST).next_multiple_of(HUGE);
         let wanted = usize::try_from(side).unwrap_or(usize::MAX / 8).saturating_add(HUGE).max(LEAST);
         let least = 2 * LEAST + neighbour;
@@ -54,7 +55,7 @@ impl Arena {
         let fits = (usable - neighbour) / 2;
         let mut shortened = (fits < wanted).then(|| format!("to fit the {left}"));
         let bytes = neighbour + wanted.min(fits) / HUGE * HUGE * 2;
-        let mut region = Mapping::new(bytes, Pages::Transparent)
+        let mut region = Mapping::new(bytes, pages)
             .or_else(|_| Mapping::new(bytes, Pages::Base))
             .map_err(|source| MeasureError::Mapping { bytes: bytes as u64, source })?;
         let started = Instant::now();
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn stretches_lie_apart_and_are_ready() {
-        let arena = Arena::new(32 << 20, 1 << 20, Duration::from_secs(60)).unwrap();
+        let arena = Arena::new(32 << 20, 1 << 20, Pages::Transparent, Duration::from_secs(60)).unwrap();
         assert!(arena.longest() >= 32 << 20);
         let Arena { neighbour, destination, source, .. } = arena;
         let end = |raw_range: RawRange| raw_range.start.wrapping_add(raw_range.length);
@@ -148,7 +149,7 @@ mod tests {
     fn a_limit_makes_it_smaller_and_is_named() {
         let of = |mebibytes: u64| {
             let left = MemoryLeft { bytes: mebibytes << 20, limit: MemoryLimit::AddressSpace };
-            Arena::of(&left, 256 << 20, 1 << 20, Duration::from_secs(60))
+            Arena::of(&left, 256 << 20, 1 << 20, Pages::Transparent, Duration::from_secs(60))
         };
         // A quarter; at least what is of use, as long as that is three quarters at most.
         for (mebibytes, longest) in [(400, 46), (140, 14), (46, 14)] {
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn impatience_makes_it_smaller_but_never_useless() {
-        let arena = Arena::new(256 << 20, 1 << 20, Duration::ZERO).unwrap();
+        let arena = Arena::new(256 << 20, 1 << 20, Pages::Transparent, Duration::ZERO).unwrap();
         assert!(arena.source.length >= LEAST && arena.source.length < 128 << 20, "{}", arena.source.length);
         assert!(arena.shortened.as_ref().unwrap().contains("too long"), "{arena:?}");
     }

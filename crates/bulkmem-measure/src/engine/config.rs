@@ -43,7 +43,9 @@ pub enum Alignment {
 }
 
 /// State of the cache before an operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheState {
     /// Nothing: the ranges are random places in memory far larger than the caches.
@@ -51,6 +53,8 @@ pub enum CacheState {
     Cold,
     /// All of them, as far as they fit: the same ranges again and again.
     Warm,
+    /// The pages of the destination are not mapped yet: the kernel clears each through the cache at the first touch.
+    Fresh,
 }
 
 /// Direction of input and output.
@@ -109,6 +113,8 @@ pub struct Config {
     pub alignment: Option<Alignment>,
     /// State of the cache before an operation.
     pub cache: Option<CacheState>,
+    /// The same for the source of a copy; `cache` is then that of the destination.
+    pub source: Option<CacheState>,
     /// Use of the bytes afterwards: `reuse` includes reading them back, `stream` the slow-down of a neighbour in the
     /// cache.
     pub intent: Option<Intent>,
@@ -140,6 +146,7 @@ pub enum Dimension {
     Offset,
     Alignment,
     Cache,
+    Source,
     Intent,
 }
 
@@ -166,6 +173,12 @@ impl Config {
     /// Returns the value of a dimension as files have it; `None` if it is not set.
     pub fn get(&self, key: Dimension) -> Option<String> {
         self.values().remove(&key)
+    }
+
+    /// Returns the cache states in words: `fresh, cold source`.
+    pub fn states(&self) -> String {
+        let source = self.get(Dimension::Source).map(|state| format!("{state} source"));
+        self.get(Dimension::Cache).into_iter().chain(source).collect::<Vec<_>>().join(", ")
     }
 
     /// The dimensions that are set, with their values as files have them.
@@ -228,6 +241,7 @@ mod tests {
             offset: Some(16),
             alignment: Some(Alignment::Unaligned),
             cache: Some(CacheState::Warm),
+            source: Some(CacheState::Cold),
             intent: Some(Intent::Stream),
         };
         let json = serde_json::to_value(&config).unwrap();

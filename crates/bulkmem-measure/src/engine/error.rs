@@ -25,6 +25,7 @@ pub enum OptionName {
     Rate,
     Share,
     Size,
+    Source,
     Threads,
     Time,
     Width,

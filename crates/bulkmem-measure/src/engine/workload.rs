@@ -1,8 +1,7 @@
 //! Samples of operations in an arena: batched so that reading the clock costs nothing, with warm or cold ranges, alone,
 //! followed by reading the result, or next to a neighbour that lives in the cache.
 
-use std::collections::HashMap;
-use std::fmt;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -12,11 +11,13 @@ use bulkmem::{Mapping, Operation, Pages, clock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::arena::read;
+use crate::engine::arena::{HUGE, read};
+use crate::engine::buffer::map;
 use crate::engine::clock::{spin, time};
 use crate::engine::implementation::Work;
 use crate::engine::{
-    Arena, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, Permutation, RawRange,
+    Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, MeasureError, Neighbour,
+    Permutation, RawRange, Result,
 };
 
 /// The cost that a time stands for.
@@ -55,15 +56,6 @@ pub struct Condition {
     pub threads: usize,
 }
 
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Condition { aligned, warm, threads } = self;
-        let (aligned, warm) =
-            (if *aligned { "aligned" } else { "unaligned" }, if *warm { "warm" } else { "cold" });
-        write!(f, "{aligned}, {warm}, {threads} thread{}", if *threads == 1 { "" } else { "s" })
-    }
-}
-
 /// A configuration in which candidates are compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
@@ -71,6 +63,17 @@ pub(crate) struct Cell {
     pub(crate) cost: Cost,
     pub(crate) length: u64,
     pub(crate) condition: Condition,
+    /// Destinations are mapped anew for each sample, in such pages, and not touched before. They are not warm then.
+    pub(crate) fresh: Option<Pages>,
+    /// State of the source of a copy; `None` if it is that of the destination.
+    pub(crate) source: Option<CacheState>,
+}
+
+impl Cell {
+    /// A cell whose source and destination are in the same state, in the arena.
+    pub(crate) fn new(operation: Operation, cost: Cost, length: u64, condition: Condition) -> Cell {
+        Cell { operation, cost, length, condition, fresh: None, source: None }
+    }
 }
 
 /// The state that memory is in before a call.
@@ -100,9 +103,9 @@ struct Timed<'w> {
 }
 
 impl Work for Timed<'_> {
-    type Output = Timing;
+    type Output = Result<Timing>;
 
-    fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> Timing {
+    fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> Result<Timing> {
         self.workloads.run(self.cell, self.candidate, call)
     }
 }
@@ -168,6 +171,10 @@ pub(crate) struct Workloads {
     /// Operations in a sample, by cell and candidate.
     batches: HashMap<(Cell, Candidate), usize>,
     ranges: Vec<(*mut u8, *const u8)>,
+    /// Fresh destinations of the latest samples.
+    fresh: VecDeque<Mapping>,
+    /// Bytes that fresh destinations have touched together, so that the host of a virtual machine backs them.
+    backed: usize,
     counting: Rc<Counting>,
 }
 
@@ -187,15 +194,18 @@ impl Workloads {
             random: fastrand::Rng::with_seed(3),
             batches: HashMap::new(),
             ranges: Vec::new(),
+            fresh: VecDeque::new(),
+            backed: 0,
             counting,
         }
     }
 
-    /// Takes one sample of an implementation, which has the cell's operation.
-    pub(crate) fn sample(&mut self, cell: &Cell, implementation: &Implementation<'_>) -> Timing {
+    /// Takes one sample of an implementation, which has the cell's operation. Fails only if fresh memory cannot be mapped.
+    pub(crate) fn sample(&mut self, cell: &Cell, implementation: &Implementation<'_>) -> Result<Timing> {
         assert!(cell.length <= self.arena.longest(), "lengths are checked against the arena before");
         let work = Timed { candidate: implementation.candidate(), workloads: self, cell };
-        // SAFETY: the ranges lie in the arena, source and destination apart, and nothing else uses it.
+        // SAFETY: the ranges lie in the arena, or destinations in a mapping that lives until the next sample, source and
+        // destination apart, and nothing else uses them.
         unsafe { implementation.run(cell.condition.threads, cell.operation, FILL_BYTE, work) }
     }
 
@@ -215,22 +225,21 @@ impl Workloads {
         let warm = state == MemoryState::Cached;
         // Uncached parts are spread as widely as possible: those of long calls would soon be cached.
         let spread = if warm { length } else { length.min(SHORTEST_SPREAD) };
-        let cell = Cell { condition: Condition { warm, ..cell.condition }, ..*cell };
-        self.choose_ranges(&cell, spread, 1);
-        let (mut dst, src) = *self.ranges.first()?;
-        let mut fresh = match state {
-            MemoryState::Unmapped => Some(Mapping::new(part, Pages::Base).ok()?),
-            _ => None,
-        };
-        if let Some(fresh) = &mut fresh {
-            dst = fresh.as_mut_ptr();
-        }
+        let fresh = (state == MemoryState::Unmapped).then_some(Pages::Base);
+        let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };
+        self.choose_ranges(&cell, spread, 1).ok()?;
+        let (dst, src) = *self.ranges.first()?;
         let work = Part { dst, src, part, before: if warm { length } else { 0 } };
-        // SAFETY: the ranges lie in the arena, or in a mapping that ends after this; nothing else uses them.
+        // SAFETY: as in `sample`.
         Some(unsafe { Implementation::Dispatched(choice).run(1, cell.operation, FILL_BYTE, work) })
     }
 
-    fn run(&mut self, cell: &Cell, candidate: Candidate, call: impl Fn(*mut u8, *const u8, usize)) -> Timing {
+    fn run(
+        &mut self,
+        cell: &Cell,
+        candidate: Candidate,
+        call: impl Fn(*mut u8, *const u8, usize),
+    ) -> Result<Timing> {
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
         if cell.cost == Cost::Stream {
             return self.beside(cell, length, call);
@@ -246,14 +255,20 @@ impl Workloads {
         let most = if cell.operation == Operation::Persist { self.half_the_cache(length) } else { MOST };
         let mut batch = self.batches.get(&key).copied().unwrap_or(1).min(most);
         loop {
-            self.choose_ranges(cell, length, batch);
-            if cell.condition.warm && batch < SELF_WARMING && cell.operation != Operation::Persist {
-                self.ranges.first().into_iter().for_each(&whole);
+            self.choose_ranges(cell, length, batch)?;
+            if batch < SELF_WARMING && cell.operation != Operation::Persist {
+                let first = self.ranges.first().into_iter();
+                match (cell.condition.warm, cell.source) {
+                    (true, None | Some(CacheState::Warm)) => first.for_each(&whole),
+                    (true, _) => first.for_each(|(dst, _)| read(*dst, length)),
+                    (false, Some(CacheState::Warm)) => first.for_each(|(_, src)| read(*src, length)),
+                    (false, _) => {}
+                }
             }
             let ns = self.counting.only(|| time(|| self.ranges.iter().for_each(&whole)));
             if ns >= SAMPLE_NS / 2.0 || batch == most || self.counting.active() {
                 self.batches.insert(key, batch);
-                return Timing { ns: ns / batch as f64, disturbance_ns: None, operations: batch };
+                return Ok(Timing { ns: ns / batch as f64, disturbance_ns: None, operations: batch });
             }
             // Too short: this is the first sample, or the processor was away during the one that the size came from.
             let needed = (batch as f64 * SAMPLE_NS / ns.max(1.0)).ceil() as usize;
@@ -267,22 +282,33 @@ impl Workloads {
     }
 
     /// Chooses the ranges of a batch, and writes to every line that is to be flushed.
-    fn choose_ranges(&mut self, cell: &Cell, length: usize, batch: usize) {
+    fn choose_ranges(&mut self, cell: &Cell, length: usize, batch: usize) -> Result<()> {
         let Arena { destination, source, .. } = self.arena;
         let offset = if cell.condition.aligned { 0 } else { self.random.usize(1..LINE) };
         // Differently aligned, and never aligned alike.
         let source_offset = if offset == 0 { 0 } else { (offset + self.random.usize(1..LINE)) % LINE };
         let stay = |raw_range: RawRange, offset: usize| raw_range.start.wrapping_add(offset);
         let (warm, flush) = (cell.condition.warm, cell.operation == Operation::Persist);
-        let source_warm = warm || cell.operation == Operation::CopyPersist;
-        let stride = (length + LINE).next_multiple_of(LINE);
+        let source_warm = match cell.source {
+            Some(state) => state == CacheState::Warm,
+            None => warm || cell.operation == Operation::CopyPersist,
+        };
+        // Fresh destinations share no pages, or only the first would be fresh.
+        let unit = match cell.fresh {
+            Some(Pages::Base) => Machine::current().page_size,
+            Some(_) => HUGE,
+            None => LINE,
+        };
+        let stride = (length + LINE).next_multiple_of(unit);
         self.ranges.clear();
+        let fresh = cell.fresh.map(|pages| self.map_fresh(stride * batch, pages)).transpose()?;
         for index in 0..batch {
-            let dst = match (warm, flush) {
-                (true, false) => stay(destination, offset),
+            let dst = match (fresh, warm, flush) {
+                (Some(start), ..) => start.wrapping_add(index * stride + offset),
+                (None, true, false) => stay(destination, offset),
                 // Each line once: a line flushed already has nothing to write back.
-                (true, true) => stay(destination, index * stride + offset),
-                (false, _) => self.destinations.next_address(destination, length, offset),
+                (None, true, true) => stay(destination, index * stride + offset),
+                (None, false, _) => self.destinations.next_address(destination, length, offset),
             };
             let src = if source_warm {
                 stay(source, source_offset)
@@ -294,13 +320,40 @@ impl Workloads {
                 dirty(dst, length);
             }
         }
+        Ok(())
+    }
+
+    /// Maps memory whose pages are not mapped yet.
+    ///
+    /// The kernel first hands out the pages that were released last. So destinations are kept until the caches hold none of
+    /// their pages: what the candidate before left there would make the page faults of the next one faster or slower.
+    fn map_fresh(&mut self, bytes: usize, pages: Pages) -> Result<*mut u8> {
+        let spread = (2 * last_level(Machine::current())).min(self.arena.longest()) as usize;
+        while self.fresh.iter().map(|mapping| mapping.len()).sum::<usize>() > spread {
+            self.fresh.pop_front();
+        }
+        if self.backed < spread + bytes {
+            self.fresh.clear();
+            self.backed = spread + bytes;
+            let prefaulted = map(self.backed, pages)?.prefault();
+            prefaulted.map_err(|source| MeasureError::Mapping { bytes: self.backed as u64, source })?;
+        }
+        let mut mapping = map(bytes, pages)?;
+        let start = mapping.as_mut_ptr();
+        self.fresh.push_back(mapping);
+        Ok(start)
     }
 
     /// The operation, and how much longer the neighbour's walk takes after it than after as long without touching memory.
-    fn beside(&mut self, cell: &Cell, length: usize, call: impl Fn(*mut u8, *const u8, usize)) -> Timing {
+    fn beside(
+        &mut self,
+        cell: &Cell,
+        length: usize,
+        call: impl Fn(*mut u8, *const u8, usize),
+    ) -> Result<Timing> {
         // Enough operations to show: half the cache that the neighbour lives in.
         let batch = self.half_the_cache(length);
-        self.choose_ranges(cell, length, batch);
+        self.choose_ranges(cell, length, batch)?;
         let settle = || {
             self.neighbour.walk();
             self.neighbour.walk();
@@ -314,11 +367,11 @@ impl Workloads {
         let control = time(|| self.neighbour.walk());
         // Below 0 it is noise, which must not pay for the operation.
         let disturbance = (after - control) / batch as f64;
-        Timing {
+        Ok(Timing {
             ns: busy / batch as f64 + disturbance.max(0.0),
             disturbance_ns: Some(disturbance),
             operations: batch,
-        }
+        })
     }
 }
 

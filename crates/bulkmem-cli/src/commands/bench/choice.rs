@@ -6,8 +6,8 @@ use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::Cost;
 use bulkmem_measure::engine::{
-    Alignment, CacheState, Check, Config, Dimension, Measurement, MethodSet, Metric, Peers, Results, Row,
-    distinct,
+    Alignment, CacheState, Check, Config, Dimension, Measurement, MethodSet, Metric, PageSize, Peers,
+    Results, Row, distinct,
 };
 use bulkmem_measure::measurements::{ChoiceOptions, TargetsOptions, is_baseline, overall};
 use bulkmem_measure::stats::geometric_mean;
@@ -19,7 +19,12 @@ use super::rows::{also, group_by, name, remarks, value};
 use crate::failure::Outcome;
 use crate::figures::{config_value, describe_cost};
 use crate::output::{BAD, Column, FAINT, GOOD, Table, digits, faint, plural, section, styled, wrapped};
-use crate::parsers::{intent, names, operation, size, sizes, threads};
+use crate::parsers::{intent, names, one_of, operation, size, sizes, threads};
+
+const SOURCES: &[(&str, &str, CacheState)] = &[
+    ("cold", "Not in the cache", CacheState::Cold),
+    ("warm", "In the cache, as far as it fits", CacheState::Warm),
+];
 
 /// Compare the policy's choice with every method and with other libraries
 ///
@@ -33,8 +38,9 @@ back, for stream also the slow-down of a neighbour in the cache. Peers are the C
 sources compare with. Regret is how much longer the choice takes than the best method in hindsight.
 
 JSON: as all measurements; rows have the metric `bandwidth` and the config's `operation`, `size`, `threads`, `alignment`, `cache` \
+(`cold`, `warm` or `fresh`; of copies that of the destination, and `source` that of the source), `page_size` (of the destination) \
 and `intent`. The policy's rows name the method (`chosen`), and `also` has `times_best_peer`, `regret`, and the same over all \
-alignments and cache states (`overall_times_best_peer`, `overall_regret`), for stream `disturbance_ns`. The cost of choosing is in \
+conditions that the operation does not know (`overall_times_best_peer`, `overall_regret`), for stream `disturbance_ns`. The cost of choosing is in \
 rows of the metric `nanoseconds`.")]
 pub(crate) struct ChoiceArgs {
     /// Operation to compare
@@ -44,7 +50,7 @@ pub(crate) struct ChoiceArgs {
     #[arg(long, short = 's', value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
     #[arg(default_value = "4K,64K,1M,16M,256M")]
     size: Vec<Vec<u64>>,
-    /// Lengths that calibration does not measure, between the smallest and the largest size, warm and cold
+    /// Lengths that calibration does not measure, between the smallest and the largest size
     #[arg(long)]
     unmeasured: bool,
     /// Use of the bytes afterwards
@@ -56,12 +62,22 @@ pub(crate) struct ChoiceArgs {
     /// Start ranges 1 to 63 bytes past a cache line
     #[arg(long)]
     unaligned: bool,
-    /// Ranges that are not in the cache [default]
+    /// Ranges that are not in the cache [default: cold, warm and fresh]
     #[arg(long)]
     cold: bool,
-    /// Ranges that are in the cache, as far as they fit; with --cold both are measured
+    /// Ranges that are in the cache, as far as they fit
     #[arg(long)]
     warm: bool,
+    /// Destinations whose pages are not mapped yet, from 64K on: the kernel clears each page at the first touch
+    #[arg(long)]
+    fresh: bool,
+    /// States of the source of a copy [default: that of the destination, cold for fresh ones; warm for
+    /// copy_persist]
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = one_of(SOURCES))]
+    source: Vec<CacheState>,
+    /// Page size of the memory: 4K or thp (transparent huge pages) [default: thp; 4K for fresh destinations]
+    #[arg(long, value_name = "SIZE")]
+    page_size: Option<PageSize>,
     /// Methods besides the choice, or `all`
     #[arg(long, short = 'f', value_name = "METHODS", value_parser = names, default_value = "all")]
     method: Vec<Vec<String>>,
@@ -69,7 +85,7 @@ pub(crate) struct ChoiceArgs {
     #[arg(long)]
     no_peers: bool,
     /// Time it may take
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
     budget: Duration,
     #[command(flatten)]
     outputs: Outputs,
@@ -94,7 +110,9 @@ pub(crate) struct TargetsArgs {
 }
 
 pub(super) fn run(args: &ChoiceArgs) -> Outcome {
-    let caches = [(CacheState::Cold, args.cold || !args.warm), (CacheState::Warm, args.warm)];
+    let caches =
+        [(CacheState::Cold, args.cold), (CacheState::Warm, args.warm), (CacheState::Fresh, args.fresh)];
+    let given = caches.iter().any(|(_, given)| *given);
     let methods = args.method.concat();
     let every = methods.iter().any(|name| name == "all");
     let options = ChoiceOptions {
@@ -104,7 +122,12 @@ pub(super) fn run(args: &ChoiceArgs) -> Outcome {
         intents: args.intent.clone(),
         threads: args.threads.clone(),
         alignments: vec![if args.unaligned { Alignment::Unaligned } else { Alignment::Aligned }],
-        caches: caches.into_iter().filter_map(|(cache, wanted)| wanted.then_some(cache)).collect(),
+        caches: caches
+            .into_iter()
+            .filter_map(|(cache, wanted)| (wanted || !given).then_some(cache))
+            .collect(),
+        sources: args.source.clone(),
+        page_size: args.page_size,
         methods: if every { MethodSet::All } else { MethodSet::Named(methods) },
         peers: if args.no_peers { Peers::None } else { Peers::All },
         budget: args.budget,
@@ -128,11 +151,13 @@ pub(super) fn view(found: &Results, width: usize) -> String {
     let mut text: String = configs.iter().map(|group| tables(group, width)).collect();
     let overall = overall(&rows);
     if overall.iter().any(|whole| whole.conditions > 1) {
-        let why = "An operation does not know where its ranges start, nor below 64 KiB whether they are in the cache. So \
-                   it is judged over all of these conditions, by the geometric mean of the times.";
+        let why = "An operation does not know where its ranges start, whether the source is in the cache, nor below 64 KiB \
+                   whether the destination is. So it is judged over all of these conditions, by the geometric mean of the \
+                   times.";
         let table = Table::of(&overall)
             .column(Column::right("length"), |it| config_value(&it.config, Dimension::Size))
             .column(Column::left("cache"), |it| config_value(&it.config, Dimension::Cache))
+            .column(Column::left("pages").optional(4), |it| config_value(&it.config, Dimension::PageSize))
             .column(Column::left("intent"), |it| config_value(&it.config, Dimension::Intent))
             .column(Column::right("threads"), |it| config_value(&it.config, Dimension::Threads))
             .column(Column::right("conditions").optional(1), |it| it.conditions.to_string())
@@ -162,11 +187,12 @@ pub(super) fn view(found: &Results, width: usize) -> String {
 /// The candidates of one intent and condition by length, and the choice.
 fn tables(rows: &[&Row], width: usize) -> String {
     let config = &rows[0].config;
-    let conditions = [Dimension::Alignment, Dimension::Cache].map(|key| config_value(config, key)).join(", ");
+    let [alignment, pages] = [Dimension::Alignment, Dimension::PageSize].map(|key| config_value(config, key));
     let (operation, intent) =
         (config.operation.map_or("", Operation::name), config.intent.unwrap_or_default());
     let threads = plural(config.threads.unwrap_or(1), "thread");
-    let heading = format!("{operation}, intent {intent}, {conditions}, {threads}");
+    let heading =
+        format!("{operation}, intent {intent}, {alignment}, {}, {pages} pages, {threads}", config.states());
     let cost = describe_cost(Cost::of(intent));
     let cost = faint(&format!("The time is that of {cost}."), width);
     let speeds = Pivot::across(Dimension::Size)

@@ -35,6 +35,7 @@ pub(super) fn in_title(row: &Row, key: Dimension) -> String {
         Dimension::Mix => format!("{value} % reads"),
         Dimension::Offset => format!("off by {value}"),
         Dimension::Intent => format!("intent {value}"),
+        Dimension::Source => format!("{value} source"),
         _ => value,
     }
 }

@@ -8,12 +8,8 @@ use crate::calibration::{Condition, Cost};
 
 /// Clear, cold and warm.
 fn cells(length: u64) -> [Cell; 2] {
-    [COLD, Condition { warm: true, ..COLD }].map(|condition| Cell {
-        operation: Operation::Clear,
-        cost: Cost::Throughput,
-        length,
-        condition,
-    })
+    let conditions = [COLD, Condition { warm: true, ..COLD }];
+    conditions.map(|condition| Cell::new(Operation::Clear, Cost::Throughput, length, condition))
 }
 
 /// Explores with planted times and returns the ranking and how many samples each method got.

@@ -1,4 +1,4 @@
-//! Where operations happen, and that samples span what they should.
+//! The ranges that operations use, and the length of samples.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -14,22 +14,23 @@ fn test() -> Candidate {
 }
 
 fn workloads() -> Workloads {
-    let arena = Arena::new(16 << 20, 1 << 20, Duration::from_secs(60)).unwrap();
+    let arena = Arena::new(16 << 20, 1 << 20, Pages::Transparent, Duration::from_secs(60)).unwrap();
     Workloads::new(Instant::now(), arena, Rc::default())
 }
 
 fn cell(operation: Operation, cost: Cost, length: u64, aligned: bool, warm: bool) -> Cell {
-    Cell { operation, cost, length, condition: Condition { aligned, warm, threads: 1 } }
+    Cell::new(operation, cost, length, Condition { aligned, warm, threads: 1 })
 }
 
 /// The ranges of several samples: destinations and sources, as addresses.
 fn visited(workloads: &mut Workloads, cell: &Cell) -> Vec<(usize, usize)> {
     let visited = RefCell::new(Vec::new());
     for _ in 0..5 {
-        workloads.run(cell, test(), |dst, src, length| {
+        let taken = workloads.run(cell, test(), |dst, src, length| {
             assert_eq!(length as u64, cell.length);
             visited.borrow_mut().push((dst.addr(), src.addr()));
         });
+        taken.unwrap();
     }
     visited.into_inner()
 }
@@ -84,15 +85,65 @@ fn warm_stays_cold_wanders_and_persist_reads_what_is_cached() {
 }
 
 #[test]
+fn source_and_destination_may_be_in_different_states() {
+    let mut workloads = workloads();
+    for (warm, source) in [(false, CacheState::Warm), (true, CacheState::Cold)] {
+        let cell = cell(Operation::Copy, Cost::Throughput, 4096, true, warm);
+        let visited = visited(&mut workloads, &Cell { source: Some(source), ..cell });
+        let (dst, src) = (distinct(visited.iter().map(|it| it.0)), distinct(visited.iter().map(|it| it.1)));
+        let [stays, wanders] = if warm { [dst, src] } else { [src, dst] };
+        assert!(stays == 1 && wanders > 100.min(visited.len() / 4), "{dst} {src} of {}", visited.len());
+    }
+}
+
+/// Pages of a range that are mapped.
+fn mapped(start: *mut u8, length: usize) -> usize {
+    let page = Machine::current().page_size;
+    let first = start.wrapping_sub(start.addr() % page);
+    let length = start.addr() + length - first.addr();
+    let mut pages = vec![0u8; length.div_ceil(page)];
+    // SAFETY: the range is part of a mapping, and the vector has a byte for each of its pages.
+    assert_eq!(unsafe { libc::mincore(first.cast(), length, pages.as_mut_ptr()) }, 0);
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
+#[test]
+fn no_page_of_a_fresh_destination_is_mapped_before_it_is_written() {
+    let mut workloads = workloads();
+    for pages in [Pages::Base, Pages::Transparent] {
+        for (cost, length, aligned) in
+            [(Cost::Throughput, 64 << 10, true), (Cost::Reuse, 3 << 20, false), (Cost::Stream, 100_000, true)]
+        {
+            let cell = cell(Operation::Copy, cost, length, aligned, false);
+            let cell = Cell { fresh: Some(pages), ..cell };
+            let calls = RefCell::new(0);
+            for _ in 0..3 {
+                let taken = workloads.run(&cell, test(), |dst, _, length| {
+                    assert_eq!(mapped(dst, length), 0, "{cell:?}");
+                    // SAFETY: the range is a destination for this call.
+                    unsafe { dst.write_bytes(1, length) };
+                    assert!(mapped(dst, length) >= length / Machine::current().page_size, "{cell:?}");
+                    *calls.borrow_mut() += 1;
+                });
+                assert!(taken.unwrap().ns > 0.0);
+            }
+            assert!(calls.into_inner() >= 3);
+        }
+    }
+    assert!(workloads.fresh.len() > 1, "the next destination gets pages that left the caches");
+}
+
+#[test]
 fn what_is_flushed_was_written_just_before() {
     let mut workloads = workloads();
     let cell = cell(Operation::Persist, Cost::Throughput, 200, false, true);
     let written = RefCell::new(true);
-    workloads.run(&cell, test(), |dst, _, length| {
+    let taken = workloads.run(&cell, test(), |dst, _, length| {
         // SAFETY: the range lies in the arena.
         let lines = unsafe { std::slice::from_raw_parts(dst, length) };
         *written.borrow_mut() &= lines.iter().step_by(LINE).all(|byte| *byte == 1);
     });
+    taken.unwrap();
     assert!(written.into_inner());
 }
 
@@ -103,7 +154,7 @@ fn a_batch_that_was_measured_too_small_grows() {
     let key = (cell, test());
     workloads.batches.insert(key.clone(), 1);
     let calls = RefCell::new(0u64);
-    workloads.run(&cell, test(), |_, _, _| *calls.borrow_mut() += 1);
+    workloads.run(&cell, test(), |_, _, _| *calls.borrow_mut() += 1).unwrap();
     assert!(workloads.batches[&key] > 1);
     assert!(calls.into_inner() > 100, "nearly nothing has to be done very often to span a sample");
 }
@@ -114,7 +165,7 @@ fn every_cost_calls_the_operation_and_only_stream_has_a_disturbance() {
     for cost in [Cost::Throughput, Cost::Reuse, Cost::Stream] {
         let cell = cell(Operation::Copy, cost, 4096, true, false);
         let calls = RefCell::new(0);
-        let sample = workloads.run(&cell, test(), |_, _, _| *calls.borrow_mut() += 1);
+        let sample = workloads.run(&cell, test(), |_, _, _| *calls.borrow_mut() += 1).unwrap();
         assert!(calls.into_inner() > 0);
         assert!(sample.ns > 0.0);
         assert_eq!(sample.disturbance_ns.is_some(), cost == Cost::Stream);
@@ -131,7 +182,7 @@ fn methods_do_their_operation_directly_and_through_the_interface() {
             for (implementation, threads) in ways.iter().flat_map(|it| [(it, 1), (it, 2)]) {
                 let mut cell = cell(operation, Cost::Throughput, 256 << 10, true, true);
                 cell.condition.threads = threads;
-                let sample = workloads.sample(&cell, implementation);
+                let sample = workloads.sample(&cell, implementation).unwrap();
                 assert!(sample.ns > 0.0 && sample.ns.is_finite(), "{operation} {}", method.name);
                 let dst = workloads.arena.destination.start;
                 let src = workloads.arena.source.start;

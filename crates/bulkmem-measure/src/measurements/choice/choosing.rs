@@ -59,6 +59,7 @@ pub(super) fn measure(run: &mut Run<'_>, operation: Operation, plain: bool) -> R
         size: Some(LENGTH as u64),
         threads: Some(1),
         cache: Some(CacheState::Warm),
+        source: (operation == Operation::Copy).then_some(CacheState::Warm),
         intent: Some(Intent::Throughput),
         ..Config::default()
     };

@@ -9,7 +9,7 @@ use bulkmem::policy::Choice;
 use crate::calibration::derive::{NOISE, allowed_loss};
 use crate::engine::stats::geometric_mean;
 use crate::engine::units::{bytes, plural};
-use crate::engine::{Alignment, CacheState, Candidate, Config, Kind, Metric, Row};
+use crate::engine::{Alignment, CacheState, Candidate, Config, Kind, Metric, Row, distinct};
 
 /// Methods of this library that the sources compare with, for an operation. Together with other libraries they are the
 /// peers.
@@ -57,7 +57,8 @@ pub(super) fn annotate(rows: &mut [Row], prefix: &str) {
 }
 
 /// A configuration over the conditions that were measured and that an operation does not know: it is judged by the
-/// geometric mean of the times over all of them. They are the alignment, and below 64 KiB the cache state.
+/// geometric mean of the times over all of them. They are the alignment, the state of the source, and below 64 KiB the
+/// cache state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overall {
     /// Operation, length, intent, number of threads, and the cache state where it can be observed.
@@ -82,27 +83,26 @@ pub(super) const OBSERVABLE: u64 = 64 << 10;
 /// A configuration without the conditions that an operation does not know.
 fn known(config: &Config) -> Config {
     let cache = config.cache.filter(|_| config.size.is_some_and(|size| size >= OBSERVABLE));
-    Config { alignment: None, cache, ..config.clone() }
+    Config { alignment: None, source: None, cache, ..config.clone() }
 }
 
 /// Judges rows of choices over all conditions.
 pub fn overall(rows: &[&Row]) -> Vec<Overall> {
     let choices = rows.iter().filter(|row| is_choice(row));
-    let mut configs: Vec<Config> = choices.map(|row| known(&row.config)).collect();
+    let mut configs: Vec<Config> = distinct(choices.map(|row| known(&row.config)));
     configs
         .sort_by_key(|config| (config.operation, config.size, config.cache, config.intent, config.threads));
-    configs.dedup();
     configs.into_iter().filter_map(|config| judge(rows, config)).collect()
 }
 
 fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
-    type Times = BTreeMap<(Option<Alignment>, Option<CacheState>), f64>;
+    type Times = BTreeMap<(Option<Alignment>, Option<CacheState>, Option<CacheState>), f64>;
     let operation = config.operation?;
     let mut candidates: BTreeMap<&Candidate, Times> = BTreeMap::new();
     for row in rows.iter().filter(|row| known(&row.config) == config) {
         if let Some(ns) = median_ns(row) {
             let times = candidates.entry(&row.candidate).or_default();
-            times.insert((row.config.alignment, row.config.cache), ns);
+            times.insert((row.config.alignment, row.config.cache, row.config.source), ns);
         }
     }
     let (_, chosen) = candidates.iter().find(|(candidate, _)| candidate.kind == Kind::Policy)?;

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::Policy;
-use bulkmem::{Intent, Operation};
+use bulkmem::{Intent, Operation, Pages};
 
 use crate::calibration::plan::{self, LONG};
 use crate::engine::options::{check_budget, check_length, check_threads, require};
 use crate::engine::run::OPERATIONS;
-use crate::engine::units::bytes;
+use crate::engine::units::{bytes, plural};
 use crate::engine::{
     Alignment, Arena, CacheState, Cell, Condition, Config, Cost, Implementation, Kind, Measure, MeasureError,
-    Measurement, MethodSet, Metric, OptionName, Peers, Run, Sample, Sampler, StopRule, Workloads, distinct,
-    fits, implementation,
+    Measurement, MethodSet, Metric, OptionName, PageSize, Peers, Run, Sample, Sampler, StopRule, Workloads,
+    distinct, fits, implementation,
 };
 use crate::engine::{Result, workload};
 use crate::measurements::participants::participant;
@@ -41,15 +41,22 @@ pub struct ChoiceOptions {
     pub operation: Operation,
     /// Lengths, bytes.
     pub sizes: Vec<u64>,
-    /// Measures lengths that calibration does not measure, between the smallest and the largest size, warm and cold: what
-    /// the choice loses against the best in hindsight.
+    /// Measures lengths that calibration does not measure, between the smallest and the largest size: what the choice loses
+    /// against the best in hindsight.
     pub unmeasured: bool,
     /// Intents; each is judged by its own cost.
     pub intents: Vec<Intent>,
     /// Numbers of threads, each at least 1.
     pub threads: Vec<usize>,
     pub alignments: Vec<Alignment>,
+    /// States before an operation. Fresh destinations are measured from 64 KiB on, as shorter operations cannot observe
+    /// the state.
     pub caches: Vec<CacheState>,
+    /// States of the source of a copy, cold or warm, each with each state of the destination. If empty, the source is in the
+    /// same state, and cold for fresh destinations; that of a copy_persist is warm.
+    pub sources: Vec<CacheState>,
+    /// Base or transparent huge pages. `None`: transparent huge ones, and base pages for fresh destinations.
+    pub page_size: Option<PageSize>,
     /// The methods besides the policy's choice.
     pub methods: MethodSet,
     /// The C library, libpmem and reading the same memory.
@@ -59,7 +66,7 @@ pub struct ChoiceOptions {
 }
 
 impl ChoiceOptions {
-    /// 4 KiB to 256 MiB, cold and aligned, one thread, intent throughput, all methods and peers, 30 s.
+    /// 4 KiB to 256 MiB; cold, warm and fresh; aligned, one thread, intent throughput, all methods and peers, 60 s.
     pub fn new(operation: Operation) -> ChoiceOptions {
         ChoiceOptions {
             operation,
@@ -68,10 +75,12 @@ impl ChoiceOptions {
             intents: vec![Intent::Throughput],
             threads: vec![1],
             alignments: vec![Alignment::Aligned],
-            caches: vec![CacheState::Cold],
+            caches: vec![CacheState::Cold, CacheState::Warm, CacheState::Fresh],
+            sources: Vec::new(),
+            page_size: None,
             methods: MethodSet::All,
             peers: Peers::All,
-            budget: Duration::from_secs(30),
+            budget: Duration::from_secs(60),
         }
     }
 
@@ -104,6 +113,15 @@ impl Measure for ChoiceOptions {
         require(!self.intents.is_empty(), OptionName::Intent, none)?;
         require(!self.sizes.is_empty(), OptionName::Size, none)?;
         require(!self.lengths().is_empty(), OptionName::Size, all_measured)?;
+        let has_source = self.sources.is_empty() || self.has_source();
+        require(has_source, OptionName::Source, format!("{} has no source; leave it out", self.operation))?;
+        require(!self.sources.contains(&CacheState::Fresh), OptionName::Source, "a source is cold or warm")?;
+        if let Some(pages) = self.page_size {
+            let explicit = matches!(pages.0, Pages::Explicit(_));
+            let reason = format!("{pages} pages are not compared here; give 4K or thp");
+            require(!explicit, OptionName::PageSize, reason)?;
+            pages.check()?;
+        }
         let methods = implementation::methods(&MethodSet::All, self.operation)?;
         let reason = format!("no method on this architecture can {}", self.operation);
         require(!methods.is_empty(), OptionName::Op, reason)?;
@@ -146,7 +164,7 @@ impl ChoiceOptions {
         let started = Instant::now();
         let side = workload::footprint(longest, last_level);
         let time = end.saturating_sub(run.elapsed()).mul_f64(ARENA_TIME_SHARE);
-        let arena = Arena::new(side, workload::second_level(machine), time)?;
+        let arena = Arena::new(side, workload::second_level(machine), self.pages(Pages::Transparent), time)?;
         run.backed_by(Some(arena.backing_page_size()));
         let (cells, left_out) = self.cells(last_level, arena.longest());
         if let Some(why) = arena.shortened.as_ref().filter(|_| !left_out.is_empty()) {
@@ -197,20 +215,29 @@ impl ChoiceOptions {
         let first_row = run.results.rows.len();
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
         let Condition { aligned, warm, threads } = cell.condition;
+        let cache = match (cell.fresh, warm) {
+            (Some(_), _) => CacheState::Fresh,
+            (None, true) => CacheState::Warm,
+            (None, false) => CacheState::Cold,
+        };
         let config = Config {
             operation: Some(cell.operation),
             size: Some(cell.length),
             threads: Some(threads),
             alignment: Some(if aligned { Alignment::Aligned } else { Alignment::Unaligned }),
-            cache: Some(if warm { CacheState::Warm } else { CacheState::Cold }),
+            cache: Some(cache),
+            source: cell.source,
+            page_size: Some(PageSize(cell.fresh.unwrap_or(self.pages(Pages::Transparent)))),
             intent: Some(intent),
             ..Config::default()
         };
-        let candidates = self.candidates(run.policy, intent, length, plain);
+        let mut candidates = self.candidates(run.policy, intent, length, plain);
+        // Reading maps no pages of its own.
+        candidates.retain(|it| cell.fresh.is_none() || !matches!(it, Implementation::Read));
         let samplers = candidates.into_iter().map(|implementation| {
             // The counters are this thread's.
             participant(&implementation, &config, length, threads == 1, move || {
-                let timing = workloads.borrow_mut().sample(cell, &implementation);
+                let timing = workloads.borrow_mut().sample(cell, &implementation)?;
                 let mut also = vec![(OPERATIONS, timing.operations as f64)];
                 also.extend(timing.disturbance_ns.map(|ns| ("disturbance_ns", ns)));
                 Ok(Sample { value: cell.length as f64 / timing.ns, also })
@@ -228,11 +255,22 @@ impl ChoiceOptions {
         };
         let alone: Vec<bool> = samplers.iter().map(alone).collect();
         let front = |medians: &[Option<f64>]| front(&alone, medians);
-        let what = format!("{} {}, {intent}, {}", cell.operation, bytes(cell.length), cell.condition);
+        let (length, states, threads) = (bytes(cell.length), config.states(), plural(threads, "thread"));
+        let aligned = if aligned { "aligned" } else { "unaligned" };
+        let what = format!("{} {length}, {intent}, {aligned}, {states}, {threads}", cell.operation);
         let missing = run.interleave_front(&what, Metric::Bandwidth, rules, &mut samplers, front)?;
         run.amend_rows(first_row, |rows| judge::annotate(rows, ""))?;
         let hurried = missing > 0 && !run.stopped();
         Ok(hurried.then(|| format!("{what}: no time for {missing} of the candidates")))
+    }
+
+    fn has_source(&self) -> bool {
+        matches!(self.operation, Operation::Copy | Operation::CopyPersist)
+    }
+
+    /// The pages to measure in, by default `usual` ones.
+    fn pages(&self, usual: Pages) -> Pages {
+        self.page_size.map_or(usual, |pages| pages.0)
     }
 
     /// The cells to measure, by length, intent and condition, and notes on what is left out.
@@ -245,22 +283,42 @@ impl ChoiceOptions {
                 left_out.push(format!("{length}: left out, memory allows {longest} at most"));
                 continue;
             }
+            // Nothing is warm that is far larger than the caches.
+            let possible = |cache: CacheState| match cache {
+                CacheState::Cold => true,
+                CacheState::Warm => length < last_level.saturating_mul(2),
+                CacheState::Fresh => length >= judge::OBSERVABLE,
+            };
+            let states = |wanted: &[CacheState]| {
+                let cold = |cache| if possible(cache) { cache } else { CacheState::Cold };
+                distinct(wanted.iter().map(|cache| cold(*cache)))
+            };
+            // What is written back was written just before.
             let caches = match operation {
-                // Nothing is warm that is far larger than the caches.
-                _ if length >= last_level.saturating_mul(2) => &[CacheState::Cold],
-                // What is written back was written just before.
-                Operation::Persist => &[CacheState::Warm],
-                _ if self.unmeasured => &[CacheState::Cold, CacheState::Warm][..],
-                _ => &self.caches,
+                Operation::Persist => states(&[CacheState::Warm]),
+                _ => states(&self.caches),
+            };
+            let sources = |cache: CacheState| {
+                let warm = cache == CacheState::Warm || operation == Operation::CopyPersist;
+                let usual = if warm { CacheState::Warm } else { CacheState::Cold };
+                match self.sources.as_slice() {
+                    _ if !self.has_source() => vec![None],
+                    [] => states(&[usual]).into_iter().map(Some).collect(),
+                    given => states(given).into_iter().map(Some).collect(),
+                }
             };
             for &intent in &self.intents {
                 for &threads in &self.threads {
-                    for cache in caches {
-                        for alignment in &self.alignments {
-                            let aligned = *alignment == Alignment::Aligned;
-                            let condition = Condition { aligned, warm: *cache == CacheState::Warm, threads };
-                            let cost = Cost::of(intent);
-                            cells.push((Cell { operation, cost, length, condition }, intent));
+                    for &cache in &caches {
+                        for source in sources(cache) {
+                            for alignment in &self.alignments {
+                                let (aligned, warm) =
+                                    (*alignment == Alignment::Aligned, cache == CacheState::Warm);
+                                let fresh = (cache == CacheState::Fresh).then_some(self.pages(Pages::Base));
+                                let condition = Condition { aligned, warm, threads };
+                                let cell = Cell::new(operation, Cost::of(intent), length, condition);
+                                cells.push((Cell { fresh, source, ..cell }, intent));
+                            }
                         }
                     }
                 }

@@ -3,7 +3,6 @@
 //! Everything is judged by ratios within one run; nothing is compared with a stored figure.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
@@ -105,18 +104,25 @@ fn parts(max_length: u64) -> Vec<Part> {
     let compare = |operation, lengths: &[u64], methods: &[&str]| ChoiceOptions {
         sizes: lengths.iter().copied().filter(|length| *length <= max_length).collect(),
         methods: MethodSet::Named(methods.iter().map(|name| (*name).to_owned()).collect()),
+        caches: vec![CacheState::Cold],
         ..ChoiceOptions::new(operation)
     };
     let operations = Operation::ALL.into_iter().filter(|operation| *operation != Operation::Persist);
-    let both = |comparison| ChoiceOptions {
-        caches: vec![CacheState::Cold, CacheState::Warm],
+    let every = |comparison| ChoiceOptions {
+        caches: vec![CacheState::Cold, CacheState::Warm, CacheState::Fresh],
         alignments: vec![Alignment::Aligned, Alignment::Unaligned],
         ..comparison
     };
     let lengths = [200, KIB, 5000, 32 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, 8 * MIB, 512 * MIB];
-    let peers = operations.clone().map(|operation| both(compare(operation, &lengths, &[])));
+    let peers = operations.clone().map(|operation| ChoiceOptions {
+        sources: match operation {
+            Operation::Copy => vec![CacheState::Cold, CacheState::Warm],
+            _ => Vec::new(),
+        },
+        ..every(compare(operation, &lengths, &[]))
+    });
     let between = operations.map(|operation| {
-        both(ChoiceOptions {
+        every(ChoiceOptions {
             sizes: vec![64, max_length.min(256 * MIB)],
             unmeasured: true,
             ..ChoiceOptions::new(operation)
@@ -166,31 +172,41 @@ type Value = (f64, String);
 fn every_state(rows: &[&Row]) -> Vec<Check> {
     let wholes = overall(rows);
     let value = |whole: &Overall, value: Option<f64>| {
-        Some((value?, work(&whole.config) + if warm(&whole.config) { ", warm" } else { "" }))
+        Some((value?, format!("{}, {}", work(&whole.config), whole.config.states())))
     };
     // The speed in relation to the best of all methods and peers.
     let best = |whole: &Overall| {
         let method = whole.regret.map(|regret| 1.0 / (1.0 + regret));
         value(whole, [method, whole.times_best_peer].into_iter().flatten().min_by(f64::total_cmp))
     };
-    let sized = |lengths: Range<u64>| {
-        let inside = move |it: &&Overall| it.config.size.is_some_and(|size| lengths.contains(&size));
-        wholes.iter().filter(inside)
+    let ranges = [
+        (0.97, 512 * KIB..u64::MAX, "from 512 KiB"),
+        (0.92, 256 * KIB..512 * KIB, "256 to 512 KiB"),
+        (0.75, OBSERVABLE..256 * KIB, "64 to 256 KiB"),
+    ];
+    let by_length = |name: &str, counts: fn(CacheState) -> bool| {
+        ranges.clone().map(|(bound, lengths, range)| {
+            let what = format!("each operation, {name}, × the best of all methods and peers: {range}");
+            let inside = |it: &&Overall| {
+                it.config.size.is_some_and(|size| lengths.contains(&size))
+                    && it.config.cache.is_some_and(counts)
+            };
+            at_least(bound, &what, wholes.iter().filter(inside).filter_map(best))
+        })
     };
-    let regrets: Vec<Value> = sized(OBSERVABLE..u64::MAX).filter_map(|it| value(it, it.regret)).collect();
+    let observable = wholes.iter().filter(|it| it.config.size.is_some_and(|size| size >= OBSERVABLE));
+    let regrets: Vec<Value> = observable.filter_map(|it| value(it, it.regret)).collect();
     let mean = mean_regret(regrets.iter().map(|(regret, _)| *regret));
     let mean = mean.map(|mean| (mean, format!("{} configurations", regrets.len())));
     let c_library = |row: &Row| row.candidate.name == method::c_library().name;
     let below = versus(rows, |row| c_library(row) && row.config.size.is_some_and(|size| size < OBSERVABLE));
-    let what = "each operation and cache state, × the best of all methods and peers";
-    vec![
-        at_least(0.97, &format!("{what}: from 512 KiB"), sized(512 * KIB..u64::MAX).filter_map(best)),
-        at_least(0.92, &format!("{what}: 256 to 512 KiB"), sized(256 * KIB..512 * KIB).filter_map(best)),
-        at_least(0.75, &format!("{what}: 64 to 256 KiB"), sized(OBSERVABLE..256 * KIB).filter_map(best)),
+    let others = [
         at_least(0.97, "each operation below 64 KiB: × the C library", below),
         at_least(1.3, "geometric mean from 64 KiB: × the best peer of each operation", gain(rows)),
         check(Bound::AtMost(0.015), Unit::Share, "regret from 64 KiB, geometric mean", mean),
-    ]
+    ];
+    let known = by_length("cold or warm", |cache| cache != CacheState::Fresh);
+    [known, by_length("fresh", |cache| cache == CacheState::Fresh), others].concat()
 }
 
 /// The geometric mean, over operations, of how many times as fast as one peer the choice is, over all configurations: the
@@ -280,11 +296,7 @@ fn work(config: &Config) -> String {
 
 fn describe(row: &Row) -> String {
     let aligned = if row.config.alignment == Some(Alignment::Unaligned) { "unaligned" } else { "aligned" };
-    format!("{}, {aligned}{}", work(&row.config), if warm(&row.config) { ", warm" } else { "" })
-}
-
-fn warm(config: &Config) -> bool {
-    config.cache == Some(CacheState::Warm)
+    format!("{}, {aligned}, {}", work(&row.config), row.config.states())
 }
 
 fn at_least(bound: f64, what: &str, values: impl IntoIterator<Item = Value>) -> Check {
@@ -382,11 +394,15 @@ mod tests {
             row
         };
         let mut rows = Vec::new();
-        // Lengths with the times of the policy in cold and in warm memory; both others take 100 in both.
-        for (length, cold, warm) in
-            [(200, 98.0, 98.0), (100 * KIB, 50.0, 125.0), (300 * KIB, 50.0, 105.0), (MIB, 50.0, 104.0)]
-        {
-            for (cache, ns) in [(CacheState::Cold, cold), (CacheState::Warm, warm)] {
+        // Lengths with the times of the policy in cold, warm and fresh memory; both others always take 100.
+        for (length, cold, warm, fresh) in [
+            (200, 98.0, 98.0, 98.0),
+            (100 * KIB, 50.0, 125.0, 100.0),
+            (300 * KIB, 50.0, 105.0, 80.0),
+            (MIB, 50.0, 104.0, 110.0),
+        ] {
+            let states = [(CacheState::Cold, cold), (CacheState::Warm, warm), (CacheState::Fresh, fresh)];
+            for (cache, ns) in states {
                 rows.push(with(length, cache, Kind::Policy, "policy", ns));
                 rows.push(with(length, cache, Kind::Peer, "c_library", 100.0));
                 rows.push(with(length, cache, Kind::Method, "store_avx", 100.0));
@@ -394,11 +410,15 @@ mod tests {
         }
         let checks = checks(every_state, &rows);
         let measured: Vec<f64> = checks.iter().map(|check| check.measured.unwrap()).collect();
-        let expected = [100.0 / 104.0, 100.0 / 105.0, 0.8, 100.0 / 98.0];
+        let expected = [100.0 / 104.0, 100.0 / 105.0, 0.8, 100.0 / 110.0, 1.0, 1.0, 100.0 / 98.0];
         assert!(measured.iter().zip(expected).all(|(a, b)| near(Some(*a), b)), "{checks:?}");
         let met: Vec<_> = checks.iter().map(|check| check.met == Some(true)).collect();
-        assert_eq!(met, [false, true, true, true, true, false], "{checks:?}");
-        assert!(checks[0].note.ends_with("warm") && checks[4].note.starts_with("clear 1."), "{checks:?}");
+        assert_eq!(met, [false, true, true, false, true, true, true, false, false], "{checks:?}");
+        assert!(checks[0].note.ends_with("warm") && checks[3].note.ends_with("fresh"), "{checks:?}");
+        // 100 divided by the geometric mean of all times from 64 KiB, fresh ones included.
+        let times = [50.0f64, 125.0, 100.0, 50.0, 105.0, 80.0, 50.0, 104.0, 110.0];
+        let mean = times.iter().map(|time| (100.0 / time).ln()).sum::<f64>() / 9.0;
+        assert!(near(checks[7].measured, mean.exp()), "{checks:?}");
     }
 
     #[test]
@@ -434,7 +454,7 @@ mod tests {
         for max_length in [256, MIB, 4 * GIB] {
             let parts = parts(max_length);
             let targets: usize = parts.iter().map(|part| (part.judge)(&[]).len()).sum();
-            assert_eq!((parts.len(), targets), (5, 12));
+            assert_eq!((parts.len(), targets), (5, 15));
             let comparisons = || parts.iter().flat_map(|part| &part.comparisons);
             assert!(comparisons().all(|it| it.sizes.iter().all(|size| *size <= max_length)));
             for comparison in comparisons() {

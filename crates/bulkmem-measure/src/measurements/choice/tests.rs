@@ -36,15 +36,23 @@ fn cells_are_all_combinations_that_make_sense() {
     let options = ChoiceOptions {
         sizes: vec![1 << 20, 4096, 4096, 64 << 20, 1 << 40],
         alignments: vec![Alignment::Aligned, Alignment::Unaligned],
-        caches: vec![CacheState::Cold, CacheState::Warm],
+        caches: vec![CacheState::Warm, CacheState::Cold, CacheState::Fresh],
         threads: vec![1, 2],
         intents: vec![Intent::Throughput, Intent::Stream],
         ..ChoiceOptions::new(Operation::Clear)
     };
     let (cells, left_out) = options.cells(32 << 20, 1 << 30);
-    // Warm and cold below twice the last level, cold above.
-    assert_eq!(cells.len(), (2 * 2 + 1) * 2 * 2 * 2);
+    // Warm below twice the last level, fresh from 64 KiB on.
+    assert_eq!(cells.len(), (2 + 3 + 2) * 2 * 2 * 2);
     assert!(cells.windows(2).all(|pair| pair[0].0.length <= pair[1].0.length));
+    let of = |length| {
+        let states = cells.iter().map(|(cell, _)| cell).filter(move |cell| cell.length == length);
+        distinct(states.map(|cell| (cell.condition.warm, cell.fresh)))
+    };
+    let fresh = (false, Some(Pages::Base));
+    assert_eq!(of(4096), [(true, None), (false, None)]);
+    assert_eq!(of(1 << 20), [(true, None), (false, None), fresh]);
+    assert_eq!(of(64 << 20), [(false, None), fresh]);
     assert_eq!(left_out, ["1 TiB: left out, memory allows 1 GiB at most"]);
 }
 
@@ -155,9 +163,44 @@ fn a_stop_ends_it_and_unmeasured_lengths_replace_those_given() {
     let options = ChoiceOptions { sizes: vec![64, 20_000], unmeasured: true, ..small(Operation::Clear) };
     let found = run(&options);
     let rows = compared(&found);
+    assert!(!rows.is_empty());
     assert!(rows.iter().all(|row| row.config.size.is_some_and(|size| !size.is_power_of_two())));
-    for cache in [CacheState::Cold, CacheState::Warm] {
-        assert!(rows.iter().any(|row| row.config.cache == Some(cache)));
+}
+
+#[test]
+fn rows_name_the_states_of_destination_and_source_and_the_pages() {
+    let options = ChoiceOptions {
+        sizes: vec![64 << 10],
+        caches: vec![CacheState::Cold, CacheState::Fresh],
+        sources: vec![CacheState::Cold, CacheState::Warm],
+        methods: MethodSet::Named(vec!["portable".to_owned()]),
+        budget: Duration::from_secs(5),
+        ..ChoiceOptions::new(Operation::Copy)
+    };
+    for (pages, of_fresh) in [(None, "4K"), (Some("4K"), "4K"), (Some("thp"), "thp")] {
+        let page_size = pages.map(|name| name.parse::<PageSize>().unwrap());
+        if page_size.is_some_and(|pages| pages.check().is_err()) {
+            eprintln!("skipped: this machine has no such pages: {pages:?}");
+            continue;
+        }
+        let found = run(&ChoiceOptions { page_size, ..options.clone() });
+        let rows = compared(&found);
+        for cache in [CacheState::Cold, CacheState::Fresh] {
+            let pages = if cache == CacheState::Fresh { of_fresh } else { pages.unwrap_or("thp") };
+            let of_state: Vec<&Row> =
+                rows.iter().copied().filter(|row| row.config.cache == Some(cache)).collect();
+            for source in [CacheState::Cold, CacheState::Warm] {
+                let chosen = of_state
+                    .iter()
+                    .find(|row| row.config.source == Some(source) && row.candidate.kind == Kind::Policy);
+                assert!(chosen.is_some_and(|row| row.also.contains_key("overall_regret")), "{of_state:?}");
+            }
+            assert!(of_state.iter().all(|row| row.config.page_size.unwrap().to_string() == pages));
+            let read = of_state.iter().any(|row| row.candidate.kind == Kind::Read);
+            assert_eq!(read, cache == CacheState::Cold, "pages that are only read stay unmapped");
+        }
+        let pooled: Vec<_> = overall(&rows).into_iter().map(|it| (it.config.cache, it.conditions)).collect();
+        assert_eq!(pooled, [(Some(CacheState::Cold), 2), (Some(CacheState::Fresh), 2)]);
     }
 }
 
@@ -179,6 +222,11 @@ fn bad_options_are_refused_by_flag() {
     let unmeasured = refused(|o| (o.sizes, o.unmeasured) = (vec![64], true));
     assert!(unmeasured.starts_with("--size: calibration measures every length"), "{unmeasured}");
     assert!(refused(|o| o.methods = MethodSet::Named(vec!["nosuch".into()])).contains("nosuch"));
+    assert!(refused(|o| o.sources.push(CacheState::Cold)).starts_with("--source: clear has no source"));
+    let fresh = refused(|o| (o.operation, o.sources) = (Operation::Copy, vec![CacheState::Fresh]));
+    assert_eq!(fresh, "--source: a source is cold or warm");
+    let huge = refused(|o| o.page_size = Some(PageSize(Pages::Explicit(2 << 20))));
+    assert!(huge.starts_with("--page-size: 2M pages are not compared here"), "{huge}");
     let mut persist = ChoiceOptions::new(Operation::Persist);
     persist.methods = MethodSet::Named(vec!["c_library".into()]);
     assert!(persist.validate().unwrap_err().to_string().contains("c_library"));

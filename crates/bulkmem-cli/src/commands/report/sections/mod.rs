@@ -4,7 +4,7 @@ mod calibration;
 mod published;
 mod table;
 
-use bulkmem_measure::engine::Dimension::{Cache, Intent, Operation, Size, Threads};
+use bulkmem_measure::engine::Dimension::{Cache, Intent, Operation, PageSize, Size, Threads};
 use bulkmem_measure::engine::{Measurement, Row};
 use bulkmem_measure::measurements::overall;
 
@@ -55,17 +55,18 @@ fn measured(measurement: Measurement, machines: &[Machine<'_>]) -> Option<Sectio
 /// Returns the policy's choice compared with the best library and the best method.
 fn regret(machine: &Machine<'_>, rows: &[&Row]) -> Option<Grid> {
     let cells = overall(rows).into_iter().map(|it| {
-        let config = [Operation, Intent, Size, Cache, Threads].map(|key| config_value(&it.config, key));
+        let config =
+            [Operation, Intent, Size, Cache, PageSize, Threads].map(|key| config_value(&it.config, key));
         let times = digits(it.times_best_peer.unwrap_or(f64::NAN));
         let regret = digits(it.regret.unwrap_or(f64::NAN) * 100.0);
         let [peer, method] = [it.best_peer, it.best_method].map(Option::unwrap_or_default);
         config.into_iter().chain([times, peer, regret, method]).collect()
     });
-    let titles = "operation|intent|size:|cache|threads:|× best peer:|best peer|regret, %:|best method";
+    let titles = "operation|intent|size:|cache|pages|threads:|× best peer:|best peer|regret, %:|best method";
     let table = Grid {
         title: machine.titled("Regret by size"),
         caption: "Regret is how much longer the policy's choice takes than the best method, as the geometric mean of all \
-                  alignments (below 64 KiB: and cache states) that were measured. × best peer is the speed compared with the fastest other \
+                  alignments and states of the source (below 64 KiB: and cache states) that were measured. × best peer is the speed compared with the fastest other \
                   library or plain method; above 1 is faster.",
         ..Grid::new(titles, cells)
     };

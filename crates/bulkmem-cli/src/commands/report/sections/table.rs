@@ -153,6 +153,8 @@ pub(super) fn about(measurement: Measurement) -> MeasurementSection {
             intro: &[
                 "Speed of the policy's choice, of every method and of other libraries, by size, for each intent, \
              alignment and cache state. Higher is faster.",
+                "Cold memory is not in the cache, warm memory is, as far as it fits. The pages of a fresh destination are \
+             not mapped yet, and its figures include the kernel's page faults.",
                 POLICY,
             ],
             ..BY_SIZE
