@@ -65,7 +65,7 @@ fn it_has_a_labelled_gauge_for_each_length_and_cache_state() {
         "style=\"left:70.0%\">◆",
         "glibc 2.36 · libpmem 1.12.1 &#60;2&#62; · Linux 6.18.0 · measured 2026-11-21",
         "Measured by bench choice.",
-        "Not measured: clear of 1 GiB, fill, copy; bulkmem bench choice measures any length.",
+        "Not measured: clear of 1 GiB, fill, copy; bulkmem bench choice OPERATION --cold --warm",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
     }

@@ -123,11 +123,11 @@ impl Provenance {
 /// Returns the name and version of the C library that this process uses; `None` if it is not glibc.
 pub fn c_library() -> Option<String> {
     #[cfg(target_env = "gnu")]
-    // SAFETY: the function returns a static text.
-    return Some(format!(
-        "glibc {}",
-        unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy()
-    ));
+    {
+        // SAFETY: the function returns a static text.
+        let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+        Some(format!("glibc {}", version.to_string_lossy()))
+    }
     #[cfg(not(target_env = "gnu"))]
     None
 }

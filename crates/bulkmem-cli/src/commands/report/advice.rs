@@ -35,7 +35,8 @@ fn most(gains: &[(f64, &Answer)]) -> String {
         return "The C library was not measured, so that gains are unknown.".to_owned();
     };
     let gains: Vec<String> = best.gains().collect();
-    let figures = format!("{} at {} GB/s, {}", best.method, digits(best.gb_per_s), gains.join(" and "));
+    let figures =
+        format!("{} at {} GB/s, {}", best.short_method(), digits(best.gb_per_s), gains.join(" and "));
     if *times < WORTH {
         return format!("bulkmem gains less than 5 % everywhere; most for {} ({figures}).", name(best));
     }

@@ -25,7 +25,7 @@ pub(super) struct Report<'i> {
 pub(super) struct Opening {
     /// The machine's name.
     pub(super) heading: String,
-    /// What else distinguishes the machine.
+    /// Further properties of the machine and of the run.
     pub(super) machine: String,
     pub(super) panels: Vec<Panel>,
     pub(super) has_libpmem: bool,

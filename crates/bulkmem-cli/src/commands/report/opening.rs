@@ -51,6 +51,11 @@ impl Answer {
         self.others.iter().map(|(name, speed)| format!("{} × {name}", digits(self.gb_per_s / speed)))
     }
 
+    /// Returns the method without its parameters.
+    pub(super) fn short_method(&self) -> &str {
+        self.method.split('[').next().unwrap_or_default()
+    }
+
     fn state(&self) -> String {
         word(&self.state)
     }
@@ -232,7 +237,7 @@ fn gauge(answer: &Answer, scale: f64) -> Gauge {
             others.collect::<String>()
         ),
         state,
-        method: method.split('[').next().unwrap_or_default().to_owned(),
+        method: answer.short_method().to_owned(),
         speed: format!("{} GB/s", digits(*gb_per_s)),
         gains: answer.gains().collect(),
         bar: share(gb_per_s / reference),
@@ -275,7 +280,7 @@ fn notes(machine: &Machine<'_>, answers: &[Answer]) -> Vec<String> {
     let missing: Vec<String> = missing.collect();
     if !missing.is_empty() {
         notes
-            .push(format!("Not measured: {}; bulkmem bench choice measures any length.", missing.join(", ")));
+            .push(format!("Not measured: {}; bulkmem bench choice OPERATION --cold --warm --size SIZES measures any length.", missing.join(", ")));
     }
     notes
 }

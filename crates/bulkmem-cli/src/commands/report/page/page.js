@@ -247,8 +247,8 @@
       if (spec.shape === "bars") {
         const names = spec.x_axis.scale.named;
         const each = spec.x_axis.name ? spec.series.length : 1;
-        // A name breaks into lines of 13 pixels; a letter is about 6.5 pixels wide.
-        const lines = Math.ceil((Math.max(...names.map((it) => it.length)) * 6.5) / labelWidth(width)) + 1;
+        // A name breaks into lines of 13 pixels; a letter is about 6 pixels wide.
+        const lines = Math.ceil((Math.max(...names.map((it) => it.length)) * 5.8) / labelWidth(width)) + 1;
         const height = Math.max(each * (width < 520 ? 30 : 26), lines * 13);
         plot.style.height = `${Math.max(140, names.length * height + 64)}px`;
       }
