@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use bulkmem::Operation;
 use bulkmem::method::{Parameters, c_library};
-use bulkmem::{Intent, Operation};
+use bulkmem::policy::Situation;
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile, Rule};
 use bulkmem_measure::engine::{Candidate, Config, Dimension, Row};
@@ -107,10 +108,13 @@ impl<'p> Series<'p> {
 }
 
 /// Returns the rule for a length.
-pub(crate) fn rule_at(profile: &Profile, operation: Operation, intent: Intent, length: u64) -> Option<&Rule> {
-    let mut of_kind =
-        profile.rules.iter().filter(|rule| rule.operation == operation && rule.situation == intent.into());
-    of_kind.rfind(|rule| rule.from <= length)
+pub(crate) fn rule_at(
+    profile: &Profile,
+    operation: Operation,
+    situation: impl Into<Situation>,
+    length: u64,
+) -> Option<&Rule> {
+    profile.rules_of(operation, situation.into()).filter(|rule| rule.from <= length).last()
 }
 
 /// Returns a method with its parameters: `write_prefetch_avx512[write_distance=4096]`, as `BULKMEM_METHOD` takes it.

@@ -79,7 +79,8 @@ pub(crate) fn profile(mut profile: Profile) -> Profile {
 }
 
 fn clean_provenance(provenance: &mut Provenance) {
-    let Provenance { cpu, microcode, kernel, date, bulkmem, commit, policy, .. } = provenance;
+    let Provenance { cpu, microcode, kernel, date, bulkmem, commit, policy, libraries, .. } = provenance;
+    clean(libraries);
     clean([&mut cpu.vendor, &mut cpu.name, microcode, kernel, date, bulkmem, commit, policy]);
     let Provenance { hypervisor, transparent_huge_pages, governor, clock_source, .. } = provenance;
     clean([hypervisor, transparent_huge_pages, governor, clock_source].into_iter().flatten());

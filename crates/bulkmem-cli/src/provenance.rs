@@ -1,7 +1,8 @@
 //! Provenance as names and values, for people.
 
 use bulkmem::Operation;
-use bulkmem::policy::CpuIdentity;
+use bulkmem::machine::Machine;
+use bulkmem::policy::{Basis, CpuIdentity, Policy};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{Coverage, Load, Profile};
 
@@ -46,6 +47,9 @@ pub(crate) fn run(provenance: &Provenance) -> Facts {
         ("took", format!("{:.1} s, {} samples", provenance.seconds, provenance.samples)),
         ("bulkmem", format!("{} ({})", provenance.bulkmem, provenance.commit)),
     ];
+    if !provenance.libraries.is_empty() {
+        rows.push(("libraries", provenance.libraries.join(", ")));
+    }
     if provenance.load.iter().any(Option::is_some) {
         let load = |load: Option<f64>| load.map_or_else(|| "unknown".to_owned(), |it| format!("{it:.1}"));
         rows.push(("load before and after", provenance.load.map(load).join(", ")));
@@ -98,6 +102,25 @@ pub(crate) fn load(load: &Load) -> String {
         }
     }
     text
+}
+
+/// Returns a processor's name without the words that every name has.
+pub(crate) fn short(cpu: &CpuIdentity) -> String {
+    let words = cpu.name.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor"));
+    let name = words.collect::<Vec<_>>().join(" ").replace("(R)", "").replace("(TM)", "").replace("(tm)", "");
+    match name.split(" @ ").next().unwrap_or_default().trim() {
+        "" => format!("{} {}:{}:{}", cpu.vendor, cpu.family, cpu.model, cpu.stepping),
+        name => name.to_owned(),
+    }
+}
+
+/// Returns the microarchitecture of a processor; if it is not a known one, with the processor's identity.
+pub(crate) fn microarchitecture(cpu: &CpuIdentity) -> String {
+    let machine = Machine { cpu: cpu.clone(), ..Machine::current().clone() };
+    match &Policy::defaults(&machine).origin().basis {
+        Basis::Defaults { microarchitecture, .. } => microarchitecture.clone(),
+        _ => "unknown".to_owned(),
+    }
 }
 
 /// Returns a processor's name and numbers.

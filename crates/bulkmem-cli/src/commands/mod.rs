@@ -8,6 +8,7 @@ mod explain;
 mod generate;
 mod info;
 mod kmod;
+mod lengths;
 mod methods;
 mod report;
 mod reproduce;

@@ -25,6 +25,7 @@ mod pages;
 mod planted;
 mod recalibrate;
 mod report;
+mod report_opening;
 mod reproduce;
 mod saving;
 mod schema;

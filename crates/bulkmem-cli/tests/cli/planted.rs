@@ -67,6 +67,7 @@ pub(crate) fn nothing(machine: &str) -> Results {
             smt: Some(true),
             clock_source: Some("tsc".to_owned()),
             load: [Some(0.1), None],
+            libraries: vec!["glibc 2.36".to_owned(), "libpmem 1.12.1 <2>".to_owned()],
         },
         command: ["bench", "all", "--quick"].map(str::to_owned).to_vec(),
         rows: Vec::new(),

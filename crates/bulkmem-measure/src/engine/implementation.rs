@@ -1,8 +1,9 @@
 //! Ways to carry out an operation: methods, the policy, other libraries, and reading the same memory.
 
-use std::ffi::{c_int, c_uint, c_void};
-use std::mem::ManuallyDrop;
+use std::ffi::{CStr, OsStr, c_int, c_uint, c_void};
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::OnceLock;
 
@@ -327,9 +328,10 @@ struct Libpmem {
     persist: unsafe extern "C" fn(*const c_void, usize),
 }
 
+static LIBPMEM: OnceLock<Result<Libpmem, &'static str>> = OnceLock::new();
+
 /// Loads libpmem, once.
 fn libpmem() -> Result<Libpmem, &'static str> {
-    static LIBPMEM: OnceLock<Result<Libpmem, &'static str>> = OnceLock::new();
     *LIBPMEM.get_or_init(|| {
         // SAFETY: libpmem's initialization only reads the environment and the processor's features.
         let library = unsafe { Library::new("libpmem.so.1") };
@@ -346,6 +348,21 @@ fn libpmem() -> Result<Libpmem, &'static str> {
         };
         functions().map_err(|_| "libpmem is older than 1.5: apt-get install libpmem1")
     })
+}
+
+/// Returns the name and version of libpmem, as its file states it (no function returns it); `None` if it is not loaded.
+pub(super) fn libpmem_version() -> Option<String> {
+    const BEFORE: &[u8] = b"src version: ";
+    let library = LIBPMEM.get()?.as_ref().ok()?;
+    let mut about = MaybeUninit::uninit();
+    // SAFETY: `about` is a place for a Dl_info.
+    let known = unsafe { libc::dladdr(library.persist as *const c_void, about.as_mut_ptr()) };
+    // SAFETY: `dladdr` succeeded, so that it is initialized; the name belongs to the library, which is never unloaded.
+    let path = (known != 0).then(|| unsafe { CStr::from_ptr(about.assume_init().dli_fname) })?;
+    let bytes = std::fs::read(OsStr::from_bytes(path.to_bytes())).ok()?;
+    let at = bytes.windows(BEFORE.len()).position(|part| part == BEFORE)? + BEFORE.len();
+    let version = bytes[at..].split(|byte| !byte.is_ascii_graphic()).next()?;
+    Some(format!("libpmem {}", String::from_utf8_lossy(version)))
 }
 
 /// One way to use a peer.

@@ -47,7 +47,7 @@ pub use error::{MeasureError, OptionName};
 pub use implementation::{MethodSet, Peers};
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
 pub use page_size::{BadPageSize, PageSize};
-pub use provenance::Provenance;
+pub use provenance::{Provenance, c_library};
 pub use quality::host::{BusyProcess, Load};
 pub(crate) use results::PROFILE_FORMAT;
 pub use results::{

@@ -1,6 +1,8 @@
 //! Provenance of results: the machine and its settings, the memory, the commit, the date.
 
 use std::collections::BTreeSet;
+#[cfg(target_env = "gnu")]
+use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
@@ -8,6 +10,8 @@ use std::time::SystemTime;
 use bulkmem::machine::{CpuIdentity, Machine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::implementation::libpmem_version;
 
 /// The machine, its settings, the date and the version that results come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,6 +72,9 @@ pub struct Provenance {
     /// where unknown.
     #[serde(default)]
     pub load: [Option<f64>; 2],
+    /// The C library, and libpmem if it was loaded, with their versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<String>,
 }
 
 impl Provenance {
@@ -108,8 +115,21 @@ impl Provenance {
             smt: switch("sys/devices/system/cpu/smt/active"),
             clock_source: word(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
             load: [None, load.filter(|load| load.is_finite())],
+            libraries: c_library().into_iter().chain(libpmem_version()).collect(),
         }
     }
+}
+
+/// Returns the name and version of the C library that this process uses; `None` if it is not glibc.
+pub fn c_library() -> Option<String> {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: the function returns a static text.
+        let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+        Some(format!("glibc {}", version.to_string_lossy()))
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
 }
 
 /// Returns the clock governors of all processors, each once.

@@ -10,7 +10,7 @@ use bulkmem_measure::{Provenance, memory_left};
 use super::model::{Card, Chart, Facts, slug};
 use crate::failure::{Failure, chain};
 use crate::plain;
-use crate::provenance::{self, cpu};
+use crate::provenance::{self, cpu, microarchitecture, short};
 use crate::results::{self, group};
 
 /// A file: results or a profile.
@@ -34,6 +34,8 @@ pub(super) struct Machine<'i> {
     pub(super) profile: Option<&'i Profile>,
     /// Of the last file.
     pub(super) provenance: &'i Provenance,
+    /// The C library and others, with their versions.
+    pub(super) libraries: Vec<String>,
     last_results: Option<&'i Results>,
     /// True if it is the only machine of the report.
     only: bool,
@@ -120,7 +122,18 @@ impl<'i> Machine<'i> {
         }
         let profile = inputs.iter().rev().find_map(|input| input.profile.as_ref());
         let provenance = &inputs[inputs.len() - 1].provenance;
-        Machine { label, rows, findings, profile, provenance, last_results: files().next_back(), only }
+        let libraries = inputs.iter().flat_map(|input| &input.provenance.libraries);
+        let libraries = group(libraries.cloned(), Clone::clone).into_iter().map(|(name, _)| name).collect();
+        let last_results = files().next_back();
+        Machine { label, rows, findings, profile, provenance, libraries, last_results, only }
+    }
+
+    /// Returns its name with the microarchitecture, if that is known: `AMD EPYC, Zen 5`.
+    pub(super) fn name(&self) -> String {
+        match microarchitecture(&self.provenance.cpu) {
+            core if core.starts_with("another") || core.starts_with("unknown") => self.label.clone(),
+            core => format!("{}, {core}", self.label),
+        }
     }
 
     /// Returns all rows as if they came from one file; `None` if there is only a profile.
@@ -164,14 +177,4 @@ fn labels(machines: &[(&CpuIdentity, &str)]) -> Vec<String> {
         format!("{name}, machine {}", machines[..=at].iter().filter(alike).count())
     };
     machines.iter().enumerate().map(label).collect()
-}
-
-/// Returns a processor's name without the words that every name has.
-fn short(cpu: &CpuIdentity) -> String {
-    let words = cpu.name.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor"));
-    let name = words.collect::<Vec<_>>().join(" ").replace("(R)", "").replace("(TM)", "").replace("(tm)", "");
-    match name.split(" @ ").next().unwrap_or_default().trim() {
-        "" => format!("{} {}:{}:{}", cpu.vendor, cpu.family, cpu.model, cpu.stepping),
-        name => name.to_owned(),
-    }
 }

@@ -7,10 +7,31 @@ use crate::plain::plain;
 
 pub(super) fn render(report: &Report<'_>) -> String {
     let mut text = format!("# {}\n", escape(&report.title));
-    if !report.summaries.is_empty() {
-        text += "\n## Summary\n";
+    for opening in &report.openings {
+        if report.openings.len() > 1 {
+            _ = write!(text, "\n## {}\n", escape(&opening.heading));
+        }
+        _ = write!(text, "\n{}\n", escape(&opening.machine));
+        if !opening.table.rows.is_empty() {
+            _ = write!(text, "\n{}", grid(&opening.table));
+        }
+        text += &list(&opening.advice);
+        if !opening.notes.is_empty() {
+            _ = write!(text, "\n{}\n", escape(&opening.notes.join(" ")));
+        }
     }
-    text.extend(report.summaries.iter().map(|it| card("###", it)));
+    if !report.summaries.is_empty() {
+        text += "\n## Findings\n";
+    }
+    for summary in &report.summaries {
+        if !summary.heading.is_empty() {
+            _ = write!(text, "\n### {}\n", escape(&summary.heading));
+        }
+        text += "\n";
+        for (subject, sentence) in &summary.facts {
+            _ = writeln!(text, "- **{}**: {}", escape(subject), escape(sentence));
+        }
+    }
     for section in &report.sections {
         _ = write!(text, "\n## {}\n", escape(section.title));
         text.extend(section.intro.iter().map(|paragraph| format!("\n{}\n", escape(paragraph))));

@@ -2,12 +2,14 @@
 //!
 //! Files become machines, machines become sections of charts and tables, and these become a page, Markdown or a picture.
 
+mod advice;
 mod html;
 mod input;
 mod labels;
 mod layout;
 mod markdown;
 mod model;
+mod opening;
 mod render;
 mod sections;
 mod style;
@@ -139,9 +141,10 @@ fn report(inputs: &[Input]) -> Report<'_> {
     };
     Report {
         title: match machines.as_slice() {
-            [one] => format!("bulkmem on {}", one.label),
+            [one] => format!("bulkmem on {}", one.name()),
             several => format!("bulkmem on {} machines", several.len()),
         },
+        openings: machines.iter().map(opening::of).collect(),
         summaries: summary::all(&machines),
         sections: sections::all(&machines),
         machines: machines.iter().map(card).collect(),

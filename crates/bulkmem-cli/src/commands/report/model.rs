@@ -10,12 +10,59 @@ pub(super) type Facts = Vec<(&'static str, String)>;
 #[derive(Debug)]
 pub(super) struct Report<'i> {
     pub(super) title: String,
-    /// The most important conclusions about each machine, and about several compared.
+    /// The answer at one glance, for each machine.
+    pub(super) openings: Vec<Opening>,
+    /// The most important conclusions about each machine, and about several compared: subjects and sentences.
     pub(super) summaries: Vec<Card>,
     pub(super) sections: Vec<Section>,
     pub(super) machines: Vec<Card>,
     /// The files that it was made from, in the order of the command line, each with its unchanged content.
     pub(super) files: Vec<(Card, &'i str)>,
+}
+
+/// The choices of a machine: a chart, advice and a table.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    /// The machine's name.
+    pub(super) heading: String,
+    /// Further properties of the machine and of the run.
+    pub(super) machine: String,
+    pub(super) panels: Vec<Panel>,
+    pub(super) has_libpmem: bool,
+    /// How to read the chart.
+    pub(super) notes: Vec<String>,
+    /// Three sentences; without figures one, which names the command that measures them.
+    pub(super) advice: Vec<String>,
+    pub(super) table: Grid,
+}
+
+/// The choices for one operation.
+#[derive(Debug)]
+pub(super) struct Panel {
+    pub(super) operation: &'static str,
+    /// Lengths, each with a gauge for every cache state that was measured.
+    pub(super) groups: Vec<(String, Vec<Gauge>)>,
+}
+
+/// The choice for a length and cache state, with a bar of its gain.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    /// All that is known of it, in words.
+    pub(super) description: String,
+    pub(super) state: String,
+    pub(super) method: String,
+    pub(super) speed: String,
+    /// `1.70 × memset`; the first is that of the bar.
+    pub(super) gains: Vec<String>,
+    /// The end of the bar, the speed of the library that it is compared with, and that of a second one: percent of the
+    /// chart's width.
+    pub(super) bar: f64,
+    pub(super) one: f64,
+    pub(super) mark: Option<f64>,
+    /// True if the choice is clearly faster.
+    pub(super) more: bool,
+    /// True if the bar ends at the edge of the chart although the gain is larger.
+    pub(super) beyond: bool,
 }
 
 /// Facts and sentences about a machine or a file.
@@ -96,6 +143,8 @@ pub(super) enum Scale {
     Bytes,
     #[default]
     Linear,
+    /// The same, divided at whole numbers.
+    Whole,
     /// Logarithmic to base 10.
     Decades,
     /// Categories; the position of a point is an index.

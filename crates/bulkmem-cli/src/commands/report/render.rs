@@ -263,7 +263,7 @@ fn linear(axis: &Axis, figure: f64) -> f64 {
     match axis.scale {
         Scale::Bytes => figure.max(1.0).log2(),
         Scale::Decades => figure.max(1e-12).log10(),
-        Scale::Linear | Scale::Named(_) => figure,
+        Scale::Linear | Scale::Whole | Scale::Named(_) => figure,
     }
 }
 
@@ -281,12 +281,12 @@ fn spread(figure: f64, (from, to): (f64, f64), first: i32, last: i32) -> i32 {
     first + (share * f64::from(last - first)).round() as i32
 }
 
-/// Returns about six round figures between two ends.
-fn round_figures(from: f64, to: f64) -> Vec<f64> {
+/// Returns about six round figures between two ends; whole ones if `whole`.
+fn round_figures(from: f64, to: f64, whole: bool) -> Vec<f64> {
     let raw = (to - from) / 6.0;
     let decade = 10f64.powf(raw.log10().floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|it| it * decade);
-    let step = steps.into_iter().find(|it| *it >= raw).unwrap_or(raw);
+    let step = steps.into_iter().find(|it| *it >= raw && (!whole || it.fract() == 0.0)).unwrap_or(raw);
     ((from / step).ceil() as i64..=(to / step).floor() as i64).map(|at| at as f64 * step).collect()
 }
 
@@ -303,7 +303,10 @@ fn ticks(axis: &Axis, from: f64, to: f64) -> Vec<(f64, String)> {
         Scale::Decades => {
             (from as i32..=to as i32).map(|at| (f64::from(at), number(10f64.powi(at)))).collect()
         }
-        Scale::Linear => round_figures(from, to).into_iter().map(|at| (at, number(at))).collect(),
+        Scale::Linear | Scale::Whole => {
+            let figures = round_figures(from, to, axis.scale == Scale::Whole);
+            figures.into_iter().map(|at| (at, number(at))).collect()
+        }
     }
 }
 
@@ -394,7 +397,10 @@ mod tests {
 
     #[test]
     fn round_figures_are_round() {
-        assert_eq!(round_figures(0.0, 12.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
-        assert_eq!(round_figures(-10.0, 20.0), [-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0]);
+        assert_eq!(round_figures(0.0, 12.0, false), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+        assert_eq!(round_figures(-10.0, 20.0, false), [-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0]);
+        // A number of threads.
+        assert_eq!(round_figures(1.0, 2.0, true), [1.0, 2.0]);
+        assert_eq!(round_figures(1.0, 16.0, true), [5.0, 10.0, 15.0]);
     }
 }

@@ -12,7 +12,8 @@ use bulkmem_measure::engine::{Measurement, Metric, Row};
 use super::input::Machine;
 use super::labels::list;
 use super::layout::{best, values, varying};
-use super::model::Card;
+use super::model::{Card, Facts};
+use super::sections::about;
 use crate::figures::{candidate, name_with};
 use crate::output::{digits, exact_size};
 use crate::results::group;
@@ -25,38 +26,43 @@ pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Card> {
     let each = machines.iter().map(|machine| (heading(&machine.label), of(machine)));
     let compared = OPERATIONS.into_iter().filter_map(|it| across(it, machines)).collect();
     let all = each.chain([("The machines compared".to_owned(), compared)]);
-    let cards = all.filter(|(_, sentences)| !sentences.is_empty());
-    cards.map(|(heading, sentences)| Card { heading, sentences, facts: Vec::new() }).collect()
+    let cards = all.filter(|(_, facts)| !facts.is_empty());
+    cards.map(|(heading, facts)| Card { heading, facts, sentences: Vec::new() }).collect()
 }
 
-fn of(machine: &Machine<'_>) -> Vec<String> {
-    let mut sentences = Vec::new();
+fn of(machine: &Machine<'_>) -> Facts {
+    let mut facts = Facts::new();
     for measurement in OPERATIONS {
+        let mut sentences = Vec::new();
         let mut rows = machine.of(measurement);
         let all = rows.len();
         rows.retain(|row| row.samples.len() > 1);
         if rows.len() < all {
-            sentences.push(format!(
-                "{measurement}: some figures are of a single run, and no conclusions are drawn from these: measure with \
-                 --runs 5 or more."
-            ));
+            sentences.push(
+                "Some figures are of a single run, and no conclusions are drawn from these: measure with --runs 5 or more."
+                    .to_owned(),
+            );
         }
-        let Some(largest) = rows.iter().filter_map(|row| row.config.size).max() else { continue };
-        let at: Vec<&Row> = rows.iter().copied().filter(|row| row.config.size == Some(largest)).collect();
-        // The first configuration that was measured, for example of several page sizes.
-        let keys = varying(&at);
-        if let Some((_, first)) = group(at, |row| values(row, &keys)).first() {
-            sentences.extend(at_size(measurement, largest, first));
+        if let Some(largest) = rows.iter().filter_map(|row| row.config.size).max() {
+            let at: Vec<&Row> = rows.iter().copied().filter(|row| row.config.size == Some(largest)).collect();
+            // The first configuration that was measured, for example of several page sizes.
+            let keys = varying(&at);
+            if let Some((_, first)) = group(at, |row| values(row, &keys)).first() {
+                sentences.extend(at_size(measurement, largest, first));
+            }
+            sentences.extend(range(measurement, &rows));
         }
-        sentences.extend(range(measurement, &rows));
+        facts.extend((!sentences.is_empty()).then(|| (about(measurement).title, sentences.join(" "))));
     }
     // The first finding of each other measurement; its section has them all.
     let others = Measurement::ALL.into_iter().filter(|it| !OPERATIONS.contains(it));
     let first = |it: Measurement| machine.findings.iter().find(|finding| finding.measurement == it);
-    sentences.extend(others.filter_map(first).map(|finding| finding.text.clone()));
+    facts.extend(
+        others.filter_map(first).map(|finding| (about(finding.measurement).title, finding.text.clone())),
+    );
     match machine.profile {
-        Some(profile) if sentences.is_empty() => of_profile(profile),
-        _ => sentences,
+        Some(profile) if facts.is_empty() => of_profile(profile),
+        _ => facts,
     }
 }
 
@@ -123,7 +129,7 @@ fn range(measurement: Measurement, rows: &[&Row]) -> Option<String> {
 }
 
 /// Returns how the machines' choices compare at the largest size that all of them measured; `None` if fewer than two did.
-fn across(measurement: Measurement, machines: &[Machine<'_>]) -> Option<String> {
+fn across(measurement: Measurement, machines: &[Machine<'_>]) -> Option<(&'static str, String)> {
     let speeds = machines.iter().map(|machine| {
         let rows = machine.of(measurement).into_iter().rev();
         let chosen = rows.filter(|it| it.candidate.kind == Kind::Policy && it.metric == Metric::Bandwidth);
@@ -138,17 +144,19 @@ fn across(measurement: Measurement, machines: &[Machine<'_>]) -> Option<String> 
     speeds.sort_by(|a, b| b.0.total_cmp(&a.0));
     let speeds: Vec<String> =
         speeds.iter().map(|(speed, label)| format!("{} GB/s on {label}", digits(*speed))).collect();
-    Some(format!("To {measurement} {}, the policy's choice reaches {}.", exact_size(*size), list(&speeds)))
+    let sentence =
+        format!("To {measurement} {}, the policy's choice reaches {}.", exact_size(*size), list(&speeds));
+    Some((about(measurement).title, sentence))
 }
 
 /// Returns the rules of a profile, for a report without other measurements.
-fn of_profile(profile: &Profile) -> Vec<String> {
+fn of_profile(profile: &Profile) -> Facts {
     let rules = |operation| {
         let rules = profile.rules_of(operation, Situation::Throughput).filter(|rule| rule.from > 0);
         let rules: Vec<String> = rules
             .map(|it| format!("{} from {}", name_with(&it.method, &it.parameters), exact_size(it.from)))
             .collect();
-        (!rules.is_empty()).then(|| format!("To {operation}, bulkmem uses {}.", list(&rules)))
+        (!rules.is_empty()).then(|| (operation.name(), format!("bulkmem uses {}.", list(&rules))))
     };
     let provenance = &profile.provenance;
     let origin = format!(
@@ -158,5 +166,5 @@ fn of_profile(profile: &Profile) -> Vec<String> {
         provenance.samples,
         if profile.coverage.complete { "" } else { "; not every operation was measured to the end" },
     );
-    Operation::ALL.into_iter().filter_map(rules).chain([origin]).collect()
+    Operation::ALL.into_iter().filter_map(rules).chain([("calibration", origin)]).collect()
 }

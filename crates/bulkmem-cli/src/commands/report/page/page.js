@@ -50,7 +50,7 @@
     }
   }
   const positionTitle = (spec, position) =>
-    spec.x_axis.scale === "linear" ? `${spec.x_axis.name} ${positionName(spec, position)}` : positionName(spec, position);
+    ["linear", "whole"].includes(spec.x_axis.scale) ? `${spec.x_axis.name} ${positionName(spec, position)}` : positionName(spec, position);
 
   const SYMBOLS = {
     circle: '<circle cx="14" cy="7" r="3.5" fill="currentColor"/>',
@@ -119,8 +119,12 @@
       const logBase = 2 ** Math.max(1, Math.ceil(Math.log2(max / min) / 9.5));
       return { ...common, type: "log", logBase, min, max };
     }
-    return { ...common, type: "value", min, max };
+    // Half a thread is no position.
+    return { ...common, type: "value", min, max, minInterval: spec.x_axis.scale === "whole" ? 1 : undefined };
   }
+
+  // Returns the width of the names next to bars.
+  const labelWidth = (width) => (width < 520 ? Math.min(150, width * 0.4) : Math.min(380, width * 0.42));
 
   function option(spec, hidden, width) {
     const narrow = width < 520;
@@ -155,7 +159,7 @@
       },
     };
     if (!lines) {
-      const label = narrow ? Math.min(150, width * 0.4) : Math.min(380, width * 0.42);
+      const label = labelWidth(width);
       positions.inverse = true;
       positions.axisLabel = { ...positions.axisLabel, color: colour("--ink"), width: label, overflow: "break", interval: 0, lineHeight: 13,
         fontSize: narrow ? 10.5 : 12 };
@@ -241,8 +245,12 @@
       const width = plot.clientWidth;
       if (width === 0) return;
       if (spec.shape === "bars") {
-        const bars = spec.x_axis.scale.named.length * (spec.x_axis.name ? spec.series.length : 1);
-        plot.style.height = `${Math.max(140, bars * (width < 520 ? 34 : 26) + 64)}px`;
+        const names = spec.x_axis.scale.named;
+        const each = spec.x_axis.name ? spec.series.length : 1;
+        // A name breaks into lines of 13 pixels; a letter is about 6 pixels wide.
+        const lines = Math.ceil((Math.max(...names.map((it) => it.length)) * 5.8) / labelWidth(width)) + 1;
+        const height = Math.max(each * (width < 520 ? 30 : 26), lines * 13);
+        plot.style.height = `${Math.max(140, names.length * height + 64)}px`;
       }
       if (!chart) chart = echarts.init(plot, null, { renderer: "svg" });
       chart.resize();

@@ -10,10 +10,11 @@ use bulkmem_measure::measurements::overall;
 
 use super::input::Machine;
 use super::layout;
-use super::model::{Grid, Section};
+use super::model::{Chart, Grid, Section};
 use crate::figures::config_value;
 use crate::output::digits;
 use crate::results::group;
+pub(super) use table::about;
 
 /// Returns every section that has content.
 pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Section> {
@@ -23,7 +24,7 @@ pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Section> {
 
 /// Returns the section of a measurement, if it was measured.
 fn measured(measurement: Measurement, machines: &[Machine<'_>]) -> Option<Section> {
-    let (name, about) = (measurement.name(), table::about(measurement));
+    let (name, about) = (measurement.name(), about(measurement));
     let title = about.chart_title.unwrap_or(about.title);
     let mut section = Section { id: name, title: about.title, intro: about.intro, ..Section::default() };
     for machine in machines {
@@ -49,7 +50,20 @@ fn measured(measurement: Measurement, machines: &[Machine<'_>]) -> Option<Sectio
     // Charts of several machines that are compared stand next to each other.
     let groups = group(section.charts, |chart| chart.group.clone());
     section.charts = groups.into_iter().flat_map(|(_, charts)| charts).collect();
-    (!section.charts.is_empty()).then_some(section)
+    section.tables.extend(alone(&mut section.charts));
+    (!section.charts.is_empty() || !section.tables.is_empty()).then_some(section)
+}
+
+/// Removes the charts with a single figure, and returns these figures as a table.
+fn alone(charts: &mut Vec<Chart>) -> Option<Grid> {
+    let is_single = |chart: &mut Chart| chart.series.iter().map(|it| it.points.len()).sum::<usize>() < 2;
+    let rows = charts.extract_if(.., is_single).flat_map(|chart| {
+        let Chart { title, y_axis, overview, .. } = chart;
+        overview.rows.into_iter().map(move |row| [vec![title.clone(), y_axis.name.clone()], row].concat())
+    });
+    let table =
+        Grid { title: "Single figures".to_owned(), ..Grid::new("measured|unit|candidate|figure:", rows) };
+    (!table.rows.is_empty()).then_some(table)
 }
 
 /// Returns the policy's choice compared with the best library and the best method.

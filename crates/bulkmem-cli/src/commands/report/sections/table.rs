@@ -4,18 +4,18 @@ use bulkmem_measure::engine::{Dimension, Measurement};
 
 /// The section of one measurement.
 #[derive(Debug)]
-pub(super) struct MeasurementSection {
-    pub(super) title: &'static str,
+pub(in super::super) struct MeasurementSection {
+    pub(in super::super) title: &'static str,
     /// The title of the charts, if it is another one.
-    pub(super) chart_title: Option<&'static str>,
+    pub(in super::super) chart_title: Option<&'static str>,
     /// Explains what it shows, and how to read it.
-    pub(super) intro: &'static [&'static str],
+    pub(in super::super) intro: &'static [&'static str],
     /// The dimension along the x axis; candidates stand there without one.
-    pub(super) x: Option<Dimension>,
+    pub(in super::super) x: Option<Dimension>,
     /// Title of the charts of rows that do not have that dimension.
-    pub(super) without_x: Option<&'static str>,
+    pub(in super::super) without_x: Option<&'static str>,
     /// Dimensions that distinguish series instead of charts.
-    pub(super) series: &'static [Dimension],
+    pub(in super::super) series: &'static [Dimension],
 }
 
 /// Sizes stand along the x axis.
@@ -38,7 +38,7 @@ const POLICY: &str = "The thick line is the policy's choice, which bulkmem uses 
                       fast the same memory can be read: a physical reference, not a competitor.";
 
 /// Returns the section of a measurement.
-pub(super) fn about(measurement: Measurement) -> MeasurementSection {
+pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
     match measurement {
         Measurement::Clear => MeasurementSection {
             title: "Clearing",

@@ -1,0 +1,80 @@
+//! The choices of a policy at four lengths, by the cache state of the memory, with the speeds of a profile.
+
+use std::collections::BTreeMap;
+
+use bulkmem::Operation;
+use bulkmem::policy::Choice;
+use bulkmem_measure::calibration::{Condition, Cost, Profile};
+use bulkmem_measure::engine::CacheState;
+use serde::Serialize;
+
+use crate::figures::{self, Series};
+
+pub(super) const LENGTHS: [(&str, u64); 4] =
+    [("64K", 64 << 10), ("1M", 1 << 20), ("16M", 16 << 20), ("1G", 1 << 30)];
+/// The cache states that a profile distinguishes.
+const STATES: [CacheState; 2] = [CacheState::Cold, CacheState::Warm];
+
+/// The choices for an operation and a length.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) operation: Operation,
+    pub(super) length: u64,
+    #[serde(skip)]
+    pub(super) name: &'static str,
+    /// `None` if nothing was measured near the length.
+    #[serde(flatten)]
+    pub(super) states: BTreeMap<CacheState, Option<Cell>>,
+}
+
+/// The choice for one length and cache state, with its figure.
+#[derive(Debug, Serialize)]
+pub(super) struct Cell {
+    #[serde(flatten)]
+    pub(super) choice: Choice,
+    pub(super) measured_length: Option<u64>,
+    pub(super) gb_per_s: Option<f64>,
+    pub(super) times_c_library: Option<f64>,
+}
+
+/// Returns the rows of every operation; `choose` returns the choice for a length and for warm or for cold memory.
+pub(super) fn rows(
+    profile: &Profile,
+    choose: impl Fn(Operation, u64, CacheState) -> Option<Choice>,
+) -> Vec<Row> {
+    let rows = Operation::ALL.into_iter().flat_map(|operation| {
+        let all = figures::of_kind(profile, operation, Cost::Throughput);
+        let row = |(name, length): (&'static str, u64)| {
+            let in_state = |state| {
+                let condition = Condition { aligned: true, warm: state == CacheState::Warm, threads: 1 };
+                let series = all.iter().find(|it| it.condition == condition);
+                let choice = choose(operation, length, state)?;
+                Some((state, series.and_then(|series| cell(series, length, choice))))
+            };
+            let states = STATES.into_iter().map(in_state).collect::<Option<_>>()?;
+            Some(Row { operation, length, name, states })
+        };
+        LENGTHS.into_iter().filter_map(row).collect::<Vec<_>>()
+    });
+    rows.collect()
+}
+
+/// Returns how far a measured length is from a length, if that is at most a factor of 2.
+pub(super) fn distance(measured: u64, length: u64) -> Option<f64> {
+    let distance = (measured as f64 / length as f64).ln().abs();
+    (distance <= 2f64.ln()).then_some(distance)
+}
+
+/// Returns the figure of a choice at the nearest length; `None` if nothing was measured near the length.
+fn cell(series: &Series<'_>, length: u64, choice: Choice) -> Option<Cell> {
+    series.lengths().into_iter().find(|at| distance(*at, length).is_some())?;
+    let own = series.along(choice.method.name, &choice.parameters);
+    let near = own.filter_map(|figure| Some((distance(figure.length, length)?, figure)));
+    let own = near.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, figure)| figure);
+    Some(Cell {
+        choice,
+        measured_length: own.map(|figure| figure.length),
+        gb_per_s: own.map(|figure| figure.length as f64 / figure.median_ns),
+        times_c_library: own.map(|figure| series.times_c_library(figure)).filter(|times| times.is_finite()),
+    })
+}
