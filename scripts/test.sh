@@ -60,7 +60,7 @@ if cargo +nightly --version >/dev/null 2>&1; then
             "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
             cargo +nightly miri test --target aarch64-unknown-linux-gnu)
         tests miri cargo "${miri[*]@Q}" "${miri[@]}" --locked -p bulkmem --lib \
-            -- kernel:: c_functions:: policy::environment:: threads:: unfenced:: workers::
+            -- kernel:: c_functions:: policy::environment:: threads:: unfenced:: workers:: carried::
     else
         skips+=("Miri on the safe parts: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
     fi

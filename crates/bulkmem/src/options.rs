@@ -180,16 +180,13 @@ impl<'p> Options<'p> {
 
     #[inline(always)]
     fn choose<'a>(&'a self, rules: Option<&'a Rules>, operation: Operation, length: usize) -> &'a Choice {
-        match &self.forced {
-            Some((forced, choice)) if *forced == operation => choice,
-            _ => match rules {
-                Some(rules) if self.total_len <= length => rules.choose(operation, length, self.intent),
-                Some(rules) => {
-                    let shortest = if self.deferred { 0 } else { policy::SHORTEST_FENCED_PART };
-                    rules.choose_part(operation, length, self.total_len, self.intent, shortest)
-                }
-                None => policy::built_in(operation),
-            },
+        match rules {
+            Some(rules) if self.total_len <= length => rules.choose(operation, length, self.intent),
+            Some(rules) => {
+                let shortest = if self.deferred { 0 } else { policy::SHORTEST_FENCED_PART };
+                rules.choose_part(operation, length, self.total_len, self.intent, shortest)
+            }
+            None => policy::built_in(operation),
         }
     }
 
@@ -226,17 +223,23 @@ impl<'p> Options<'p> {
     /// Plans an operation; `None` if no method of this architecture supports it.
     #[inline(always)]
     fn plan<K: Kernel>(&self, operation: Operation, length: usize) -> Option<Plan<'_, K>> {
-        let rules = self.rules();
-        let step = Step::new(self.choose(rules, operation, length), operation)?;
-        let look = rules.and_then(|rules| self.look_by(rules, operation, length));
+        let (choice, look) = match &self.forced {
+            // Without the policy, which need not be loaded then.
+            Some((forced, choice)) if *forced == operation => (choice, None),
+            _ => {
+                let rules = self.rules();
+                let look = rules.and_then(|rules| self.look_by(rules, operation, length));
+                (self.choose(rules, operation, length), look)
+            }
+        };
+        let step = Step::new(choice, operation)?;
         Some(Plan::new(step, look, self.thread_count(operation, length), self.workers))
     }
 
     /// What a call needs to look at the cache state, if it does.
     #[inline(always)]
     fn look_by<'a>(&self, rules: &'a Rules, operation: Operation, length: usize) -> Option<PlannedLook<'a>> {
-        let by_length = self.blind || !matches!(self.intent, Intent::Throughput);
-        if by_length || self.forced.is_some_and(|(forced, _)| forced == operation) {
+        if self.blind || !matches!(self.intent, Intent::Throughput) {
             return None;
         }
         let from = rules.looks_from(operation);
