@@ -15,8 +15,9 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 soname=libbulkmem.so.${version%%.*}
 mapfile -t symbols < <(sed -n 's/^ *\(bulkmem_[a-z_]*\);$/\1/p' "$map")
 
-object=$(mktemp --suffix .o)
-trap 'rm -f "$object"' EXIT
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+object=$temporary/bulkmem.o
 cc -r -nostdlib -o "$object" "${symbols[@]/#/-Wl,-u,}" -Wl,--gc-sections \
     -Wl,--whole-archive "$archive" -Wl,--no-whole-archive
 # Bitcode, which std has, would confuse tools with a plugin of an older LLVM.

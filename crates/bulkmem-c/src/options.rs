@@ -148,8 +148,10 @@ unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
     let size = unsafe { ptr::read_unaligned(given.cast::<usize>()) };
     let known = size_of::<COptions>();
     if !(known..=LONGEST).contains(&size) {
-        let text = format_args!("the options have a size of {size}: use BULKMEM_OPTIONS_INIT");
-        return Err(fail(Error::Argument, text));
+        return Err(fail(
+            Error::Argument,
+            format_args!("the options have a size of {size}: use BULKMEM_OPTIONS_INIT"),
+        ));
     }
     // SAFETY: the range is within the size.
     let is_zero = |at| unsafe { given.cast::<u8>().add(at).read() } == 0;
@@ -165,12 +167,10 @@ unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
 /// The threads that a call may use; `None` if the options do not say.
 fn threads(given: &COptions) -> Result<Option<Threads>, Failed> {
     match (given.flags & BULKMEM_AUTO_THREADS != 0, NonZeroUsize::new(given.threads)) {
-        (true, Some(_)) => {
-            let text = format_args!(
-                "the options have a number of threads and BULKMEM_AUTO_THREADS: use one of them"
-            );
-            Err(fail(Error::Argument, text))
-        }
+        (true, Some(_)) => Err(fail(
+            Error::Argument,
+            format_args!("the options have a number of threads and BULKMEM_AUTO_THREADS: use one of them"),
+        )),
         (true, None) => Ok(Some(Threads::Auto)),
         (false, Some(NonZeroUsize::MIN)) => Ok(Some(Threads::One)),
         (false, number) => Ok(number.map(Threads::Exactly)),

@@ -104,6 +104,7 @@ static void every_safe_call(void)
     RETURNS(BULKMEM_ERROR_ARGUMENT, bulkmem_clear_with(to, 1, &options));
     CHECK(bulkmem_last_error()[0] && bulkmem_strerror(-1)[0] && bulkmem_version()[0]);
     CHECK(bulkmem_mapping_memory(NULL) == NULL);
+    bulkmem_stop_looking();
 }
 
 static void handler(int number)
