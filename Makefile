@@ -2,9 +2,10 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-kmod lint lines bench install install-kmod uninstall-kmod
+.PHONY: help run check test test-kmod lint lines bench install install-c install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 
 help: ## List the targets
@@ -33,6 +34,9 @@ bench: ## Check the promises on this machine (five minutes): ratios to every met
 
 install: ## Install the command, its manual pages and completions under PREFIX (default /usr/local)
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
+
+install-c: ## Install the C library, its header, pkg-config file and manual pages under PREFIX
+	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install-c.sh
 
 install-kmod: ## Install the Linux module, by DKMS where there is one, for the running kernel or KVER
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install-kmod.sh

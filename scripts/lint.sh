@@ -52,11 +52,11 @@ kmod/tests/check.sh || status=1
 heading "the module's style"
 kmod/tests/checkpatch.sh || status=1
 
-heading "the module's manual page"
+heading "the manual pages of the module and of the C library"
 if command -v mandoc >/dev/null; then
-    mandoc -T lint -W warning kmod/*.4 || status=1
+    mandoc -T lint -W warning kmod/*.4 crates/bulkmem-c/man/*.3 || status=1
 else
-    missing "mandoc; the module's manual page was not checked (Debian: apt-get install mandoc)"
+    missing "mandoc; these manual pages were not checked (Debian: apt-get install mandoc)"
 fi
 
 heading "conventions"

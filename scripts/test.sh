@@ -21,6 +21,12 @@ if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && 
     missing "Chromium, which the tests of the report use (Debian: apt-get install chromium)"
 fi
 
+# The tests of the C library skip those that are missing.
+for program in g++ clang valgrind pkg-config cmake meson ninja:ninja-build; do
+    command -v "${program%:*}" >/dev/null || install_packages "${program#*:}" ||
+        missing "${program%:*}, which the tests of the C library use (Debian: apt-get install ${program#*:})"
+done
+
 # shellcheck source=scripts/results.sh
 . scripts/results.sh
 

@@ -25,6 +25,7 @@
 //! | keep threads ready for many calls | [`Workers`] |
 //! | fence once after many operations | [`fence_scope`] |
 //! | work on memory that others access concurrently | [`raw_memory`] |
+//! | work on pointers, as `memset` and `memcpy` do | [`pointers`] |
 //! | map huge pages | [`Mapping`] |
 //! | see which method is chosen, and why | [`policy`] |
 //! | load the policy at a time of your choice | [`init`] |
@@ -101,6 +102,7 @@ mod operation;
 mod operations;
 mod options;
 mod plan;
+pub mod pointers;
 pub mod policy;
 pub mod raw_memory;
 mod short_calls;

@@ -2,14 +2,11 @@
 
 use std::ops::Range;
 
-use crate::c_functions;
 use crate::error::Error;
 use crate::kernel::{self, Memory};
-use crate::machine::CACHE_LINE as LINE;
-use crate::operation::{Intent, Operation};
+use crate::operation::Operation;
 use crate::options::Options;
-use crate::short_calls;
-use crate::threads::Threads;
+use crate::pointers;
 
 /// Sets every byte of `dst` to zero.
 ///
@@ -30,12 +27,8 @@ use crate::threads::Threads;
 /// ```
 #[inline]
 pub fn clear(dst: &mut [u8]) {
-    if short_calls::use_c_library(Operation::Clear, dst.len()) {
-        // SAFETY: a mutable slice is valid for writes.
-        unsafe { c_functions::fill(dst.as_mut_ptr(), 0, dst.len()) }
-    } else {
-        clear_by_policy(dst);
-    }
+    // SAFETY: a mutable slice is valid for writes.
+    unsafe { pointers::clear(dst.as_mut_ptr(), dst.len()) }
 }
 
 /// Sets every byte of `dst` to `byte`.
@@ -50,12 +43,8 @@ pub fn clear(dst: &mut [u8]) {
 /// ```
 #[inline]
 pub fn fill(dst: &mut [u8], byte: u8) {
-    if short_calls::use_c_library(Operation::Fill, dst.len()) {
-        // SAFETY: a mutable slice is valid for writes.
-        unsafe { c_functions::fill(dst.as_mut_ptr(), byte, dst.len()) }
-    } else {
-        fill_by_policy(dst, byte);
-    }
+    // SAFETY: a mutable slice is valid for writes.
+    unsafe { pointers::fill(dst.as_mut_ptr(), dst.len(), byte) }
 }
 
 /// Copies `src` to `dst`.
@@ -83,13 +72,7 @@ pub fn fill(dst: &mut [u8], byte: u8) {
 pub fn copy(dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
     kernel::check_lengths(dst, src)?;
     // SAFETY: the slices are valid for their length, which is the same, and a mutable one overlaps no other.
-    unsafe {
-        if short_calls::use_c_library(Operation::Copy, dst.len()) {
-            c_functions::copy(dst.as_mut_ptr(), src.as_ptr(), dst.len());
-        } else {
-            copy_by_policy(dst.as_mut_ptr(), src.as_ptr(), dst.len());
-        }
-    }
+    unsafe { pointers::copy(dst.as_mut_ptr(), src.as_ptr(), dst.len()) }
     Ok(())
 }
 
@@ -171,33 +154,6 @@ pub fn clear_persist(dst: &mut [u8]) -> Result<(), Error> {
 #[inline]
 pub fn persist(bytes: &[u8]) -> Result<(), Error> {
     Options::new().persist(bytes)
-}
-
-/// Clears by the process-wide policy, and finds out for later calls which lengths go straight to the C library.
-#[inline(never)]
-fn clear_by_policy(dst: &mut [u8]) {
-    short_calls::learn(Operation::Clear);
-    // SAFETY: a mutable slice is valid for writes.
-    unsafe { Options::new().clear_raw(dst.as_mut_ptr(), dst.len()) }
-}
-
-/// As [`clear_by_policy`], a fill.
-#[inline(never)]
-fn fill_by_policy(dst: &mut [u8], byte: u8) {
-    short_calls::learn(Operation::Fill);
-    // SAFETY: a mutable slice is valid for writes.
-    unsafe { Options::new().fill_raw(dst.as_mut_ptr(), dst.len(), byte) }
-}
-
-/// As [`clear_by_policy`], a copy. Takes pointers, so that the caller keeps no more in registers.
-///
-/// # Safety
-/// `src..src+length` is valid for reads and `dst..dst+length` for writes, and they do not overlap.
-#[inline(never)]
-unsafe fn copy_by_policy(dst: *mut u8, src: *const u8, length: usize) {
-    short_calls::learn(Operation::Copy);
-    // SAFETY: passed on from the caller.
-    unsafe { Options::new().plan_copy(length).fenced(Memory::copied(dst, src, length)) }
 }
 
 impl Options<'_> {
@@ -282,10 +238,10 @@ impl Options<'_> {
     }
 
     /// Sets every byte of `dst` to zero, of which the range `hot` is touched next: first everything else with
-    /// [`Intent::Stream`], then the hot part with [`Intent::Reuse`] on the calling thread, so that it ends up in its
+    /// [`Intent::Stream`](crate::Intent::Stream), then the hot part with [`Intent::Reuse`](crate::Intent::Reuse) on the calling thread, so that it ends up in its
     /// cache. The hot part is widened to whole cache lines.
     ///
-    /// Ignores the configured intent. If `hot` is empty, clears the whole range with [`Intent::Stream`].
+    /// Ignores the configured intent. If `hot` is empty, clears the whole range with [`Intent::Stream`](crate::Intent::Stream).
     ///
     /// ```
     /// # use bulkmem::Options;
@@ -298,23 +254,7 @@ impl Options<'_> {
     /// # Errors
     /// [`Error::HotOutOfBounds`] if `hot` is not within `dst`. Nothing is written then.
     pub fn clear_hot(&self, dst: &mut [u8], hot: Range<usize>) -> Result<(), Error> {
-        if hot.start > hot.end || hot.end > dst.len() {
-            return Err(Error::HotOutOfBounds { hot, length: dst.len() });
-        }
-        let total_len = self.total_len.max(dst.len());
-        let around = self.intent(Intent::Stream).total_len(total_len);
-        if hot.is_empty() {
-            around.clear(dst);
-            return Ok(());
-        }
-        let address = dst.as_ptr().addr();
-        let start = hot.start - hot.start.min((address + hot.start) % LINE);
-        let end = dst.len().min((address + hot.end).next_multiple_of(LINE) - address);
-        let (before, rest) = dst.split_at_mut(start);
-        let (hot, after) = rest.split_at_mut(end - start);
-        around.clear(before);
-        around.clear(after);
-        self.intent(Intent::Reuse).total_len(0).threads(Threads::One).clear(hot);
-        Ok(())
+        // SAFETY: a mutable slice is valid for writes.
+        unsafe { self.clear_hot_raw(dst.as_mut_ptr(), dst.len(), hot) }
     }
 }

@@ -5,7 +5,7 @@
 //! For such memory that is not true, and forming a reference is undefined behavior even if no race occurs. So these
 //! operations take pointers:
 //! [`Options::clear_raw`], [`Options::fill_raw`], [`Options::copy_raw`], [`Options::copy_persist_raw`],
-//! [`Options::fill_persist_raw`], [`Options::persist_raw`].
+//! [`Options::fill_persist_raw`], [`Options::persist_raw`], [`Options::clear_hot_raw`].
 //!
 //! # Rules
 //!
@@ -49,11 +49,15 @@
 //! # unsafe { drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(guest, 4096))) };
 //! ```
 
+use std::ops::Range;
+
 use crate::error::Error;
 use crate::kernel::Memory;
+use crate::machine::CACHE_LINE as LINE;
 use crate::method;
-use crate::operation::Operation;
+use crate::operation::{Intent, Operation};
 use crate::options::Options;
+use crate::threads::Threads;
 
 impl Options<'_> {
     /// Sets `length` bytes from `dst` to zero. Others may access them concurrently; see [`raw_memory`](crate::raw_memory)
@@ -151,6 +155,37 @@ impl Options<'_> {
             // SAFETY: passed on from the caller.
             Some(plan) => unsafe { plan.always_fenced().fenced(Memory::written_back(start, length)) },
             None => method::fence(),
+        }
+        Ok(())
+    }
+
+    /// Sets `length` bytes from `dst` to zero, of which the offsets `hot` are touched next; see [`Options::clear_hot`].
+    /// Others may access them concurrently; see [`raw_memory`](crate::raw_memory) for the rules. Ends with a fence.
+    ///
+    /// # Errors
+    /// [`Error::HotOutOfBounds`] if `hot` is not within `0..length`. Nothing is written then.
+    ///
+    /// # Safety
+    /// As [`Options::clear_raw`].
+    pub unsafe fn clear_hot_raw(&self, dst: *mut u8, length: usize, hot: Range<usize>) -> Result<(), Error> {
+        if hot.start > hot.end || hot.end > length {
+            return Err(Error::HotOutOfBounds { hot, length });
+        }
+        let around = self.intent(Intent::Stream).total_len(self.total_len.max(length));
+        if hot.is_empty() {
+            // SAFETY: passed on from the caller.
+            unsafe { around.clear_raw(dst, length) }
+            return Ok(());
+        }
+        let address = dst.addr();
+        let start = hot.start - hot.start.min((address + hot.start) % LINE);
+        let end = length.min((address + hot.end).next_multiple_of(LINE) - address);
+        let within = self.intent(Intent::Reuse).total_len(0).threads(Threads::One);
+        // SAFETY: start <= end <= length, and the caller vouches for the whole.
+        unsafe {
+            around.clear_raw(dst, start);
+            around.clear_raw(dst.wrapping_add(end), length - end);
+            within.clear_raw(dst.wrapping_add(start), end - start);
         }
         Ok(())
     }

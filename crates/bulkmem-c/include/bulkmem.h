@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * bulkmem: clears, fills, copies and persists large memory. bulkmem(3) is the overview.
+ *
+ * Functions that can fail return 0 or a negative enum bulkmem_error. No function prints, ends the process, or changes
+ * errno. All can be called by several threads at the same time, and in the child of a fork.
+ */
+
+#ifndef BULKMEM_H
+#define BULKMEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define BULKMEM_MUST_USE __attribute__((warn_unused_result))
+#else
+#define BULKMEM_MUST_USE
+#endif
+
+// Default options.
+#define BULKMEM_OPTIONS_INIT { sizeof(struct bulkmem_options), 0, 0, 0, 0, 0, NULL, NULL }
+
+// Version of this header.
+#define BULKMEM_VERSION_MAJOR 0
+
+// Version of this header.
+#define BULKMEM_VERSION_MINOR 1
+
+// Version of this header.
+#define BULKMEM_VERSION_PATCH 0
+
+// Kind of pages: the smallest size, and no transparent huge pages.
+#define BULKMEM_PAGES_BASE 0
+
+// Kind of pages: transparent huge pages, if the kernel has some free.
+#define BULKMEM_PAGES_TRANSPARENT 1
+
+// Flag: the operation may leave the fence to a later bulkmem_fence() of the same thread. Until then, other threads may
+// see later stores of the thread before those of the operation, and the bytes are not durable.
+#define BULKMEM_NO_FENCE 1
+
+// Flag: do not look at the cache state of the memory. The same arguments always lead to the same method.
+#define BULKMEM_NO_LOOK 2
+
+// Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
+#define BULKMEM_AUTO_THREADS 4
+
+// Results of functions. A function that fails has changed nothing, and `bulkmem_last_error` says more.
+enum bulkmem_error {
+    // Success.
+    BULKMEM_ERROR_OK = 0,
+    // A null pointer, and a length that is not 0; or a null pointer where an object is needed.
+    BULKMEM_ERROR_NULL = -1,
+    // A range that is longer than PTRDIFF_MAX or ends beyond the address space; a number of 0 where at least 1 is needed.
+    BULKMEM_ERROR_LENGTH = -2,
+    // Ranges of a copy that overlap. bulkmem_move copies those.
+    BULKMEM_ERROR_OVERLAP = -3,
+    // A value that this version does not know: a flag, an intent, a durability, or options of a later version.
+    BULKMEM_ERROR_ARGUMENT = -4,
+    // A method that is unknown, does not support the operation, or needs instructions that the machine does not have.
+    BULKMEM_ERROR_METHOD = -5,
+    // The bytes cannot be made durable: the architecture has no instruction that writes cache lines back.
+    BULKMEM_ERROR_NOT_DURABLE = -6,
+    // Too little memory, or too few huge pages.
+    BULKMEM_ERROR_MEMORY = -7,
+    // The operating system refused a request.
+    BULKMEM_ERROR_SYSTEM = -8,
+    // An environment variable has an invalid value.
+    BULKMEM_ERROR_ENVIRONMENT = -9,
+    // A defect of the library. Please report it.
+    BULKMEM_ERROR_INTERNAL = -10,
+};
+
+// The caller's intent for the bytes after the operation.
+enum bulkmem_intent {
+    // Not known: the fastest method for the operation itself.
+    BULKMEM_INTENT_THROUGHPUT = 0,
+    // Reads them soon: the fastest method for the operation and reading the bytes.
+    BULKMEM_INTENT_REUSE = 1,
+    // Does not read them soon: the method that leaves the cache to others.
+    BULKMEM_INTENT_STREAM = 2,
+};
+
+// The contents that survive a power failure.
+enum bulkmem_durability {
+    // As the machine's policy file says; without one, memory and not the caches.
+    BULKMEM_DURABILITY_POLICY = 0,
+    // Memory, and not the caches (ADR): cache lines are written back.
+    BULKMEM_DURABILITY_FLUSH_TO_MEMORY = 1,
+    // Caches too (eADR): a fence suffices. On a machine where caches do not survive, a power failure loses data.
+    BULKMEM_DURABILITY_CACHES_INCLUDED = 2,
+};
+
+// Private memory from the operating system.
+struct bulkmem_mapping;
+
+// Threads that wait for work. Several threads can use the same workers: a call that finds them busy does not wait for
+// them. After fork(), a child has none, and its calls do all the work; it may free them.
+struct bulkmem_workers;
+
+// Options of an operation. Initialize them with BULKMEM_OPTIONS_INIT, or set all bytes to 0 and then `size`. A member
+// that is 0 has its default.
+struct bulkmem_options {
+    // sizeof(struct bulkmem_options). Later versions of the library add members at the end. A library that does not know
+    // a member accepts it if it is 0.
+    size_t size;
+    // BULKMEM_NO_FENCE, BULKMEM_NO_LOOK, BULKMEM_AUTO_THREADS.
+    uint64_t flags;
+    // An enum bulkmem_intent.
+    uint32_t intent;
+    // An enum bulkmem_durability. Only operations that persist use it.
+    uint32_t durability;
+    // Length in bytes of the whole job that the call is part of, if that is longer than the call.
+    size_t total_len;
+    // Threads that the call may use, with the calling one. 0 is one thread, or all workers if there are some. Without
+    // workers, the call starts the threads, and they end before it returns.
+    size_t threads;
+    // Threads that are kept for many calls; see bulkmem_workers_new.
+    const struct bulkmem_workers *workers;
+    // Method to use instead of the one that the policy chooses: "rep_movsb", or with tunables
+    // "write_prefetch_avx[distance=512]". `bulkmem methods` lists them. For tests and experiments.
+    const char *method;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Returns the text of the last error of the calling thread, or an empty string if there was none. It is valid until the
+// thread's next call of a bulkmem function that fails. At most 511 bytes, UTF-8.
+//
+// Async-signal-safe.
+const char *bulkmem_last_error(void);
+
+// Returns a short description of an error code, for example "null pointer". The string is static.
+//
+// Async-signal-safe.
+const char *bulkmem_strerror(int code);
+
+// Returns the version of the library that is in use, for example "0.1.0". The string is static.
+//
+// Async-signal-safe.
+const char *bulkmem_version(void);
+
+// Loads the policy now instead of at the first operation. Optional. Afterwards, operations on one thread make no system
+// call. Fails with BULKMEM_ERROR_ENVIRONMENT if BULKMEM_PROFILE or BULKMEM_METHOD has an invalid value; the library is
+// ready nevertheless and uses the defaults instead.
+//
+// Not async-signal-safe.
+int bulkmem_init(void);
+
+// Stops looks at the cache state in this process for good: operations choose by length alone. For programs that forbid
+// themselves the instruction RDTSC.
+//
+// Async-signal-safe.
+void bulkmem_stop_looking(void);
+
+// Maps `length` bytes of zeroed memory and stores the mapping in `*mapping`. `pages` is BULKMEM_PAGES_BASE,
+// BULKMEM_PAGES_TRANSPARENT, or the size in bytes of explicit huge pages (hugetlb), which the administrator must have
+// reserved. Mappings of base and transparent pages have an inaccessible page before and after them.
+//
+// Not async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_map(size_t length, uint64_t pages, struct bulkmem_mapping **mapping);
+
+// Unmaps the memory. `mapping` may be a null pointer.
+//
+// Not async-signal-safe.
+void bulkmem_unmap(struct bulkmem_mapping *mapping);
+
+// Returns the first byte of a mapping, or a null pointer if `mapping` is one.
+//
+// Async-signal-safe.
+void *bulkmem_mapping_memory(const struct bulkmem_mapping *mapping);
+
+// Maps every page of a mapping now, so that later operations take no page faults. Keeps the contents. Fails with
+// BULKMEM_ERROR_MEMORY if memory runs out; before Linux 5.14 the kernel kills the process then.
+//
+// Not async-signal-safe. No other thread may use the same `mapping` during the call; they may use its memory.
+BULKMEM_MUST_USE int bulkmem_mapping_prefault(struct bulkmem_mapping *mapping);
+
+// Stores in `*size` the size in bytes of the pages that back most of a mapping. Call bulkmem_mapping_prefault first,
+// because only touched memory has pages.
+//
+// Not async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_mapping_page_size(const struct bulkmem_mapping *mapping, size_t *size);
+
+// Sets `length` bytes from `dst` to zero, as memset does. The compiler never removes the call.
+//
+// Async-signal-safe.
+int bulkmem_clear(void *dst, size_t length);
+
+// As bulkmem_clear, with options. A null pointer stands for the default ones.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+int bulkmem_clear_with(void *dst, size_t length, const struct bulkmem_options *options);
+
+// Sets `length` bytes from `dst` to the lowest eight bits of `byte`, as memset does.
+//
+// Async-signal-safe.
+int bulkmem_fill(void *dst, int byte, size_t length);
+
+// As bulkmem_fill, with options. A null pointer stands for the default ones.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+int bulkmem_fill_with(void *dst, int byte, size_t length, const struct bulkmem_options *options);
+
+// Copies `length` bytes from `src` to `dst`, as memcpy does. Fails with BULKMEM_ERROR_OVERLAP if the ranges overlap;
+// nothing is copied then.
+//
+// Async-signal-safe.
+int bulkmem_copy(void *dst, const void *src, size_t length);
+
+// As bulkmem_copy, with options. A null pointer stands for the default ones.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+int bulkmem_copy_with(void *dst, const void *src, size_t length, const struct bulkmem_options *options);
+
+// Copies `length` bytes from `src` to `dst`, as memmove does: the ranges may overlap. Ranges that overlap are copied by the
+// C library's memmove, whatever the options say.
+//
+// Async-signal-safe.
+int bulkmem_move(void *dst, const void *src, size_t length);
+
+// As bulkmem_move, with options. A null pointer stands for the default ones.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+int bulkmem_move_with(void *dst, const void *src, size_t length, const struct bulkmem_options *options);
+
+// Copies `length` bytes from `src` to `dst` and makes them durable: when it returns, they have left the processor's caches,
+// as with pmem_memcpy_persist. Fails with BULKMEM_ERROR_OVERLAP if the ranges overlap; nothing is copied then.
+//
+// Async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_copy_persist(void *dst, const void *src, size_t length);
+
+// As bulkmem_copy_persist, with options. A null pointer stands for the default ones.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+BULKMEM_MUST_USE int bulkmem_copy_persist_with(void *dst, const void *src, size_t length, const struct bulkmem_options *options);
+
+// Sets `length` bytes from `dst` to the lowest eight bits of `byte` and makes them durable, as pmem_memset_persist does.
+//
+// Async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_fill_persist(void *dst, int byte, size_t length);
+
+// As bulkmem_fill_persist, with options. A null pointer stands for the default ones.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+BULKMEM_MUST_USE int bulkmem_fill_persist_with(void *dst, int byte, size_t length, const struct bulkmem_options *options);
+
+// Sets `length` bytes from `dst` to zero and makes them durable: bulkmem_fill_persist with the byte 0.
+//
+// Async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_clear_persist(void *dst, size_t length);
+
+// As bulkmem_clear_persist, with options. A null pointer stands for the default ones.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+BULKMEM_MUST_USE int bulkmem_clear_persist_with(void *dst, size_t length, const struct bulkmem_options *options);
+
+// Makes durable what ordinary stores wrote to `length` bytes from `start`, as pmem_persist does.
+//
+// Async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_persist(const void *start, size_t length);
+
+// As bulkmem_persist, with options. A null pointer stands for the default ones.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+BULKMEM_MUST_USE int bulkmem_persist_with(const void *start, size_t length, const struct bulkmem_options *options);
+
+// Sets `length` bytes from `dst` to zero. `hot_length` bytes from the offset `hot_offset` are touched next: they are cleared
+// last, by the calling thread, and stay in its cache; the others bypass it. Ignores the intent of the options and
+// BULKMEM_NO_FENCE. A null pointer stands for the default options.
+//
+// Async-signal-safe, unless the options have threads, workers or a method.
+int bulkmem_clear_hot(void *dst, size_t length, size_t hot_offset, size_t hot_length, const struct bulkmem_options *options);
+
+// Fences: the operations with BULKMEM_NO_FENCE that this thread has called become visible before its later stores, and
+// those that persist are durable when it returns. SFENCE on x86-64.
+//
+// Async-signal-safe.
+void bulkmem_fence(void);
+
+// Starts `count` threads and stores them in `*workers`. With the calling thread, a call has one thread more. Fails with
+// BULKMEM_ERROR_SYSTEM if the system does not start that many. They block all signals except those of their own faults.
+//
+// Not async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_workers_new(size_t count, struct bulkmem_workers **workers);
+
+// Starts one thread for each of `count` processors, pins it there, and stores the threads in `*workers`. Processors are
+// numbered as in /sys/devices/system/cpu. Leave one for the calling thread, which is not pinned.
+//
+// Not async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_workers_new_pinned(const size_t *processors, size_t count, struct bulkmem_workers **workers);
+
+// Ends the threads and waits for that. No call may use them any more. `workers` may be a null pointer.
+//
+// Not async-signal-safe.
+void bulkmem_workers_free(struct bulkmem_workers *workers);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* BULKMEM_H */

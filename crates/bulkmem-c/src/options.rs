@@ -1,0 +1,201 @@
+//! The options of an operation, as C passes them.
+
+use std::ffi::{CStr, c_char};
+use std::num::NonZeroUsize;
+use std::ptr;
+
+use bulkmem::machine;
+use bulkmem::policy::Choice;
+use bulkmem::{Durability, Intent, Operation, Threads};
+
+use crate::error::{Causes, Error, Failed, fail, has_memory};
+use crate::workers::Workers;
+
+/// Flag: the operation may leave the fence to a later bulkmem_fence() of the same thread. Until then, other threads may
+/// see later stores of the thread before those of the operation, and the bytes are not durable.
+pub const BULKMEM_NO_FENCE: u64 = 1;
+/// Flag: do not look at the cache state of the memory. The same arguments always lead to the same method.
+pub const BULKMEM_NO_LOOK: u64 = 2;
+/// Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
+pub const BULKMEM_AUTO_THREADS: u64 = 4;
+
+/// The caller's intent for the bytes after the operation.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "C passes the numbers")]
+pub enum CIntent {
+    /// Not known: the fastest method for the operation itself.
+    Throughput = 0,
+    /// Reads them soon: the fastest method for the operation and reading the bytes.
+    Reuse = 1,
+    /// Does not read them soon: the method that leaves the cache to others.
+    Stream = 2,
+}
+
+/// The contents that survive a power failure.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "C passes the numbers")]
+pub enum CDurability {
+    /// As the machine's policy file says; without one, memory and not the caches.
+    Policy = 0,
+    /// Memory, and not the caches (ADR): cache lines are written back.
+    FlushToMemory = 1,
+    /// Caches too (eADR): a fence suffices. On a machine where caches do not survive, a power failure loses data.
+    CachesIncluded = 2,
+}
+
+/// Options of an operation. Initialize them with BULKMEM_OPTIONS_INIT, or set all bytes to 0 and then `size`. A member
+/// that is 0 has its default.
+#[repr(C)]
+#[derive(Debug)]
+pub struct COptions {
+    /// sizeof(struct bulkmem_options). Later versions of the library add members at the end. A library that does not know
+    /// a member accepts it if it is 0.
+    pub size: usize,
+    /// BULKMEM_NO_FENCE, BULKMEM_NO_LOOK, BULKMEM_AUTO_THREADS.
+    pub flags: u64,
+    /// An enum bulkmem_intent.
+    pub intent: u32,
+    /// An enum bulkmem_durability. Only operations that persist use it.
+    pub durability: u32,
+    /// Length in bytes of the whole job that the call is part of, if that is longer than the call.
+    pub total_len: usize,
+    /// Threads that the call may use, with the calling one. 0 is one thread, or all workers if there are some. Without
+    /// workers, the call starts the threads, and they end before it returns.
+    pub threads: usize,
+    /// Threads that are kept for many calls; see bulkmem_workers_new.
+    pub workers: *const Workers,
+    /// Method to use instead of the one that the policy chooses: "rep_movsb", or with tunables
+    /// "write_prefetch_avx[distance=512]". `bulkmem methods` lists them. For tests and experiments.
+    pub method: *const c_char,
+}
+
+/// Options of a later version that are longer than this are not options.
+const LONGEST: usize = 4096;
+
+/// Options that have been checked.
+#[derive(Debug)]
+pub(crate) struct Checked<'w> {
+    pub(crate) options: bulkmem::Options<'w>,
+    /// True if the caller issues the fence.
+    pub(crate) unfenced: bool,
+}
+
+impl Checked<'_> {
+    /// Reads the options of a call. A null pointer stands for the default ones.
+    ///
+    /// # Errors
+    /// [`Error::Argument`], [`Error::Method`].
+    ///
+    /// # Safety
+    /// `given` is null, or points to as many readable bytes as its `size` says, and the workers and the method in it are
+    /// null or valid.
+    pub(crate) unsafe fn read<'w>(
+        given: *const COptions,
+        operation: Operation,
+    ) -> Result<Checked<'w>, Failed> {
+        let options = bulkmem::Options::new();
+        if given.is_null() {
+            return Ok(Checked { options, unfenced: false });
+        }
+        // SAFETY: passed on from the caller.
+        let given = unsafe { read_known(given)? };
+        let unknown = given.flags & !(BULKMEM_NO_FENCE | BULKMEM_NO_LOOK | BULKMEM_AUTO_THREADS);
+        if unknown != 0 {
+            return Err(fail(Error::Argument, format_args!("unknown flags {unknown:#x} in the options")));
+        }
+        let intent = Intent::all().nth(given.intent as usize);
+        let intent = intent.ok_or_else(|| unknown_value("intent", given.intent))?;
+        let options = options.intent(intent).total_len(given.total_len);
+        let options = options.look(given.flags & BULKMEM_NO_LOOK == 0);
+        let options = match given.durability {
+            0 => options,
+            1 => options.durability(Durability::FlushToMemory),
+            2 => options.durability(Durability::CachesIncluded),
+            other => return Err(unknown_value("durability", other)),
+        };
+        // SAFETY: passed on from the caller.
+        let workers = unsafe { given.workers.as_ref() };
+        let options = match threads(&given)? {
+            // If memory has run out, the calling thread does everything.
+            threads if (threads.is_some() || workers.is_some()) && !has_memory() => options,
+            threads => {
+                let options = workers.map_or(options, |workers| options.workers(workers.get()));
+                threads.map_or(options, |threads| options.threads(threads))
+            }
+        };
+        let options = if given.method.is_null() {
+            options
+        } else {
+            // SAFETY: passed on from the caller: a string that ends with a 0.
+            let method = unsafe { CStr::from_ptr(given.method) };
+            let choice = method.to_str().map_err(|error| unusable(&error))?;
+            let choice =
+                Choice::parse(choice, operation, machine::features()).map_err(|error| unusable(&error))?;
+            options.method(operation, choice).map_err(|error| unusable(&error))?
+        };
+        Ok(Checked { options, unfenced: given.flags & BULKMEM_NO_FENCE != 0 })
+    }
+}
+
+/// Copies the members that this version knows, and checks that the others are 0.
+///
+/// # Safety
+/// `given` points to as many readable bytes as its `size` says.
+unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
+    // SAFETY: the caller vouches for at least the size.
+    let size = unsafe { ptr::read_unaligned(given.cast::<usize>()) };
+    let known = size_of::<COptions>();
+    if !(known..=LONGEST).contains(&size) {
+        return Err(fail(
+            Error::Argument,
+            format_args!("the options have a size of {size}: use BULKMEM_OPTIONS_INIT"),
+        ));
+    }
+    // SAFETY: the range is within the size.
+    let is_zero = |at| unsafe { given.cast::<u8>().add(at).read() } == 0;
+    if !(known..size).all(is_zero) {
+        let text =
+            format_args!("the options have members of a later version of the library, which are not 0");
+        return Err(fail(Error::Argument, text));
+    }
+    // SAFETY: the size is large enough, and every bit pattern is valid.
+    Ok(unsafe { ptr::read_unaligned(given) })
+}
+
+/// The threads that a call may use; `None` if the options do not say.
+fn threads(given: &COptions) -> Result<Option<Threads>, Failed> {
+    match (given.flags & BULKMEM_AUTO_THREADS != 0, NonZeroUsize::new(given.threads)) {
+        (true, Some(_)) => Err(fail(
+            Error::Argument,
+            format_args!("the options have a number of threads and BULKMEM_AUTO_THREADS: use one of them"),
+        )),
+        (true, None) => Ok(Some(Threads::Auto)),
+        (false, Some(NonZeroUsize::MIN)) => Ok(Some(Threads::One)),
+        (false, number) => Ok(number.map(Threads::Exactly)),
+    }
+}
+
+fn unknown_value(kind: &str, value: u32) -> Failed {
+    fail(Error::Argument, format_args!("unknown {kind} {value} in the options"))
+}
+
+fn unusable(why: &dyn std::error::Error) -> Failed {
+    fail(Error::Method, format_args!("the method in the options: {}", Causes(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_intents_are_those_of_the_library() {
+        let numbers = [CIntent::Throughput, CIntent::Reuse, CIntent::Stream].map(|intent| intent as usize);
+        let intents = [Intent::Throughput, Intent::Reuse, Intent::Stream];
+        assert_eq!(Intent::all().len(), intents.len());
+        for (number, intent) in numbers.into_iter().zip(intents) {
+            assert_eq!(Intent::all().nth(number), Some(intent));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+/* Without memory, functions that need some fail, and operations work. */
+#include "check.h"
+#include <sys/resource.h>
+
+int main(void)
+{
+    static unsigned char memory[1 << 20];
+    struct rlimit limit = {64 << 20, 64 << 20};
+    struct bulkmem_options options = BULKMEM_OPTIONS_INIT;
+    struct bulkmem_workers *workers, *none = NULL;
+    struct bulkmem_mapping *mapping = NULL;
+    /* Compilers remove allocations that are not used. */
+    void *volatile last;
+    size_t size;
+
+    CHECK(bulkmem_workers_new(1, &workers) == 0);
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    for (size = 1 << 20; size > 0; size /= 2) {
+        do
+            last = malloc(size);
+        while (last);
+    }
+    options.threads = 3;
+    RETURNS(0, bulkmem_fill_with(memory, 7, sizeof memory, &options));
+    CHECK(memory[0] == 7 && memory[sizeof memory - 1] == 7);
+    options.threads = 0;
+    options.workers = workers;
+    RETURNS(0, bulkmem_clear_with(memory, sizeof memory, &options));
+    RETURNS(0, bulkmem_fill(memory, 8, sizeof memory));
+    CHECK(memory[0] == 8 && memory[sizeof memory - 1] == 8);
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_workers_new(1, &none));
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_map(1 << 20, BULKMEM_PAGES_BASE, &mapping));
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_init());
+    CHECK(!none && !mapping);
+    return 0;
+}

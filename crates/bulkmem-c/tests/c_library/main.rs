@@ -1,0 +1,9 @@
+//! The C library as it is installed: C and C++ programs, the header, the manual pages, the examples.
+//!
+//! Compilers and tools that are not installed are skipped, by name.
+
+mod examples;
+mod header;
+mod manual;
+mod programs;
+mod toolchain;

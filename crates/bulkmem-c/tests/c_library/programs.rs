@@ -1,0 +1,95 @@
+//! Programs in C and C++, by two compilers, with the shared and the static library, sanitizers and Valgrind.
+
+use std::path::{Path, PathBuf};
+
+use crate::toolchain::{Linkage, SOURCE, command, compile, installed, prefix, run, run_silently};
+
+fn source(name: &str) -> PathBuf {
+    Path::new(SOURCE).join("tests/c").join(name)
+}
+
+/// Runs programs with the libraries of each kind, if the compiler is installed.
+fn programs(compiler: &[&str], names: &[&str]) {
+    if !installed(compiler[0], &format!("programs by {}", compiler.join(" "))) {
+        return;
+    }
+    for linkage in Linkage::ALL {
+        for name in names {
+            let program = compile(compiler, &source(name), linkage);
+            run_silently(&mut command(&program));
+            if *name == "signals.c" {
+                run_silently(command(&program).arg("init"));
+            }
+        }
+    }
+}
+
+const EVERY: [&str; 4] = ["operations.c", "signals.c", "forks.c", "exhausted.c"];
+
+#[test]
+fn c11_by_gcc() {
+    programs(&["gcc", "-std=c11"], &EVERY);
+}
+
+#[test]
+fn c11_by_clang() {
+    programs(&["clang", "-std=c11"], &EVERY);
+}
+
+#[test]
+fn cpp17_by_gcc() {
+    programs(&["g++", "-std=c++17", "-x", "c++"], &["operations.c", "forks.c"]);
+}
+
+#[test]
+fn cpp17_by_clang() {
+    // It has no C++ library of its own.
+    if installed("g++", "programs by clang++") {
+        programs(&["clang++", "-std=c++17", "-x", "c++"], &["operations.c", "forks.c"]);
+    }
+}
+
+#[test]
+fn address_sanitizer() {
+    // Its own locks are not released in the child of a fork.
+    programs(&["gcc", "-std=c11", "-fsanitize=address"], &["operations.c"]);
+}
+
+#[test]
+fn undefined_behavior_sanitizer() {
+    let compiler = ["gcc", "-std=c11", "-fsanitize=undefined", "-fno-sanitize-recover=all"];
+    programs(&compiler, &["operations.c", "forks.c"]);
+}
+
+#[test]
+fn valgrind() {
+    if installed("valgrind", "the C library under Valgrind") {
+        let program = compile(&["cc", "-std=gnu11"], &source("operations.c"), Linkage::Shared);
+        run(command("valgrind")
+            .args(["-q", "--leak-check=full", "--errors-for-leak-kinds=definite", "--error-exitcode=9"])
+            .arg(program));
+    }
+}
+
+/// The constructor runs in both libraries: it copies the variables.
+#[test]
+fn an_invalid_variable_is_an_error_with_a_text() {
+    for linkage in Linkage::ALL {
+        let program = compile(&["cc", "-std=gnu17"], &source("operations.c"), linkage);
+        assert_eq!(run(command(&program).arg("init")), "0 \n");
+        let printed = run(command(&program).arg("init").env("BULKMEM_METHOD", "clear:nonsense"));
+        assert!(printed.starts_with("-9 BULKMEM_METHOD") && printed.contains("movnti"), "{printed}");
+    }
+}
+
+#[test]
+fn pkg_config_says_how_to_link() {
+    if installed("pkg-config", "the pkg-config file") {
+        let ask = |arguments: &[&str]| run(command("pkg-config").args(arguments).arg("bulkmem"));
+        let prefix = prefix().display();
+        let shared = format!("-I{prefix}/include -L{prefix}/lib -lbulkmem");
+        assert_eq!(ask(&["--cflags", "--libs"]).trim(), shared);
+        assert_eq!(ask(&["--static", "--cflags", "--libs"]).trim(), format!("{shared} -pthread -ldl -lm"));
+        assert_eq!(ask(&["--modversion"]).trim(), env!("CARGO_PKG_VERSION"));
+    }
+}

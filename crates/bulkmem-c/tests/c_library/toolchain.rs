@@ -1,0 +1,116 @@
+//! Installs the library and runs compilers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// The folder of this crate.
+pub(crate) const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The folder for files of these tests.
+pub(crate) const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// Every warning is an error.
+pub(crate) const WARNINGS: [&str; 6] = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+
+/// Runs a command, which must succeed, and returns its output.
+#[track_caller]
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let (printed, complaints) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{printed}\n{complaints}", output.status);
+    printed
+}
+
+/// Runs a program, which must succeed and print nothing.
+#[track_caller]
+pub(crate) fn run_silently(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let silent = output.stdout.is_empty() && output.stderr.is_empty();
+    assert!(output.status.success() && silent, "{command:?}: {output:?}");
+}
+
+/// True if a program is installed. Prints what is skipped without it.
+pub(crate) fn installed(program: &str, skipped: &str) -> bool {
+    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let there = status.is_ok_and(|status| status.success());
+    if !there {
+        println!("skipped: {skipped}: {program} is not installed");
+    }
+    there
+}
+
+/// The folder where `make install-c` has installed the library that cargo built for these tests.
+pub(crate) fn prefix() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let prefix = Path::new(SCRATCH).join("c_library");
+        _ = fs::remove_dir_all(&prefix);
+        let script = Path::new(SOURCE).join("../../scripts/install-c.sh");
+        // Elsewhere than PREFIX says, as packages do it; `prefix` below gets what is in that folder.
+        let staging = Path::new(SCRATCH).join("c_library.staging");
+        _ = fs::remove_dir_all(&staging);
+        run(Command::new(script).arg(archive()).env("PREFIX", &prefix).env("DESTDIR", &staging));
+        let staged = staging.join(prefix.strip_prefix("/").unwrap());
+        fs::rename(staged, &prefix).unwrap();
+        prefix
+    })
+}
+
+/// The static library that cargo built for these tests: the newest, if there are several.
+fn archive() -> PathBuf {
+    let folder = std::env::current_exe().unwrap();
+    let files = fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
+    let archives = files.filter(|entry| {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        name.starts_with("libbulkmem_c-") && name.ends_with(".a")
+    });
+    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
+    newest.expect("cargo builds the static library for these tests").path()
+}
+
+/// A command that finds the installed library by pkg-config and, when it runs a program, by the dynamic linker.
+pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let libraries = prefix().join("lib");
+    let mut command = Command::new(program);
+    command.env("PKG_CONFIG_PATH", libraries.join("pkgconfig")).env("LD_LIBRARY_PATH", libraries);
+    command
+}
+
+/// How a program is linked to the library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Linkage {
+    Shared,
+    Static,
+}
+
+impl Linkage {
+    pub(crate) const ALL: [Linkage; 2] = [Linkage::Shared, Linkage::Static];
+}
+
+/// Compiles a program and returns its path.
+pub(crate) fn compile(compiler: &[&str], source: &Path, linkage: Linkage) -> PathBuf {
+    let stem = source.file_stem().unwrap().to_str().unwrap();
+    let name = format!("{}-{stem}-{linkage:?}", compiler.join("")).replace(['=', '+', ',', '/'], "_");
+    let program = Path::new(SCRATCH).join(name);
+    let library = match linkage {
+        Linkage::Shared => "-lbulkmem",
+        Linkage::Static => "-l:libbulkmem.a",
+    };
+    run(Command::new(compiler[0])
+        .args(&compiler[1..])
+        .args(WARNINGS)
+        .args(["-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        // Files before it are in the language that `-x` names, and libraries are not.
+        .args(["-x", "none"])
+        .arg("-I")
+        .arg(prefix().join("include"))
+        .arg("-L")
+        .arg(prefix().join("lib"))
+        .args([library, "-ldl", "-lm"]));
+    program
+}

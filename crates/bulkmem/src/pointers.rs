@@ -1,0 +1,182 @@
+//! The operations on pointers, with the contracts of `memset` and `memcpy`: for a C interface or a replacement of those
+//! functions.
+//!
+//! Unlike a slice, the memory may be uninitialized. Unlike the operations of [`raw_memory`](crate::raw_memory), these
+//! expect that no other thread or device accesses it at the same time, and the default ones fence only if the method
+//! needs it.
+//!
+//! The unfenced operations of [`Options`] leave the fence to the caller, as libpmem's `pmem_memcpy_nodrain` does: until
+//! the same thread has called [`method::fence`](crate::method::fence), other threads may see its later stores before these, and the bytes are
+//! not durable. Operations on several threads fence on each thread before they return. [`fence_scope`](crate::fence_scope)
+//! is the form that the compiler checks.
+
+use crate::c_functions;
+use crate::error::Error;
+use crate::kernel::Memory;
+use crate::operation::Operation;
+use crate::options::Options;
+use crate::short_calls;
+
+/// Sets `length` bytes from `dst` to zero; see [`clear`](crate::clear).
+///
+/// # Safety
+/// `dst..dst+length` is valid for writes. If `length` is 0, `dst` may be any pointer.
+#[inline]
+pub unsafe fn clear(dst: *mut u8, length: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if short_calls::use_c_library(Operation::Clear, length) {
+            c_functions::fill(dst, 0, length);
+        } else {
+            clear_by_policy(dst, length);
+        }
+    }
+}
+
+/// Sets `length` bytes from `dst` to `byte`; see [`fill`](crate::fill).
+///
+/// # Safety
+/// As [`clear`].
+#[inline]
+pub unsafe fn fill(dst: *mut u8, length: usize, byte: u8) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if short_calls::use_c_library(Operation::Fill, length) {
+            c_functions::fill(dst, byte, length);
+        } else {
+            fill_by_policy(dst, length, byte);
+        }
+    }
+}
+
+/// Copies `length` bytes from `src` to `dst`; see [`copy`](crate::copy).
+///
+/// # Safety
+/// `src..src+length` is valid for reads and `dst..dst+length` for writes, and they do not overlap. If `length` is 0, both
+/// may be any pointer.
+#[inline]
+pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if short_calls::use_c_library(Operation::Copy, length) {
+            c_functions::copy(dst, src, length);
+        } else {
+            copy_by_policy(dst, src, length);
+        }
+    }
+}
+
+/// Clears by the process-wide policy, and finds out for later calls which lengths go straight to the C library.
+///
+/// # Safety
+/// As [`clear`].
+#[inline(never)]
+unsafe fn clear_by_policy(dst: *mut u8, length: usize) {
+    short_calls::learn(Operation::Clear);
+    // SAFETY: passed on from the caller.
+    unsafe { Options::new().clear_raw(dst, length) }
+}
+
+/// As [`clear_by_policy`], a fill.
+///
+/// # Safety
+/// As [`clear`].
+#[inline(never)]
+unsafe fn fill_by_policy(dst: *mut u8, length: usize, byte: u8) {
+    short_calls::learn(Operation::Fill);
+    // SAFETY: passed on from the caller.
+    unsafe { Options::new().fill_raw(dst, length, byte) }
+}
+
+/// As [`clear_by_policy`], a copy.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_by_policy(dst: *mut u8, src: *const u8, length: usize) {
+    short_calls::learn(Operation::Copy);
+    // SAFETY: passed on from the caller.
+    unsafe { Options::new().plan_copy(length).fenced(Memory::copied(dst, src, length)) }
+}
+
+impl Options<'_> {
+    /// Sets `length` bytes from `dst` to zero, without a fence; see [`pointers`](crate::pointers).
+    ///
+    /// # Safety
+    /// As [`clear`]. The caller fences before the bytes are published or have to be durable.
+    pub unsafe fn clear_unfenced(&self, dst: *mut u8, length: usize) {
+        let options = self.deferred();
+        // SAFETY: passed on from the caller.
+        _ = unsafe { options.plan_fill(Operation::Clear, length).unfenced(Memory::filled(dst, length, 0)) };
+    }
+
+    /// Sets `length` bytes from `dst` to `byte`, without a fence; see [`pointers`](crate::pointers).
+    ///
+    /// # Safety
+    /// As [`Options::clear_unfenced`].
+    pub unsafe fn fill_unfenced(&self, dst: *mut u8, length: usize, byte: u8) {
+        let options = self.deferred();
+        // SAFETY: passed on from the caller.
+        _ = unsafe { options.plan_fill(Operation::Fill, length).unfenced(Memory::filled(dst, length, byte)) };
+    }
+
+    /// Copies `length` bytes from `src` to `dst`, without a fence; see [`pointers`](crate::pointers).
+    ///
+    /// # Safety
+    /// As [`copy`]. The caller fences before the bytes are published or have to be durable.
+    pub unsafe fn copy_unfenced(&self, dst: *mut u8, src: *const u8, length: usize) {
+        let options = self.deferred();
+        // SAFETY: passed on from the caller.
+        _ = unsafe { options.plan_copy(length).unfenced(Memory::copied(dst, src, length)) };
+    }
+
+    /// Copies `length` bytes from `src` to `dst`, which are durable after a fence; see [`pointers`](crate::pointers).
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`] on an architecture without instructions for it. Nothing is written then.
+    ///
+    /// # Safety
+    /// As [`Options::copy_unfenced`].
+    pub unsafe fn copy_persist_unfenced(
+        &self,
+        dst: *mut u8,
+        src: *const u8,
+        length: usize,
+    ) -> Result<(), Error> {
+        let options = self.deferred();
+        // SAFETY: passed on from the caller.
+        _ = unsafe { options.plan_copy_persist(length)?.unfenced(Memory::copied(dst, src, length)) };
+        Ok(())
+    }
+
+    /// Sets `length` bytes from `dst` to `byte`, which are durable after a fence; see [`pointers`](crate::pointers).
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`] on an architecture without instructions for it. Nothing is written then.
+    ///
+    /// # Safety
+    /// As [`Options::clear_unfenced`].
+    pub unsafe fn fill_persist_unfenced(&self, dst: *mut u8, length: usize, byte: u8) -> Result<(), Error> {
+        let options = self.deferred();
+        // SAFETY: passed on from the caller.
+        _ = unsafe { options.plan_fill_persist(length)?.unfenced(Memory::filled(dst, length, byte)) };
+        Ok(())
+    }
+
+    /// Writes back what was stored to `length` bytes from `start`, which are durable after a fence; see
+    /// [`pointers`](crate::pointers).
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`] on an architecture without instructions for it.
+    ///
+    /// # Safety
+    /// `start..start+length` is valid for reads. If `length` is 0, `start` may be any pointer.
+    pub unsafe fn persist_unfenced(&self, start: *const u8, length: usize) -> Result<(), Error> {
+        let options = self.deferred();
+        if let Some(plan) = options.plan_persist(length)? {
+            // SAFETY: passed on from the caller.
+            _ = unsafe { plan.unfenced(Memory::written_back(start, length)) };
+        }
+        Ok(())
+    }
+}
