@@ -187,7 +187,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let Some(&first) = lengths.first() else { return };
         self.session.report(format!("{operation}, looks"), None);
         let cached = lengths.iter().map(|&length| (length, MemoryState::Cached));
-        let states = cached.chain([(first, MemoryState::Uncached), (first, MemoryState::Unmapped)]);
+        let others = [MemoryState::Uncached, MemoryState::UncachedInStream, MemoryState::Unmapped];
+        let states = cached.chain(others.map(|state| (first, state)));
         let mut parts: Vec<PartTimes> = states
             .flat_map(|(length, state)| PARTS.map(|part| (length, state, part)))
             .map(|(length, state, part)| PartTimes { operation, length, part, state, ticks: Vec::new() })

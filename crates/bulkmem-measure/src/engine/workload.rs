@@ -81,6 +81,8 @@ impl Cell {
 pub(crate) enum MemoryState {
     Cached,
     Uncached,
+    /// Uncached as well, but the memory before it was just written through the cache, so that the prefetchers have begun.
+    UncachedInStream,
     /// Its pages are not mapped yet.
     Unmapped,
 }
@@ -110,20 +112,22 @@ impl Work for Timed<'_> {
     }
 }
 
-/// The first part of a call, after a whole call of `before` bytes.
+/// A part of a call, `skip` bytes from its beginning, after a call of `before` bytes.
 struct Part {
     dst: *mut u8,
     src: *const u8,
     part: usize,
     before: usize,
+    skip: usize,
 }
 
 impl Work for Part {
     type Output = u64;
 
     fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> u64 {
-        let Part { dst, src, part, before } = self;
+        let Part { dst, src, part, before, skip } = self;
         call(dst, src, before);
+        let (dst, src) = (dst.wrapping_add(skip), src.wrapping_add(skip));
         let start = clock::ticks();
         call(dst, src, part);
         clock::ticks().wrapping_sub(start)
@@ -132,6 +136,8 @@ impl Work for Part {
 
 /// Uncached parts are taken from ranges of at most this length.
 const SHORTEST_SPREAD: usize = 64 << 10;
+/// So much is written before a part in a stream.
+const STREAM: usize = 64 << 10;
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 20_000.0;
 /// And at most so many operations.
@@ -209,8 +215,8 @@ impl Workloads {
         unsafe { implementation.run(cell.condition.threads, cell.operation, FILL_BYTE, work) }
     }
 
-    /// Takes the time of the first `part` bytes of a call of the cell's length, in ticks; `None` if the clock cannot be used
-    /// or memory cannot be mapped.
+    /// Takes the time of `part` bytes of a call, of the cell's length if they are cached, in ticks; `None` if the clock
+    /// cannot be used or memory cannot be mapped.
     pub(crate) fn part(
         &mut self,
         cell: &Cell,
@@ -224,12 +230,16 @@ impl Workloads {
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
         let warm = state == MemoryState::Cached;
         // Uncached parts are spread as widely as possible: those of long calls would soon be cached.
-        let spread = if warm { length } else { length.min(SHORTEST_SPREAD) };
+        let (spread, before, skip) = match state {
+            MemoryState::Cached => (length, length, 0),
+            MemoryState::UncachedInStream => (STREAM + part, STREAM, STREAM),
+            MemoryState::Uncached | MemoryState::Unmapped => (length.min(SHORTEST_SPREAD), 0, 0),
+        };
         let fresh = (state == MemoryState::Unmapped).then_some(Pages::Base);
         let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };
         self.choose_ranges(&cell, spread, 1).ok()?;
         let (dst, src) = *self.ranges.first()?;
-        let work = Part { dst, src, part, before: if warm { length } else { 0 } };
+        let work = Part { dst, src, part, before, skip };
         // SAFETY: as in `sample`.
         Some(unsafe { Implementation::Dispatched(choice).run(1, cell.operation, FILL_BYTE, work) })
     }

@@ -97,13 +97,14 @@ fn look(
     lengths: &[Length],
     times: &[&PartTimes],
 ) -> Option<(f64, LookRule)> {
-    let pooled = |state| -> Vec<u64> {
-        let mut all: Vec<u64> =
-            times.iter().filter(|it| it.state == state).flat_map(|it| &it.ticks).copied().collect();
+    let pooled = |states: &[MemoryState]| -> Vec<u64> {
+        let of_states = times.iter().filter(|it| states.contains(&it.state));
+        let mut all: Vec<u64> = of_states.flat_map(|it| &it.ticks).copied().collect();
         all.sort_unstable();
         all
     };
-    let (cached, uncached) = (pooled(MemoryState::Cached), pooled(MemoryState::Uncached));
+    let cached = pooled(&[MemoryState::Cached]);
+    let uncached = pooled(&[MemoryState::Uncached, MemoryState::UncachedInStream]);
     let lengths: Vec<&Length> = lengths.iter().filter(|it| it.length >= 4 * part).collect();
     let gains = |cached_below: u64| -> Vec<f64> {
         lengths.iter().map(|length| gain(length, part, cached_below, times, &uncached)).collect()
@@ -119,7 +120,7 @@ fn look(
     if sum < LEAST_GAIN * count as f64 {
         return None;
     }
-    let unmapped = pooled(MemoryState::Unmapped);
+    let unmapped = pooled(&[MemoryState::Unmapped]);
     let slow = share(&uncached, 0.95)?;
     let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
     let unmapped_from = fast.map(|fast| ((slow as f64 * fast as f64).sqrt() as u64).max(cached_below + 1));
