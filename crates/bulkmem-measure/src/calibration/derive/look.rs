@@ -21,8 +21,9 @@ pub(crate) struct PartTimes {
     pub(crate) ticks: Vec<u64>,
 }
 
-/// A look must gain so much, as a mean over the lengths it is for and the two cache states.
-const LEAST_GAIN: f64 = 0.015;
+/// A look must gain so much, as a mean over the lengths it is for and the two cache states. Successive calibrations of one
+/// machine differ by less, and a wrong verdict may cost more than that.
+const LEAST_GAIN: f64 = 0.03;
 /// A part of memory that is not mapped must take so many times as long as one that is not cached.
 const LEAST_RATIO: f64 = 1.5;
 
