@@ -24,6 +24,9 @@ pub(crate) struct PartTimes {
 /// A look must gain so much, as a mean over the lengths it is for and the two cache states. Successive calibrations of one
 /// machine differ by less, and a wrong verdict may cost more than that.
 const LEAST_GAIN: f64 = 0.03;
+/// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
+/// a state would be passed by whatever makes memory a little slower or faster than during the calibration.
+const MARGIN: f64 = 1.2;
 /// A part of memory that is not mapped must take so many times as long as one that is not cached.
 const LEAST_RATIO: f64 = 1.5;
 
@@ -107,8 +110,13 @@ fn look(
     let cached = pooled(&[MemoryState::Cached]);
     let uncached = pooled(&[MemoryState::Uncached, MemoryState::UncachedInStream]);
     let lengths: Vec<&Length> = lengths.iter().filter(|it| it.length >= 4 * part).collect();
+    // The mean of the gains with the threshold and with two beside it.
     let gains = |cached_below: u64| -> Vec<f64> {
-        lengths.iter().map(|length| gain(length, part, cached_below, times, &uncached)).collect()
+        let beside = [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (cached_below as f64 * factor) as u64);
+        let mean = |length: &&Length| {
+            beside.map(|below| gain(length, part, below, times, &uncached)).iter().sum::<f64>() / 3.0
+        };
+        lengths.iter().map(mean).collect()
     };
     let total = |cached_below: &u64| gains(*cached_below).iter().sum::<f64>();
     let cached_below =

@@ -86,6 +86,16 @@ fn fresh_memory_that_is_not_slow_is_not_recognized() {
 }
 
 #[test]
+fn the_threshold_keeps_away_from_the_times_of_both_states() {
+    let rows = rows([10.0, 40.0], [30.0, 20.0]);
+    // One sample of ten in the gap says less than a wide gap.
+    for uncached in [&[120, 400, 400, 400, 400, 400, 400, 400, 400, 400][..], &[400]] {
+        let look = derived(&rows, &all_times(&[100, 110], uncached, &[9000])).unwrap();
+        assert!((140..350).contains(&look.cached_below), "{uncached:?}: {look:?}");
+    }
+}
+
+#[test]
 fn short_calls_look_only_if_that_pays() {
     // The part costs eight times what it would by the other method: too much for a quarter of a call.
     let rows = rows([10.0, 160.0], [11.0, 20.0]);
