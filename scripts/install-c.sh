@@ -18,7 +18,7 @@ if [[ -z $archive ]]; then
     archive=$TARGET_DIR/release/libbulkmem_c.a
 fi
 
-scripts/link-c.sh "$archive" "$DESTDIR$LIBDIR"
+scripts/link-c.sh bulkmem "$archive" "$DESTDIR$LIBDIR"
 install -D -m 644 -t "$DESTDIR$PREFIX/include" $crate/include/bulkmem.h
 install -d "$DESTDIR$LIBDIR/pkgconfig"
 sed "s|@PREFIX@|$PREFIX|; s|@LIBDIR@|$LIBDIR|; s|@VERSION@|$version|" $crate/bulkmem.pc.in >"$DESTDIR$LIBDIR/pkgconfig/bulkmem.pc"
