@@ -40,7 +40,7 @@ for page in "$crate"/man/*.3; do
         [[ -e $man/$name.3 ]] || echo ".so man3/${page##*/}" >"$man/$name.3"
     done
 done
-echo "installed libbulkmem${libpmem:+, bulkmem's libpmem}, the header, pkg-config file and manual pages under $DESTDIR$PREFIX"
+echo "installed libbulkmem, its header, pkg-config file and manual pages${libpmem:+, and libpmem} under $DESTDIR$PREFIX"
 if [[ -z $DESTDIR ]]; then
     # Only root can, and only the linker's own folders need it.
     ldconfig 2>/dev/null || true

@@ -1,4 +1,4 @@
-//! Where to map a file: at an address that allows huge pages, or at PMEM_MMAP_HINT.
+//! The address at which a file is mapped: one that allows huge pages, or one after PMEM_MMAP_HINT.
 
 use std::fs;
 use std::ptr::null_mut;
@@ -36,7 +36,7 @@ pub(crate) fn find(length: usize) -> Result<usize, Failed> {
     if start == libc::MAP_FAILED {
         return Err(system(format_args!("mmap of {length} bytes")));
     }
-    // SAFETY: it is the mapping from above, which nobody knows.
+    // SAFETY: it is the mapping from above, and there is no other pointer to it.
     unsafe { libc::munmap(start, reserved) };
     Ok(start.addr().next_multiple_of(align))
 }

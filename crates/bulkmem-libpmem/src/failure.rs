@@ -1,4 +1,4 @@
-//! What every function does at the boundary to C: no panic gets out, `errno` is set, and the text of the error is kept.
+//! The boundary to C: catches panics, sets `errno`, and keeps the text of the last error.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn last() -> String {
-        // SAFETY: the text ends with a 0 and is not changed meanwhile.
+        // SAFETY: the text ends with a 0 and no other thread changes it.
         unsafe { CStr::from_ptr(pmem_errormsg()) }.to_string_lossy().into_owned()
     }
 

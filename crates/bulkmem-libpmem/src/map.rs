@@ -63,7 +63,7 @@ pub unsafe extern "C" fn pmem_map_file(
 pub unsafe extern "C" fn pmem_unmap(start: *mut c_void, length: usize) -> c_int {
     guarded(-1, || {
         let end = start.addr().saturating_add(length);
-        // Held meanwhile: another thread can map a file at the same address as soon as it is free.
+        // Locked, because another thread can map a file at the same address as soon as it is free.
         let mut ranges = ranges::write();
         ranges.reserve()?;
         // SAFETY: the caller no longer uses the memory.
@@ -179,7 +179,7 @@ fn open(path: &CStr, how: c_int, mode: libc::mode_t) -> Result<OwnedFd, Failed> 
     if file < 0 {
         return Err(system(format_args!("open {}", path.to_string_lossy())));
     }
-    // SAFETY: it is open, and nobody else knows it.
+    // SAFETY: it is open, and this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 

@@ -10,6 +10,9 @@ use crate::failure::fail;
 use crate::settings::{Settings, settings};
 use crate::sysfs;
 
+/// The length from which PMDK stores past the cache.
+const PMDK_THRESHOLD: usize = 256;
+
 /// How bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stores {
@@ -131,7 +134,8 @@ impl Methods {
             },
             deep_flush,
             no_movnt: settings.no_movnt,
-            movnt_threshold: settings.movnt_threshold,
+            // The policy may choose methods with other instructions that write back.
+            movnt_threshold: settings.movnt_threshold.or(prescribed.then_some(PMDK_THRESHOLD)),
         }
     }
 

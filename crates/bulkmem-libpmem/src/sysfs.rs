@@ -1,4 +1,4 @@
-//! What the kernel says about persistent memory: device DAX, and platforms that write caches back at a power failure.
+//! Persistent memory in sysfs: device DAX, and platforms whose caches survive a power failure.
 
 use std::ffi::c_uint;
 use std::fs;

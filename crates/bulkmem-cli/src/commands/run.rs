@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::failure::{Failure, Outcome};
 
-/// What programs of PMDK load.
+/// The name that programs load.
 const LIBPMEM: &str = "libpmem.so.1";
 
 /// Run a program with bulkmem's libpmem in place of the system's
