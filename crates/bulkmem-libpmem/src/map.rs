@@ -247,3 +247,49 @@ fn map(file: &OwnedFd, length: usize, kind: Option<Kind>) -> Result<Mapped, Fail
     }
     Ok(Mapped { start, length })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::flush::{pmem_deep_drain, pmem_deep_persist};
+
+    /// A file in place of a device: what is persistent follows from the ranges alone.
+    #[test]
+    fn a_device_is_persistent_until_it_is_unmapped() {
+        let file: File = tempfile::tempfile().unwrap();
+        let (page, pages) = (4096, 3);
+        file.set_len(pages * page as u64).unwrap();
+        let length = page * pages as usize;
+        let mapped = map(&file.into(), length, Some(Kind::Device(Some(u32::MAX)))).unwrap();
+        let at = |offset| mapped.start.wrapping_byte_add(offset);
+        // SAFETY: only whole pages of the mapping are unmapped, and nothing accesses them.
+        unsafe {
+            assert_eq!(pmem_is_pmem(at(0), length), 1);
+            assert_eq!(pmem_is_pmem(at(1), length), 0);
+            assert_eq!(pmem_is_pmem(at(0), usize::MAX), 0);
+            assert_eq!(pmem_deep_persist(at(5), length - 5), 0);
+            assert_eq!(pmem_unmap(at(page), page), 0);
+            let persistent = [0, page, 2 * page].map(|offset| pmem_is_pmem(at(offset), page));
+            assert_eq!(persistent, [1, 0, 1]);
+            // The gap is not mapped, so msync of it fails.
+            assert_eq!(pmem_deep_drain(at(0), length), -1);
+            assert_eq!(pmem_deep_drain(at(2 * page), page), 0);
+            assert_eq!((pmem_unmap(at(0), page), pmem_unmap(at(2 * page), page)), (0, 0));
+            assert_eq!(pmem_is_pmem(at(0), 1), 0);
+        }
+    }
+
+    #[test]
+    fn a_mapping_without_map_sync_is_not_persistent() {
+        let file: File = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let mapped = map(&file.into(), 4096, None).unwrap();
+        // SAFETY: the mapping is the test's.
+        unsafe {
+            assert_eq!(pmem_is_pmem(mapped.start, 4096), 0);
+            assert_eq!(pmem_unmap(mapped.start, 4096), 0);
+        }
+    }
+}

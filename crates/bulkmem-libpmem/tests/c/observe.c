@@ -75,6 +75,8 @@ static void map(const char *path, size_t length, int flags, mode_t mode)
     printf("mapped %zu, is_pmem %d\n", mapped, is_pmem);
     printf("  aligned to 4K: %d, to 2M: %d\n", (uintptr_t)memory % 4096 == 0,
            mapped >= 4 << 20 && (uintptr_t)memory % (2 << 20) == 0);
+    if (getenv("PMEM_MMAP_HINT"))
+        printf("  at %p\n", (void *)memory);
     printf("  is_pmem: whole %d, none %d, part %d, more %d\n", pmem_is_pmem(memory, mapped), pmem_is_pmem(memory, 0),
            pmem_is_pmem(memory + 1, 1), pmem_is_pmem(memory, mapped + (1 << 20)));
     for (size_t at = 0; at < mapped; at++)
