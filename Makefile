@@ -35,7 +35,7 @@ bench: ## Check the promises on this machine (five minutes): ratios to every met
 install: ## Install the command, its manual pages and completions under PREFIX (default /usr/local)
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
-install-c: ## Install the C library, its header, pkg-config file and manual pages under PREFIX
+install-c: ## Install the C library with its header and manual pages, and bulkmem's libpmem, under PREFIX
 	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install-c.sh
 
 install-kmod: ## Install the Linux module, by DKMS where there is one, for the running kernel or KVER

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Installs the C library, its header, pkg-config file and manual pages under DESTDIR/PREFIX; the libraries in LIBDIR.
-# Builds the release, or installs the static library that cargo built: scripts/install-c.sh [ARCHIVE]
+# Installs the C library, its header, pkg-config file and manual pages under DESTDIR/PREFIX; the libraries in LIBDIR. And
+# libpmem.so.1 in PREFIX/lib/bulkmem, where only `bulkmem run --libpmem` finds it.
+# Builds the release, or installs the static libraries that cargo built: scripts/install-c.sh [ARCHIVE [LIBPMEM-ARCHIVE]]
 set -euo pipefail
 archive=${1:+$(realpath "$1")}
+libpmem=${2:+$(realpath "$2")}
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
 
@@ -16,9 +18,16 @@ need_tools
 if [[ -z $archive ]]; then
     cargo build --release --locked -p bulkmem-c
     archive=$TARGET_DIR/release/libbulkmem_c.a
+    if [[ $(uname -m) == x86_64 ]]; then
+        cargo build --release --locked -p bulkmem-libpmem
+        libpmem=$TARGET_DIR/release/libbulkmem_libpmem.a
+    fi
 fi
 
-scripts/link-c.sh "$archive" "$DESTDIR$LIBDIR"
+scripts/link-c.sh bulkmem "$archive" "$DESTDIR$LIBDIR"
+if [[ -n $libpmem ]]; then
+    scripts/link-c.sh libpmem "$libpmem" "$DESTDIR$PREFIX/lib/bulkmem"
+fi
 install -D -m 644 -t "$DESTDIR$PREFIX/include" $crate/include/bulkmem.h
 install -d "$DESTDIR$LIBDIR/pkgconfig"
 sed "s|@PREFIX@|$PREFIX|; s|@LIBDIR@|$LIBDIR|; s|@VERSION@|$version|" $crate/bulkmem.pc.in >"$DESTDIR$LIBDIR/pkgconfig/bulkmem.pc"
@@ -31,7 +40,7 @@ for page in "$crate"/man/*.3; do
         [[ -e $man/$name.3 ]] || echo ".so man3/${page##*/}" >"$man/$name.3"
     done
 done
-echo "installed libbulkmem, its header, pkg-config file and manual pages under $DESTDIR$PREFIX"
+echo "installed libbulkmem, its header, pkg-config file and manual pages${libpmem:+, and libpmem} under $DESTDIR$PREFIX"
 if [[ -z $DESTDIR ]]; then
     # Only root can, and only the linker's own folders need it.
     ldconfig 2>/dev/null || true

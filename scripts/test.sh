@@ -14,17 +14,17 @@ that tests need where they are missing and that is possible."
 
 need_tools
 if ! ldconfig -p 2>/dev/null | grep -q 'libpmem\.so\.1' && ! install_packages libpmem1; then
-    missing "libpmem, one of the peers (Debian: apt-get install libpmem1)"
+    missing "libpmem, one of the peers and what ours is compared with (Debian: apt-get install libpmem1)"
 fi
 
 if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && ! install_packages chromium; then
     missing "Chromium, which the tests of the report use (Debian: apt-get install chromium)"
 fi
 
-# The tests of the C library skip those that are missing.
-for program in g++ clang valgrind pkg-config cmake meson ninja:ninja-build; do
+# The tests of the C libraries skip those that are missing.
+for program in g++ clang valgrind pkg-config cmake meson ninja:ninja-build fio pmempool:pmdk-tools; do
     command -v "${program%:*}" >/dev/null || install_packages "${program#*:}" ||
-        missing "${program%:*}, which the tests of the C library use (Debian: apt-get install ${program#*:})"
+        missing "${program%:*}, which the tests of the C libraries use (Debian: apt-get install ${program#*:})"
 done
 
 # shellcheck source=scripts/results.sh

@@ -12,6 +12,7 @@ mod lengths;
 mod methods;
 mod report;
 mod reproduce;
+mod run;
 mod runner;
 
 use clap::Subcommand;
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     Reproduce(reproduce::ReproduceArgs),
     Report(report::ReportArgs),
     Compare(compare::CompareArgs),
+    Run(run::RunArgs),
     Kmod(kmod::KmodArgs),
     Schema(generate::SchemaArgs),
     Completions(generate::CompletionsArgs),
@@ -46,6 +48,7 @@ pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcom
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Kmod(args) => kmod::run(&args),
         Command::Schema(args) => generate::schema(&args),
         Command::Completions(args) => generate::completions(&args, definition()),

@@ -27,6 +27,7 @@ mod recalibrate;
 mod report;
 mod report_opening;
 mod reproduce;
+mod run;
 mod saving;
 mod schema;
 mod usage;

@@ -4,8 +4,19 @@ use predicates::str::contains;
 
 use crate::home::Home;
 
-const COMMANDS: [&str; 10] =
-    ["calibrate", "bench", "info", "explain", "methods", "reproduce", "report", "kmod", "completions", "man"];
+const COMMANDS: [&str; 11] = [
+    "calibrate",
+    "bench",
+    "info",
+    "explain",
+    "methods",
+    "reproduce",
+    "report",
+    "run",
+    "kmod",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_shell_gets_a_script_that_knows_the_commands() {

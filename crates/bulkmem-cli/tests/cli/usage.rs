@@ -20,6 +20,7 @@ fn help_names_every_command_the_variables_and_the_exit_codes() {
         "methods",
         "reproduce",
         "report",
+        "run",
         "kmod",
         "completions",
         "man",
@@ -73,6 +74,9 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["bench", "choice", "clear", "--page-size", "2M"], "error: --page-size: 2M pages are not compared"),
         (&["explain", "--op", "flush", "--size", "4K"], "invalid value 'flush'"),
         (&["bench", "targets", "--max-size", "64"], "256 bytes"),
+        (&["run", "--", "true"], "--libpmem"),
+        (&["run", "--libpmem"], "<PROGRAM>"),
+        (&["run", "--libpmem", "true"], "unexpected argument"),
     ];
     let home = Home::new();
     for (arguments, says) in cases {

@@ -1,0 +1,111 @@
+//! `bulkmem run`.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use predicates::prelude::*;
+use predicates::str::contains;
+
+use crate::home::Home;
+
+/// A folder with a file of the library's name. No program of these tests loads it.
+fn library(home: &Home) -> PathBuf {
+    let folder = home.path().canonicalize().unwrap().join("lib/bulkmem");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("libpmem.so.1"), "").unwrap();
+    folder
+}
+
+#[test]
+fn the_folder_of_the_library_comes_first() {
+    let home = Home::new();
+    let folder = library(&home);
+    for (others, after) in [(None, ""), (Some(""), ""), (Some("/a:/b"), ":/a:/b")] {
+        // A relative folder; the program gets an absolute one.
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").env_remove("LD_LIBRARY_PATH");
+        if let Some(others) = others {
+            command.env("LD_LIBRARY_PATH", others);
+        }
+        command.args([
+            "run",
+            "--libpmem",
+            "--",
+            "sh",
+            "-c",
+            "echo \"$LD_LIBRARY_PATH $1\"",
+            "sh",
+            "--version",
+        ]);
+        command.assert().success().stdout(format!("{}{after} --version\n", folder.display())).stderr("");
+    }
+}
+
+#[test]
+fn status_and_signals_are_those_of_the_program() {
+    let home = Home::new();
+    library(&home);
+    let run = |script: &str| {
+        let mut command = home.spawnable();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(["run", "--libpmem", "--", "sh", "-c", script]);
+        command.status().unwrap()
+    };
+    assert_eq!(run("exit 77").code(), Some(77));
+    assert_eq!(run("kill -TERM $$").signal(), Some(libc::SIGTERM));
+    assert_eq!(run("kill -PIPE $$").signal(), Some(libc::SIGPIPE));
+}
+
+#[test]
+fn a_library_that_is_not_there_is_an_error_with_a_remedy() {
+    let home = Home::new();
+    let run = ["run", "--libpmem", "--", "true"];
+    let missing = contains("error: libpmem.so.1 is not in ");
+    let mut command = home.bulkmem();
+    command.env_remove("BULKMEM_LIBDIR").args(run);
+    command.assert().code(1).stderr(missing.clone().and(contains("\nhelp: run `make install-c PREFIX=")));
+    let mut command = home.bulkmem();
+    command.env("BULKMEM_LIBDIR", "/nowhere").args(run);
+    command.assert().code(1).stderr(missing.and(contains("/nowhere\nhelp: correct BULKMEM_LIBDIR")));
+
+    fs::create_dir_all(home.path().join("a:b")).unwrap();
+    fs::write(home.path().join("a:b/libpmem.so.1"), "").unwrap();
+    let mut command = home.bulkmem();
+    command.env("BULKMEM_LIBDIR", "a:b").args(run);
+    command.assert().code(1).stderr(contains("cannot be in LD_LIBRARY_PATH").and(contains("\nhelp: ")));
+}
+
+#[test]
+fn a_program_that_is_not_there_is_an_error_with_a_remedy() {
+    let home = Home::new();
+    library(&home);
+    let mut command = home.bulkmem();
+    command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(["run", "--libpmem", "--", "no-such-program"]);
+    command
+        .assert()
+        .code(1)
+        .stderr(contains("error: cannot run no-such-program: ").and(contains("\nhelp: ")));
+}
+
+#[test]
+fn the_library_is_found_next_to_the_installed_command() {
+    let home = Home::new();
+    let folder = library(&home);
+    let command = home.path().join("bin/bulkmem");
+    fs::create_dir_all(command.parent().unwrap()).unwrap();
+    let built = env!("CARGO_BIN_EXE_bulkmem");
+    fs::hard_link(built, &command).or_else(|_| fs::copy(built, &command).map(|_| ())).unwrap();
+    let output = Command::new(command)
+        .args(["run", "--libpmem", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"])
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("BULKMEM_LIBDIR")
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!("{}\n", folder.display()),
+        "{:?}",
+        output.status
+    );
+}

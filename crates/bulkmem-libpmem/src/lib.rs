@@ -1,0 +1,26 @@
+//! The interface of PMDK's libpmem, by the methods of bulkmem. `scripts/link-c.sh` makes `libpmem.so.1` from it.
+//!
+//! Functions behave as libpmem(7) and the pages that it names say, and where those are silent as PMDK 1.13 does.
+//! The names and numbers are PMDK's, the code is not. docs/libpmem.md lists the differences.
+//!
+//! - No function unwinds, prints or ends the process: `failure::guarded` and `load_time`.
+//! - Environment variables and sysfs are read once, when the library is loaded: `settings`.
+
+#![cfg(target_arch = "x86_64")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the interface is PMDK's; its manual pages say what pointers point to"
+)]
+
+mod address;
+pub mod copy;
+pub mod failure;
+pub mod flush;
+mod load_time;
+pub mod map;
+mod methods;
+mod ranges;
+mod settings;
+mod sysfs;
+#[cfg(test)]
+mod tests;

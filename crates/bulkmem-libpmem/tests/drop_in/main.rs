@@ -1,0 +1,10 @@
+//! `libpmem.so.1` as it is installed, compared with Debian's: symbols, a C program, fio, pmempool.
+//!
+//! What is not installed is skipped, by name.
+
+#![cfg(target_arch = "x86_64")]
+
+mod clients;
+mod programs;
+mod symbols;
+mod toolchain;
