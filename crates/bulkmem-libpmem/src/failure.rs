@@ -90,8 +90,7 @@ pub extern "C" fn pmem_check_version(major: c_uint, minor: c_uint) -> *const c_c
         return null();
     }
     let part = if major == MAJOR { "minor" } else { "major" };
-    let needed = format_args!("need {major}.{minor}, found {MAJOR}.{MINOR}");
-    fail(0, format_args!("libpmem {part} version mismatch ({needed})"));
+    fail(0, format_args!("libpmem {part} version mismatch (need {major}.{minor}, found {MAJOR}.{MINOR})"));
     pmem_errormsg()
 }
 

@@ -115,7 +115,7 @@ fn functions_without_flags() {
     }
 }
 
-/// Where other methods are chosen than for short lengths.
+/// Lengths for which other methods are chosen than for short ones.
 #[test]
 fn long_ranges() {
     let mut bench = Bench::new(5 << 20);

@@ -1,6 +1,6 @@
 //! `libpmem.so.1` as it is installed, compared with Debian's: symbols, a C program, fio, pmempool.
 //!
-//! What is not installed is skipped, by name.
+//! Skips what is not installed, by name.
 
 #![cfg(target_arch = "x86_64")]
 
