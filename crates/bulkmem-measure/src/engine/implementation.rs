@@ -1,18 +1,15 @@
 //! Ways to carry out an operation: methods, the policy, other libraries, and reading the same memory.
 
-use std::ffi::{CStr, OsStr, c_int, c_uint, c_void};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ffi::c_uint;
 use std::num::NonZeroUsize;
-use std::os::unix::ffi::OsStrExt;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
-use std::sync::OnceLock;
 
 use bulkmem::method::{self, CacheEffect, Method};
 use bulkmem::policy::{Choice, Policy};
 use bulkmem::{Intent, Operation, Options, Threads};
-use libloading::Library;
 
 use crate::engine::arena::read;
+use crate::engine::libpmem::{self, Libpmem};
 use crate::engine::{Candidate, Kind, MeasureError};
 use crate::engine::{Result, threads};
 
@@ -320,51 +317,6 @@ const NO_DRAIN: c_uint = 1;
 /// libpmem's flag that leaves out flushing and draining: an ordinary memset or memcpy of libpmem's own.
 const NO_FLUSH: c_uint = 1 << 5;
 
-/// The functions of libpmem that are compared with.
-#[derive(Clone, Copy, Debug)]
-struct Libpmem {
-    memset: unsafe extern "C" fn(*mut c_void, c_int, usize, c_uint) -> *mut c_void,
-    memcpy: unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_uint) -> *mut c_void,
-    persist: unsafe extern "C" fn(*const c_void, usize),
-}
-
-static LIBPMEM: OnceLock<Result<Libpmem, &'static str>> = OnceLock::new();
-
-/// Loads libpmem, once.
-fn libpmem() -> Result<Libpmem, &'static str> {
-    *LIBPMEM.get_or_init(|| {
-        // SAFETY: libpmem's initialization only reads the environment and the processor's features.
-        let library = unsafe { Library::new("libpmem.so.1") };
-        let library = library.map_err(|_| "libpmem is not installed: apt-get install libpmem1")?;
-        // The functions are used as long as the process lives.
-        let library = ManuallyDrop::new(library);
-        // SAFETY: these are the functions' types in libpmem.h, the same since version 1.5; the library is never unloaded.
-        let functions = || unsafe {
-            Ok::<_, libloading::Error>(Libpmem {
-                memset: *library.get(b"pmem_memset\0")?,
-                memcpy: *library.get(b"pmem_memcpy\0")?,
-                persist: *library.get(b"pmem_persist\0")?,
-            })
-        };
-        functions().map_err(|_| "libpmem is older than 1.5: apt-get install libpmem1")
-    })
-}
-
-/// Returns the name and version of libpmem, as its file states it (no function returns it); `None` if it is not loaded.
-pub(super) fn libpmem_version() -> Option<String> {
-    const BEFORE: &[u8] = b"src version: ";
-    let library = LIBPMEM.get()?.as_ref().ok()?;
-    let mut about = MaybeUninit::uninit();
-    // SAFETY: `about` is a place for a Dl_info.
-    let known = unsafe { libc::dladdr(library.persist as *const c_void, about.as_mut_ptr()) };
-    // SAFETY: `dladdr` succeeded, so that it is initialized; the name belongs to the library, which is never unloaded.
-    let path = (known != 0).then(|| unsafe { CStr::from_ptr(about.assume_init().dli_fname) })?;
-    let bytes = std::fs::read(OsStr::from_bytes(path.to_bytes())).ok()?;
-    let at = bytes.windows(BEFORE.len()).position(|part| part == BEFORE)? + BEFORE.len();
-    let version = bytes[at..].split(|byte| !byte.is_ascii_graphic()).next()?;
-    Some(format!("libpmem {}", String::from_utf8_lossy(version)))
-}
-
 /// One way to use a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
@@ -375,7 +327,7 @@ pub(crate) struct Peer {
 
 /// The peers for an operation, or why there is none.
 pub(crate) fn peers(operation: Operation) -> Result<Vec<Peer>, &'static str> {
-    let library = libpmem()?;
+    let library = libpmem::load()?;
     let cached = match operation.persists() {
         true => ("libpmem, cached and flushed", TEMPORAL),
         false => ("libpmem, cached", TEMPORAL | NO_FLUSH),

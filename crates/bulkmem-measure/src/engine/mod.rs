@@ -19,6 +19,7 @@ pub(crate) mod counters;
 mod error;
 pub(crate) mod implementation;
 pub(crate) mod interleave;
+mod libpmem;
 pub(crate) mod memory;
 pub(crate) mod neighbour;
 pub(crate) mod options;

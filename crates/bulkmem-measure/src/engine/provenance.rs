@@ -11,7 +11,7 @@ use bulkmem::machine::{CpuIdentity, Machine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::implementation::libpmem_version;
+use super::libpmem;
 
 /// The machine, its settings, the date and the version that results come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -115,7 +115,7 @@ impl Provenance {
             smt: switch("sys/devices/system/cpu/smt/active"),
             clock_source: word(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
             load: [None, load.filter(|load| load.is_finite())],
-            libraries: c_library().into_iter().chain(libpmem_version()).collect(),
+            libraries: c_library().into_iter().chain(libpmem::version()).collect(),
         }
     }
 }

@@ -5,14 +5,12 @@ use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
 use bulkmem_measure::engine::CacheState;
 use bulkmem_measure::stats::geometric_mean;
 
+use super::answers::{Answer, WORTH, c_function, choice};
 use super::labels::list;
-use super::opening::{Answer, c_function, choice};
 use crate::figures::{self, Series, rule_at};
 use crate::output::{digits, exact_size};
 use crate::results::{group, word};
 
-/// Smaller gains are not worth a change of a program.
-pub(super) const WORTH: f64 = 1.05;
 /// Shorter operations gain little, and parts of this length are the example.
 const PART: u64 = 64 << 10;
 /// So many ways to gain more are named.

@@ -3,6 +3,7 @@
 //! Files become machines, machines become sections of charts and tables, and these become a page, Markdown or a picture.
 
 mod advice;
+mod answers;
 mod html;
 mod input;
 mod labels;
