@@ -2,8 +2,9 @@
 /*
  * bulkmem: clears, fills, copies and persists large memory. bulkmem(3) is the overview.
  *
- * Functions that can fail return 0 or a negative enum bulkmem_error. No function prints, ends the process, or changes
- * errno. All can be called by several threads at the same time, and in the child of a fork.
+ * Functions that can fail return 0 or a negative enum bulkmem_error. No function prints, changes errno, or ends the
+ * process, but for a lack of memory that bulkmem(3) describes. All can be called by several threads at the same time,
+ * and in the child of a fork.
  */
 
 #ifndef BULKMEM_H
@@ -46,7 +47,7 @@
 // Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
 #define BULKMEM_AUTO_THREADS 4
 
-// Results of functions. A function that fails has changed nothing, and `bulkmem_last_error` says more.
+// Results of functions. An operation that fails has written nothing, and `bulkmem_last_error` says more.
 enum bulkmem_error {
     // Success.
     BULKMEM_ERROR_OK = 0,

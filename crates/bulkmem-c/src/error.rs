@@ -8,7 +8,7 @@ use std::iter;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Results of functions. A function that fails has changed nothing, and `bulkmem_last_error` says more.
+/// Results of functions. An operation that fails has written nothing, and `bulkmem_last_error` says more.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "functions return `Ok` as the number 0")]

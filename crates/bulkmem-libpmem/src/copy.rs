@@ -1,10 +1,12 @@
 //! Copies and fills of persistent memory, with flags and without.
+//!
+//! No program checks what these functions return, so a panic, which only a defect causes, ends the process (as in every
+//! function with this calling convention) instead of returning without the bytes.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use bulkmem::{Options, method, pointers};
+use bulkmem::method;
 
-use crate::failure::guarded;
 use crate::methods::{Stores, methods};
 
 /// No drain.
@@ -39,21 +41,16 @@ pub unsafe extern "C" fn pmem_memmove(
     length: usize,
     flags: c_uint,
 ) -> *mut c_void {
-    guarded(dst, || {
-        let (to, from) = (dst.cast::<u8>(), src.cast::<u8>());
-        // SAFETY: passed on from the caller; where the ranges must not overlap, they do not.
-        unsafe {
-            if flags & PMEM_F_MEM_NOFLUSH == 0 {
-                methods().copy(to, from, length, stores(flags));
-            } else if to.addr().abs_diff(from.addr()) < length {
-                Options::new().copy_raw(to, from, length);
-            } else {
-                pointers::copy(to, from, length);
-            }
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if flags & PMEM_F_MEM_NOFLUSH == 0 {
+            methods().copy(dst.cast(), src.cast(), length, stores(flags));
+        } else {
+            methods().copy_ordinary(dst.cast(), src.cast(), length);
         }
-        drain(flags);
-        Ok(dst)
-    })
+    }
+    drain(flags);
+    dst
 }
 
 /// Sets `length` bytes to the lowest eight bits of `byte`. Durable when it returns, unless the flags say otherwise.
@@ -64,19 +61,16 @@ pub unsafe extern "C" fn pmem_memset(
     length: usize,
     flags: c_uint,
 ) -> *mut c_void {
-    guarded(dst, || {
-        let to = dst.cast::<u8>();
-        // SAFETY: passed on from the caller.
-        unsafe {
-            if flags & PMEM_F_MEM_NOFLUSH == 0 {
-                methods().fill(to, byte as u8, length, stores(flags));
-            } else {
-                pointers::fill(to, length, byte as u8);
-            }
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if flags & PMEM_F_MEM_NOFLUSH == 0 {
+            methods().fill(dst.cast(), byte as u8, length, stores(flags));
+        } else {
+            methods().fill_ordinary(dst.cast(), byte as u8, length);
         }
-        drain(flags);
-        Ok(dst)
-    })
+    }
+    drain(flags);
+    dst
 }
 
 fn drain(flags: c_uint) {

@@ -13,21 +13,15 @@ use crate::sysfs;
 /// Writes back the cache lines of a range. Durable after `pmem_drain`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pmem_flush(start: *const c_void, length: usize) {
-    guarded((), || {
-        // SAFETY: passed on from the caller.
-        unsafe { methods().flush(start.cast(), length) }
-        Ok(())
-    });
+    // SAFETY: passed on from the caller.
+    unsafe { methods().flush(start.cast(), length) }
 }
 
 /// As `pmem_flush`, also where caches survive a power failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pmem_deep_flush(start: *const c_void, length: usize) {
-    guarded((), || {
-        // SAFETY: passed on from the caller.
-        unsafe { methods().deep_flush(start.cast(), length) }
-        Ok(())
-    });
+    // SAFETY: passed on from the caller.
+    unsafe { methods().deep_flush(start.cast(), length) }
 }
 
 /// Waits for the calling thread's flushes and non-temporal stores.

@@ -3,8 +3,10 @@
 //! Functions behave as libpmem(7) and the pages that it names say, and where those are silent as PMDK 1.13 does.
 //! The names and numbers are PMDK's, the code is not. docs/libpmem.md lists the differences.
 //!
-//! - No function unwinds, prints or ends the process: `failure::guarded` and `load_time`.
-//! - Environment variables and sysfs are read once, when the library is loaded: `settings`.
+//! - No function unwinds or prints: `failure::guarded` and `load_time`. Only a defect, or a lack of memory for a few hundred
+//!   bytes, ends the process.
+//! - The environment, the policy file, and whether caches survive a power failure are read once, when the library is loaded:
+//!   `load_time`.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(

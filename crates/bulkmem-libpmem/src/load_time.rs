@@ -11,5 +11,10 @@ extern "C" fn constructor() {
     // The shared library has a copy of Rust's standard library to itself, so the hook is not that of a program in Rust.
     #[cfg(not(test))]
     std::panic::set_hook(Box::new(|_| ()));
-    methods::methods();
+    // A panic must not leave this function.
+    _ = std::panic::catch_unwind(|| {
+        // Now, so that no later call reads a file: the program may forbid that. Problems of the profile leave the defaults.
+        _ = bulkmem::init();
+        methods::methods();
+    });
 }

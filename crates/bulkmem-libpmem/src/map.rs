@@ -62,7 +62,7 @@ pub unsafe extern "C" fn pmem_map_file(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pmem_unmap(start: *mut c_void, length: usize) -> c_int {
     guarded(-1, || {
-        let end = start.addr().saturating_add(length);
+        let end = page_end(start.addr().saturating_add(length));
         // Locked, because another thread can map a file at the same address as soon as it is free.
         let mut ranges = ranges::write();
         ranges.reserve()?;
@@ -183,6 +183,13 @@ fn open(path: &CStr, how: c_int, mode: libc::mode_t) -> Result<OwnedFd, Failed> 
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
+/// The end of the page with the last byte: the kernel maps and unmaps whole pages.
+fn page_end(end: usize) -> usize {
+    // SAFETY: sysconf has no precondition.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    end.checked_next_multiple_of(page).unwrap_or(usize::MAX)
+}
+
 /// Sets the length of the file if there is one, and allocates its blocks unless it is sparse. Returns its length.
 ///
 /// # Errors
@@ -241,9 +248,12 @@ fn map(file: &OwnedFd, length: usize, kind: Option<Kind>) -> Result<Mapped, Fail
     }
     let (from, end) = (start.addr(), start.addr() + length);
     match kind {
-        Some(kind) => ranges.add(Range { start: from, end, kind }),
+        Some(kind) => {
+            ranges.remove(from, page_end(end));
+            ranges.add(Range { start: from, end, kind });
+        }
         // What was there has been unmapped by other means.
-        None => ranges.remove(from, end),
+        None => ranges.remove(from, page_end(end)),
     }
     Ok(Mapped { start, length })
 }
@@ -270,7 +280,9 @@ mod tests {
             assert_eq!(pmem_is_pmem(at(1), length), 0);
             assert_eq!(pmem_is_pmem(at(0), usize::MAX), 0);
             assert_eq!(pmem_deep_persist(at(5), length - 5), 0);
-            assert_eq!(pmem_unmap(at(page), page), 0);
+            // The kernel unmaps the whole page.
+            assert_eq!(pmem_unmap(at(page), 1), 0);
+            assert_eq!(pmem_is_pmem(at(page + 1), 1), 0);
             let persistent = [0, page, 2 * page].map(|offset| pmem_is_pmem(at(offset), page));
             assert_eq!(persistent, [1, 0, 1]);
             // The gap is not mapped, so msync of it fails.

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use bulkmem::policy::Choice;
 use bulkmem::{Durability, Error, Operation, Options, method};
 
-use crate::failure::fail;
 use crate::settings::{Settings, settings};
 use crate::sysfs;
 
@@ -47,6 +46,8 @@ struct Pair {
 pub(crate) struct Methods {
     write_back: WriteBack,
     by_policy: Pair,
+    /// Neither flushed nor drained.
+    ordinary: Pair,
     temporal: Pair,
     non_temporal: Pair,
     flush: Options<'static>,
@@ -102,15 +103,17 @@ impl Methods {
             (false, true) => WriteBack::Flushed,
             (false, false) => WriteBack::Stored,
         };
-        let always = Options::new().durability(Durability::FlushToMemory);
-        let (copy, fill) = (Operation::Copy, Operation::Fill);
+        // Programs that know nothing of looks may forbid reading the clock.
+        let base = Options::new().look(false);
+        let always = base.durability(Durability::FlushToMemory);
+        let (copy_only, fill_only) = (Operation::Copy, Operation::Fill);
         let (temporal, non_temporal) = if write_back == WriteBack::Stored {
             let (copy, fill) = (Operation::CopyPersist, Operation::FillPersist);
             (Pair::forced(always, copy, fill, &FLUSHED), Pair::forced(always, copy, fill, &NON_TEMPORAL))
         } else {
             (
-                Pair::forced(always, copy, fill, &["c_library"]),
-                Pair::forced(always, copy, fill, &NON_TEMPORAL),
+                Pair::forced(always, copy_only, fill_only, &["c_library"]),
+                Pair::forced(always, copy_only, fill_only, &NON_TEMPORAL),
             )
         };
         let deep_flush = if prescribed {
@@ -125,13 +128,10 @@ impl Methods {
         Methods {
             write_back,
             by_policy: Pair { copy: always, fill: always },
+            ordinary: Pair::forced(base, copy_only, fill_only, &["c_library"]),
             temporal,
             non_temporal,
-            flush: if caches_survive {
-                Options::new().durability(Durability::CachesIncluded)
-            } else {
-                deep_flush
-            },
+            flush: if caches_survive { base.durability(Durability::CachesIncluded) } else { deep_flush },
             deep_flush,
             no_movnt: settings.no_movnt,
             // The policy may choose methods with other instructions that write back.
@@ -188,6 +188,24 @@ impl Methods {
         }
     }
 
+    /// Copies and nothing more. The ranges may overlap.
+    ///
+    /// # Safety
+    /// As [`Methods::copy`].
+    pub(crate) unsafe fn copy_ordinary(&self, dst: *mut u8, src: *const u8, length: usize) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.ordinary.copy.copy_raw(dst, src, length) }
+    }
+
+    /// Fills and nothing more.
+    ///
+    /// # Safety
+    /// As [`Methods::fill`].
+    pub(crate) unsafe fn fill_ordinary(&self, dst: *mut u8, byte: u8, length: usize) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.ordinary.fill.fill_raw(dst, length, byte) }
+    }
+
     /// Writes back what was stored, unless caches survive; after a drain it is durable.
     ///
     /// # Safety
@@ -207,9 +225,10 @@ impl Methods {
     }
 }
 
-/// The only error is that of an architecture without instructions that write back; x86-64 has them.
+/// The only error is that of an architecture without instructions that write back; x86-64 has them. No program checks these
+/// functions, so one that could not make bytes durable must not return.
 fn durable(result: Result<(), Error>) {
-    if let Err(error) = result {
-        fail(libc::ENOTSUP, format_args!("{error}"));
+    if result.is_err() {
+        std::process::abort();
     }
 }

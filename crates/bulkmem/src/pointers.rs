@@ -2,8 +2,7 @@
 //! functions.
 //!
 //! Unlike a slice, the memory may be uninitialized. Unlike the operations of [`raw_memory`](crate::raw_memory), these
-//! expect that no other thread or device accesses it at the same time, and the default ones fence only if the method
-//! needs it.
+//! expect that no other thread or device accesses it at the same time.
 //!
 //! The unfenced operations of [`Options`] leave the fence to the caller, as libpmem's `pmem_memcpy_nodrain` does: until
 //! the same thread has called [`method::fence`](crate::method::fence), other threads may see its later stores before these, and the bytes are

@@ -10,9 +10,12 @@ mod smaps;
 use std::ffi::c_void;
 use std::fmt;
 use std::fs;
+use std::hint;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
@@ -192,13 +195,15 @@ impl Mapping {
         }
     }
 
-    /// Reads a byte of every page and writes it back.
+    /// Writes to a byte of every page what it holds. Others may write it at the same time, through a pointer, so this is one
+    /// atomic access; if it fails, they have written to the page.
     fn touch(&mut self) {
         for at in (0..self.whole).step_by(rustix::param::page_size()) {
             // SAFETY: within the mapping, which is readable, writable and borrowed exclusively.
             unsafe {
-                let byte = self.start.as_ptr().add(at);
-                byte.write_volatile(byte.read_volatile());
+                let byte = AtomicU8::from_ptr(self.start.as_ptr().add(at));
+                let held = hint::black_box(byte.load(Relaxed));
+                _ = byte.compare_exchange(held, hint::black_box(held), Relaxed, Relaxed);
             }
         }
     }

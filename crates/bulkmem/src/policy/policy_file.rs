@@ -35,6 +35,8 @@ use crate::operation::Operation;
 const MOST_BYTES: u64 = 256 << 10;
 /// The store buffer and the prefetchers hide the misses of fewer bytes.
 const LEAST_PART: usize = 4096;
+/// Far more than a look needs.
+const MOST_PART: usize = 1 << 20;
 /// Room for the longest line and what is read ahead.
 pub(super) const BUFFER: usize = 1024;
 
@@ -198,7 +200,7 @@ fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
     let method = words.next().ok_or(LineError::Fields)?;
     let possible = words.next().is_none()
         && operation != Operation::Persist
-        && (LEAST_PART..=from / 2).contains(&part)
+        && (LEAST_PART..=MOST_PART.min(from / 2)).contains(&part)
         && (1..unmapped_from).contains(&cached_below);
     if !possible {
         return Err(LineError::Fields);
