@@ -84,18 +84,21 @@ fn the_advice_follows_from_the_figures() {
     assert!(
         sentences[0].contains("clzero at ") && sentences[0].contains("1.90 × memset and 1.36 × libpmem.")
     );
-    assert_eq!(sentences[1].split(':').next(), Some("It gains everywhere, least for a warm clear of 16 MiB"));
+    assert_eq!(
+        sentences[1].split(':').next(),
+        Some("It gains everywhere, least for a fresh clear of 16 MiB")
+    );
     assert!(sentences[2].contains("bulkmem calibrate"), "{sentences:?}");
     assert!(text.contains("\n- It gains everywhere, least for"), "{text}");
-    // The choice becomes as fast as the C library, and slower where memory is warm.
+    // The choice becomes as fast as the C library, and slower where memory is not cold.
     for row in found.rows.iter_mut().filter(|row| row.candidate.kind == Kind::Policy) {
         row.stats.median *= if row.config.cache == Some(CacheState::Cold) { 0.5 / 0.95 } else { 0.4 / 0.95 };
     }
     let (page, _) = opening(&home, Some(&found), None);
     let sentences = advice(&page);
     assert!(sentences[0].starts_with("bulkmem gains less than 5 % everywhere"), "{sentences:?}");
-    let even = "In 3 of 6 cases it gains less than 5 %, and plain memset will do: every cold clear; it is slower at \
-                every warm clear.";
+    let even = "In 3 of 9 cases it gains less than 5 %, and plain memset will do: every cold clear; it is slower at \
+                every warm clear, every fresh clear.";
     assert_eq!(sentences[1], even);
     assert!(!page.contains(" more\""), "no gain is emphasized");
 }
