@@ -15,13 +15,17 @@ fn alignment(length: usize, page: usize) -> usize {
     }
 }
 
+pub(crate) fn page_size() -> usize {
+    // SAFETY: sysconf has no precondition.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 /// Returns an address where `length` bytes were free a moment ago. The kernel chooses another if they no longer are.
 ///
 /// # Errors
 /// If the address space has no such room, or the list of mappings cannot be read.
 pub(crate) fn find(length: usize) -> Result<usize, Failed> {
-    // SAFETY: sysconf has no precondition.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let page = page_size();
     let align = alignment(length, page);
     if let Some(hint) = settings().mmap_hint {
         let maps = fs::read_to_string("/proc/self/maps");

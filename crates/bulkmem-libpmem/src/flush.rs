@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bulkmem::method;
 
+use crate::address::page_size;
 use crate::failure::{Failed, guarded, system};
 use crate::methods::methods;
 use crate::ranges::{self, Kind};
@@ -80,9 +81,7 @@ pub unsafe extern "C" fn pmem_deep_persist(start: *const c_void, length: usize) 
 /// # Errors
 /// Those of msync.
 fn sync(start: usize, length: usize) -> Result<(), Failed> {
-    // SAFETY: sysconf has no precondition.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-    let before = start % page;
+    let before = start % page_size();
     let pages = std::ptr::with_exposed_provenance_mut(start - before);
     // SAFETY: it changes no memory, and the kernel checks the addresses.
     let result = unsafe { libc::msync(pages, length.wrapping_add(before), libc::MS_SYNC) };

@@ -185,9 +185,7 @@ fn open(path: &CStr, how: c_int, mode: libc::mode_t) -> Result<OwnedFd, Failed> 
 
 /// The end of the page with the last byte: the kernel maps and unmaps whole pages.
 fn page_end(end: usize) -> usize {
-    // SAFETY: sysconf has no precondition.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-    end.checked_next_multiple_of(page).unwrap_or(usize::MAX)
+    end.checked_next_multiple_of(address::page_size()).unwrap_or(usize::MAX)
 }
 
 /// Sets the length of the file if there is one, and allocates its blocks unless it is sparse. Returns its length.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::operation::Operation;
 use crate::policy::CacheVerdict;
 
-/// As many as two large machines have processors would be too much memory; threads that share a slot are harmless.
+/// Each takes a cache line per operation. With more threads than slots, some threads share verdicts.
 const SLOTS: usize = 16;
 
 /// By operation and thread.

@@ -110,7 +110,7 @@ fn look(
     let cached = pooled(&[MemoryState::Cached]);
     let uncached = pooled(&[MemoryState::Uncached, MemoryState::UncachedInStream]);
     let lengths: Vec<&Length> = lengths.iter().filter(|it| it.length >= 4 * part).collect();
-    // The mean of the gains with the threshold and with two beside it.
+    // The mean of the gains with the threshold, a smaller one and a larger one.
     let gains = |cached_below: u64| -> Vec<f64> {
         let beside = [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (cached_below as f64 * factor) as u64);
         let mean = |length: &&Length| {
