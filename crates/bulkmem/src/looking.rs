@@ -17,13 +17,18 @@ const INTERVAL: usize = 4 << 20;
 /// with the rest.
 const FIRST_INTERVAL: usize = 64 << 10;
 
+/// A further look pays only if so many parts follow. It costs about half the time of a part, so 1 or 2 %.
+const WORTH_ANOTHER: usize = 32;
+
 /// How a call that looks is executed.
 #[derive(Clone, Copy)]
 pub(crate) struct Looking<'c, K: 'static> {
     pub(crate) operation: Operation,
     pub(crate) look: &'c Look,
-    /// For the part whose time is taken, and for memory whose pages are not mapped yet.
+    /// For the part whose time is taken.
     pub(crate) part: Step<'c, K>,
+    /// For memory whose pages are not mapped yet.
+    pub(crate) unmapped: Step<'c, K>,
     pub(crate) cached: Step<'c, K>,
     pub(crate) uncached: Step<'c, K>,
     /// By length alone: for pieces that are too short, and if the clock fails.
@@ -59,7 +64,8 @@ impl<K: Kernel> Looking<'_, K> {
         let mut interval = FIRST_INTERVAL;
         let mut at = piece.start;
         while at < piece.end {
-            if looks && piece.end - at >= 2 * part {
+            let worth = if at == piece.start { 2 } else { WORTH_ANOTHER };
+            if looks && piece.end - at >= worth * part {
                 if weak {
                     // Stores that wait to be written would delay the part.
                     method::fence();
@@ -156,7 +162,7 @@ impl<K: Kernel> Looking<'_, K> {
         match verdict {
             Some(CacheVerdict::Cached) => self.cached,
             Some(CacheVerdict::Uncached) => self.uncached,
-            Some(CacheVerdict::Unmapped) => self.part,
+            Some(CacheVerdict::Unmapped) => self.unmapped,
             None => self.otherwise,
         }
     }
@@ -174,7 +180,7 @@ mod tests {
     const FROM: usize = 64 << 10;
     static LOOK: LazyLock<Look> = LazyLock::new(|| {
         let choice = *built_in(Operation::Clear);
-        Look { from: FROM, part: PART, cached_below: 100, unmapped_from: 1000, choice }
+        Look { from: FROM, part: PART, cached_below: 100, unmapped_from: 1000, choice, unmapped: choice }
     });
 
     /// Kernels that show by the byte that they write which of them ran.
@@ -192,6 +198,7 @@ mod tests {
     writes!(TIMED, b'p');
     writes!(CACHED, b'c');
     writes!(UNCACHED, b'u');
+    writes!(UNMAPPED, b'm');
     writes!(OTHERWISE, b'o');
 
     fn step(entry: &'static Entry<FillFn>, weak: bool) -> Step<'static, FillFn> {
@@ -203,6 +210,7 @@ mod tests {
             operation: Operation::Clear,
             look: &LOOK,
             part: step(&TIMED, false),
+            unmapped: step(&UNMAPPED, false),
             cached: step(&CACHED, false),
             uncached: step(&UNCACHED, true),
             otherwise: step(&OTHERWISE, false),
@@ -230,7 +238,7 @@ mod tests {
         let short = PART + FIRST_INTERVAL;
         assert_eq!(run(&looking(), short, &[99]), (vec![(b'p', PART), (b'c', FIRST_INTERVAL)], false));
         assert_eq!(run(&looking(), length, &[100]), (vec![(b'p', PART), (b'u', rest)], true));
-        assert_eq!(run(&looking(), short, &[1000]), (vec![(b'p', short)], false), "pages were mapped");
+        assert_eq!(run(&looking(), short, &[1000]), (vec![(b'p', PART), (b'm', FIRST_INTERVAL)], false));
     }
 
     #[test]
@@ -253,9 +261,8 @@ mod tests {
         let (runs, weak) = run(&looking(), length, &[50, 50, 50, 50, 500, 500, 50]);
         assert_eq!(runs, expected);
         assert!(!weak, "fenced before the last look");
-        // A rest of less than two parts is not worth a look.
-        let rest = INTERVAL + 2 * PART - 1;
-        assert_eq!(run(&looking(), PART + rest, &[500]).0, [p, (b'u', rest)]);
+        let rest = INTERVAL + WORTH_ANOTHER * PART - 1;
+        assert_eq!(run(&looking(), PART + rest, &[500]).0, [p, (b'u', rest)], "not worth another look");
     }
 
     #[test]
@@ -289,8 +296,8 @@ mod tests {
         // Each interval begins with another look. 99 ticks are cached, 100 are not, and 1000 map pages.
         assert_eq!(run(&looking, PART, &[100]).0, [(b'p', PART)]);
         assert_eq!(run(&looking, INTERVAL, &[]), (vec![(b'u', INTERVAL)], true));
-        assert_eq!(run(&looking, PART + 9, &[1000]), (vec![(b'p', PART + 9)], false));
-        assert_eq!(run(&looking, INTERVAL - 9, &[]).0, [(b'p', INTERVAL - 9)]);
+        assert_eq!(run(&looking, PART + 9, &[1000]), (vec![(b'p', PART), (b'm', 9)], false));
+        assert_eq!(run(&looking, INTERVAL - 9, &[]).0, [(b'm', INTERVAL - 9)]);
     }
 
     #[test]
@@ -308,7 +315,7 @@ mod tests {
     fn verdicts_are_counted() {
         let looking = Looking { operation: Operation::FillPersist, ..looking() };
         let before = look::counts(looking.operation);
-        run(&looking, PART + FIRST_INTERVAL + PART + INTERVAL + 2 * PART, &[50, 500, 5000]);
+        run(&looking, PART + FIRST_INTERVAL + PART + INTERVAL + WORTH_ANOTHER * PART, &[50, 500, 5000]);
         let after = look::counts(looking.operation);
         assert_eq!((after.cached, after.uncached), (before.cached + 1, before.uncached + 1));
         assert_eq!(after.unmapped, before.unmapped + 1);

@@ -124,6 +124,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
             part: step(&look.choice),
             // Written in parts by any method: it fits in a cache, and so does a part.
             cached: step(rules.choose(operation, memory.length, Situation::Cached)),
+            unmapped: step(&look.unmapped),
             uncached: Step { may_be_cut: Rules::may_be_cut(uncached), ..step(uncached) },
             otherwise: self.step,
             stream: carries.then(|| Stream::of_this_thread(operation)),

@@ -299,7 +299,7 @@ fn lines_that_make_no_sense_are_refused() {
         "look clear",
         "look clear 65536 16384 400",
         "look clear 65536 16384 400 20000",
-        "look clear 65536 16384 400 20000 c_library 1",
+        "look clear 65536 16384 400 20000 c_library c_library 1",
         "look clean 65536 16384 400 20000 c_library",
         "look clear 65536 16384 400 -1 c_library",
         "look clear 65536 16384 400 400 c_library",
@@ -312,8 +312,11 @@ fn lines_that_make_no_sense_are_refused() {
     ] {
         assert_eq!(refused(&format!("{rules}{odd}\n")), LineError::Fields, "{odd}");
     }
-    let unknown = format!("{rules}look clear 65536 16384 400 20000 none\n");
-    assert_eq!(refused(&unknown), LineError::Method);
+    for unknown in ["none", "c_library 1", "c_library none"] {
+        let line = format!("{rules}look clear 65536 16384 400 20000 {unknown}\n");
+        assert_eq!(refused(&line), LineError::Method, "{unknown}");
+    }
+    policy_file(&format!("{rules}look clear 65536 16384 400 20000 c_library portable\n")).unwrap();
     // A look needs the rules of both states, once.
     let look = "look clear 65536 16384 400 20000 c_library\n";
     for without in ["", "rule clear cached 0 c_library\n", "rule clear uncached 0 movnti\n"] {

@@ -26,7 +26,7 @@ JSON: `bulkmem` (version), `machine`, `instructions` (each with `name`, `availab
 (`available`, `reason`), `durability`, `policy` (`basis`: `profile` with `path`, or `defaults` with `microarchitecture`, `why` and \
 `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`), `provenance` and `coverage` (of the \
 profile, or null), `rules` (each with `operation`, `intent`, `from`, `choice`, `reason`), `looks` (of operations that look at the cache \
-state, by their name: `from`, `part`, `cached_below`, `unmapped_from`, `choice`).")]
+state, by their name: `from`, `part`, `cached_below`, `unmapped_from`, `choice`, `unmapped`).")]
 pub(crate) struct InfoArgs {
     /// Print JSON
     #[arg(long)]

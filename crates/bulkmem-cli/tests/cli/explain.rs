@@ -4,7 +4,7 @@ use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Operation, Options, look};
-use bulkmem_measure::calibration::{Condition, Figure, LookRule, Profile, Rule};
+use bulkmem_measure::calibration::{Condition, Figure, LookRule, Profile, Rule, UnmappedMethod};
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
@@ -156,6 +156,7 @@ fn looking() -> Profile {
         parameters: Parameters::default(),
         cached_below: 777,
         unmapped_from: Some(9999),
+        unmapped: Some(UnmappedMethod { method: "portable".into(), parameters: Parameters::default() }),
         reason: "it is worth a look".into(),
     });
     let warm = |figure: &Figure| {
@@ -203,11 +204,13 @@ fn a_look_shows_both_branches_and_marks_each_in_its_table() {
         "part",
         "reason",
         "uncached",
+        "unmapped",
         "unmapped_from",
     ];
     assert_eq!(keys(look), expected);
     assert_eq!((&look["part"], &look["cached_below"]), (&16384.into(), &777.into()));
     assert_eq!((&look["method"], &look["unmapped_from"]), (&"c_library".into(), &9999.into()));
+    assert_eq!(look["unmapped"]["method"], "portable");
     for (state, method) in [("cached", "c_library"), ("uncached", "portable")] {
         assert_eq!(keys(&look[state]), ["method", "parameters", "reason"]);
         assert_eq!(look[state]["method"], method);
@@ -224,7 +227,7 @@ fn a_look_shows_both_branches_and_marks_each_in_its_table() {
             "the time of the first 16 KiB, by c_library",
             "c_library (fewer than 777 ticks): it is good for cached memory",
             "portable (from 777 ticks on): it is good for uncached memory",
-            "c_library (from 9999 ticks on, which mapping pages takes)",
+            "portable (from 9999 ticks on, which mapping pages takes)",
             "it is worth a look",
             "Cold memory, measured at 1 MiB (aligned, 1 thread)",
             "→ portable 21.0 2.00",

@@ -35,11 +35,13 @@ impl<F: FnMut(&Cell, &Choice) -> f64> Meter for Planted<F> {
         Timing { ns, disturbance_ns: (cell.cost == Cost::Stream).then_some(ns / 2.0), operations: 1 }
     }
 
-    /// The planted time for the cell, scaled to the part, at one tick per nanosecond; ten times that in fresh memory.
+    /// The planted time for the cell, scaled to the part, at one tick per nanosecond. In fresh memory every method takes a
+    /// nanosecond per byte.
     fn part(&mut self, cell: &Cell, trial: Choice, part: u64, state: MemoryState) -> Option<u64> {
         let condition = Condition { warm: state == MemoryState::Cached, ..cell.condition };
-        let whole = self.sample(&Cell { condition, ..*cell }, &trial).ns * part as f64 / cell.length as f64;
-        Some((whole * if state == MemoryState::Unmapped { 10.0 } else { 1.0 }) as u64)
+        let whole = self.sample(&Cell { condition, ..*cell }, &trial).ns;
+        let mapped = whole * part as f64 / cell.length as f64;
+        Some(if state == MemoryState::Unmapped { part } else { mapped as u64 })
     }
 
     fn elapsed(&self) -> Duration {

@@ -24,12 +24,13 @@ use bulkmem::{Durability, Operation, Pages};
 use serde::{Deserialize, Serialize};
 
 pub use profile::{
-    Coverage, FORMAT, Figure, LookRule, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION,
+    Coverage, FORMAT, Figure, LookRule, Mode, OperationProvenance, Profile, Rule, Saturation, UnmappedMethod,
+    VERSION,
 };
 pub use profile_file::ProfileError;
 
 use crate::calibration::derive::Derived;
-use crate::calibration::derive::look::PartTimes;
+use crate::calibration::derive::look::{PartTimes, UnmappedTimes};
 use crate::calibration::operation::OperationRun;
 use crate::calibration::plan::Setting;
 use crate::calibration::session::{Meter, Session};
@@ -162,7 +163,7 @@ pub fn calibrate(
 /// Derives the profile from the figures so far.
 fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &CalibrateOptions) -> Profile {
     let pages = session.meter.arena.backing_page_size();
-    let Derived { rules, looks, threads } = derive::derive(&ledger.figures, &ledger.parts);
+    let Derived { rules, looks, threads } = derive::derive(&ledger.figures, &ledger.parts, &ledger.unmapped);
     let provenance = Provenance::collect(pages, session.elapsed().as_secs_f64(), session.samples);
     Profile {
         format: FORMAT.to_owned(),
@@ -183,6 +184,8 @@ pub(crate) struct Ledger {
     figures: Vec<Figure>,
     /// Times of the first part of calls.
     parts: Vec<PartTimes>,
+    /// Times of calls in memory whose pages are not mapped yet.
+    unmapped: Vec<UnmappedTimes>,
     /// The operations that were measured to the end, with the time and the load.
     finished: Vec<(Operation, SystemTime, Option<Load>)>,
 }

@@ -8,7 +8,7 @@ use bulkmem::method;
 use bulkmem::policy::{Choice, Situation};
 
 use crate::calibration::derive;
-use crate::calibration::derive::look::PartTimes;
+use crate::calibration::derive::look::{PartTimes, UnmappedTimes};
 use crate::calibration::derive::table::{self, Key};
 use crate::calibration::plan::{self, LONG, Setting};
 use crate::calibration::search::{self, Ranked};
@@ -25,6 +25,10 @@ const LENGTHS_SHARE: f64 = 0.76;
 const CHANGES_SHARE: f64 = 0.65;
 /// Share of the time after that for looks; the rest is for threads.
 const PARTS_SHARE: f64 = 0.3;
+/// Share of the time after that for memory whose pages are not mapped yet.
+const UNMAPPED_SHARE: f64 = 0.2;
+/// Fewer samples do not show how much they vary.
+const LEAST_SAMPLES: usize = 5;
 /// Share of a length's time for the search, and of the rest for throughput where other costs are measured too.
 const SEARCH_SHARE: f64 = 0.35;
 const THROUGHPUT_SHARE: f64 = 0.65;
@@ -62,6 +66,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
         self.refine(changes_end);
         self.parts(self.session.after_share(PARTS_SHARE, end));
+        self.unmapped(self.session.after_share(UNMAPPED_SHARE, end));
         self.threads(end);
     }
 
@@ -171,19 +176,17 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
     }
 
-    /// Takes the times of the first parts of calls, interleaved, in each state of the memory, by the method for cached
-    /// memory.
+    /// Takes the times of the first parts of calls, interleaved, in each state of the memory, by the method for
+    /// parts.
     fn parts(&mut self, deadline: Duration) {
         /// Lengths of the part. Shorter ones do not tell: the store buffer and the prefetchers hide their misses.
         const PARTS: [u64; 3] = [8 << 10, 16 << 10, 32 << 10];
-        /// Fewer samples do not show how much they vary.
-        const LEAST_SAMPLES: usize = 5;
         const MOST_SAMPLES: usize = 25;
         let operation = self.operation;
         let throughput = table::rows(&self.ledger.figures, operation, Cost::Throughput);
         let Some(choice) = derive::for_parts(&throughput).and_then(|key| key.choice()) else { return };
         let lengths = self.setting.lengths().into_iter().filter(|length| *length >= 4 * PARTS[0]);
-        let lengths: Vec<u64> = lengths.filter(|length| *length < self.setting.last_level / 2).collect();
+        let lengths: Vec<u64> = lengths.filter(|length| *length <= self.setting.last_level / 2).collect();
         let Some(&first) = lengths.first() else { return };
         self.session.report(format!("{operation}, looks"), None);
         let cached = lengths.iter().map(|&length| (length, MemoryState::Cached));
@@ -208,6 +211,46 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             }
         }
         self.ledger.parts.extend(parts);
+    }
+
+    /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the
+    /// cache and by those that the rules by length use.
+    fn unmapped(&mut self, deadline: Duration) {
+        const LENGTH: u64 = 64 << 10;
+        const MOST_SAMPLES: usize = 31;
+        let operation = self.operation;
+        if !self.ledger.parts.iter().any(|it| it.operation == operation) {
+            return;
+        }
+        let by_length = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
+        let through_cache =
+            search::every_method(operation).into_iter().filter(|it| !search::spares_cache(it));
+        let mut keys: Vec<Key> = by_length.into_iter().map(|(_, key)| key).collect();
+        keys.extend(
+            through_cache.map(|it| Key { method: it.method.name.to_owned(), parameters: it.parameters }),
+        );
+        keys.sort();
+        keys.dedup();
+        let choices = keys.into_iter().filter_map(|key| Some((key.choice()?, key)));
+        let mut all: Vec<(Choice, UnmappedTimes)> = choices
+            .map(|(choice, key)| (choice, UnmappedTimes { operation, key, ticks: Vec::new() }))
+            .collect();
+        let condition = Condition { aligned: true, warm: false, threads: 1 };
+        let cell = Cell::new(operation, Cost::Throughput, LENGTH, condition);
+        for taken in 0..MOST_SAMPLES {
+            if self.session.over(deadline) {
+                if taken < LEAST_SAMPLES {
+                    return;
+                }
+                break;
+            }
+            for (choice, times) in &mut all {
+                let state = MemoryState::Unmapped;
+                let Some(time) = self.session.meter.part(&cell, *choice, LENGTH, state) else { return };
+                times.ticks.push(time);
+            }
+        }
+        self.ledger.unmapped.extend(all.into_iter().map(|(_, times)| times));
     }
 
     /// Compares numbers of threads at the lengths where several may be faster, with the choice for each length.

@@ -161,7 +161,7 @@ pub struct Rule {
     pub reason: String,
 }
 
-/// How an operation looks at the cache state: it takes the time of its first part by the method for cached memory.
+/// How an operation looks at the cache state: it takes the time of its first part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LookRule {
@@ -171,7 +171,7 @@ pub struct LookRule {
     pub from: u64,
     /// Bytes whose time is taken.
     pub part: u64,
-    /// The method for the part, and for memory whose pages are not mapped yet.
+    /// The method for the part.
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,
@@ -180,8 +180,21 @@ pub struct LookRule {
     /// The pages of a part that takes at least so many ticks are not mapped yet; absent if that cannot be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmapped_from: Option<u64>,
+    /// The method for such memory; absent if it is that for the part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmapped: Option<UnmappedMethod>,
     /// The reason, for people.
     pub reason: String,
+}
+
+/// The method for memory whose pages are not mapped yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnmappedMethod {
+    /// Its name.
+    pub method: String,
+    /// Its parameters.
+    pub parameters: Parameters,
 }
 
 /// The fewest threads that saturate memory.

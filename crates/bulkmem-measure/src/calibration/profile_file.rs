@@ -14,7 +14,7 @@ use bulkmem::method::{self, Parameters, Tunable};
 use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION, Policy, Situation};
 use bulkmem::{Intent, Operation};
 
-use super::profile::{FORMAT, LookRule, Profile, Rule, Saturation, VERSION};
+use super::profile::{FORMAT, LookRule, Profile, Rule, Saturation, UnmappedMethod, VERSION};
 
 /// Largest profile that is read; a thorough calibration writes some hundred KiB.
 const MOST_BYTES: u64 = 16 << 20;
@@ -187,6 +187,9 @@ impl Profile {
             if look.part > look.from / 2 || look.cached_below >= look.unmapped_from.unwrap_or(u64::MAX) {
                 return wrong(place, "has values that contradict each other");
             }
+            if let Some(UnmappedMethod { method, parameters }) = &look.unmapped {
+                check_method(machine, place.clone(), look.operation, method, *parameters)?;
+            }
             check_method(machine, place, look.operation, &look.method, look.parameters)?;
         }
         for (at, &Saturation { operation, from, threads }) in self.threads.iter().enumerate() {
@@ -259,10 +262,14 @@ impl Profile {
             for look in self.looks.iter().filter(|it| it.operation == operation) {
                 let LookRule { from, part, cached_below, unmapped_from, method, parameters, .. } = look;
                 let unmapped_from = unmapped_from.unwrap_or(u64::MAX);
-                _ = writeln!(
+                _ = write!(
                     text,
                     "look {operation} {from} {part} {cached_below} {unmapped_from} {method}{parameters}"
                 );
+                if let Some(UnmappedMethod { method, parameters }) = &look.unmapped {
+                    _ = write!(text, " {method}{parameters}");
+                }
+                text.push('\n');
             }
             let threads = self.threads.iter().filter(|it| it.operation == operation);
             for Saturation { from, threads, .. } in threads {

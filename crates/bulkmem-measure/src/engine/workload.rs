@@ -233,7 +233,8 @@ impl Workloads {
         let (spread, before, skip) = match state {
             MemoryState::Cached => (length, length, 0),
             MemoryState::UncachedInStream => (STREAM + part, STREAM, STREAM),
-            MemoryState::Uncached | MemoryState::Unmapped => (length.min(SHORTEST_SPREAD), 0, 0),
+            MemoryState::Uncached => (length.min(SHORTEST_SPREAD), 0, 0),
+            MemoryState::Unmapped => (length.min(SHORTEST_SPREAD).max(part), 0, 0),
         };
         let fresh = (state == MemoryState::Unmapped).then_some(Pages::Base);
         let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };

@@ -16,8 +16,10 @@ pub struct Look {
     pub cached_below: u64,
     /// The pages of a part that takes at least so many ticks are not mapped yet.
     pub unmapped_from: u64,
-    /// The method for the part, and for memory whose pages are not mapped yet.
+    /// The method for the part.
     pub choice: Choice,
+    /// The method for memory whose pages are not mapped yet.
+    pub unmapped: Choice,
 }
 
 /// What the time of a part says about the memory that follows.
@@ -55,7 +57,14 @@ mod tests {
     #[test]
     fn the_time_of_a_part_tells_the_state_of_the_cache() {
         let choice = *built_in(Operation::Clear);
-        let look = Look { from: 65536, part: 16384, cached_below: 400, unmapped_from: 20_000, choice };
+        let look = Look {
+            from: 65536,
+            part: 16384,
+            cached_below: 400,
+            unmapped_from: 20_000,
+            choice,
+            unmapped: choice,
+        };
         for (ticks, verdict) in [
             (1, CacheVerdict::Cached),
             (399, CacheVerdict::Cached),

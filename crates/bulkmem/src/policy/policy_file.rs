@@ -187,7 +187,8 @@ fn rule(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
     rules.push((operation, situation), from, choice, RuleOrigin::Measured).map_err(LineError::from)
 }
 
-/// `OPERATION FROM PART CACHED_BELOW UNMAPPED_FROM METHOD`: the times in ticks of the clock.
+/// `OPERATION FROM PART CACHED_BELOW UNMAPPED_FROM METHOD [METHOD]`: the times in ticks of the clock. The second method is
+/// for unmapped pages; by default the first, which is for the part, does those too.
 fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError> {
     let mut words = text.split(' ');
     let operation = words.next().and_then(Operation::by_name).ok_or(LineError::Fields)?;
@@ -198,6 +199,7 @@ fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
         return Err(LineError::Fields);
     };
     let method = words.next().ok_or(LineError::Fields)?;
+    let unmapped = words.next().unwrap_or(method);
     let possible = words.next().is_none()
         && operation != Operation::Persist
         && (LEAST_PART..=MOST_PART.min(from / 2)).contains(&part)
@@ -206,8 +208,9 @@ fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
         return Err(LineError::Fields);
     }
     let choice =
-        Choice::parse_borrowed(method, operation, machine.features).map_err(|_| LineError::Method)?;
-    let look = Look { from, part, cached_below, unmapped_from, choice };
+        |method| Choice::parse_borrowed(method, operation, machine.features).map_err(|_| LineError::Method);
+    let (choice, unmapped) = (choice(method)?, choice(unmapped)?);
+    let look = Look { from, part, cached_below, unmapped_from, choice, unmapped };
     rules.set_look(operation, look).map_err(LineError::from)
 }
 

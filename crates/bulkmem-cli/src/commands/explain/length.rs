@@ -52,12 +52,13 @@ struct LookAnswer {
     part: usize,
     cached_below: u64,
     unmapped_from: Option<u64>,
-    /// For the part, and for unmapped pages.
+    /// For the part.
     #[serde(flatten)]
     choice: Choice,
     reason: String,
     cached: Branch,
     uncached: Branch,
+    unmapped: Choice,
 }
 
 #[derive(Serialize)]
@@ -139,6 +140,7 @@ impl Answer {
             reason: reason(rule.map(|rule| &rule.reason)),
             cached: branch(branches.cached, Situation::Cached),
             uncached: branch(branches.uncached, Situation::Uncached),
+            unmapped: look.unmapped,
         })
     }
 
@@ -208,7 +210,9 @@ impl Answer {
 
 impl LookAnswer {
     fn pairs(&self) -> Vec<(&'static str, String)> {
-        let LookAnswer { part, cached_below, unmapped_from, choice, reason, cached, uncached, .. } = self;
+        let LookAnswer {
+            part, cached_below, unmapped_from, choice, reason, cached, uncached, unmapped, ..
+        } = self;
         let part = exact_size(*part as u64);
         let method = |choice: &Choice| styled(GOOD, choice);
         let branch = |it: &Branch, ticks| format!("{} {ticks}: {}", method(&it.choice), plain(&it.reason));
@@ -220,7 +224,7 @@ impl LookAnswer {
         if let Some(ticks) = unmapped_from {
             pairs.push((
                 "unmapped",
-                format!("{} (from {ticks} ticks on, which mapping pages takes)", method(choice)),
+                format!("{} (from {ticks} ticks on, which mapping pages takes)", method(unmapped)),
             ));
         }
         pairs.extend([("looks from", size(self.from as u64)), ("reason", plain(reason))]);

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use bulkmem::Operation;
 
+use crate::calibration::derive::pick::NOISE;
 use crate::calibration::derive::table::{Key, Row};
-use crate::calibration::{Condition, LookRule};
+use crate::calibration::{Condition, LookRule, UnmappedMethod};
 use crate::engine::stats::median;
 use crate::engine::workload::MemoryState;
 
-/// Times of the first part of calls, by the method for cached memory, in ticks of the time stamp counter.
+/// Times of the first part of calls, by the method for parts, in ticks of the time stamp counter.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PartTimes {
     pub(crate) operation: Operation,
@@ -21,7 +22,15 @@ pub(crate) struct PartTimes {
     pub(crate) ticks: Vec<u64>,
 }
 
-/// A look must gain so much, as a mean over the lengths it is for and the two cache states. Successive calibrations of one
+/// Times of whole calls of one length in memory whose pages are not mapped yet, in the same ticks.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct UnmappedTimes {
+    pub(crate) operation: Operation,
+    pub(crate) key: Key,
+    pub(crate) ticks: Vec<u64>,
+}
+
+/// A look must gain so much, as a mean over the lengths it is for and the three states. Successive calibrations of one
 /// machine differ by less, and a wrong verdict may cost more than that.
 const LEAST_GAIN: f64 = 0.03;
 /// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
@@ -40,11 +49,13 @@ struct Times {
     by_length: f64,
 }
 
-/// One length with its times in both states. Beyond the caches there is only one.
+/// One length with its times in both cache states. Beyond the caches there is only one.
 struct Length {
     length: u64,
     when_cached: Option<Times>,
     when_uncached: Times,
+    /// What the method for unmapped pages gains there over the rule by length, as a logarithm.
+    when_unmapped: f64,
 }
 
 /// The methods at a length: for the part, for cached memory, for uncached memory, and by length alone.
@@ -59,13 +70,18 @@ pub(super) struct Methods<'k> {
 pub(super) fn derive<'k>(
     operation: Operation,
     rows: &BTreeMap<u64, Row>,
-    times: &[PartTimes],
+    (times, unmapped): (&[PartTimes], &[UnmappedTimes]),
     methods: impl Fn(u64) -> Option<Methods<'k>>,
 ) -> Option<LookRule> {
+    let unmapped = unmapped.iter().filter(|it| it.operation == operation);
+    let unmapped: BTreeMap<&Key, f64> = unmapped.map(|it| (&it.key, middle(&it.ticks).ln())).collect();
+    let fastest = unmapped.iter().min_by(|a, b| a.1.total_cmp(b.1));
     let lengths: Vec<Length> = rows
         .iter()
         .filter_map(|(&length, row)| {
             let methods = methods(length)?;
+            let by_length = unmapped.get(methods.by_length);
+            let when_unmapped = by_length.zip(fastest).map_or(0.0, |(ln, (_, least))| ln - least);
             let at = |warm| {
                 let ln = |key: &Key| {
                     let condition = Condition { aligned: true, warm, threads: 1 };
@@ -79,7 +95,7 @@ pub(super) fn derive<'k>(
                     by_length: ln(by_length)?,
                 })
             };
-            Some(Length { length, when_cached: at(true), when_uncached: at(false)? })
+            Some(Length { length, when_cached: at(true), when_uncached: at(false)?, when_unmapped })
         })
         .collect();
     let times: Vec<&PartTimes> = times.iter().filter(|it| it.operation == operation).collect();
@@ -89,7 +105,10 @@ pub(super) fn derive<'k>(
     let looks = parts.into_iter().filter_map(|part| {
         let of_part: Vec<&PartTimes> = times.iter().copied().filter(|it| it.part == part).collect();
         let key = methods(lengths.first()?.length)?.part;
-        look(operation, (part, key), &lengths, &of_part)
+        // Of equals, the method of the part.
+        let gains = |(_, least): &(&&Key, &f64)| unmapped.get(key).is_none_or(|own| own - **least > NOISE);
+        let unmapped = fastest.filter(gains).map_or(key, |(key, _)| *key);
+        look(operation, (part, key, unmapped), &lengths, &of_part)
     });
     looks.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, look)| look)
 }
@@ -97,7 +116,7 @@ pub(super) fn derive<'k>(
 /// Returns the look with one length of the part, and the sum of what it gains over the lengths.
 fn look(
     operation: Operation,
-    (part, key): (u64, &Key),
+    (part, key, for_unmapped): (u64, &Key, &Key),
     lengths: &[Length],
     times: &[&PartTimes],
 ) -> Option<(f64, LookRule)> {
@@ -109,12 +128,17 @@ fn look(
     };
     let cached = pooled(&[MemoryState::Cached]);
     let uncached = pooled(&[MemoryState::Uncached, MemoryState::UncachedInStream]);
+    let unmapped = pooled(&[MemoryState::Unmapped]);
+    let slow = share(&uncached, 0.95)?;
+    let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
     let lengths: Vec<&Length> = lengths.iter().filter(|it| it.length >= 4 * part).collect();
     // The mean of the gains with the threshold, a smaller one and a larger one.
     let gains = |cached_below: u64| -> Vec<f64> {
         let beside = [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (cached_below as f64 * factor) as u64);
         let mean = |length: &&Length| {
-            beside.map(|below| gain(length, part, below, times, &uncached)).iter().sum::<f64>() / 3.0
+            let of_caches =
+                beside.map(|below| gain(length, part, below, times, &uncached)).iter().sum::<f64>() / 3.0;
+            if fast.is_some() { (2.0 * of_caches + length.when_unmapped) / 3.0 } else { of_caches }
         };
         lengths.iter().map(mean).collect()
     };
@@ -129,11 +153,7 @@ fn look(
     if sum < LEAST_GAIN * count as f64 {
         return None;
     }
-    let unmapped = pooled(&[MemoryState::Unmapped]);
-    let slow = share(&uncached, 0.95)?;
-    let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
     let unmapped_from = fast.map(|fast| ((slow as f64 * fast as f64).sqrt() as u64).max(cached_below + 1));
-    let middle = |all: &[u64]| median(&all.iter().map(|it| *it as f64).collect::<Vec<_>>());
     let mut reason = format!(
         "{:.2} × the rule by length as a geometric mean; {part} bytes take {:.0} ticks cached, {:.0} uncached",
         (sum / count as f64).exp(),
@@ -144,7 +164,17 @@ fn look(
         reason += &format!(", {:.0} if the kernel must map pages", middle(&unmapped));
     }
     let (from, Key { method, parameters }) = (lengths[first].length, key.clone());
-    Some((sum, LookRule { operation, from, part, method, parameters, cached_below, unmapped_from, reason }))
+    let unmapped = (fast.is_some() && for_unmapped != key).then(|| {
+        let Key { method, parameters } = for_unmapped.clone();
+        UnmappedMethod { method, parameters }
+    });
+    let look =
+        LookRule { operation, from, part, method, parameters, cached_below, unmapped_from, unmapped, reason };
+    Some((sum, look))
+}
+
+fn middle(ticks: &[u64]) -> f64 {
+    median(&ticks.iter().map(|it| *it as f64).collect::<Vec<_>>())
 }
 
 /// Returns the thresholds worth trying: between any two neighbouring times of the two states.

@@ -17,7 +17,7 @@ use bulkmem::Operation;
 use bulkmem::policy::Situation;
 
 use crate::calibration::{Condition, Cost, Figure, LookRule, Rule, Saturation};
-use look::{Methods, PartTimes};
+use look::{Methods, PartTimes, UnmappedTimes};
 pub(crate) use pick::{NOISE, allowed_loss};
 use table::{Figures, Key, Row, Timing};
 
@@ -25,7 +25,7 @@ use super::search::spares_cache;
 
 /// Steps in which the range between two measured lengths is searched for a threshold.
 const STEPS: u32 = 16;
-/// The method that is best for so many cached bytes takes the time of parts.
+/// The method that is best for so many bytes takes the time of parts.
 const PARTS_OF: u64 = 64 << 10;
 
 /// What a calibration decides.
@@ -43,11 +43,11 @@ pub struct Derived {
 /// for every intent, in rising order of length, the first from 0. An intent without figures of its own gets the rules
 /// for throughput, and the reason says so. Looks need more than figures, so there are none.
 pub fn derive_policy(figures: &[Figure]) -> Derived {
-    derive(figures, &[])
+    derive(figures, &[], &[])
 }
 
 /// The same, with looks at the cache state for the operations that gain by them, and rules for both states.
-pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes]) -> Derived {
+pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes], unmapped: &[UnmappedTimes]) -> Derived {
     let mut derived = Derived::default();
     for operation in Operation::ALL {
         let throughput = table::rows(figures, operation, Cost::Throughput);
@@ -70,7 +70,7 @@ pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes]) -> Derived {
         }
         let at = |situation, length| key_at(&tables[&situation].0, length);
         let part = for_parts(&throughput);
-        let look = look::derive(operation, &throughput, parts, |length| {
+        let look = look::derive(operation, &throughput, (parts, unmapped), |length| {
             Some(Methods {
                 part: part.as_ref()?,
                 cached: at(Situation::Cached, length)?,
@@ -92,14 +92,14 @@ pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes]) -> Derived {
     derived
 }
 
-/// Returns the method for the part of memory whose time is taken: the best for cached memory of [`PARTS_OF`] bytes that
-/// stores through the cache, since the time of others does not tell the state.
+/// Returns the method for the part of memory whose time is taken: the best for [`PARTS_OF`] bytes in both states, as the
+/// rule by length would have it, that stores through the cache, since the time of others does not tell the state.
 pub(crate) fn for_parts(throughput: &BTreeMap<u64, Row>) -> Option<Key> {
-    let mut rows = by_cache_state(throughput, true);
+    let mut rows = throughput.clone();
     for row in rows.values_mut() {
         row.retain(|key, _| key.choice().is_some_and(|choice| !spares_cache(&choice)));
     }
-    let choices = fitted(&segments::complete(&rows), Situation::Cached);
+    let choices = fitted(&segments::complete(&rows), Situation::Throughput);
     choices.into_iter().rfind(|(length, _)| *length <= PARTS_OF).map(|(_, key)| key)
 }
 

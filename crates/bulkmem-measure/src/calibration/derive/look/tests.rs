@@ -45,7 +45,7 @@ fn derived(rows: &BTreeMap<u64, Row>, times: &[PartTimes]) -> Option<LookRule> {
     let (c_library, clzero) = (key("c_library"), key("clzero"));
     let methods =
         |_| Some(Methods { part: &c_library, cached: &c_library, uncached: &clzero, by_length: &c_library });
-    derive(Operation::Clear, rows, times, methods)
+    derive(Operation::Clear, rows, (times, &[]), methods)
 }
 
 #[test]
@@ -77,6 +77,28 @@ fn states_that_cannot_be_told_apart_or_make_no_difference_need_no_look() {
 }
 
 #[test]
+fn a_look_may_pay_in_fresh_memory_alone() {
+    let same = rows([10.0, 40.0], [10.0, 40.0]);
+    let (c_library, clzero) = (key("c_library"), key("clzero"));
+    let methods = |_| {
+        Some(Methods { part: &c_library, cached: &c_library, uncached: &c_library, by_length: &c_library })
+    };
+    let unmapped = |key: &Key, ticks| UnmappedTimes {
+        operation: Operation::Clear,
+        key: key.clone(),
+        ticks: vec![ticks; 9],
+    };
+    let derived = |fresh: &[u64], of_clzero| {
+        let unmapped = [unmapped(&c_library, 9000), unmapped(&clzero, of_clzero)];
+        derive(Operation::Clear, &same, (&all_times(&[100], &[400], fresh), &unmapped), methods)
+    };
+    let look = derived(&[9000], 7500).unwrap();
+    assert_eq!(look.unmapped.map(|it| it.method), Some("clzero".to_owned()));
+    assert_eq!(derived(&[9000], 8900), None, "within the noise");
+    assert_eq!(derived(&[410], 7500), None, "it cannot be told");
+}
+
+#[test]
 fn fresh_memory_that_is_not_slow_is_not_recognized() {
     let rows = rows([10.0, 40.0], [30.0, 20.0]);
     for fresh in [&[420][..], &[]] {
@@ -103,6 +125,6 @@ fn short_calls_look_only_if_that_pays() {
     let methods =
         |_| Some(Methods { part: &c_library, cached: &c_library, uncached: &clzero, by_length: &clzero });
     let all = all_times(&[100], &[1600], &[9000]);
-    let look = derive(Operation::Clear, &rows, &all, methods);
+    let look = derive(Operation::Clear, &rows, (&all, &[]), methods);
     assert!(look.is_none_or(|look| look.from > 64 * KIB));
 }
