@@ -141,7 +141,8 @@ pub fn calibrate(
     });
     let most = if options.threads == 0 { usize::MAX } else { options.threads };
     let threads = most.min(machine.processors).max(1);
-    let setting = Setting { mode: options.mode, max_length, last_level, threads };
+    let second_level = workload::second_level(machine);
+    let setting = Setting { mode: options.mode, max_length, second_level, last_level, threads };
     let workloads = Workloads::new(started, arena, Rc::default());
     let mut session = Session::new(workloads, stop, progress, options.budget);
     if note.is_some() {

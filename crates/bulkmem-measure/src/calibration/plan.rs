@@ -18,6 +18,8 @@ pub(crate) struct Setting {
     pub(crate) mode: Mode,
     /// The largest length, bytes.
     pub(crate) max_length: u64,
+    /// The second-level cache, bytes.
+    pub(crate) second_level: u64,
     /// The last-level cache, bytes; never 0.
     pub(crate) last_level: u64,
     pub(crate) threads: usize,
@@ -29,9 +31,17 @@ impl Setting {
         self.last_level.saturating_mul(2)
     }
 
-    /// Returns the lengths to measure, rising by a factor of 4 (thorough: 2), always including the largest.
+    /// Returns the lengths to measure, rising by a factor of 4 (thorough: 2), always including the largest; and one that just
+    /// fits the second-level cache, where methods differ most in cached memory.
     pub(crate) fn lengths(&self) -> Vec<u64> {
-        steps(64, if self.mode == Mode::Thorough { 2 } else { 4 }, self.max_length)
+        let mut lengths = steps(64, if self.mode == Mode::Thorough { 2 } else { 4 }, self.max_length);
+        let fits = self.second_level / 4 * 3;
+        let near = |length: &u64| (length * 4 / 5..=length / 4 * 5).contains(&fits);
+        if self.mode != Mode::Quick && fits < self.max_length && !lengths.iter().any(near) {
+            lengths.push(fits);
+            lengths.sort_unstable();
+        }
+        lengths
     }
 
     /// True if reuse and stream are measured at a length: from 4 KiB to beyond the caches (quick: at every second one).

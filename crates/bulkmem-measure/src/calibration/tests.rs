@@ -10,8 +10,13 @@ use bulkmem::method::Parameters;
 use crate::calibration::fake::Planted;
 use crate::engine::workload::Cell;
 
-const SETTING: Setting =
-    Setting { mode: Mode::Default, max_length: 1 << 30, last_level: 32 << 20, threads: 2 };
+const SETTING: Setting = Setting {
+    mode: Mode::Default,
+    second_level: 1 << 20,
+    max_length: 1 << 30,
+    last_level: 32 << 20,
+    threads: 2,
+};
 
 /// A simple machine: a cached method that is fast while the range fits the last-level cache, one that bypasses it
 /// and is fast beyond, everything else slower than both.
@@ -75,7 +80,8 @@ fn the_planted_machine_is_found_out() {
     assert!(elapsed <= Duration::from_secs(21), "{elapsed:?}");
     let rules = rules(&ledger, bulkmem::Intent::Throughput);
     let at = |length: u64| rules.iter().rfind(|rule| rule.from <= length).unwrap().method.as_str();
-    for length in [4 << 10, 256 << 10, 4 << 20] {
+    assert_eq!(at(4 << 10), "c_library", "{rules:?}");
+    for length in [16 << 10, 256 << 10, 4 << 20] {
         assert_eq!(at(length), "portable", "{rules:?}");
     }
     for length in [64 << 20, 1 << 30] {

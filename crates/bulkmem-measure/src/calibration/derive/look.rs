@@ -30,6 +30,8 @@ pub(crate) struct UnmappedTimes {
     pub(crate) ticks: Vec<u64>,
 }
 
+/// Shorter calls do not look: they take little longer than the look.
+const LEAST_LENGTH: u64 = 64 << 10;
 /// A look must gain so much, as a mean over the lengths it is for and the three states. Successive calibrations of one
 /// machine differ by less, and a wrong verdict may cost more than that.
 const LEAST_GAIN: f64 = 0.03;
@@ -131,7 +133,7 @@ fn look(
     let unmapped = pooled(&[MemoryState::Unmapped]);
     let slow = share(&uncached, 0.95)?;
     let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
-    let lengths: Vec<&Length> = lengths.iter().filter(|it| it.length >= 4 * part).collect();
+    let lengths: Vec<&Length> = lengths.iter().filter(|it| it.length >= LEAST_LENGTH.max(4 * part)).collect();
     // The mean of the gains with the threshold, a smaller one and a larger one.
     let gains = |cached_below: u64| -> Vec<f64> {
         let beside = [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (cached_below as f64 * factor) as u64);
@@ -153,7 +155,9 @@ fn look(
     if sum < LEAST_GAIN * count as f64 {
         return None;
     }
-    let unmapped_from = fast.map(|fast| ((slow as f64 * fast as f64).sqrt() as u64).max(cached_below + 1));
+    // Nearer to the times of uncached memory: the kernel maps pages faster for a program that just had some mapped.
+    let between = |fast: u64| (slow as f64).powf(0.75) * (fast as f64).powf(0.25);
+    let unmapped_from = fast.map(|fast| (between(fast) as u64).max(cached_below + 1));
     let mut reason = format!(
         "{:.2} × the rule by length as a geometric mean; {part} bytes take {:.0} ticks cached, {:.0} uncached",
         (sum / count as f64).exp(),

@@ -25,6 +25,9 @@ use super::search::spares_cache;
 
 /// Steps in which the range between two measured lengths is searched for a threshold.
 const STEPS: u32 = 16;
+/// Shorter calls are by the C library, if it can do them and the intent is unknown: each is over before the gain pays for a
+/// choice, and what is best depends most on the cache state.
+const SHORTEST: u64 = 16 << 10;
 /// The method that is best for so many bytes takes the time of parts.
 const PARTS_OF: u64 = 64 << 10;
 
@@ -145,10 +148,21 @@ fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation) -> Vec<(u64, Key)> {
         Situation::Stream => pick::least_disturbing,
         _ => pick::fastest,
     };
-    let table: Vec<_> = rows.iter().map(|(&length, row)| (length, regrets(row))).collect();
+    let of_row = |(&length, row): (&u64, &Row)| {
+        let mut regrets = regrets(row);
+        if is_short(length, situation) && regrets.contains_key(&Key::c_library()) {
+            regrets.retain(|key, _| key.is_c_library());
+        }
+        (length, regrets)
+    };
+    let table: Vec<_> = rows.iter().map(of_row).collect();
     let table: Vec<_> = table.into_iter().filter(|(_, regrets)| !regrets.is_empty()).collect();
     let choices = segments::fit(&table);
     table.into_iter().map(|(length, _)| length).zip(choices).collect()
+}
+
+fn is_short(length: u64, situation: Situation) -> bool {
+    situation == Situation::Throughput && length < SHORTEST
 }
 
 /// Returns the choices of one table with the lengths that they are used from, the first from 0. Below the shortest
@@ -165,9 +179,14 @@ fn picks(rows: &BTreeMap<u64, Row>, situation: Situation, c_library: bool) -> Ve
     let mut below: Option<&(u64, Key)> = None;
     for segment in choices.chunk_by(|a, b| a.1 == b.1) {
         let (length, key) = &segment[0];
-        let own: Vec<&Row> = segment.iter().filter_map(|(length, _)| rows.get(length)).collect();
+        let compared =
+            segment.iter().filter(|(length, _)| !(key.is_c_library() && is_short(*length, situation)));
+        let own: Vec<&Row> = compared.filter_map(|(length, _)| rows.get(length)).collect();
         let from = match below {
-            Some((low, old)) => crossing(&complete, (*low, old), (*length, key)),
+            Some((low, old)) => match crossing(&complete, (*low, old), (*length, key)) {
+                from if old.is_c_library() && is_short(from, situation) => SHORTEST,
+                from => from,
+            },
             None if !c_library || key.is_c_library() => 0,
             None => {
                 let reason =
@@ -176,7 +195,12 @@ fn picks(rows: &BTreeMap<u64, Row>, situation: Situation, c_library: bool) -> Ve
                 *length
             }
         };
-        picks.push(Pick { from, key: key.clone(), reason: why(key, &own) });
+        let reason = if key.is_c_library() && own.is_empty() {
+            "shorter calls are over before a choice pays".to_owned()
+        } else {
+            why(key, &own)
+        };
+        picks.push(Pick { from, key: key.clone(), reason });
         below = segment.last();
     }
     picks
