@@ -9,7 +9,7 @@ use super::format::MOST_RULES;
 use super::look::Look;
 use crate::durability::Durability;
 use crate::machine::Features;
-use crate::method::Method;
+use crate::method::{self, Method};
 use crate::operation::{Intent, Operation};
 
 const OPERATIONS: usize = Operation::ALL.len();
@@ -336,6 +336,16 @@ impl Rules {
     pub(crate) fn first_without(&self, method: &Method, operation: Operation, intent: Intent) -> usize {
         let other = |it: &&Threshold| !std::ptr::eq(it.choice(operation).method, method);
         self.thresholds(operation, intent).iter().find(other).map_or(usize::MAX, |it| it.from)
+    }
+
+    /// The smallest length for which a rule that was measured or forced chooses another method than the C library, or from
+    /// which the operation looks; the greatest length if there is none.
+    pub(crate) fn chosen_from(&self, operation: Operation) -> usize {
+        let own = |it: &&Threshold| {
+            it.reason.is_none() && !std::ptr::eq(it.choice(operation).method, method::c_library())
+        };
+        let from = self.thresholds(operation, Intent::Throughput).iter().find(own);
+        from.map_or(usize::MAX, |it| it.from).min(self.looks_from(operation))
     }
 
     /// The fewest threads that saturate memory with an operation of that length; 1 if that is unknown.
