@@ -1,4 +1,4 @@
-//! What the library exports, and what it needs.
+//! Exported symbols, and needed libraries.
 
 use std::fs;
 use std::path::Path;
