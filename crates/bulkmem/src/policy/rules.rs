@@ -422,6 +422,20 @@ mod tests {
     }
 
     #[test]
+    fn only_measured_and_forced_rules_are_chosen() {
+        let mut rules = rules(&[(0, "c_library"), (20, "portable")]).unwrap();
+        assert_eq!(rules.chosen_from(Operation::Clear), 20);
+        assert_eq!(rules.chosen_from(Operation::Fill), usize::MAX);
+        let fill = (Operation::Fill, Intent::Throughput);
+        rules.push(fill, 0, choice("portable"), RuleOrigin::Default("a default")).unwrap();
+        assert_eq!(rules.chosen_from(Operation::Fill), usize::MAX);
+        rules.force(Operation::Fill, choice("portable"));
+        assert_eq!(rules.chosen_from(Operation::Fill), 0);
+        rules.force(Operation::Clear, choice("c_library"));
+        assert_eq!(rules.chosen_from(Operation::Clear), usize::MAX);
+    }
+
+    #[test]
     fn rules_rise_from_0_and_change_something() {
         let two = rules(&[(0, "c_library"), (20, "c_library"), (30, "portable")]).unwrap();
         assert_eq!(shape(&two), [(0, "c_library"), (30, "portable")]);
