@@ -1,5 +1,5 @@
 //! Measures what the preloaded library adds to short calls:
-//! `bulkmem run -- target/release/examples/overhead`.
+//! `bulkmem run -- target/debug/examples/overhead`.
 //!
 //! Each round calls the function that programs get and the C library's own, one after the other, in alternating order. Prints
 //! the medians of all rounds and the median of the differences within rounds, ns per call.
