@@ -42,11 +42,11 @@ if [[ $which == preload ]]; then
     roots=("${symbols[@]/#/preload_}" "${own[@]/#/c_library_}")
     for name in "${own[@]}"; do rename+=("--redefine-sym=$name=c_library_$name" "--keep-global-symbol=c_library_$name"); done
     for name in "${symbols[@]}"; do rename+=("--redefine-sym=preload_$name=$name"); done
-    # It needs the C library only, and no symbol that another C library does not have: a program with that would not start.
-    # These two are used after thread-local memory and unwinding are, so in that case never.
+    # A program with another C library does not start if a library or symbol is missing there. So this one needs no library
+    # but the C library; and the two symbols, which only thread-local memory and unwinding need, may be missing.
     archives+=("$(cc -print-file-name=libgcc_eh.a)")
     rename+=(--weaken-symbol=__tls_get_addr --weaken-symbol=_dl_find_object)
-    libraries=(-static-libgcc)
+    libraries=(-static-libgcc -ldl)
 fi
 
 temporary=$(mktemp -d)

@@ -25,6 +25,10 @@ void *__memcpy_chk(void *, const void *, size_t, size_t), *__memmove_chk(void *,
 void *__mempcpy_chk(void *, const void *, size_t, size_t), *__memset_chk(void *, int, size_t, size_t);
 void __explicit_bzero_chk(void *, size_t, size_t);
 
+/* The memcpy of programs that were linked before 2010, which is memmove. */
+void *old_memcpy(void *, const void *, size_t);
+__asm__(".symver old_memcpy, memcpy@GLIBC_2.2.5");
+
 enum { MOST = 5 << 20 };
 static const size_t lengths[] = {0, 8, 200, 16383, 16384, 70001, 300000, MOST};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
@@ -287,6 +291,8 @@ static void who(const char *function, size_t length)
         bzero(start, length);
     if (strcmp(function, "memcpy") == 0)
         memcpy(start, other, length);
+    if (strcmp(function, "old_memcpy") == 0)
+        old_memcpy(start, other, length);
     if (strcmp(function, "overlap") == 0)
         memcpy(start, start - 1, length);
 }

@@ -93,7 +93,7 @@ const THEIRS: &str = "libc.so.6\n";
 
 #[test]
 fn long_calls_are_the_policys_and_short_and_overlapping_ones_the_c_librarys() {
-    for function in ["memset", "bzero", "memcpy"] {
+    for function in ["memset", "bzero", "memcpy", "old_memcpy"] {
         for (length, whose) in [(600, THEIRS), (16383, THEIRS), (16384, OURS), (3 << 20, OURS)] {
             let found = who("BULKMEM_METHOD", NON_TEMPORAL, function, length);
             assert_eq!(found, whose, "{function} of {length} bytes, forced");
