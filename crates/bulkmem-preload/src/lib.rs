@@ -13,6 +13,7 @@
 
 mod c_library;
 mod clock;
+mod histogram;
 mod interpose;
 mod load_time;
 mod long;

@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use crate::c_library;
+use crate::{c_library, histogram};
 
 /// The dynamic linker calls every function in this section.
 #[used]
@@ -20,6 +20,9 @@ extern "C" fn constructor() {
     _ = catch_unwind(|| {
         if c_library::find() {
             c_library::use_policy();
+            if histogram::start() {
+                c_library::call_for_every_length();
+            }
         }
     });
     // SAFETY: as above.
