@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-kmod lint lines bench install install-c install-kmod uninstall-kmod
+.PHONY: help run check test test-kmod test-glibc test-programs lint lines bench install install-c install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -20,6 +20,12 @@ test: ## Run every test; say what was skipped and why, and how to rerun what fai
 test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module
 	@scripts/test-kmod.sh
 
+test-glibc: ## Run glibc's own tests of memcpy and memset with the library to preload (ten minutes)
+	@scripts/glibc-string-tests.sh
+
+test-programs: ## Run NumPy's tests, Redis and a JVM with the library to preload, as far as they are installed
+	@scripts/preload-programs.sh
+
 check: ## Check format and lints, and run the fast tests: under three minutes if the last build is recent
 	@scripts/check.sh
 
@@ -35,7 +41,7 @@ bench: ## Check the promises on this machine (five minutes): ratios to every met
 install: ## Install the command, its manual pages and completions under PREFIX (default /usr/local)
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
-install-c: ## Install the C library with its header and manual pages, and bulkmem's libpmem, under PREFIX
+install-c: ## Install the C library with its header and manual pages, bulkmem's libpmem, and the library to preload, under PREFIX
 	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install-c.sh
 
 install-kmod: ## Install the Linux module, by DKMS where there is one, for the running kernel or KVER

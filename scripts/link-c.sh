@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a C library from the static library that cargo builds: scripts/link-c.sh bulkmem|libpmem ARCHIVE FOLDER
-# `bulkmem` is libbulkmem, shared and static; `libpmem` is libpmem.so.1.
+# Makes a C library from the static library that cargo builds: scripts/link-c.sh bulkmem|libpmem|preload ARCHIVE FOLDER
+# `bulkmem` is libbulkmem, shared and static; `libpmem` is libpmem.so.1; `preload` is libbulkmem_preload.so.
 # cargo could link a shared library itself, but passes a version script of its own to the linker, which then ignores
 # the versions in ours. In the static library, everything is in one object: the constructor cannot be left out, and
 # Rust's standard library does not collide with that of another library.
@@ -24,20 +24,42 @@ case $which in
         soname=libpmem.so.1
         shared=$soname
         ;;
-    *) fail "$which is not a library of this project: bulkmem, libpmem" ;;
+    preload)
+        map=crates/bulkmem-preload/preload.map
+        soname=libbulkmem_preload.so
+        shared=$soname
+        ;;
+    *) fail "$which is not a library of this project: bulkmem, libpmem, preload" ;;
 esac
-mapfile -t symbols < <(sed -n 's/^ *\([a-z]*_[a-z_]*\);$/\1/p' "$map")
+mapfile -t symbols < <(sed -n 's/^ *\([a-z_]*\);$/\1/p' "$map")
+roots=("${symbols[@]}")
+rename=()
+archives=("$archive")
+libraries=(-pthread -ldl -lm)
+if [[ $which == preload ]]; then
+    # The object's own calls of these functions must not come back to it, so they get other names first.
+    own=(memcpy memmove memset prctl)
+    roots=("${symbols[@]/#/preload_}" "${own[@]/#/c_library_}")
+    for name in "${own[@]}"; do rename+=("--redefine-sym=$name=c_library_$name" "--keep-global-symbol=c_library_$name"); done
+    for name in "${symbols[@]}"; do rename+=("--redefine-sym=preload_$name=$name"); done
+    # A program with another C library does not start if a library or symbol is missing there. So this one needs no library
+    # but the C library; and the two symbols, which only thread-local memory and unwinding need, may be missing.
+    archives+=("$(cc -print-file-name=libgcc_eh.a)")
+    rename+=(--weaken-symbol=__tls_get_addr --weaken-symbol=_dl_find_object)
+    libraries=(-static-libgcc -ldl)
+fi
 
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
 object=$temporary/bulkmem.o
-cc -r -nostdlib -o "$object" "${symbols[@]/#/-Wl,-u,}" -Wl,--gc-sections \
-    -Wl,--whole-archive "$archive" -Wl,--no-whole-archive
+cc -r -nostdlib -o "$object" "${roots[@]/#/-Wl,-u,}" -Wl,--gc-sections \
+    -Wl,--whole-archive "${archives[@]}" -Wl,--no-whole-archive
 # Bitcode, which std has, would confuse tools with a plugin of an older LLVM.
-objcopy --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd "${symbols[@]/#/--keep-global-symbol=}" "$object"
+objcopy --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd "${rename[@]}" \
+    "${symbols[@]/#/--keep-global-symbol=}" "$object"
 # It is never unloaded, because it has threads and thread-local memory.
 cc -shared -o "$folder/$shared" -Wl,-soname,"$soname" -Wl,--version-script="$map" \
-    -Wl,--gc-sections -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete "$object" -pthread -ldl -lm
+    -Wl,--gc-sections -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete "$object" "${libraries[@]}"
 if [[ $which == bulkmem ]]; then
     rm -f "$folder/libbulkmem.a"
     ar -crsD "$folder/libbulkmem.a" "$object"

@@ -22,7 +22,8 @@ if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && 
 fi
 
 # The tests of the C libraries skip those that are missing.
-for program in g++ clang valgrind pkg-config cmake meson ninja:ninja-build fio pmempool:pmdk-tools; do
+for program in g++ clang valgrind pkg-config cmake meson ninja:ninja-build fio pmempool:pmdk-tools musl-gcc:musl-tools perl git \
+    sqlite3 /usr/bin/python3:python3; do
     command -v "${program%:*}" >/dev/null || install_packages "${program#*:}" ||
         missing "${program%:*}, which the tests of the C libraries use (Debian: apt-get install ${program#*:})"
 done

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::kernel::Memory;
 use crate::operation::Operation;
 use crate::options::Options;
+use crate::policy;
 use crate::short_calls;
 
 /// Sets `length` bytes from `dst` to zero; see [`clear`](crate::clear).
@@ -63,6 +64,16 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
             copy_by_policy(dst, src, length);
         }
     }
+}
+
+/// Returns the length in bytes from which a call with default options may use another method than the C library's, by a
+/// policy that was measured on this machine or a variable that forces a method; `usize::MAX` without either. The defaults
+/// do not count. For a replacement of `memset` or `memcpy` that calls the C library below that length.
+///
+/// Loads the policy as the first operation does: without allocating or waiting. While another thread loads it, the answer
+/// is `usize::MAX`.
+pub fn policy_from(operation: Operation) -> usize {
+    policy::rules().map_or(usize::MAX, |rules| rules.chosen_from(operation))
 }
 
 /// Clears by the process-wide policy, and finds out for later calls which lengths go straight to the C library.

@@ -42,14 +42,12 @@ pub(super) fn rows(
     profile: &Profile,
     choose: impl Fn(Operation, u64, CacheState) -> Option<Choice>,
 ) -> Vec<Row> {
+    let all = figures::all(profile);
     let rows = Operation::ALL.into_iter().flat_map(|operation| {
-        let all = figures::of_kind(profile, operation, Cost::Throughput);
         let row = |(name, length): (&'static str, u64)| {
             let in_state = |state| {
-                let condition = Condition { aligned: true, warm: state == CacheState::Warm, threads: 1 };
-                let series = all.iter().find(|it| it.condition == condition);
                 let choice = choose(operation, length, state)?;
-                Some((state, series.and_then(|series| cell(series, length, choice))))
+                Some((state, measured(&all, operation, length, state, choice)))
             };
             let states = STATES.into_iter().map(in_state).collect::<Option<_>>()?;
             Some(Row { operation, length, name, states })
@@ -57,6 +55,19 @@ pub(super) fn rows(
         LENGTHS.into_iter().filter_map(row).collect::<Vec<_>>()
     });
     rows.collect()
+}
+
+/// Returns a choice with the figure of one thread on aligned memory; `None` if nothing was measured near the length.
+pub(super) fn measured(
+    all: &[Series<'_>],
+    operation: Operation,
+    length: u64,
+    state: CacheState,
+    choice: Choice,
+) -> Option<Cell> {
+    let condition = Condition { aligned: true, warm: state == CacheState::Warm, threads: 1 };
+    let wanted = (operation, Cost::Throughput, condition);
+    cell(all.iter().find(|it| (it.operation, it.cost, it.condition) == wanted)?, length, choice)
 }
 
 /// Returns how far a measured length is from a length, if that is at most a factor of 2.

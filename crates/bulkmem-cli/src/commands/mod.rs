@@ -1,6 +1,7 @@
 //! The commands, one file or folder each with its arguments.
 
 mod bench;
+mod branches;
 mod calibrate;
 mod choices;
 mod compare;

@@ -1,5 +1,9 @@
 //! `bulkmem run`: a program with libraries of bulkmem in place of the system's.
 
+mod child;
+mod histogram;
+mod text;
+
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -9,42 +13,88 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::failure::{Failure, Outcome};
+use crate::active_policy::ActivePolicy;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output;
+use crate::plain::pretty_json;
+use crate::sink::Sink;
 
+pub(super) use histogram::Histogram;
+
+/// The library with memcpy, memset and their relatives.
+const PRELOAD: &str = "libbulkmem_preload.so";
 /// The name that programs load.
 const LIBPMEM: &str = "libpmem.so.1";
 
-/// Run a program with bulkmem's libpmem in place of the system's
+/// Run a program with bulkmem's memcpy and memset, or its libpmem, in place of the system's
 ///
-/// The program replaces this command, so that signals and its exit status are its own. The system's library stays where it
-/// is: without `bulkmem run`, programs use it as before. See docs/libpmem.md.
+/// Long copies, moves, fills and clears of the program then use the methods that `bulkmem calibrate` measured. The program
+/// replaces this command (without --histogram), so that signals and its exit status are its own. The system's libraries are
+/// not changed: without `bulkmem run`, programs use them as before. See docs/preload.md and docs/libpmem.md.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The library is libpmem.so.1 in the folder that BULKMEM_LIBDIR names, or else in ../lib/bulkmem next to the folder of this \
-command, where `make install-c` puts it. Its folder comes first in LD_LIBRARY_PATH, also for programs that PROGRAM starts. \
-Set-user-ID programs, and programs with an rpath of their own, do not look there.")]
+The library is libbulkmem_preload.so, first in LD_PRELOAD, or with --libpmem libpmem.so.1, whose folder is first in \
+LD_LIBRARY_PATH. Both are in the folder that BULKMEM_LIBDIR names, or else in ../lib/bulkmem next to the folder of this command, \
+where `make install-c` puts them. The variables also apply to programs that PROGRAM starts. Set-user-ID and static programs \
+ignore them, and programs with an rpath of their own do not look for libpmem there.
+
+With --histogram, the program is a child of this command, which passes SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 on, \
+and exits with the program's status, or 128 plus the signal that ended it. Counting takes time in every call: do not measure the \
+program's speed with it. See docs/preload.md. `bulkmem schema histogram` describes the JSON.")]
 pub(crate) struct RunArgs {
-    /// Give the program bulkmem's libpmem.so.1
-    #[arg(long, required = true)]
+    /// Give the program bulkmem's libpmem.so.1, and the system's memcpy and memset
+    #[arg(long)]
     libpmem: bool,
+    /// Count calls and bytes by length, and report them when the program has ended
+    #[arg(long, conflicts_with = "libpmem")]
+    histogram: bool,
+    /// Write the report to this file; - is stdout [default: stderr]
+    #[arg(long, value_name = "FILE", requires = "histogram")]
+    output: Option<PathBuf>,
+    /// Report JSON
+    #[arg(long, requires = "histogram")]
+    json: bool,
     /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
-/// Returns only if the program cannot be run.
+/// Without a histogram, returns only if the program cannot be run.
 pub(super) fn run(args: &RunArgs) -> Outcome {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Failure::usage("no program"));
     };
-    let path = before_others(&library_folder()?)?;
-    let error = Command::new(program).args(arguments).env("LD_LIBRARY_PATH", path).exec();
-    Err(Failure::new(format!("cannot run {}: {error}", program.display()))
-        .help("give the program's path, or a name that is in one of the folders of PATH"))
+    let (variable, value) = if args.libpmem {
+        ("LD_LIBRARY_PATH", before_others("LD_LIBRARY_PATH", b":;$", library_folder(LIBPMEM)?)?)
+    } else {
+        ("LD_PRELOAD", before_others("LD_PRELOAD", b": $", library_folder(PRELOAD)?.join(PRELOAD))?)
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env(variable, value);
+    let cannot_run = |error| {
+        Failure::new(format!("cannot run {}: {error}", program.display()))
+            .help("give the program's path, or a name that is in one of the folders of PATH")
+    };
+    if !args.histogram {
+        return Err(cannot_run(command.exec()));
+    }
+    let active = ActivePolicy::load()?;
+    let sink = args.output.as_ref().map(|path| Sink::open(path, &[], None)).transpose()?;
+    let file = histogram::create()?;
+    histogram::count_in(&file, &mut command);
+    let ended = child::run(&mut command).map_err(cannot_run)?;
+    let histogram = Histogram::read(&file, &ended, &args.program, &active)?;
+    let report = if args.json { pretty_json(&histogram)? } else { histogram.text(output::width()) };
+    match sink {
+        Some(sink) => sink.write(anstream::adapter::strip_str(&report).to_string().as_bytes())?,
+        // If stderr cannot be written to, the exit code is still that of the program.
+        None => _ = output::note(report.trim_end()),
+    }
+    Ok(Exit::Program(ended.code))
 }
 
-/// The folder of the library.
-fn library_folder() -> Result<PathBuf, Failure> {
+/// The folder of a library.
+fn library_folder(library: &str) -> Result<PathBuf, Failure> {
     let (folder, remedy) = if let Some(folder) = env::var_os("BULKMEM_LIBDIR") {
         (PathBuf::from(folder), "correct BULKMEM_LIBDIR, or unset it".to_owned())
     } else {
@@ -57,20 +107,22 @@ fn library_folder() -> Result<PathBuf, Failure> {
         )
     };
     // Programs may change their folder.
-    let absolute = folder.canonicalize().ok().filter(|folder| folder.join(LIBPMEM).is_file());
-    absolute.ok_or_else(|| Failure::new(format!("{LIBPMEM} is not in {}", folder.display())).help(remedy))
+    let absolute = folder.canonicalize().ok().filter(|folder| folder.join(library).is_file());
+    absolute.ok_or_else(|| Failure::new(format!("{library} is not in {}", folder.display())).help(remedy))
 }
 
-/// `LD_LIBRARY_PATH` with the folder before the others.
-fn before_others(folder: &Path) -> Result<OsString, Failure> {
-    if folder.as_os_str().as_bytes().iter().any(|byte| b":;$".contains(byte)) {
-        let problem = format!("{} cannot be in LD_LIBRARY_PATH: it has one of : ; $", folder.display());
+/// The variable of the dynamic linker with a path before the others. The linker reads some characters as its own.
+fn before_others(variable: &str, special: &[u8], path: PathBuf) -> Result<OsString, Failure> {
+    if path.as_os_str().as_bytes().iter().any(|byte| special.contains(byte)) {
+        let special: Vec<_> = special.iter().map(|byte| format!("`{}`", char::from(*byte))).collect();
+        let problem =
+            format!("{} cannot be in {variable}: it has one of {}", path.display(), special.join(" "));
         return Err(Failure::new(problem).help("install the library in another folder"));
     }
-    let mut path = folder.as_os_str().to_owned();
-    if let Some(others) = env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
-        path.push(":");
-        path.push(others);
+    let mut value = path.into_os_string();
+    if let Some(others) = env::var_os(variable).filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
     }
-    Ok(path)
+    Ok(value)
 }

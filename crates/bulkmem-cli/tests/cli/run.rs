@@ -10,12 +10,31 @@ use predicates::str::contains;
 
 use crate::home::Home;
 
-/// A folder with a file of the library's name. No program of these tests loads it.
+/// A folder with files of the libraries' names. No program of these tests loads `libpmem.so.1`; of the other, which is not a
+/// library, the dynamic linker says that it ignores it, on the standard error.
 fn library(home: &Home) -> PathBuf {
     let folder = home.path().canonicalize().unwrap().join("lib/bulkmem");
     fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("libpmem.so.1"), "").unwrap();
+    for library in ["libpmem.so.1", "libbulkmem_preload.so"] {
+        fs::write(folder.join(library), "").unwrap();
+    }
     folder
+}
+
+#[test]
+fn the_library_is_preloaded_before_others() {
+    let home = Home::new();
+    let library = library(&home).join("libbulkmem_preload.so");
+    for (others, after) in [(None, ""), (Some(""), ""), (Some("/a.so /b.so"), ":/a.so /b.so")] {
+        // A relative folder; the program gets an absolute one.
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").env_remove("LD_PRELOAD").env("LD_LIBRARY_PATH", "/c");
+        command.args(["run", "--", "sh", "-c", "echo \"$LD_PRELOAD $LD_LIBRARY_PATH $1\"", "sh", "--help"]);
+        if let Some(others) = others {
+            command.env("LD_PRELOAD", others);
+        }
+        command.assert().success().stdout(format!("{}{after} /c --help\n", library.display()));
+    }
 }
 
 #[test]
@@ -47,33 +66,42 @@ fn the_folder_of_the_library_comes_first() {
 fn status_and_signals_are_those_of_the_program() {
     let home = Home::new();
     library(&home);
-    let run = |script: &str| {
-        let mut command = home.spawnable();
-        command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(["run", "--libpmem", "--", "sh", "-c", script]);
-        command.status().unwrap()
-    };
-    assert_eq!(run("exit 77").code(), Some(77));
-    assert_eq!(run("kill -TERM $$").signal(), Some(libc::SIGTERM));
-    assert_eq!(run("kill -PIPE $$").signal(), Some(libc::SIGPIPE));
+    for options in [&["run", "--libpmem"][..], &["run"]] {
+        let run = |script: &str| {
+            let mut command = home.spawnable();
+            command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(options).args(["--", "sh", "-c", script]);
+            command.status().unwrap()
+        };
+        assert_eq!(run("exit 77").code(), Some(77));
+        assert_eq!(run("kill -TERM $$").signal(), Some(libc::SIGTERM));
+        assert_eq!(run("kill -PIPE $$").signal(), Some(libc::SIGPIPE));
+    }
 }
 
 #[test]
 fn a_library_that_is_not_there_is_an_error_with_a_remedy() {
-    let home = Home::new();
-    let run = ["run", "--libpmem", "--", "true"];
-    let missing = contains("error: libpmem.so.1 is not in ");
-    let mut command = home.bulkmem();
-    command.env_remove("BULKMEM_LIBDIR").args(run);
-    command.assert().code(1).stderr(missing.clone().and(contains("\nhelp: run `make install-c PREFIX=")));
-    let mut command = home.bulkmem();
-    command.env("BULKMEM_LIBDIR", "/nowhere").args(run);
-    command.assert().code(1).stderr(missing.and(contains("/nowhere\nhelp: correct BULKMEM_LIBDIR")));
+    for (options, library, variable) in [
+        (&["run", "--libpmem"][..], "libpmem.so.1", "LD_LIBRARY_PATH"),
+        (&["run"], "libbulkmem_preload.so", "LD_PRELOAD"),
+    ] {
+        let home = Home::new();
+        let command = || {
+            let mut command = home.bulkmem();
+            command.args(options).args(["--", "true"]);
+            command
+        };
+        let missing = contains(format!("error: {library} is not in "));
+        let remedy = contains("\nhelp: run `make install-c PREFIX=");
+        command().env_remove("BULKMEM_LIBDIR").assert().code(1).stderr(missing.clone().and(remedy));
+        let remedy = contains("/nowhere\nhelp: correct BULKMEM_LIBDIR");
+        command().env("BULKMEM_LIBDIR", "/nowhere").assert().code(1).stderr(missing.and(remedy));
 
-    fs::create_dir_all(home.path().join("a:b")).unwrap();
-    fs::write(home.path().join("a:b/libpmem.so.1"), "").unwrap();
-    let mut command = home.bulkmem();
-    command.env("BULKMEM_LIBDIR", "a:b").args(run);
-    command.assert().code(1).stderr(contains("cannot be in LD_LIBRARY_PATH").and(contains("\nhelp: ")));
+        fs::create_dir_all(home.path().join("a:b")).unwrap();
+        fs::write(home.path().join("a:b").join(library), "").unwrap();
+        let special = contains(format!("cannot be in {variable}: it has one of `:` "));
+        let special = special.and(contains("\nhelp: "));
+        command().env("BULKMEM_LIBDIR", "a:b").assert().code(1).stderr(special);
+    }
 }
 
 #[test]

@@ -74,8 +74,11 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["bench", "choice", "clear", "--page-size", "2M"], "error: --page-size: 2M pages are not compared"),
         (&["explain", "--op", "flush", "--size", "4K"], "invalid value 'flush'"),
         (&["bench", "targets", "--max-size", "64"], "256 bytes"),
-        (&["run", "--", "true"], "--libpmem"),
+        (&["run"], "<PROGRAM>"),
         (&["run", "--libpmem"], "<PROGRAM>"),
+        (&["run", "--json", "--", "true"], "--histogram"),
+        (&["run", "--output", "x", "--", "true"], "--histogram"),
+        (&["run", "--histogram", "--libpmem", "--", "true"], "cannot be used with"),
         (&["run", "--libpmem", "true"], "unexpected argument"),
     ];
     let home = Home::new();

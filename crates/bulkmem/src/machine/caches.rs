@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::text::Text;
 
@@ -66,7 +66,7 @@ impl Caches {
         }
         // SAFETY: sched_getcpu has no precondition. Where it is not implemented it returns -1.
         let processor = unsafe { libc::sched_getcpu() }.max(0) as usize;
-        if let Ok(root) = rustix::fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        if let Ok(root) = openat(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             for (level, size) in levels.iter_mut().zip(from_kernel(root.as_fd(), processor).levels()) {
                 if *level == 0 {
                     *level = size;

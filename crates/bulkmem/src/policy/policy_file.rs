@@ -19,7 +19,7 @@
 
 use std::ffi::CStr;
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, openat};
 use rustix::io::Errno;
 
 use super::format::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
@@ -60,7 +60,8 @@ pub(super) fn load(
     // Not blocking, so that a FIFO waits for no writer; the type is that of the opened file, not of what the name may
     // stand for a moment later.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+    // As the C library opens files: filters of system calls allow that.
+    let file = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOENT | Errno::NOTDIR => PolicyFileError::Missing,
         other => PolicyFileError::Unreadable { errno: other.raw_os_error() },
     })?;

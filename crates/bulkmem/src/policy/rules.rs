@@ -9,7 +9,7 @@ use super::format::MOST_RULES;
 use super::look::Look;
 use crate::durability::Durability;
 use crate::machine::Features;
-use crate::method::Method;
+use crate::method::{self, Method};
 use crate::operation::{Intent, Operation};
 
 const OPERATIONS: usize = Operation::ALL.len();
@@ -338,6 +338,16 @@ impl Rules {
         self.thresholds(operation, intent).iter().find(other).map_or(usize::MAX, |it| it.from)
     }
 
+    /// The smallest length for which a rule that was measured or forced chooses another method than the C library, or from
+    /// which the operation looks; the greatest length if there is none.
+    pub(crate) fn chosen_from(&self, operation: Operation) -> usize {
+        let own = |it: &&Threshold| {
+            it.reason.is_none() && !std::ptr::eq(it.choice(operation).method, method::c_library())
+        };
+        let from = self.thresholds(operation, Intent::Throughput).iter().find(own);
+        from.map_or(usize::MAX, |it| it.from).min(self.looks_from(operation))
+    }
+
     /// The fewest threads that saturate memory with an operation of that length; 1 if that is unknown.
     pub(crate) fn threads(&self, operation: Operation, length: usize) -> usize {
         let count = usize::from(self.thread_rules[operation as usize]);
@@ -409,6 +419,20 @@ mod tests {
     fn shape(rules: &Rules) -> Vec<(usize, &str)> {
         let all = rules.thresholds(CLEAR.0, CLEAR.1).iter();
         all.map(|it| (it.from, it.choice(Operation::Clear).method.name)).collect()
+    }
+
+    #[test]
+    fn only_measured_and_forced_rules_are_chosen() {
+        let mut rules = rules(&[(0, "c_library"), (20, "portable")]).unwrap();
+        assert_eq!(rules.chosen_from(Operation::Clear), 20);
+        assert_eq!(rules.chosen_from(Operation::Fill), usize::MAX);
+        let fill = (Operation::Fill, Intent::Throughput);
+        rules.push(fill, 0, choice("portable"), RuleOrigin::Default("a default")).unwrap();
+        assert_eq!(rules.chosen_from(Operation::Fill), usize::MAX);
+        rules.force(Operation::Fill, choice("portable"));
+        assert_eq!(rules.chosen_from(Operation::Fill), 0);
+        rules.force(Operation::Clear, choice("c_library"));
+        assert_eq!(rules.chosen_from(Operation::Clear), usize::MAX);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! `bulkmem explain`.
 
-mod branches;
 mod length;
 mod overview;
 

@@ -9,8 +9,8 @@ use bulkmem_measure::c_library;
 use bulkmem_measure::engine::CacheState;
 use serde::Serialize;
 
-use super::branches::Branches;
 use crate::active_policy::ActivePolicy;
+use crate::commands::branches::Branches;
 use crate::commands::lengths::{self, Cell, LENGTHS, Row};
 use crate::failure::Failure;
 use crate::output::{HEADING, digits, faint, plural, styled, wrapped};

@@ -1,0 +1,86 @@
+//! Measures what the preloaded library adds to short calls:
+//! `bulkmem run -- target/debug/examples/overhead`.
+//!
+//! Each round calls the function that programs get and the C library's own, one after the other, in alternating order. Prints
+//! the medians of all rounds and the median of the differences within rounds, ns per call.
+
+use std::error::Error;
+use std::ffi::{CStr, c_void};
+use std::hint::black_box;
+use std::mem::transmute;
+use std::ptr::null;
+use std::time::Instant;
+
+const ROUNDS: usize = 1001;
+/// Bytes that one timing writes, and the fewest calls.
+const BATCH: usize = 256 << 10;
+const CALLS: usize = 1000;
+
+/// Any of the functions: all take three words.
+type Function = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+
+/// Finds a function. For the C library's own, `handle` is the C library.
+fn find(handle: *mut c_void, name: &CStr) -> Result<Function, String> {
+    // SAFETY: the name ends in 0.
+    let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    if found.is_null() {
+        return Err(format!("{} is not found", name.to_string_lossy()));
+    }
+    // SAFETY: memcpy, memmove and memset take an address, an address or a byte, and a length, in the same registers.
+    Ok(unsafe { transmute::<*mut c_void, Function>(found) })
+}
+
+/// Nanoseconds per call.
+fn time(function: Function, dst: &mut [u8], src: *const c_void, length: usize) -> f64 {
+    let calls = (BATCH / length).max(CALLS);
+    let start = Instant::now();
+    for _ in 0..calls {
+        // SAFETY: `dst` and, for copies, `src` have `length` bytes.
+        black_box(unsafe { function(dst.as_mut_ptr().cast(), src, black_box(length)) });
+    }
+    start.elapsed().as_nanos() as f64 / calls as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // SAFETY: the C library is loaded already.
+    let c_library = unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if c_library.is_null() {
+        return Err("libc.so.6 is not loaded: this needs the GNU C library".into());
+    }
+    let lengths = [8, 16, 32, 64, 128, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+    let (mut dst, src) = (vec![1_u8; 64 << 10], vec![2_u8; 64 << 10]);
+    println!("{:8} {:>7} {:>10} {:>10} {:>11}", "function", "bytes", "C library", "preloaded", "difference");
+    for name in [c"memcpy", c"memmove", c"memset"] {
+        let (ours, theirs) = (find(libc::RTLD_DEFAULT, name)?, find(c_library, name)?);
+        if ours as usize == theirs as usize {
+            return Err("the library is not preloaded: use `bulkmem run`".into());
+        }
+        // memset's second argument is a byte.
+        let source = if name == c"memset" { null() } else { src.as_ptr().cast() };
+        for length in lengths {
+            let (mut all_ours, mut all_theirs, mut differences) = (Vec::new(), Vec::new(), Vec::new());
+            for round in 0..ROUNDS {
+                let mut run = |function| time(function, &mut dst, source, length);
+                let (first, second) = if round % 2 == 0 { (ours, theirs) } else { (theirs, ours) };
+                let (first, second) = (run(first), run(second));
+                let (ours, theirs) = if round % 2 == 0 { (first, second) } else { (second, first) };
+                all_ours.push(ours);
+                all_theirs.push(theirs);
+                differences.push(ours - theirs);
+            }
+            println!(
+                "{:8} {length:>7} {:>10.2} {:>10.2} {:>+11.2}",
+                name.to_string_lossy(),
+                median(all_theirs),
+                median(all_ours),
+                median(differences)
+            );
+        }
+    }
+    Ok(())
+}

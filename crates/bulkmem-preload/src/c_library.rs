@@ -1,0 +1,147 @@
+//! The C library's functions, and the lengths from which they are not used.
+
+use std::ffi::{CStr, c_int, c_ulong, c_void};
+use std::mem::transmute;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+
+use bulkmem::Operation;
+
+pub(crate) type Memmove = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+pub(crate) type Memset = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
+type Prctl = unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
+
+/// All that a short call reads, in one cache line. A pointer is null until the constructor has found the function, and the
+/// pointers to copies and fills are null together.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Shorter copies go to the C library.
+    pub(crate) copy_from: AtomicUsize,
+    /// Shorter fills and clears go to the C library.
+    pub(crate) set_from: AtomicUsize,
+    pub(crate) memmove: AtomicPtr<c_void>,
+    pub(crate) mempcpy: AtomicPtr<c_void>,
+    pub(crate) memset: AtomicPtr<c_void>,
+    pub(crate) chk_fail: AtomicPtr<c_void>,
+    prctl: AtomicPtr<c_void>,
+}
+
+/// The table of this process.
+pub(crate) static TABLE: Table = Table {
+    copy_from: AtomicUsize::new(0),
+    set_from: AtomicUsize::new(0),
+    memmove: AtomicPtr::new(null_mut()),
+    mempcpy: AtomicPtr::new(null_mut()),
+    memset: AtomicPtr::new(null_mut()),
+    chk_fail: AtomicPtr::new(null_mut()),
+    prctl: AtomicPtr::new(null_mut()),
+};
+
+/// The length from which the policy decides on an operation.
+fn policy_from(operation: Operation) -> &'static AtomicUsize {
+    static CLEAR: AtomicUsize = AtomicUsize::new(usize::MAX);
+    static FILL: AtomicUsize = AtomicUsize::new(usize::MAX);
+    static COPY: AtomicUsize = AtomicUsize::new(usize::MAX);
+    match operation {
+        Operation::Clear => &CLEAR,
+        Operation::Fill => &FILL,
+        _ => &COPY,
+    }
+}
+
+/// The shortest length that the policy may decide on: below, a call is over before the choice pays.
+const SHORTEST: usize = 16 << 10;
+
+/// The next function of that name after this library's own in the dynamic linker's order; null if there is none.
+pub(crate) fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: the name ends in 0.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+/// Finds the C library's functions, which from then on do all calls. Returns false if this is not the GNU C library.
+pub(crate) fn find() -> bool {
+    let [memmove, mempcpy, memset] = [c"memmove", c"mempcpy", c"memset"].map(next);
+    TABLE.chk_fail.store(next(c"__chk_fail"), Relaxed);
+    TABLE.prctl.store(next(c"prctl"), Relaxed);
+    let complete = ![memmove, mempcpy, memset].iter().any(|function| function.is_null());
+    if complete {
+        TABLE.mempcpy.store(mempcpy, Relaxed);
+        TABLE.memset.store(memset, Relaxed);
+        TABLE.memmove.store(memmove, Relaxed);
+        TABLE.copy_from.store(usize::MAX, Relaxed);
+        TABLE.set_from.store(usize::MAX, Relaxed);
+    }
+    let glibc = complete && !next(c"gnu_get_libc_version").is_null();
+    // A program that asks for the error of its own call must not get that of a function not found here.
+    // SAFETY: no precondition.
+    unsafe { libc::dlerror() };
+    glibc
+}
+
+/// Lets the policy decide on long calls, if it was measured or a method is forced.
+pub(crate) fn use_policy() {
+    let [clear, fill, copy] = [Operation::Clear, Operation::Fill, Operation::Copy].map(|operation| {
+        let from = bulkmem::pointers::policy_from(operation).max(SHORTEST);
+        policy_from(operation).store(from, Relaxed);
+        from
+    });
+    TABLE.copy_from.store(copy, Relaxed);
+    TABLE.set_from.store(clear.min(fill), Relaxed);
+}
+
+/// Sends short calls to `long.rs` too, which counts them.
+pub(crate) fn call_for_every_length() {
+    TABLE.copy_from.store(0, Relaxed);
+    TABLE.set_from.store(0, Relaxed);
+}
+
+/// True if the policy decides on a call of that length. Longer ranges than half the address space do not exist; the C
+/// library's function fails for them in the way that the program would see without this library.
+#[inline]
+pub(crate) fn policy_decides(operation: Operation, length: usize) -> bool {
+    length >= policy_from(operation).load(Relaxed) && length <= isize::MAX as usize
+}
+
+/// # Safety
+/// As memmove. The constructor has found it: called only by functions that `interpose.s` calls once it has.
+#[inline(always)]
+pub(crate) unsafe fn memmove(dst: *mut c_void, src: *const c_void, length: usize) {
+    // SAFETY: not null, as the caller vouches, so a function of this type.
+    let function: Memmove = unsafe { transmute(TABLE.memmove.load(Relaxed)) };
+    // SAFETY: passed on from the caller.
+    unsafe { function(dst, src, length) };
+}
+
+/// # Safety
+/// As [`memmove`], for memset.
+#[inline(always)]
+pub(crate) unsafe fn memset(dst: *mut c_void, byte: c_int, length: usize) {
+    // SAFETY: not null, as the caller vouches, so a function of this type.
+    let function: Memset = unsafe { transmute(TABLE.memset.load(Relaxed)) };
+    // SAFETY: passed on from the caller.
+    unsafe { function(dst, byte, length) };
+}
+
+/// prctl for this library's own calls.
+///
+/// # Safety
+/// As prctl.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn c_library_prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    let function = TABLE.prctl.load(Relaxed);
+    // SAFETY: passed on from the caller; a pointer that is not null is prctl, which takes the same registers.
+    unsafe {
+        if function.is_null() {
+            libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) as c_int
+        } else {
+            transmute::<*mut c_void, Prctl>(function)(option, second, third, fourth, fifth)
+        }
+    }
+}

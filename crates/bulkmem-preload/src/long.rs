@@ -1,0 +1,91 @@
+//! Long calls: by the policy, or by the C library where ranges overlap or the policy does not decide.
+//!
+//! These functions have no way to report a problem. A panic, which only a defect could cause, ends the process.
+
+use std::ffi::{c_int, c_void};
+
+use bulkmem::{Operation, pointers};
+use bulkmem_histogram::Call;
+
+use crate::{c_library, histogram};
+
+/// The function that the program called. The forms that check the length count as those that do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Function {
+    Memcpy,
+    Memmove,
+    Mempcpy,
+    Memset,
+    Bzero,
+    ExplicitBzero,
+}
+
+impl Function {
+    /// Returns the kind of call that is counted.
+    #[inline(always)]
+    fn call(self, operation: Operation) -> Call {
+        match self {
+            Function::Memcpy => Call::Memcpy,
+            Function::Memmove => Call::Memmove,
+            Function::Mempcpy => Call::Mempcpy,
+            Function::Memset if operation == Operation::Clear => Call::MemsetZero,
+            Function::Memset => Call::MemsetOther,
+            Function::Bzero => Call::Bzero,
+            Function::ExplicitBzero => Call::ExplicitBzero,
+        }
+    }
+}
+
+/// Copies `length` bytes; the ranges may overlap. Returns what the function returns. Called by `interpose.s`.
+///
+/// # Safety
+/// As memmove; and the constructor has found the C library's functions.
+pub(crate) unsafe extern "C" fn copy(
+    dst: *mut c_void,
+    src: *const c_void,
+    length: usize,
+    function: Function,
+) -> *mut c_void {
+    let overlap = dst.addr().abs_diff(src.addr()) < length;
+    let by_policy = !overlap && c_library::policy_decides(Operation::Copy, length);
+    histogram::count(function.call(Operation::Copy), length, by_policy);
+    // SAFETY: passed on from the caller; `bulkmem` gets no ranges that overlap.
+    unsafe {
+        if by_policy {
+            pointers::copy(dst.cast(), src.cast(), length);
+        } else {
+            c_library::memmove(dst, src, length);
+        }
+    }
+    match function {
+        Function::Mempcpy => dst.wrapping_byte_add(length),
+        _ => dst,
+    }
+}
+
+/// Writes the lowest eight bits of `byte` to `length` bytes. Returns `dst`. Called by `interpose.s`.
+///
+/// # Safety
+/// As memset; and the constructor has found the C library's functions.
+pub(crate) unsafe extern "C" fn set(
+    dst: *mut c_void,
+    byte: c_int,
+    length: usize,
+    function: Function,
+) -> *mut c_void {
+    let operation = if byte as u8 == 0 { Operation::Clear } else { Operation::Fill };
+    let by_policy = c_library::policy_decides(operation, length);
+    histogram::count(function.call(operation), length, by_policy);
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if !by_policy {
+            c_library::memset(dst, byte, length);
+        } else if operation == Operation::Clear {
+            pointers::clear(dst.cast(), length);
+        } else {
+            pointers::fill(dst.cast(), length, byte as u8);
+        }
+    }
+    dst
+}

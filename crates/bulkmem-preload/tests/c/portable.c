@@ -1,0 +1,18 @@
+/* For any C library, and without one that is shared. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(void)
+{
+    size_t length = 3 << 20, at;
+    char *from = malloc(length), *to = malloc(length);
+    unsigned sum = 0;
+    memset(from, 7, length);
+    memcpy(to, from, length);
+    memmove(to + 1, to, length - 1);
+    for (at = 0; at < length; at++)
+        sum += (unsigned char)to[at];
+    printf("%u\n", sum);
+    return 0;
+}

@@ -1,0 +1,56 @@
+//! Policy files for programs, and methods to force.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use bulkmem::Operation;
+
+use crate::toolchain::SCRATCH;
+
+/// The operations that the library replaces functions by.
+const OPERATIONS: [Operation; 3] = [Operation::Clear, Operation::Fill, Operation::Copy];
+
+/// Values of `BULKMEM_METHOD`: each method of this machine, for all of the operations that it supports.
+pub(crate) fn every_method() -> Vec<String> {
+    let forced = bulkmem::method::all().filter_map(|method| {
+        let supported = OPERATIONS.iter().filter(|operation| method.does(**operation));
+        let parts: Vec<_> = supported.map(|operation| format!("{operation}:{}", method.name)).collect();
+        let missing = method.requires.difference(bulkmem::machine::features());
+        if !parts.is_empty() && !missing.is_empty() {
+            println!("skipped: the preloaded library with {}: this machine cannot run it", method.name);
+        }
+        (!parts.is_empty() && missing.is_empty()).then(|| parts.join(","))
+    });
+    forced.collect()
+}
+
+/// Non-temporal stores, which no C library uses from 16 KiB on.
+pub(crate) const NON_TEMPORAL: &str = "clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2";
+
+/// A policy file of this machine, by length alone.
+pub(crate) fn by_length() -> &'static Path {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let path = Path::new(SCRATCH).join("by-length/profile.policy");
+        testkit::profile::write(&path);
+        path
+    })
+}
+
+/// A policy file of this machine by which calls look at the cache state.
+pub(crate) fn with_looks() -> &'static Path {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let looks = OPERATIONS.map(|operation| {
+            format!(
+                "rule {operation} cached 0 c_library\nrule {operation} uncached 0 nontemporal_sse2\n\
+                 look {operation} 32768 16384 2000 50000 c_library\n"
+            )
+        });
+        let text = fs::read_to_string(by_length()).unwrap();
+        let path = Path::new(SCRATCH).join("with-looks.policy");
+        fs::write(&path, text.replace("end\n", &format!("{}end\n", looks.concat()))).unwrap();
+        path
+    })
+}

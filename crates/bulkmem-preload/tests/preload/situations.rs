@@ -1,0 +1,158 @@
+//! Situations that programs bring about, and other C libraries.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::policy::{NON_TEMPORAL, by_length, with_looks};
+use crate::toolchain::{SCRATCH, compile, library, output, preloaded, run, situations};
+
+/// Runs a situation with long calls by forced methods, by length, and with looks.
+#[track_caller]
+fn situation(name: &str) {
+    let mut variables = vec![("BULKMEM_METHOD", NON_TEMPORAL.as_ref())];
+    variables.extend([by_length(), with_looks()].map(|file| ("BULKMEM_PROFILE", file.as_os_str())));
+    for (variable, value) in variables {
+        let printed = run(preloaded(situations()).env(variable, value).arg(name));
+        if let Some(why) = printed.strip_prefix("skipped: ") {
+            print!("skipped: the preloaded library and {name}: {why}");
+        }
+    }
+}
+
+/// Another library's IFUNC resolver and constructor, in either order of libraries.
+#[test]
+fn functions_work_before_main() {
+    situation("early");
+    let early = Path::new(SCRATCH).join("preload-c/libearly.so");
+    let [ours, early] = [library(), &early].map(|path| path.display());
+    for libraries in [format!("{ours}:{early}"), format!("{early}:{ours}")] {
+        let mut command = Command::new(situations());
+        run(command.env("LD_PRELOAD", libraries).env("BULKMEM_METHOD", NON_TEMPORAL).arg("early"));
+    }
+}
+
+#[test]
+fn functions_work_in_signal_handlers() {
+    situation("signals");
+    situation("small_stack");
+}
+
+#[test]
+fn functions_work_in_forked_children() {
+    situation("forks");
+}
+
+#[test]
+fn no_call_makes_a_system_call() {
+    situation("strict");
+    situation("filter");
+}
+
+#[test]
+fn functions_work_when_the_clock_must_not_be_read() {
+    situation("no_clock");
+    situation("bad_prctl");
+}
+
+#[test]
+fn functions_leave_the_vector_registers_clean() {
+    situation("vectors");
+}
+
+#[test]
+fn functions_do_not_depend_on_the_callers_stack() {
+    situation("stack");
+}
+
+#[test]
+fn a_length_beyond_memory_faults() {
+    situation("endless");
+}
+
+#[test]
+fn a_destination_that_is_too_short_ends_the_program_as_in_the_c_library() {
+    for function in ["memcpy", "memmove", "mempcpy", "memset", "explicit_bzero"] {
+        let [ours, theirs] = [preloaded(situations()), Command::new(situations())]
+            .map(|mut command| output(command.args(["overflow", function])));
+        assert_eq!(ours.status.signal(), Some(libc::SIGABRT), "{function}");
+        assert_eq!(ours, theirs, "{function}");
+    }
+}
+
+/// The library whose code a call runs.
+#[track_caller]
+fn who(variable: &str, value: impl AsRef<std::ffi::OsStr>, function: &str, length: usize) -> String {
+    let mut command = preloaded(situations());
+    run(command.env(variable, value).args(["who", function, &length.to_string()]))
+}
+
+const OURS: &str = "libbulkmem_preload.so\n";
+const THEIRS: &str = "libc.so.6\n";
+
+#[test]
+fn long_calls_are_the_policys_and_short_and_overlapping_ones_the_c_librarys() {
+    for function in ["memset", "bzero", "memcpy", "old_memcpy"] {
+        for (length, whose) in [(600, THEIRS), (16383, THEIRS), (16384, OURS), (3 << 20, OURS)] {
+            let found = who("BULKMEM_METHOD", NON_TEMPORAL, function, length);
+            assert_eq!(found, whose, "{function} of {length} bytes, forced");
+            let found = who("BULKMEM_PROFILE", by_length(), function, length);
+            assert_eq!(found, whose, "{function} of {length} bytes");
+        }
+    }
+    assert_eq!(who("BULKMEM_METHOD", NON_TEMPORAL, "overlap", 3 << 20), THEIRS);
+    // A method for one operation leaves the others to the C library.
+    assert_eq!(who("BULKMEM_METHOD", "clear:nontemporal_sse2", "bzero", 1 << 20), OURS);
+    assert_eq!(who("BULKMEM_METHOD", "clear:nontemporal_sse2", "memset", 1 << 20), THEIRS);
+    assert_eq!(who("BULKMEM_METHOD", "clear:nontemporal_sse2", "memcpy", 1 << 20), THEIRS);
+}
+
+#[test]
+fn without_a_policy_file_that_can_be_used_everything_is_the_c_librarys() {
+    let text = fs::read_to_string(by_length()).unwrap();
+    let damaged = [
+        String::new(),
+        text[..text.len() / 2].to_owned(),
+        text.replace("portable", "nosuch"),
+        "\0\u{ff}\n".repeat(9999),
+    ];
+    let file = |(at, text): (usize, &String)| {
+        let path = Path::new(SCRATCH).join(format!("damaged-{at}.policy"));
+        fs::write(&path, text).unwrap();
+        path.into_os_string()
+    };
+    let mut files: Vec<_> = damaged.iter().enumerate().map(file).collect();
+    files.extend(["/nonexistent/file", "/", "relative", "/dev/null"].map(Into::into));
+    for path in files {
+        for function in ["memset", "bzero", "memcpy"] {
+            assert_eq!(who("BULKMEM_PROFILE", &path, function, 8 << 20), THEIRS, "{function} with {path:?}");
+        }
+    }
+    for value in ["", "nonsense", "clear:nosuch", "clear"] {
+        assert_eq!(who("BULKMEM_METHOD", value, "bzero", 8 << 20), THEIRS, "{value}");
+    }
+}
+
+/// Checks that a program prints the same with the library, and no message.
+#[track_caller]
+fn prints_the_same(program: &Path) {
+    let alone = run(&mut Command::new(program));
+    assert_eq!(run(preloaded(program).env("BULKMEM_METHOD", NON_TEMPORAL)), alone);
+}
+
+#[test]
+fn programs_with_musl_start_and_print_the_same() {
+    if Command::new("musl-gcc").arg("--version").output().is_err() {
+        println!(
+            "skipped: a program with another C library: not installed; remedy: apt-get install musl-tools"
+        );
+        return;
+    }
+    prints_the_same(&compile("musl-gcc", "portable.c", &["-O1"], "portable-musl"));
+}
+
+#[test]
+fn static_programs_print_the_same() {
+    prints_the_same(&compile("cc", "portable.c", &["-O1", "-static"], "portable-static"));
+}

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Runs glibc's own tests of memcpy, memset and their relatives as ordinary programs: without the preloaded library, and with
+# it by several methods. scripts/glibc-string-tests.sh [ARCHIVE]
+# ARCHIVE is the static library that cargo built [default: builds the release]. Fetches the source that Debian's glibc package is made
+# of, once, to BULKMEM_GLIBC_CACHE [default: ~/.cache/bulkmem/glibc]; its checksum is below.
+set -euo pipefail
+archive=${1:+$(realpath "$1")}
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+version=2.36
+checksum=a543c02070d46ccaf866957efd13f10c924daa74c86a90a0254db09a92a708ee
+source=https://deb.debian.org/debian/pool/main/g/glibc/glibc_$version.orig.tar.xz
+tests=(test-memcpy test-memcpy-large test-mempcpy test-memmove test-memset test-bzero test-explicit_bzero)
+
+skip() {
+    echo "skipped: glibc's string tests: $*"
+    for name in "${tests[@]}"; do echo "test $name ... ignored"; done
+    echo "test result: ok. 0 passed; 0 failed; ${#tests[@]} ignored; 0 measured; 0 filtered out"
+    exit 0
+}
+
+need_tools
+[[ $(uname -m) == x86_64 ]] || skip "the library is for x86-64"
+getconf GNU_LIBC_VERSION >/dev/null 2>&1 || skip "this is not the GNU C library"
+
+cache=${BULKMEM_GLIBC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/glibc}
+file=$cache/${source##*/}
+right() { [[ -f $1 ]] && echo "$checksum  $1" | sha256sum --check --status; }
+if ! right "$file"; then
+    command -v curl >/dev/null || install_packages curl ca-certificates || skip "curl is not installed; remedy: apt-get install curl"
+    mkdir -p "$cache"
+    curl --silent --show-error --fail --location --retry 2 --output "$file.part" "$source" ||
+        skip "$source cannot be fetched; remedy: put that file into $cache"
+    right "$file.part" || fail "$source is not the file that these tests were written for: its checksum differs. Delete $file.part."
+    mv "$file.part" "$file"
+fi
+
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+tar -xJf "$file" -C "$temporary" --strip-components=1 "glibc-$version/string"
+
+if [[ -z $archive ]]; then
+    cargo build --release --locked -p bulkmem-preload
+    archive=$TARGET_DIR/release/libbulkmem_preload.a
+fi
+scripts/link-c.sh preload "$archive" "$temporary"
+library=$temporary/libbulkmem_preload.so
+
+# What the tests need of glibc's own build: nothing that they test.
+mkdir -p "$temporary/include/support"
+cat >"$temporary/include/config.h" <<'END'
+#define HAVE_CC_INHIBIT_LOOP_TO_LIBCALL 1
+END
+cat >"$temporary/include/ifunc-impl-list.h" <<'END'
+#include <stdbool.h>
+#include <stddef.h>
+struct libc_ifunc_impl { const char *name; void (*fn) (void); bool usable; };
+/* Only the functions under their public names are tested. */
+static inline size_t __libc_ifunc_impl_list (const char *name, struct libc_ifunc_impl *all, size_t most)
+{
+  return (void) name, (void) all, (void) most, 0;
+}
+END
+cat >"$temporary/include/support/support.h" <<'END'
+#include <stdlib.h>
+static inline void *xmalloc (size_t size)
+{
+  void *memory = malloc (size);
+  if (memory == NULL)
+    abort ();
+  return memory;
+}
+END
+echo '#define EXIT_UNSUPPORTED 77' >"$temporary/include/support/test-driver.h"
+cat >"$temporary/include/support/test-driver.c" <<'END'
+#ifndef TEST_FUNCTION
+# define TEST_FUNCTION do_test
+#endif
+int main (void) { return TEST_FUNCTION (); }
+END
+
+# Methods that store in different ways; without the library first, so that a failure that is not the library's shows.
+stores() { echo "clear:$1,fill:$1,copy:$1"; }
+variants=(alone none "$(stores nontemporal_sse2)" "$(stores store_sse2)" "clear:rep_stosb,fill:rep_stosb,copy:rep_movsb")
+grep -qw avx512f /proc/cpuinfo && variants+=("$(stores nontemporal_avx512)")
+grep -qw clzero /proc/cpuinfo && variants+=("clear:clzero,fill:nontemporal_sse2,copy:nontemporal_sse2")
+
+passed=0
+failed=0
+for name in "${tests[@]}"; do
+    gcc -std=gnu11 -O2 -w -D_GNU_SOURCE -fno-builtin -fno-tree-loop-distribute-patterns -I"$temporary/include" -o "$temporary/$name" \
+        "$temporary/string/$name.c"
+    for variant in "${variants[@]}"; do
+        case $variant in
+            alone) set -- env ;;
+            none) set -- env "LD_PRELOAD=$library" ;;
+            *) set -- env "LD_PRELOAD=$library" "BULKMEM_METHOD=$variant" ;;
+        esac
+        status=0
+        scripts/isolated.sh "$@" "$temporary/$name" >"$temporary/log" 2>&1 || status=$?
+        if ((status == 0)); then
+            echo "test $name, $variant ... ok"
+            passed=$((passed + 1))
+        else
+            echo "test $name, $variant ... FAILED"
+            tail -n 20 "$temporary/log"
+            echo "status $status"
+            failed=$((failed + 1))
+        fi
+    done
+done
+result=ok
+((failed == 0)) || result=FAILED
+echo "test result: $result. $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+((failed == 0))

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Runs larger programs without the preloaded library and with it, and compares what they print: NumPy's own tests, Redis, a
+# Java virtual machine. Skips those that are not installed. Takes some minutes. scripts/preload-programs.sh [ARCHIVE]
+# ARCHIVE is the static library that cargo built [default: builds the release].
+set -euo pipefail
+archive=${1:+$(realpath "$1")}
+# shellcheck source=scripts/common.sh
+. "$(dirname "$0")/common.sh"
+
+need_tools
+if [[ -z $archive ]]; then
+    cargo build --release --locked -p bulkmem-preload
+    archive=$TARGET_DIR/release/libbulkmem_preload.a
+fi
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+scripts/link-c.sh preload "$archive" "$temporary"
+library=$temporary/libbulkmem_preload.so
+failed=0
+
+# same NAME FUNCTION: runs the function, in a folder of its own, without the library and with it.
+same() {
+    local name=$1 function=$2 method folder
+    for method in "" clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2 \
+        clear:rep_stosb,fill:rep_stosb,copy:rep_movsb; do
+        folder=$(mktemp -d -p "$temporary")
+        export LC_ALL=C
+        if ! (cd "$folder" && "$function" ${method:+env "LD_PRELOAD=$library" "BULKMEM_METHOD=$method"}) >"$folder.log" 2>&1; then
+            echo "$name, ${method:-without the library}: FAILED"
+            tail -n 20 "$folder.log"
+            failed=1
+        elif [[ -z $method ]]; then
+            mv "$folder.log" "$temporary/$name"
+            echo "$name without the library: $(wc -l <"$temporary/$name") lines"
+        elif diff "$temporary/$name" "$folder.log"; then
+            echo "$name, $method: the same"
+        else
+            echo "$name, $method: FAILED: different output"
+            failed=1
+        fi
+        rm -rf "$folder"
+    done
+}
+
+# The numbers of tests, without times.
+numpy() {
+    "$@" /usr/bin/python3 -c 'import numpy
+raise SystemExit(not numpy.test(verbose=0, extra_argv=["-p", "no:cacheprovider"]))' >all 2>&1 || tail -n 40 all
+    sed -n 's/, [0-9]* warning.*//; /^[0-9]* passed/p; /^[0-9]* failed/p; /^FAILED/p; /^ERROR/p' all
+    grep -q '^[0-9]* passed' all
+}
+
+redis() {
+    local call=(redis-cli -s "$PWD/socket")
+    "$@" redis-server --port 0 --unixsocket "$PWD/socket" --dir "$PWD" --save '' --loglevel warning >server.log &
+    until "${call[@]}" ping >/dev/null 2>&1; do sleep 0.1; done
+    "${call[@]}" debug populate 20000 key 3000
+    head -c 9000000 /dev/zero | tr '\0' x | "${call[@]}" -x set large
+    "${call[@]}" setrange large 4000000 "$(head -c 100000 /dev/zero | tr '\0' y)"
+    "${call[@]}" append large "$(head -c 100000 /dev/zero | tr '\0' z)"
+    "${call[@]}" eval 'for i = 1, 2000 do redis.call("rpush", "list", string.rep(i, 9000)) end return redis.call("llen", "list")' 0
+    "${call[@]}" debug digest
+    "${call[@]}" save
+    "${call[@]}" debug reload
+    "${call[@]}" bgrewriteaof
+    "${call[@]}" debug digest
+    "${call[@]}" get large | sha1sum
+    "${call[@]}" shutdown nosave || true
+    wait
+}
+
+java_machine() {
+    cat >Main.java <<'END'
+import java.security.MessageDigest;
+import java.util.*;
+import java.util.stream.*;
+
+public class Main {
+    static void show(String name, byte[] bytes) throws Exception {
+        System.out.println(name + " " + bytes.length + " " + HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes)));
+    }
+    public static void main(String[] arguments) throws Exception {
+        byte[] bytes = new byte[20_000_000];
+        for (int i = 0; i < bytes.length; i++) bytes[i] = (byte) (i * 31 % 251);
+        for (int round = 0; round < 50; round++) {
+            byte[] copy = Arrays.copyOf(bytes, bytes.length + round);
+            System.arraycopy(copy, 0, copy, round + 1, bytes.length - 1);
+            System.arraycopy(copy, 100_000, bytes, round, 5_000_000);
+            Arrays.fill(copy, 1000, 9_000_000, (byte) round);
+            if (round % 10 == 0) show("copy", copy);
+        }
+        show("bytes", bytes);
+        java.nio.ByteBuffer direct = java.nio.ByteBuffer.allocateDirect(30_000_000);
+        direct.put(bytes);
+        direct.flip();
+        byte[] back = new byte[direct.remaining()];
+        direct.get(back);
+        show("direct", back);
+        String text = IntStream.range(0, 2_000_000).mapToObj(Integer::toString).collect(Collectors.joining(","));
+        show("text", text.replace("99", "-").getBytes("UTF-8"));
+        List<Integer> list = new Random(7).ints(1_000_000).boxed().sorted().collect(Collectors.toList());
+        System.out.println(list.hashCode());
+        java.util.zip.CRC32 sum = new java.util.zip.CRC32();
+        sum.update(text.getBytes());
+        System.out.println(sum.getValue());
+    }
+}
+END
+    for collector in Serial G1 Parallel; do
+        "$@" java -Xmx1g "-XX:+Use${collector}GC" Main.java
+    done
+}
+
+# available NAME PACKAGE COMMAND…: true if the command succeeds.
+available() {
+    local name=$1 package=$2
+    shift 2
+    "$@" >/dev/null 2>&1 || { echo "skipped: $name with the preloaded library: not installed; remedy: apt-get install $package" && false; }
+}
+
+! available NumPy "python3-numpy python3-pytest python3-hypothesis python3-typing-extensions" \
+    /usr/bin/python3 -c 'import numpy, pytest, hypothesis, typing_extensions' || same numpy numpy
+! available Redis redis-server redis-server --version || same redis redis
+! available Java default-jdk-headless javac -version || same java java_machine
+((failed == 0)) || fail "a program printed something else with the library"
