@@ -32,4 +32,5 @@ mod run;
 mod run_histogram;
 mod saving;
 mod schema;
+mod tunables;
 mod usage;
