@@ -83,7 +83,6 @@ impl ChoiceRow {
     }
 }
 
-/// Returns the heading of the rules of an operation and situation.
 fn heading(operation: Operation, situation: Situation) -> String {
     match situation {
         Situation::Cached | Situation::Uncached => format!("{operation}, if a look finds memory {situation}"),
@@ -91,7 +90,6 @@ fn heading(operation: Operation, situation: Situation) -> String {
     }
 }
 
-/// Shows a table for each operation and situation.
 pub(super) fn text(rows: &[ChoiceRow], width: usize) -> String {
     let group = |rows: &[ChoiceRow]| {
         let mut text = "as for throughput: this was not measured separately\n".to_owned();

@@ -86,7 +86,6 @@ fn show(args: &ReproduceArgs, found: &Results) -> Result<(), Failure> {
     Ok(output::print(&(text + &remarks(&found, width)))?)
 }
 
-/// Returns the reproduction as text and tables.
 fn text(found: &Reproduction, figures: bool, width: usize) -> String {
     let mut text = format!("{}\n", styled(HEADING, "The published machines, the most similar first"));
     for alike in &found.alike {

@@ -121,7 +121,6 @@ impl Table {
         parts.iter().map(|shown| self.lines(shown, width)).collect::<Vec<_>>().join("\n")
     }
 
-    /// Renders some of the columns.
     fn lines(&self, shown: &[&Column], width: usize) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).enforce_styling().style_text_only();
@@ -152,7 +151,6 @@ fn needed(shown: &[&Column]) -> usize {
     shown.iter().map(|column| column.narrowest() + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
-/// A table with a row for each item.
 pub(crate) struct TableOf<T> {
     items: Vec<T>,
     table: Table,
