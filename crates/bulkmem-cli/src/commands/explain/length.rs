@@ -6,7 +6,7 @@ use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
 use serde::Serialize;
 
-use super::branches::Branches;
+use super::Branches;
 use crate::active_policy::ActivePolicy;
 use crate::failure::Failure;
 use crate::figures::{self, Series, describe_cost, describe_parameters};

@@ -1,10 +1,10 @@
 //! `bulkmem explain`.
 
-mod branches;
 mod length;
 mod overview;
 
-use bulkmem::{Intent, Operation};
+use bulkmem::policy::{Choice, Look, Policy, Situation};
+use bulkmem::{Intent, Operation, look};
 use clap::Args;
 
 use crate::active_policy::ActivePolicy;
@@ -56,4 +56,39 @@ pub(super) fn run(args: &ExplainArgs) -> Outcome {
     };
     let answer = Answer::find(&active, operation, length, intent, threads)?;
     show(json, &answer, |width| answer.text(width))
+}
+
+/// The choices of a policy for one length: one, or one for each cache state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Branches {
+    pub(super) by_length: Choice,
+    /// How the operation finds out the cache state, if it does at that length.
+    pub(super) look: Option<Look>,
+    pub(super) cached: Choice,
+    pub(super) uncached: Choice,
+}
+
+impl Branches {
+    /// Returns the choices for `bytes` that `threads` threads share; `None` if no method supports the operation.
+    pub(super) fn find(
+        policy: &Policy,
+        operation: Operation,
+        bytes: usize,
+        intent: Intent,
+        threads: usize,
+    ) -> Option<Branches> {
+        let by_length = policy.choose(operation, bytes, intent)?;
+        // Each thread looks at its own piece.
+        let looks = |it: &Look| intent == Intent::Throughput && bytes / threads >= it.from && look::is_on();
+        let look = policy.look(operation).filter(looks);
+        let in_state =
+            |state| look.and_then(|_| policy.choose_in(operation, bytes, state)).unwrap_or(by_length);
+        let (cached, uncached) = (in_state(Situation::Cached), in_state(Situation::Uncached));
+        Some(Branches { by_length, look, cached, uncached })
+    }
+
+    /// Returns the choice for warm or for cold memory.
+    pub(super) fn choice(&self, warm: bool) -> Choice {
+        if warm { self.cached } else { self.uncached }
+    }
 }

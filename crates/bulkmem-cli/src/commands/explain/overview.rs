@@ -9,7 +9,7 @@ use bulkmem_measure::c_library;
 use bulkmem_measure::engine::CacheState;
 use serde::Serialize;
 
-use super::branches::Branches;
+use super::Branches;
 use crate::active_policy::ActivePolicy;
 use crate::commands::lengths::{self, Cell, LENGTHS, Row};
 use crate::failure::Failure;
