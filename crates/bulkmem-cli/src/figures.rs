@@ -29,7 +29,6 @@ pub(crate) fn describe_cost(cost: Cost) -> &'static str {
     }
 }
 
-/// Returns a condition in words.
 pub(crate) fn describe_condition(condition: Condition) -> String {
     let Condition { aligned, warm, threads } = condition;
     let aligned = if aligned { "aligned" } else { "unaligned" };
@@ -61,7 +60,6 @@ pub(crate) fn of_kind(profile: &Profile, operation: Operation, cost: Cost) -> Ve
 }
 
 impl<'p> Series<'p> {
-    /// Returns the measured lengths, rising.
     pub(crate) fn lengths(&self) -> Vec<u64> {
         let mut lengths: Vec<u64> = self.figures.iter().map(|figure| figure.length).collect();
         lengths.dedup();
@@ -107,7 +105,6 @@ impl<'p> Series<'p> {
     }
 }
 
-/// Returns the rule for a length.
 pub(crate) fn rule_at(
     profile: &Profile,
     operation: Operation,
@@ -127,7 +124,6 @@ pub(crate) fn describe_parameters(parameters: &Parameters) -> String {
     parameters.to_string().replace(',', " ").trim_matches(['[', ']']).to_owned()
 }
 
-/// Returns the name of a candidate.
 pub(crate) fn candidate(candidate: &Candidate) -> String {
     match candidate.kind {
         Kind::Policy => candidate.name.replacen("policy", "the policy's choice", 1),

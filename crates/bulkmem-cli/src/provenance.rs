@@ -4,19 +4,13 @@ use bulkmem::Operation;
 use bulkmem::machine::Machine;
 use bulkmem::policy::{Basis, CpuIdentity, Policy};
 use bulkmem_measure::Provenance;
-use bulkmem_measure::calibration::{Coverage, Load, Profile};
+use bulkmem_measure::calibration::{Coverage, Load};
 
 use crate::output::{exact_size, size};
 use crate::results::word;
 
 type Facts = Vec<(&'static str, String)>;
 
-/// Returns what is known of a profile.
-pub(crate) fn rows(profile: &Profile) -> Facts {
-    [machine(&profile.provenance), run(&profile.provenance), coverage(&profile.coverage)].concat()
-}
-
-/// Returns what is known of the machine.
 pub(crate) fn machine(provenance: &Provenance) -> Facts {
     let Provenance { memory, nodes, .. } = *provenance;
     let yes_or_no = |it: bool| if it { "yes" } else { "no" }.to_owned();
@@ -39,7 +33,6 @@ pub(crate) fn machine(provenance: &Provenance) -> Facts {
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// Returns what is known of the run.
 pub(crate) fn run(provenance: &Provenance) -> Facts {
     let mut rows = vec![
         ("memory measured in", format!("pages of {}", exact_size(provenance.backing_page_size as u64))),
@@ -57,7 +50,6 @@ pub(crate) fn run(provenance: &Provenance) -> Facts {
     rows
 }
 
-/// Returns what a calibration measured.
 pub(crate) fn coverage(coverage: &Coverage) -> Facts {
     let mut rows = vec![("mode", word(&coverage.mode)), ("complete", complete(coverage))];
     // Operations may come from several calibrations.
@@ -123,13 +115,11 @@ pub(crate) fn microarchitecture(cpu: &CpuIdentity) -> String {
     }
 }
 
-/// Returns a processor's name and numbers.
 pub(crate) fn cpu(cpu: &CpuIdentity) -> String {
     let CpuIdentity { vendor, family, model, stepping, name } = cpu;
     format!("{} ({vendor} {family}:{model}:{stepping})", known(name))
 }
 
-/// Returns cache sizes by level.
 pub(crate) fn caches(levels: [u64; 3]) -> String {
     let [l1, l2, l3] = levels.map(|bytes| if bytes == 0 { "unknown".to_owned() } else { size(bytes) });
     format!("L1d {l1}, L2 {l2}, L3 {l3}")

@@ -47,7 +47,6 @@ pub(crate) fn read(path: &Path, memory_a_byte: u64, left: &MemoryLeft) -> Result
     Ok(bytes)
 }
 
-/// Parses the bytes of a results file.
 pub(crate) fn understand(path: &Path, bytes: &[u8]) -> Result<Results, Failure> {
     Results::parse(bytes).map_err(|error| {
         let remedy = match error {

@@ -4,9 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use bulkmem_measure::engine::Results;
+use bulkmem_measure::engine::{Head, Results};
 use bulkmem_output::OutputFile;
-use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::output;
@@ -97,11 +96,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 
 /// Returns the format of a file with measurements.
 fn format_of(path: &Path) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Head {
-        format: String,
-    }
-    let Head { format } = serde_json::from_reader(BufReader::new(File::open(path).ok()?)).ok()?;
+    let Head { format, .. } = serde_json::from_reader(BufReader::new(File::open(path).ok()?)).ok()?;
     [bulkmem_measure::calibration::FORMAT, Results::FORMAT].contains(&format.as_str()).then_some(format)
 }
 

@@ -18,6 +18,6 @@ pub use calibration::merge::{Kept, Merged, is_heavier_than, is_heavy, load_durin
 pub use calibration::{CalibrateOptions, calibrate};
 pub use engine::stats;
 pub use engine::{
-    Counts, Kind, MeasureError, MemoryLeft, MemoryLimit, OptionName, Progress, Provenance, c_library,
+    Counts, Kind, MeasureError, MemoryLeft, MemoryLimit, Progress, Provenance, c_library,
     counters_unavailable, memory_left,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Cost, Mode, Profile};
-use bulkmem_measure::{CalibrateOptions, MeasureError, OptionName, calibrate};
+use bulkmem_measure::{CalibrateOptions, MeasureError, calibrate};
 
 /// Small and short: every operation, up to 256 KiB, in 3 s.
 fn options() -> CalibrateOptions {
@@ -86,5 +86,5 @@ fn bad_options_are_refused_before_anything_is_measured() {
     let bad = CalibrateOptions { operations: Vec::new(), ..options() };
     let refused =
         calibrate(&bad, &mut |_| panic!("nothing is measured"), &AtomicBool::new(false), &mut |_| {});
-    assert!(matches!(refused, Err(MeasureError::Option { option: OptionName::Op, .. })));
+    assert!(matches!(refused, Err(MeasureError::Option { option: "--op", .. })));
 }

@@ -83,7 +83,6 @@ impl ChoiceRow {
     }
 }
 
-/// Returns the heading of the rules of an operation and situation.
 fn heading(operation: Operation, situation: Situation) -> String {
     match situation {
         Situation::Cached | Situation::Uncached => format!("{operation}, if a look finds memory {situation}"),
@@ -91,18 +90,17 @@ fn heading(operation: Operation, situation: Situation) -> String {
     }
 }
 
-/// Shows a table for each operation and situation.
 pub(super) fn text(rows: &[ChoiceRow], width: usize) -> String {
     let group = |rows: &[ChoiceRow]| {
         let mut text = "as for throughput: this was not measured separately\n".to_owned();
         if rows[0].measured {
-            let titles = [Column::right("from"), Column::left("method")];
-            let mut table = Table::new(titles.into_iter().chain(["GB/s", "× C library"].map(Column::right)));
-            for row in rows {
-                table.row(row.cells());
-                table.remark(&row.why());
-            }
-            text = table.render(width);
+            text = Table::of(rows.iter().map(|row| (row.cells(), row.why())))
+                .column(Column::right("from"), |(cells, _)| cells[0].clone())
+                .column(Column::left("method"), |(cells, _)| cells[1].clone())
+                .column(Column::right("GB/s"), |(cells, _)| cells[2].clone())
+                .column(Column::right("× C library"), |(cells, _)| cells[3].clone())
+                .remarks(|(_, why)| why.clone())
+                .render(width);
         }
         section(&heading(rows[0].operation, rows[0].situation), &text, width)
     };

@@ -134,7 +134,6 @@ struct Document<'a> {
     found: &'a Comparison,
 }
 
-/// One of the two files.
 #[derive(Serialize)]
 struct File<'a> {
     path: String,

@@ -157,7 +157,9 @@ impl Info<'_> {
                 rows.push(("policy file", name_of(path.as_deref())));
                 if let Some((path, profile)) = &active.profile {
                     rows.push(("profile", path.display().to_string()));
-                    rows.extend(provenance::rows(profile));
+                    rows.extend(provenance::machine(&profile.provenance));
+                    rows.extend(provenance::run(&profile.provenance));
+                    rows.extend(provenance::coverage(&profile.coverage));
                 }
             }
             Basis::Defaults { microarchitecture, why, source } => {

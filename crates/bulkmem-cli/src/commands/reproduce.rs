@@ -86,7 +86,6 @@ fn show(args: &ReproduceArgs, found: &Results) -> Result<(), Failure> {
     Ok(output::print(&(text + &remarks(&found, width)))?)
 }
 
-/// Returns the reproduction as text and tables.
 fn text(found: &Reproduction, figures: bool, width: usize) -> String {
     let mut text = format!("{}\n", styled(HEADING, "The published machines, the most similar first"));
     for alike in &found.alike {
@@ -113,27 +112,25 @@ fn text(found: &Reproduction, figures: bool, width: usize) -> String {
     }
     let number = |it: Option<f64>| digits(it.unwrap_or(f64::NAN));
     if !found.choices.is_empty() {
-        let titles = ["size", "GB/s", "× string instruction", "× MOVNTI"];
-        let mut table = Table::new(titles.map(Column::right));
-        for it in &found.choices {
-            let figures = [it.times_string, it.times_movnti].map(number);
-            table.row([exact_size(it.size), digits(it.gb_per_s)].into_iter().chain(figures));
-        }
+        let table = Table::of(&found.choices)
+            .column(Column::right("size"), |it| exact_size(it.size))
+            .column(Column::right("GB/s"), |it| digits(it.gb_per_s))
+            .column(Column::right("× string instruction"), |it| number(it.times_string))
+            .column(Column::right("× MOVNTI"), |it| number(it.times_movnti));
         text += &section("Clearing by the policy's choice", &table.render(width), width);
     }
     if !figures {
         return text + "--figures shows all published figures next to those measured here.\n";
     }
     for figures in found.figures.chunk_by(|a, b| (&a.table, &a.unit) == (&b.table, &b.unit)) {
-        let names =
-            [Column::left("machine"), Column::left("configuration").optional(2), Column::left("candidate")];
-        let titles = ["published", "×", "here", "×"].map(Column::right);
-        let mut table = Table::new(names.into_iter().chain(titles));
-        for it in figures {
-            let names = [&it.machine, &it.config, &it.candidate].map(String::clone);
-            let figures = [Some(it.published), it.published_ratio, it.here, it.here_ratio].map(number);
-            table.row(names.into_iter().chain(figures));
-        }
+        let table = Table::of(figures)
+            .column(Column::left("machine"), |it| it.machine.clone())
+            .column(Column::left("configuration").optional(2), |it| it.config.clone())
+            .column(Column::left("candidate"), |it| it.candidate.clone())
+            .column(Column::right("published"), |it| digits(it.published))
+            .column(Column::right("×"), |it| number(it.published_ratio))
+            .column(Column::right("here"), |it| number(it.here))
+            .column(Column::right("×"), |it| number(it.here_ratio));
         let heading = format!("{}: {}", figures[0].table, figures[0].unit);
         text += &section(&heading, &table.render(width), width);
     }

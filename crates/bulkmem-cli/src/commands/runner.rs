@@ -12,10 +12,8 @@ use crate::output::{self, Progress};
 use crate::sink::Sink;
 use crate::{interrupt, plain, results};
 
-/// The files of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Files<'f> {
-    /// The output for JSON.
     pub(super) json: Option<&'f Path>,
     /// The output for comma-separated values; `-` is stdout.
     pub(super) csv: Option<&'f Path>,

@@ -55,30 +55,14 @@ impl Column {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     columns: Vec<Column>,
-    /// Remarks, each with the number of rows above it.
-    remarks: Vec<(usize, String)>,
+    /// A remark for each row, or none at all.
+    remarks: Vec<String>,
 }
 
 impl Table {
-    pub(crate) fn new(columns: impl IntoIterator<Item = Column>) -> Table {
-        Table { columns: columns.into_iter().collect(), remarks: Vec::new() }
-    }
-
     /// Creates a table with a row for each item, to which columns are added.
     pub(crate) fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
         TableOf { items: items.into_iter().collect(), table: Table::default() }
-    }
-
-    /// Adds a row with one text for each column; a text may be styled.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.columns.iter_mut().zip(cells).for_each(|(column, cell)| column.cells.push(cell));
-    }
-
-    /// Adds a remark below the last row, over the whole width. Requires a table without prose, whose rows are one line
-    /// each.
-    pub(crate) fn remark(&mut self, text: &str) {
-        debug_assert!(self.columns.iter().all(|column| !column.prose));
-        self.remarks.push((self.columns[0].cells.len(), text.to_owned()));
     }
 
     /// Returns the columns of the terminal that a further column of the table may take.
@@ -86,7 +70,7 @@ impl Table {
         width.saturating_sub(self.columns.iter().map(|column| column.narrowest() + GAP).sum())
     }
 
-    /// Adds a column with one text for each row.
+    /// Adds a column with one text for each row; a text may be styled.
     pub(crate) fn column(&mut self, column: Column, cells: impl IntoIterator<Item = String>) {
         self.columns.push(Column { cells: cells.into_iter().collect(), ..column });
     }
@@ -121,7 +105,6 @@ impl Table {
         parts.iter().map(|shown| self.lines(shown, width)).collect::<Vec<_>>().join("\n")
     }
 
-    /// Renders some of the columns.
     fn lines(&self, shown: &[&Column], width: usize) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).enforce_styling().style_text_only();
@@ -140,7 +123,8 @@ impl Table {
         let mut text = String::new();
         for (number, line) in table.trim_fmt().lines().enumerate() {
             text += &format!("{line}\n");
-            for (_, remark) in self.remarks.iter().filter(|(row, _)| *row == number) {
+            // The first line is the heading.
+            if let Some(remark) = number.checked_sub(1).and_then(|row| self.remarks.get(row)) {
                 text += &format!("{}\n", styled(FAINT, wrapped(remark, "    ", width)));
             }
         }
@@ -152,7 +136,6 @@ fn needed(shown: &[&Column]) -> usize {
     shown.iter().map(|column| column.narrowest() + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
-/// A table with a row for each item.
 pub(crate) struct TableOf<T> {
     items: Vec<T>,
     table: Table,
@@ -165,6 +148,13 @@ impl<T> TableOf<T> {
         self
     }
 
+    /// Adds a remark below each row, over the whole width. Requires a table without prose, whose rows are one line each.
+    pub(crate) fn remarks(mut self, remark: impl Fn(&T) -> String) -> TableOf<T> {
+        debug_assert!(self.table.columns.iter().all(|column| !column.prose));
+        self.table.remarks = self.items.iter().map(remark).collect();
+        self
+    }
+
     pub(crate) fn render(&self, width: usize) -> String {
         self.table.render(width)
     }
@@ -174,18 +164,15 @@ impl<T> TableOf<T> {
 mod tests {
     use super::*;
 
-    fn sample() -> Table {
-        let mut table = Table::new([
-            Column::left("method"),
-            Column::right("GB/s"),
-            Column::right("samples").optional(1),
-            Column::left("instructions").optional(2),
-            Column::left("reason").prose(),
-        ]);
+    fn sample() -> TableOf<[&'static str; 5]> {
         let reason = "fastest of nine, by more than the noise, at every length from here on";
-        table.row(["write_prefetch_avx512", "12.5", "31", "avx512f prefetchw", reason].map(String::from));
-        table.row(["movnti", "8.00", "7", "sse2", "short"].map(String::from));
-        table
+        let first = ["write_prefetch_avx512", "12.5", "31", "avx512f prefetchw", reason];
+        Table::of([first, ["movnti", "8.00", "7", "sse2", "short"]])
+            .column(Column::left("method"), |row| row[0].to_owned())
+            .column(Column::right("GB/s"), |row| row[1].to_owned())
+            .column(Column::right("samples").optional(1), |row| row[2].to_owned())
+            .column(Column::left("instructions").optional(2), |row| row[3].to_owned())
+            .column(Column::left("reason").prose(), |row| row[4].to_owned())
     }
 
     fn plain(text: &str) -> String {
@@ -214,11 +201,10 @@ mod tests {
 
     #[test]
     fn remarks_stand_below_their_rows() {
-        let mut table = Table::new([Column::left("method"), Column::right("GB/s")]);
-        for method in ["movnti", "clzero"] {
-            table.row([method.to_owned(), "1.00".to_owned()]);
-            table.remark(&format!("why {method} is the best of those that were tried here"));
-        }
+        let table = Table::of(["movnti", "clzero"])
+            .column(Column::left("method"), |method| method.to_string())
+            .column(Column::right("GB/s"), |_| "1.00".to_owned())
+            .remarks(|method| format!("why {method} is the best of those that were tried here"));
         let text = plain(&table.render(30));
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("movnti") && lines[2].starts_with("    why movnti"), "{text}");

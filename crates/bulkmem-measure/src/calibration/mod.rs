@@ -41,7 +41,7 @@ use crate::engine::quality::host::Snapshot;
 use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
 pub use crate::engine::{BusyProcess, Condition, Cost, Load};
-use crate::{MeasureError, OptionName, Progress};
+use crate::{MeasureError, Progress};
 
 /// Share of the time for preparing the memory.
 const ARENA_TIME_SHARE: f64 = 0.3;
@@ -89,14 +89,14 @@ impl CalibrateOptions {
     /// [`MeasureError::Option`] names the first option that cannot be used.
     pub fn validate(&self) -> Result<(), MeasureError> {
         check_budget(self.budget)?;
-        check_length(OptionName::MaxSize, self.max_length)?;
+        check_length("--max-size", self.max_length)?;
         check_threads(self.threads)?;
         if self.operations.is_empty() {
-            return Err(bad(OptionName::Op, "none is given; name at least one"));
+            return Err(bad("--op", "none is given; name at least one"));
         }
         let twice = |it: &&Operation| self.operations.iter().filter(|other| other == it).count() > 1;
         match self.operations.iter().find(twice) {
-            Some(twice) => Err(bad(OptionName::Op, format!("{twice} is given twice"))),
+            Some(twice) => Err(bad("--op", format!("{twice} is given twice"))),
             None => Ok(()),
         }
     }

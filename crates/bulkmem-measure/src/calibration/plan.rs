@@ -91,7 +91,6 @@ impl Setting {
         steps(1, 2, self.threads as u64).into_iter().map(cell).collect()
     }
 
-    /// Returns the lengths at which numbers of threads are compared.
     pub(crate) fn threaded_lengths(&self) -> Vec<u64> {
         self.lengths().into_iter().filter(|length| (64 << 10..=LONG).contains(length)).collect()
     }

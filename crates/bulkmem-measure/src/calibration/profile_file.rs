@@ -7,7 +7,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use serde::Deserialize;
 
 use bulkmem::machine::Machine;
 use bulkmem::method::{self, Parameters, Tunable};
@@ -15,6 +14,7 @@ use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VE
 use bulkmem::{Intent, Operation};
 
 use super::profile::{FORMAT, LookRule, Profile, Rule, Saturation, UnmappedMethod, VERSION};
+use crate::engine::Head;
 
 /// Largest profile that is read; a thorough calibration writes some hundred KiB.
 const MOST_BYTES: u64 = 16 << 20;
@@ -22,46 +22,32 @@ const MOST_BYTES: u64 = 16 << 20;
 /// Error of reading, checking or writing a profile. The remedy is mostly to run `bulkmem calibrate` on this machine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe variants and fields")]
 pub enum ProfileError {
-    /// No such file.
     #[error("there is no profile; run `bulkmem calibrate`")]
     Missing,
-    /// The file cannot be read.
     #[error("the profile cannot be read; check its permissions")]
     Unreadable(#[source] io::Error),
-    /// The path is a folder, a device or a pipe.
     #[error("the profile is not a regular file; name a file that `bulkmem calibrate` wrote")]
     NotAFile,
-    /// The file is larger than any that calibration writes.
     #[error("the profile has {0} bytes, and at most {MOST_BYTES} are read; run `bulkmem calibrate`")]
     TooLarge(u64),
-    /// The file is not JSON, or a field is missing, unknown or of the wrong type.
+    /// Not JSON, or a field is missing, unknown or of the wrong type. Line and column count from 1; the column is 0 in an
+    /// empty line.
     #[error("the profile is damaged at line {line}, column {column}; run `bulkmem calibrate`")]
-    Damaged {
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1; 0 if the line is empty.
-        column: usize,
-    },
-    /// The file is JSON of another program.
+    Damaged { line: usize, column: usize },
     #[error("the file's format is not `{}`; name a file that `bulkmem calibrate` wrote", FORMAT)]
     Format,
-    /// This library does not read this version of the format.
     #[error(
         "the profile has version {found}, this library reads version {VERSION}; {}run `bulkmem calibrate`",
-        if *.found > VERSION { "update bulkmem, or " } else { "" }
+        if *.found > VERSION.into() { "update bulkmem, or " } else { "" }
     )]
-    Version {
-        /// The value of the field `version`.
-        found: u32,
-    },
-    /// The profile was measured on another processor model than this machine's.
+    Version { found: u64 },
     #[error(
         "the profile was measured on another processor model than this, {0}; run `bulkmem calibrate` here"
     )]
     ForeignCpu(String),
-    /// A rule or figure (`rule 3`, `figure 17`, counted from 1) names a method that is unknown, cannot do its operation,
-    /// or cannot run here.
+    /// The rule or figure: `rule 3`, `figure 17`, counted from 1.
     #[error(
         "{0} of the profile names a method that is unknown, cannot do the operation or cannot run here; run `bulkmem \
          calibrate`"
@@ -70,14 +56,9 @@ pub enum ProfileError {
     /// Calibration writes no such value: the rule or figure, as above, or `the provenance`, and the problem.
     #[error("{0} of the profile {1}; run `bulkmem calibrate`")]
     Value(String, String),
-    /// The file cannot be written. An earlier one is unchanged.
+    /// An earlier file is unchanged.
     #[error("the profile cannot be written to {}; check the folder, its permissions and the space left", .path.display())]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Unwritable { path: PathBuf, source: io::Error },
 }
 
 impl Profile {
@@ -91,11 +72,6 @@ impl Profile {
             return Err(ProfileError::TooLarge(bytes.len() as u64));
         }
         // The fields of every version first: a newer one may have fields that this one does not know.
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-            version: u32,
-        }
         let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
         check_format(&head.format, head.version)?;
         serde_json::from_slice(bytes).map_err(damaged)
@@ -146,7 +122,7 @@ impl Profile {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self, machine: &Machine) -> Result<(), ProfileError> {
-        check_format(&self.format, self.version)?;
+        check_format(&self.format, self.version.into())?;
         if !self.provenance.cpu.same_model(&machine.cpu) {
             return Err(ProfileError::ForeignCpu(format!("{} ({})", machine.cpu.key(), machine.cpu.name)));
         }
@@ -284,10 +260,10 @@ fn wrong<T>(place: impl Into<String>, what: impl Into<String>) -> Result<T, Prof
     Err(ProfileError::Value(place.into(), what.into()))
 }
 
-fn check_format(format: &str, found: u32) -> Result<(), ProfileError> {
+fn check_format(format: &str, found: u64) -> Result<(), ProfileError> {
     match found {
         _ if format != FORMAT => Err(ProfileError::Format),
-        VERSION => Ok(()),
+        _ if found == u64::from(VERSION) => Ok(()),
         _ => Err(ProfileError::Version { found }),
     }
 }

@@ -48,7 +48,6 @@ pub(crate) struct Session<'a, M> {
     stop: &'a AtomicBool,
     progress: &'a mut dyn FnMut(&Progress),
     pub(crate) budget: Duration,
-    /// Number of samples taken.
     pub(crate) samples: u64,
 }
 

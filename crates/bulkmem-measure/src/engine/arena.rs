@@ -17,14 +17,12 @@ const LEAST: usize = 16 << 20;
 /// The share of the memory left that is used: 1 part in this many, if that is enough.
 const PART: u64 = 4;
 
-/// A range of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRange {
     pub(crate) start: *mut u8,
     pub(crate) length: usize,
 }
 
-/// The memory to measure in.
 #[derive(Debug)]
 pub(crate) struct Arena {
     region: Mapping,

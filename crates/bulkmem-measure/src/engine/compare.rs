@@ -40,24 +40,20 @@ pub struct Identity {
 
 /// A row's figures in one of the runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "as the fields of `Row`")]
 pub struct Side {
-    /// The median, in the metric's unit.
     pub median: f64,
-    /// How many samples.
     pub samples: usize,
-    /// Reasons to doubt the row.
     pub flags: Vec<QualityFlag>,
 }
 
 /// A row that both runs have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct Change {
-    /// Which row.
     #[serde(flatten)]
     pub row: Identity,
-    /// Before.
     pub old: Side,
-    /// After.
     pub new: Side,
     /// How many times as good the new median is as the old: above 1 is better, whatever the metric. `None` where the
     /// figures are differences, or not above 0.
@@ -68,7 +64,6 @@ pub struct Change {
     pub interval: [f64; 2],
     /// How probable such a difference is by chance, corrected for the number of rows; `None` with too few samples.
     pub probability: Option<f64>,
-    /// The verdict.
     pub verdict: Verdict,
 }
 

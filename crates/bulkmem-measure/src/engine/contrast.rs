@@ -50,7 +50,6 @@ pub(crate) fn conclude(run: &mut Run<'_>, runs: usize, finding: Option<String>) 
     }
 }
 
-/// The names of rows' candidates, separated by commas.
 pub(crate) fn names(rows: &[(&Row, Contrast)]) -> String {
     rows.iter().map(|(row, _)| row.candidate.name.as_str()).collect::<Vec<_>>().join(", ")
 }

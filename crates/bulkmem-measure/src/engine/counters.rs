@@ -106,7 +106,6 @@ impl Counts {
         *self = serde_json::from_value(counts).expect("the names are those of the fields");
     }
 
-    /// The counts, or `None` where there are none.
     pub(crate) fn any(self) -> Option<Counts> {
         (self != Counts::default()).then_some(self)
     }
@@ -119,7 +118,6 @@ type OpenGroup = (Group, Vec<(&'static str, Counter)>);
 #[derive(Default)]
 pub(crate) struct Counting {
     groups: Vec<RefCell<OpenGroup>>,
-    /// Names of the events that this processor does not count.
     missing: Vec<&'static str>,
     /// The group that counts at the moment.
     group: Cell<Option<usize>>,

@@ -3,37 +3,6 @@
 use crate::engine::memory::memory_left;
 use crate::engine::{MemoryLeft, units};
 
-/// An option of a measurement, displayed as its flag, or as the placeholder of a positional argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
-#[strum(prefix = "--", serialize_all = "kebab-case")]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the flag names them")]
-pub enum OptionName {
-    Attr,
-    Baseline,
-    Block,
-    Budget,
-    Chunk,
-    Intent,
-    List,
-    MaxSize,
-    Method,
-    Mix,
-    Offset,
-    Op,
-    PageSize,
-    Rate,
-    Share,
-    Size,
-    Source,
-    Threads,
-    Time,
-    Width,
-    #[strum(to_string = " COMMAND")]
-    Command,
-}
-
-/// The result of a step of a measurement.
 pub(crate) type Result<T, E = MeasureError> = std::result::Result<T, E>;
 
 /// Why nothing could be measured. The message names the cause and the remedy.
@@ -41,8 +10,9 @@ pub(crate) type Result<T, E = MeasureError> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages describe variants and fields")]
 pub enum MeasureError {
+    /// `option` is its flag, or the placeholder of a positional argument.
     #[error("{option}: {reason}")]
-    Option { option: OptionName, reason: String },
+    Option { option: &'static str, reason: String },
     #[error(
         "measuring needs at least {} of memory, and at most {} can be used: three quarters of the {left}; {}",
         units::bytes(*needed), units::bytes(left.most()), left.limit.remedy()

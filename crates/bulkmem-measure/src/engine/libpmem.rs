@@ -17,7 +17,6 @@ pub(super) struct Libpmem {
 
 static LOADED: OnceLock<Result<Libpmem, &'static str>> = OnceLock::new();
 
-/// Loads libpmem, once.
 pub(super) fn load() -> Result<Libpmem, &'static str> {
     *LOADED.get_or_init(|| {
         // SAFETY: libpmem's initialization only reads the environment and the processor's features.

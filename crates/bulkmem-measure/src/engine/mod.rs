@@ -44,7 +44,7 @@ pub use config::{
 };
 pub use contrast::{Contrast, control_of};
 pub use counters::{Counts, counters_unavailable};
-pub use error::{MeasureError, OptionName};
+pub use error::MeasureError;
 pub use implementation::{MethodSet, Peers};
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
 pub use page_size::{BadPageSize, PageSize};
@@ -52,8 +52,8 @@ pub use provenance::{Provenance, c_library};
 pub use quality::host::{BusyProcess, Load};
 pub(crate) use results::PROFILE_FORMAT;
 pub use results::{
-    Bound, Candidate, Check, Finding, Kind, Measurement, Metric, QualityFlag, Results, ResultsError, Row,
-    Unit,
+    Bound, Candidate, Check, Finding, Head, Kind, Measurement, Metric, QualityFlag, Results, ResultsError,
+    Row, Unit,
 };
 pub use run::{Measure, Observer, Progress, Run, RunOptions, Validated};
 

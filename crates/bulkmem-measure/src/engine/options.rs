@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{MeasureError, OptionName, PageSize, Reservation, Result};
+use crate::engine::{MeasureError, PageSize, Reservation, Result};
 
 /// The largest length, bytes.
 const MAX_LENGTH: u64 = 1 << 40;
@@ -11,41 +11,41 @@ const MAX_THREADS: usize = 4096;
 /// The same where each number of threads is measured.
 pub(crate) const MOST_THREADS: usize = 1024;
 
-pub(crate) fn bad(option: OptionName, reason: impl Into<String>) -> MeasureError {
+pub(crate) fn bad(option: &'static str, reason: impl Into<String>) -> MeasureError {
     MeasureError::Option { option, reason: reason.into() }
 }
 
 /// Rejects the value of an option unless it is valid.
-pub(crate) fn require(valid: bool, option: OptionName, reason: impl Into<String>) -> Result<()> {
+pub(crate) fn require(valid: bool, option: &'static str, reason: impl Into<String>) -> Result<()> {
     if valid { Ok(()) } else { invalid(option, reason) }
 }
 
 /// Rejects the value of an option. `reason` says what is wrong with it and what would be accepted.
-pub(crate) fn invalid<T>(option: OptionName, reason: impl Into<String>) -> Result<T> {
+pub(crate) fn invalid<T>(option: &'static str, reason: impl Into<String>) -> Result<T> {
     Err(bad(option, reason))
 }
 
 pub(crate) fn check_budget(budget: Duration) -> Result<()> {
     match budget.as_secs_f64() {
-        s if s < 0.1 => invalid(OptionName::Budget, "less than 0.1 s measures nothing; give more time"),
-        s if s > 86_400.0 => invalid(OptionName::Budget, "more than a day; give at most 86400 s"),
+        s if s < 0.1 => invalid("--budget", "less than 0.1 s measures nothing; give more time"),
+        s if s > 86_400.0 => invalid("--budget", "more than a day; give at most 86400 s"),
         _ => Ok(()),
     }
 }
 
-pub(crate) fn check_length(option: OptionName, length: u64) -> Result<()> {
+pub(crate) fn check_length(option: &'static str, length: u64) -> Result<()> {
     let reason = format!("{length} bytes is outside 1 to {MAX_LENGTH} bytes");
     require((1..=MAX_LENGTH).contains(&length), option, reason)
 }
 
 pub(crate) fn check_threads(threads: usize) -> Result<()> {
-    require(threads <= MAX_THREADS, OptionName::Threads, format!("{threads} is more than {MAX_THREADS}"))
+    require(threads <= MAX_THREADS, "--threads", format!("{threads} is more than {MAX_THREADS}"))
 }
 
 pub(crate) fn threads(numbers: &[usize]) -> Result<()> {
     numbers.iter().try_for_each(|it| {
         let reason = format!("{it} is not from 1 to {MOST_THREADS} threads");
-        require((1..=MOST_THREADS).contains(it), OptionName::Threads, reason)
+        require((1..=MOST_THREADS).contains(it), "--threads", reason)
     })
 }
 
@@ -54,10 +54,9 @@ pub(crate) fn memory(bytes: u64, page_sizes: &[PageSize]) -> Result<()> {
     page_sizes.iter().try_for_each(|pages| Reservation::check(bytes, *pages))
 }
 
-/// Checks that blocks are whole cache lines.
 pub(crate) fn blocks(blocks: &[u64]) -> Result<()> {
     blocks.iter().try_for_each(|block| {
         let reason = format!("{block} bytes are not whole cache lines; give a multiple of 64");
-        require(*block > 0 && block.is_multiple_of(64), OptionName::Block, reason)
+        require(*block > 0 && block.is_multiple_of(64), "--block", reason)
     })
 }

@@ -8,7 +8,8 @@ use bulkmem::machine::Machine;
 use schemars::JsonSchema;
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-use crate::engine::{MeasureError, OptionName, Result};
+use crate::engine::Result;
+use crate::engine::options::invalid;
 
 /// The pages behind measured memory: `4K` (the machine's base pages), `thp` (transparent huge ones, where the kernel
 /// finds them), `2M` or `1G` (reserved huge pages).
@@ -31,7 +32,7 @@ impl PageSize {
     }
 
     /// Checks that this machine has such pages.
-    /// [`MeasureError::Option`] names those that it has.
+    /// [`MeasureError::Option`](crate::MeasureError::Option) names those that it has.
     pub fn check(self) -> Result<()> {
         let machine = Machine::current();
         let huge_sizes = machine.huge_page_sizes.iter().map(|bytes| Pages::Explicit(*bytes));
@@ -41,10 +42,7 @@ impl PageSize {
             return Ok(());
         }
         let has: Vec<String> = has.map(|pages| PageSize(pages).to_string()).collect();
-        Err(MeasureError::Option {
-            option: OptionName::PageSize,
-            reason: format!("this machine has no pages of {self}; it has {}", has.join(", ")),
-        })
+        invalid("--page-size", format!("this machine has no pages of {self}; it has {}", has.join(", ")))
     }
 }
 

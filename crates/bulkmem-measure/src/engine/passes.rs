@@ -85,7 +85,6 @@ impl Work<'_> {
         }
     }
 
-    /// Nanoseconds of so many loops.
     fn time(&self, loops: u32) -> Result<f64> {
         let (parts, each) = match &self.rewriter {
             Some(_) if self.passes.length >= TIMED_ALONE => (loops, 1),

@@ -2,15 +2,11 @@
 
 use crate::engine::{LINE, RawRange};
 
-/// Walks the slots of a range in an order that looks random and comes back to a slot only after all others.
+/// Walks the slots of a range in an order that looks random and comes back to a slot only after all others. Starts at any number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Permutation(u64);
+pub(crate) struct Permutation(pub(crate) u64);
 
 impl Permutation {
-    pub(crate) fn new(seed: u64) -> Permutation {
-        Permutation(seed)
-    }
-
     /// The next of `slots` slots.
     pub(crate) fn next(&mut self, slots: u64) -> u64 {
         // A linear congruential generator with a power of two as modulus, a - 1 divisible by 4 and an odd increment
@@ -71,7 +67,7 @@ mod tests {
     #[test]
     fn every_slot_comes_once_before_any_comes_again() {
         for slots in [1, 2, 3, 7, 64, 1000, 4096] {
-            let mut permutation = Permutation::new(42);
+            let mut permutation = Permutation(42);
             let seen: HashSet<u64> = (0..slots).map(|_| permutation.next(slots)).collect();
             assert_eq!(seen.len() as u64, slots);
         }
@@ -81,7 +77,7 @@ mod tests {
     fn places_fit() {
         let memory = [0u8; 4096];
         let raw_range = RawRange { start: memory.as_ptr().cast_mut(), length: memory.len() };
-        let mut permutation = Permutation::new(1);
+        let mut permutation = Permutation(1);
         for length in [1, 63, 64, 1000, 4000] {
             for offset in [0, 1, 63] {
                 let at = permutation.next_address(raw_range, length, offset).addr() - raw_range.start.addr();

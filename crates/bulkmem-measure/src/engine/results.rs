@@ -379,9 +379,10 @@ pub enum ResultsError {
     Older { found: u64 },
 }
 
-/// What every version of the format has.
-#[derive(Deserialize)]
-struct Head {
-    format: String,
-    version: u64,
+/// The fields that every version of results and of profiles has.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "as the fields of `Results`")]
+pub struct Head {
+    pub format: String,
+    pub version: u64,
 }

@@ -94,7 +94,6 @@ pub(crate) struct Timing {
     pub(crate) ns: f64,
     /// The part of [`Cost::Stream`] that is the neighbour's, nanoseconds.
     pub(crate) disturbance_ns: Option<f64>,
-    /// How many operations were timed together.
     pub(crate) operations: usize,
 }
 
@@ -165,7 +164,6 @@ pub(crate) fn footprint(longest: u64, last_level: u64) -> u64 {
     longest.max(least)
 }
 
-/// Takes samples of operations in an arena.
 pub(crate) struct Workloads {
     pub(crate) started: Instant,
     pub(crate) arena: Arena,
@@ -195,8 +193,8 @@ impl Workloads {
             arena,
             neighbour,
             l2,
-            destinations: Permutation::new(1),
-            sources: Permutation::new(2),
+            destinations: Permutation(1),
+            sources: Permutation(2),
             random: fastrand::Rng::with_seed(3),
             batches: HashMap::new(),
             ranges: Vec::new(),
@@ -386,7 +384,6 @@ impl Workloads {
     }
 }
 
-/// Writes to every line of a range of the arena.
 fn dirty(start: *mut u8, length: usize) {
     for at in (0..length).step_by(LINE).chain(length.checked_sub(1)) {
         // SAFETY: the range lies in the arena, and no other code uses it.

@@ -7,8 +7,8 @@ use bulkmem::Operation;
 use bulkmem::machine::Machine;
 
 use crate::engine::{
-    Buffer, Config, Content, Implementation, Kind, Measure, Measurement, Metric, OptionName, PageSize,
-    Passes, RawRange, Result, Row, Run, memory_left, units,
+    Buffer, Config, Content, Implementation, Kind, Measure, Measurement, Metric, PageSize, Passes, RawRange,
+    Result, Row, Run, memory_left, units,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::Candidates;
@@ -24,14 +24,12 @@ const AHEAD: f64 = 1.03;
 
 /// Options for measuring clearing in chunks.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct ChunksOptions {
-    /// Bytes cleared.
     pub extent: u64,
     /// Bytes per call; at most the extent. Each call includes its fence.
     pub chunks: Vec<u64>,
-    /// The page sizes of the memory.
     pub page_sizes: Vec<PageSize>,
-    /// Methods, peers and samples.
     pub candidates: Candidates,
 }
 
@@ -65,10 +63,10 @@ impl Measure for ChunksOptions {
     }
 
     fn validate(&self) -> Result<()> {
-        require(!self.chunks.is_empty(), OptionName::Chunk, "name at least one")?;
+        require(!self.chunks.is_empty(), "--chunk", "name at least one")?;
         let reason = format!("a chunk has 1 byte to as many as the total length: {} bytes", self.extent);
         let fit = self.chunks.iter().all(|chunk| (1..=self.extent).contains(chunk));
-        require(fit, OptionName::Chunk, reason)?;
+        require(fit, "--chunk", reason)?;
         checks::memory(self.extent, &self.page_sizes)?;
         self.selection().map(drop)
     }

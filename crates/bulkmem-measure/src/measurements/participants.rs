@@ -5,8 +5,8 @@ use bulkmem::{Intent, Operation, machine, method};
 
 use crate::engine::stats::ENOUGH;
 use crate::engine::{
-    Candidate, Config, Implementation, Kind, MethodSet, OptionName, Passes, Peers, Result, Run, Sample,
-    Sampler, distinct, implementation,
+    Candidate, Config, Implementation, Kind, MethodSet, Passes, Peers, Result, Run, Sample, Sampler,
+    distinct, implementation,
 };
 use crate::measurements::checks::invalid;
 
@@ -95,7 +95,7 @@ impl Candidates {
                     let why = known.map(|_| format!(" ({error})")).unwrap_or_default();
                     let reason =
                         format!("`{baseline}` takes no part{why}; name another method, or one of {names}");
-                    return invalid(OptionName::Baseline, reason);
+                    return invalid("--baseline", reason);
                 }
             }
         }

@@ -8,8 +8,8 @@ use bulkmem::{Intent, Operation};
 
 use self::block_writer::BlockWriter;
 use crate::engine::{
-    Config, Implementation, Kind, Measure, Measurement, MethodSet, Metric, OptionName, Pattern, Result, Row,
-    Run, implementation, units,
+    Config, Implementation, Kind, Measure, Measurement, MethodSet, Metric, Pattern, Result, Row, Run,
+    implementation, units,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::{Candidates, participant};
@@ -22,17 +22,15 @@ const USUAL: u64 = 256 << 20;
 
 /// Options for measuring persistent writes.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct PersistOptions {
-    /// The target to write to.
     pub target: TargetOptions,
-    /// The orders of blocks.
     pub patterns: Vec<Pattern>,
     /// Bytes between two fences, each a multiple of 64. Empty: the whole target for sequential writes, as in the source,
     /// and 64 for random ones.
     pub blocks: Vec<u64>,
     /// Bytes per store, for the representative methods.
     pub widths: Vec<u64>,
-    /// Methods, peers and samples.
     pub candidates: Candidates,
 }
 
@@ -125,12 +123,12 @@ impl Measure for PersistOptions {
         checks::blocks(&self.blocks)?;
         for width in &self.widths {
             let reason = format!("no store writes {width} bytes; give 4, 8, 16, 32 or 64");
-            require(PersistOptions::WIDTHS.contains(width), OptionName::Width, reason)?;
+            require(PersistOptions::WIDTHS.contains(width), "--width", reason)?;
         }
         let (candidates, lacking) = self.candidates();
         let methods = implementation::methods(&candidates.methods, Operation::CopyPersist)?;
         let reason = lacking.unwrap_or_else(|| "no method of this architecture persists".to_owned());
-        require(!methods.is_empty(), OptionName::Width, reason)?;
+        require(!methods.is_empty(), "--width", reason)?;
         self.target.check(self.want())
     }
 

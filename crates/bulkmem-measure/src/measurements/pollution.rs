@@ -14,7 +14,7 @@ use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
 use crate::engine::{
     Buffer, Candidate, Config, Content, Contrast, FILL_BYTE, Kind, LINE, Measure, Measurement, Metric,
-    Neighbour, OptionName, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, fits, memory,
+    Neighbour, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, fits, memory,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::{Candidates, participant, sampler};
@@ -73,13 +73,9 @@ impl PollutionOptions {
         self.size.unwrap_or_else(|| list.saturating_mul(2).max(LEAST))
     }
 
-    fn has_source(&self) -> bool {
-        matches!(self.operation, Operation::Copy | Operation::CopyPersist)
-    }
-
     /// Bytes of destinations and sources for a list.
     fn working_set(&self, list: u64) -> u64 {
-        let sides = if self.has_source() { 2 } else { 1 };
+        let sides = if self.operation.has_source() { 2 } else { 1 };
         self.size(list).saturating_mul(SLOTS * sides)
     }
 }
@@ -99,10 +95,10 @@ impl Measure for PollutionOptions {
     fn validate(&self) -> Result<()> {
         let reason = "persist writes nothing new and so pollutes nothing; name clear, fill, copy, fill_persist or \
                       copy_persist";
-        require(self.operation != Operation::Persist, OptionName::Op, reason)?;
+        require(self.operation != Operation::Persist, "--op", reason)?;
         for &list in &self.lists {
             let reason = format!("a list of {list} bytes has fewer than two lines; name at least 128 bytes");
-            require(list >= 2 * LINE as u64, OptionName::List, reason)?;
+            require(list >= 2 * LINE as u64, "--list", reason)?;
             fits(self.working_set(list).saturating_add(list))?;
         }
         self.page_size.check()?;
@@ -155,7 +151,7 @@ impl PollutionOptions {
         let neighbour = Rc::new(unsafe { Neighbour::new(listed, listed.length) });
         let operations = implementations.into_iter().enumerate().map(|(own, implementation)| {
             let (neighbour, times, mut repeats) = (neighbour.clone(), times.clone(), self.walks);
-            let mut slots = Slots::new(memory, length, self.has_source());
+            let mut slots = Slots::new(memory, length, operation.has_source());
             participant(&implementation, &config, length, false, move || {
                 let act = || {
                     let (dst, src) = slots.next();

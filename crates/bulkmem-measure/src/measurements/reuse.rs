@@ -10,8 +10,8 @@ use crate::engine::run::SINGLE;
 use crate::engine::stats::{bootstrap, median};
 use crate::engine::units::bytes;
 use crate::engine::{
-    Buffer, Config, Content, FILL_BYTE, Kind, LINE, Measure, Measurement, Metric, OptionName, PageSize,
-    RawRange, Result, Row, Run, Slots, distinct, fits, memory, memory_left,
+    Buffer, Config, Content, FILL_BYTE, Kind, LINE, Measure, Measurement, Metric, PageSize, RawRange, Result,
+    Row, Run, Slots, distinct, fits, memory, memory_left,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::{Candidates, participant};
@@ -21,19 +21,17 @@ const SAMPLE_NS: f64 = 2e6;
 
 /// Options for measuring when caching the result pays off.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct ReuseOptions {
     /// Clear, fill or copy.
     pub operations: Vec<Operation>,
-    /// Bytes.
     pub sizes: Vec<u64>,
     /// Shares of the result that are read back, percent, in rising order.
     pub shares: Vec<f64>,
     /// Bytes of memory that destinations are spread over, and sources over as much. Default: twice the last-level cache
     /// and at least two operations. If equal to the size, every operation uses the same memory.
     pub footprint: Option<u64>,
-    /// The page size of the memory.
     pub page_size: PageSize,
-    /// Methods, peers and samples.
     pub candidates: Candidates,
 }
 
@@ -77,20 +75,20 @@ impl Measure for ReuseOptions {
         for &operation in &self.operations {
             let reason = format!("the result of {operation} is not read back here; name clear, fill or copy");
             let plain = matches!(operation, Operation::Clear | Operation::Fill | Operation::Copy);
-            require(plain, OptionName::Op, reason)?;
+            require(plain, "--op", reason)?;
             self.candidates.check(operation)?;
             for &size in &self.sizes {
                 let reason = format!("{size} bytes are less than a cache line; name at least 64 bytes");
-                require(size >= LINE as u64, OptionName::Size, reason)?;
+                require(size >= LINE as u64, "--size", reason)?;
                 fits(self.needed(operation, size))?;
             }
         }
         for share in &self.shares {
             let reason = format!("{share} is not a share; name percentages from 0 to 100");
-            require((0.0..=100.0).contains(share), OptionName::Share, reason)?;
+            require((0.0..=100.0).contains(share), "--share", reason)?;
         }
         let rising = !self.shares.is_empty() && self.shares.windows(2).all(|pair| pair[0] < pair[1]);
-        require(rising, OptionName::Share, "give at least one, in rising order: 0,25,100")?;
+        require(rising, "--share", "give at least one, in rising order: 0,25,100")?;
         self.page_size.check()
     }
 

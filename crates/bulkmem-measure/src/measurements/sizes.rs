@@ -11,8 +11,8 @@ use bulkmem_kmod::Attribute;
 
 use crate::engine::buffer::{map, prefault};
 use crate::engine::{
-    Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, Metric, OptionName,
-    PageSize, Passes, Peers, RawRange, Reservation, Result, Row, Run, Sample, Sampler, memory, units,
+    Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, Metric, PageSize, Passes,
+    Peers, RawRange, Reservation, Result, Row, Run, Sample, Sampler, memory, units,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::{Candidates, FIRST_TOUCH, sampler};
@@ -21,12 +21,11 @@ use crate::target::{Memory, preparing};
 
 /// Options for measuring an operation by size and method.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct SizesOptions {
     /// Clear, fill or copy.
     pub operation: Operation,
-    /// Bytes.
     pub sizes: Vec<u64>,
-    /// The page sizes of the memory.
     pub page_sizes: Vec<PageSize>,
     /// For clear and fill: cache attributes of memory of the kernel module's device to measure instead.
     pub attributes: Attributes,
@@ -36,7 +35,6 @@ pub struct SizesOptions {
     pub loops: Option<u32>,
     /// Numbers of threads to divide the work among.
     pub threads: Vec<usize>,
-    /// The byte to fill with.
     pub byte: u8,
     /// If set, the memory and the source of a copy hold zeros before. Otherwise they hold mixed bytes, and memory to clear
     /// is written to again before each pass: some processors move and clear zeros faster than other bytes.
@@ -45,7 +43,6 @@ pub struct SizesOptions {
     pub offset: u64,
     /// The candidate to compare results with; measured if it is a method.
     pub baseline: Option<String>,
-    /// Methods, peers and samples.
     pub candidates: Candidates,
 }
 
@@ -120,19 +117,19 @@ impl Measure for SizesOptions {
     }
 
     fn validate(&self) -> Result<()> {
-        require(!self.sizes.is_empty(), OptionName::Size, "name at least one")?;
+        require(!self.sizes.is_empty(), "--size", "name at least one")?;
         if let Some((chunk, smallest)) = self.chunk.zip(self.sizes.iter().copied().min()) {
             let reason = format!("{chunk} bytes are not from 1 to the smallest size, {smallest} bytes");
-            require((1..=smallest).contains(&chunk), OptionName::Chunk, reason)?;
+            require((1..=smallest).contains(&chunk), "--chunk", reason)?;
         }
         checks::threads(&self.threads)?;
         let page = Machine::current().page_size as u64;
         let reason = format!("it counts from the start of a page: name less than {page} bytes");
-        require(self.offset < page, OptionName::Offset, reason)?;
+        require(self.offset < page, "--offset", reason)?;
         let attributes = self.attributes.requested().len() as u64;
         let reason =
             "memory of other attributes is cleared and filled here; `bench iops` copies from and to it";
-        require(attributes == 0 || self.operation != Operation::Copy, OptionName::Attr, reason)?;
+        require(attributes == 0 || self.operation != Operation::Copy, "--attr", reason)?;
         for size in &self.sizes {
             let bytes = self.needed(*size);
             let device = |pages: &PageSize| device::check(bytes.saturating_mul(attributes), *pages);

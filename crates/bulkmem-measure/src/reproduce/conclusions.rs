@@ -22,7 +22,6 @@ type Here = Option<(bool, String)>;
 /// The same, by the conclusion's `id` in the published facts, and in their order.
 type Judged = Vec<(&'static str, Here)>;
 
-/// Judges every conclusion, in the order of the published facts.
 pub(super) fn judge(ours: &Ours<'_>) -> Vec<Conclusion> {
     let facts = published();
     let conclusions = facts.conclusions.iter().zip(judge_by_id(ours)).map(|(it, (id, found))| {

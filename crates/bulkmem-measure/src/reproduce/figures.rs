@@ -13,7 +13,6 @@ type Entry = (String, f64, Option<f64>);
 /// A speed measured here, by method and length.
 type Speed<'s> = &'s dyn Fn(&str, u64) -> Option<f64>;
 
-/// Collects figures, table by table.
 #[derive(Default)]
 struct Figures(Vec<PublishedFigure>);
 
@@ -43,7 +42,6 @@ impl Figures {
     }
 }
 
-/// Compares all tables, figure by figure.
 pub(super) fn compare(ours: &Ours<'_>) -> Vec<PublishedFigure> {
     let mut figures = Figures::default();
     clearing(ours, &mut figures);

@@ -6,7 +6,6 @@ use bulkmem::method::{self, CacheEffect};
 use crate::engine::{Config, Direction, Measurement, Pattern, Results, Row};
 use crate::measurements::CHILD_WRITES;
 
-/// The results measured here.
 pub(super) struct Ours<'r>(pub(super) &'r Results);
 
 impl Ours<'_> {

@@ -26,7 +26,6 @@ pub(super) struct Published {
     pub(super) conclusions: Vec<PublishedConclusion>,
 }
 
-/// A conclusion of a source.
 #[derive(Debug, Deserialize)]
 pub(super) struct PublishedConclusion {
     pub(super) id: String,

@@ -4,7 +4,8 @@ use bulkmem::Pages;
 use bulkmem_kmod::{Attribute, DeviceMemory, KernelError, MemoryOptions};
 
 use crate::engine::buffer::fits;
-use crate::engine::{MeasureError, OptionName, PageSize, Result, Run, distinct};
+use crate::engine::options::invalid;
+use crate::engine::{MeasureError, PageSize, Result, Run, distinct};
 
 /// Cache attributes to measure with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +74,7 @@ fn pages(requested: PageSize) -> Result<Pages> {
         Pages::Explicit(_) => {
             let base = PageSize(Pages::Base);
             let reason = format!("the device provides no pages of {requested}; name {base} or 2M");
-            Err(MeasureError::Option { option: OptionName::PageSize, reason })
+            invalid("--page-size", reason)
         }
     }
 }

@@ -20,7 +20,6 @@ const PIECE: usize = 4 << 20;
 /// Receives the share of a target that is prepared. An error from it ends the preparation.
 pub(crate) type Step<'s> = &'s mut dyn FnMut(f64) -> Result<()>;
 
-/// Memory to measure in.
 #[derive(Debug)]
 pub(crate) enum Memory {
     Ram(Buffer),

@@ -19,9 +19,7 @@ pub(crate) use self::memory::Memory;
 use self::memory::{Mapping, Step, allocate};
 use crate::engine::buffer::fits;
 use crate::engine::workload::last_level;
-use crate::engine::{
-    Buffer, Config, Content, MeasureError, OptionName, PageSize, Reservation, Result, Run, memory_left,
-};
+use crate::engine::{Buffer, Config, Content, MeasureError, PageSize, Reservation, Result, Run, memory_left};
 use crate::target::device::Attributes;
 
 /// Ordinary memory as a target. A file of that name is `./ram`.
@@ -64,9 +62,7 @@ impl TargetOptions {
 /// A measurement's requirements on a target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// True if the measurement writes to it.
     pub(crate) writes: bool,
-    /// Least bytes.
     pub(crate) least: u64,
     /// Default bytes of ordinary memory.
     pub(crate) usual: u64,
@@ -324,7 +320,7 @@ impl TargetOptions {
         let target = self.target.display();
         match (known, self.attribute) {
             (Some(known), Some(asked)) if known != asked => Err(MeasureError::Option {
-                option: OptionName::Attr,
+                option: "--attr",
                 reason: format!(
                     "{target} is mapped {known}, not {asked}; name a target that is: /dev/bulkmem, which the kernel module \
                      provides, or the memory of a PCI device, as /sys/bus/pci/devices/…/resource0_wc (wc) or resource0 (uc)"

@@ -57,7 +57,7 @@ fn what_ordinary_memory_cannot_be_is_said_with_who_can() {
     for attribute in [Attribute::Wc, Attribute::Uc] {
         let options = TargetOptions { attribute: Some(attribute), ..TargetOptions::ram() };
         let error = options.check(want(true)).unwrap_err();
-        assert!(matches!(error, MeasureError::Option { option: OptionName::Attr, .. }), "{error}");
+        assert!(matches!(error, MeasureError::Option { option: "--attr", .. }), "{error}");
         let text = error.to_string();
         for word in ["ram is mapped wb, not", attribute.name(), "resource0_wc (wc)", "/dev/bulkmem"] {
             assert!(text.contains(word), "{word}: {text}");

@@ -228,7 +228,7 @@ fn another_format_and_a_newer_version_are_refused_as_such() {
     // Also where the newer version has fields that this one does not know.
     let newer = json!({"format": FORMAT, "version": VERSION + 1, "shapes": []});
     let error = Profile::parse(newer.to_string().as_bytes()).unwrap_err();
-    assert!(matches!(error, ProfileError::Version { found } if found == VERSION + 1), "{error}");
+    assert!(matches!(error, ProfileError::Version { found } if found == u64::from(VERSION + 1)), "{error}");
     let text = error.to_string();
     assert!(
         text.contains("version 4, this library reads version 3") && text.contains("update bulkmem"),
@@ -242,7 +242,7 @@ fn an_older_version_is_refused_with_the_command_to_run() {
         // An older version may lack fields that this one requires.
         let older = json!({"format": FORMAT, "version": version, "rules": []});
         let error = Profile::parse(older.to_string().as_bytes()).unwrap_err();
-        assert!(matches!(error, ProfileError::Version { found } if found == version), "{error}");
+        assert!(matches!(error, ProfileError::Version { found } if found == u64::from(version)), "{error}");
         let text = error.to_string();
         assert!(text.contains("run `bulkmem calibrate`") && !text.contains("update"), "{text}");
         let error = Profile { version, ..sample() }.check(Machine::current()).unwrap_err();

@@ -195,9 +195,8 @@ fn tables(rows: &[&Row], width: usize) -> String {
         format!("{operation}, intent {intent}, {alignment}, {}, {pages} pages, {threads}", config.states());
     let cost = describe_cost(Cost::of(intent));
     let cost = faint(&format!("The time is that of {cost}."), width);
-    let speeds = Pivot::across(Dimension::Size)
-        .cell(|row: &Row| digits(row.stats.median))
-        .text(&by_speed(rows), width);
+    let cell = |row: &Row| digits(row.stats.median);
+    let speeds = Pivot { cell: Some(cell), ..Pivot::across(Dimension::Size) }.text(&by_speed(rows), width);
     let choices = Table::of(rows.iter().filter(|row| row.candidate.kind == Kind::Policy))
         .column(Column::right("length"), |row| value(row, Dimension::Size))
         .column(Column::left("the policy's choice").prose(), |row| row.chosen.clone().unwrap_or_default())

@@ -122,7 +122,6 @@ impl Outputs {
 }
 
 impl Display {
-    /// Prints results.
     pub(super) fn print(&self, found: &Results, view: View<'_>) -> Result<(), Failure> {
         if self.csv.as_deref().is_some_and(|path| path == "-") {
             return Ok(output::print_raw(results::csv(found)?.as_bytes())?);

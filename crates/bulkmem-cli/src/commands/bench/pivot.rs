@@ -17,12 +17,12 @@ const LONGEST_NAME: usize = 28;
 #[derive(Clone, Copy)]
 pub(super) struct Pivot<'a> {
     /// The dimension opposite the candidates.
-    dimension: Dimension,
-    candidates_across: bool,
-    /// Name of the candidate that speed-ups are relative to.
-    baseline: Option<&'a str>,
+    pub(super) dimension: Dimension,
+    pub(super) candidates_across: bool,
+    /// Name of the candidate that speed-ups are relative to; without one, or if it was not measured, none are shown.
+    pub(super) baseline: Option<&'a str>,
     /// Text of a cell instead of mean and standard deviation.
-    cell: Option<fn(&Row) -> String>,
+    pub(super) cell: Option<fn(&Row) -> String>,
 }
 
 impl<'a> Pivot<'a> {
@@ -34,16 +34,6 @@ impl<'a> Pivot<'a> {
     /// Lists values down and candidates across, and marks the best of each line.
     pub(super) fn down(dimension: Dimension) -> Pivot<'a> {
         Pivot { candidates_across: true, ..Pivot::across(dimension) }
-    }
-
-    /// Also shows the speed-up over the candidate of that name, if it was measured.
-    pub(super) fn baseline(self, name: &'a str) -> Pivot<'a> {
-        Pivot { baseline: Some(name), ..self }
-    }
-
-    /// Sets the text of a cell, instead of mean and standard deviation.
-    pub(super) fn cell(self, cell: fn(&Row) -> String) -> Pivot<'a> {
-        Pivot { cell: Some(cell), ..self }
     }
 
     /// Returns the tables, each under a heading, in lines of at most `width` columns, and the meaning of their marks.
@@ -84,7 +74,6 @@ impl<'a> Pivot<'a> {
     }
 }
 
-/// One table of a pivot.
 struct Grid<'a> {
     pivot: Pivot<'a>,
     /// Names of the candidates, in order of appearance.
@@ -216,7 +205,6 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Returns true if several rows compete.
 fn is_contested(rivals: &[&Row]) -> bool {
     rivals.iter().filter(|row| competes(row)).count() > 1
 }

@@ -64,7 +64,8 @@ pub(super) fn run(args: &ReuseArgs) -> Outcome {
     options.candidates = args.common.candidates();
     args.common.outputs.run(None, &options, &|found, width| {
         let rows: Vec<&Row> = found.of(Measurement::Reuse).filter(|_| args.by_method).collect();
-        let by_method = Pivot::across(Dimension::ReadBack).cell(|row: &Row| digits(row.stats.median));
+        let cell: fn(&Row) -> String = |row| digits(row.stats.median);
+        let by_method = Pivot { cell: Some(cell), ..Pivot::across(Dimension::ReadBack) };
         by_method.text(&rows, width) + &view(found, width)
     })
 }

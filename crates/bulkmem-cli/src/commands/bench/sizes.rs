@@ -201,7 +201,8 @@ pub(super) fn view(found: &Results, baseline: &str, width: usize) -> String {
     let rows: Vec<_> = found.rows.iter().collect();
     let several = rows.iter().any(|row| row.config.attribute != rows[0].config.attribute);
     let across = if several { Dimension::Attribute } else { Dimension::Size };
-    Pivot::across(across).baseline(baseline).text(&rows, width) + &remarks(found, width)
+    let pivot = Pivot { baseline: Some(baseline), ..Pivot::across(across) };
+    pivot.text(&rows, width) + &remarks(found, width)
 }
 
 pub(super) fn chunks(args: &ChunksArgs) -> Outcome {

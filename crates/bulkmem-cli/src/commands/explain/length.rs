@@ -19,15 +19,6 @@ use crate::plain::plain;
 /// Measured lengths that differ by a larger factor say nothing about a length. Calibration measures a factor of 4 apart.
 const FAR: f64 = 4.5;
 
-/// A length, and how it is used.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Question {
-    pub(super) operation: Operation,
-    pub(super) length: u64,
-    pub(super) intent: Intent,
-    pub(super) threads: Threads,
-}
-
 /// The document that `--json` prints.
 #[derive(Serialize)]
 pub(super) struct Answer {
@@ -92,8 +83,13 @@ struct Measured {
 }
 
 impl Answer {
-    pub(super) fn find(question: Question, active: &ActivePolicy) -> Result<Answer, Failure> {
-        let Question { operation, length, intent, threads } = question;
+    pub(super) fn find(
+        active: &ActivePolicy,
+        operation: Operation,
+        length: u64,
+        intent: Intent,
+        threads: Threads,
+    ) -> Result<Answer, Failure> {
         let policy = &active.policy;
         let bytes = usize::try_from(length)
             .map_err(|_| Failure::usage("--size: it exceeds the address space of this machine"))?;

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::active_policy::ActivePolicy;
 use crate::failure::{Outcome, show};
 use crate::parsers::{self, Threads};
-use length::{Answer, Question};
+use length::Answer;
 use overview::Overview;
 
 /// Show which methods are used here, and how they measured: of every operation, or of one length and why
@@ -53,6 +53,6 @@ pub(super) fn run(args: &ExplainArgs) -> Outcome {
         let overview = Overview::of(&active)?;
         return show(json, &overview, |width| overview.text(&active.policy, width));
     };
-    let answer = Answer::find(Question { operation, length, intent, threads }, &active)?;
+    let answer = Answer::find(&active, operation, length, intent, threads)?;
     show(json, &answer, |width| answer.text(width))
 }

@@ -25,7 +25,6 @@ struct Page<'r> {
     echarts: &'static str,
 }
 
-/// Returns the page.
 pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
     let charts: Vec<&Chart> = report.sections.iter().flat_map(|section| &section.charts).collect();
     let styles = Styles::of(charts.iter().copied());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bulkmem::policy::CpuIdentity;
 use bulkmem_measure::calibration::{FORMAT, Profile};
-use bulkmem_measure::engine::{Finding, Measurement, Results, Row};
+use bulkmem_measure::engine::{Finding, Head, Measurement, Results, Row, distinct};
 use bulkmem_measure::{Provenance, memory_left};
 
 use super::model::{Card, Chart, Facts, slug};
@@ -44,10 +44,6 @@ pub(super) struct Machine<'i> {
 impl Input {
     /// Reads a results file or a profile. Fails also if it contains no rows.
     pub(super) fn load(path: &Path) -> Result<Input, Failure> {
-        #[derive(serde::Deserialize)]
-        struct Head {
-            format: String,
-        }
         let name = path.display().to_string();
         let bytes = results::read(path, results::TO_REPORT, &memory_left())?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -123,7 +119,7 @@ impl<'i> Machine<'i> {
         let profile = inputs.iter().rev().find_map(|input| input.profile.as_ref());
         let provenance = &inputs[inputs.len() - 1].provenance;
         let libraries = inputs.iter().flat_map(|input| &input.provenance.libraries);
-        let libraries = group(libraries.cloned(), Clone::clone).into_iter().map(|(name, _)| name).collect();
+        let libraries = distinct(libraries.cloned());
         let last_results = files().next_back();
         Machine { label, rows, findings, profile, provenance, libraries, last_results, only }
     }
@@ -142,7 +138,6 @@ impl<'i> Machine<'i> {
         Some(Results { rows, ..self.last_results?.clone() })
     }
 
-    /// Returns the rows of a measurement.
     pub(super) fn of(&self, measurement: Measurement) -> Vec<&'i Row> {
         self.rows.iter().copied().filter(|row| row.measurement == measurement).collect()
     }

@@ -40,12 +40,10 @@ pub(super) fn in_title(row: &Row, key: Dimension) -> String {
     }
 }
 
-/// Returns the title of a dimension's column or axis.
 pub(super) fn title(key: Dimension) -> String {
     if key == Dimension::PageSize { "pages".to_owned() } else { words(key) }
 }
 
-/// Returns a metric with its unit.
 pub(super) fn metric(metric: Metric) -> String {
     match metric {
         Metric::Bandwidth => format!("speed, {}", metric.unit()),

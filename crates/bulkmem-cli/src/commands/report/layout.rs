@@ -62,7 +62,6 @@ fn split_by(
     charts.collect()
 }
 
-/// Completes a chart.
 fn plot(chart: Chart, caches: [u64; 3], rows: &[&Row], x: Option<Dimension>, further: &[Dimension]) -> Chart {
     let metric = rows[0].metric;
     let varying = varying(rows);
@@ -111,7 +110,6 @@ fn plot(chart: Chart, caches: [u64; 3], rows: &[&Row], x: Option<Dimension>, fur
     }
 }
 
-/// Completes a chart of latency percentiles.
 fn plot_latencies(chart: Chart, rows: &[&Row]) -> Chart {
     let mut ranks: Vec<f64> = rows.iter().flat_map(|row| percentiles(row)).map(|(rank, _)| rank).collect();
     ranks.sort_by(f64::total_cmp);
@@ -156,12 +154,10 @@ fn percentiles(row: &Row) -> Vec<(f64, f64)> {
     row.also.iter().filter_map(|(name, ns)| Some((rank(name)?, *ns))).collect()
 }
 
-/// Returns the dimensions in which rows differ.
 pub(super) fn varying(rows: &[&Row]) -> Vec<Dimension> {
     bulkmem_measure::engine::varying(rows.iter().map(|row| &row.config))
 }
 
-/// Returns the values of a row in some dimensions.
 pub(super) fn values(row: &Row, keys: &[Dimension]) -> Vec<Option<String>> {
     keys.iter().map(|key| row.config.get(*key)).collect()
 }

@@ -64,7 +64,6 @@ pub(crate) struct ReportArgs {
     pub(crate) chart: Option<String>,
 }
 
-/// The format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Html,

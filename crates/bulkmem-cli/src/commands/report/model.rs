@@ -6,7 +6,6 @@ use serde::Serialize;
 /// Names and values.
 pub(super) type Facts = Vec<(&'static str, String)>;
 
-/// A report.
 #[derive(Debug)]
 pub(super) struct Report<'i> {
     pub(super) title: String,
@@ -23,7 +22,6 @@ pub(super) struct Report<'i> {
 /// The choices of a machine: a chart, advice and a table.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
-    /// The machine's name.
     pub(super) heading: String,
     /// Further properties of the machine and of the run.
     pub(super) machine: String,
@@ -99,7 +97,6 @@ pub(super) struct Chart {
     pub(super) higher_is_better: bool,
     /// The axis of what varies. Bars are horizontal, so that this is their vertical axis.
     pub(super) x_axis: Axis,
-    /// The axis of the measured values.
     pub(super) y_axis: Axis,
     pub(super) series: Vec<Series>,
     /// Labelled positions on the x axis.
@@ -128,7 +125,6 @@ pub(super) enum Shape {
     Bars,
 }
 
-/// An axis of a chart.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Axis {
     pub(super) name: String,
@@ -172,7 +168,6 @@ pub(super) struct Point {
     pub(super) remark: String,
 }
 
-/// A table.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
     /// Empty if it belongs to a chart.

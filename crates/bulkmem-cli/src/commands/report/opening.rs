@@ -14,7 +14,6 @@ use crate::results::group;
 /// Gains beyond this one end at the edge of the chart.
 const MOST_GAIN: f64 = 5.0;
 
-/// Returns the opening for a machine.
 pub(super) fn of(machine: &Machine<'_>) -> Opening {
     let answers = answers(machine);
     if answers.is_empty() {

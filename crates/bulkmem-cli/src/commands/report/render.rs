@@ -32,7 +32,6 @@ const FONT_BYTES: &[u8] = include_bytes!("../../../assets/dejavu/DejaVuSans-subs
 type Area<B> = DrawingArea<B, Shift>;
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// Returns the chart as SVG.
 pub(super) fn svg(chart: &Chart) -> Result<String, Failure> {
     let mut text = String::new();
     let picture = Picture::new(chart);
@@ -44,7 +43,6 @@ pub(super) fn svg(chart: &Chart) -> Result<String, Failure> {
     Ok(text.replacen(&size(1), &size(2), 1))
 }
 
-/// Returns the chart as PNG.
 pub(super) fn png(chart: &Chart) -> Result<Vec<u8>, Failure> {
     let picture = Picture::new(chart);
     let (width, height) = picture.size();
@@ -310,7 +308,6 @@ fn ticks(axis: &Axis, from: f64, to: f64) -> Vec<(f64, String)> {
     }
 }
 
-/// Shortens a name to at most so many letters.
 fn shortened(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();

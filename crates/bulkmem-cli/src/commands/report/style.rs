@@ -2,10 +2,10 @@
 
 use bulkmem::method::c_library;
 use bulkmem_measure::Kind;
+use bulkmem_measure::engine::distinct;
 use serde::Serialize;
 
 use super::model::Chart;
-use crate::results::group;
 
 /// The style of a series. Dashes and symbols have the names of ECharts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -41,7 +41,6 @@ const C_LIBRARY: Style =
 const REFERENCE: Style =
     Style { light: "#6B7280", dark: "#A3ABB5", dash: "dotted", symbol: "emptyCircle", width: 2 };
 
-/// The styles of all series of some charts.
 #[derive(Debug, Default)]
 pub(super) struct Styles {
     /// Names of series without a fixed style.
@@ -54,10 +53,9 @@ impl Styles {
         series.retain(|it| fixed(it.kind, &it.name).is_none());
         // Series that are shown at first come first, because the first styles differ the most.
         series.sort_by_key(|it| !it.shown);
-        Styles { names: group(series, |it| it.name.clone()).into_iter().map(|(name, _)| name).collect() }
+        Styles { names: distinct(series.into_iter().map(|it| it.name.clone())) }
     }
 
-    /// Returns the style of a series.
     pub(super) fn style(&self, kind: Kind, name: &str) -> Style {
         fixed(kind, name).unwrap_or_else(|| {
             let at = self.names.iter().position(|known| known == name).unwrap_or_default();

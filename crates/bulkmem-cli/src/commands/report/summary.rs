@@ -93,7 +93,6 @@ fn at_size(measurement: Measurement, size: u64, rows: &[&Row]) -> Option<String>
     Some(text)
 }
 
-/// Returns true if two medians differ by more than their intervals.
 fn apart(a: &Row, b: &Row) -> bool {
     let ([a_low, a_high], [b_low, b_high]) = (a.stats.interval, b.stats.interval);
     a_low > b_high || b_low > a_high

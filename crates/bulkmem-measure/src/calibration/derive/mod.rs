@@ -71,7 +71,9 @@ pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes], unmapped: &[Unmapp
             let rows = by_cache_state(&throughput, situation == Situation::Cached);
             tables.insert(situation, (picks(&rows, situation, c_library), String::new()));
         }
-        let at = |situation, length| key_at(&tables[&situation].0, length);
+        let at = |situation, length| -> Option<&Key> {
+            tables[&situation].0.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
+        };
         let part = for_parts(&throughput);
         let look = look::derive(operation, &throughput, (parts, unmapped), |length| {
             Some(Methods {
@@ -117,11 +119,6 @@ fn by_cache_state(rows: &BTreeMap<u64, Row>, cached: bool) -> BTreeMap<u64, Row>
         row
     };
     rows.iter().map(|(length, row)| (*length, of_state(row))).filter(|(_, row)| !row.is_empty()).collect()
-}
-
-/// Returns the choice for a length.
-fn key_at(picks: &[Pick], length: u64) -> Option<&Key> {
-    picks.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
 }
 
 /// A method from a length on, and why.
@@ -206,7 +203,6 @@ fn picks(rows: &BTreeMap<u64, Row>, situation: Situation, c_library: bool) -> Ve
     picks
 }
 
-/// Figures at two lengths.
 type Ends<'r> = (&'r Figures, &'r Figures);
 
 /// Returns the length, above the lower and at most the upper one, from which the upper choice is better. Interpolates

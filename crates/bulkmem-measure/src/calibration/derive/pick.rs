@@ -78,7 +78,6 @@ fn admissible(figures: &Figures, c_library: &Figures) -> bool {
     gains.iter().all(|&(condition, gain)| gain >= least(condition))
 }
 
-/// Returns the regrets by time alone.
 pub(super) fn fastest(row: &Row) -> Regrets {
     let (scored, conditions) = scored(row);
     let c_library = row.get(&Key::c_library());

@@ -68,7 +68,11 @@ pub(crate) fn is_heavier(load: Option<&Load>, earlier: Option<&Load>) -> bool {
 pub(crate) struct Snapshot {
     at: Instant,
     system: System,
-    own: Own,
+    /// This process, and the seconds that it and its children that ended used.
+    pid: u32,
+    seconds: f64,
+    /// How often the kernel took the processor away from them.
+    put_off: u64,
     processes: BTreeMap<u32, Process>,
 }
 
@@ -83,15 +87,6 @@ struct System {
     waited: Option<f64>,
     /// Seconds in which a limit held this control group back.
     throttled: Option<f64>,
-}
-
-/// Use by this process, with its children that ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Own {
-    pid: u32,
-    seconds: f64,
-    /// How often the kernel took the processor away.
-    put_off: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -167,10 +162,10 @@ pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Option<Disturbance
     let (ours, others): (Vec<_>, Vec<_>) = after
         .processes
         .iter()
-        .filter(|(pid, _)| **pid != after.own.pid)
-        .partition(|(pid, _)| descends(**pid, after.own.pid, &after.processes));
+        .filter(|(pid, _)| **pid != after.pid)
+        .partition(|(pid, _)| descends(**pid, after.pid, &after.processes));
     let children: f64 = ours.iter().map(|(pid, process)| used(pid, process)).sum();
-    let own = since(before.own.seconds, after.own.seconds) + children;
+    let own = since(before.seconds, after.seconds) + children;
     let (system, earlier) = (&after.system, &before.system);
     let mut busiest: Vec<BusyProcess> = others
         .into_iter()
@@ -189,7 +184,7 @@ pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Option<Disturbance
     Some(Disturbance {
         load,
         waited: share(earlier.waited, system.waited),
-        put_off: after.own.put_off.saturating_sub(before.own.put_off),
+        put_off: after.put_off.saturating_sub(before.put_off),
         resolution: tick() / wall,
     })
 }
@@ -210,10 +205,13 @@ fn tick() -> f64 {
 impl Snapshot {
     /// Now; `None` where `/proc` tells nothing of the processors.
     pub(crate) fn here() -> Option<Snapshot> {
+        let own = [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN];
         let snapshot = Snapshot {
             at: Instant::now(),
             system: System::read(Path::new("/")),
-            own: Own::now(),
+            pid: std::process::id(),
+            seconds: own.iter().flat_map(|who| processor_times(*who)).sum(),
+            put_off: own.iter().map(|who| usage(*who).ru_nivcsw.unsigned_abs()).sum(),
             processes: processes(Path::new("/")),
         };
         (snapshot.system.processors > 0).then_some(snapshot)
@@ -267,17 +265,6 @@ fn waited(text: &str) -> Option<f64> {
 fn throttled(text: &str) -> Option<f64> {
     let number = text.lines().find_map(|line| line.strip_prefix("throttled_usec "))?;
     Some(number.trim().parse::<f64>().ok()? / 1e6)
-}
-
-impl Own {
-    fn now() -> Own {
-        let mut own = Own { pid: std::process::id(), ..Own::default() };
-        for who in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN] {
-            own.seconds += processor_times(who).iter().sum::<f64>();
-            own.put_off += usage(who).ru_nivcsw.unsigned_abs();
-        }
-        own
-    }
 }
 
 fn processes(root: &Path) -> BTreeMap<u32, Process> {

@@ -14,9 +14,7 @@ use crate::engine::{
 };
 use crate::measurements::participants::{participant, sampler};
 
-/// Bytes of an operation.
 pub(super) const LENGTH: usize = 4096;
-/// Calls in a sample.
 const CALLS: usize = 1000;
 const SAMPLES: usize = 100;
 /// The name of the candidate that only chooses.
@@ -47,7 +45,6 @@ pub(super) fn by_policy(policy: &Policy, intent: Intent, length: usize, plain: b
     }
 }
 
-/// Measures the cost for clear and copy.
 pub(super) fn measure(run: &mut Run<'_>, operation: Operation, plain: bool) -> Result<()> {
     let policy = run.policy;
     let wanted = matches!(operation, Operation::Clear | Operation::Copy) && !run.stopped();

@@ -18,8 +18,8 @@ use crate::engine::run::OPERATIONS;
 use crate::engine::units::{bytes, plural};
 use crate::engine::{
     Alignment, Arena, CacheState, Cell, Condition, Config, Cost, Implementation, Kind, Measure, MeasureError,
-    Measurement, MethodSet, Metric, OptionName, PageSize, Peers, Run, Sample, Sampler, StopRule, Workloads,
-    distinct, fits, implementation,
+    Measurement, MethodSet, Metric, PageSize, Peers, Run, Sample, Sampler, StopRule, Workloads, distinct,
+    fits, implementation,
 };
 use crate::engine::{Result, workload};
 use crate::measurements::participants::participant;
@@ -103,28 +103,28 @@ impl Measure for ChoiceOptions {
 
     fn validate(&self) -> Result<()> {
         check_budget(self.budget)?;
-        self.sizes.iter().try_for_each(|&length| check_length(OptionName::Size, length))?;
+        self.sizes.iter().try_for_each(|&length| check_length("--size", length))?;
         self.threads.iter().try_for_each(|&threads| check_threads(threads))?;
         let none = "none is given; name at least one";
         let all_measured = "calibration measures every length in this range; name a wider one";
         let working = !self.threads.contains(&0);
-        require(working, OptionName::Threads, "0 threads do nothing; give 1 or more")?;
-        require(!self.threads.is_empty(), OptionName::Threads, none)?;
-        require(!self.intents.is_empty(), OptionName::Intent, none)?;
-        require(!self.sizes.is_empty(), OptionName::Size, none)?;
-        require(!self.lengths().is_empty(), OptionName::Size, all_measured)?;
-        let has_source = self.sources.is_empty() || self.has_source();
-        require(has_source, OptionName::Source, format!("{} has no source; leave it out", self.operation))?;
-        require(!self.sources.contains(&CacheState::Fresh), OptionName::Source, "a source is cold or warm")?;
+        require(working, "--threads", "0 threads do nothing; give 1 or more")?;
+        require(!self.threads.is_empty(), "--threads", none)?;
+        require(!self.intents.is_empty(), "--intent", none)?;
+        require(!self.sizes.is_empty(), "--size", none)?;
+        require(!self.lengths().is_empty(), "--size", all_measured)?;
+        let has_source = self.sources.is_empty() || self.operation.has_source();
+        require(has_source, "--source", format!("{} has no source; leave it out", self.operation))?;
+        require(!self.sources.contains(&CacheState::Fresh), "--source", "a source is cold or warm")?;
         if let Some(pages) = self.page_size {
             let explicit = matches!(pages.0, Pages::Explicit(_));
             let reason = format!("{pages} pages are not compared here; give 4K or thp");
-            require(!explicit, OptionName::PageSize, reason)?;
+            require(!explicit, "--page-size", reason)?;
             pages.check()?;
         }
         let methods = implementation::methods(&MethodSet::All, self.operation)?;
         let reason = format!("no method on this architecture can {}", self.operation);
-        require(!methods.is_empty(), OptionName::Op, reason)?;
+        require(!methods.is_empty(), "--op", reason)?;
         implementation::methods(&self.methods, self.operation).map(drop)
     }
 
@@ -264,10 +264,6 @@ impl ChoiceOptions {
         Ok(hurried.then(|| format!("{what}: no time for {missing} of the candidates")))
     }
 
-    fn has_source(&self) -> bool {
-        matches!(self.operation, Operation::Copy | Operation::CopyPersist)
-    }
-
     /// The pages to measure in, by default `usual` ones.
     fn pages(&self, usual: Pages) -> Pages {
         self.page_size.map_or(usual, |pages| pages.0)
@@ -302,7 +298,7 @@ impl ChoiceOptions {
                 let warm = cache == CacheState::Warm || operation == Operation::CopyPersist;
                 let usual = if warm { CacheState::Warm } else { CacheState::Cold };
                 match self.sources.as_slice() {
-                    _ if !self.has_source() => vec![None],
+                    _ if !operation.has_source() => vec![None],
                     [] => states(&[usual]).into_iter().map(Some).collect(),
                     given => states(given).into_iter().map(Some).collect(),
                 }

@@ -14,8 +14,8 @@ use crate::engine::options::{check_budget, require};
 use crate::engine::stats::geometric_mean;
 use crate::engine::units::bytes;
 use crate::engine::{
-    Alignment, Bound, CacheState, Check, Config, Kind, Measure, MeasureError, Measurement, MethodSet,
-    OptionName, Peers, Result, Row, Run, Unit,
+    Alignment, Bound, CacheState, Check, Config, Kind, Measure, MeasureError, Measurement, MethodSet, Peers,
+    Result, Row, Run, Unit,
 };
 use crate::measurements::choice::ChoiceOptions;
 use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
@@ -51,7 +51,7 @@ impl Measure for TargetsOptions {
 
     fn validate(&self) -> Result<()> {
         let reason = "less than 256 bytes leaves nothing to check; give more";
-        require(self.max_length >= 256, OptionName::MaxSize, reason)?;
+        require(self.max_length >= 256, "--max-size", reason)?;
         check_budget(self.budget)
     }
 

@@ -17,8 +17,7 @@ use crate::engine::contrast::{conclude, contrasts, names};
 use crate::engine::stats::median;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, Metric, Neighbour,
-    OptionName, PageSize, Peers, RawRange, Result, Row, Run, Sample, Sampler, fits, implementation,
-    memory_left,
+    PageSize, Peers, RawRange, Result, Row, Run, Sample, Sampler, fits, implementation, memory_left,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::Candidates;
@@ -97,14 +96,14 @@ impl Measure for CorunOptions {
         let named = !matches!(&self.victim, Victim::Command { words, .. } if words.is_empty());
         let reason = "name a program and its arguments: bulkmem bench corun -- make -j2; or use the built-in one: \
                       bulkmem bench corun --builtin";
-        require(named, OptionName::Command, reason)?;
+        require(named, "-- COMMAND", reason)?;
         for rate in &self.rates {
             let reason = format!("{rate} GB/s is out of range; name 0.001 to 1000");
-            require((0.001..=1000.0).contains(rate), OptionName::Rate, reason)?;
+            require((0.001..=1000.0).contains(rate), "--rate", reason)?;
         }
         let fit = self.chunk > 0 && self.size.is_none_or(|size| size >= self.chunk);
         let reason = "bytes do not fit the memory that is cleared; name a smaller size";
-        require(fit, OptionName::Chunk, format!("{} {reason}", self.chunk))?;
+        require(fit, "--chunk", format!("{} {reason}", self.chunk))?;
         fits(self.size().saturating_add(self.list()))?;
         self.page_size.check()?;
         self.candidates.check(Operation::Clear)

@@ -13,7 +13,8 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::engine::clock::processor_times;
-use crate::engine::{MeasureError, Neighbour, OptionName, Result, Sample, go_on};
+use crate::engine::options::bad;
+use crate::engine::{MeasureError, Neighbour, Result, Sample, go_on};
 
 /// Interval between checks of a running command.
 const TICK: Duration = Duration::from_millis(250);
@@ -35,12 +36,10 @@ pub(super) fn run_command(
     say: &mut dyn FnMut(&str),
 ) -> Result<Sample> {
     let (program, arguments) = words.split_first().expect("the options are validated");
-    let cannot = |error: io::Error| MeasureError::Option {
-        option: OptionName::Command,
-        reason: format!(
-            "cannot start `{}`: {error}; name a program that the PATH leads to, or the path of one",
-            program.to_string_lossy()
-        ),
+    let cannot = |error: io::Error| {
+        let program = program.to_string_lossy();
+        let remedy = "name a program that the PATH leads to, or the path of one";
+        bad("-- COMMAND", format!("cannot start `{program}`: {error}; {remedy}"))
     };
     let (output, errors) =
         if show { (io::stderr().into(), Stdio::inherit()) } else { (Stdio::null(), Stdio::null()) };
@@ -149,7 +148,7 @@ mod tests {
         assert!(killed.contains("SIGKILL"), "{killed}");
         for missing in ["no-such-program", ""] {
             let missing = run(&[missing], &never, &mut said).unwrap_err();
-            assert!(matches!(missing, MeasureError::Option { option: OptionName::Command, .. }), "{missing}");
+            assert!(matches!(missing, MeasureError::Option { option: "-- COMMAND", .. }), "{missing}");
         }
     }
 

@@ -15,7 +15,7 @@ use self::pages::Ledger;
 use crate::engine::buffer::map;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Kind, Measure, MeasureError, Measurement, MethodSet, Metric,
-    OptionName, PageSize, RawRange, Result, Row, Run, Sample, fits, go_on, units,
+    PageSize, RawRange, Result, Row, Run, Sample, fits, go_on, units,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::{Candidates, FIRST_TOUCH, sampler};
@@ -69,7 +69,7 @@ impl Measure for ForkOptions {
         for &size in &self.sizes {
             let page = BASE.bytes();
             let reason = format!("{size} bytes are not a whole number of pages: name a multiple of {page}");
-            require(size > 0 && size.is_multiple_of(page), OptionName::Size, reason)?;
+            require(size > 0 && size.is_multiple_of(page), "--size", reason)?;
             // The buffer and the child's copies.
             fits(size.saturating_mul(2))?;
         }

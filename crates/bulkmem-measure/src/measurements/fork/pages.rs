@@ -139,7 +139,6 @@ fn open(path: &CStr) -> io::Result<File> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
-/// Change of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,

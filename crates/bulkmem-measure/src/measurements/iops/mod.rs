@@ -12,8 +12,7 @@ use bulkmem_kmod::Attribute;
 use self::access::accesses;
 use self::workers::{Job, Team};
 use crate::engine::{
-    Config, Dimension, Direction, Kind, Measure, Measurement, Metric, OptionName, Result, Row, Run, Sampler,
-    units,
+    Config, Dimension, Direction, Kind, Measure, Measurement, Metric, Result, Row, Run, Sampler, units,
 };
 use crate::measurements::checks::{self, MOST_THREADS, require};
 use crate::measurements::participants::{Candidates, sampler};
@@ -29,14 +28,13 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Options for measuring random input and output.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct IopsOptions {
     /// The target to read from and write to; its size is the working set.
     pub target: TargetOptions,
     /// Cache attributes of memory of the kernel module's device, which then are the targets: one for each.
     pub attributes: Attributes,
-    /// Bytes per block.
     pub blocks: Vec<u64>,
-    /// Reading, writing, or both.
     pub directions: Vec<Direction>,
     /// Share of reads in mixed input and output, percent.
     pub mix: u8,
@@ -44,7 +42,6 @@ pub struct IopsOptions {
     pub threads: Vec<usize>,
     /// Time of a sample. One half counts operations, the other times each of them.
     pub time: Duration,
-    /// Methods, peers and samples.
     pub candidates: Candidates,
 }
 
@@ -101,13 +98,13 @@ impl Measure for IopsOptions {
         checks::blocks(&self.blocks)?;
         checks::threads(&self.threads)?;
         let (mix, time) = (self.mix, self.time);
-        require(mix <= 100, OptionName::Mix, format!("{mix} % is more than all; give 0 to 100"))?;
+        require(mix <= 100, "--mix", format!("{mix} % is more than all; give 0 to 100"))?;
         let reason = format!("{time:?} for a sample; give {SHORTEST:?} to {LONGEST:?}, and more --runs");
-        require((SHORTEST..=LONGEST).contains(&time), OptionName::Time, reason)?;
+        require((SHORTEST..=LONGEST).contains(&time), "--time", reason)?;
         for direction in &self.directions {
             let methods = access::methods(&self.candidates.methods, *direction)?;
             // All methods can write.
-            require(!methods.is_empty(), OptionName::Method, "none of the given methods can read")?;
+            require(!methods.is_empty(), "--method", "none of the given methods can read")?;
         }
         if self.attributes.requested().is_empty() {
             return self.target.check(self.want());

@@ -19,14 +19,12 @@ const QUANTILES: [(&str, f64); 4] =
 /// Longest sleep of the thread that waits for the end of a sample.
 const NAP: Duration = Duration::from_millis(20);
 
-/// The work of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job<'p> {
     pub(super) access: Access<'p>,
     pub(super) direction: Direction,
     /// Share of reads in mixed input and output, percent.
     pub(super) mix: u8,
-    /// Bytes of a block.
     pub(super) block: usize,
     pub(super) time: Duration,
     /// Time of reading the clock, nanoseconds.
@@ -61,7 +59,7 @@ impl Team {
             write_something(&mut buffer);
             let part = RawRange { start: target.start.wrapping_add(index * share), length: share };
             let seed = index as u64 + 1;
-            let (permutation, random) = (Permutation::new(seed), fastrand::Rng::with_seed(seed));
+            let (permutation, random) = (Permutation(seed), fastrand::Rng::with_seed(seed));
             Ok(Worker { part, buffer, permutation, random })
         };
         Ok(Team { workers: (0..threads).map(worker).collect::<Result<_, _>>()? })
@@ -139,7 +137,6 @@ impl Worker {
         }
     }
 
-    /// Performs one operation on the next block.
     fn one(&mut self, job: &Job<'_>) {
         let slot = self.permutation.next((self.part.length / job.block) as u64);
         let at = self.part.start.wrapping_add(slot as usize * job.block);

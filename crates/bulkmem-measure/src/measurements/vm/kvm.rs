@@ -13,7 +13,7 @@ use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_regs, kvm_segment, kvm_sregs, kvm_
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd};
 
 use crate::engine::buffer::map;
-use crate::engine::{MeasureError, OptionName, Result};
+use crate::engine::{MeasureError, Result};
 use crate::measurements::checks::invalid;
 use crate::measurements::vm::Phases;
 
@@ -85,7 +85,6 @@ pub(super) fn create(memory: &mut Mapping, phases: &mut Phases, look: bool, stop
     Ok(())
 }
 
-/// Runs the guest until it halts.
 fn run(processor: &mut VcpuFd, stop: &AtomicBool) -> Result<()> {
     loop {
         match processor.run() {
@@ -130,7 +129,7 @@ const LARGE: u64 = TABLE | 1 << 7;
 /// Returns the program and its tables, for a guest with `size` bytes of memory.
 fn firmware(size: u64) -> Result<Mapping> {
     if size > LARGEST {
-        return invalid(OptionName::Size, format!("a guest gets at most {LARGEST} bytes of memory here"));
+        return invalid("--size", format!("a guest gets at most {LARGEST} bytes of memory here"));
     }
     let directories = size.div_ceil(GIB);
     // The program, the two upper tables, and a table for each GiB: the first, and those of the memory.

@@ -21,7 +21,7 @@ use bulkmem_kmod::BulkHint;
 use crate::engine::buffer::{PIECE, map, prefault};
 use crate::engine::{
     Buffer, Candidate, Config, Content, Implementation, Kind, Measure, MeasureError, Measurement, Memory,
-    Metric, OptionName, PageSize, Peers, Reservation, Result, Row, Run, Sample, go_on, memory_left, units,
+    Metric, PageSize, Peers, Reservation, Result, Row, Run, Sample, go_on, memory_left, units,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::{Candidates, sampler};
@@ -55,7 +55,6 @@ impl Phases {
         self.1 = Instant::now();
     }
 
-    /// Starts the current step anew.
     pub(super) fn restart(&mut self) {
         self.1 = Instant::now();
     }
@@ -67,7 +66,6 @@ impl Phases {
     }
 }
 
-/// Memory to prepare.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     size: usize,
@@ -121,7 +119,7 @@ impl Measure for VmOptions {
         for pages in &self.page_sizes {
             pages.check()?;
             let reason = format!("{} bytes are not a whole number of {pages} pages", self.size);
-            require(self.size > 0 && self.size.is_multiple_of(pages.bytes()), OptionName::Size, reason)?;
+            require(self.size > 0 && self.size.is_multiple_of(pages.bytes()), "--size", reason)?;
             Reservation::check(self.size, *pages)?;
         }
         checks::threads(&self.threads)?;
@@ -267,7 +265,6 @@ impl VmOptions {
         run.interleave(&what, Metric::Seconds, self.candidates.runs, &mut samplers)
     }
 
-    /// Summarizes the rows of a page size.
     fn summarize(&self, run: &mut Run<'_>, pages: PageSize) {
         let found: Vec<Row> = run.rows().filter(|row| row.config.page_size == Some(pages)).cloned().collect();
         let one = self.threads.iter().min().copied();
@@ -341,7 +338,6 @@ fn usable() -> Result<Option<String>, String> {
     trial(false).map(|_| Some(idle))
 }
 
-/// Formats an error in one line.
 fn why(error: &MeasureError) -> String {
     match error {
         MeasureError::System { doing, source } => {

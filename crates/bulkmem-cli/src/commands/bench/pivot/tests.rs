@@ -56,7 +56,7 @@ fn line<'t>(text: &'t str, start: &str) -> &'t str {
 #[test]
 fn subjects_stand_down_and_the_best_of_a_column_is_marked() {
     let rows = rows(&SIZES);
-    let text = text(Pivot::across(Dimension::Size).baseline("c_library"), &rows, 80);
+    let text = text(Pivot { baseline: Some("c_library"), ..Pivot::across(Dimension::Size) }, &rows, 80);
     assert!(text.starts_with("clear: GB/s, mean ± standard deviation of 3 runs\n"), "{text}");
     let policy = line(&text, "the policy's choice");
     assert_eq!(policy.matches('*').count(), 3, "{text}");
@@ -89,7 +89,7 @@ fn subjects_stand_across_and_the_best_of_a_line_is_marked() {
 #[test]
 fn one_column_has_bars_and_its_speed_up_beside_it() {
     let rows = rows(&SIZES[..1]);
-    let pivot = Pivot::across(Dimension::Size).baseline("c_library");
+    let pivot = Pivot { baseline: Some("c_library"), ..Pivot::across(Dimension::Size) };
     let wide = text(pivot, &rows, 80);
     let bars = |of: &str| line(&wide, of).matches('█').count();
     assert_eq!(bars("(reading)"), 30, "{wide}");
@@ -126,7 +126,7 @@ fn other_keys_and_metrics_make_tables_of_their_own_and_cells_may_say_anything() 
     }
     some.extend(others);
     let cell = |row: &Row| format!("<{:.0}>", row.stats.median);
-    let text = text(Pivot::across(Dimension::Size).cell(cell), &some, 80);
+    let text = text(Pivot { cell: Some(cell), ..Pivot::across(Dimension::Size) }, &some, 80);
     assert!(
         text.contains("clear, page size 4K: GB/s\n") && text.contains("clear, page size 2M: s\n"),
         "{text}"
@@ -141,7 +141,7 @@ fn other_keys_and_metrics_make_tables_of_their_own_and_cells_may_say_anything() 
 fn nothing_and_one_alone_are_shown_too() {
     assert_eq!(Pivot::across(Dimension::Size).text(&[], 80), "");
     let alone = [row(Kind::Method, "clzero", 4096, 3.0)];
-    let text = text(Pivot::across(Dimension::Size).baseline("c_library"), &alone, 80);
+    let text = text(Pivot { baseline: Some("c_library"), ..Pivot::across(Dimension::Size) }, &alone, 80);
     assert!(text.contains("3.00") && !text.contains('*') && !text.contains("speed-up"), "{text}");
 }
 

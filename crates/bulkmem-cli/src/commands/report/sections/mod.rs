@@ -16,7 +16,6 @@ use crate::output::digits;
 use crate::results::group;
 pub(super) use table::about;
 
-/// Returns every section that has content.
 pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Section> {
     let measured = Measurement::ALL.into_iter().filter_map(|it| measured(it, machines));
     measured.chain(published::section(machines)).chain(calibration::section(machines)).collect()

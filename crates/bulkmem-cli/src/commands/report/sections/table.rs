@@ -2,7 +2,6 @@
 
 use bulkmem_measure::engine::{Dimension, Measurement};
 
-/// The section of one measurement.
 #[derive(Debug)]
 pub(in super::super) struct MeasurementSection {
     pub(in super::super) title: &'static str,
@@ -18,7 +17,6 @@ pub(in super::super) struct MeasurementSection {
     pub(in super::super) series: &'static [Dimension],
 }
 
-/// Sizes stand along the x axis.
 const BY_SIZE: MeasurementSection = MeasurementSection {
     title: "",
     chart_title: None,
@@ -27,7 +25,6 @@ const BY_SIZE: MeasurementSection = MeasurementSection {
     without_x: None,
     series: &[],
 };
-/// Candidates stand along the x axis.
 const BY_CANDIDATE: MeasurementSection = MeasurementSection { x: None, ..BY_SIZE };
 
 const SIZES: &str = "Each line is one method; higher is faster. The dashed vertical lines are cache sizes: to the left of \
@@ -37,7 +34,6 @@ const POLICY: &str = "The thick line is the policy's choice, which bulkmem uses 
                       everywhere. Hover over a point, or tap it, to see the method that was chosen. “(reading)” is how \
                       fast the same memory can be read: a physical reference, not a competitor.";
 
-/// Returns the section of a measurement.
 pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
     match measurement {
         Measurement::Clear => MeasurementSection {
