@@ -16,6 +16,7 @@ mod reproduce;
 mod run;
 mod runner;
 mod tunables;
+mod ways;
 
 use clap::Subcommand;
 

@@ -12,8 +12,9 @@ use serde::Serialize;
 use crate::active_policy::ActivePolicy;
 use crate::commands::branches::Branches;
 use crate::commands::lengths::{self, Cell, LENGTHS, Row};
+use crate::commands::ways::{self, Gain};
 use crate::failure::Failure;
-use crate::output::{HEADING, digits, faint, plural, styled, wrapped};
+use crate::output::{HEADING, digits, faint, pairs, plural, styled, wrapped};
 use crate::plain::plain;
 use crate::provenance::microarchitecture;
 use crate::results::word;
@@ -27,6 +28,8 @@ pub(super) struct Overview {
     c_library: String,
     date: String,
     rows: Vec<Row>,
+    /// What each way to use bulkmem gains over the C library.
+    gains: Vec<Gain>,
 }
 
 impl Overview {
@@ -48,6 +51,7 @@ impl Overview {
             processors: machine.processors,
             c_library: c_library().unwrap_or_else(|| "not glibc".to_owned()),
             date: profile.provenance.date.clone(),
+            gains: ways::gains(profile, &rows),
             rows,
         })
     }
@@ -87,7 +91,19 @@ impl Overview {
              total_len(n) for a part of n bytes; threads(Threads::Auto){threads}; Mapping for huge pages. Reasons: \
              `bulkmem explain --op copy --size 1G`."
         );
-        text + &format!("\n{}{}\n", faint(&legend, width), wrapped(&more, "", width))
+        text + &format!("\n{}{}\n\n{}", faint(&legend, width), wrapped(&more, "", width), self.ways(width))
+    }
+
+    /// Returns the ways to use bulkmem, and what they gain.
+    fn ways(&self, width: usize) -> String {
+        let gains = self.gains.iter().map(|it| format!("{} {}", it.operation, it.times()));
+        let gains = format!(
+            "{} (times the C library, geometric means of these lengths)",
+            gains.collect::<Vec<_>>().join("; ")
+        );
+        let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}: {about}")));
+        let [rust, c, unchanged] = ways;
+        pairs(&[("every way", gains), rust, c, unchanged], width)
     }
 
     /// Returns the title and the cells of a cache state.

@@ -3,6 +3,7 @@
 mod calibration;
 mod published;
 mod table;
+mod ways;
 
 use bulkmem_measure::engine::Dimension::{Cache, Intent, Operation, PageSize, Size, Threads};
 use bulkmem_measure::engine::{Measurement, Row};
@@ -18,7 +19,9 @@ pub(super) use table::about;
 
 pub(super) fn all(machines: &[Machine<'_>]) -> Vec<Section> {
     let measured = Measurement::ALL.into_iter().filter_map(|it| measured(it, machines));
-    measured.chain(published::section(machines)).chain(calibration::section(machines)).collect()
+    let others = [ways::section, published::section, calibration::section].map(|section| section(machines));
+    let [ways, published, calibration] = others;
+    ways.into_iter().chain(measured).chain(published).chain(calibration).collect()
 }
 
 /// Returns the section of a measurement, if it was measured.

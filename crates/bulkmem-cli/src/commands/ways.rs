@@ -1,0 +1,71 @@
+//! What the ways to use bulkmem gain over the C library on a machine.
+
+use bulkmem::Operation;
+use bulkmem::method::c_library;
+use bulkmem::policy::Situation;
+use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::engine::CacheState;
+use bulkmem_measure::stats::geometric_mean;
+use serde::Serialize;
+
+use super::lengths::Row;
+use crate::output::{digits, size};
+
+/// The operations that the C library has too, with its function.
+const FUNCTIONS: [(Operation, &str); 3] =
+    [(Operation::Clear, "memset to 0"), (Operation::Fill, "memset"), (Operation::Copy, "memcpy")];
+/// No shorter call of an unchanged program uses another method than the C library's.
+const LEAST_UNCHANGED: u64 = 16 << 10;
+
+/// What the choices for an operation gain, whichever way a program makes the call.
+#[derive(Debug, Serialize)]
+pub(super) struct Gain {
+    pub(super) operation: Operation,
+    #[serde(skip)]
+    function: &'static str,
+    /// Length from which the calls of an unchanged program gain; `None` if they never do.
+    unchanged_from: Option<u64>,
+    /// Times the C library's speed, geometric mean of the lengths; `None` if nothing was measured.
+    cold: Option<f64>,
+    warm: Option<f64>,
+}
+
+/// Returns the gains by the choices of a profile.
+pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
+    let gain = |(operation, function)| {
+        let mean = |state| {
+            let cells = rows.iter().filter(|row| row.operation == operation);
+            let cells = cells.filter_map(|row| row.states.get(&state)?.as_ref()?.times_c_library);
+            geometric_mean(cells)
+        };
+        let rules = profile.rules_of(operation, Situation::Throughput);
+        let rule = rules.filter(|rule| rule.method != c_library().name).map(|rule| rule.from);
+        let look = profile.looks.iter().filter(|look| look.operation == operation).map(|look| look.from);
+        let unchanged_from = rule.chain(look).min().map(|from| from.max(LEAST_UNCHANGED));
+        let (cold, warm) = (mean(CacheState::Cold), mean(CacheState::Warm));
+        Gain { operation, function, unchanged_from, cold, warm }
+    };
+    FUNCTIONS.into_iter().map(gain).collect()
+}
+
+impl Gain {
+    /// Returns the gains on cold and on warm memory.
+    pub(super) fn times(&self) -> String {
+        let times = |gain: Option<f64>| gain.map_or("–".to_owned(), |gain| format!("{} ×", digits(gain)));
+        format!("{} cold, {} warm", times(self.cold), times(self.warm))
+    }
+}
+
+/// Returns each way with what to write, and what to know of it.
+pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] {
+    let of = |it: &Gain| Some(format!("{} from {}", it.function, size(it.unchanged_from?)));
+    let unchanged = match gains.iter().filter_map(of).collect::<Vec<_>>() {
+        none if none.is_empty() => "the C library is the fastest at every length".to_owned(),
+        some => some.join(", "),
+    };
+    [
+        ("Rust", "bulkmem::copy(dst, src)", "and Options, for more (README.md)".to_owned()),
+        ("C and C++", "bulkmem_copy(dst, src, n)", "1 to 2 ns more per call (docs/c.md)".to_owned()),
+        ("no change", "bulkmem run -- PROGRAM", format!("{unchanged} (docs/preload.md)")),
+    ]
+}
