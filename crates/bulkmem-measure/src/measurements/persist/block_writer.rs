@@ -50,7 +50,7 @@ impl<'s> BlockWriter<'s> {
         let mut source = Box::new(Source([0; SOURCE]));
         write_something(&mut source.0);
         let blocks = target.length / block;
-        let mut permutation = (pattern == Pattern::Random).then(|| Permutation(1));
+        let mut permutation = (pattern == Pattern::Random).then_some(Permutation(1));
         let next = permutation.as_mut().map_or(0, |permutation| permutation.next(blocks as u64) as usize);
         BlockWriter { target, source, block, blocks, next, done: 0, permutation, stop }
     }
