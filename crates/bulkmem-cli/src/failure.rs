@@ -16,16 +16,29 @@ pub(crate) type Outcome = Result<Exit, Failure>;
 /// The end of a command that did not fail, with its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    Done = 0,
+    Done,
     /// A comparison found rows that became worse.
-    Regressed = 3,
+    Regressed,
     /// Interrupted; completed work was kept. 128 plus the number of SIGINT, as shells report it.
-    Interrupted = 130,
+    Interrupted,
+    /// That of the program that `bulkmem run` ran.
+    Program(u8),
+}
+
+impl From<Exit> for u8 {
+    fn from(exit: Exit) -> u8 {
+        match exit {
+            Exit::Done => 0,
+            Exit::Regressed => 3,
+            Exit::Interrupted => 130,
+            Exit::Program(code) => code,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
+        ExitCode::from(u8::from(exit))
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn flag() -> Result<Arc<AtomicBool>, Failure> {
     let raised = Arc::new(AtomicBool::new(false));
     let register = |signal| {
         // In this order, so that the first signal finds the flag unset and does not end the process.
-        flag::register_conditional_shutdown(signal, Exit::Interrupted as i32, Arc::clone(&raised))?;
+        flag::register_conditional_shutdown(signal, u8::from(Exit::Interrupted).into(), Arc::clone(&raised))?;
         flag::register(signal, Arc::clone(&raised))
     };
     for signal in [SIGINT, SIGTERM, SIGHUP] {

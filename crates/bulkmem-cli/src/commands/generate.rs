@@ -10,13 +10,15 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use schemars::schema_for;
 
+use super::run::Histogram;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use crate::plain::plain;
 
 /// Print the JSON Schema of a file format
 ///
-/// The schema describes every field with its unit; docs/results-format.md and docs/profile-format.md explain the formats.
+/// The schema describes every field with its unit; docs/results-format.md, docs/profile-format.md
+/// and docs/preload.md explain the formats.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Example, with the schema checker check-jsonschema:
@@ -34,12 +36,15 @@ enum FileFormat {
     Results,
     /// Profiles, from `bulkmem calibrate`
     Profile,
+    /// Histograms, from `bulkmem run --histogram --json`
+    Histogram,
 }
 
 pub(super) fn schema(args: &SchemaArgs) -> Outcome {
     let schema = match args.format {
         FileFormat::Results => schema_for!(Results),
         FileFormat::Profile => schema_for!(Profile),
+        FileFormat::Histogram => schema_for!(Histogram),
     };
     output::print_json(&schema)?;
     Ok(Exit::Done)

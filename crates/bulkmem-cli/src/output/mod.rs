@@ -17,7 +17,7 @@ use crate::plain::{self, plain};
 pub(crate) use bulkmem_measure::engine::units::{
     bytes as size, count, digits, digits as ratio, duration, exact_bytes as exact_size, plural, rate, signed,
 };
-pub(crate) use table::{Column, Table};
+pub(crate) use table::{Column, Table, TableOf};
 
 pub(crate) const HEADING: Style = Style::new().bold().underline();
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();

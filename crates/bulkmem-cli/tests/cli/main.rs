@@ -28,6 +28,8 @@ mod report;
 mod report_opening;
 mod reproduce;
 mod run;
+#[cfg(target_arch = "x86_64")]
+mod run_histogram;
 mod saving;
 mod schema;
 mod usage;

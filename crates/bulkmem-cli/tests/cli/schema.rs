@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, profile};
 
-fn schema(home: &Home, format: &str) -> (Value, jsonschema::Validator) {
+pub(crate) fn schema(home: &Home, format: &str) -> (Value, jsonschema::Validator) {
     let schema = home.json(&["schema", format]);
     let validator = jsonschema::validator_for(&schema).expect("a valid schema");
     (schema, validator)
 }
 
-fn assert_valid(validator: &jsonschema::Validator, document: &Value, what: &str) {
+pub(crate) fn assert_valid(validator: &jsonschema::Validator, document: &Value, what: &str) {
     let errors: Vec<String> =
         validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
     assert!(errors.is_empty(), "{what}: {errors:#?}");
@@ -113,7 +113,9 @@ fn fields(schema: &Value, names: &mut BTreeSet<String>) {
 #[test]
 fn the_pages_name_every_field() {
     let home = Home::new();
-    for (format, page) in [("results", "results-format.md"), ("profile", "profile-format.md")] {
+    for (format, page) in
+        [("results", "results-format.md"), ("profile", "profile-format.md"), ("histogram", "preload.md")]
+    {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
         let text = std::fs::read_to_string(path).unwrap();
         let (schema, _) = schema(&home, format);

@@ -76,6 +76,9 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
         (&["bench", "targets", "--max-size", "64"], "256 bytes"),
         (&["run"], "<PROGRAM>"),
         (&["run", "--libpmem"], "<PROGRAM>"),
+        (&["run", "--json", "--", "true"], "--histogram"),
+        (&["run", "--output", "x", "--", "true"], "--histogram"),
+        (&["run", "--histogram", "--libpmem", "--", "true"], "cannot be used with"),
         (&["run", "--libpmem", "true"], "unexpected argument"),
     ];
     let home = Home::new();

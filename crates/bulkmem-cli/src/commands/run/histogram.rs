@@ -1,0 +1,273 @@
+//! `bulkmem run --histogram`: runs a program and reports its memory operations by length.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::ops::AddAssign;
+use std::os::fd::AsRawFd;
+use std::process::{self, Command};
+
+use bulkmem::policy::Policy;
+use bulkmem::{Intent, Operation};
+use bulkmem_histogram::{self as counts, CLASSES, Call, Process as Counted, lengths_of};
+use bulkmem_measure::engine::CacheState;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::child::Ended;
+use crate::active_policy::ActivePolicy;
+use crate::commands::branches::Branches;
+use crate::commands::lengths;
+use crate::failure::Failure;
+use crate::figures::{self, Series};
+
+/// The processes of a program with their memory operations by length, as `bulkmem run --histogram --json` writes them.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::commands) struct Histogram {
+    /// Always `bulkmem-histogram`.
+    format: &'static str,
+    /// The version of this format, 1.
+    version: u32,
+    /// Version of bulkmem.
+    bulkmem: &'static str,
+    /// The program and its arguments.
+    command: Vec<String>,
+    /// Date of the profile from which savings are predicted. Null if there is none.
+    pub(super) profile: Option<String>,
+    /// False if the program itself left no record, for example because it is statically linked.
+    pub(super) program_recorded: bool,
+    /// Number of processes for which there was no record.
+    pub(super) without_record: u64,
+    /// The sum over all processes.
+    pub(super) total: Tally,
+    /// The sum over all processes, by operation and length.
+    pub(super) lengths: Vec<Length>,
+    /// The processes, in the order in which they started.
+    pub(super) processes: Vec<Process>,
+}
+
+/// The memory operations of one program in one process.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Process {
+    /// Its number, in its own process namespace.
+    pub(super) pid: u32,
+    /// The process that forked it, if it has not executed a program since; otherwise null.
+    forked_from: Option<u32>,
+    /// True if the counts include those of some of its children.
+    pub(super) with_children: bool,
+    /// Name of the executed file.
+    pub(super) name: String,
+    /// The sum over all operations and lengths.
+    pub(super) total: Tally,
+    /// By operation and length.
+    lengths: Vec<Length>,
+}
+
+/// Calls of an operation with lengths of one class.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Length {
+    /// `copy`, `clear` or `fill`.
+    pub(super) operation: Operation,
+    /// Smallest length, bytes.
+    pub(super) from: u64,
+    /// Largest length, bytes.
+    to: u64,
+    /// The sum over all functions.
+    #[serde(flatten)]
+    pub(super) tally: Tally,
+    /// By function of the C library.
+    functions: BTreeMap<&'static str, Count>,
+    /// The policy's choices for the mean length above the threshold. Null if no call is above it.
+    pub(super) methods: Option<Methods>,
+}
+
+/// Methods with parameters, as `BULKMEM_METHOD` takes them.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Methods {
+    /// If the memory is cached. Differs from `uncached` only if the operation looks at the cache state.
+    pub(super) cached: String,
+    /// If it is not cached.
+    pub(super) uncached: String,
+}
+
+/// A number of calls and their bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Count {
+    /// Number of calls.
+    pub(super) calls: u64,
+    /// Sum of their lengths.
+    pub(super) bytes: u64,
+}
+
+/// Counts and predictions.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Tally {
+    /// All calls.
+    #[serde(flatten)]
+    pub(super) all: Count,
+    /// The calls for which the policy chose the method. The C library executed the others.
+    pub(super) above_threshold: Count,
+    /// Predicted saving compared with the C library if all memory is cached. Null if nothing can be predicted.
+    pub(super) cached: Option<Saving>,
+    /// The same if no memory is cached.
+    pub(super) uncached: Option<Saving>,
+}
+
+/// A predicted saving.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Saving {
+    /// Time saved, nanoseconds; negative if the C library is faster.
+    pub(super) ns: f64,
+    /// Bytes above the threshold for which it is predicted: both methods were measured at about that length.
+    pub(super) bytes: u64,
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        // The program could have written anything to the file.
+        self.calls = self.calls.saturating_add(other.calls);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+impl From<counts::Count> for Count {
+    fn from(counts::Count { calls, bytes }: counts::Count) -> Count {
+        Count { calls, bytes }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.all += other.all;
+        self.above_threshold += other.above_threshold;
+        for (sum, more) in [(&mut self.cached, other.cached), (&mut self.uncached, other.uncached)] {
+            if let Some(more) = more {
+                let sum = sum.get_or_insert_default();
+                sum.ns += more.ns;
+                sum.bytes = sum.bytes.saturating_add(more.bytes);
+            }
+        }
+    }
+}
+
+/// Creates the file in which processes count. It is in memory and disappears with the last process that has it.
+pub(super) fn create() -> Result<File, Failure> {
+    let create = || {
+        let file =
+            File::from(memfd_create("bulkmem-histogram", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+        counts::prepare(&file)?;
+        // A process that maps it must not lose pages.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(file)
+    };
+    create().map_err(|error: io::Error| Failure::new(format!("cannot create a file in memory: {error}")))
+}
+
+/// Lets a program count in a file.
+pub(super) fn count_in(file: &File, command: &mut Command) {
+    command.env("BULKMEM_HISTOGRAM", format!("/proc/{}/fd/{}", process::id(), file.as_raw_fd()));
+}
+
+impl Histogram {
+    /// Reads the counts and predicts the savings.
+    pub(super) fn read(
+        file: &File,
+        ended: &Ended,
+        command: &[OsString],
+        active: &ActivePolicy,
+    ) -> Result<Histogram, Failure> {
+        let counted =
+            counts::read(file).map_err(|error| Failure::new(format!("cannot read the counts: {error}")))?;
+        let series = active.profile.as_ref().map(|(_, profile)| figures::all(profile)).unwrap_or_default();
+        let process = |process| Process::of(process, &active.policy, &series);
+        let processes: Vec<_> = counted.processes.iter().map(process).collect();
+        let mut lengths: BTreeMap<(Operation, u64), Length> = BTreeMap::new();
+        let mut total = Tally::default();
+        for length in processes.iter().flat_map(|process| &process.lengths) {
+            total += length.tally;
+            lengths
+                .entry((length.operation, length.from))
+                .and_modify(|sum| sum.add(length))
+                .or_insert_with(|| length.clone());
+        }
+        let mut lengths: Vec<_> = lengths.into_values().collect();
+        for length in &mut lengths {
+            length.choose(&active.policy);
+        }
+        Ok(Histogram {
+            format: "bulkmem-histogram",
+            version: 1,
+            bulkmem: env!("CARGO_PKG_VERSION"),
+            command: command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            profile: active.profile.as_ref().map(|(_, profile)| profile.provenance.date.clone()),
+            program_recorded: processes.iter().any(|process| process.pid == ended.pid),
+            without_record: counted.without_record,
+            total,
+            lengths,
+            processes,
+        })
+    }
+}
+
+impl Process {
+    fn of(counted: &Counted, policy: &Policy, series: &[Series<'_>]) -> Process {
+        let lengths = |operation| (0..CLASSES).filter_map(move |class| Length::of(counted, operation, class));
+        let mut lengths: Vec<Length> =
+            [Operation::Clear, Operation::Fill, Operation::Copy].into_iter().flat_map(lengths).collect();
+        let mut total = Tally::default();
+        for length in &mut lengths {
+            length.predict(policy, series);
+            total += length.tally;
+        }
+        let Counted { pid, forked_from, with_children, ref name, .. } = *counted;
+        Process { pid, forked_from, with_children, name: name.clone(), total, lengths }
+    }
+}
+
+impl Length {
+    /// Returns `None` if there was no such call.
+    fn of(counted: &Counted, operation: Operation, class: usize) -> Option<Length> {
+        let (from, to) = lengths_of(class);
+        let (mut tally, mut functions) = (Tally::default(), BTreeMap::<_, Count>::new());
+        for call in Call::ALL.into_iter().filter(|call| call.operation() == operation) {
+            let count = Count::from(counted.calls(call, class));
+            if count.calls > 0 {
+                *functions.entry(call.function()).or_default() += count;
+                tally.all += count;
+            }
+        }
+        tally.above_threshold = counted.above_threshold(operation, class).into();
+        (tally.all.calls > 0).then_some(Length { operation, from, to, tally, functions, methods: None })
+    }
+
+    fn add(&mut self, other: &Length) {
+        self.tally += other.tally;
+        for (function, count) in &other.functions {
+            *self.functions.entry(function).or_default() += *count;
+        }
+    }
+
+    /// Finds the policy's choices for the mean length above the threshold, which it returns too.
+    fn choose(&mut self, policy: &Policy) -> Option<(u64, Branches)> {
+        let mean = self.tally.above_threshold.bytes.checked_div(self.tally.above_threshold.calls)?;
+        let branches = Branches::find(policy, self.operation, mean as usize, Intent::Throughput, 1)?;
+        let (cached, uncached) = (branches.cached.to_string(), branches.uncached.to_string());
+        self.methods = Some(Methods { cached, uncached });
+        Some((mean, branches))
+    }
+
+    /// Predicts the saving of the policy's choices from the measurements nearest to the mean length.
+    fn predict(&mut self, policy: &Policy, series: &[Series<'_>]) {
+        let Some((mean, branches)) = self.choose(policy) else { return };
+        let bytes = self.tally.above_threshold.bytes;
+        let saving = |state| {
+            let choice = branches.choice(state == CacheState::Warm);
+            let cell = lengths::measured(series, self.operation, mean, state, choice)?;
+            let ns = bytes as f64 / cell.gb_per_s? * (cell.times_c_library? - 1.0);
+            Some(Saving { ns, bytes })
+        };
+        (self.tally.cached, self.tally.uncached) = (saving(CacheState::Warm), saving(CacheState::Cold));
+    }
+}

@@ -1,0 +1,308 @@
+//! `bulkmem run --histogram`, with the library that scripts/link-c.sh makes and a C program that makes known calls.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::FromRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+use crate::home::{Home, assert_fits, profile, succeeds};
+use crate::schema;
+
+const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
+const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The folder with the library and the program `calls`.
+fn built() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(SCRATCH).join("histogram");
+        let script = Path::new(SOURCE).join("../../scripts/link-c.sh");
+        succeeds(Command::new(script).arg("preload").arg(archive()).arg(&folder)).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-pthread", "-o"]);
+        succeeds(compiler.arg(folder.join("calls")).arg(Path::new(SOURCE).join("tests/histogram.c")))
+            .unwrap();
+        folder
+    })
+}
+
+/// The static library that cargo built for these tests: the newest, if there are several.
+fn archive() -> PathBuf {
+    let folder = std::env::current_exe().unwrap();
+    let files = fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
+    let archives = files.filter(|entry| {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        name.starts_with("libbulkmem_preload-") && name.ends_with(".a")
+    });
+    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
+    newest.expect("cargo builds the static library for these tests").path()
+}
+
+fn spawnable(home: &Home, options: &[&str], program: &[&str]) -> Command {
+    let mut command = home.spawnable();
+    command.env("BULKMEM_LIBDIR", built()).args(["run", "--histogram"]).args(options).arg("--").args(program);
+    command
+}
+
+fn calls() -> String {
+    built().join("calls").display().to_string()
+}
+
+/// Runs `calls` and returns the histogram, which the schema accepts.
+fn histogram(home: &Home, what: &str) -> Value {
+    let output = spawnable(home, &["--json", "--output", "found.json"], &[&calls(), what]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty() && output.stdout.is_empty(), "{what}: {output:?}");
+    let found = serde_json::from_slice(&fs::read(home.path().join("found.json")).unwrap()).unwrap();
+    let (_, validator) = schema::schema(home, "histogram");
+    schema::assert_valid(&validator, &found, what);
+    assert_eq!(found["program_recorded"], true);
+    found
+}
+
+/// Returns the calls of a process: operation, smallest length, function, calls, bytes.
+fn counted(process: &Value) -> Vec<(String, u64, String, u64, u64)> {
+    let lengths = process["lengths"].as_array().unwrap().iter();
+    let rows = lengths.flat_map(|length| {
+        let of_function = |(function, count): (&String, &Value)| {
+            let [calls, bytes] = ["calls", "bytes"].map(|field| count[field].as_u64().unwrap());
+            let operation = length["operation"].as_str().unwrap().to_owned();
+            (operation, length["from"].as_u64().unwrap(), function.clone(), calls, bytes)
+        };
+        length["functions"].as_object().unwrap().iter().map(of_function).collect::<Vec<_>>()
+    });
+    rows.collect()
+}
+
+/// Returns the predicted saving without cached memory, whole nanoseconds.
+fn saved(found: &Value) -> i64 {
+    found["total"]["uncached"]["ns"].as_f64().unwrap().round() as i64
+}
+
+fn row(
+    operation: &str,
+    from: u64,
+    function: &str,
+    calls: u64,
+    bytes: u64,
+) -> (String, u64, String, u64, u64) {
+    (operation.into(), from, function.into(), calls, bytes)
+}
+
+#[test]
+fn every_call_is_counted_by_function_and_length() {
+    let found = histogram(&Home::with_profile(), "each");
+    let process = &found["processes"][0];
+    assert_eq!((found["processes"].as_array().unwrap().len(), &process["name"]), (1, &"calls".into()));
+    let expected = [
+        row("clear", 64, "bzero", 6, 384),
+        row("clear", 1 << 20, "explicit_bzero", 1, 1 << 20),
+        row("clear", 1 << 20, "memset", 4, 4 << 20),
+        row("fill", 4096, "memset", 1, 5000),
+        row("copy", 0, "memcpy", 1, 0),
+        row("copy", 1, "mempcpy", 5, 5),
+        row("copy", 64, "memcpy", 4, 427),
+        row("copy", 512, "memmove", 1, 1000),
+    ];
+    assert_eq!(counted(process), expected);
+    assert_eq!(found["total"], process["total"]);
+    // The profile clears 1 MiB in 50 µs, and the C library in 100 µs; neither was measured in the cache.
+    let total = &found["total"];
+    assert_eq!((&total["calls"], &total["cached"]), (&json!(23), &Value::Null));
+    assert_eq!(total["above_threshold"], json!({ "calls": 5, "bytes": 5 << 20 }));
+    assert_eq!((total["uncached"]["bytes"].as_u64(), saved(&found)), (Some(5 << 20), 250_000));
+    let methods = found["lengths"].as_array().unwrap().iter().map(|length| &length["methods"]);
+    let methods: Vec<_> = methods.filter(|methods| !methods.is_null()).collect();
+    assert_eq!(methods, [&json!({ "cached": "portable", "uncached": "portable" })]);
+}
+
+#[test]
+fn a_method_that_is_slower_than_the_c_library_is_a_loss() {
+    let home = Home::new();
+    let mut slow = profile();
+    slow.figures[3].median_ns = 150_000.0;
+    home.write_profile(&slow);
+    assert_eq!(saved(&histogram(&home, "each")), -250_000);
+    let output = spawnable(&home, &[], &[&calls(), "each"]).output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stderr).replace('\n', " ").contains("a loss of 250 µs (none cached)"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn threads_lose_no_call() {
+    let found = histogram(&Home::new(), "threads");
+    assert_eq!(counted(&found["processes"][0]), [row("copy", 8, "memcpy", 40_000, 320_000)]);
+}
+
+#[test]
+fn children_have_counts_of_their_own() {
+    for what in ["fork", "forbidden"] {
+        let found = histogram(&Home::new(), what);
+        let [parent, child] = [&found["processes"][0], &found["processes"][1]];
+        assert_eq!(counted(parent), [row("copy", 8, "memcpy", 1, 8)], "{what}");
+        assert_eq!(counted(child), [row("copy", 8, "memcpy", 11, 88)], "{what}");
+        assert_eq!((&child["forked_from"], &child["name"]), (&parent["pid"], &"calls".into()), "{what}");
+        assert_eq!(found["processes"].as_array().unwrap().len(), 2, "{what}");
+        assert!(parent["forked_from"].is_null() && child["pid"] != parent["pid"], "{what}");
+    }
+}
+
+#[test]
+fn children_without_a_record_are_counted_with_their_parent() {
+    let found = histogram(&Home::new(), "many");
+    let processes = found["processes"].as_array().unwrap();
+    assert_eq!((processes.len(), &found["without_record"]), (4096, &json!(4201 - 4096)));
+    assert_eq!(
+        (&processes[0]["with_children"], &processes[1]["with_children"]),
+        (&json!(true), &json!(false))
+    );
+    assert_eq!(processes[0]["total"]["calls"], 4200 + 11 * 105);
+    assert_eq!(found["total"]["calls"], 4200 * 12);
+}
+
+/// The terminal sends the signal to both.
+#[test]
+fn a_program_gets_one_signal_for_one_ctrl_c() {
+    let home = Home::new();
+    let script = "trap 'echo interrupted' INT; echo ready; read line; echo $line; exit 5";
+    let mut command = spawnable(&home, &["--output", "report"], &["bash", "-c", script]);
+    let (mut ours, theirs) = terminal();
+    command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
+    let own_session = || {
+        // SAFETY: both calls are async-signal-safe; the standard input is the terminal.
+        let done = unsafe { libc::setsid() >= 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0 };
+        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure only makes async-signal-safe calls and allocates nothing.
+    let mut child = unsafe { command.pre_exec(own_session) }.spawn().unwrap();
+    drop(command);
+    let mut said = String::new();
+    let mut buffer = [0; 1000];
+    for (answer, after) in [(&b"\x03"[..], "ready"), (b"done\n", "interrupted")] {
+        while !said.contains(after) {
+            let read = ours.read(&mut buffer).unwrap();
+            said += &String::from_utf8_lossy(&buffer[..read]);
+        }
+        ours.write_all(answer).unwrap();
+    }
+    // The end of a terminal is an error.
+    while let Ok(read @ 1..) = ours.read(&mut buffer) {
+        said += &String::from_utf8_lossy(&buffer[..read]);
+    }
+    assert_eq!((child.wait().unwrap().code(), said.matches("interrupted").count()), (Some(5), 1), "{said}");
+}
+
+/// Returns both ends of a new terminal.
+fn terminal() -> (fs::File, fs::File) {
+    let (mut ours, mut theirs) = (0, 0);
+    let (null, name, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
+    // SAFETY: the pointers to the descriptors are valid, and the others may be null.
+    assert_eq!(unsafe { libc::openpty(&raw mut ours, &raw mut theirs, null, name, size) }, 0);
+    // SAFETY: the descriptors are new, and belong to this function.
+    unsafe { (fs::File::from_raw_fd(ours), fs::File::from_raw_fd(theirs)) }
+}
+
+#[test]
+fn programs_that_children_execute_have_counts_of_their_own() {
+    let found = histogram(&Home::new(), "exec");
+    let processes = found["processes"].as_array().unwrap();
+    let sums: Vec<_> = processes.iter().map(|process| process["total"]["calls"].as_u64().unwrap()).collect();
+    assert_eq!(sums, [0, 0, 1, 11]);
+    // The child that executed the program, before and after.
+    assert_eq!(processes[1]["pid"], processes[2]["pid"]);
+    assert!(processes[2]["forked_from"].is_null());
+    assert_eq!(processes[3]["forked_from"], processes[2]["pid"]);
+}
+
+#[test]
+fn the_text_names_processes_methods_and_the_saving() {
+    let home = Home::with_profile();
+    let script = format!("echo output; {0} each; {0} fork; exit 7", calls());
+    for columns in ["60", "120"] {
+        let output = spawnable(&home, &[], &["sh", "-c", &script]).env("COLUMNS", columns).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"output\n"[..]), "{text}");
+        assert_fits(&text, columns.parse().unwrap());
+        for word in ["Processes", "sh", "calls", "clear calls by length", "1 MiB", "portable", "250 µs"] {
+            assert!(text.contains(word), "{word}:\n{text}");
+        }
+    }
+    // Without a profile, the C library executes every call.
+    let output = spawnable(&Home::new(), &[], &[&calls(), "each"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+    assert!(text.contains("run `bulkmem calibrate` first"), "{text}");
+}
+
+#[test]
+fn signals_reach_the_program_and_its_status_is_that_of_the_command() {
+    let home = Home::new();
+    let status = |script: &str| spawnable(&home, &[], &["sh", "-c", script]).output().unwrap().status.code();
+    assert_eq!([status("exit 77"), status("kill -KILL $$")], [Some(77), Some(137)]);
+
+    let script = "trap 'exit 5' TERM; echo ready; while :; do :; done";
+    let mut command = spawnable(&home, &["--output", "report"], &["sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    // SAFETY: kill has no preconditions; the child was not waited for, so its number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert!(fs::read_to_string(home.path().join("report")).unwrap().contains("1 process copied"));
+}
+
+#[test]
+fn programs_that_cannot_count_run_and_the_report_says_so() {
+    let home = Home::new();
+    for variable in ["BULKMEM_HISTOGRAM=/nowhere", "BULKMEM_HISTOGRAM=/dev/zero", "LD_PRELOAD="] {
+        // `env` replaces itself by the program, in the same process, but leaves a record of its own.
+        let mut command =
+            spawnable(&home, &["--json", "--output", "-"], &["env", variable, &calls(), "fork"]);
+        let output = command.output().unwrap();
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let names: Vec<_> = found["processes"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+        assert_eq!((output.status.code(), names), (Some(0), vec![&json!("env")]), "{variable}");
+    }
+}
+
+#[test]
+fn a_program_without_a_record_is_named() {
+    let home = Home::new();
+    let program = home.path().join("static");
+    let source = Path::new(SOURCE).join("tests/histogram.c");
+    if let Err(why) =
+        succeeds(Command::new("cc").args(["-static", "-pthread", "-o"]).arg(&program).arg(source))
+    {
+        println!("skipped: a static program: {why}; remedy: apt-get install libc6-dev");
+        return;
+    }
+    let output = spawnable(&home, &[], &[program.to_str().unwrap(), "fork"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+    assert!(
+        text.starts_with("0 processes copied") && text.contains("itself left no record: it is statically"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_cannot_work_is_an_error_before_the_program_starts() {
+    let home = Home::new();
+    let error = |mut command: Command, text: &str| {
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
+        assert!(contains("error: ").and(contains(text)).and(contains("\nhelp: ")).eval(&said), "{said}");
+    };
+    error(spawnable(&home, &[], &["no-such-program"]), "cannot run no-such-program: ");
+    error(spawnable(&home, &["--output", "no/such/folder"], &["echo"]), "cannot write no/such/folder: ");
+    let mut command = spawnable(&home, &[], &["echo"]);
+    command.env("BULKMEM_LIBDIR", "/nowhere");
+    error(command, "libbulkmem_preload.so is not in /nowhere");
+}
