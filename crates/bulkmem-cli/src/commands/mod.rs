@@ -14,6 +14,7 @@ mod report;
 mod reproduce;
 mod run;
 mod runner;
+mod tunables;
 
 use clap::Subcommand;
 
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     Report(report::ReportArgs),
     Compare(compare::CompareArgs),
     Run(run::RunArgs),
+    Tunables(tunables::TunablesArgs),
     Kmod(kmod::KmodArgs),
     Schema(generate::SchemaArgs),
     Completions(generate::CompletionsArgs),
@@ -49,6 +51,7 @@ pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcom
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Tunables(args) => tunables::run(&args),
         Command::Kmod(args) => kmod::run(&args),
         Command::Schema(args) => generate::schema(&args),
         Command::Completions(args) => generate::completions(&args, definition()),

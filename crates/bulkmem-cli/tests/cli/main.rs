@@ -30,4 +30,5 @@ mod reproduce;
 mod run;
 mod saving;
 mod schema;
+mod tunables;
 mod usage;

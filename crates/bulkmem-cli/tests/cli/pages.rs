@@ -4,7 +4,7 @@ use predicates::str::contains;
 
 use crate::home::Home;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "calibrate",
     "bench",
     "info",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 11] = [
     "reproduce",
     "report",
     "run",
+    "tunables",
     "kmod",
     "completions",
     "man",

@@ -45,11 +45,13 @@ pub enum Measurement {
     Choice,
     /// The project's performance targets.
     Targets,
+    /// Thresholds of the C library.
+    Tunables,
 }
 
 impl Measurement {
     /// All measurements, in the order in which they are run and shown.
-    pub const ALL: [Measurement; 13] = *Measurement::VARIANTS.as_array().unwrap();
+    pub const ALL: [Measurement; 14] = *Measurement::VARIANTS.as_array().unwrap();
 
     /// The name, as the command line and files have it.
     pub fn name(self) -> &'static str {

@@ -268,9 +268,20 @@ impl<'a> Run<'a> {
         runs: usize,
         samplers: &mut [Sampler<'_>],
     ) -> Result<()> {
+        self.interleave_by(what, metric, StopRule::fixed(runs), samplers)
+    }
+
+    /// The same by another rule.
+    pub(crate) fn interleave_by(
+        &mut self,
+        what: &str,
+        metric: Metric,
+        rule: StopRule,
+        samplers: &mut [Sampler<'_>],
+    ) -> Result<()> {
         go_on(self.observer.stop)?;
         self.quality.begin(self.results.rows.len());
-        let (samples, outcome) = self.sample(what, metric, StopRule::fixed(runs), samplers.iter_mut());
+        let (samples, outcome) = self.sample(what, metric, rule, samplers.iter_mut());
         self.add_rows(what, metric, samplers, samples, outcome)
     }
 

@@ -76,10 +76,10 @@ mod tests {
         let seconds = |quick| -> f64 { all(quick).iter().map(|it| it.seconds()).sum() };
         for quick in [false, true] {
             let measurements: Vec<Measurement> = all(quick).iter().map(|it| it.measurement()).collect();
-            // Choice and targets have their own commands and time limits.
-            let expected = Measurement::ALL
-                .into_iter()
-                .filter(|it| !matches!(it, Measurement::Choice | Measurement::Targets));
+            // These have their own commands and time limits.
+            let expected = Measurement::ALL.into_iter().filter(|it| {
+                !matches!(it, Measurement::Choice | Measurement::Targets | Measurement::Tunables)
+            });
             assert_eq!(measurements, expected.collect::<Vec<_>>());
             for it in all(quick) {
                 it.validate().unwrap_or_else(|error| panic!("{}: {error}", it.measurement()));

@@ -11,6 +11,7 @@ mod persist;
 mod pollution;
 mod reuse;
 mod sizes;
+mod tunables;
 mod vm;
 
 pub(crate) use crate::engine::options as checks;
@@ -28,4 +29,5 @@ pub use persist::PersistOptions;
 pub use pollution::{NOTHING, PollutionOptions, SAME_TIME, home_of};
 pub use reuse::{Payoff, ReuseOptions, cache_effect, payoffs, pays_text};
 pub use sizes::SizesOptions;
+pub use tunables::{Advice, Gain, PROCESS, Tunable, TunablesOptions, answer_requests};
 pub use vm::VmOptions;

@@ -75,5 +75,6 @@ fn view(measurement: Measurement) -> fn(&Results, usize) -> String {
         Measurement::Iops => iops::view,
         Measurement::Choice => choice::view,
         Measurement::Targets => choice::view_targets,
+        Measurement::Tunables => |found, width| sizes::view(found, "unchanged, run 1", width),
     }
 }

@@ -165,5 +165,14 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
             intro: &["The comparisons that check the project's performance targets. Higher is faster."],
             ..BY_SIZE
         },
+        Measurement::Tunables => MeasurementSection {
+            title: "Tunables of the C library",
+            chart_title: Some("Settings of the C library"),
+            intro: &[
+                "Speed of memcpy (copy) and memset (clear) of the C library with other thresholds, by size. Compare with \
+             “unchanged” of the same run. Higher is faster.",
+            ],
+            ..BY_SIZE
+        },
     }
 }

@@ -1,0 +1,112 @@
+//! `bulkmem tunables`.
+
+use std::env;
+use std::io::{stdin, stdout};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bulkmem::Intent;
+use bulkmem_measure::engine::{CacheState, Config, Dimension, Results, Row};
+use bulkmem_measure::measurements::{Advice, Gain, PROCESS, Tunable, TunablesOptions, answer_requests};
+use clap::Args;
+use serde_json::json;
+
+use super::bench::remarks;
+use super::runner::{self, Files};
+use crate::failure::{Exit, Outcome, measure_failure, show};
+use crate::figures::config_value;
+use crate::output::{Column, Table, section, signed};
+use crate::plain::{self, plain};
+use crate::results::group;
+
+/// Find values of the C library's tunables that make memcpy and memset faster here
+///
+/// For programs that you can neither change nor start with another library. From certain lengths on, the C library uses
+/// string instructions (REP MOVSB, REP STOSB) and non-temporal stores; GLIBC_TUNABLES sets these lengths. This command
+/// measures in processes of its own, and measures the values that it finds again in new processes. If nothing helps, it says
+/// so.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+A value is recommended if it gains 3 % or more, beyond the noise, at some length in two runs, and loses 3 % nowhere: with cold \
+memory, with warm memory (in the cache, as far as it fits), and if the result is read afterwards; ranges start on a cache line, or 1 \
+to 63 bytes after one. The tunables are x86_rep_movsb_threshold and x86_non_temporal_threshold for memcpy, x86_rep_stosb_threshold \
+and x86_memset_non_temporal_threshold (glibc 2.40 or later) for memset; values are lengths in bytes. If GLIBC_TUNABLES is set, its \
+values are the baseline. Needs glibc 2.33 or later on x86-64. See docs/tunables.md.
+
+JSON: `glibc_tunables` (the value of the variable; null to leave it alone), `tunables` (each with `name`, `operation`, `current`, \
+`limits`, `recommended`: bytes, or null), `gains` (each with `operation`, `size`, `alignment`, `cache`, `intent`, `page_size`, \
+`percent`, and its 95 % `interval`), `text` (null if interrupted), `notes`, `complete`, `provenance`.")]
+pub(crate) struct TunablesArgs {
+    /// Time it may take
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
+    budget: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Save the results to this file after each step, for `report` and `compare`
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// The columns of the table: the state of the memory, and the use of the bytes.
+const STATES: [(&str, CacheState, Intent); 3] = [
+    ("cold", CacheState::Cold, Intent::Throughput),
+    ("warm", CacheState::Warm, Intent::Throughput),
+    ("warm, then read", CacheState::Warm, Intent::Reuse),
+];
+
+pub(super) fn run(args: &TunablesArgs) -> Outcome {
+    if env::var_os(PROCESS).is_some() {
+        answer_requests(stdin().lock(), stdout().lock()).map_err(measure_failure)?;
+        return Ok(Exit::Done);
+    }
+    let command = ["/proc/self/exe", "tunables"].map(Into::into).into();
+    let options = TunablesOptions::new(command, args.budget).map_err(measure_failure)?;
+    let files = Files { json: args.output.as_deref(), ..Files::default() };
+    runner::run("tunables", &[&options], false, files, |found| {
+        let rows: Vec<&Row> = found.rows.iter().filter(|_| found.complete).collect();
+        let advice = options.advice(&rows);
+        let Results { notes, complete, provenance, .. } = found;
+        let mut document = json!(advice);
+        document["notes"] = json!(notes);
+        document["complete"] = json!(complete);
+        document["text"] = json!(complete.then_some(&advice.text));
+        document["provenance"] = json!(provenance);
+        show(args.json, &document, |width| text(&advice, &plain::results(found.clone()), width)).map(drop)
+    })
+}
+
+fn text(advice: &Advice, found: &Results, width: usize) -> String {
+    let mut text = String::new();
+    if let Some(line) = &advice.glibc_tunables {
+        text += &format!("GLIBC_TUNABLES={}\n\n", plain(line));
+    }
+    let none = if found.complete { "no change" } else { "?" };
+    let recommended = |it: &&Tunable| it.recommended.map_or(none.to_owned(), Tunable::text);
+    let table = Table::of(&advice.tunables)
+        .column(Column::left("used from this length on"), |it| it.name.to_owned())
+        .column(Column::right("now"), |it| Tunable::text(it.current))
+        .column(Column::right("recommended"), recommended);
+    text += &(table.render(width) + "\n");
+    let lines = group(&advice.gains, |gain| Config { cache: None, intent: None, ..gain.config.clone() });
+    if !lines.is_empty() {
+        let mut table = Table::of(&lines);
+        for (title, key) in
+            [("", Dimension::Operation), ("length", Dimension::Size), ("", Dimension::Alignment)]
+        {
+            table = table.column(Column::right(title), move |(config, _)| config_value(config, key));
+        }
+        for (title, cache, intent) in STATES {
+            let wanted =
+                move |gain: &Gain| (gain.config.cache, gain.config.intent) == (Some(cache), Some(intent));
+            table = table.column(Column::right(title), move |(_, gains)| {
+                let Some(gain) = gains.iter().find(|gain| wanted(gain)) else { return "–".to_owned() };
+                let [low, high] = gain.interval.map(signed);
+                format!("{} ({low} to {high})", signed(gain.percent))
+            });
+        }
+        text +=
+            &section("Gain in percent, and its 95 % interval, in the last run", &table.render(width), width);
+    }
+    text + &remarks(found, width)
+}
