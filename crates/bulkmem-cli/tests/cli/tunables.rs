@@ -36,14 +36,15 @@ fn a_short_run_prints_its_conclusion_as_json() {
 
 #[test]
 fn a_process_that_measures_ends_with_its_requests() {
+    let home = Home::new();
     let process = |requests: &str| {
-        let mut command = Home::new().bulkmem();
+        let mut command = home.bulkmem();
         command.env("BULKMEM_TUNABLES_PROCESS", "1").arg("tunables").write_stdin(requests);
         command.assert()
     };
     process("").success().stdout("");
     process("[1,\n").code(1).stderr(contains("error: cannot measure").and(contains("EOF")));
     // It is no command of its own.
-    let help = Home::new().text(&["help"], 80) + &Home::new().text(&["tunables", "--help"], 80);
+    let help = home.text(&["help"], 80) + &home.text(&["tunables", "--help"], 80);
     assert!(!help.contains("TUNABLES_PROCESS") && !help.contains("requests"), "{help}");
 }

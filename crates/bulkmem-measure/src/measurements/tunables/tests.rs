@@ -228,7 +228,7 @@ fn without_time_nothing_is_recommended() {
 #[test]
 fn requests_are_answered_with_times_until_they_end() {
     let mut requests = format!("[{LEAST_SIDE},{}]\n", sched_getcpu());
-    let asked = configs(2 * SHORTEST << 4);
+    let asked = configs(32 * SHORTEST);
     for config in &asked {
         requests += &(serde_json::to_string(config).unwrap() + "\n");
     }
