@@ -56,7 +56,7 @@ impl Gain {
     }
 }
 
-/// Returns each way with what to write, and what to know of it.
+/// Returns each way with what to write, and what to add to that.
 pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] {
     let of = |it: &Gain| Some(format!("{} from {}", it.function, size(it.unchanged_from?)));
     let unchanged = match gains.iter().filter_map(of).collect::<Vec<_>>() {
@@ -64,8 +64,8 @@ pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] 
         some => some.join(", "),
     };
     [
-        ("Rust", "bulkmem::copy(dst, src)", "and Options, for more (README.md)".to_owned()),
-        ("C and C++", "bulkmem_copy(dst, src, n)", "1 to 2 ns more per call (docs/c.md)".to_owned()),
-        ("no change", "bulkmem run -- PROGRAM", format!("{unchanged} (docs/preload.md)")),
+        ("Rust", "bulkmem::copy(dst, src)", String::new()),
+        ("C and C++", "bulkmem_copy(dst, src, n)", ": 1 to 2 ns more per call (docs/c.md)".to_owned()),
+        ("no change", "bulkmem run -- PROGRAM", format!(": {unchanged} (docs/preload.md)")),
     ]
 }

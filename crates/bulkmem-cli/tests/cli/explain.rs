@@ -287,7 +287,7 @@ fn the_overview_has_a_row_for_each_operation_and_length() {
     let overview = home.json(&["explain", "--json"]);
     assert_eq!(
         keys(&overview),
-        ["c_library", "date", "microarchitecture", "processor", "processors", "rows"]
+        ["c_library", "date", "gains", "microarchitecture", "processor", "processors", "rows"]
     );
     assert_eq!(overview["rows"].as_array().unwrap().len(), Operation::ALL.len() * 4);
     let clear = row(&overview, "clear", 1 << 20);
@@ -337,6 +337,22 @@ fn the_overview_does_not_mix_cold_and_warm_memory() {
 }
 
 #[test]
+fn the_overview_says_what_each_way_gains() {
+    let Some(home) = looking_home() else { return };
+    let overview = home.json(&["explain", "--json"]);
+    let [clear, fill, copy] = overview["gains"].as_array().unwrap().as_slice() else { panic!("{overview}") };
+    assert_eq!(keys(clear), ["cold", "operation", "unchanged_from", "warm"]);
+    assert_eq!((&clear["cold"], &clear["warm"]), (&2.0.into(), &1.0.into()));
+    assert_eq!(clear["unchanged_from"], 65536, "where it looks");
+    for other in [fill, copy] {
+        assert!(other["cold"].is_null() && other["unchanged_from"].is_null(), "{other}");
+    }
+    let text = home.text(&["explain"], 200);
+    assert!(text.contains("clear 2.00 × cold, 1.00 × warm; fill – cold, – warm"), "{text}");
+    assert!(text.contains("memset to 0 from 64 KiB (docs/preload.md)"), "{text}");
+}
+
+#[test]
 fn the_overview_fits_one_screen() {
     let mut longest = looking();
     // The longest name.
@@ -358,7 +374,7 @@ fn the_overview_fits_one_screen() {
         for columns in [60, 80, 200] {
             let text = home.text(&["explain"], columns);
             assert_fits(&text, columns as usize);
-            assert!(columns < 80 || text.lines().count() <= 40, "{}\n{text}", text.lines().count());
+            assert!(columns < 80 || text.lines().count() <= 46, "{}\n{text}", text.lines().count());
             for word in [
                 "cold: method",
                 "warm: method",
@@ -366,6 +382,9 @@ fn the_overview_fits_one_screen() {
                 "Intent::Stream",
                 "total_len",
                 "Threads::Auto",
+                "every way",
+                "bulkmem_copy",
+                "bulkmem run -- PROGRAM",
             ] {
                 assert!(text.contains(word), "{word} at {columns}\n{text}");
             }

@@ -82,28 +82,27 @@ impl Overview {
         if cells.any(elsewhere) {
             legend += " Some lengths are up to a factor of 2 away (--json).";
         }
-        let threads = match policy.threads(Operation::Copy, 1 << 30) {
-            1 => String::new(),
-            threads => format!(": {threads} for a copy of 1G"),
-        };
-        let more = format!(
-            "To get more: Options::intent(Intent::Stream) if the bytes are not read soon, Intent::Reuse if they are; \
-             total_len(n) for a part of n bytes; threads(Threads::Auto){threads}; Mapping for huge pages. Reasons: \
-             `bulkmem explain --op copy --size 1G`."
-        );
-        text + &format!("\n{}{}\n\n{}", faint(&legend, width), wrapped(&more, "", width), self.ways(width))
+        legend += " Reasons: `bulkmem explain --op copy --size 1G`.";
+        text + &format!("\n{}\n{}", faint(&legend, width), self.ways(policy, width))
     }
 
     /// Returns the ways to use bulkmem, and what they gain.
-    fn ways(&self, width: usize) -> String {
+    fn ways(&self, policy: &Policy, width: usize) -> String {
         let gains = self.gains.iter().map(|it| format!("{} {}", it.operation, it.times()));
-        let gains = format!(
-            "{} (times the C library, geometric means of these lengths)",
-            gains.collect::<Vec<_>>().join("; ")
+        let gains =
+            format!("{} (times the C library, means of these lengths)", gains.collect::<Vec<_>>().join("; "));
+        let threads = match policy.threads(Operation::Copy, 1 << 30) {
+            1 => String::new(),
+            threads => format!(" ({threads} for a copy of 1G)"),
+        };
+        let options = format!(
+            "; for more, Options::intent(Intent::Stream) if the bytes are not read soon, Intent::Reuse if they are; \
+             total_len(n) for a part of n bytes; threads(Threads::Auto){threads}; Mapping for huge pages"
         );
-        let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}: {about}")));
-        let [rust, c, unchanged] = ways;
-        pairs(&[("every way", gains), rust, c, unchanged], width)
+        let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}{about}")));
+        let [rust, c, unchanged] = &ways;
+        let rows = [("every way", gains), (rust.0, rust.1.clone() + &options), c.clone(), unchanged.clone()];
+        pairs(&rows, width)
     }
 
     /// Returns the title and the cells of a cache state.

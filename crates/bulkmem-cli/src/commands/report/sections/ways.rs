@@ -25,12 +25,10 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
             .tables
             .push(Grid { title: machine.titled("Gains"), ..Grid::new("operation|times the C library", of) });
         let ways = ways::ways(&gains).into_iter();
-        let ways = ways.map(|(way, write, about)| vec![way.to_owned(), write.to_owned(), about]);
+        let ways = ways.map(|(way, write, about)| vec![way.to_owned(), format!("{write}{about}")]);
         section
             .tables
-            .push(Grid {
-                title: machine.titled("Ways"), ..Grid::new("program|call or command|note¶", ways)
-            });
+            .push(Grid { title: machine.titled("Ways"), ..Grid::new("program|what to write¶", ways) });
     }
     (!section.tables.is_empty()).then_some(section)
 }
