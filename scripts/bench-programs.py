@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [ROUNDS]
+
+Each round runs a workload twice, the order swapped in every other round. A workload prints its own seconds, without the
+start of the program. The ratio is the time without the library divided by the time with it: above 1 is a gain. The
+interval is a bootstrap of the median of the rounds' ratios (95 %). Programs that are not installed are named.
+"""
+
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+PYTHON = "/usr/bin/python3"
+
+# Memory is touched before it is timed, unless the workload is about fresh memory.
+NUMPY = """
+import time, numpy as n
+M = 1 << 20
+def timed(work, times):
+    work()
+    took = []
+    for _ in range(times):
+        start = time.perf_counter(); work(); took.append(time.perf_counter() - start)
+    print(sorted(took)[len(took) // 2])
+"""
+PLAIN = NUMPY.replace(", numpy as n", "")
+
+SNIPPETS = {
+    "NumPy: copyto, 512 MiB": NUMPY + "a = n.ones(512 * M, n.uint8); b = n.empty_like(a); b[:] = 1\n"
+    "timed(lambda: n.copyto(b, a), 7)",
+    "NumPy: copyto, 8 MiB, cached": NUMPY + "a = n.ones(8 * M, n.uint8); b = n.empty_like(a); b[:] = 1\n"
+    "timed(lambda: n.copyto(b, a), 301)",
+    "NumPy: copyto, rows of 1 MiB of 512 MiB": NUMPY + "a = n.ones((512, M), n.uint8); b = n.empty_like(a); b[:] = 1\n"
+    "def work():\n  for i in range(512): n.copyto(b[i], a[i])\ntimed(work, 7)",
+    "NumPy: tobytes, 256 MiB, fresh": NUMPY + "a = n.ones(256 * M, n.uint8)\ntimed(lambda: a.tobytes(), 7)",
+    "NumPy: zeros, then written, 256 MiB": NUMPY + "def work():\n  a = n.zeros(256 * M, n.uint8); a[:] = 7\ntimed(work, 7)",
+    "NumPy: concatenate, 2 x 128 MiB, fresh": NUMPY + "a = n.ones(128 * M, n.uint8)\n"
+    "timed(lambda: n.concatenate([a, a]), 7)",
+    "NumPy: concatenate into an array, 2 x 128 MiB": NUMPY + "a = n.ones(128 * M, n.uint8); b = n.ones(256 * M, n.uint8)\n"
+    "timed(lambda: n.concatenate([a, a], out=b), 7)",
+    "Python: bytearray copied into another, 256 MiB": PLAIN + "a = bytearray(b'x') * (256 * M); b = memoryview(bytearray(a))\n"
+    "def work(): b[:] = a\ntimed(work, 7)",
+    "Python: bytes joined, 256 MiB, fresh": PLAIN + "a = [b'x' * (4 * M)] * 64\ntimed(lambda: b''.join(a), 7)",
+    "Python: bytearray of zeros filled by slices of 4 MiB": PLAIN + "a = bytearray(256 * M); z = bytes(4 * M)\n"
+    "def work():\n  for i in range(0, 256 * M, 4 * M): a[i:i + 4 * M] = z\ntimed(work, 7)",
+    "SQLite in memory: 64 rows of 4 MiB": PLAIN + "import sqlite3\nd = sqlite3.connect(':memory:'); b = b'x' * (4 * M)\n"
+    "d.execute('create table t (b blob)')\ndef work():\n  d.execute('delete from t')\n"
+    "  d.executemany('insert into t values (?)', ((b,) for _ in range(64)))\n  list(d.execute('select length(b), b from t'))\n"
+    "timed(work, 5)",
+}
+
+PERL = (
+    "use Time::HiRes 'time'; my $a = 'x' x (256 << 20); my $b = $a; substr($b, 0, 1) = 'y'; my @t;"
+    "for (0 .. 7) { my $s = time; substr($b, 0, length $a, $a); push @t, time - $s } @t = sort { $a <=> $b } @t; print $t[4]"
+)
+
+REDIS = """
+import os, socket, subprocess, sys, time
+folder, environment = sys.argv[1], dict(os.environ)
+if sys.argv[2]: environment['LD_PRELOAD'] = sys.argv[2]
+server = subprocess.Popen(['redis-server', '--port', '0', '--unixsocket', folder + '/s', '--save', '', '--loglevel', 'warning',
+                           '--dir', folder], env=environment, stdout=subprocess.DEVNULL)
+while not os.path.exists(folder + '/s'): time.sleep(0.01)
+s = socket.socket(socket.AF_UNIX); s.connect(folder + '/s')
+def command(*words):
+    s.sendall(b'*%d\\r\\n' % len(words) + b''.join(b'$%d\\r\\n%s\\r\\n' % (len(w), w) for w in words))
+    assert s.recv(64).startswith(b'+OK')
+for _ in range(2):
+    start = time.perf_counter()
+    for size in (1, 4, 16, 64):
+        for key in range(64 // size): command(b'SET', b'%d %d' % (size, key), b'x' * (size << 20))
+    took = time.perf_counter() - start
+print(took)
+server.terminate(); server.wait()
+"""
+
+QEMU = (
+    "dd if=/dev/urandom of=in bs=1M count=256 status=none; qemu-img convert -O raw in out; "
+    "s=$(date +%s%N); qemu-img convert -O raw in out; e=$(date +%s%N); echo $((e - s))e-9"
+)
+
+
+def commands(folder, library):
+    """The workloads, each with its command and its environment."""
+    preloaded = dict(os.environ, LD_PRELOAD=library) if library else dict(os.environ)
+    for name, snippet in SNIPPETS.items():
+        yield name, [PYTHON, "-c", snippet], preloaded
+    yield "Perl: a string copied into another, 256 MiB", ["perl", "-e", PERL], preloaded
+    yield "Redis: SET of 1 to 64 MiB", [PYTHON, "-c", REDIS, folder, library], dict(os.environ)
+    yield "qemu-img convert, 256 MiB in memory", ["bash", "-c", f"cd {folder}; {QEMU}"], preloaded
+
+
+def missing(name):
+    """What the workload needs and is not installed."""
+    needs = {"Redis": "redis-server", "qemu-img": "qemu-img", "Perl": "perl"}.get(name.split(":")[0].split()[0], PYTHON)
+    if not shutil.which(needs):
+        return needs
+    if name.startswith("NumPy") and subprocess.run([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode:
+        return "python3-numpy"
+    return None
+
+
+def seconds(name, library):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for own, command, environment in commands(folder, library):
+            if own == name:
+                return float(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+    raise KeyError(name)
+
+
+def interval(ratios):
+    generator = random.Random(7)
+    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(10_000))
+    return medians[250], medians[9749]
+
+
+def main():
+    if len(sys.argv) < 2 or not os.path.isfile(sys.argv[1]):
+        sys.exit("usage: scripts/bench-programs.py LIBRARY [ROUNDS]; make install-c installs PREFIX/lib/bulkmem/libbulkmem_preload.so")
+    library, rounds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 11
+    print(f"| workload | without, ms | with, ms | ratio | interval |\n|---|---|---|---|---|")
+    for name in [name for name, *_ in commands("", "")]:
+        if need := missing(name):
+            print(f"| {name} | skipped: {need} is not installed | | | |", flush=True)
+            continue
+        without, with_it = [], []
+        for turn in range(rounds):
+            for preloaded in (turn % 2 == 0, turn % 2 == 1):
+                (with_it if preloaded else without).append(seconds(name, library if preloaded else ""))
+        ratios = [a / b for a, b in zip(without, with_it)]
+        low, high = interval(ratios)
+        times = " | ".join(f"{statistics.median(it) * 1000:.1f}" for it in (without, with_it))
+        print(f"| {name} | {times} | {statistics.median(ratios):.3f} | {low:.3f}–{high:.3f} |", flush=True)
+
+
+main()
