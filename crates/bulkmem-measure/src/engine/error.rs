@@ -5,6 +5,20 @@ use crate::engine::{MemoryLeft, units};
 
 pub(crate) type Result<T, E = MeasureError> = std::result::Result<T, E>;
 
+pub(crate) fn bad(option: &'static str, reason: impl Into<String>) -> MeasureError {
+    MeasureError::Option { option, reason: reason.into() }
+}
+
+/// Rejects the value of an option unless it is valid.
+pub(crate) fn require(valid: bool, option: &'static str, reason: impl Into<String>) -> Result<()> {
+    if valid { Ok(()) } else { invalid(option, reason) }
+}
+
+/// Rejects the value of an option. `reason` says what is wrong with it and what would be accepted.
+pub(crate) fn invalid<T>(option: &'static str, reason: impl Into<String>) -> Result<T> {
+    Err(bad(option, reason))
+}
+
 /// Why nothing could be measured. The message names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::engine::{MeasureError, PageSize, Reservation, Result};
+pub(crate) use crate::engine::error::{bad, invalid, require};
+use crate::engine::{PageSize, Reservation, Result};
 
 /// The largest length, bytes.
 const MAX_LENGTH: u64 = 1 << 40;
@@ -10,20 +11,6 @@ const MAX_LENGTH: u64 = 1 << 40;
 const MAX_THREADS: usize = 4096;
 /// The same where each number of threads is measured.
 pub(crate) const MOST_THREADS: usize = 1024;
-
-pub(crate) fn bad(option: &'static str, reason: impl Into<String>) -> MeasureError {
-    MeasureError::Option { option, reason: reason.into() }
-}
-
-/// Rejects the value of an option unless it is valid.
-pub(crate) fn require(valid: bool, option: &'static str, reason: impl Into<String>) -> Result<()> {
-    if valid { Ok(()) } else { invalid(option, reason) }
-}
-
-/// Rejects the value of an option. `reason` says what is wrong with it and what would be accepted.
-pub(crate) fn invalid<T>(option: &'static str, reason: impl Into<String>) -> Result<T> {
-    Err(bad(option, reason))
-}
 
 pub(crate) fn check_budget(budget: Duration) -> Result<()> {
     match budget.as_secs_f64() {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use crate::engine::Result;
-use crate::engine::options::invalid;
+use crate::engine::error::invalid;
 
 /// The pages behind measured memory: `4K` (the machine's base pages), `thp` (transparent huge ones, where the kernel
 /// finds them), `2M` or `1G` (reserved huge pages).
