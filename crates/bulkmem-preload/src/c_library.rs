@@ -3,12 +3,15 @@
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicPtr, AtomicUsize,
+    Ordering::{Relaxed, Release},
+};
 
 use bulkmem::Operation;
 
-pub(crate) type Memmove = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
-pub(crate) type Memset = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
+pub(crate) type Memmove = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+pub(crate) type Memset = unsafe extern "C-unwind" fn(*mut c_void, c_int, usize) -> *mut c_void;
 type Prctl = unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
 
 /// All that a short call reads, in one cache line. A pointer is null until the constructor has found the function, and the
@@ -69,8 +72,9 @@ pub(crate) fn find() -> bool {
         TABLE.mempcpy.store(mempcpy, Relaxed);
         TABLE.memset.store(memset, Relaxed);
         TABLE.memmove.store(memmove, Relaxed);
-        TABLE.copy_from.store(usize::MAX, Relaxed);
-        TABLE.set_from.store(usize::MAX, Relaxed);
+        // The pointers first, for threads that constructors of other libraries started.
+        TABLE.copy_from.store(usize::MAX, Release);
+        TABLE.set_from.store(usize::MAX, Release);
     }
     let glibc = complete && !next(c"gnu_get_libc_version").is_null();
     // A program that asks for the error of its own call must not get that of a function not found here.

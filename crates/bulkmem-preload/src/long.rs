@@ -1,6 +1,7 @@
 //! Long calls: by the policy, or by the C library where ranges overlap or the policy does not decide.
 //!
-//! These functions have no way to report a problem. A panic, which only a defect could cause, ends the process.
+//! A signal handler may throw an exception through these functions, as through the C library's. They are `C-unwind`, so that no
+//! frame on the way stops it.
 
 use std::ffi::{c_int, c_void};
 
@@ -41,7 +42,7 @@ impl Function {
 ///
 /// # Safety
 /// As memmove; and the constructor has found the C library's functions.
-pub(crate) unsafe extern "C" fn copy(
+pub(crate) unsafe extern "C-unwind" fn copy(
     dst: *mut c_void,
     src: *const c_void,
     length: usize,
@@ -68,7 +69,7 @@ pub(crate) unsafe extern "C" fn copy(
 ///
 /// # Safety
 /// As memset; and the constructor has found the C library's functions.
-pub(crate) unsafe extern "C" fn set(
+pub(crate) unsafe extern "C-unwind" fn set(
     dst: *mut c_void,
     byte: c_int,
     length: usize,

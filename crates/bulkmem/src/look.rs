@@ -1,10 +1,10 @@
 //! Choosing the method by the cache state of the memory itself.
 //!
 //! The best method for a length differs by a factor of two to eight between memory that is cached and memory that is not.
-//! The caller's intent rarely says which it is, but the operation finds out: it writes its first 16 KiB by the method for
-//! cached memory and takes the time. If they were fast, the memory is cached and the operation goes on like that; if they
-//! were slow, it continues by the method for uncached memory; if they were far slower, the kernel was mapping pages, which
-//! are in the cache then. It looks again every 4 MiB, so that a wrong verdict costs no more than that. No byte is touched
+//! The caller's intent rarely says which it is, but the operation finds out: it writes its first 8 to 32 KiB by a
+//! method that stores through the cache, and takes the time. If they were fast, the memory is cached; if they were slow, it is
+//! not; if they were far slower, the kernel was mapping pages, which are in the cache then. For each state there is a method.
+//! The operation looks again after 64 KiB, later after 4 MiB, so that a wrong verdict costs no more than that. No byte is touched
 //! that would not be written anyway. Short calls of a large [`total_len`](crate::Options::total_len) look together, and
 //! carry the verdict over.
 //!

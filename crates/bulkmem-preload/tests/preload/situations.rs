@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::policy::{NON_TEMPORAL, by_length, with_looks};
+use crate::policy::{NON_TEMPORAL, by_length, every_method, with_looks};
 use crate::toolchain::{SCRATCH, compile, library, output, preloaded, run, situations};
 
 /// Runs a situation with long calls by forced methods, by length, and with looks.
@@ -78,6 +78,21 @@ fn a_destination_that_is_too_short_ends_the_program_as_in_the_c_library() {
             .map(|mut command| output(command.args(["overflow", function])));
         assert_eq!(ours.status.signal(), Some(libc::SIGABRT), "{function}");
         assert_eq!(ours, theirs, "{function}");
+    }
+}
+
+#[test]
+fn exceptions_of_signal_handlers_pass_through() {
+    let program =
+        compile("g++", "exception.cpp", &["-O1", "-fnon-call-exceptions", "-fno-builtin"], "exception");
+    for method in every_method() {
+        for call in ["zero", "fill", "copy", "source"] {
+            for readable in ["0", "4194304"] {
+                let mut command = preloaded(&program);
+                command.env("BULKMEM_METHOD", &method);
+                assert_eq!(run(command.args([call, readable])), "fault\n", "{method} {call} {readable}");
+            }
+        }
     }
 }
 

@@ -238,7 +238,7 @@ impl Rules {
         }
         self.looks[operation as usize] = Some(look);
         self.looks_from[operation as usize] = look.from;
-        self.requires |= look.choice.method.requires;
+        self.requires |= look.choice.method.requires | look.unmapped.method.requires;
         Ok(())
     }
 

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::mem::zeroed;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
-use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, c_int, c_void, sigaction, siginfo_t};
+use libc::{
+    SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, c_int, c_void, sigaction, siginfo_t,
+};
 
 const SIGNALS: [c_int; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
@@ -26,6 +28,17 @@ pub(super) struct Ended {
 /// Runs a program to its end.
 pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
     let before = SIGNALS.map(|signal| (signal, pass_on(signal)));
+    // A caller that ignores it would leave no status to wait for. The program ignores it again.
+    let children = set_default(SIGCHLD);
+    if children.sa_sigaction == libc::SIG_IGN {
+        // SAFETY: signal is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(SIGCHLD, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+    }
     let ended = command.spawn().and_then(|mut child| {
         let pid = child.id();
         CHILD.store(pid as c_int, SeqCst);
@@ -36,11 +49,21 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         Ok(Ended { pid, code: code as u8 })
     });
-    for (signal, old) in before {
+    for (signal, old) in before.into_iter().chain([(SIGCHLD, children)]) {
         // SAFETY: the action is the one that was there before.
         unsafe { sigaction(signal, &raw const old, null_mut()) };
     }
     ended
+}
+
+/// Sets the default action of a signal. Returns the old one.
+fn set_default(signal: c_int) -> sigaction {
+    // SAFETY: zeros are the default action; both pointers are valid.
+    unsafe {
+        let (mut old, new): (sigaction, sigaction) = (zeroed(), zeroed());
+        sigaction(signal, &raw const new, &raw mut old);
+        old
+    }
 }
 
 /// Passes a signal on from now on, unless it is ignored, as by nohup(1). Returns the old action.
@@ -62,8 +85,8 @@ fn pass_on(signal: c_int) -> sigaction {
 extern "C" fn handler(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     // SAFETY: the kernel passes a valid description.
     let by_process = unsafe { (*info).si_code } <= 0;
-    // A terminal sends its signals (Ctrl-C) to the child too.
-    if by_process {
+    // A terminal sends its signals (Ctrl-C) to the child too, but only its leader learns that it is gone.
+    if by_process || signal == SIGHUP {
         send(signal);
     }
 }

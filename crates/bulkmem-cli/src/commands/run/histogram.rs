@@ -157,7 +157,14 @@ pub(super) fn create() -> Result<File, Failure> {
     let create = || {
         let file =
             File::from(memfd_create("bulkmem-histogram", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
-        counts::prepare(&file)?;
+        // A limit of file sizes is an error, not the end of this command.
+        // SAFETY: signal has no precondition; the action is the one that was there before.
+        unsafe {
+            let before = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let prepared = counts::prepare(&file);
+            libc::signal(libc::SIGXFSZ, before);
+            prepared?;
+        }
         // A process that maps it must not lose pages.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(file)

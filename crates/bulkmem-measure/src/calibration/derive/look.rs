@@ -35,6 +35,8 @@ const LEAST_LENGTH: u64 = 64 << 10;
 /// A look must gain so much, as a mean over the lengths it is for and the three states. Successive calibrations of one
 /// machine differ by less, and a wrong verdict may cost more than that.
 const LEAST_GAIN: f64 = 0.03;
+/// A look that gains in unmapped memory may lose so much in mapped memory, as a mean over the lengths and the cache states.
+const MOST_LOSS: f64 = 0.01;
 /// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
 /// a state would be passed by whatever makes memory a little slower or faster than during the calibration.
 const MARGIN: f64 = 1.2;
@@ -77,13 +79,17 @@ pub(super) fn derive<'k>(
 ) -> Option<LookRule> {
     let unmapped = unmapped.iter().filter(|it| it.operation == operation);
     let unmapped: BTreeMap<&Key, f64> = unmapped.map(|it| (&it.key, middle(&it.ticks).ln())).collect();
+    let part_key = rows.keys().find_map(|length| methods(*length))?.part;
+    // Of equals, the method of the part.
+    let gains = |(_, least): &(&&Key, &f64)| unmapped.get(part_key).is_none_or(|own| own - **least > NOISE);
     let fastest = unmapped.iter().min_by(|a, b| a.1.total_cmp(b.1));
+    let for_unmapped = fastest.filter(gains).map_or(part_key, |(key, _)| *key);
     let lengths: Vec<Length> = rows
         .iter()
         .filter_map(|(&length, row)| {
             let methods = methods(length)?;
             let by_length = unmapped.get(methods.by_length);
-            let when_unmapped = by_length.zip(fastest).map_or(0.0, |(ln, (_, least))| ln - least);
+            let when_unmapped = by_length.zip(unmapped.get(for_unmapped)).map_or(0.0, |(old, new)| old - new);
             let at = |warm| {
                 let ln = |key: &Key| {
                     let condition = Condition { aligned: true, warm, threads: 1 };
@@ -106,11 +112,7 @@ pub(super) fn derive<'k>(
     parts.dedup();
     let looks = parts.into_iter().filter_map(|part| {
         let of_part: Vec<&PartTimes> = times.iter().copied().filter(|it| it.part == part).collect();
-        let key = methods(lengths.first()?.length)?.part;
-        // Of equals, the method of the part.
-        let gains = |(_, least): &(&&Key, &f64)| unmapped.get(key).is_none_or(|own| own - **least > NOISE);
-        let unmapped = fastest.filter(gains).map_or(key, |(key, _)| *key);
-        look(operation, (part, key, unmapped), &lengths, &of_part)
+        look(operation, (part, part_key, for_unmapped), &lengths, &of_part)
     });
     looks.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, look)| look)
 }
@@ -134,13 +136,15 @@ fn look(
     let slow = share(&uncached, 0.95)?;
     let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
     let lengths: Vec<&Length> = lengths.iter().filter(|it| it.length >= LEAST_LENGTH.max(4 * part)).collect();
-    // The mean of the gains with the threshold, a smaller one and a larger one.
-    let gains = |cached_below: u64| -> Vec<f64> {
+    // The mean of the gains in mapped memory with the threshold, a smaller one and a larger one.
+    let mapped = |cached_below: u64, length: &Length| {
         let beside = [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (cached_below as f64 * factor) as u64);
-        let mean = |length: &&Length| {
-            let of_caches =
-                beside.map(|below| gain(length, part, below, times, &uncached)).iter().sum::<f64>() / 3.0;
-            if fast.is_some() { (2.0 * of_caches + length.when_unmapped) / 3.0 } else { of_caches }
+        beside.map(|below| gain(length, part, below, times, &uncached)).iter().sum::<f64>() / 3.0
+    };
+    let gains = |cached_below: u64| -> Vec<f64> {
+        let mean = |length: &&Length| match mapped(cached_below, length) {
+            mapped if fast.is_some() => (2.0 * mapped + length.when_unmapped) / 3.0,
+            mapped => mapped,
         };
         lengths.iter().map(mean).collect()
     };
@@ -152,14 +156,15 @@ fn look(
     let sum_from = |at: usize| gains[at..].iter().sum::<f64>();
     let first = (0..lengths.len()).max_by(|a, b| sum_from(*a).total_cmp(&sum_from(*b)))?;
     let (sum, count) = (sum_from(first), lengths.len() - first);
-    if sum < LEAST_GAIN * count as f64 {
+    let in_mapped: f64 = lengths[first..].iter().map(|length| mapped(cached_below, length)).sum();
+    if sum < LEAST_GAIN * count as f64 || in_mapped < -MOST_LOSS * count as f64 {
         return None;
     }
     // Nearer to the times of uncached memory: the kernel maps pages faster for a program that just had some mapped.
     let between = |fast: u64| (slow as f64).powf(0.75) * (fast as f64).powf(0.25);
     let unmapped_from = fast.map(|fast| (between(fast) as u64).max(cached_below + 1));
     let mut reason = format!(
-        "{:.2} × the rule by length as a geometric mean; {part} bytes take {:.0} ticks cached, {:.0} uncached",
+        "{:.2} × the rule by length as a geometric mean of the states; {part} bytes take {:.0} ticks cached, {:.0} uncached",
         (sum / count as f64).exp(),
         middle(&cached),
         middle(&uncached),

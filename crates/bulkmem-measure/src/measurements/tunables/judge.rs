@@ -57,10 +57,25 @@ impl Gain {
         !self.enough || self.interval[1] < 0.0 && self.percent <= -PERCENT
     }
 
-    /// True if a tunable with a new value, if any, acts differently in the configuration.
-    fn is_due_to(&self, tunable: &Tunable, value: Option<&u64>) -> bool {
+    /// True if one of the tunables with a new value, if any, acts differently in the configuration. From the threshold of
+    /// non-temporal stores on, the other thresholds do not act.
+    fn is_due_to(
+        &self,
+        tunable: &Tunable,
+        value: Option<&u64>,
+        all: &[Tunable],
+        settings: &Settings,
+    ) -> bool {
         let (length, value) = (size(&self.config), *value.unwrap_or(&tunable.current));
-        self.config.operation == Some(tunable.operation) && (length >= value) != (length >= tunable.current)
+        let acts = |it: &Tunable| {
+            it.name == tunable.name || !it.is_non_temporal() || it.operation != tunable.operation || {
+                let new = settings.get(it.name).copied().unwrap_or(it.current);
+                length < new.min(it.current)
+            }
+        };
+        self.config.operation == Some(tunable.operation)
+            && (length >= value) != (length >= tunable.current)
+            && all.iter().all(acts)
     }
 }
 
@@ -77,7 +92,11 @@ impl TunablesOptions {
             }
             let asked = settings.clone();
             for tunable in &self.tunables {
-                let affected = || gains.iter().filter(|it| it.is_due_to(tunable, asked.get(tunable.name)));
+                let affected = || {
+                    gains
+                        .iter()
+                        .filter(|it| it.is_due_to(tunable, asked.get(tunable.name), &self.tunables, &asked))
+                };
                 if !affected().any(Gain::is_gain) || affected().any(Gain::may_lose) {
                     settings.remove(tunable.name);
                 }
@@ -101,10 +120,10 @@ impl TunablesOptions {
         let values =
             from_on.iter().map(|gain| size(&gain.config) / 4 * 3).filter(|it| *it >= tunable.least());
         let score = |value: u64| {
+            let is_due = |it: &&Gain| it.is_due_to(tunable, Some(&value), &self.tunables, &Settings::new());
             let above = from_on.iter().filter(|gain| size(&gain.config) >= value);
             let below = below.iter().filter(|gain| size(&gain.config) < value);
-            let affected: Vec<&Gain> =
-                above.chain(below).filter(|it| it.is_due_to(tunable, Some(&value))).collect();
+            let affected: Vec<&Gain> = above.chain(below).filter(is_due).collect();
             let sum: f64 = affected.iter().filter(|it| it.is_gain()).map(|it| it.percent).sum();
             (sum > 0.0 && !affected.iter().any(|it| it.may_lose())).then_some((sum, affected.len(), value))
         };
@@ -124,12 +143,14 @@ impl TunablesOptions {
         // Each run but the last drops a setting.
         let runs = (2..3 + tunables.len()).map(|run| gains(rows, &settings, run));
         let mut gains = runs.rev().find(|gains| !gains.is_empty()).unwrap_or_default();
-        gains.retain(|gain| tunables.iter().any(|it| gain.is_due_to(it, it.recommended.as_ref())));
+        gains.retain(|gain| {
+            tunables.iter().any(|it| gain.is_due_to(it, it.recommended.as_ref(), &tunables, &settings))
+        });
         let helps = gains.iter().filter(|gain| gain.is_gain());
         let lengths: Vec<u64> = helps.clone().map(|gain| size(&gain.config)).collect();
         let Some((least, most)) = lengths.iter().min().zip(lengths.iter().max()) else {
             let mut text = format!(
-                "Leave the tunables alone: no value gains {PERCENT:.0} % or more beyond the noise in two runs and loses nowhere."
+                "Leave the tunables alone: no value gains {PERCENT:.0} % or more beyond the noise in two runs and loses {PERCENT:.0} % nowhere."
             );
             if rows.iter().any(|row| row.samples.len() < ENOUGH as usize) {
                 text += " There was no time for enough samples everywhere: give more --budget.";
@@ -140,7 +161,7 @@ impl TunablesOptions {
         let best = helps.map(|gain| gain.percent).fold(0.0, f64::max);
         let (least, most) = (bytes(*least), bytes(*most));
         let text = format!(
-            "Start programs with {}={line}: it gains up to {best:.0} % at {least} to {most}, and loses nowhere.",
+            "Start programs with {}={line}: it gains up to {best:.0} % at {least} to {most}, and loses {PERCENT:.0} % or more nowhere.",
             listing::VARIABLE
         );
         Advice { glibc_tunables: Some(line), tunables, gains, text }

@@ -48,6 +48,11 @@ impl Tunable {
         self.limits[0].saturating_add(1)
     }
 
+    /// True if it is a length for non-temporal stores.
+    pub(super) fn is_non_temporal(&self) -> bool {
+        self.name.contains("non_temporal")
+    }
+
     /// Formats a value: `24 MiB`, or `never` above every length.
     pub fn text(value: u64) -> String {
         if value > 1 << 47 { "never".to_owned() } else { exact_bytes(value) }
