@@ -53,9 +53,6 @@ fn policy_from(operation: Operation) -> &'static AtomicUsize {
     }
 }
 
-/// The shortest length that the policy may decide on: below, a call is over before the choice pays.
-const SHORTEST: usize = 16 << 10;
-
 /// The next function of that name after this library's own in the dynamic linker's order; null if there is none.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the name ends in 0.
@@ -86,7 +83,7 @@ pub(crate) fn find() -> bool {
 /// Lets the policy decide on long calls, if it was measured or a method is forced.
 pub(crate) fn use_policy() {
     let [clear, fill, copy] = [Operation::Clear, Operation::Fill, Operation::Copy].map(|operation| {
-        let from = bulkmem::pointers::policy_from(operation).max(SHORTEST);
+        let from = bulkmem::pointers::policy_from(operation);
         policy_from(operation).store(from, Relaxed);
         from
     });

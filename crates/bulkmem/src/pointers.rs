@@ -73,8 +73,12 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
 /// Loads the policy as the first operation does: without allocating or waiting. While another thread loads it, the answer
 /// is `usize::MAX`.
 pub fn policy_from(operation: Operation) -> usize {
-    policy::rules().map_or(usize::MAX, |rules| rules.chosen_from(operation))
+    policy::rules().map_or(usize::MAX, |rules| rules.chosen_from(operation)).max(SHORTEST_BY_POLICY)
 }
+
+/// No calibrated policy chooses the method of a shorter clear, fill or copy of unknown intent, bytes: each is over before a
+/// choice pays. [`policy_from`] returns at least this.
+pub const SHORTEST_BY_POLICY: usize = 16 << 10;
 
 /// Clears by the process-wide policy, and finds out for later calls which lengths go straight to the C library.
 ///

@@ -3,6 +3,7 @@
 //!
 //! Tests iterate over [`bulkmem::method::all`], so a new method is tested without a new test.
 
+pub mod archive;
 pub mod calls;
 pub mod case;
 pub mod guard;

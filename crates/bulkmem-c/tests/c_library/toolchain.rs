@@ -52,23 +52,14 @@ pub(crate) fn prefix() -> &'static Path {
         // Elsewhere than PREFIX says, as packages do it; `prefix` below gets what is in that folder.
         let staging = Path::new(SCRATCH).join("c_library.staging");
         _ = fs::remove_dir_all(&staging);
-        run(Command::new(script).arg(archive()).env("PREFIX", &prefix).env("DESTDIR", &staging));
+        run(Command::new(script)
+            .arg(testkit::archive::archive("bulkmem_c"))
+            .env("PREFIX", &prefix)
+            .env("DESTDIR", &staging));
         let staged = staging.join(prefix.strip_prefix("/").unwrap());
         fs::rename(staged, &prefix).unwrap();
         prefix
     })
-}
-
-/// The static library that cargo built for these tests: the newest, if there are several.
-fn archive() -> PathBuf {
-    let folder = std::env::current_exe().unwrap();
-    let files = fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
-    let archives = files.filter(|entry| {
-        let name = entry.file_name().into_string().unwrap_or_default();
-        name.starts_with("libbulkmem_c-") && name.ends_with(".a")
-    });
-    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
-    newest.expect("cargo builds the static library for these tests").path()
 }
 
 /// A command that finds the installed library by pkg-config and, when it runs a program, by the dynamic linker.

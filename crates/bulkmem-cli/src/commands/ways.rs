@@ -1,7 +1,8 @@
-//! What the ways to use bulkmem gain over the C library on a machine.
+//! The ways to use bulkmem, and their gains over the C library on a machine.
 
 use bulkmem::Operation;
 use bulkmem::method::c_library;
+use bulkmem::pointers::SHORTEST_BY_POLICY;
 use bulkmem::policy::Situation;
 use bulkmem_measure::calibration::Profile;
 use bulkmem_measure::engine::CacheState;
@@ -14,10 +15,8 @@ use crate::output::{digits, size};
 /// The operations that the C library has too, with its function.
 const FUNCTIONS: [(Operation, &str); 3] =
     [(Operation::Clear, "memset to 0"), (Operation::Fill, "memset"), (Operation::Copy, "memcpy")];
-/// No shorter call of an unchanged program uses another method than the C library's.
-const LEAST_UNCHANGED: u64 = 16 << 10;
 
-/// What the choices for an operation gain, whichever way a program makes the call.
+/// The gain of the choices for an operation, whichever way a program makes the call.
 #[derive(Debug, Serialize)]
 pub(super) struct Gain {
     pub(super) operation: Operation,
@@ -41,7 +40,7 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
         let rules = profile.rules_of(operation, Situation::Throughput);
         let rule = rules.filter(|rule| rule.method != c_library().name).map(|rule| rule.from);
         let look = profile.looks.iter().filter(|look| look.operation == operation).map(|look| look.from);
-        let unchanged_from = rule.chain(look).min().map(|from| from.max(LEAST_UNCHANGED));
+        let unchanged_from = rule.chain(look).min().map(|from| from.max(SHORTEST_BY_POLICY as u64));
         let (cold, warm) = (mean(CacheState::Cold), mean(CacheState::Warm));
         Gain { operation, function, unchanged_from, cold, warm }
     };

@@ -24,25 +24,19 @@ fn built() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = Path::new(SCRATCH).join("histogram");
         let script = Path::new(SOURCE).join("../../scripts/link-c.sh");
-        succeeds(Command::new(script).arg("preload").arg(archive()).arg(&folder)).unwrap();
+        succeeds(
+            Command::new(script)
+                .arg("preload")
+                .arg(testkit::archive::archive("bulkmem_preload"))
+                .arg(&folder),
+        )
+        .unwrap();
         let mut compiler = Command::new("cc");
         compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-pthread", "-o"]);
         succeeds(compiler.arg(folder.join("calls")).arg(Path::new(SOURCE).join("tests/histogram.c")))
             .unwrap();
         folder
     })
-}
-
-/// The static library that cargo built for these tests: the newest, if there are several.
-fn archive() -> PathBuf {
-    let folder = std::env::current_exe().unwrap();
-    let files = fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
-    let archives = files.filter(|entry| {
-        let name = entry.file_name().into_string().unwrap_or_default();
-        name.starts_with("libbulkmem_preload-") && name.ends_with(".a")
-    });
-    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
-    newest.expect("cargo builds the static library for these tests").path()
 }
 
 fn spawnable(home: &Home, options: &[&str], program: &[&str]) -> Command {

@@ -44,7 +44,7 @@ fn a_process_that_measures_ends_with_its_requests() {
     };
     process("").success().stdout("");
     process("[1,\n").code(1).stderr(contains("error: cannot measure").and(contains("EOF")));
-    // It is no command of its own.
+    // It is not a command.
     let help = home.text(&["help"], 80) + &home.text(&["tunables", "--help"], 80);
     assert!(!help.contains("TUNABLES_PROCESS") && !help.contains("requests"), "{help}");
 }

@@ -1,7 +1,6 @@
 //! Links the library, finds Debian's, and runs programs with either.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -39,21 +38,12 @@ pub(crate) fn ours() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = Path::new(SCRATCH).join("libpmem");
         let script = Path::new(SOURCE).join("../../scripts/link-c.sh");
-        run(Command::new(script).arg("libpmem").arg(archive()).arg(&folder));
+        run(Command::new(script)
+            .arg("libpmem")
+            .arg(testkit::archive::archive("bulkmem_libpmem"))
+            .arg(&folder));
         folder
     })
-}
-
-/// The static library that cargo built for these tests: the newest, if there are several.
-fn archive() -> PathBuf {
-    let folder = std::env::current_exe().unwrap();
-    let files = fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
-    let archives = files.filter(|entry| {
-        let name = entry.file_name().into_string().unwrap_or_default();
-        name.starts_with("libbulkmem_libpmem-") && name.ends_with(".a")
-    });
-    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
-    newest.expect("cargo builds the static library for these tests").path()
 }
 
 /// Debian's library. Prints what is skipped without it.

@@ -49,21 +49,12 @@ pub(crate) fn library() -> &'static Path {
     LIBRARY.get_or_init(|| {
         let folder = Path::new(SCRATCH).join("preload");
         let script = Path::new(SOURCE).join("../../scripts/link-c.sh");
-        run(Command::new(script).arg("preload").arg(archive()).arg(&folder));
+        run(Command::new(script)
+            .arg("preload")
+            .arg(testkit::archive::archive("bulkmem_preload"))
+            .arg(&folder));
         folder.join("libbulkmem_preload.so")
     })
-}
-
-/// The static library that cargo built for these tests: the newest, if there are several.
-fn archive() -> PathBuf {
-    let folder = std::env::current_exe().unwrap();
-    let files = fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
-    let archives = files.filter(|entry| {
-        let name = entry.file_name().into_string().unwrap_or_default();
-        name.starts_with("libbulkmem_preload-") && name.ends_with(".a")
-    });
-    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
-    newest.expect("cargo builds the static library for these tests").path()
 }
 
 /// Compiles a program or library in C.

@@ -28,7 +28,7 @@ pub(super) struct Overview {
     c_library: String,
     date: String,
     rows: Vec<Row>,
-    /// What each way to use bulkmem gains over the C library.
+    /// The gains over the C library, the same for each way to use bulkmem.
     gains: Vec<Gain>,
 }
 

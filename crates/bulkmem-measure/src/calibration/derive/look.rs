@@ -58,7 +58,7 @@ struct Length {
     length: u64,
     when_cached: Option<Times>,
     when_uncached: Times,
-    /// What the method for unmapped pages gains there over the rule by length, as a logarithm.
+    /// Gain of the method for unmapped pages over the rule by length, as a logarithm.
     when_unmapped: f64,
 }
 

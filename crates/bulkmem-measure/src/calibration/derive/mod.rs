@@ -27,7 +27,7 @@ use super::search::spares_cache;
 const STEPS: u32 = 16;
 /// Shorter calls are by the C library, if it can do them and the intent is unknown: each is over before the gain pays for a
 /// choice, and what is best depends most on the cache state.
-const SHORTEST: u64 = 16 << 10;
+const SHORTEST: u64 = bulkmem::pointers::SHORTEST_BY_POLICY as u64;
 /// The method that is best for so many bytes takes the time of parts.
 const PARTS_OF: u64 = 64 << 10;
 
