@@ -136,7 +136,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         for ((cell, choice), taken) in trials.iter().zip(self.session.interleave(trials, stop)) {
             let times: Vec<f64> = taken.iter().map(|it| it.ns).collect();
             let disturbances: Vec<f64> = taken.iter().filter_map(|it| it.disturbance_ns).collect();
-            let Some(summary) = Summary::of(&times) else { continue };
+            let Some(summary) = Summary::of_one_or_two_speeds(&times) else { continue };
             self.ledger.add(Figure {
                 operation: cell.operation,
                 cost: cell.cost,

@@ -225,7 +225,7 @@ pub struct Figure {
     pub length: u64,
     /// The conditions.
     pub condition: Condition,
-    /// Median, nanoseconds per operation.
+    /// Median, nanoseconds per operation; the geometric mean if the samples have two speeds.
     pub median_ns: f64,
     /// First and third quartile, nanoseconds.
     pub quartiles_ns: [f64; 2],

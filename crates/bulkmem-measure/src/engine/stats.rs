@@ -8,6 +8,13 @@ use statrs::statistics::{Data, OrderStatistics, Statistics};
 /// Fewer samples than this say nothing about their own noise.
 pub(crate) const ENOUGH: u32 = 5;
 
+/// Two speeds are told from one by at least so many samples,
+const SPEED_SAMPLES: usize = 10;
+/// each speed with this share of them,
+const SPEED_SHARE: f64 = 0.2;
+/// with a gap between them of this share of the median, and so many times as wide as the middle half of either.
+const SPEED_GAP: (f64, f64) = (0.05, 5.0);
+
 /// Samples in brief.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -31,6 +38,14 @@ impl Summary {
             quartiles: [data.lower_quartile(), data.upper_quartile()],
             samples: u32::try_from(samples.len()).unwrap_or(u32::MAX),
         })
+    }
+
+    /// The same, but of samples that have two speeds the median is replaced by the geometric mean: which of both speeds the
+    /// median is may change with every run.
+    pub(crate) fn of_one_or_two_speeds(samples: &[f64]) -> Option<Summary> {
+        let summary = Summary::of(samples)?;
+        let mean = two_speeds(samples).and_then(|_| geometric_mean(samples.iter().copied()));
+        Some(Summary { median: mean.unwrap_or(summary.median), ..summary })
     }
 
     /// Half the width of the median's 95 % interval: 1.57 × interquartile range ÷ √n (the notches of McGill, Tukey
@@ -198,6 +213,22 @@ impl Trend {
             probability: (2.0 * Normal::standard().sf(z)).min(1.0),
         })
     }
+}
+
+/// Returns how far apart the two speeds are that some samples have, as a share of the median; `None` if it is one speed.
+pub(crate) fn two_speeds(samples: &[f64]) -> Option<f64> {
+    if samples.len() < SPEED_SAMPLES {
+        return None;
+    }
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let least = (SPEED_SHARE * sorted.len() as f64).ceil() as usize;
+    let gap = |at: usize| sorted[at] - sorted[at - 1];
+    let at = (least..=sorted.len() - least).max_by(|a, b| gap(*a).total_cmp(&gap(*b)))?;
+    let (low, high) = sorted.split_at(at);
+    let width = |half: &[f64]| Summary::of(half).map_or(0.0, |it| it.quartiles[1] - it.quartiles[0]);
+    let share = gap(at) / median(&sorted).abs();
+    (share >= SPEED_GAP.0 && gap(at) >= SPEED_GAP.1 * width(low).max(width(high))).then_some(share)
 }
 
 /// The geometric mean; `None` of nothing. All values must be above 0.

@@ -74,6 +74,13 @@ impl Cell {
     pub(crate) fn new(operation: Operation, cost: Cost, length: u64, condition: Condition) -> Cell {
         Cell { operation, cost, length, condition, fresh: None, source: None }
     }
+
+    fn source_is_warm(&self) -> bool {
+        match self.source {
+            Some(state) => state == CacheState::Warm,
+            None => self.condition.warm || self.operation == Operation::CopyPersist,
+        }
+    }
 }
 
 /// The state that memory is in before a call.
@@ -141,8 +148,9 @@ const STREAM: usize = 64 << 10;
 const SAMPLE_NS: f64 = 20_000.0;
 /// And at most so many operations.
 const MOST: usize = 4096;
-/// From so many operations on, a batch warms its own ranges.
-const SELF_WARMING: usize = 8;
+/// From this length on, each operation of a warm batch has ranges of its own, which were touched just before: a method that
+/// bypasses the cache would leave nothing of the ranges in it for the next. Shorter batches would take too little time.
+const WARMED_EACH: usize = 64 << 10;
 
 /// The last-level cache, bytes; what is usual where the machine does not tell.
 pub(crate) fn last_level(machine: &Machine) -> u64 {
@@ -260,20 +268,18 @@ impl Workloads {
             }
         };
         let key = (*cell, candidate);
-        // What is flushed must be in the cache before, all of it.
-        let most = if cell.operation == Operation::Persist { self.half_the_cache(length) } else { MOST };
+        // What is warmed or flushed must be in the cache, all of it.
+        let most = if cell.operation == Operation::Persist {
+            self.half_the_cache(length)
+        } else if cell.condition.warm && length >= WARMED_EACH {
+            self.half_the_cache(if cell.operation.has_source() { 2 * length } else { length })
+        } else {
+            MOST
+        };
         let mut batch = self.batches.get(&key).copied().unwrap_or(1).min(most);
         loop {
             self.choose_ranges(cell, length, batch)?;
-            if batch < SELF_WARMING && cell.operation != Operation::Persist {
-                let first = self.ranges.first().into_iter();
-                match (cell.condition.warm, cell.source) {
-                    (true, None | Some(CacheState::Warm)) => first.for_each(&whole),
-                    (true, _) => first.for_each(|(dst, _)| read(*dst, length)),
-                    (false, Some(CacheState::Warm)) => first.for_each(|(_, src)| read(*src, length)),
-                    (false, _) => {}
-                }
-            }
+            self.warm(cell, length);
             let ns = self.counting.only(|| time(|| self.ranges.iter().for_each(&whole)));
             if ns >= SAMPLE_NS / 2.0 || batch == most || self.counting.active() {
                 self.batches.insert(key, batch);
@@ -282,6 +288,19 @@ impl Workloads {
             // Too short: this is the first sample, or the processor was away during the one that the size came from.
             let needed = (batch as f64 * SAMPLE_NS / ns.max(1.0)).ceil() as usize;
             batch = needed.max(batch + 1).min(most);
+        }
+    }
+
+    /// Brings the ranges into the cache that are to be warm there, whatever the candidate before left of them.
+    fn warm(&self, cell: &Cell, length: usize) {
+        for same in self.ranges.chunk_by(|a, b| a == b) {
+            let (dst, src) = same[0];
+            if cell.operation.has_source() && cell.source_is_warm() {
+                read(src, length);
+            }
+            if cell.condition.warm && cell.operation != Operation::Persist {
+                dirty(dst, length);
+            }
         }
     }
 
@@ -298,10 +317,6 @@ impl Workloads {
         let source_offset = if offset == 0 { 0 } else { (offset + self.random.usize(1..LINE)) % LINE };
         let stay = |raw_range: RawRange, offset: usize| raw_range.start.wrapping_add(offset);
         let (warm, flush) = (cell.condition.warm, cell.operation == Operation::Persist);
-        let source_warm = match cell.source {
-            Some(state) => state == CacheState::Warm,
-            None => warm || cell.operation == Operation::CopyPersist,
-        };
         // Fresh destinations share no pages, or only the first would be fresh.
         let unit = match cell.fresh {
             Some(Pages::Base) => Machine::current().page_size,
@@ -312,15 +327,16 @@ impl Workloads {
         self.ranges.clear();
         let fresh = cell.fresh.map(|pages| self.map_fresh(stride * batch, pages)).transpose()?;
         for index in 0..batch {
-            let dst = match (fresh, warm, flush) {
-                (Some(start), ..) => start.wrapping_add(index * stride + offset),
-                (None, true, false) => stay(destination, offset),
-                // Each line once: a line flushed already has nothing to write back.
-                (None, true, true) => stay(destination, index * stride + offset),
-                (None, false, _) => self.destinations.next_address(destination, length, offset),
+            let skip = index * stride;
+            // Warm ranges stay where they are, apart only if they are warmed or dirtied each.
+            let apart = if warm && (flush || length >= WARMED_EACH) { skip } else { 0 };
+            let dst = match (fresh, warm) {
+                (Some(start), _) => start.wrapping_add(skip + offset),
+                (None, true) => stay(destination, apart + offset),
+                (None, false) => self.destinations.next_address(destination, length, offset),
             };
-            let src = if source_warm {
-                stay(source, source_offset)
+            let src = if cell.source_is_warm() {
+                stay(source, apart + source_offset)
             } else {
                 self.sources.next_address(source, length, source_offset)
             };

@@ -8,8 +8,8 @@ pub(crate) mod host;
 use std::collections::BTreeMap;
 
 use self::host::Snapshot;
-use crate::engine::stats::{ENOUGH, median};
-use crate::engine::{Metric, QualityFlag, Row, Stats, Summary, Trend};
+use crate::engine::stats::{ENOUGH, median, two_speeds};
+use crate::engine::{Metric, QualityFlag, Row, Stats, Trend};
 
 /// A standard deviation above this share of the mean is reported.
 const NOISY_PERCENT: f64 = 5.0;
@@ -19,12 +19,6 @@ const DRIFT: f64 = 0.03;
 const DRIFT_PROBABILITY: f64 = 0.01;
 /// An outlier lies off by more than this share of the median, and by more than so many times the usual distance.
 const OUTLYING: (f64, f64) = (0.1, 8.0);
-/// Two heaps are told from one by at least so many samples,
-const HEAP_SAMPLES: usize = 10;
-/// each heap holding this share of them,
-const HEAP_SHARE: f64 = 0.2;
-/// with a gap between them of this share of the median, and so many times as wide as either heap's middle half.
-const HEAP_GAP: (f64, f64) = (0.05, 5.0);
 
 #[derive(Debug, Default)]
 pub(super) struct Quality {
@@ -155,7 +149,7 @@ struct Told {
 
 /// The worst that the samples of a row make doubtful, with its size in percent.
 fn doubt(row: &Row) -> Option<(QualityFlag, f64)> {
-    if let Some(gap) = two_heaps(&row.samples) {
+    if let Some(gap) = two_speeds(&row.samples) {
         return Some((QualityFlag::TwoSpeeds, gap * 100.0));
     }
     let spread = row.stats.pstdev_percent();
@@ -179,22 +173,6 @@ fn single(samples: &[f64]) -> bool {
     let out = samples.len() - others.len();
     let agree = Stats::of(&others).is_some_and(|stats| stats.pstdev_percent() <= NOISY_PERCENT);
     out > 0 && out * 4 <= samples.len() && agree
-}
-
-/// How far apart two heaps are that the samples fall into, as a share of the median; `None` where they are one heap.
-fn two_heaps(samples: &[f64]) -> Option<f64> {
-    if samples.len() < HEAP_SAMPLES {
-        return None;
-    }
-    let mut sorted = samples.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let least = (HEAP_SHARE * sorted.len() as f64).ceil() as usize;
-    let gap = |at: usize| sorted[at] - sorted[at - 1];
-    let at = (least..=sorted.len() - least).max_by(|a, b| gap(*a).total_cmp(&gap(*b)))?;
-    let (low, high) = sorted.split_at(at);
-    let width = |heap: &[f64]| Summary::of(heap).map_or(0.0, |it| it.quartiles[1] - it.quartiles[0]);
-    let share = gap(at) / median(&sorted).abs();
-    (share >= HEAP_GAP.0 && gap(at) >= HEAP_GAP.1 * width(low).max(width(high))).then_some(share)
 }
 
 /// The share by which the machine became faster (above 0) or slower during a group; `None` if it is a trifle, or chance.
@@ -308,7 +286,7 @@ mod tests {
                 let uniform: Vec<f64> = (0..size).map(|_| 100.0 + 50.0 * random.f64()).collect();
                 let skewed: Vec<f64> = (0..size).map(|_| 100.0 - 30.0 * random.f64().ln()).collect();
                 for (seen, samples) in seen.iter_mut().zip([normal, uniform, skewed]) {
-                    *seen += usize::from(two_heaps(&samples).is_some());
+                    *seen += usize::from(two_speeds(&samples).is_some());
                 }
             }
             assert!(seen.iter().all(|seen| *seen <= 6), "{size} samples: {seen:?} of 300");

@@ -144,6 +144,18 @@ fn noise_is_no_trend() {
     assert_eq!(Trend::of(&[2.5; 20]), Some(Trend { change: 0.0, probability: 1.0 }));
 }
 
+/// Which speed the median is depends on chance; the geometric mean does not.
+#[test]
+fn of_two_speeds_the_mean_counts() {
+    let of = |slow: usize| {
+        let samples: Vec<f64> =
+            (0..21).map(|at| if at < slow { 200.0 } else { 100.0 } + f64::from(at as u8 % 3)).collect();
+        Summary::of_one_or_two_speeds(&samples).unwrap().median
+    };
+    assert!((of(0) - 101.0).abs() < 0.5 && (of(2) - 101.0).abs() < 0.5, "outliers: {} {}", of(0), of(2));
+    assert!((of(10) / of(11) - 1.0).abs() < 0.05, "{} {}", of(10), of(11));
+}
+
 proptest! {
     #[test]
     fn statistics_are_in_order(samples in prop::collection::vec(-1e9..1e9, 1..60)) {

@@ -84,6 +84,24 @@ fn warm_stays_cold_wanders_and_persist_reads_what_is_cached() {
     assert!(dst > 1, "a line flushed already has nothing to write back");
 }
 
+/// Otherwise warm memory would be cold for a method that bypasses the cache, which leaves none of its ranges in it.
+#[test]
+fn long_warm_ranges_are_touched_before_each_call() {
+    let mut workloads = workloads();
+    for (operation, length) in [(Operation::Clear, WARMED_EACH), (Operation::Copy, 300_000)] {
+        let cell = cell(operation, Cost::Throughput, length as u64, false, true);
+        for _ in 0..3 {
+            let taken = workloads.run(&cell, test(), |dst, _, length| {
+                // SAFETY: the range lies in the arena.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(dst, length) };
+                assert!(bytes.iter().step_by(LINE).all(|byte| *byte == 1), "{cell:?}");
+                bytes.fill(0);
+            });
+            assert!(taken.unwrap().operations * length <= 1 << 20, "more than the cache holds");
+        }
+    }
+}
+
 #[test]
 fn source_and_destination_may_be_in_different_states() {
     let mut workloads = workloads();

@@ -42,6 +42,11 @@ pub(super) fn is_choice(row: &Row) -> bool {
     row.candidate.kind == Kind::Policy && row.metric == Metric::Bandwidth
 }
 
+/// Half the width of the 95 % interval of a row's median, relative to it.
+pub(super) fn noise(row: &Row) -> f64 {
+    (row.stats.interval[1] - row.stats.interval[0]) / 2.0 / row.stats.median
+}
+
 /// Adds to the policy's rows how many times as fast the choice is as the best peer (`times_best_peer`), and how much
 /// longer it takes than the best method in hindsight, a share (`regret`), over the conditions of these rows. The names
 /// begin with `prefix`.
@@ -75,6 +80,8 @@ pub struct Overall {
     pub regret: Option<f64>,
     /// That method.
     pub best_method: Option<String>,
+    /// Half the width of the 95 % interval of these ratios, relative to them.
+    pub noise: f64,
 }
 
 /// From this length on an operation may observe the cache state: see the library's `look`.
@@ -96,47 +103,50 @@ pub fn overall(rows: &[&Row]) -> Vec<Overall> {
 }
 
 fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
-    type Times = BTreeMap<(Option<Alignment>, Option<CacheState>, Option<CacheState>), f64>;
+    type Times<'r> = BTreeMap<(Option<Alignment>, Option<CacheState>, Option<CacheState>), (f64, &'r Row)>;
     let operation = config.operation?;
-    let mut candidates: BTreeMap<&Candidate, Times> = BTreeMap::new();
+    let mut candidates: BTreeMap<&Candidate, Times<'_>> = BTreeMap::new();
     for row in rows.iter().filter(|row| known(&row.config) == config) {
         if let Some(ns) = median_ns(row) {
             let times = candidates.entry(&row.candidate).or_default();
-            times.insert((row.config.alignment, row.config.cache, row.config.source), ns);
+            times.insert((row.config.alignment, row.config.cache, row.config.source), (ns, row));
         }
     }
     let (_, chosen) = candidates.iter().find(|(candidate, _)| candidate.kind == Kind::Policy)?;
-    // The mean time of candidates that were measured in every condition that the choice was measured in.
-    let mean = |times: &Times| {
-        let times = chosen.keys().map(|condition| times.get(condition).copied());
-        geometric_mean(times.collect::<Option<Vec<f64>>>()?)
+    // The mean time, and its noise, of candidates that were measured in every condition that the choice was measured in.
+    let mean = |times: &Times<'_>| {
+        let times = chosen.keys().map(|condition| times.get(condition)).collect::<Option<Vec<_>>>()?;
+        let noise = times.iter().map(|(_, row)| noise(row).powi(2)).sum::<f64>().sqrt() / times.len() as f64;
+        Some((geometric_mean(times.iter().map(|(ns, _)| *ns))?, noise))
     };
-    let least = |counts: &dyn Fn(&Candidate, &Times) -> bool| {
+    let least = |counts: &dyn Fn(&Candidate, &Times<'_>) -> bool| {
         let able = candidates.iter().filter(|(candidate, times)| counts(candidate, times));
         let means = able.filter_map(|(candidate, times)| Some((candidate.name.clone(), mean(times)?)));
-        means.min_by(|a, b| a.1.total_cmp(&b.1)).unzip()
+        means.min_by(|a, b| a.1.0.total_cmp(&b.1.0)).unzip()
     };
     let c_library = candidates.get(&Candidate::method(&Choice::of(method::c_library(), operation)));
     // By the rule of calibration.
-    let could_be_chosen = |times: &Times| {
+    let could_be_chosen = |times: &Times<'_>| {
         let gains =
-            || times.iter().filter_map(|(condition, ns)| Some((c_library?.get(condition)? / ns).ln()));
+            || times.iter().filter_map(|(condition, (ns, _))| Some((c_library?.get(condition)?.0 / ns).ln()));
         let allowed = allowed_loss(gains()).max(NOISE.ln_1p());
         gains().all(|gain| gain >= -allowed)
     };
-    let own = mean(chosen)?;
+    let (own, own_noise) = mean(chosen)?;
     let (best_peer, peer) = least(&|candidate, _| is_baseline(candidate, operation));
     // The C library is a peer, and a method that could have been chosen as well.
     let (best_method, best) = least(&|candidate, times| {
         candidate.name == method::c_library().name || candidate.kind == Kind::Method && could_be_chosen(times)
     });
+    let of_rivals = [peer, best].into_iter().flatten().map(|(_, noise)| noise).fold(0.0, f64::max);
     Some(Overall {
         config,
         conditions: chosen.len(),
-        times_best_peer: peer.map(|peer| peer / own),
+        times_best_peer: peer.map(|(peer, _)| peer / own),
         best_peer,
-        regret: best.map(|best| (own / best - 1.0).max(0.0)),
+        regret: best.map(|(best, _)| (own / best - 1.0).max(0.0)),
         best_method,
+        noise: own_noise.hypot(of_rivals),
     })
 }
 

@@ -12,7 +12,7 @@ use bulkmem::{Intent, Operation};
 use crate::calibration::plan;
 use crate::engine::options::{check_budget, require};
 use crate::engine::stats::geometric_mean;
-use crate::engine::units::bytes;
+use crate::engine::units::{bytes, plural};
 use crate::engine::{
     Alignment, Bound, CacheState, Check, Config, Kind, Measure, MeasureError, Measurement, MethodSet, Peers,
     Result, Row, Run, Unit,
@@ -20,7 +20,7 @@ use crate::engine::{
 use crate::measurements::choice::ChoiceOptions;
 use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
 use crate::measurements::choice::judge::{
-    OBSERVABLE, Overall, is_choice, is_peer, mean_regret, median_ns, overall,
+    OBSERVABLE, Overall, is_choice, is_peer, mean_regret, median_ns, noise, overall,
 };
 
 /// How to check the targets.
@@ -166,18 +166,16 @@ fn text(check: &Check) -> String {
     format!("{what}: {measured} measured at worst ({note}), {bound} wanted: {met}.")
 }
 
-/// A measured value, and its configuration.
-type Value = (f64, String);
+/// A measured value, half the width of its 95 % interval, and its configuration.
+type Value = (f64, f64, String);
 
 fn every_state(rows: &[&Row]) -> Vec<Check> {
     let wholes = overall(rows);
-    let value = |whole: &Overall, value: Option<f64>| {
-        Some((value?, format!("{}, {}", work(&whole.config), whole.config.states())))
-    };
     // The speed in relation to the best of all methods and peers.
     let best = |whole: &Overall| {
         let method = whole.regret.map(|regret| 1.0 / (1.0 + regret));
-        value(whole, [method, whole.times_best_peer].into_iter().flatten().min_by(f64::total_cmp))
+        let ratio = [method, whole.times_best_peer].into_iter().flatten().min_by(f64::total_cmp)?;
+        Some((ratio, ratio * whole.noise, format!("{}, {}", work(&whole.config), whole.config.states())))
     };
     let ranges = [
         (0.97, 512 * KIB..u64::MAX, "from 512 KiB"),
@@ -195,9 +193,9 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
         })
     };
     let observable = wholes.iter().filter(|it| it.config.size.is_some_and(|size| size >= OBSERVABLE));
-    let regrets: Vec<Value> = observable.filter_map(|it| value(it, it.regret)).collect();
-    let mean = mean_regret(regrets.iter().map(|(regret, _)| *regret));
-    let mean = mean.map(|mean| (mean, format!("{} configurations", regrets.len())));
+    let regrets: Vec<f64> = observable.filter_map(|it| it.regret).collect();
+    let mean = mean_regret(regrets.iter().copied());
+    let mean = mean.map(|mean| (mean, 0.0, format!("{} configurations", regrets.len())));
     let c_library = |row: &Row| row.candidate.name == method::c_library().name;
     let below = versus(rows, |row| c_library(row) && row.config.size.is_some_and(|size| size < OBSERVABLE));
     let others = [
@@ -220,13 +218,13 @@ fn gain(rows: &[&Row]) -> Option<Value> {
         let names: BTreeSet<&str> =
             own.iter().filter(|row| is_peer(row)).map(|row| row.candidate.name.as_str()).collect();
         let times = names.into_iter().filter_map(|name| {
-            geometric_mean(versus(&own, |row| row.candidate.name == name).into_iter().map(|(times, _)| times))
+            geometric_mean(versus(&own, |row| row.candidate.name == name).into_iter().map(|it| it.0))
         });
         Some((operation, times.min_by(f64::total_cmp)?))
     };
     let each: Vec<(Operation, f64)> = Operation::ALL.into_iter().filter_map(of).collect();
     let text: Vec<String> = each.iter().map(|(operation, times)| format!("{operation} {times:.2}")).collect();
-    Some((geometric_mean(each.into_iter().map(|(_, times)| times))?, text.join(", ")))
+    Some((geometric_mean(each.into_iter().map(|(_, times)| times))?, 0.0, text.join(", ")))
 }
 
 fn persist(rows: &[&Row]) -> Vec<Check> {
@@ -255,10 +253,13 @@ fn stream(rows: &[&Row]) -> Vec<Check> {
         let rivals = rows.iter().filter(|rival| bypasses(rival) && rival.config == row.config);
         Some((row, rivals.min_by(|a, b| own(a).total_cmp(&own(b)))?))
     });
-    let speeds = pairs.clone().map(|(row, best)| (own(best) / own(row), describe(row)));
+    let speeds = pairs.clone().map(|(row, best)| {
+        let ratio = own(best) / own(row);
+        (ratio, ratio * noise(row).hypot(noise(best)), describe(row))
+    });
     // As a share of the operation's time, so that noise on a long operation does not count as much.
     let disturbances = pairs.filter_map(|(row, best)| {
-        Some(((disturbance(row)? - disturbance(best)?) / own(best), describe(row)))
+        Some(((disturbance(row)? - disturbance(best)?) / own(best), 0.0, describe(row)))
     });
     let what = "intent stream: disturbance of a neighbour beyond that method's, as a share of its time";
     vec![
@@ -268,7 +269,7 @@ fn stream(rows: &[&Row]) -> Vec<Check> {
 }
 
 fn cost_of_choosing(rows: &[&Row]) -> Vec<Check> {
-    let value = overhead_ns(rows).map(|overhead| (overhead, bytes(LENGTH as u64)));
+    let value = overhead_ns(rows).map(|overhead| (overhead, 0.0, bytes(LENGTH as u64)));
     let what = "cost of choosing over the chosen method called directly, at 4 KiB";
     vec![check(Bound::AtMost(3.0), Unit::Nanoseconds, what, value)]
 }
@@ -282,8 +283,9 @@ fn bypasses(row: &Row) -> bool {
 fn versus(rows: &[&Row], rival: impl Fn(&Row) -> bool) -> Vec<Value> {
     let values = rows.iter().filter(|row| is_choice(row)).filter_map(|row| {
         let rivals = rows.iter().filter(|other| other.config == row.config && rival(other));
-        let best = rivals.filter_map(|row| median_ns(row)).min_by(f64::total_cmp)?;
-        Some((best / median_ns(row)?, describe(row)))
+        let best = rivals.filter_map(|it| Some((median_ns(it)?, it))).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let ratio = best.0 / median_ns(row)?;
+        Some((ratio, ratio * noise(row).hypot(noise(best.1)), describe(row)))
     });
     values.collect()
 }
@@ -303,17 +305,27 @@ fn at_least(bound: f64, what: &str, values: impl IntoIterator<Item = Value>) -> 
     check(Bound::AtLeast(bound), Unit::Ratio, what, values)
 }
 
+/// Judges the worst value. A target is missed by a value whose whole interval misses it: of hundreds of configurations, in
+/// each of which the best of dozens of candidates is picked afterwards, some miss it by chance.
 fn check(bound: Bound, unit: Unit, what: &str, values: impl IntoIterator<Item = Value>) -> Check {
-    let margin = |value: f64| match bound {
-        Bound::AtLeast(bound) => value - bound,
-        Bound::AtMost(bound) => bound - value,
+    let margin = |(value, noise, _): &Value| match bound {
+        Bound::AtLeast(bound) => value + noise - bound,
+        Bound::AtMost(bound) => bound - value + noise,
     };
-    let worst = values.into_iter().min_by(|a, b| margin(a.0).total_cmp(&margin(b.0)));
-    let (measured, note) = worst.unzip();
-    let note =
-        note.unwrap_or_else(|| "not measured: no such length, peer or processor in this run".to_owned());
-    let met = measured.map(|measured| margin(measured) >= 0.0);
-    Check { what: what.to_owned(), bound, unit, measured, met, note }
+    let values: Vec<Value> = values.into_iter().collect();
+    let missed = values.iter().filter(|value| margin(value) < 0.0).count();
+    let Some(worst) = values.iter().min_by(|a, b| margin(a).total_cmp(&margin(b))) else {
+        let note = "not measured: no such length, peer or processor in this run".to_owned();
+        return Check { what: what.to_owned(), bound, unit, measured: None, met: None, note };
+    };
+    let (measured, noise, mut note) = worst.clone();
+    if noise > 0.0 {
+        note += &format!(", ± {}", unit.text(noise));
+    }
+    if values.len() > 1 && missed > 0 {
+        note += &format!("; {missed} of {} miss it", plural(values.len(), "configuration"));
+    }
+    Check { what: what.to_owned(), bound, unit, measured: Some(measured), met: Some(missed == 0), note }
 }
 
 #[cfg(test)]
@@ -362,6 +374,27 @@ mod tests {
         assert!(near(target.measured, 0.8), "{target:?}");
         assert_eq!(target.met, Some(false));
         assert!(target.note.contains("2 B"), "{}", target.note);
+    }
+
+    #[test]
+    fn chance_misses_no_target() {
+        let noisy = |own: [f64; 9]| {
+            let mut policy = row(1, Kind::Policy, "policy", 1.0);
+            policy = testing::row(
+                Measurement::Targets,
+                (Kind::Policy, "policy"),
+                policy.config,
+                (Metric::Bandwidth, &own),
+                &[],
+            );
+            let [target] =
+                checks(threads, &[policy, row(1, Kind::Peer, "c_library", 1.0)]).try_into().unwrap();
+            (target.met.unwrap(), target.note)
+        };
+        let (met, note) = noisy([0.90, 0.91, 0.92, 0.93, 0.95, 0.97, 0.98, 0.99, 1.00]);
+        assert!(met && note.contains("±"), "{note}");
+        let (met, note) = noisy([0.89, 0.90, 0.90, 0.90, 0.90, 0.90, 0.91, 0.91, 0.91]);
+        assert!(!met, "{note}");
     }
 
     #[test]
@@ -414,7 +447,7 @@ mod tests {
         assert!(measured.iter().zip(expected).all(|(a, b)| near(Some(*a), b)), "{checks:?}");
         let met: Vec<_> = checks.iter().map(|check| check.met == Some(true)).collect();
         assert_eq!(met, [false, true, true, false, true, true, true, false, false], "{checks:?}");
-        assert!(checks[0].note.ends_with("warm") && checks[3].note.ends_with("fresh"), "{checks:?}");
+        assert!(checks[0].note.contains("warm") && checks[3].note.contains("fresh"), "{checks:?}");
         // 100 divided by the geometric mean of all times from 64 KiB, fresh ones included.
         let times = [50.0f64, 125.0, 100.0, 50.0, 105.0, 80.0, 50.0, 104.0, 110.0];
         let mean = times.iter().map(|time| (100.0 / time).ln()).sum::<f64>() / 9.0;
