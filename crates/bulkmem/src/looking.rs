@@ -17,6 +17,12 @@ const INTERVAL: usize = 4 << 20;
 /// with the rest.
 const FIRST_INTERVAL: usize = 64 << 10;
 
+/// Bytes until the second look while stores bypass the cache, if the call is long enough that this look costs next to nothing:
+/// a range that just fits the last-level cache loses its first kilobytes first.
+const FIRST_BYPASSING: usize = 1 << 20;
+/// The length that is long enough for it.
+const LONG: usize = 2 * INTERVAL;
+
 /// A further look pays only if so many parts follow. It costs about half the time of a part, so 1 or 2 %.
 const WORTH_ANOTHER: usize = 32;
 
@@ -67,8 +73,7 @@ impl<K: Kernel> Looking<'_, K> {
             let worth = if at == piece.start { 2 } else { WORTH_ANOTHER };
             if looks && piece.end - at >= worth * part {
                 if weak {
-                    // Stores that wait to be written would delay the part.
-                    method::fence();
+                    method::drain();
                 }
                 // SAFETY: passed on from the caller; the part is within the piece.
                 let ticks = unsafe { self.take_time(memory, at..at + part, &mut clock) };
@@ -80,7 +85,8 @@ impl<K: Kernel> Looking<'_, K> {
             }
             let rest = piece.end - at;
             if step.weak {
-                interval = INTERVAL;
+                let is_first = at <= piece.start + part && piece.len() >= LONG;
+                interval = if is_first { FIRST_BYPASSING } else { INTERVAL };
             }
             let length = if looks && step.may_be_cut { rest.min(interval) } else { rest };
             interval = (4 * interval).min(INTERVAL);
@@ -114,8 +120,7 @@ impl<K: Kernel> Looking<'_, K> {
                     State::Known { .. } => (0, 0),
                 };
                 if seen == 0 {
-                    // Stores of earlier calls that wait to be written would delay the part.
-                    method::fence();
+                    method::drain();
                 }
                 let part = rest.start..rest.end.min(rest.start + self.look.part - seen);
                 rest.start = part.end;
@@ -263,6 +268,8 @@ mod tests {
         assert!(!weak, "fenced before the last look");
         let rest = INTERVAL + WORTH_ANOTHER * PART - 1;
         assert_eq!(run(&looking(), PART + rest, &[500]).0, [p, (b'u', rest)], "not worth another look");
+        let runs = run(&looking(), LONG, &[500, 500, 500]).0;
+        assert_eq!(runs[..4], [p, (b'u', FIRST_BYPASSING), p, u], "soon again in a long call");
     }
 
     #[test]

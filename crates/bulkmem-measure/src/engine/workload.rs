@@ -149,8 +149,9 @@ const SAMPLE_NS: f64 = 20_000.0;
 /// And at most so many operations.
 const MOST: usize = 4096;
 /// From this length on, each operation of a warm batch has ranges of its own, which were touched just before: a method that
-/// bypasses the cache would leave nothing of the ranges in it for the next. Shorter batches would take too little time.
-const WARMED_EACH: usize = 64 << 10;
+/// bypasses the cache would leave nothing of them in it for the next operation. Together they fit the second-level cache.
+/// In the first-level one, Zen 5 executes even non-temporal stores, so that short ranges would say nothing about long ones.
+const WARMED_EACH: usize = 16 << 10;
 
 /// The last-level cache, bytes; what is usual where the machine does not tell.
 pub(crate) fn last_level(machine: &Machine) -> u64 {

@@ -191,3 +191,17 @@ pub fn fence() {
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
+
+/// Waits until earlier stores of this thread have left it, which orders at least as much as [`fence`].
+///
+/// The time of what follows is its own then. After 4 MiB of non-temporal stores and an SFENCE, Zen 5 takes 1,500 ticks
+/// instead of 400 for the next 16 KiB of cached memory: later stores wait until those before the SFENCE are written.
+///
+/// x86-64: MFENCE. Elsewhere a sequentially consistent fence.
+#[inline(always)]
+pub(crate) fn drain() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    x86_64::mfence();
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    fence();
+}

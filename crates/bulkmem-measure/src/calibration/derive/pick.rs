@@ -154,6 +154,9 @@ impl<'r> Comparison<'r> {
     }
 
     fn basis(&self) -> String {
+        if self.lengths == 0 {
+            return "interpolated from the lengths around".to_owned();
+        }
         let several = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         format!(
             "medians of at least {} interleaved samples at {} in {}",

@@ -1,4 +1,5 @@
-//! Fences: SFENCE after weakly ordered stores and write-backs, and MFENCE before non-temporal loads.
+//! Fences: SFENCE after weakly ordered stores and write-backs, and MFENCE before non-temporal loads and before
+//! a time is taken.
 
 use std::arch::asm;
 
@@ -12,7 +13,7 @@ pub(in crate::method) fn sfence() {
 
 /// MFENCE: orders earlier loads and stores of this thread before later ones, including non-temporal loads.
 #[inline(always)]
-pub(super) fn mfence() {
+pub(in crate::method) fn mfence() {
     // SAFETY: MFENCE has no precondition and is part of every x86-64. It is not marked `nomem`, so the compiler
     // moves no access across it.
     unsafe { asm!("mfence", options(nostack, preserves_flags)) }

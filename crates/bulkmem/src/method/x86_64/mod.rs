@@ -15,7 +15,7 @@ mod streams;
 mod string;
 mod tunables;
 
-pub(super) use fence::sfence;
+pub(super) use fence::{mfence, sfence};
 
 use super::Method;
 use crate::operation::Operation;
