@@ -127,7 +127,7 @@ fn processor(field: &str) -> Result<String, Failed> {
 fn movnti_is_slow() -> Result<bool, Failed> {
     let model: u32 = processor("model")?.parse()?;
     // Skylake, Skylake server (and Cascade Lake, Cooper Lake), Kaby Lake, Comet Lake.
-    let slow = [0x4e, 0x5e, 0x55, 0x8e, 0x9e, 0xa5, 0xa6];
+    let slow = [78, 85, 94];
     Ok(processor("vendor_id")? == "GenuineIntel" && processor("cpu family")? == "6" && slow.contains(&model))
 }
 
