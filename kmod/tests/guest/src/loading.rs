@@ -126,7 +126,7 @@ fn processor(field: &str) -> Result<String, Failed> {
 /// True if docs/kernel/parameters.md lists this processor as one on which MOVNTI is slow.
 fn movnti_is_slow() -> Result<bool, Failed> {
     let model: u32 = processor("model")?.parse()?;
-    // Skylake, Skylake server (and Cascade Lake, Cooper Lake), Kaby Lake, Comet Lake.
+    // Skylake; Skylake-X, Cascade Lake, Cooper Lake; Skylake, desktop.
     let slow = [78, 85, 94];
     Ok(processor("vendor_id")? == "GenuineIntel" && processor("cpu family")? == "6" && slow.contains(&model))
 }
