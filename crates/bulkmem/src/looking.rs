@@ -12,10 +12,12 @@ use crate::policy::{CacheVerdict, Look};
 
 /// Bytes between two looks.
 const INTERVAL: usize = 4 << 20;
-/// Bytes until the second look while stores go through the cache, and then four times as many each time. Such a look costs
+/// Bytes until the second look while stores go through the cache, and then [`GROWTH`] times as many each time. Such a look costs
 /// next to nothing, and the first part alone may deceive: the call before wrote it through the cache, too, whatever it did
 /// with the rest.
 const FIRST_INTERVAL: usize = 64 << 10;
+/// With 4 instead, warm clears of 2 MiB took 8 % longer on Zen 5 than one call of the method.
+const GROWTH: usize = 16;
 
 /// Bytes until the second look while stores bypass the cache, if the call is long enough that this look costs next to nothing:
 /// a range that just fits the last-level cache loses its first kilobytes first.
@@ -89,7 +91,7 @@ impl<K: Kernel> Looking<'_, K> {
                 interval = if is_first { FIRST_BYPASSING } else { INTERVAL };
             }
             let length = if looks && step.may_be_cut { rest.min(interval) } else { rest };
-            interval = (4 * interval).min(INTERVAL);
+            interval = (GROWTH * interval).min(INTERVAL);
             // SAFETY: as above.
             unsafe { step.call(memory, at..at + length) }
             weak |= step.weak;
@@ -258,12 +260,11 @@ mod tests {
     #[test]
     fn it_looks_again_after_each_interval() {
         let (p, c, u) = ((b'p', PART), |bytes| (b'c', bytes), (b'u', INTERVAL));
-        let cached =
-            [p, c(FIRST_INTERVAL), p, c(4 * FIRST_INTERVAL), p, c(16 * FIRST_INTERVAL), p, c(INTERVAL)];
+        let cached = [p, c(FIRST_INTERVAL), p, c(GROWTH * FIRST_INTERVAL), p, c(INTERVAL)];
         let uncached = [p, u, p, u];
-        let expected = [&cached[..], &uncached, &cached[6..]].concat();
+        let expected = [&cached[..], &uncached, &cached[4..]].concat();
         let length = expected.iter().map(|(_, bytes)| bytes).sum();
-        let (runs, weak) = run(&looking(), length, &[50, 50, 50, 50, 500, 500, 50]);
+        let (runs, weak) = run(&looking(), length, &[50, 50, 50, 500, 500, 50]);
         assert_eq!(runs, expected);
         assert!(!weak, "fenced before the last look");
         let rest = INTERVAL + WORTH_ANOTHER * PART - 1;
