@@ -12,6 +12,8 @@ use crate::policy::{CacheVerdict, Look};
 
 /// Bytes between two looks.
 const INTERVAL: usize = 4 << 20;
+/// The most bytes between two looks while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
+const LONGEST_INTERVAL: usize = 16 << 20;
 /// Bytes until the second look while stores go through the cache, and then [`GROWTH`] times as many each time. Such a look costs
 /// next to nothing, and the first part alone may deceive: the call before wrote it through the cache, too, whatever it did
 /// with the rest.
@@ -69,7 +71,9 @@ impl<K: Kernel> Looking<'_, K> {
         let mut step = self.otherwise;
         let mut looks = piece.len() >= from;
         let mut weak = false;
-        let mut interval = FIRST_INTERVAL;
+        // Bytes until the next look.
+        let mut through_cache = FIRST_INTERVAL;
+        let mut bypassing = if piece.len() >= LONG { FIRST_BYPASSING } else { INTERVAL };
         let mut at = piece.start;
         while at < piece.end {
             let worth = if at == piece.start { 2 } else { WORTH_ANOTHER };
@@ -86,12 +90,15 @@ impl<K: Kernel> Looking<'_, K> {
                 looks = verdict.is_some();
             }
             let rest = piece.end - at;
+            let until_next = if step.weak { bypassing } else { through_cache };
             if step.weak {
-                let is_first = at <= piece.start + part && piece.len() >= LONG;
-                interval = if is_first { FIRST_BYPASSING } else { INTERVAL };
+                bypassing = (4 * bypassing).min(LONGEST_INTERVAL);
+                // A look that finds cached memory after this may deceive, too.
+                through_cache = FIRST_INTERVAL;
+            } else {
+                through_cache = (GROWTH * through_cache).min(INTERVAL);
             }
-            let length = if looks && step.may_be_cut { rest.min(interval) } else { rest };
-            interval = (GROWTH * interval).min(INTERVAL);
+            let length = if looks && step.may_be_cut { rest.min(until_next) } else { rest };
             // SAFETY: as above.
             unsafe { step.call(memory, at..at + length) }
             weak |= step.weak;
@@ -259,18 +266,19 @@ mod tests {
 
     #[test]
     fn it_looks_again_after_each_interval() {
-        let (p, c, u) = ((b'p', PART), |bytes| (b'c', bytes), (b'u', INTERVAL));
+        let (p, c, u) = ((b'p', PART), |bytes| (b'c', bytes), |bytes| (b'u', bytes));
         let cached = [p, c(FIRST_INTERVAL), p, c(GROWTH * FIRST_INTERVAL), p, c(INTERVAL)];
-        let uncached = [p, u, p, u];
-        let expected = [&cached[..], &uncached, &cached[4..]].concat();
+        let uncached = [p, u(FIRST_BYPASSING), p, u(INTERVAL)];
+        let expected = [&cached[..], &uncached, &cached].concat();
         let length = expected.iter().map(|(_, bytes)| bytes).sum();
-        let (runs, weak) = run(&looking(), length, &[50, 50, 50, 500, 500, 50]);
+        let (runs, weak) = run(&looking(), length, &[50, 50, 50, 500, 500, 50, 50, 50]);
         assert_eq!(runs, expected);
         assert!(!weak, "fenced before the last look");
         let rest = INTERVAL + WORTH_ANOTHER * PART - 1;
-        assert_eq!(run(&looking(), PART + rest, &[500]).0, [p, (b'u', rest)], "not worth another look");
-        let runs = run(&looking(), LONG, &[500, 500, 500]).0;
-        assert_eq!(runs[..4], [p, (b'u', FIRST_BYPASSING), p, u], "soon again in a long call");
+        assert_eq!(run(&looking(), PART + rest, &[500]).0, [p, u(rest)], "not worth another look");
+        let length = PART + FIRST_BYPASSING + PART + INTERVAL + PART + LONGEST_INTERVAL;
+        let expected = [p, u(FIRST_BYPASSING), p, u(INTERVAL), p, u(LONGEST_INTERVAL)];
+        assert_eq!(run(&looking(), length, &[500; 3]).0, expected);
     }
 
     #[test]

@@ -40,6 +40,9 @@ const MOST_LOSS: f64 = 0.01;
 /// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
 /// a state would be passed by whatever makes memory a little slower or faster than during the calibration.
 const MARGIN: f64 = 1.2;
+/// What right verdicts are worth in themselves, as a logarithm: of thresholds that gain the same, the one that tells the
+/// states apart is chosen.
+const RIGHT: f64 = 0.05;
 /// A part of memory that is not mapped must take so many times as long as one that is not cached.
 const LEAST_RATIO: f64 = 1.5;
 
@@ -148,7 +151,10 @@ fn look(
         };
         lengths.iter().map(mean).collect()
     };
-    let total = |cached_below: &u64| gains(*cached_below).iter().sum::<f64>();
+    let total = |cached_below: &u64| {
+        let right = below(&cached, *cached_below) + 1.0 - below(&uncached, *cached_below);
+        gains(*cached_below).iter().sum::<f64>() + RIGHT * right
+    };
     let cached_below =
         thresholds(&cached, &uncached).into_iter().max_by(|a, b| total(a).total_cmp(&total(b)))?;
     let gains = gains(cached_below);
@@ -194,21 +200,22 @@ fn thresholds(cached: &[u64], uncached: &[u64]) -> Vec<u64> {
     all.windows(2).map(|pair| ((pair[0] as f64 * pair[1] as f64).sqrt() as u64).max(pair[0] + 1)).collect()
 }
 
+/// Returns the share of the times that a threshold takes for cached memory.
+fn below(ticks: &[u64], cached_below: u64) -> f64 {
+    ticks.iter().filter(|it| **it < cached_below).count() as f64 / ticks.len().max(1) as f64
+}
+
 /// Returns what a look gains over the rule by length, as a logarithm, the mean of both cache states.
 fn gain(length: &Length, part: u64, cached_below: u64, times: &[&PartTimes], uncached: &[u64]) -> f64 {
-    // The share of the times that a threshold takes for cached memory.
-    let below = |ticks: &[u64]| {
-        ticks.iter().filter(|it| **it < cached_below).count() as f64 / ticks.len().max(1) as f64
-    };
     let gain = |it: Times, found_cached: f64| {
         let looked = part as f64 / length.length as f64;
         let then = |rest: f64| (looked * it.part.exp() + (1.0 - looked) * rest.exp()).ln();
         it.by_length - (found_cached * then(it.cached) + (1.0 - found_cached) * then(it.uncached))
     };
-    let cold = gain(length.when_uncached, below(uncached));
+    let cold = gain(length.when_uncached, below(uncached, cached_below));
     let own = times.iter().find(|it| (it.state, it.length) == (MemoryState::Cached, length.length));
     match (length.when_cached, own) {
-        (Some(warm), Some(own)) => (gain(warm, below(&own.ticks)) + cold) / 2.0,
+        (Some(warm), Some(own)) => (gain(warm, below(&own.ticks, cached_below)) + cold) / 2.0,
         _ => cold,
     }
 }

@@ -28,6 +28,8 @@ const STEPS: u32 = 16;
 /// Shorter calls are by the C library, if it can do them and the intent is unknown: each is over before the gain pays for a
 /// choice, and what is best depends most on the cache state.
 const SHORTEST: u64 = bulkmem::pointers::SHORTEST_BY_POLICY as u64;
+/// The shortest call of a large total that knows the cache state from those before it.
+const SHORTEST_IN_STREAM: u64 = 4 << 10;
 /// The method that is best for so many bytes takes the time of parts.
 const PARTS_OF: u64 = 64 << 10;
 
@@ -108,17 +110,21 @@ pub(crate) fn for_parts(throughput: &BTreeMap<u64, Row>) -> Option<Key> {
     choices.into_iter().rfind(|(length, _)| *length <= PARTS_OF).map(|(_, key)| key)
 }
 
-/// Returns the figures of one thread in one cache state.
+/// Returns the figures of one thread in one cache state. Memory that was too long to be measured as cached is not cached,
+/// whatever its first part is.
 fn by_cache_state(rows: &BTreeMap<u64, Row>, cached: bool) -> BTreeMap<u64, Row> {
-    let of_state = |row: &Row| -> Row {
+    let of_state = |row: &Row, warm: bool| -> Row {
         let mut row = row.clone();
         row.retain(|_, figures| {
-            figures.0.retain(|condition, _| condition.warm == cached && condition.threads == 1);
+            figures.0.retain(|condition, _| condition.warm == warm && condition.threads == 1);
             !figures.0.is_empty()
         });
         row
     };
-    rows.iter().map(|(length, row)| (*length, of_state(row))).filter(|(_, row)| !row.is_empty()).collect()
+    let longest = rows.iter().rfind(|(_, row)| !of_state(row, true).is_empty()).map(|(length, _)| *length);
+    let warm = |length: u64| cached && longest.is_some_and(|longest| length <= longest);
+    let rows = rows.iter().map(|(&length, row)| (length, of_state(row, warm(length))));
+    rows.filter(|(_, row)| !row.is_empty()).collect()
 }
 
 /// A method from a length on, and why.
@@ -154,12 +160,23 @@ fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation) -> Vec<(u64, Key)> {
     };
     let table: Vec<_> = rows.iter().map(of_row).collect();
     let table: Vec<_> = table.into_iter().filter(|(_, regrets)| !regrets.is_empty()).collect();
-    let choices = segments::fit(&table);
+    // Below the shortest length of these, the C library is one choice more.
+    let fewer = usize::from(matches!(situation, Situation::Reuse | Situation::Stream));
+    let choices = segments::fit(&table, segments::MOST_CHANGES - fewer);
     table.into_iter().map(|(length, _)| length).zip(choices).collect()
 }
 
 fn is_short(length: u64, situation: Situation) -> bool {
-    situation == Situation::Throughput && length < SHORTEST
+    length < shortest(situation)
+}
+
+/// Returns the length from which a situation has a choice.
+fn shortest(situation: Situation) -> u64 {
+    match situation {
+        Situation::Throughput => SHORTEST,
+        Situation::Cached | Situation::Uncached => SHORTEST_IN_STREAM,
+        Situation::Reuse | Situation::Stream => 0,
+    }
 }
 
 /// Returns the choices of one table with the lengths that they are used from, the first from 0. Below the shortest
@@ -181,7 +198,7 @@ fn picks(rows: &BTreeMap<u64, Row>, situation: Situation, c_library: bool) -> Ve
         let own: Vec<&Row> = compared.filter_map(|(length, _)| rows.get(length)).collect();
         let from = match below {
             Some((low, old)) => match crossing(&complete, (*low, old), (*length, key)) {
-                from if old.is_c_library() && is_short(from, situation) => SHORTEST,
+                from if old.is_c_library() && is_short(from, situation) => shortest(situation),
                 from => from,
             },
             None if !c_library || key.is_c_library() => 0,

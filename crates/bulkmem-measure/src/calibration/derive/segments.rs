@@ -8,7 +8,7 @@ use crate::engine::stats::Summary;
 /// What a change of the choice costs: as much as a twenty-fifth of the time at lengths that span a factor of 2.
 const CHANGE: f64 = 0.04;
 /// The most changes in a table, where the candidates allow it.
-const MOST_CHANGES: usize = 4;
+pub(super) const MOST_CHANGES: usize = 4;
 /// The least and the most weight of a length: the binary logarithm of the range that it stands for.
 const WEIGHTS: (f64, f64) = (0.5, 2.0);
 /// Times are interpolated between lengths within this factor. Over a wider range, a candidate that was not measured in
@@ -63,12 +63,13 @@ fn between((low, below): (u64, Timing), (high, above): (u64, Timing), length: u6
     Timing { summary, disturbance_ns: mix(below.disturbance_ns, above.disturbance_ns) }
 }
 
-/// Returns a choice for each length, in rising order: those with the least regret in total, where each change counts too.
-pub(super) fn fit(table: &[(u64, Regrets)]) -> Vec<Key> {
+/// Returns a choice for each length, in rising order: those with the least regret in total, where each change counts
+/// too, and at most `most_changes` if the candidates allow it.
+pub(super) fn fit(table: &[(u64, Regrets)], most_changes: usize) -> Vec<Key> {
     /// The least total up to a length for a choice at it, and the choice at the length before.
     type Best = BTreeMap<Key, (f64, Option<Key>)>;
     let lengths: Vec<u64> = table.iter().map(|(length, _)| *length).collect();
-    let mut allowed = MOST_CHANGES;
+    let mut allowed = most_changes;
     loop {
         // For each number of changes so far, the best at each length.
         let mut best: Vec<Vec<Best>> = vec![Vec::new(); allowed + 1];
@@ -110,7 +111,7 @@ pub(super) fn fit(table: &[(u64, Regrets)]) -> Vec<Key> {
             return choices;
         }
         // Too few candidates were measured along the lengths.
-        allowed += MOST_CHANGES;
+        allowed += most_changes;
     }
 }
 
@@ -140,7 +141,7 @@ mod tests {
     }
 
     fn fitted(regrets: &[[f64; 2]]) -> String {
-        fit(&table(regrets)).into_iter().map(|key| key.method).collect()
+        fit(&table(regrets), MOST_CHANGES).into_iter().map(|key| key.method).collect()
     }
 
     #[test]
@@ -157,10 +158,10 @@ mod tests {
         let alternating: Vec<[f64; 2]> =
             (0..13).map(|at| if at % 2 == 0 { [0.0, 0.2] } else { [0.2, 0.0] }).collect();
         let changes = |choices: &[Key]| choices.windows(2).filter(|pair| pair[0] != pair[1]).count();
-        assert_eq!(changes(&fit(&table(&alternating))), MOST_CHANGES);
+        assert_eq!(changes(&fit(&table(&alternating), MOST_CHANGES)), MOST_CHANGES);
         let only_one_each: Vec<(u64, Regrets)> =
             (0..12).map(|at| (64 << at, Regrets::from([(key(["a", "b"][at % 2]), 0.0)]))).collect();
-        assert_eq!(changes(&fit(&only_one_each)), 11);
+        assert_eq!(changes(&fit(&only_one_each, MOST_CHANGES)), 11);
     }
 
     #[test]

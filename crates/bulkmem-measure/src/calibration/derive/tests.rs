@@ -253,6 +253,29 @@ fn times(figures: &[Figure], method: &str, length: u64) -> BTreeMap<(bool, bool,
         .collect()
 }
 
+/// However its first part is, memory far longer than the caches is not cached.
+#[test]
+fn beyond_the_caches_the_rule_for_cached_memory_is_that_for_uncached_memory() {
+    let figures: Vec<Figure> = [(MIB, true), (MIB, false), (64 * MIB, false), (256 * MIB, false)]
+        .into_iter()
+        .flat_map(|(length, warm)| {
+            let speeds = if warm { [50.0, 10.0] } else { [10.0, 20.0] };
+            ["c_library", "movnti"].into_iter().zip(speeds).map(move |(method, gb_per_s)| Figure {
+                condition: Condition { warm, ..COLD },
+                ..at(method, length, gb_per_s, 0.01)
+            })
+        })
+        .collect();
+    let of = |situation| -> Vec<(u64, String)> {
+        let choices = choices(&figures, Operation::Clear, situation).into_iter();
+        choices.map(|(length, key)| (length / MIB, key.method)).collect()
+    };
+    let (c_library, movnti) = ("c_library".to_owned(), "movnti".to_owned());
+    let expected = [(1, c_library), (64, movnti.clone()), (256, movnti.clone())];
+    assert_eq!(of(Situation::Cached), expected);
+    assert_eq!(of(Situation::Uncached), [(1, movnti.clone()), (64, movnti.clone()), (256, movnti)]);
+}
+
 proptest! {
     #[test]
     fn rules_rise_from_zero_and_name_what_was_measured(figures in any_table()) {

@@ -128,3 +128,21 @@ fn short_calls_look_only_if_that_pays() {
     let look = derive(Operation::Clear, &rows, (&all, &[]), methods);
     assert!(look.is_none_or(|look| look.from > 64 * KIB));
 }
+
+/// A look that gains in unmapped memory alone tells the other states apart, too: its thresholds gain all the same.
+#[test]
+fn of_thresholds_that_gain_the_same_the_one_that_judges_right_is_chosen() {
+    let rows = rows([20.0, 20.0], [20.0, 20.0]);
+    let times = all_times(&[100, 110, 120], &[380, 400, 500], &[9000, 20_000]);
+    let (c_library, clzero) = (key("c_library"), key("clzero"));
+    let methods =
+        |_| Some(Methods { part: &c_library, cached: &c_library, uncached: &c_library, by_length: &clzero });
+    let of = |key: &Key, ticks| UnmappedTimes {
+        operation: Operation::Clear,
+        key: key.clone(),
+        ticks: vec![ticks],
+    };
+    let unmapped = [of(&c_library, 1000), of(&clzero, 2000)];
+    let look = derive(Operation::Clear, &rows, (&times, &unmapped), methods).unwrap();
+    assert!((121..=380).contains(&look.cached_below), "{look:?}");
+}
