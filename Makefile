@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-kmod test-glibc test-programs lint lines bench bench-programs install install-c install-kmod uninstall-kmod
+.PHONY: help run check test test-kmod test-glibc test-pmdk test-programs lint lines bench bench-programs install install-c install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -22,6 +22,9 @@ test-kmod: ## The part of `make test` that boots virtual machines to test the Li
 
 test-glibc: ## Run glibc's own tests of memcpy and memset with the library to preload (ten minutes)
 	@scripts/glibc-string-tests.sh
+
+test-pmdk: ## Run PMDK's own tests of libpmem, and its pmembench, with Debian's libpmem and with ours (ten minutes)
+	@scripts/pmdk-tests.sh
 
 test-programs: ## Run NumPy's tests, Redis and a JVM with the library to preload, as far as they are installed
 	@scripts/preload-programs.sh

@@ -10,7 +10,7 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use crate::address;
 use crate::failure::{Failed, fail, guarded, system};
 use crate::ranges::{self, Kind, Range};
-use crate::settings::settings;
+use crate::settings::is_pmem_forced;
 use crate::sysfs::Device;
 
 /// Create the file if it is not there; set its length in any case.
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn pmem_is_pmem(start: *const c_void, length: usize) -> c_
 
 fn persistent(start: usize, length: usize) -> bool {
     let by_ranges = || start.checked_add(length).is_some_and(|end| ranges::read().contain(start, end));
-    length > 0 && settings().is_pmem.unwrap_or_else(by_ranges)
+    is_pmem_forced().unwrap_or_else(by_ranges) && length > 0
 }
 
 /// # Errors

@@ -1,4 +1,4 @@
-//! The `PMEM_*` variables, read once, with PMDK's rules for invalid values. In a program with more rights than its
+//! The `PMEM_*` variables, each read once, with PMDK's rules for invalid values. In a program with more rights than its
 //! caller (setuid) they are ignored.
 
 use std::sync::OnceLock;
@@ -6,8 +6,6 @@ use std::sync::OnceLock;
 /// The variables that have an effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// PMEM_IS_PMEM_FORCE: what `pmem_is_pmem` returns.
-    pub(crate) is_pmem: Option<bool>,
     /// PMEM_NO_FLUSH: whether flushing is off, whatever sysfs says.
     pub(crate) no_flush: Option<bool>,
     /// PMEM_NO_CLWB.
@@ -25,12 +23,24 @@ pub(crate) struct Settings {
 /// The settings of this process.
 pub(crate) fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    SETTINGS.get_or_init(|| {
-        // SAFETY: getauxval has no precondition.
-        let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-        let value = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        Settings::read(|name| value(name).filter(|_| !secure))
-    })
+    SETTINGS.get_or_init(|| Settings::read(variable))
+}
+
+/// PMEM_IS_PMEM_FORCE: what `pmem_is_pmem` returns. As in PMDK, read at its first call, because programs set it before that.
+pub(crate) fn is_pmem_forced() -> Option<bool> {
+    static FORCED: OnceLock<Option<bool>> = OnceLock::new();
+    *FORCED.get_or_init(|| forced(&variable("PMEM_IS_PMEM_FORCE")?))
+}
+
+fn forced(value: &str) -> Option<bool> {
+    switch(leading_number(value))
+}
+
+/// The value of an environment variable; none in a program with more rights than its caller.
+fn variable(name: &str) -> Option<String> {
+    // SAFETY: getauxval has no precondition.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    std::env::var_os(name).filter(|_| !secure).map(|value| value.to_string_lossy().into_owned())
 }
 
 impl Settings {
@@ -38,7 +48,6 @@ impl Settings {
     fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
         let is_one = |name| variable(name).is_some_and(|value| value == "1");
         Settings {
-            is_pmem: variable("PMEM_IS_PMEM_FORCE").and_then(|value| switch(leading_number(&value))),
             no_flush: variable("PMEM_NO_FLUSH").and_then(|value| switch(value.parse().ok()?)),
             no_clwb: is_one("PMEM_NO_CLWB"),
             no_clflushopt: is_one("PMEM_NO_CLFLUSHOPT"),
@@ -93,7 +102,7 @@ mod tests {
         for (value, is_pmem) in
             [("0", Some(false)), ("1", Some(true)), ("2", None), ("no", Some(false)), (" 1x", Some(true))]
         {
-            assert_eq!(with("PMEM_IS_PMEM_FORCE", value), Settings { is_pmem, ..none }, "{value}");
+            assert_eq!(forced(value), is_pmem, "{value}");
         }
         for (value, no_flush) in
             [("0", Some(false)), ("1", Some(true)), ("2", None), ("yes", None), ("", None)]

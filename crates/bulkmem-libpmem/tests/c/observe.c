@@ -118,6 +118,13 @@ static void *text_of_another_thread(void *text)
 int main(void)
 {
     umask(022);
+    /* PMEM_IS_PMEM_FORCE counts as the first call of pmem_is_pmem finds it. */
+    const char *force = getenv("OBSERVE_FORCE");
+    if (force)
+        setenv("PMEM_IS_PMEM_FORCE", force, 1);
+    printf("is_pmem of nothing: %d\n", pmem_is_pmem(&force, 0));
+    if (force)
+        unsetenv("PMEM_IS_PMEM_FORCE");
     printf("text at first: %d\n", pmem_errormsg()[0] != 0);
     for (unsigned major = 0; major < 3; major++)
         for (unsigned minor = 0; minor < 4; minor++)

@@ -44,11 +44,13 @@ fn a_program_observes_the_same_with_both_libraries() {
         return;
     };
     // Those that choose instructions are tested by single-stepping; here, they must not change what is written.
-    let variables: [&[(&str, &str)]; 8] = [
+    let variables: [&[(&str, &str)]; 10] = [
         &[],
         &[("PMEM_IS_PMEM_FORCE", "1")],
         &[("PMEM_IS_PMEM_FORCE", "0")],
         &[("PMEM_IS_PMEM_FORCE", "x")],
+        &[("PMEM_IS_PMEM_FORCE", "0"), ("OBSERVE_FORCE", "1")],
+        &[("PMEM_IS_PMEM_FORCE", "1"), ("OBSERVE_FORCE", "0")],
         &[("PMEM_NO_FLUSH", "1")],
         &[("PMEM_NO_CLWB", "1"), ("PMEM_NO_CLFLUSHOPT", "1"), ("PMEM_NO_MOVNT", "1")],
         &[("PMEM_MOVNT_THRESHOLD", "0"), ("PMEM_NO_FLUSH", "0")],
