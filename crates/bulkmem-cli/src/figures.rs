@@ -7,7 +7,7 @@ use bulkmem::method::{Parameters, c_library};
 use bulkmem::policy::Situation;
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile, Rule};
-use bulkmem_measure::engine::{Candidate, Config, Dimension, Row};
+use bulkmem_measure::engine::{Candidate, Config, Dimension, LIBPMEM, Row};
 
 use crate::output::{exact_size, plural};
 
@@ -34,6 +34,11 @@ pub(crate) fn describe_condition(condition: Condition) -> String {
     let aligned = if aligned { "aligned" } else { "unaligned" };
     let cache = if warm { "warm" } else { "cold" };
     format!("{aligned}, {cache}, {}", plural(threads, "thread"))
+}
+
+/// Returns the library that calibration compares an operation with, by its name in figures and in words.
+pub(crate) fn library(operation: Operation) -> (&'static str, &'static str) {
+    if operation.persists() { (LIBPMEM, LIBPMEM) } else { (c_library().name, "C library") }
 }
 
 /// Returns every series of a profile, by operation, cost and condition; the plainest condition (one thread, aligned, cold)
@@ -83,19 +88,20 @@ impl<'p> Series<'p> {
         figures
     }
 
+    /// Returns the figure of the fastest method at a length.
+    pub(crate) fn best(&self, length: u64) -> Option<&'p Figure> {
+        self.ranking(length).into_iter().find(|figure| figure.method != LIBPMEM)
+    }
+
     /// Returns the figure of a method at a length with exactly these parameters.
     pub(crate) fn of(&self, length: u64, method: &str, parameters: &Parameters) -> Option<&'p Figure> {
         self.along(method, parameters).find(|figure| figure.length == length)
     }
 
-    /// Returns the figure of the C library at a length.
-    pub(crate) fn baseline(&self, length: u64) -> Option<&'p Figure> {
-        self.of(length, c_library().name, &Parameters::default())
-    }
-
-    /// Returns how many times as fast as the C library a figure is; NaN if that was not measured.
-    pub(crate) fn times_c_library(&self, figure: &Figure) -> f64 {
-        self.baseline(figure.length).map_or(f64::NAN, |baseline| baseline.median_ns / figure.median_ns)
+    /// Returns how many times as fast as a library a figure is; `None` if that was not measured.
+    pub(crate) fn times(&self, figure: &Figure, library: &str) -> Option<f64> {
+        let baseline = self.of(figure.length, library, &Parameters::default())?;
+        Some(baseline.median_ns / figure.median_ns).filter(|times| times.is_finite())
     }
 
     /// Returns the figures of a method with exactly these parameters, by rising length.

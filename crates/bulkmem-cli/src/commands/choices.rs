@@ -1,7 +1,7 @@
 //! The choices of a profile and their reasons, as `calibrate` and `report` show them.
 
 use bulkmem::Operation;
-use bulkmem::method::Parameters;
+use bulkmem::method::{Parameters, c_library};
 use bulkmem::policy::Situation;
 use bulkmem_measure::calibration::{Cost, Profile, Rule};
 use bulkmem_measure::stats::geometric_mean;
@@ -39,13 +39,13 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
             all.retain(|series| series.condition.warm);
         }
         // GB/s and speed-up at each length, in the plainest condition that was measured.
-        let of_series = |series: &figures::Series<'_>| -> Vec<(f64, f64)> {
+        let of_series = |series: &figures::Series<'_>| -> Vec<(f64, Option<f64>)> {
             let figures = series.along(&rule.method, &rule.parameters);
             let within = figures.filter(|figure| (rule.from..to).contains(&figure.length));
-            within.map(|it| (it.length as f64 / it.median_ns, series.times_c_library(it))).collect()
+            within.map(|it| (it.length as f64 / it.median_ns, series.times(it, c_library().name))).collect()
         };
         let figures = all.iter().map(of_series).find(|figures| !figures.is_empty()).unwrap_or_default();
-        let (speeds, times): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
+        let (speeds, times): (Vec<f64>, Vec<_>) = figures.into_iter().unzip();
         let slowest = speeds.iter().copied().reduce(f64::min);
         ChoiceRow {
             operation: rule.operation,
@@ -54,7 +54,7 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
             method: rule.method.clone(),
             parameters: rule.parameters,
             gb_per_s: slowest.map(|slowest| [slowest, speeds.iter().copied().fold(slowest, f64::max)]),
-            times_c_library: geometric_mean(times.into_iter().filter(|it| it.is_finite())),
+            times_c_library: geometric_mean(times.into_iter().flatten()),
             reason: rule.reason.clone(),
             measured: !all.is_empty(),
         }

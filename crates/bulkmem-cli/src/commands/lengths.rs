@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use bulkmem::Operation;
+use bulkmem::method::c_library;
 use bulkmem::policy::Choice;
 use bulkmem_measure::calibration::{Condition, Cost, Profile};
-use bulkmem_measure::engine::CacheState;
+use bulkmem_measure::engine::{CacheState, LIBPMEM};
 use serde::Serialize;
 
 use crate::figures::{self, Series};
@@ -35,6 +36,8 @@ pub(super) struct Cell {
     pub(super) measured_length: Option<u64>,
     pub(super) gb_per_s: Option<f64>,
     pub(super) times_c_library: Option<f64>,
+    /// For operations that persist.
+    pub(super) times_libpmem: Option<f64>,
 }
 
 /// Returns the rows of every operation; `choose` returns the choice for a length and for warm or for cold memory.
@@ -86,6 +89,7 @@ fn cell(series: &Series<'_>, length: u64, choice: Choice) -> Option<Cell> {
         choice,
         measured_length: own.map(|figure| figure.length),
         gb_per_s: own.map(|figure| figure.length as f64 / figure.median_ns),
-        times_c_library: own.map(|figure| series.times_c_library(figure)).filter(|times| times.is_finite()),
+        times_c_library: own.and_then(|figure| series.times(figure, c_library().name)),
+        times_libpmem: own.and_then(|figure| series.times(figure, LIBPMEM)),
     })
 }

@@ -9,7 +9,7 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
 
-use crate::home::{Home, assert_fits, keys, profile};
+use crate::home::{Home, assert_fits, keys, persisting, profile};
 
 const KEYS: [&str; 11] = [
     "from",
@@ -75,6 +75,7 @@ fn the_figures_behind_the_answer_are_those_of_the_profile() {
         "quartiles_ns",
         "samples",
         "times_c_library",
+        "times_libpmem",
     ];
     assert_eq!(keys(best), expected);
     assert_eq!((&best["method"], &best["chosen"]), (&"portable".into(), &true.into()));
@@ -293,9 +294,12 @@ fn the_overview_has_a_row_for_each_operation_and_length() {
     let clear = row(&overview, "clear", 1 << 20);
     assert_eq!(keys(clear), ["cold", "length", "operation", "warm"]);
     let cold = &clear["cold"];
-    assert_eq!(keys(cold), ["gb_per_s", "measured_length", "method", "parameters", "times_c_library"]);
+    let expected =
+        ["gb_per_s", "measured_length", "method", "parameters", "times_c_library", "times_libpmem"];
+    assert_eq!(keys(cold), expected);
     assert_eq!((&cold["method"], &cold["measured_length"]), (&"portable".into(), &(1 << 20).into()));
     assert_eq!((&cold["gb_per_s"], &cold["times_c_library"]), (&20.97152.into(), &2.0.into()));
+    assert!(cold["times_libpmem"].is_null());
     // Only cold memory was measured, only clears, and only two lengths.
     assert!(clear["warm"].is_null());
     for (operation, length) in [("clear", 64 << 10), ("clear", 16 << 20), ("copy", 1 << 20)] {
@@ -317,6 +321,34 @@ fn the_overview_uses_the_nearest_length_within_a_factor_of_two() {
         let text = home.text(&["explain"], 80);
         assert_eq!(text.contains("up to a factor of 2 away"), near, "{text}");
     }
+}
+
+#[test]
+fn operations_that_persist_are_compared_with_libpmem() {
+    let (profile, method) = persisting();
+    let home = Home::new();
+    home.write_profile(&profile);
+    let overview = home.json(&["explain", "--json"]);
+    for (length, times) in [(64 << 10, 2.0), (1 << 20, 0.5)] {
+        let cold = &row(&overview, "copy_persist", length)["cold"];
+        assert_eq!((&cold["method"], &cold["times_libpmem"]), (&method.into(), &times.into()));
+        assert!(cold["times_c_library"].is_null());
+    }
+    let text = home.text(&["explain"], 80);
+    assert!(text.contains(&format!("  1M  21.0 0.50 {method}")), "{text}");
+    let legend = "×: times the C library, or libpmem for operations that persist";
+    assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(legend), "{text}");
+    // One length: libpmem is among the figures, and is not chosen although it is faster.
+    let one = ["explain", "--op", "copy_persist", "--size", "1M"];
+    let figures = &home.json(&[&one[..], &["--json"]].concat())["measured"][0]["figures"];
+    for (figure, name, times) in [(0, "libpmem", 1.0), (1, method, 0.5)] {
+        let figure = &figures[figure];
+        assert_eq!((&figure["method"], &figure["times_libpmem"]), (&name.into(), &times.into()));
+        assert_eq!(figure["chosen"], name == method);
+        assert!(figure["times_c_library"].is_null());
+    }
+    let text = home.text(&one, 80);
+    assert!(text.contains("× libpmem") && !text.contains("× C library"), "{text}");
 }
 
 #[test]

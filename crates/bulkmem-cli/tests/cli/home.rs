@@ -7,11 +7,12 @@ use assert_cmd::Command;
 use bulkmem::Operation;
 use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
-use bulkmem::policy::Situation;
+use bulkmem::policy::{Choice, Situation};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
     Condition, Cost, Coverage, FORMAT, Figure, Mode, OperationProvenance, Profile, Rule, Saturation, VERSION,
 };
+use bulkmem_measure::engine::LIBPMEM;
 use serde_json::Value;
 
 /// An empty home directory.
@@ -219,4 +220,32 @@ pub(crate) fn profile() -> Profile {
             figure(1 << 20, "portable", 50_000.0),
         ],
     }
+}
+
+/// The same profile with copy_persist by a method, which it returns, twice as fast as libpmem at 64 KiB and half as fast
+/// at 1 MiB.
+pub(crate) fn persisting() -> (Profile, &'static str) {
+    let mut profile = profile();
+    let operation = Operation::CopyPersist;
+    let method = bulkmem::method::all().find(|it| it.does(operation) && it.available()).expect("a method");
+    let parameters = Choice::of(method, operation).parameters;
+    let reason = "it is durable".to_owned();
+    let rule = &profile.rules[0];
+    profile.rules.push(Rule { operation, method: method.name.into(), parameters, reason, ..rule.clone() });
+    for (length, ns, libpmem_ns) in [(64 << 10, 1250.0, 2500.0), (1 << 20, 50_000.0, 25_000.0)] {
+        for (name, parameters, median_ns) in
+            [(method.name, parameters, ns), (LIBPMEM, Parameters::default(), libpmem_ns)]
+        {
+            profile.figures.push(Figure {
+                operation,
+                method: name.into(),
+                parameters,
+                length,
+                median_ns,
+                quartiles_ns: [median_ns; 2],
+                ..profile.figures[0].clone()
+            });
+        }
+    }
+    (profile, method.name)
 }

@@ -6,7 +6,7 @@ use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
 use bulkmem_measure::engine::{CacheState, Measurement, Results};
 
-use crate::home::{Home, profile};
+use crate::home::{Home, persisting, profile};
 use crate::planted::{self, HOSTILE};
 
 /// Results of `bench choice` alone: the choice is 0.95 / 0.5 times as fast as the C library, and 0.95 / 0.7 times as fast
@@ -160,6 +160,24 @@ fn a_profile_says_what_to_write_to_get_more() {
     let (page, _) = opening(&Home::new(), None, Some(&profile));
     assert_eq!(advice(&page)[0], "The C library was not measured, so that gains are unknown.");
     assert!(advice(&page)[2].starts_with("Nothing that calibration measured gains 5 % more"), "{page}");
+}
+
+#[test]
+fn operations_that_persist_are_compared_with_libpmem() {
+    let (profile, method) = persisting();
+    let (page, text) = opening(&Home::new(), None, Some(&profile));
+    let text = text.replace('\\', "");
+    for (length, speed, times) in [("64 KiB", "52.4", "2.00"), ("1 MiB", "21.0", "0.50")] {
+        let line = format!(
+            "| copy_persist | {length} | cold | {method} | {speed} | – | {times} | {length} | calibration |"
+        );
+        assert!(text.contains(&line), "{line}\n{text}");
+        assert!(page.contains(&format!("<span>{times} × libpmem</span>")), "{page}");
+    }
+    assert!(page.contains("or of libpmem for operations that persist."), "no mark is explained\n{page}");
+    // The charts of the calibration compare with libpmem, too.
+    assert!(text.contains("| libpmem, GB/s |"), "{text}");
+    assert!(text.contains(&format!("| 1 MiB | 21.0 | 41.9 | 21.0 | {method} |")), "{text}");
 }
 
 #[test]

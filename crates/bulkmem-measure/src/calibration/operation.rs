@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bulkmem::Operation;
-use bulkmem::method;
+use bulkmem::method::{self, Parameters};
 use bulkmem::policy::{Choice, Situation};
 
 use crate::calibration::derive;
@@ -14,6 +14,7 @@ use crate::calibration::plan::{self, LONG, Setting};
 use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
 use crate::calibration::{Condition, Cost, Figure, Ledger};
+use crate::engine::LIBPMEM;
 use crate::engine::interleave::StopRule;
 use crate::engine::stats::Summary;
 use crate::engine::units::bytes;
@@ -127,21 +128,24 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
     }
 
-    /// Measures trials, interleaved, and records the figures.
+    /// Measures trials, interleaved, and records the figures, those of libpmem too if it was measured.
     fn record(&mut self, trials: &[Trial], deadline: Duration) {
         let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
         let (least, most) = if long { (3, 15) } else { (9, 31) };
         let stop = StopRule::until_separated(least, most);
         let stop = StopRule { deadline: Some(deadline), first_round: true, ..stop };
-        for ((cell, choice), taken) in trials.iter().zip(self.session.interleave(trials, stop)) {
+        let methods = trials.iter().map(|(cell, it)| (cell, it.method.name, it.parameters));
+        let libpmem = trials.first().map(|(cell, _)| (cell, LIBPMEM, Parameters::default()));
+        let measured = methods.chain(libpmem).zip(self.session.interleave(trials, stop));
+        for ((cell, method, parameters), taken) in measured {
             let times: Vec<f64> = taken.iter().map(|it| it.ns).collect();
             let disturbances: Vec<f64> = taken.iter().filter_map(|it| it.disturbance_ns).collect();
             let Some(summary) = Summary::of_one_or_two_speeds(&times) else { continue };
             self.ledger.add(Figure {
                 operation: cell.operation,
                 cost: cell.cost,
-                method: choice.method.name.to_owned(),
-                parameters: choice.parameters,
+                method: method.to_owned(),
+                parameters,
                 length: cell.length,
                 condition: cell.condition,
                 median_ns: summary.median,

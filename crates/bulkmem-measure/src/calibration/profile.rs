@@ -17,7 +17,6 @@ use crate::engine::{Condition, Cost, Load, Provenance};
 pub const FORMAT: &str = crate::engine::PROFILE_FORMAT;
 /// Version of the format that this library reads and writes.
 pub const VERSION: u32 = 3;
-
 /// The measurements of one machine and the rules derived from them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -217,7 +216,7 @@ pub struct Figure {
     pub operation: Operation,
     /// The quantity that was measured.
     pub cost: Cost,
-    /// The method's name.
+    /// The method's name, or [`LIBPMEM`](crate::engine::LIBPMEM), which is measured for comparison.
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,

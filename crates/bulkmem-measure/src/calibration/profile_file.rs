@@ -14,7 +14,7 @@ use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VE
 use bulkmem::{Intent, Operation};
 
 use super::profile::{FORMAT, LookRule, Profile, Rule, Saturation, UnmappedMethod, VERSION};
-use crate::engine::Head;
+use crate::engine::{Head, LIBPMEM};
 
 /// Largest profile that is read; a thorough calibration writes some hundred KiB.
 const MOST_BYTES: u64 = 16 << 20;
@@ -191,7 +191,9 @@ impl Profile {
             if !(1..=MOST_THREADS).contains(&figure.condition.threads) {
                 return wrong(place, format!("was measured with {} threads", figure.condition.threads));
             }
-            check_method(machine, place, figure.operation, &figure.method, figure.parameters)?;
+            if figure.method != LIBPMEM {
+                check_method(machine, place, figure.operation, &figure.method, figure.parameters)?;
+            }
         }
         Ok(())
     }

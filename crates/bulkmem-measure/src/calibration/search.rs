@@ -33,7 +33,7 @@ impl Ranked {
     /// Takes a sample in each configuration and keeps the best times.
     fn measure(&mut self, session: &mut Session<'_, impl Meter>, cells: &[Cell]) {
         for (cell, best) in cells.iter().zip(&mut self.times) {
-            if let Some(sample) = session.sample(cell, &self.choice) {
+            if let Some(sample) = session.sample(cell, Some(&self.choice)) {
                 *best = best.min(sample.ns);
             }
         }

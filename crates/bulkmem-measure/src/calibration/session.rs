@@ -7,7 +7,7 @@ use std::time::Duration;
 use bulkmem::policy::Choice;
 
 use crate::calibration::plan;
-use crate::engine::implementation::Implementation;
+use crate::engine::implementation::{Implementation, peers};
 use crate::engine::interleave::{self, Source, StopRule};
 use crate::engine::workload::{Cell, MemoryState, Timing, Workloads};
 use crate::engine::{MeasureError, Progress};
@@ -17,7 +17,8 @@ pub(crate) type Trial = (Cell, Choice);
 
 /// Takes samples, and owns the clock.
 pub(crate) trait Meter {
-    fn sample(&mut self, cell: &Cell, choice: &Choice) -> Timing;
+    /// Takes a sample of a choice, or without one of libpmem, for comparison; `None` if that is not installed.
+    fn sample(&mut self, cell: &Cell, choice: Option<&Choice>) -> Option<Timing>;
 
     /// Takes the time of the first `part` bytes of a call, in ticks; `None` without a usable clock, or without memory.
     fn part(&mut self, cell: &Cell, choice: Choice, part: u64, state: MemoryState) -> Option<u64>;
@@ -27,10 +28,14 @@ pub(crate) trait Meter {
 }
 
 impl Meter for Workloads {
-    fn sample(&mut self, cell: &Cell, choice: &Choice) -> Timing {
-        // The policy will call it through the table.
-        let sample = Workloads::sample(self, cell, &Implementation::Dispatched(*choice));
-        sample.expect("only fresh destinations are mapped for a sample, and calibration has none")
+    fn sample(&mut self, cell: &Cell, choice: Option<&Choice>) -> Option<Timing> {
+        let implementation = match choice {
+            // The policy will call it through the table.
+            Some(choice) => Implementation::Dispatched(*choice),
+            None => Implementation::Peer(*peers(cell.operation).ok()?.first()?),
+        };
+        let sample = Workloads::sample(self, cell, &implementation);
+        Some(sample.expect("only fresh destinations are mapped for a sample, and calibration has none"))
     }
 
     fn part(&mut self, cell: &Cell, choice: Choice, part: u64, state: MemoryState) -> Option<u64> {
@@ -78,18 +83,23 @@ impl<'a, M: Meter> Session<'a, M> {
         plan::after_share(share, self.elapsed(), end)
     }
 
-    /// Takes one sample; `None` if the stop flag is set.
-    pub(crate) fn sample(&mut self, cell: &Cell, choice: &Choice) -> Option<Timing> {
+    /// Takes one sample of a choice, or without one of libpmem; `None` if the stop flag is set, or it is not installed.
+    pub(crate) fn sample(&mut self, cell: &Cell, choice: Option<&Choice>) -> Option<Timing> {
         if self.stopped() {
             return None;
         }
+        let sample = self.meter.sample(cell, choice)?;
         self.samples += 1;
-        Some(self.meter.sample(cell, choice))
+        Some(sample)
     }
 
-    /// Samples trials, interleaved. Returns the samples of each.
+    /// Samples trials, interleaved. Returns the samples of each, then those of libpmem in the configuration of the first,
+    /// which are none if libpmem is not installed or the operation does not persist.
     pub(crate) fn interleave(&mut self, trials: &[Trial], rule: StopRule) -> Vec<Vec<Timing>> {
-        interleave::interleave(&mut Trials { session: self, trials }, trials.len(), rule).0
+        let mut source = Trials { session: self, trials, libpmem: Vec::new() };
+        let (mut samples, _) = interleave::interleave(&mut source, trials.len(), rule);
+        samples.push(source.libpmem);
+        samples
     }
 
     /// Reports what is being measured, or a note that results cannot be read rightly without.
@@ -108,6 +118,8 @@ impl<'a, M: Meter> Session<'a, M> {
 struct Trials<'t, 's, 'a, M> {
     session: &'s mut Session<'a, M>,
     trials: &'t [Trial],
+    /// Not a candidate, so that it does not decide when the choices are separated.
+    libpmem: Vec<Timing>,
 }
 
 impl<M: Meter> Source for Trials<'_, '_, '_, M> {
@@ -115,7 +127,11 @@ impl<M: Meter> Source for Trials<'_, '_, '_, M> {
 
     fn take(&mut self, candidate: usize, _done: f64) -> Result<Timing, MeasureError> {
         let (cell, choice) = &self.trials[candidate];
-        self.session.sample(cell, choice).ok_or(MeasureError::Interrupted)
+        let sample = self.session.sample(cell, Some(choice)).ok_or(MeasureError::Interrupted)?;
+        if candidate == 0 && cell.operation.persists() {
+            self.libpmem.extend(self.session.sample(cell, None));
+        }
+        Ok(sample)
     }
 
     fn cost(&self, sample: &Timing) -> f64 {

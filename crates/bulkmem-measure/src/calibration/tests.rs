@@ -7,7 +7,8 @@ use crate::calibration::{Condition, Rule};
 use super::*;
 use bulkmem::method::Parameters;
 
-use crate::calibration::fake::Planted;
+use crate::calibration::fake::{LIBPMEM_GB_PER_S, Planted};
+use crate::engine::LIBPMEM;
 use crate::engine::workload::Cell;
 
 const SETTING: Setting = Setting {
@@ -159,6 +160,26 @@ fn every_cost_and_operation_is_measured_in_time() {
     }
     let longest = ledger.figures.iter().map(|figure| figure.length).max();
     assert_eq!(longest, Some(1 << 30));
+}
+
+#[test]
+fn libpmem_is_measured_for_operations_that_persist_and_never_chosen() {
+    let (ledger, ..) = calibrated(&Operation::ALL, Duration::from_secs(55), None);
+    let (libpmem, others): (Vec<Figure>, Vec<Figure>) =
+        ledger.figures.iter().cloned().partition(|figure| figure.method == LIBPMEM);
+    for figure in &libpmem {
+        assert!(figure.operation.persists() && figure.cost == Cost::Throughput, "{figure:?}");
+        assert_eq!(figure.median_ns, figure.length as f64 / LIBPMEM_GB_PER_S);
+    }
+    let config = |it: &Figure| (it.operation, it.length, it.condition);
+    // Of numbers of threads, those between one and all are compared by the choice alone.
+    for other in others.iter().filter(|it| it.operation.persists() && it.condition.threads == 1) {
+        assert!(libpmem.iter().any(|it| config(it) == config(other)), "{other:?}");
+    }
+    let derived = derive::derive_policy(&ledger.figures);
+    assert_eq!(derived, derive::derive_policy(&others), "they decide nothing");
+    assert!(derived.rules.iter().any(|rule| rule.operation == Operation::CopyPersist));
+    assert!(derived.rules.iter().all(|rule| rule.method != LIBPMEM));
 }
 
 #[test]

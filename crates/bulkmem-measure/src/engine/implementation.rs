@@ -9,7 +9,7 @@ use bulkmem::policy::{Choice, Policy};
 use bulkmem::{Intent, Operation, Options, Threads};
 
 use crate::engine::arena::read;
-use crate::engine::libpmem::{self, Libpmem};
+use crate::engine::libpmem::{self, LIBPMEM, Libpmem};
 use crate::engine::{Candidate, Kind, MeasureError};
 use crate::engine::{Result, threads};
 
@@ -332,7 +332,7 @@ pub(crate) fn peers(operation: Operation) -> Result<Vec<Peer>, &'static str> {
         true => ("libpmem, cached and flushed", TEMPORAL),
         false => ("libpmem, cached", TEMPORAL | NO_FLUSH),
     };
-    let mut ways = vec![("libpmem", 0), ("libpmem, non-temporal", NONTEMPORAL), cached];
+    let mut ways = vec![(LIBPMEM, 0), ("libpmem, non-temporal", NONTEMPORAL), cached];
     if operation == Operation::Persist {
         ways.truncate(1);
     }

@@ -7,6 +7,9 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
+/// The name of libpmem in results, and in the figures of a profile.
+pub const LIBPMEM: &str = "libpmem";
+
 /// The functions of libpmem that are compared with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Libpmem {

@@ -46,6 +46,7 @@ pub use contrast::{Contrast, control_of};
 pub use counters::{Counts, counters_unavailable};
 pub use error::MeasureError;
 pub use implementation::{MethodSet, Peers};
+pub use libpmem::LIBPMEM;
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
 pub use page_size::{BadPageSize, PageSize};
 pub use provenance::{Provenance, c_library};

@@ -278,6 +278,9 @@ fn rules_that_cannot_be_followed_are_refused_with_their_number() {
     assert!(text.contains("rule 2") && text.contains("a method that is unknown"), "{text}");
     let text = refusal("/figures/0/method", json!("wishful"));
     assert!(text.contains("figure 1") && text.contains("a method that is unknown"), "{text}");
+    with("/figures/0/method", json!("libpmem")).unwrap().policy(Machine::current()).unwrap();
+    let text = refusal("/rules/1/method", json!("libpmem"));
+    assert!(text.contains("rule 2") && text.contains("a method that is unknown"), "libpmem is never chosen");
     let text = refusal("/rules/2/operation", json!("persist"));
     assert!(text.contains("rule 3") && text.contains("cannot do the operation"), "{text}");
     let text = refusal("/rules/1/parameters", json!({"streams": 4}));

@@ -1,9 +1,10 @@
 //! The answer for one length: the method, what decides, and how the alternatives measured.
 
-use bulkmem::method::Parameters;
+use bulkmem::method::{Parameters, c_library};
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
+use bulkmem_measure::engine::LIBPMEM;
 use serde::Serialize;
 
 use crate::active_policy::ActivePolicy;
@@ -79,6 +80,7 @@ struct Measured {
     disturbance_ns: Option<f64>,
     gb_per_s: f64,
     times_c_library: Option<f64>,
+    times_libpmem: Option<f64>,
     chosen: bool,
 }
 
@@ -198,7 +200,7 @@ impl Answer {
             faint(&format!("The times are those of {}{look}.", describe_cost(*cost)), width)
         );
         for measurements in &self.measured {
-            text += &measurements.text(width);
+            text += &measurements.text(self.operation, width);
         }
         text
     }
@@ -246,7 +248,8 @@ fn measurements(series: &Series<'_>, length: u64, choice: Choice) -> Measurement
         samples: figure.samples,
         disturbance_ns: figure.disturbance_ns,
         gb_per_s: figure.length as f64 / figure.median_ns,
-        times_c_library: Some(series.times_c_library(figure)).filter(|times| times.is_finite()),
+        times_c_library: series.times(figure, c_library().name),
+        times_libpmem: series.times(figure, LIBPMEM),
         chosen: figure.method == method.name && figure.parameters == parameters,
     };
     let figures = figures.iter().map(measured).collect();
@@ -254,7 +257,7 @@ fn measurements(series: &Series<'_>, length: u64, choice: Choice) -> Measurement
 }
 
 impl Measurements {
-    fn text(&self, width: usize) -> String {
+    fn text(&self, operation: Operation, width: usize) -> String {
         let Measurements { cost, condition: Condition { aligned, warm, threads }, length, figures } = self;
         let state = if *warm { "Warm memory" } else { "Cold memory" };
         let aligned = if *aligned { "aligned" } else { "unaligned" };
@@ -265,7 +268,9 @@ impl Measurements {
             .column(Column::left("method"), |it| plain(&it.method))
             .column(Column::left("parameters").prose().optional(3), |it| describe_parameters(&it.parameters))
             .column(Column::right("GB/s"), |it| rate(*length, it.median_ns))
-            .column(Column::right("× C library"), |it| digits(it.times_c_library.unwrap_or(f64::NAN)));
+            .column(Column::right(format!("× {}", figures::library(operation).1)), |it| {
+                digits(it.times_c_library.or(it.times_libpmem).unwrap_or(f64::NAN))
+            });
         if *cost == Cost::Stream {
             table = table.column(Column::right("disturbance, ns").optional(4), |it| {
                 it.disturbance_ns.map_or("–".to_owned(), |ns| format!("{ns:.0}"))

@@ -23,11 +23,12 @@ applies if `look` is null), `look` (null, or `from`, `part`, `cached_below` and 
 that cannot be told, `method` and `parameters` for the part, `reason`, `cached` and `uncached`, each with \
 `method`, `parameters`, `reason`, and `unmapped` with `method`, `parameters`), `threads`, `origin`, `measured` (a list, empty without a profile that measured this; for \
 cold and for warm memory `cost`, `condition`, `length` and `figures`: each with `method`, `parameters`, `median_ns`, \
-`quartiles_ns`, `samples`, `disturbance_ns`, `gb_per_s`, `times_c_library`, `chosen`).
+`quartiles_ns`, `samples`, `disturbance_ns`, `gb_per_s`, `times_c_library` and `times_libpmem` (null if the \
+library was not measured; calibration measures libpmem for operations that persist, as a `method` that is never chosen), `chosen`).
 
 JSON without them: `microarchitecture`, `processor`, `processors`, `c_library`, `date` (of the profile), `rows`: each with \
 `operation`, `length`, `cold`, `warm` (each null if nothing was measured near that length, or `method`, `parameters`, \
-`measured_length`, `gb_per_s`, `times_c_library`), `gains` (for `clear`, `fill` and `copy`: `cold` and `warm`, times the C library \
+`measured_length`, `gb_per_s`, `times_c_library`, `times_libpmem`), `gains` (for `clear`, `fill` and `copy`: `cold` and `warm`, times the C library \
 as geometric means of the lengths, `unchanged_from`: length from which a program under `bulkmem run` gains, or null).")]
 pub(crate) struct ExplainArgs {
     /// The operation [default: all, at four lengths]

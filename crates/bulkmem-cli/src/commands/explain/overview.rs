@@ -77,7 +77,8 @@ impl Overview {
         let looks = Operation::ALL.into_iter().any(|operation| policy.look(operation).is_some());
         let looks = if looks { ", without the time of looks (docs/looking.md)" } else { "" };
         let mut legend = format!(
-            "GB/s of one thread{looks}. ×: times the C library; cold: not in the cache, warm: in it; –: not measured."
+            "GB/s of one thread{looks}. ×: times the C library, or libpmem for operations that persist; cold: not in the cache, \
+             warm: in it; –: not measured."
         );
         if cells.any(elsewhere) {
             legend += " Some lengths are up to a factor of 2 away (--json).";
@@ -133,7 +134,8 @@ impl Overview {
 
 fn text(cell: &Cell) -> String {
     let number = |it: Option<f64>| digits(it.unwrap_or(f64::NAN));
-    line(&number(cell.gb_per_s), &number(cell.times_c_library), cell.choice.method.name)
+    let times = cell.times_c_library.or(cell.times_libpmem);
+    line(&number(cell.gb_per_s), &number(times), cell.choice.method.name)
 }
 
 fn line(rate: &str, times: &str, method: &str) -> String {

@@ -127,7 +127,7 @@ fn threads(profile: &Profile, operation: Operation) -> Option<(f64, String)> {
     let [one, several] = [one, several].map(|it| series(profile, operation, Cost::Throughput, it));
     let (one, several) = (one?, several?);
     let length = several.lengths().into_iter().rfind(|it| *it >= saturation.from)?;
-    let best = |series: &Series<'_>| series.ranking(length).first().map(|it| it.median_ns);
+    let best = |series: &Series<'_>| series.best(length).map(|it| it.median_ns);
     let text =
         format!(".threads(Threads::Auto): {} threads {operation} {}", saturation.threads, exact_size(length));
     Some((best(&one)? / best(&several)?, text))

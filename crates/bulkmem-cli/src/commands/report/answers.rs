@@ -8,7 +8,7 @@ use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::Profile;
-use bulkmem_measure::engine::{Alignment, CacheState, Config, Measurement, Metric, Row};
+use bulkmem_measure::engine::{Alignment, CacheState, Config, LIBPMEM, Measurement, Metric, Row};
 
 use super::input::Machine;
 use crate::commands::lengths::{self, LENGTHS, distance};
@@ -18,8 +18,6 @@ use crate::results::{group, word};
 
 /// Smaller gains are not worth a change of a program.
 pub(super) const WORTH: f64 = 1.05;
-/// The name of this library in results.
-pub(super) const LIBPMEM: &str = "libpmem";
 
 /// The choice for a length and cache state, with its speed and that of others.
 #[derive(Debug)]
@@ -90,7 +88,8 @@ fn of_profile(profile: &Profile) -> Vec<Answer> {
         let answer = move |(state, cell): (CacheState, Option<lengths::Cell>)| {
             let cell = cell?;
             let gb_per_s = cell.gb_per_s?;
-            let other = c_function(row.operation).zip(cell.times_c_library);
+            let own = c_function(row.operation).zip(cell.times_c_library);
+            let others = own.into_iter().chain(cell.times_libpmem.map(|times| (LIBPMEM, times)));
             Some(Answer {
                 operation: row.operation,
                 length: row.length,
@@ -98,7 +97,7 @@ fn of_profile(profile: &Profile) -> Vec<Answer> {
                 method: cell.choice.to_string(),
                 measured_length: cell.measured_length?,
                 gb_per_s,
-                others: other.into_iter().map(|(name, times)| (name, gb_per_s / times)).collect(),
+                others: others.map(|(name, times)| (name, gb_per_s / times)).collect(),
                 by_calibration: true,
             })
         };

@@ -26,7 +26,8 @@ pub(super) struct Opening {
     /// Further properties of the machine and of the run.
     pub(super) machine: String,
     pub(super) panels: Vec<Panel>,
-    pub(super) has_libpmem: bool,
+    /// True if a gauge has a mark.
+    pub(super) has_marks: bool,
     /// How to read the chart.
     pub(super) notes: Vec<String>,
     /// Three sentences; without figures one, which names the command that measures them.

@@ -1,9 +1,10 @@
 //! The opening of a report: the choice for every operation at four lengths, by cache state, with its speed and gain.
 
 use bulkmem::Operation;
+use bulkmem_measure::engine::LIBPMEM;
 
 use super::advice;
-use super::answers::{Answer, LIBPMEM, WORTH, answers, c_function};
+use super::answers::{Answer, WORTH, answers, c_function};
 use super::input::Machine;
 use super::labels::list;
 use super::model::{Gauge, Grid, Opening, Panel};
@@ -36,7 +37,7 @@ pub(super) fn of(machine: &Machine<'_>) -> Opening {
         heading: machine.name(),
         machine: about(machine),
         panels: panels.collect(),
-        has_libpmem: answers.iter().any(|it| it.others.iter().any(|(name, _)| *name == LIBPMEM)),
+        has_marks: answers.iter().any(|it| it.others.len() > 1),
         notes: notes(machine, &answers),
         advice: advice::of(&answers, machine.profile).into(),
         table: table(&answers),

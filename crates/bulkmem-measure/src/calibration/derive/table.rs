@@ -7,6 +7,7 @@ use bulkmem::method::{self, Parameters};
 use bulkmem::policy::Choice;
 
 use crate::calibration::{Condition, Cost, Figure};
+use crate::engine::LIBPMEM;
 use crate::engine::stats::Summary;
 
 /// A method, which may be unknown, with its parameters.
@@ -55,14 +56,15 @@ impl Timing {
 /// All candidates at one length.
 pub(crate) type Row = BTreeMap<Key, Figures>;
 
-/// Returns the figures of one operation and cost, by length. Leaves out figures that are not finite and above 0.
+/// Returns the figures of one operation and cost, by length. Leaves out libpmem's, and figures that are not
+/// finite and above 0.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
     for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
         let (median, quartiles, samples) = (it.median_ns, it.quartiles_ns, it.samples);
         let disturbance_ns = it.disturbance_ns.unwrap_or_default();
         let finite = [median, quartiles[0], quartiles[1], disturbance_ns].iter().all(|ns| ns.is_finite());
-        if finite && median > 0.0 {
+        if finite && median > 0.0 && it.method != LIBPMEM {
             let key = Key { method: it.method.clone(), parameters: it.parameters };
             let timing = Timing { summary: Summary { median, quartiles, samples }, disturbance_ns };
             rows.entry(it.length).or_default().entry(key).or_default().0.insert(it.condition, timing);

@@ -1,7 +1,6 @@
 //! The rules that calibration derived, and the measurements that support them.
 
 use bulkmem::Intent;
-use bulkmem::method::c_library;
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::{Cost, Figure, Profile};
 use bulkmem_measure::engine::Metric;
@@ -71,7 +70,7 @@ fn chart(machine: &Machine<'_>, profile: &Profile, measured: &Measured<'_>) -> O
     })
 }
 
-/// Returns the policy's choice, then the C library, then the other methods, each with its best parameters.
+/// Returns the policy's choice, then the library to compare with, then the other methods, each with its best parameters.
 fn series(profile: &Profile, measured: &Measured<'_>, intent: Intent) -> Vec<Series> {
     let point = |figure: &Figure, remark: String| {
         // Quartiles are not an interval of the median: they are not drawn.
@@ -94,7 +93,7 @@ fn series(profile: &Profile, measured: &Measured<'_>, intent: Intent) -> Vec<Ser
     let choice = series(CHOICE.to_owned(), Kind::Policy, chosen.collect());
     let figures = lengths.iter().flat_map(|length| measured.ranking(*length));
     let others = group(figures, |figure| figure.method.clone()).into_iter().map(|(name, figures)| {
-        let kind = if name == c_library().name { Kind::Peer } else { Kind::Method };
+        let kind = if name == figures::library(measured.operation).0 { Kind::Peer } else { Kind::Method };
         let points = figures.iter().map(|it| point(it, figures::describe_parameters(&it.parameters)));
         series(name, kind, points.collect())
     });
@@ -105,37 +104,40 @@ fn series(profile: &Profile, measured: &Measured<'_>, intent: Intent) -> Vec<Ser
     series
 }
 
-/// Returns the policy's choice, the C library, and the best method at each length.
+/// Returns the policy's choice, the library to compare with, and the best method at each length.
 fn overview(series: &[Series], measured: &Measured<'_>) -> Grid {
     let at = |name: &str, length: u64| {
         let mut points = series.iter().filter(|it| it.name == name).flat_map(|it| &it.points);
         let point = points.find(|point| point.x == length as f64);
         point.map_or_else(|| "–".to_owned(), |point| rate(1, 1.0 / point.value))
     };
+    let (name, words) = figures::library(measured.operation);
     let rows = measured.lengths().into_iter().filter_map(|length| {
-        let best = *measured.ranking(length).first()?;
+        let best = measured.best(length)?;
         Some(vec![
             exact_size(length),
             at(CHOICE, length),
-            at(c_library().name, length),
+            at(name, length),
             rate(length, best.median_ns),
             name_with(&best.method, &best.parameters),
         ])
     });
-    Grid::new("length:|the policy's choice, GB/s:|C library, GB/s:|best, GB/s:|best method", rows)
+    let titles = format!("length:|the policy's choice, GB/s:|{words}, GB/s:|best, GB/s:|best method");
+    Grid::new(&titles, rows)
 }
 
 fn details(measured: &Measured<'_>) -> Grid {
+    let (name, words) = figures::library(measured.operation);
     let figures = measured.lengths().into_iter().flat_map(|length| measured.ranking(length));
     let rows = figures.map(|figure| {
         vec![
             exact_size(figure.length),
             name_with(&figure.method, &figure.parameters),
             rate(figure.length, figure.median_ns),
-            ratio(measured.times_c_library(figure)),
+            ratio(measured.times(figure, name).unwrap_or(f64::NAN)),
             figure.quartiles_ns.map(|ns| format!("{ns:.0}")).join("–"),
             figure.samples.to_string(),
         ]
     });
-    Grid::new("length:|method|GB/s:|× C library:|quartiles, ns:|samples:", rows)
+    Grid::new(&format!("length:|method|GB/s:|× {words}:|quartiles, ns:|samples:"), rows)
 }
