@@ -36,6 +36,12 @@ impl Microarchitecture {
     pub(super) fn is_measured(&self) -> bool {
         !self.models.is_empty()
     }
+
+    /// True if the write-back of cached stores may be faster than non-temporal ones, as on Intel's persistent memory. There
+    /// is none for AMD's processors, where calibrations chose non-temporal stores at every length (Zen 3 to Zen 5).
+    pub(super) fn write_back_pays(&self) -> bool {
+        self.vendor != "AuthenticAMD"
+    }
 }
 
 /// A length from which the first available method is used.
