@@ -1,10 +1,10 @@
-//! Calibrates one operation: a search at each length, precise figures of the best, then changes of the choice, then
-//! threads.
+//! Calibrates one operation: a search at each length, precise figures of the best, a comparison with libpmem, then changes
+//! of the choice, then threads.
 
 use std::time::Duration;
 
 use bulkmem::Operation;
-use bulkmem::method::{self, Parameters};
+use bulkmem::method;
 use bulkmem::policy::{Choice, Situation};
 
 use crate::calibration::derive;
@@ -22,6 +22,10 @@ use crate::engine::workload::{Cell, MemoryState};
 
 /// Share of an operation's time for the lengths; the rest is for changes of the choice, then threads.
 const LENGTHS_SHARE: f64 = 0.76;
+/// Share of the remaining time for libpmem, if it is measured.
+const LIBPMEM_SHARE: f64 = 0.5;
+/// Time for libpmem at each length even if the operation's is over: several samples of all but the longest.
+const LIBPMEM_LEAST: Duration = Duration::from_millis(20);
 /// Share of the remaining time for changes of the choice; the rest is for threads.
 const CHANGES_SHARE: f64 = 0.65;
 /// Share of the time after that for looks; the rest is for threads.
@@ -65,6 +69,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             self.finals(length, &ranked, deadline);
             candidates = search::seeds(&ranked, operation);
         }
+        self.libpmem(self.session.after_share(LIBPMEM_SHARE, end));
         self.refine(changes_end);
         self.parts(self.session.after_share(PARTS_SHARE, end));
         self.unmapped(self.session.after_share(UNMAPPED_SHARE, end));
@@ -80,7 +85,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     /// Returns the trials of some choices by a cost at a length, grouped by condition.
     fn groups(&self, cost: Cost, length: u64, choices: &[Choice]) -> Vec<Vec<Trial>> {
         let cells = self.setting.cells(self.operation, cost, length).into_iter();
-        cells.map(|cell| choices.iter().map(|&choice| (cell, choice)).collect()).collect()
+        cells.map(|cell| choices.iter().map(|&choice| (cell, Some(choice))).collect()).collect()
     }
 
     /// Measures the best of a search precisely, by every cost.
@@ -128,24 +133,23 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
     }
 
-    /// Measures trials, interleaved, and records the figures, those of libpmem too if it was measured.
+    /// Measures trials, interleaved, and records the figures.
     fn record(&mut self, trials: &[Trial], deadline: Duration) {
         let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
         let (least, most) = if long { (3, 15) } else { (9, 31) };
-        let stop = StopRule::until_separated(least, most);
-        let stop = StopRule { deadline: Some(deadline), first_round: true, ..stop };
-        let methods = trials.iter().map(|(cell, it)| (cell, it.method.name, it.parameters));
-        let libpmem = trials.first().map(|(cell, _)| (cell, LIBPMEM, Parameters::default()));
-        let measured = methods.chain(libpmem).zip(self.session.interleave(trials, stop));
-        for ((cell, method, parameters), taken) in measured {
+        // Of libpmem and the choice, figures are wanted, not only which is faster.
+        let until_separated = trials.iter().all(|(_, choice)| choice.is_some()).then_some(least);
+        let deadline = Some(deadline);
+        let stop = StopRule { warm_up: false, most, until_separated, deadline, first_round: true };
+        for ((cell, choice), taken) in trials.iter().zip(self.session.interleave(trials, stop)) {
             let times: Vec<f64> = taken.iter().map(|it| it.ns).collect();
             let disturbances: Vec<f64> = taken.iter().filter_map(|it| it.disturbance_ns).collect();
             let Some(summary) = Summary::of_one_or_two_speeds(&times) else { continue };
             self.ledger.add(Figure {
                 operation: cell.operation,
                 cost: cell.cost,
-                method: method.to_owned(),
-                parameters,
+                method: choice.map_or(LIBPMEM, |choice| choice.method.name).to_owned(),
+                parameters: choice.map(|choice| choice.parameters).unwrap_or_default(),
                 length: cell.length,
                 condition: cell.condition,
                 median_ns: summary.median,
@@ -153,6 +157,26 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 samples: summary.samples,
                 disturbance_ns: Summary::of(&disturbances).map(|summary| summary.median),
             });
+        }
+    }
+
+    /// Compares the choice for each length with libpmem, if the operation persists and libpmem is installed.
+    fn libpmem(&mut self, deadline: Duration) {
+        let operation = self.operation;
+        if !operation.persists() {
+            return;
+        }
+        let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
+        let lengths: Vec<u64> = choices.iter().map(|(length, _)| *length).collect();
+        for (index, (length, key)) in choices.iter().enumerate() {
+            self.session.report(format!("{operation}, {}, libpmem", bytes(*length)), None);
+            let mut cells = self.setting.cells(operation, Cost::Throughput, *length);
+            cells.retain(|cell| cell.condition.aligned && cell.condition.threads == 1);
+            // Without libpmem, the first sample ends it.
+            let group = |cell| vec![(cell, None), (cell, key.choice())];
+            let groups: Vec<Vec<Trial>> = cells.into_iter().map(group).collect();
+            let least = self.session.elapsed() + LIBPMEM_LEAST;
+            self.record_each(&groups, self.end_of_first(&lengths[index..], deadline).max(least));
         }
     }
 
@@ -273,7 +297,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             }
             self.session.report(format!("{operation}, {}, threads", bytes(length)), None);
             let cells = self.setting.threaded_cells(operation, length).into_iter();
-            let trials: Vec<Trial> = cells.map(|cell| (cell, choice)).collect();
+            let trials: Vec<Trial> = cells.map(|cell| (cell, Some(choice))).collect();
             self.record(&trials, self.end_of_first(&lengths[index..], deadline));
         }
     }

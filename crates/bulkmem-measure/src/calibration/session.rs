@@ -12,12 +12,12 @@ use crate::engine::interleave::{self, Source, StopRule};
 use crate::engine::workload::{Cell, MemoryState, Timing, Workloads};
 use crate::engine::{MeasureError, Progress};
 
-/// A choice, and the configuration to measure it in.
-pub(crate) type Trial = (Cell, Choice);
+/// A choice, or without one libpmem, for comparison; and the configuration to measure it in.
+pub(crate) type Trial = (Cell, Option<Choice>);
 
 /// Takes samples, and owns the clock.
 pub(crate) trait Meter {
-    /// Takes a sample of a choice, or without one of libpmem, for comparison; `None` if that is not installed.
+    /// Takes a sample of a choice, or without one of libpmem; `None` if that is not installed.
     fn sample(&mut self, cell: &Cell, choice: Option<&Choice>) -> Option<Timing>;
 
     /// Takes the time of the first `part` bytes of a call, in ticks; `None` without a usable clock, or without memory.
@@ -83,7 +83,7 @@ impl<'a, M: Meter> Session<'a, M> {
         plan::after_share(share, self.elapsed(), end)
     }
 
-    /// Takes one sample of a choice, or without one of libpmem; `None` if the stop flag is set, or it is not installed.
+    /// Takes one sample of a choice, or without one of libpmem; `None` if that is not installed, or the stop flag is set.
     pub(crate) fn sample(&mut self, cell: &Cell, choice: Option<&Choice>) -> Option<Timing> {
         if self.stopped() {
             return None;
@@ -93,13 +93,9 @@ impl<'a, M: Meter> Session<'a, M> {
         Some(sample)
     }
 
-    /// Samples trials, interleaved. Returns the samples of each, then those of libpmem in the configuration of the first,
-    /// which are none if libpmem is not installed or the operation does not persist.
+    /// Samples trials, interleaved. Returns the samples of each.
     pub(crate) fn interleave(&mut self, trials: &[Trial], rule: StopRule) -> Vec<Vec<Timing>> {
-        let mut source = Trials { session: self, trials, libpmem: Vec::new() };
-        let (mut samples, _) = interleave::interleave(&mut source, trials.len(), rule);
-        samples.push(source.libpmem);
-        samples
+        interleave::interleave(&mut Trials { session: self, trials }, trials.len(), rule).0
     }
 
     /// Reports what is being measured, or a note that results cannot be read rightly without.
@@ -118,8 +114,6 @@ impl<'a, M: Meter> Session<'a, M> {
 struct Trials<'t, 's, 'a, M> {
     session: &'s mut Session<'a, M>,
     trials: &'t [Trial],
-    /// Not a candidate, so that it does not decide when the choices are separated.
-    libpmem: Vec<Timing>,
 }
 
 impl<M: Meter> Source for Trials<'_, '_, '_, M> {
@@ -127,11 +121,7 @@ impl<M: Meter> Source for Trials<'_, '_, '_, M> {
 
     fn take(&mut self, candidate: usize, _done: f64) -> Result<Timing, MeasureError> {
         let (cell, choice) = &self.trials[candidate];
-        let sample = self.session.sample(cell, Some(choice)).ok_or(MeasureError::Interrupted)?;
-        if candidate == 0 && cell.operation.persists() {
-            self.libpmem.extend(self.session.sample(cell, None));
-        }
-        Ok(sample)
+        self.session.sample(cell, choice.as_ref()).ok_or(MeasureError::Interrupted)
     }
 
     fn cost(&self, sample: &Timing) -> f64 {

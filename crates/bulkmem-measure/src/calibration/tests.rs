@@ -172,8 +172,9 @@ fn libpmem_is_measured_for_operations_that_persist_and_never_chosen() {
         assert_eq!(figure.median_ns, figure.length as f64 / LIBPMEM_GB_PER_S);
     }
     let config = |it: &Figure| (it.operation, it.length, it.condition);
-    // Of numbers of threads, those between one and all are compared by the choice alone.
-    for other in others.iter().filter(|it| it.operation.persists() && it.condition.threads == 1) {
+    let finals = |it: &&Figure| SETTING.lengths().contains(&it.length) && it.operation.persists();
+    let plain = |it: &&Figure| it.condition.aligned && it.condition.threads == 1;
+    for other in others.iter().filter(finals).filter(plain) {
         assert!(libpmem.iter().any(|it| config(it) == config(other)), "{other:?}");
     }
     let derived = derive::derive_policy(&ledger.figures);
