@@ -96,6 +96,7 @@ impl<K: Kernel> Looking<'_, K> {
                 // A look that finds cached memory after this may deceive, too.
                 through_cache = FIRST_INTERVAL;
             } else {
+                bypassing = INTERVAL;
                 through_cache = (GROWTH * through_cache).min(INTERVAL);
             }
             let length = if looks && step.may_be_cut { rest.min(until_next) } else { rest };

@@ -117,13 +117,14 @@ impl<'c, K: Kernel> Plan<'c, K> {
             return self.step.weak;
         };
         let uncached = rules.choose_part(operation, memory.length, total_len, Situation::Uncached, 0);
+        let cached = rules.choose(operation, memory.length, Situation::Cached);
         let carries = memory.length < look.from;
         let looking = Looking {
             operation,
             look,
             part: step(&look.choice),
-            // Written in parts by any method: it fits in a cache, and so does a part.
-            cached: step(rules.choose(operation, memory.length, Situation::Cached)),
+            // Written in parts by any method: it fits in a cache, and so does a part. Beyond the caches both choices are one.
+            cached: Step { may_be_cut: cached != uncached || Rules::may_be_cut(cached), ..step(cached) },
             unmapped: step(&look.unmapped),
             uncached: Step { may_be_cut: Rules::may_be_cut(uncached), ..step(uncached) },
             otherwise: self.step,

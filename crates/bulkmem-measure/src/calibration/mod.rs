@@ -14,6 +14,7 @@ mod profile_file;
 pub(crate) mod search;
 mod session;
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
@@ -38,6 +39,7 @@ use crate::engine::Provenance;
 use crate::engine::arena::Arena;
 use crate::engine::options::{bad, check_budget, check_length, check_threads};
 use crate::engine::quality::host::Snapshot;
+use crate::engine::stats::{ENOUGH, Summary};
 use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
 pub use crate::engine::{BusyProcess, Condition, Cost, Load};
@@ -192,16 +194,29 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Adds a figure. Of two with the same configuration, the one with more samples stays.
+    /// Adds a figure. Of two with the same configuration, the one whose median is more certain stays; of equals, the one with
+    /// more samples.
     fn add(&mut self, figure: Figure) {
-        fn config(it: &Figure) -> impl PartialEq {
-            (it.operation, it.cost, &it.method, it.parameters, it.length, it.condition)
-        }
-        match self.figures.iter_mut().find(|known| config(known) == config(&figure)) {
-            Some(known) if known.samples > figure.samples => {}
+        let uncertainty = |it: &Figure| {
+            let summary = Summary { median: it.median_ns, quartiles: it.quartiles_ns, samples: it.samples };
+            // Fewer samples than this do not show how much they vary.
+            let width =
+                if it.samples < ENOUGH { f64::INFINITY } else { summary.half_width() / summary.median };
+            (width, Reverse(it.samples))
+        };
+        match self.same_config(&figure) {
+            Some(known) if uncertainty(known) < uncertainty(&figure) => {}
             Some(known) => *known = figure,
             None => self.figures.push(figure),
         }
+    }
+
+    /// Returns the figure with the configuration of another.
+    fn same_config(&mut self, figure: &Figure) -> Option<&mut Figure> {
+        fn config(it: &Figure) -> impl PartialEq {
+            (it.operation, it.cost, &it.method, it.parameters, it.length, it.condition)
+        }
+        self.figures.iter_mut().find(|known| config(known) == config(figure))
     }
 
     /// Returns the choice at the largest length measured so far.

@@ -1,6 +1,8 @@
 //! Calibrates one operation: a search at each length, precise figures of the best, a comparison with libpmem, then changes
 //! of the choice, then threads.
 
+use std::collections::BTreeSet;
+use std::mem;
 use std::time::Duration;
 
 use bulkmem::Operation;
@@ -15,6 +17,7 @@ use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
 use crate::calibration::{Condition, Cost, Figure, Ledger};
 use crate::engine::LIBPMEM;
+use crate::engine::distinct;
 use crate::engine::interleave::StopRule;
 use crate::engine::stats::Summary;
 use crate::engine::units::bytes;
@@ -26,6 +29,10 @@ const LENGTHS_SHARE: f64 = 0.76;
 const LIBPMEM_SHARE: f64 = 0.5;
 /// Time for libpmem at each length even if the operation's is over: several samples of all but the longest.
 const LIBPMEM_LEAST: Duration = Duration::from_millis(20);
+/// Share of the time after that for lengths whose samples varied widely.
+const REPEAT_SHARE: f64 = 0.4;
+/// Samples vary widely if the third quartile is so many times the first.
+const NOISY: f64 = 1.5;
 /// Share of the remaining time for changes of the choice; the rest is for threads.
 const CHANGES_SHARE: f64 = 0.65;
 /// Share of the time after that for looks; the rest is for threads.
@@ -69,7 +76,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             self.finals(length, &ranked, deadline);
             candidates = search::seeds(&ranked, operation);
         }
-        self.libpmem(self.session.after_share(LIBPMEM_SHARE, end));
+        self.libpmem(self.session.after_share(LIBPMEM_SHARE, end), end);
+        self.repeat_noisy(self.session.after_share(REPEAT_SHARE, changes_end));
         self.refine(changes_end);
         self.parts(self.session.after_share(PARTS_SHARE, end));
         self.unmapped(self.session.after_share(UNMAPPED_SHARE, end));
@@ -161,7 +169,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     }
 
     /// Compares the choice for each length with libpmem, if the operation persists and libpmem is installed.
-    fn libpmem(&mut self, deadline: Duration) {
+    fn libpmem(&mut self, deadline: Duration, end: Duration) {
         let operation = self.operation;
         if !operation.persists() {
             return;
@@ -169,14 +177,53 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
         let lengths: Vec<u64> = choices.iter().map(|(length, _)| *length).collect();
         for (index, (length, key)) in choices.iter().enumerate() {
+            if self.session.over(end) {
+                break;
+            }
             self.session.report(format!("{operation}, {}, libpmem", bytes(*length)), None);
             let mut cells = self.setting.cells(operation, Cost::Throughput, *length);
             cells.retain(|cell| cell.condition.aligned && cell.condition.threads == 1);
             // Without libpmem, the first sample ends it.
             let group = |cell| vec![(cell, None), (cell, key.choice())];
             let groups: Vec<Vec<Trial>> = cells.into_iter().map(group).collect();
-            let least = self.session.elapsed() + LIBPMEM_LEAST;
+            let least = (self.session.elapsed() + LIBPMEM_LEAST).min(end);
+            let own = mem::take(&mut self.ledger.figures);
             self.record_each(&groups, self.end_of_first(&lengths[index..], deadline).max(least));
+            let compared = mem::replace(&mut self.ledger.figures, own);
+            self.add_libpmem(&compared);
+        }
+    }
+
+    /// Adds libpmem's figures, in relation to those that the choice has from the comparison with other methods, which stay.
+    fn add_libpmem(&mut self, compared: &[Figure]) {
+        for libpmem in compared.iter().filter(|it| it.method == LIBPMEM) {
+            let choice = compared.iter().find(|it| it.method != LIBPMEM && it.condition == libpmem.condition);
+            let own = choice.and_then(|choice| {
+                self.ledger.same_config(choice).map(|own| own.median_ns / choice.median_ns)
+            });
+            let Some(scale) = own else { continue };
+            let quartiles_ns = libpmem.quartiles_ns.map(|ns| ns * scale);
+            self.ledger.add(Figure { median_ns: libpmem.median_ns * scale, quartiles_ns, ..libpmem.clone() });
+        }
+    }
+
+    /// Measures lengths again whose samples vary widely: other load on the host can last as long as all samples of a length.
+    fn repeat_noisy(&mut self, deadline: Duration) {
+        let operation = self.operation;
+        let own =
+            self.ledger.figures.iter().filter(|it| (it.operation, it.cost) == (operation, Cost::Throughput));
+        let figures: Vec<Figure> = own.cloned().collect();
+        let noisy = figures.iter().filter(|it| it.quartiles_ns[1] > NOISY * it.quartiles_ns[0]);
+        for length in noisy.map(|it| it.length).collect::<BTreeSet<_>>() {
+            if self.session.over(deadline) {
+                break;
+            }
+            self.session.report(format!("{operation}, {} (again)", bytes(length)), None);
+            let choice = |it: &Figure| {
+                Some(Choice { method: method::by_name(&it.method)?, parameters: it.parameters })
+            };
+            let choices = distinct(figures.iter().filter(|it| it.length == length).filter_map(choice));
+            self.record_each(&self.groups(Cost::Throughput, length, &choices), deadline);
         }
     }
 

@@ -211,7 +211,7 @@ pub struct Check {
     pub unit: Unit,
     /// The worst measured value; `None` if nothing was measured.
     pub measured: Option<f64>,
-    /// True if the target was met; `None` if nothing was measured.
+    /// True if the target was met; `None` if nothing was measured, or if the samples vary too much to tell.
     pub met: Option<bool>,
     /// The configuration of the worst value, or why nothing was measured.
     pub note: String,

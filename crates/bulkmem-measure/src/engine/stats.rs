@@ -40,12 +40,13 @@ impl Summary {
         })
     }
 
-    /// The same, but of samples that have two speeds the median is replaced by the geometric mean: which of both speeds the
-    /// median is may change with every run.
+    /// The same, but of samples that have two speeds the median is replaced by the geometric mean, and the quartiles by the
+    /// medians of both speeds: which of them the median is may change with every run.
     pub(crate) fn of_one_or_two_speeds(samples: &[f64]) -> Option<Summary> {
         let summary = Summary::of(samples)?;
-        let mean = two_speeds(samples).and_then(|_| geometric_mean(samples.iter().copied()));
-        Some(Summary { median: mean.unwrap_or(summary.median), ..summary })
+        let Some(TwoSpeeds { medians, .. }) = two_speeds(samples) else { return Some(summary) };
+        let median = geometric_mean(samples.iter().copied())?;
+        Some(Summary { median, quartiles: medians, ..summary })
     }
 
     /// Half the width of the median's 95 % interval: 1.57 × interquartile range ÷ √n (the notches of McGill, Tukey
@@ -215,8 +216,15 @@ impl Trend {
     }
 }
 
-/// Returns how far apart the two speeds are that some samples have, as a share of the median; `None` if it is one speed.
-pub(crate) fn two_speeds(samples: &[f64]) -> Option<f64> {
+/// Two speeds that some samples have.
+pub(crate) struct TwoSpeeds {
+    /// How far apart they are, as a share of the median of all.
+    pub(crate) gap: f64,
+    medians: [f64; 2],
+}
+
+/// Returns the two speeds of some samples; `None` if it is one speed.
+pub(crate) fn two_speeds(samples: &[f64]) -> Option<TwoSpeeds> {
     if samples.len() < SPEED_SAMPLES {
         return None;
     }
@@ -228,7 +236,8 @@ pub(crate) fn two_speeds(samples: &[f64]) -> Option<f64> {
     let (low, high) = sorted.split_at(at);
     let width = |half: &[f64]| Summary::of(half).map_or(0.0, |it| it.quartiles[1] - it.quartiles[0]);
     let share = gap(at) / median(&sorted).abs();
-    (share >= SPEED_GAP.0 && gap(at) >= SPEED_GAP.1 * width(low).max(width(high))).then_some(share)
+    let are_apart = share >= SPEED_GAP.0 && gap(at) >= SPEED_GAP.1 * width(low).max(width(high));
+    are_apart.then(|| TwoSpeeds { gap: share, medians: [median(low), median(high)] })
 }
 
 /// The geometric mean; `None` of nothing. All values must be above 0.

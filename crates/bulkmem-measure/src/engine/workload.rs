@@ -148,6 +148,8 @@ const STREAM: usize = 64 << 10;
 const SAMPLE_NS: f64 = 20_000.0;
 /// And at most so many operations.
 const MOST: usize = 4096;
+/// A batch of as many operations as possible is repeated at most so often.
+const MOST_REPEATS: usize = 8;
 /// From this length on, each operation of a warm batch has ranges of its own, which were touched just before: a method that
 /// bypasses the cache would leave nothing of them in it for the next operation. Together they fit the second-level cache.
 /// In the first-level one, Zen 5 executes even non-temporal stores, so that short ranges would say nothing about long ones.
@@ -278,13 +280,21 @@ impl Workloads {
             MOST
         };
         let mut batch = self.batches.get(&key).copied().unwrap_or(1).min(most);
+        // Batches that are small because of the cache are repeated.
+        let (mut total, mut repeats) = (0.0, 0);
         loop {
             self.choose_ranges(cell, length, batch)?;
             self.warm(cell, length);
             let ns = self.counting.only(|| time(|| self.ranges.iter().for_each(&whole)));
-            if ns >= SAMPLE_NS / 2.0 || batch == most || self.counting.active() {
+            total = if batch == most { total + ns } else { ns };
+            repeats = if batch == most { repeats + 1 } else { 1 };
+            if total >= SAMPLE_NS / 2.0 || repeats == MOST_REPEATS || self.counting.active() {
+                let operations = repeats * batch;
                 self.batches.insert(key, batch);
-                return Ok(Timing { ns: ns / batch as f64, disturbance_ns: None, operations: batch });
+                return Ok(Timing { ns: total / operations as f64, disturbance_ns: None, operations });
+            }
+            if batch == most {
+                continue;
             }
             // Too short: this is the first sample, or the processor was away during the one that the size came from.
             let needed = (batch as f64 * SAMPLE_NS / ns.max(1.0)).ceil() as usize;
@@ -305,9 +315,10 @@ impl Workloads {
         }
     }
 
-    /// How many operations fill half the second-level cache.
+    /// How many operations fill half the second-level cache, of `length` bytes each; they fit the arena.
     fn half_the_cache(&self, length: usize) -> usize {
-        (self.l2 / 2 / length.max(1)).clamp(1, MOST)
+        let fits = self.arena.longest() as usize / (length + 2 * LINE);
+        (self.l2 / 2 / length.max(1)).min(fits).clamp(1, MOST)
     }
 
     /// Chooses the ranges of a batch, and writes to every line that is to be flushed.
@@ -330,7 +341,8 @@ impl Workloads {
         for index in 0..batch {
             let skip = index * stride;
             // Warm ranges stay where they are, apart only if they are warmed or dirtied each.
-            let apart = if warm && (flush || length >= WARMED_EACH) { skip } else { 0 };
+            let warmed_each = length >= WARMED_EACH && cell.cost != Cost::Stream;
+            let apart = if warm && (flush || warmed_each) { skip } else { 0 };
             let dst = match (fresh, warm) {
                 (Some(start), _) => start.wrapping_add(skip + offset),
                 (None, true) => stay(destination, apart + offset),

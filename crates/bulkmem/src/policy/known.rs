@@ -37,8 +37,8 @@ impl Microarchitecture {
         !self.models.is_empty()
     }
 
-    /// True if the write-back of cached stores may be faster than non-temporal ones, as on Intel's persistent memory. There
-    /// is none for AMD's processors, where calibrations chose non-temporal stores at every length (Zen 3 to Zen 5).
+    /// True if the write-back of cached stores may be faster than non-temporal ones, as on Intel's persistent memory modules,
+    /// which AMD's processors do not support. There, calibrations chose non-temporal stores at every length (Zen 3, 4, 5).
     pub(super) fn write_back_pays(&self) -> bool {
         self.vendor != "AuthenticAMD"
     }

@@ -241,6 +241,6 @@ pub(super) fn view_targets(found: &Results, width: usize) -> String {
     let policy = wrapped(&format!("Policy: {}", found.provenance.policy), "", width);
     // The table has the findings.
     let notes = remarks(&Results { findings: Vec::new(), ..found.clone() }, width);
-    let counts = format!("{met} met, {not_met} not met, {unknown} not measured.");
+    let counts = format!("{met} met, {not_met} not met, {unknown} not decided.");
     format!("{}\n{counts}\n{policy}\n{notes}", table.render(width))
 }

@@ -40,9 +40,9 @@ const MOST_LOSS: f64 = 0.01;
 /// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
 /// a state would be passed by whatever makes memory a little slower or faster than during the calibration.
 const MARGIN: f64 = 1.2;
-/// What right verdicts are worth in themselves, as a logarithm: of thresholds that gain the same, the one that tells the
-/// states apart is chosen.
-const RIGHT: f64 = 0.05;
+/// Thresholds whose gains differ by less, as a mean over the lengths, gain the same: the one that tells the states apart is
+/// chosen.
+const SAME_GAIN: f64 = 0.005;
 /// A part of memory that is not mapped must take so many times as long as one that is not cached.
 const LEAST_RATIO: f64 = 1.5;
 
@@ -151,12 +151,14 @@ fn look(
         };
         lengths.iter().map(mean).collect()
     };
-    let total = |cached_below: &u64| {
-        let right = below(&cached, *cached_below) + 1.0 - below(&uncached, *cached_below);
-        gains(*cached_below).iter().sum::<f64>() + RIGHT * right
-    };
-    let cached_below =
-        thresholds(&cached, &uncached).into_iter().max_by(|a, b| total(a).total_cmp(&total(b)))?;
+    let total = |cached_below: u64| gains(cached_below).iter().sum::<f64>();
+    let right = |cached_below: u64| below(&cached, cached_below) - below(&uncached, cached_below);
+    let thresholds = thresholds(&cached, &uncached).into_iter().map(|it| (it, total(it)));
+    let thresholds: Vec<(u64, f64)> = thresholds.collect();
+    let most = thresholds.iter().map(|(_, total)| *total).max_by(f64::total_cmp)?;
+    let same = thresholds.into_iter().filter(|it| it.1 >= most - SAME_GAIN * lengths.len() as f64);
+    let (cached_below, _) =
+        same.max_by(|a, b| right(a.0).total_cmp(&right(b.0)).then(a.1.total_cmp(&b.1)))?;
     let gains = gains(cached_below);
     // From the length on where the sum of the gains is largest.
     let sum_from = |at: usize| gains[at..].iter().sum::<f64>();

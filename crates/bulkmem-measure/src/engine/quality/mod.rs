@@ -149,8 +149,8 @@ struct Told {
 
 /// The worst that the samples of a row make doubtful, with its size in percent.
 fn doubt(row: &Row) -> Option<(QualityFlag, f64)> {
-    if let Some(gap) = two_speeds(&row.samples) {
-        return Some((QualityFlag::TwoSpeeds, gap * 100.0));
+    if let Some(speeds) = two_speeds(&row.samples) {
+        return Some((QualityFlag::TwoSpeeds, speeds.gap * 100.0));
     }
     let spread = row.stats.pstdev_percent();
     // Written so that what is no number is noise too.

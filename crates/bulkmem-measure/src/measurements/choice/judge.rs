@@ -7,7 +7,7 @@ use bulkmem::method;
 use bulkmem::policy::Choice;
 
 use crate::calibration::derive::{NOISE, allowed_loss};
-use crate::engine::stats::geometric_mean;
+use crate::engine::stats::{ENOUGH, geometric_mean};
 use crate::engine::units::{bytes, plural};
 use crate::engine::{Alignment, CacheState, Candidate, Config, Kind, Metric, Row, distinct};
 
@@ -42,9 +42,15 @@ pub(super) fn is_choice(row: &Row) -> bool {
     row.candidate.kind == Kind::Policy && row.metric == Metric::Bandwidth
 }
 
-/// Half the width of the 95 % interval of a row's median, relative to it.
-pub(super) fn noise(row: &Row) -> f64 {
-    (row.stats.interval[1] - row.stats.interval[0]) / 2.0 / row.stats.median
+/// By which factor the ratio of two rows' speeds may be larger: to the end of the 95 % interval of each median. Too few samples
+/// do not tell.
+pub(super) fn leeway(row: &Row, rival: &Row) -> f64 {
+    if row.samples.len().min(rival.samples.len()) < ENOUGH as usize {
+        return f64::INFINITY;
+    }
+    let [above, below] =
+        [row.stats.interval[1] / row.stats.median, rival.stats.median / rival.stats.interval[0]];
+    above.ln().hypot(below.ln()).exp()
 }
 
 /// Adds to the policy's rows how many times as fast the choice is as the best peer (`times_best_peer`), and how much
@@ -80,8 +86,8 @@ pub struct Overall {
     pub regret: Option<f64>,
     /// That method.
     pub best_method: Option<String>,
-    /// Half the width of the 95 % interval of these ratios, relative to them.
-    pub noise: f64,
+    /// The choice's speed divided by that of the best of all these methods and peers, and the upper end of its interval.
+    pub times_best: Option<[f64; 2]>,
 }
 
 /// From this length on an operation may observe the cache state: see the library's `look`.
@@ -113,11 +119,13 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
         }
     }
     let (_, chosen) = candidates.iter().find(|(candidate, _)| candidate.kind == Kind::Policy)?;
-    // The mean time, and its noise, of candidates that were measured in every condition that the choice was measured in.
+    // The mean time of candidates that were measured in every condition that the choice was measured in, and the mean leeway.
     let mean = |times: &Times<'_>| {
-        let times = chosen.keys().map(|condition| times.get(condition)).collect::<Option<Vec<_>>>()?;
-        let noise = times.iter().map(|(_, row)| noise(row).powi(2)).sum::<f64>().sqrt() / times.len() as f64;
-        Some((geometric_mean(times.iter().map(|(ns, _)| *ns))?, noise))
+        let pairs = chosen.iter().map(|(condition, own)| Some((times.get(condition)?, own)));
+        let pairs = pairs.collect::<Option<Vec<_>>>()?;
+        let leeways = pairs.iter().map(|(rival, own)| leeway(own.1, rival.1).ln().powi(2));
+        let leeway = (leeways.sum::<f64>().sqrt() / pairs.len() as f64).exp();
+        Some((geometric_mean(pairs.iter().map(|(rival, _)| rival.0))?, leeway))
     };
     let least = |counts: &dyn Fn(&Candidate, &Times<'_>) -> bool| {
         let able = candidates.iter().filter(|(candidate, times)| counts(candidate, times));
@@ -132,13 +140,13 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
         let allowed = allowed_loss(gains()).max(NOISE.ln_1p());
         gains().all(|gain| gain >= -allowed)
     };
-    let (own, own_noise) = mean(chosen)?;
+    let (own, _) = mean(chosen)?;
     let (best_peer, peer) = least(&|candidate, _| is_baseline(candidate, operation));
     // The C library is a peer, and a method that could have been chosen as well.
     let (best_method, best) = least(&|candidate, times| {
         candidate.name == method::c_library().name || candidate.kind == Kind::Method && could_be_chosen(times)
     });
-    let of_rivals = [peer, best].into_iter().flatten().map(|(_, noise)| noise).fold(0.0, f64::max);
+    let rival = [peer, best].into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0));
     Some(Overall {
         config,
         conditions: chosen.len(),
@@ -146,7 +154,7 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
         best_peer,
         regret: best.map(|(best, _)| (own / best - 1.0).max(0.0)),
         best_method,
-        noise: own_noise.hypot(of_rivals),
+        times_best: rival.map(|(ns, leeway)| [ns / own, ns / own * leeway]),
     })
 }
 
