@@ -216,7 +216,7 @@ pub struct Figure {
     pub operation: Operation,
     /// The quantity that was measured.
     pub cost: Cost,
-    /// The method's name, or [`LIBPMEM`](crate::engine::LIBPMEM), which is measured for comparison.
+    /// The method's name, or `libpmem`, which is measured for comparison.
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,
