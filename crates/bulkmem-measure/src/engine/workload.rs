@@ -280,25 +280,25 @@ impl Workloads {
             MOST
         };
         let mut batch = self.batches.get(&key).copied().unwrap_or(1).min(most);
-        // Batches that are small because of the cache are repeated.
+        // Batches that are short because no more fits the cache are repeated.
         let (mut total, mut repeats) = (0.0, 0);
         loop {
             self.choose_ranges(cell, length, batch)?;
             self.warm(cell, length);
             let ns = self.counting.only(|| time(|| self.ranges.iter().for_each(&whole)));
-            total = if batch == most { total + ns } else { ns };
-            repeats = if batch == most { repeats + 1 } else { 1 };
+            if ns < SAMPLE_NS / 2.0 && batch < most && !self.counting.active() {
+                // Too short: this is the first sample, or the processor was away during the one that the size came from.
+                let needed = (batch as f64 * SAMPLE_NS / ns.max(1.0)).ceil() as usize;
+                batch = needed.max(batch + 1).min(most);
+                (total, repeats) = (0.0, 0);
+                continue;
+            }
+            (total, repeats) = (total + ns, repeats + 1);
             if total >= SAMPLE_NS / 2.0 || repeats == MOST_REPEATS || self.counting.active() {
                 let operations = repeats * batch;
                 self.batches.insert(key, batch);
                 return Ok(Timing { ns: total / operations as f64, disturbance_ns: None, operations });
             }
-            if batch == most {
-                continue;
-            }
-            // Too short: this is the first sample, or the processor was away during the one that the size came from.
-            let needed = (batch as f64 * SAMPLE_NS / ns.max(1.0)).ceil() as usize;
-            batch = needed.max(batch + 1).min(most);
         }
     }
 

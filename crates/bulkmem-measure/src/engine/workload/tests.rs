@@ -97,7 +97,26 @@ fn long_warm_ranges_are_touched_before_each_call() {
                 assert!(bytes.iter().step_by(LINE).all(|byte| *byte == 1), "{cell:?}");
                 bytes.fill(0);
             });
-            assert!(taken.unwrap().operations * length <= 1 << 20, "more than the cache holds");
+            let taken = taken.unwrap();
+            assert!(taken.ns > 0.0 && taken.operations >= 1);
+        }
+    }
+}
+
+/// The time and the number of operations belong together, also in the first sample, which finds out how many fit.
+#[test]
+fn operations_are_those_that_were_timed() {
+    let mut workloads = workloads();
+    for (length, warm) in [(64, true), (WARMED_EACH as u64, true), (100_000, true), (64 << 10, false)] {
+        let cell = cell(Operation::Clear, Cost::Throughput, length, true, warm);
+        let each = Duration::from_micros(2);
+        for _ in 0..3 {
+            let taken = workloads.run(&cell, test(), |_, _, _| {
+                let start = Instant::now();
+                while start.elapsed() < each {}
+            });
+            let ns = taken.unwrap().ns;
+            assert!(ns >= each.as_nanos() as f64, "{cell:?}: {ns} ns");
         }
     }
 }
