@@ -223,7 +223,8 @@ fn every_target_is_checked_or_reported_as_not_measured() {
     }
     for check in &checks {
         assert_eq!(keys(check), ["bound", "measured", "met", "note", "unit", "what"]);
-        assert_eq!(check["measured"].is_null(), check["met"].is_null());
+        // What was not measured is not decided either; what was measured need not be.
+        assert!(!check["measured"].is_null() || check["met"].is_null(), "{check}");
         assert_ne!(check["note"], "");
     }
     // No target about 64 MiB can be checked, but others can.

@@ -109,15 +109,23 @@ fn fields(schema: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// The pages of the formats name every field.
+/// The pages of the formats name every field. The page of results refers to that of profiles for what both have.
 #[test]
 fn the_pages_name_every_field() {
     let home = Home::new();
-    for (format, page) in
-        [("results", "results-format.md"), ("profile", "profile-format.md"), ("histogram", "preload.md")]
-    {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
-        let text = std::fs::read_to_string(path).unwrap();
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let read = |page: &str| std::fs::read_to_string(docs.join(page)).unwrap();
+    let profile = read("profile-format.md");
+    let results = read("results-format.md");
+    assert!(
+        results.contains("(profile-format.md#"),
+        "the page of results does not refer to that of profiles"
+    );
+    for (format, page, text) in [
+        ("results", "results-format.md", results + &profile),
+        ("profile", "profile-format.md", profile),
+        ("histogram", "preload.md", read("preload.md")),
+    ] {
         let (schema, _) = schema(&home, format);
         let mut names = BTreeSet::new();
         fields(&schema, &mut names);
