@@ -8,7 +8,8 @@ use bulkmem::machine;
 use bulkmem::policy::Choice;
 use bulkmem::{Durability, Intent, Operation, Threads};
 
-use crate::error::{Causes, Error, Failed, fail, has_memory};
+use crate::error::{Causes, Error, Failed, SOME, fail, has_memory};
+use crate::policy::Policy;
 use crate::workers::Workers;
 
 /// Flag: the operation may leave the fence to a later bulkmem_fence() of the same thread. Until then, other threads may
@@ -69,9 +70,11 @@ pub struct COptions {
     /// Method to use instead of the one that the policy chooses: "rep_movsb", or with tunables
     /// "write_prefetch_avx[distance=512]". `bulkmem methods` lists them. For tests and experiments.
     pub method: *const c_char,
+    /// Policy to use instead of the one of the process; see bulkmem_policy_load.
+    pub policy: *const Policy,
 }
 
-/// Options of a later version that are longer than this are not options.
+/// Structs of a later version that are longer than this are not structs of this library.
 const LONGEST: usize = 4096;
 
 /// Options that have been checked.
@@ -86,11 +89,11 @@ impl Checked<'_> {
     /// Reads the options of a call. A null pointer stands for the default ones.
     ///
     /// # Errors
-    /// [`Error::Argument`], [`Error::Method`].
+    /// [`Error::Argument`], [`Error::Method`], [`Error::Policy`].
     ///
     /// # Safety
-    /// `given` is null, or points to as many readable bytes as its `size` says, and the workers and the method in it are
-    /// null or valid.
+    /// `given` is null, or points to as many readable bytes as its `size` says, and the workers, the method and the
+    /// policy in it are null or valid.
     pub(crate) unsafe fn read<'w>(
         given: *const COptions,
         operation: Operation,
@@ -105,9 +108,7 @@ impl Checked<'_> {
         if unknown != 0 {
             return Err(fail(Error::Argument, format_args!("unknown flags {unknown:#x} in the options")));
         }
-        let intent = Intent::all().nth(given.intent as usize);
-        let intent = intent.ok_or_else(|| unknown_value("intent", given.intent))?;
-        let options = options.intent(intent).total_len(given.total_len);
+        let options = options.intent(intent(given.intent)?).total_len(given.total_len);
         let options = options.look(given.flags & BULKMEM_NO_LOOK == 0);
         let options = match given.durability {
             0 => options,
@@ -119,11 +120,16 @@ impl Checked<'_> {
         let workers = unsafe { given.workers.as_ref() };
         let options = match threads(&given)? {
             // If memory has run out, the calling thread does everything.
-            threads if (threads.is_some() || workers.is_some()) && !has_memory() => options,
+            threads if (threads.is_some() || workers.is_some()) && !has_memory(SOME) => options,
             threads => {
                 let options = workers.map_or(options, |workers| options.workers(workers.get()));
                 threads.map_or(options, |threads| options.threads(threads))
             }
+        };
+        // SAFETY: passed on from the caller.
+        let options = match unsafe { given.policy.as_ref() } {
+            Some(policy) => policy.apply(options)?,
+            None => options,
         };
         let options = if given.method.is_null() {
             options
@@ -144,15 +150,9 @@ impl Checked<'_> {
 /// # Safety
 /// `given` points to as many readable bytes as its `size` says.
 unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
-    // SAFETY: the caller vouches for at least the size.
-    let size = unsafe { ptr::read_unaligned(given.cast::<usize>()) };
     let known = size_of::<COptions>();
-    if !(known..=LONGEST).contains(&size) {
-        return Err(fail(
-            Error::Argument,
-            format_args!("the options have a size of {size}: use BULKMEM_OPTIONS_INIT"),
-        ));
-    }
+    // SAFETY: passed on from the caller.
+    let size = unsafe { size(given.cast(), known, "options", "BULKMEM_OPTIONS_INIT")? };
     // SAFETY: the range is within the size.
     let is_zero = |at| unsafe { given.cast::<u8>().add(at).read() } == 0;
     if !(known..size).all(is_zero) {
@@ -162,6 +162,24 @@ unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
     }
     // SAFETY: the size is large enough, and every bit pattern is valid.
     Ok(unsafe { ptr::read_unaligned(given) })
+}
+
+/// The size that a struct starts with: the one that this version knows, or more.
+///
+/// # Safety
+/// `given` points to a `size_t`.
+pub(crate) unsafe fn size(
+    given: *const usize,
+    known: usize,
+    name: &str,
+    remedy: &str,
+) -> Result<usize, Failed> {
+    // SAFETY: passed on from the caller.
+    let size = unsafe { ptr::read_unaligned(given) };
+    if (known..=LONGEST).contains(&size) {
+        return Ok(size);
+    }
+    Err(fail(Error::Argument, format_args!("the {name} have a size of {size}: use {remedy}")))
 }
 
 /// The threads that a call may use; `None` if the options do not say.
@@ -177,8 +195,12 @@ fn threads(given: &COptions) -> Result<Option<Threads>, Failed> {
     }
 }
 
-fn unknown_value(kind: &str, value: u32) -> Failed {
-    fail(Error::Argument, format_args!("unknown {kind} {value} in the options"))
+pub(crate) fn unknown_value(kind: &str, value: u32) -> Failed {
+    fail(Error::Argument, format_args!("unknown {kind} {value}"))
+}
+
+pub(crate) fn intent(number: u32) -> Result<Intent, Failed> {
+    Intent::all().nth(number as usize).ok_or_else(|| unknown_value("intent", number))
 }
 
 fn unusable(why: &dyn std::error::Error) -> Failed {
