@@ -17,6 +17,7 @@ pub mod error;
 pub mod library;
 pub mod looks;
 pub mod mapping;
+pub mod numbers;
 pub mod operations;
 pub mod options;
 pub mod policy;

@@ -6,7 +6,7 @@ use std::mem::size_of;
 use bulkmem::look;
 
 use crate::error::outcome;
-use crate::{options, policy, range};
+use crate::{numbers, options, range};
 
 /// How often operations of a kind have found memory in each state, since the process started. Initialize it with
 /// BULKMEM_LOOK_COUNTS_INIT.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn bulkmem_look_counts(operation: u32, counts: *mut LookCo
         // SAFETY: not null; the caller vouches for the rest.
         let size =
             unsafe { options::size(counts.cast(), known, "counts of looks", "BULKMEM_LOOK_COUNTS_INIT")? };
-        let look::Counts { cached, uncached, unmapped, .. } = look::counts(policy::operation(operation)?);
+        let look::Counts { cached, uncached, unmapped, .. } = look::counts(numbers::operation(operation)?);
         // SAFETY: the caller vouches for that size, which is large enough.
         unsafe {
             counts.write_unaligned(LookCounts { size, cached, uncached, unmapped });

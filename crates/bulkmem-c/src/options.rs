@@ -6,9 +6,10 @@ use std::ptr;
 
 use bulkmem::machine;
 use bulkmem::policy::Choice;
-use bulkmem::{Durability, Intent, Operation, Threads};
+use bulkmem::{Durability, Operation, Threads};
 
 use crate::error::{Causes, Error, Failed, SOME, fail, has_memory};
+use crate::numbers::{intent, unknown_value};
 use crate::policy::Policy;
 use crate::workers::Workers;
 
@@ -19,32 +20,6 @@ pub const BULKMEM_NO_FENCE: u64 = 1;
 pub const BULKMEM_NO_LOOK: u64 = 2;
 /// Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
 pub const BULKMEM_AUTO_THREADS: u64 = 4;
-
-/// The caller's intent for the bytes after the operation.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "C passes the numbers")]
-pub enum CIntent {
-    /// Not known: the fastest method for the operation itself.
-    Throughput = 0,
-    /// Reads them soon: the fastest method for the operation and reading the bytes.
-    Reuse = 1,
-    /// Does not read them soon: the method that leaves the cache to others.
-    Stream = 2,
-}
-
-/// The contents that survive a power failure.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "C passes the numbers")]
-pub enum CDurability {
-    /// As the machine's policy file says; without one, memory and not the caches.
-    Policy = 0,
-    /// Memory, and not the caches (ADR): cache lines are written back.
-    FlushToMemory = 1,
-    /// Caches too (eADR): a fence suffices. On a machine where caches do not survive, a power failure loses data.
-    CachesIncluded = 2,
-}
 
 /// Options of an operation. Initialize them with BULKMEM_OPTIONS_INIT, or set all bytes to 0 and then `size`. A member
 /// that is 0 has its default.
@@ -195,29 +170,6 @@ fn threads(given: &COptions) -> Result<Option<Threads>, Failed> {
     }
 }
 
-pub(crate) fn unknown_value(kind: &str, value: u32) -> Failed {
-    fail(Error::Argument, format_args!("unknown {kind} {value}"))
-}
-
-pub(crate) fn intent(number: u32) -> Result<Intent, Failed> {
-    Intent::all().nth(number as usize).ok_or_else(|| unknown_value("intent", number))
-}
-
 fn unusable(why: &dyn std::error::Error) -> Failed {
     fail(Error::Method, format_args!("the method in the options: {}", Causes(why)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_intents_are_those_of_the_library() {
-        let numbers = [CIntent::Throughput, CIntent::Reuse, CIntent::Stream].map(|intent| intent as usize);
-        let intents = [Intent::Throughput, Intent::Reuse, Intent::Stream];
-        assert_eq!(Intent::all().len(), intents.len());
-        for (number, intent) in numbers.into_iter().zip(intents) {
-            assert_eq!(Intent::all().nth(number), Some(intent));
-        }
-    }
 }

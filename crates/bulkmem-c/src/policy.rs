@@ -4,34 +4,14 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use bulkmem::Options;
 use bulkmem::machine::Machine;
 use bulkmem::policy;
-use bulkmem::{Operation, Options};
 
 use crate::error::{
     Causes, Error, FOR_A_POLICY, Failed, check_memory, fail, keeping_errno, outcome, slow_outcome,
 };
-use crate::options::{intent, unknown_value};
-use crate::{range, text};
-
-/// An operation.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "C passes the numbers")]
-pub enum COperation {
-    /// bulkmem_clear.
-    Clear = 0,
-    /// bulkmem_fill.
-    Fill = 1,
-    /// bulkmem_copy, and bulkmem_move of ranges that do not overlap.
-    Copy = 2,
-    /// bulkmem_fill_persist and bulkmem_clear_persist.
-    FillPersist = 3,
-    /// bulkmem_copy_persist.
-    CopyPersist = 4,
-    /// bulkmem_persist.
-    Persist = 5,
-}
+use crate::{numbers, range, text};
 
 /// Selects the method of an operation by its length. Several threads can use the same policy.
 #[derive(Debug)]
@@ -41,12 +21,6 @@ impl Policy {
     pub(crate) fn apply<'p>(&'p self, options: Options<'p>) -> Result<Options<'p>, Failed> {
         options.policy(&self.0).map_err(|error| fail(Error::Policy, format_args!("{error}")))
     }
-}
-
-/// # Errors
-/// [`Error::Argument`].
-pub(crate) fn operation(number: u32) -> Result<Operation, Failed> {
-    Operation::all().nth(number as usize).ok_or_else(|| unknown_value("operation", number))
 }
 
 /// Loads a policy file, and stores the policy in `*policy`, for the member of that name of options. Environment variables do
@@ -117,7 +91,7 @@ pub unsafe extern "C" fn bulkmem_policy_choose(
     size: usize,
 ) -> c_int {
     let choose = || {
-        let (operation, intent) = (self::operation(operation)?, self::intent(intent)?);
+        let (operation, intent) = (numbers::operation(operation)?, numbers::intent(intent)?);
         check_memory(FOR_A_POLICY)?;
         // SAFETY: the caller vouches for a null pointer or a policy.
         let policy = unsafe { policy.as_ref() }.map_or_else(policy::Policy::global, |policy| &policy.0);
@@ -162,20 +136,4 @@ unsafe fn store(
     // SAFETY: not null; passed on from the caller.
     unsafe { place.write(Box::into_raw(policy)) };
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_operations_are_those_of_the_library() {
-        use COperation::*;
-        let numbers = [Clear, Fill, Copy, FillPersist, CopyPersist, Persist].map(|number| number as u32);
-        let operations = ["clear", "fill", "copy", "fill_persist", "copy_persist", "persist"];
-        assert_eq!(Operation::all().len(), operations.len());
-        for (number, name) in numbers.into_iter().zip(operations) {
-            assert_eq!(operation(number).unwrap().name(), name);
-        }
-    }
 }

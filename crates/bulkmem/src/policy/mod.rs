@@ -50,6 +50,11 @@ pub fn problems() -> Vec<PolicyError> {
     active::problems()
 }
 
+/// False if `BULKMEM_LOOK` forbids looks, also to policies other than the process-wide one, which need not be loaded.
+pub(crate) fn may_look() -> bool {
+    environment::current().and_then(|environment| environment.look) != Some(c"off")
+}
+
 /// Copies the environment variables that the library reads. Called by the constructor.
 pub(crate) fn read_environment() {
     environment::copy();
