@@ -67,9 +67,12 @@ if cargo +nightly --version >/dev/null 2>&1; then
             "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
             cargo +nightly miri test --target aarch64-unknown-linux-gnu)
         tests miri cargo "${miri[*]@Q}" "${miri[@]}" --locked -p bulkmem --lib \
-            -- kernel:: c_functions:: policy::environment:: threads:: unfenced:: workers:: carried::
+            -- kernel:: c_functions:: policy::environment:: threads:: unfenced:: workers:: carried:: once::
+        if [[ $(uname -m) == x86_64 ]]; then
+            tests thread-sanitizer whole scripts/thread-sanitizer.sh scripts/thread-sanitizer.sh
+        fi
     else
-        skips+=("Miri on the safe parts: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
+        skips+=("Miri on the safe parts, ThreadSanitizer: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
     fi
     if cargo +nightly fuzz --version >/dev/null 2>&1; then
         targets=$(cargo +nightly fuzz list)
@@ -80,7 +83,7 @@ if cargo +nightly --version >/dev/null 2>&1; then
         skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
     fi
 else
-    skips+=("Miri on the safe parts: no nightly toolchain; remedy: $nightly_remedy --component miri,rust-src")
+    skips+=("Miri on the safe parts, ThreadSanitizer: no nightly toolchain; remedy: $nightly_remedy --component miri,rust-src")
     skips+=("fuzz targets: no nightly toolchain; remedy: $nightly_remedy && cargo install --locked cargo-fuzz")
 fi
 

@@ -2,7 +2,7 @@
 /*
  * bulkmem: clears, fills, copies and persists large memory. bulkmem(3) is the overview.
  *
- * Functions that can fail return 0 or a negative enum bulkmem_error. No function prints, changes errno, or ends the
+ * Functions that can fail return a negative enum bulkmem_error if they do. No function prints, changes errno, or ends the
  * process, but for a lack of memory that bulkmem(3) describes. All can be called by several threads at the same time,
  * and in the child of a fork.
  */
@@ -20,7 +20,10 @@
 #endif
 
 // Default options.
-#define BULKMEM_OPTIONS_INIT { sizeof(struct bulkmem_options), 0, 0, 0, 0, 0, NULL, NULL }
+#define BULKMEM_OPTIONS_INIT { sizeof(struct bulkmem_options), 0, 0, 0, 0, 0, NULL, NULL, NULL }
+
+// Counts to pass to bulkmem_look_counts.
+#define BULKMEM_LOOK_COUNTS_INIT { sizeof(struct bulkmem_look_counts), 0, 0, 0 }
 
 // Version of this header.
 #define BULKMEM_VERSION_MAJOR 0
@@ -71,6 +74,24 @@ enum bulkmem_error {
     BULKMEM_ERROR_ENVIRONMENT = -9,
     // A defect of the library. Please report it.
     BULKMEM_ERROR_INTERNAL = -10,
+    // A policy file that cannot be used: there is none, it is invalid, or it was measured on another processor model.
+    BULKMEM_ERROR_POLICY = -11,
+};
+
+// An operation.
+enum bulkmem_operation {
+    // bulkmem_clear.
+    BULKMEM_OPERATION_CLEAR = 0,
+    // bulkmem_fill.
+    BULKMEM_OPERATION_FILL = 1,
+    // bulkmem_copy, and bulkmem_move of ranges that do not overlap.
+    BULKMEM_OPERATION_COPY = 2,
+    // bulkmem_fill_persist and bulkmem_clear_persist.
+    BULKMEM_OPERATION_FILL_PERSIST = 3,
+    // bulkmem_copy_persist.
+    BULKMEM_OPERATION_COPY_PERSIST = 4,
+    // bulkmem_persist.
+    BULKMEM_OPERATION_PERSIST = 5,
 };
 
 // The caller's intent for the bytes after the operation.
@@ -96,9 +117,26 @@ enum bulkmem_durability {
 // Private memory from the operating system.
 struct bulkmem_mapping;
 
+// Selects the method of an operation by its length. Several threads can use the same policy.
+struct bulkmem_policy;
+
 // Threads that wait for work. Several threads can use the same workers: a call that finds them busy does not wait for
 // them. After fork(), a child has none, and its calls do all the work; it may free them.
 struct bulkmem_workers;
+
+// How often operations of a kind have found memory in each state, since the process started. Initialize it with
+// BULKMEM_LOOK_COUNTS_INIT.
+struct bulkmem_look_counts {
+    // sizeof(struct bulkmem_look_counts). Later versions of the library add members at the end. A library that does not
+    // know a member sets it to 0.
+    size_t size;
+    // Cached memory.
+    uint64_t cached;
+    // Uncached memory.
+    uint64_t uncached;
+    // Memory whose pages were not mapped yet.
+    uint64_t unmapped;
+};
 
 // Options of an operation. Initialize them with BULKMEM_OPTIONS_INIT, or set all bytes to 0 and then `size`. A member
 // that is 0 has its default.
@@ -122,6 +160,8 @@ struct bulkmem_options {
     // Method to use instead of the one that the policy chooses: "rep_movsb", or with tunables
     // "write_prefetch_avx[distance=512]". `bulkmem methods` lists them. For tests and experiments.
     const char *method;
+    // Policy to use instead of the one of the process; see bulkmem_policy_load.
+    const struct bulkmem_policy *policy;
 };
 
 #ifdef __cplusplus
@@ -146,16 +186,35 @@ const char *bulkmem_version(void);
 
 // Loads the policy now instead of at the first operation. Optional. Afterwards, operations on one thread make no system
 // call. Fails with BULKMEM_ERROR_ENVIRONMENT if BULKMEM_PROFILE or BULKMEM_METHOD has an invalid value; the library is
-// ready nevertheless and uses the defaults instead.
+// ready nevertheless and uses the defaults instead. bulkmem_problems returns all problems.
 //
 // Not async-signal-safe.
 int bulkmem_init(void);
+
+// Writes the problems found while loading the policy to `text`: environment variables with an invalid value, and policy
+// files that were found and not used. Each is a line with the reason and the remedy. Writes at most `size` bytes, with a 0
+// at the end, and returns the length of the whole text, as snprintf does. 0: there are no problems.
+//
+// Not async-signal-safe.
+int bulkmem_problems(char *text, size_t size);
 
 // Stops looks at the cache state in this process for good: operations choose by length alone. For programs that forbid
 // themselves the instruction RDTSC.
 //
 // Async-signal-safe.
 void bulkmem_stop_looking(void);
+
+// Returns 1 if operations may look at the cache state, else 0: no policy with looks has been loaded, looks have been stopped,
+// or the clock cannot be used.
+//
+// Async-signal-safe.
+int bulkmem_is_looking(void);
+
+// Stores in `*counts` how often operations of a kind, an enum bulkmem_operation, have found memory in each state, over all
+// threads and policies.
+//
+// Async-signal-safe.
+int bulkmem_look_counts(uint32_t operation, struct bulkmem_look_counts *counts);
 
 // Maps `length` bytes of zeroed memory and stores the mapping in `*mapping`. `pages` is BULKMEM_PAGES_BASE,
 // BULKMEM_PAGES_TRANSPARENT, or the size in bytes of explicit huge pages (hugetlb), which the administrator must have
@@ -281,6 +340,37 @@ int bulkmem_clear_hot(void *dst, size_t length, size_t hot_offset, size_t hot_le
 //
 // Async-signal-safe.
 void bulkmem_fence(void);
+
+// Loads a policy file, and stores the policy in `*policy`, for the member of that name of options. Environment variables do
+// not change it, and what the file says about durability counts. Fails with BULKMEM_ERROR_POLICY if the file cannot be
+// used.
+//
+// Not async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_policy_load(const char *path, struct bulkmem_policy **policy);
+
+// Stores in `*policy` the defaults for this machine, which operations use if there is no policy file.
+//
+// Not async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_policy_defaults(struct bulkmem_policy **policy);
+
+// Forces methods for every length and intent: "clear:movnti,copy:rep_movsb", as BULKMEM_METHOD does. Fails with
+// BULKMEM_ERROR_METHOD and changes nothing if one cannot be used.
+//
+// Not async-signal-safe. No other thread may use the policy during the call.
+BULKMEM_MUST_USE int bulkmem_policy_force(struct bulkmem_policy *policy, const char *methods);
+
+// Writes the method that a policy chooses for an operation (an enum bulkmem_operation), a total length in bytes and an enum
+// bulkmem_intent to `text`, for example "write_prefetch_avx[write_distance=4096]". A null pointer stands for the policy of
+// the process. Looks at the cache state may lead to another method. Writes at most `size` bytes, with a 0 at the end, and
+// returns the length of the whole text, as snprintf does.
+//
+// Not async-signal-safe.
+int bulkmem_policy_choose(const struct bulkmem_policy *policy, uint32_t operation, size_t length, uint32_t intent, char *text, size_t size);
+
+// Releases a policy. No call may use it any more. `policy` may be a null pointer.
+//
+// Not async-signal-safe.
+void bulkmem_policy_free(struct bulkmem_policy *policy);
 
 // Starts `count` threads and stores them in `*workers`. With the calling thread, a call has one thread more. Fails with
 // BULKMEM_ERROR_SYSTEM if the system does not start that many. They block all signals except those of their own faults.

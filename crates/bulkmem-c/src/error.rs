@@ -35,6 +35,8 @@ pub enum Error {
     Environment = -9,
     /// A defect of the library. Please report it.
     Internal = -10,
+    /// A policy file that cannot be used: there is none, it is invalid, or it was measured on another processor model.
+    Policy = -11,
 }
 
 /// A failure whose text has been stored.
@@ -123,13 +125,18 @@ pub(crate) fn keeping_errno<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Checks that 64 KiB can be allocated, because Rust's standard library ends the process if an allocation fails. Starting
-/// a thread, or waiting for one, allocates less than 1 KiB.
-pub(crate) fn has_memory() -> bool {
+/// Bytes to check for before threads and mappings. Starting a thread, or waiting for one, allocates less than 1 KiB.
+pub(crate) const SOME: usize = 64 << 10;
+
+/// Bytes to check for before a policy, which takes 130 KB, is loaded.
+pub(crate) const FOR_A_POLICY: usize = 512 << 10;
+
+/// Checks that so many bytes can be allocated, because Rust's standard library ends the process if an allocation fails.
+pub(crate) fn has_memory(bytes: usize) -> bool {
     // SAFETY: any size can be requested, and the pointer is passed to `free` once.
     unsafe {
         // The compiler would remove an allocation that is not used.
-        let probe = hint::black_box(libc::malloc(64 << 10));
+        let probe = hint::black_box(libc::malloc(bytes));
         libc::free(probe);
         !probe.is_null()
     }
@@ -139,8 +146,12 @@ pub(crate) fn has_memory() -> bool {
 ///
 /// # Errors
 /// [`Error::Memory`].
-pub(crate) fn check_memory() -> Result<(), Failed> {
-    if has_memory() { Ok(()) } else { Err(fail(Error::Memory, format_args!("no memory for 64 KiB"))) }
+pub(crate) fn check_memory(bytes: usize) -> Result<(), Failed> {
+    if has_memory(bytes) {
+        Ok(())
+    } else {
+        Err(fail(Error::Memory, format_args!("no memory for {bytes} bytes")))
+    }
 }
 
 /// Returns the text of the last error of the calling thread, or an empty string if there was none. It is valid until the
@@ -169,6 +180,7 @@ pub extern "C" fn bulkmem_strerror(code: c_int) -> *const c_char {
         -8 => c"the operating system refused a request",
         -9 => c"an environment variable has an invalid value",
         -10 => c"a defect of the library",
+        -11 => c"the policy file cannot be used",
         _ => c"unknown error code",
     };
     text.as_ptr()
@@ -204,9 +216,9 @@ mod tests {
     fn each_code_has_a_description() {
         // SAFETY: the string is static.
         let text = |code| unsafe { CStr::from_ptr(bulkmem_strerror(code)) };
-        let unknown = text(-11);
+        let unknown = text(-12);
         assert_eq!(unknown, text(1));
-        let known: std::collections::HashSet<_> = (-10..=0).map(text).collect();
-        assert!(known.len() == 11 && !known.contains(unknown));
+        let known: std::collections::HashSet<_> = (-11..=0).map(text).collect();
+        assert!(known.len() == 12 && !known.contains(unknown));
     }
 }

@@ -15,9 +15,13 @@
 
 pub mod error;
 pub mod library;
+pub mod looks;
 pub mod mapping;
+pub mod numbers;
 pub mod operations;
 pub mod options;
+pub mod policy;
 mod range;
 mod silence;
+mod text;
 pub mod workers;

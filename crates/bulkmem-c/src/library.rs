@@ -2,7 +2,10 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::error::{Causes, Error, check_memory, fail, slow_outcome};
+use bulkmem::policy::{self, Policy, PolicyError};
+
+use crate::error::{Causes, Error, FOR_A_POLICY, check_memory, fail, slow_outcome};
+use crate::text;
 
 /// Version of this header.
 pub const BULKMEM_VERSION_MAJOR: c_int = 0;
@@ -21,24 +24,37 @@ pub extern "C" fn bulkmem_version() -> *const c_char {
 
 /// Loads the policy now instead of at the first operation. Optional. Afterwards, operations on one thread make no system
 /// call. Fails with BULKMEM_ERROR_ENVIRONMENT if BULKMEM_PROFILE or BULKMEM_METHOD has an invalid value; the library is
-/// ready nevertheless and uses the defaults instead.
+/// ready nevertheless and uses the defaults instead. bulkmem_problems returns all problems.
 ///
 /// Not async-signal-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn bulkmem_init() -> c_int {
     slow_outcome(|| {
-        check_memory()?;
+        check_memory(FOR_A_POLICY)?;
         bulkmem::init().map_err(|error| fail(Error::Environment, format_args!("{}", Causes(&error))))
     })
 }
 
-/// Stops looks at the cache state in this process for good: operations choose by length alone. For programs that forbid
-/// themselves the instruction RDTSC.
+/// Writes the problems found while loading the policy to `text`: environment variables with an invalid value, and policy
+/// files that were found and not used. Each is a line with the reason and the remedy. Writes at most `size` bytes, with a 0
+/// at the end, and returns the length of the whole text, as snprintf does. 0: there are no problems.
 ///
-/// Async-signal-safe.
+/// Not async-signal-safe.
 #[unsafe(no_mangle)]
-pub extern "C" fn bulkmem_stop_looking() {
-    bulkmem::look::stop();
+pub unsafe extern "C" fn bulkmem_problems(text: *mut c_char, size: usize) -> c_int {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        text::outcome(text, size, || {
+            check_memory(FOR_A_POLICY)?;
+            let refused = Policy::global().origin().refused.iter();
+            let refused =
+                refused.map(|file| format!("{} is not used: {}\n", file.path.display(), file.reason));
+            let errors = policy::problems().into_iter();
+            // Those of a file that a variable names are among the refused ones.
+            let errors = errors.filter(|error| !matches!(error, PolicyError::Profile { .. }));
+            Ok(refused.chain(errors.map(|error| format!("{}\n", Causes(&error)))).collect())
+        })
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use bulkmem::{MappingError, Pages};
 
-use crate::error::{Causes, Error, Failed, check_memory, fail, keeping_errno, outcome, slow_outcome};
+use crate::error::{Causes, Error, Failed, SOME, check_memory, fail, keeping_errno, outcome, slow_outcome};
 use crate::range;
 
 /// Kind of pages: the smallest size, and no transparent huge pages.
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn bulkmem_map(length: usize, pages: u64, mapping: *mut *m
             BULKMEM_PAGES_TRANSPARENT => Pages::Transparent,
             size => Pages::Explicit(size),
         };
-        check_memory()?;
+        check_memory(SOME)?;
         let mut mapped = bulkmem::Mapping::new(length, pages).map_err(failed)?;
         let memory = mapped.as_mut_ptr().cast();
         // SAFETY: passed on from the caller.
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn bulkmem_mapping_page_size(mapping: *const Mapping, size
     slow_outcome(|| {
         range::not_null(mapping, "mapping")?;
         range::not_null(size, "size")?;
-        check_memory()?;
+        check_memory(SOME)?;
         // SAFETY: not null; the caller vouches for the rest.
         let found = unsafe { &(*mapping).mapping }.backing_page_size().map_err(failed)?;
         // SAFETY: as above.

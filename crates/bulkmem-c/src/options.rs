@@ -6,9 +6,11 @@ use std::ptr;
 
 use bulkmem::machine;
 use bulkmem::policy::Choice;
-use bulkmem::{Durability, Intent, Operation, Threads};
+use bulkmem::{Durability, Operation, Threads};
 
-use crate::error::{Causes, Error, Failed, fail, has_memory};
+use crate::error::{Causes, Error, Failed, SOME, fail, has_memory};
+use crate::numbers::{intent, unknown_value};
+use crate::policy::Policy;
 use crate::workers::Workers;
 
 /// Flag: the operation may leave the fence to a later bulkmem_fence() of the same thread. Until then, other threads may
@@ -18,32 +20,6 @@ pub const BULKMEM_NO_FENCE: u64 = 1;
 pub const BULKMEM_NO_LOOK: u64 = 2;
 /// Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
 pub const BULKMEM_AUTO_THREADS: u64 = 4;
-
-/// The caller's intent for the bytes after the operation.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "C passes the numbers")]
-pub enum CIntent {
-    /// Not known: the fastest method for the operation itself.
-    Throughput = 0,
-    /// Reads them soon: the fastest method for the operation and reading the bytes.
-    Reuse = 1,
-    /// Does not read them soon: the method that leaves the cache to others.
-    Stream = 2,
-}
-
-/// The contents that survive a power failure.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "C passes the numbers")]
-pub enum CDurability {
-    /// As the machine's policy file says; without one, memory and not the caches.
-    Policy = 0,
-    /// Memory, and not the caches (ADR): cache lines are written back.
-    FlushToMemory = 1,
-    /// Caches too (eADR): a fence suffices. On a machine where caches do not survive, a power failure loses data.
-    CachesIncluded = 2,
-}
 
 /// Options of an operation. Initialize them with BULKMEM_OPTIONS_INIT, or set all bytes to 0 and then `size`. A member
 /// that is 0 has its default.
@@ -69,9 +45,11 @@ pub struct COptions {
     /// Method to use instead of the one that the policy chooses: "rep_movsb", or with tunables
     /// "write_prefetch_avx[distance=512]". `bulkmem methods` lists them. For tests and experiments.
     pub method: *const c_char,
+    /// Policy to use instead of the one of the process; see bulkmem_policy_load.
+    pub policy: *const Policy,
 }
 
-/// Options of a later version that are longer than this are not options.
+/// Structs of a later version that are longer than this are not structs of this library.
 const LONGEST: usize = 4096;
 
 /// Options that have been checked.
@@ -86,11 +64,11 @@ impl Checked<'_> {
     /// Reads the options of a call. A null pointer stands for the default ones.
     ///
     /// # Errors
-    /// [`Error::Argument`], [`Error::Method`].
+    /// [`Error::Argument`], [`Error::Method`], [`Error::Policy`].
     ///
     /// # Safety
-    /// `given` is null, or points to as many readable bytes as its `size` says, and the workers and the method in it are
-    /// null or valid.
+    /// `given` is null, or points to as many readable bytes as its `size` says, and the workers, the method and the
+    /// policy in it are null or valid.
     pub(crate) unsafe fn read<'w>(
         given: *const COptions,
         operation: Operation,
@@ -105,9 +83,7 @@ impl Checked<'_> {
         if unknown != 0 {
             return Err(fail(Error::Argument, format_args!("unknown flags {unknown:#x} in the options")));
         }
-        let intent = Intent::all().nth(given.intent as usize);
-        let intent = intent.ok_or_else(|| unknown_value("intent", given.intent))?;
-        let options = options.intent(intent).total_len(given.total_len);
+        let options = options.intent(intent(given.intent)?).total_len(given.total_len);
         let options = options.look(given.flags & BULKMEM_NO_LOOK == 0);
         let options = match given.durability {
             0 => options,
@@ -119,11 +95,16 @@ impl Checked<'_> {
         let workers = unsafe { given.workers.as_ref() };
         let options = match threads(&given)? {
             // If memory has run out, the calling thread does everything.
-            threads if (threads.is_some() || workers.is_some()) && !has_memory() => options,
+            threads if (threads.is_some() || workers.is_some()) && !has_memory(SOME) => options,
             threads => {
                 let options = workers.map_or(options, |workers| options.workers(workers.get()));
                 threads.map_or(options, |threads| options.threads(threads))
             }
+        };
+        // SAFETY: passed on from the caller.
+        let options = match unsafe { given.policy.as_ref() } {
+            Some(policy) => policy.apply(options)?,
+            None => options,
         };
         let options = if given.method.is_null() {
             options
@@ -144,15 +125,9 @@ impl Checked<'_> {
 /// # Safety
 /// `given` points to as many readable bytes as its `size` says.
 unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
-    // SAFETY: the caller vouches for at least the size.
-    let size = unsafe { ptr::read_unaligned(given.cast::<usize>()) };
     let known = size_of::<COptions>();
-    if !(known..=LONGEST).contains(&size) {
-        return Err(fail(
-            Error::Argument,
-            format_args!("the options have a size of {size}: use BULKMEM_OPTIONS_INIT"),
-        ));
-    }
+    // SAFETY: passed on from the caller.
+    let size = unsafe { size(given.cast(), known, "options", "BULKMEM_OPTIONS_INIT")? };
     // SAFETY: the range is within the size.
     let is_zero = |at| unsafe { given.cast::<u8>().add(at).read() } == 0;
     if !(known..size).all(is_zero) {
@@ -162,6 +137,24 @@ unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
     }
     // SAFETY: the size is large enough, and every bit pattern is valid.
     Ok(unsafe { ptr::read_unaligned(given) })
+}
+
+/// The size that a struct starts with: the one that this version knows, or more.
+///
+/// # Safety
+/// `given` points to a `size_t`.
+pub(crate) unsafe fn size(
+    given: *const usize,
+    known: usize,
+    name: &str,
+    remedy: &str,
+) -> Result<usize, Failed> {
+    // SAFETY: passed on from the caller.
+    let size = unsafe { ptr::read_unaligned(given) };
+    if (known..=LONGEST).contains(&size) {
+        return Ok(size);
+    }
+    Err(fail(Error::Argument, format_args!("the {name} have a size of {size}: use {remedy}")))
 }
 
 /// The threads that a call may use; `None` if the options do not say.
@@ -177,25 +170,6 @@ fn threads(given: &COptions) -> Result<Option<Threads>, Failed> {
     }
 }
 
-fn unknown_value(kind: &str, value: u32) -> Failed {
-    fail(Error::Argument, format_args!("unknown {kind} {value} in the options"))
-}
-
 fn unusable(why: &dyn std::error::Error) -> Failed {
     fail(Error::Method, format_args!("the method in the options: {}", Causes(why)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_intents_are_those_of_the_library() {
-        let numbers = [CIntent::Throughput, CIntent::Reuse, CIntent::Stream].map(|intent| intent as usize);
-        let intents = [Intent::Throughput, Intent::Reuse, Intent::Stream];
-        assert_eq!(Intent::all().len(), intents.len());
-        for (number, intent) in numbers.into_iter().zip(intents) {
-            assert_eq!(Intent::all().nth(number), Some(intent));
-        }
-    }
 }

@@ -6,7 +6,7 @@ use std::mem::size_of;
 use std::num::NonZeroUsize;
 use std::slice;
 
-use crate::error::{Error, Failed, check_memory, fail, keeping_errno, outcome, slow_outcome};
+use crate::error::{Error, Failed, SOME, check_memory, fail, keeping_errno, outcome, slow_outcome};
 use crate::range;
 
 /// Threads that wait for work. Several threads can use the same workers: a call that finds them busy does not wait for
@@ -82,7 +82,7 @@ unsafe fn store(
     place: *mut *mut Workers,
     start: impl FnOnce() -> io::Result<bulkmem::Workers>,
 ) -> Result<(), Failed> {
-    check_memory()?;
+    check_memory(SOME)?;
     let workers = start().map_err(|error| fail(Error::System, format_args!("{error}")))?;
     // SAFETY: passed on from the caller.
     unsafe { place.write(Box::into_raw(Box::new(Workers(workers)))) };

@@ -98,6 +98,7 @@ pub mod machine;
 #[cfg(target_os = "linux")]
 mod mapping;
 pub mod method;
+mod once;
 mod operation;
 mod operations;
 mod options;

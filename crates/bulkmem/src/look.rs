@@ -68,10 +68,11 @@ pub fn stop() {
     STATE.store(OFF, Relaxed);
 }
 
-/// Allows looks if the clock can be used, which is checked once. Called when a policy with looks is used.
-pub(crate) fn start() {
+/// Allows looks if the clock can be used and nothing else forbids them, which is checked once. Called when a policy with looks
+/// is used.
+pub(crate) fn start(allowed: impl FnOnce() -> bool) {
     if STATE.load(Relaxed) == UNDECIDED {
-        let state = if clock::is_usable() { ON } else { OFF };
+        let state = if allowed() && clock::is_usable() { ON } else { OFF };
         // Fails if `stop` was called in the meantime.
         _ = STATE.compare_exchange(UNDECIDED, state, Relaxed, Relaxed);
     }

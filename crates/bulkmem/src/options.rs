@@ -122,7 +122,7 @@ impl<'p> Options<'p> {
             return Err(Error::ForeignPolicy);
         }
         if policy.rules.looks() {
-            look::start();
+            look::start(policy::may_look);
         }
         Ok(Options { policy: Some(policy), ..self })
     }

@@ -219,11 +219,14 @@ fn each_look_is_counted_and_none_happens_unasked() {
 #[test]
 fn a_variable_switches_looks_off() {
     alone("a_variable_switches_looks_off", &[("BULKMEM_LOOK", "off")], || {
-        bulkmem::init().unwrap();
-        let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNCACHED);
-        let options = Options::new().policy(&policy).unwrap();
-        assert_eq!(found(Operation::Clear, || options.clear(&mut vec![1; 2 * FROM])), [0; 3]);
-        assert!(!look::is_on());
+        // Before the process-wide policy is loaded, and afterwards.
+        for _ in 0..2 {
+            let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNCACHED);
+            let options = Options::new().policy(&policy).unwrap();
+            assert_eq!(found(Operation::Clear, || options.clear(&mut vec![1; 2 * FROM])), [0; 3]);
+            assert!(!look::is_on());
+            bulkmem::init().unwrap();
+        }
     });
 }
 

@@ -329,6 +329,27 @@ fn what_cannot_be_forced_is_refused_with_the_reason_and_what_could() {
     assert!(text.contains("clear is given twice"), "{text}");
 }
 
+#[test]
+fn a_policy_is_loaded_from_a_named_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("some.policy");
+    assert_eq!(Policy::from_file(&file).unwrap_err(), PolicyFileError::Missing);
+    assert_eq!(Policy::from_file("with\0zero").unwrap_err(), PolicyFileError::Missing);
+    assert_eq!(Policy::from_file(folder.path()).unwrap_err(), PolicyFileError::NotAFile);
+    let cpu = &Machine::current().cpu;
+    let lines = "durability caches-included\nrule clear throughput 0 portable";
+    let (family, model, stepping, vendor) = (cpu.family, cpu.model, cpu.stepping, &cpu.vendor);
+    let head = format!("{POLICY_FORMAT} {POLICY_VERSION}\ncpu {family} {model} {stepping} {vendor}");
+    std::fs::write(&file, format!("{head}\n{lines}\n")).unwrap();
+    assert_eq!(Policy::from_file(&file).unwrap_err(), PolicyFileError::Truncated);
+    std::fs::write(&file, format!("{head}\n{lines}\nend\n")).unwrap();
+    let policy = Policy::from_file(&file).unwrap();
+    assert_eq!(policy.choose(Operation::Clear, 1, Intent::Throughput).unwrap().method.name, "portable");
+    assert_eq!(policy.durability(), Durability::CachesIncluded);
+    assert!(policy.runs_here());
+    assert!(matches!(&policy.origin().basis, Basis::Profile { path: Some(path) } if *path == file));
+}
+
 /// Two lines may contradict each other, and a program that believes the wrong one loses data.
 #[test]
 fn a_policy_file_states_the_durability_once() {

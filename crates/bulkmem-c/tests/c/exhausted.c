@@ -9,11 +9,14 @@ int main(void)
     struct bulkmem_options options = BULKMEM_OPTIONS_INIT;
     struct bulkmem_workers *workers, *none = NULL;
     struct bulkmem_mapping *mapping = NULL;
+    struct bulkmem_policy *policy = NULL, *loaded;
+    char text[80];
     /* Compilers remove allocations that are not used. */
     void *volatile last;
     size_t size;
 
     CHECK(bulkmem_workers_new(1, &workers) == 0);
+    CHECK(bulkmem_policy_load(getenv("POLICY"), &loaded) == 0);
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     for (size = 1 << 20; size > 0; size /= 2) {
         do
@@ -26,11 +29,18 @@ int main(void)
     options.threads = 0;
     options.workers = workers;
     RETURNS(0, bulkmem_clear_with(memory, sizeof memory, &options));
+    options.policy = loaded;
+    RETURNS(0, bulkmem_clear_with(memory, sizeof memory, &options));
     RETURNS(0, bulkmem_fill(memory, 8, sizeof memory));
     CHECK(memory[0] == 8 && memory[sizeof memory - 1] == 8);
     RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_workers_new(1, &none));
     RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_map(1 << 20, BULKMEM_PAGES_BASE, &mapping));
     RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_init());
-    CHECK(!none && !mapping);
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_policy_defaults(&policy));
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_policy_load(getenv("POLICY"), &policy));
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_policy_force(loaded, "clear:c_library"));
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_policy_choose(loaded, 0, 1, 0, text, sizeof text));
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_problems(text, sizeof text));
+    CHECK(!none && !mapping && !policy);
     return 0;
 }

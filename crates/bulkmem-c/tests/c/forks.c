@@ -19,6 +19,8 @@ static void every_call(unsigned char *memory)
     struct bulkmem_options options = BULKMEM_OPTIONS_INIT;
     struct bulkmem_workers *own;
     struct bulkmem_mapping *mapping;
+    struct bulkmem_policy *policy;
+    char text[80];
 
     RETURNS(0, bulkmem_clear(memory, LENGTH));
     RETURNS(0, bulkmem_fill_persist(memory, 7, LENGTH));
@@ -39,6 +41,14 @@ static void every_call(unsigned char *memory)
     RETURNS(0, bulkmem_mapping_prefault(mapping));
     bulkmem_unmap(mapping);
     RETURNS(0, bulkmem_init());
+    RETURNS(0, bulkmem_problems(text, sizeof text));
+    CHECK(bulkmem_policy_choose(NULL, BULKMEM_OPERATION_CLEAR, LENGTH, 0, text, sizeof text) > 0);
+    RETURNS(0, bulkmem_policy_load(getenv("POLICY"), &policy));
+    options.workers = NULL;
+    options.threads = 0;
+    options.policy = policy;
+    RETURNS(0, bulkmem_clear_with(memory, LENGTH, &options));
+    bulkmem_policy_free(policy);
 }
 
 static void *busy(void *unused)

@@ -265,15 +265,23 @@ static void mappings(void)
 
 static void library(void)
 {
-    char version[32];
+    struct bulkmem_policy *policy;
+    char version[32], text[80];
     int code;
 
     snprintf(version, sizeof version, "%d.%d.%d", BULKMEM_VERSION_MAJOR, BULKMEM_VERSION_MINOR, BULKMEM_VERSION_PATCH);
     CHECK(strcmp(bulkmem_version(), version) == 0);
     CHECK(strcmp(bulkmem_last_error(), "") == 0);
-    for (code = BULKMEM_ERROR_INTERNAL; code <= 0; code++)
+    for (code = BULKMEM_ERROR_POLICY; code <= 0; code++)
         CHECK(strcmp(bulkmem_strerror(code), bulkmem_strerror(1)) != 0);
     RETURNS(0, bulkmem_init());
+    RETURNS(0, bulkmem_problems(text, sizeof text));
+    RETURNS(0, bulkmem_policy_defaults(&policy));
+    RETURNS(0, bulkmem_policy_force(policy, "clear:c_library"));
+    RETURNS(9, bulkmem_policy_choose(policy, BULKMEM_OPERATION_CLEAR, 1, 0, text, sizeof text));
+    CHECK(strcmp(text, "c_library") == 0);
+    CHECK(bulkmem_policy_choose(NULL, BULKMEM_OPERATION_CLEAR, 1, 0, text, sizeof text) > 0);
+    bulkmem_policy_free(policy);
     CHECK(strcmp(bulkmem_last_error(), "") == 0);
 }
 

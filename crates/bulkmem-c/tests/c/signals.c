@@ -60,10 +60,12 @@ int posix_memalign(void **memory, size_t alignment, size_t size)
 
 #define LENGTH ((2u << 20) + 7)
 static unsigned char to[LENGTH], from[LENGTH];
+static struct bulkmem_policy *policy;
 
 /* Long calls only in the first handler, so that later ones leave time for what they interrupt. */
 static void every_safe_call(void)
 {
+    static struct bulkmem_look_counts counts = BULKMEM_LOOK_COUNTS_INIT;
     static const struct bulkmem_options defaults = BULKMEM_OPTIONS_INIT;
     static const size_t lengths[] = {1, 4096, LENGTH};
     size_t some = handled == 0 ? 3 : 2;
@@ -74,8 +76,9 @@ static void every_safe_call(void)
         size_t n = lengths[i];
 
         options.flags = i % 2 ? BULKMEM_NO_FENCE : 0;
-        options.intent = BULKMEM_INTENT_STREAM;
+        options.intent = i == 2 ? BULKMEM_INTENT_STREAM : 0;
         options.total_len = (size_t)1 << 32;
+        options.policy = i % 2 ? policy : NULL;
         RETURNS(0, bulkmem_clear(to, n));
         RETURNS(0, bulkmem_clear_with(to, n, &options));
         RETURNS(0, bulkmem_clear_hot(to, n, 0, 1, &options));
@@ -104,7 +107,10 @@ static void every_safe_call(void)
     RETURNS(BULKMEM_ERROR_ARGUMENT, bulkmem_clear_with(to, 1, &options));
     CHECK(bulkmem_last_error()[0] && bulkmem_strerror(-1)[0] && bulkmem_version()[0]);
     CHECK(bulkmem_mapping_memory(NULL) == NULL);
-    bulkmem_stop_looking();
+    RETURNS(0, bulkmem_look_counts(BULKMEM_OPERATION_CLEAR, &counts));
+    CHECK(bulkmem_is_looking() == 0 || policy);
+    if (handled > 50)
+        bulkmem_stop_looking();
 }
 
 static void handler(int number)
@@ -125,6 +131,7 @@ int main(int count, char **arguments)
     struct sigaction action;
     struct bulkmem_workers *workers;
     struct bulkmem_mapping *mapping;
+    struct bulkmem_policy *other;
 
     memset(&action, 0, sizeof action);
     action.sa_handler = handler;
@@ -133,6 +140,8 @@ int main(int count, char **arguments)
         CHECK(bulkmem_init() == 0);
     raise(SIGALRM);
     CHECK(handled == 1);
+    /* Later handlers use a policy of the program. */
+    CHECK(bulkmem_policy_load(getenv("POLICY"), &policy) == 0);
 
     /* Handlers that interrupt everything else. */
     CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
@@ -142,6 +151,8 @@ int main(int count, char **arguments)
         bulkmem_workers_free(workers);
         CHECK(bulkmem_map(1, BULKMEM_PAGES_BASE, &mapping) == 0);
         bulkmem_unmap(mapping);
+        CHECK(bulkmem_policy_defaults(&other) == 0);
+        bulkmem_policy_free(other);
         CHECK(bulkmem_map(1, 12345, &mapping) == BULKMEM_ERROR_ARGUMENT);
         free(malloc(99999));
     }

@@ -38,6 +38,22 @@ pub(crate) fn declared() -> BTreeSet<String> {
         .collect()
 }
 
+/// The functions that the header calls async-signal-safe are called in a signal handler.
+#[test]
+fn async_signal_safe_functions_are_tested() {
+    let header = fs::read_to_string(Path::new(SOURCE).join("include/bulkmem.h")).unwrap();
+    let program = fs::read_to_string(Path::new(SOURCE).join("tests/c/signals.c")).unwrap();
+    let handler = program.split_once("static void every_safe_call").unwrap().1;
+    let handler = handler.split_once("\n}\n").unwrap().0;
+    for function in declared() {
+        let declares = |line: &str| !line.starts_with("//") && line.contains(&format!("{function}("));
+        let block = header.split("\n\n").find(|block| block.lines().any(declares)).unwrap();
+        let safe = block.contains("\n// Async-signal-safe");
+        assert!(safe || block.contains("\n// Not async-signal-safe"), "{function}");
+        assert!(!safe || handler.contains(&format!("{function}(")), "{function}");
+    }
+}
+
 #[test]
 fn the_library_exports_what_it_declares_and_nothing_else() {
     let declared = declared();

@@ -35,6 +35,29 @@ fn every_function_is_in_one_page() {
     assert_eq!(named.keys().collect::<Vec<_>>(), ["bulkmem", "bulkmem_options"], "no function has that name");
 }
 
+/// Constants of enums, flags, and members of the structs whose members programs use.
+#[test]
+fn every_constant_and_member_is_in_a_page() {
+    let pages: String = pages().into_iter().flat_map(|(_, lines)| lines).map(|line| line + "\n").collect();
+    let named = |name: &str| {
+        pages.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == name)
+    };
+    // `Ok` has the number 0, which the pages use.
+    let unnamed = ["BULKMEM_ERROR_OK", "BULKMEM_ERROR_INTERNAL", "BULKMEM_MUST_USE", "BULKMEM_H"];
+    let header = fs::read_to_string(Path::new(SOURCE).join("include/bulkmem.h")).unwrap();
+    let code = header.lines().filter(|line| !line.starts_with("//") && !line.starts_with(" *"));
+    for line in code.filter(|line| line.starts_with("#define BULKMEM_") || line.starts_with("    ")) {
+        let name = match line.strip_prefix("#define ") {
+            Some(define) => define.split_whitespace().next(),
+            None if line.trim_start().starts_with("//") => None,
+            None => line.split(" = ").next().unwrap().split_whitespace().last(),
+        };
+        if let Some(name) = name.map(|name| name.trim_matches([';', '*'])) {
+            assert!(named(name) || unnamed.contains(&name), "{name}");
+        }
+    }
+}
+
 #[test]
 fn examples_work() {
     for (path, lines) in pages() {

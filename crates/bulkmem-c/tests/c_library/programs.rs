@@ -1,5 +1,6 @@
 //! Programs in C and C++, by two compilers, with the shared and the static library, sanitizers and Valgrind.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::toolchain::{Linkage, SOURCE, command, compile, installed, prefix, run, run_silently};
@@ -24,7 +25,9 @@ fn programs(compiler: &[&str], names: &[&str]) {
     }
 }
 
-const EVERY: [&str; 4] = ["operations.c", "signals.c", "forks.c", "exhausted.c"];
+const EVERY: [&str; 6] = ["operations.c", "policies.c", "signals.c", "forks.c", "threads.c", "exhausted.c"];
+/// Those that are C++, too.
+const CPP: [&str; 4] = ["operations.c", "policies.c", "forks.c", "threads.c"];
 
 #[test]
 fn c11_by_gcc() {
@@ -38,27 +41,38 @@ fn c11_by_clang() {
 
 #[test]
 fn cpp17_by_gcc() {
-    programs(&["g++", "-std=c++17", "-x", "c++"], &["operations.c", "forks.c"]);
+    programs(&["g++", "-std=c++17", "-x", "c++"], &CPP);
 }
 
 #[test]
 fn cpp17_by_clang() {
     // It has no C++ library of its own.
     if installed("g++", "programs by clang++") {
-        programs(&["clang++", "-std=c++17", "-x", "c++"], &["operations.c", "forks.c"]);
+        programs(&["clang++", "-std=c++17", "-x", "c++"], &CPP);
     }
 }
 
 #[test]
 fn address_sanitizer() {
     // Its own locks are not released in the child of a fork.
-    programs(&["gcc", "-std=c11", "-fsanitize=address"], &["operations.c"]);
+    programs(&["gcc", "-std=c11", "-fsanitize=address"], &["operations.c", "policies.c", "threads.c"]);
 }
 
 #[test]
 fn undefined_behavior_sanitizer() {
     let compiler = ["gcc", "-std=c11", "-fsanitize=undefined", "-fno-sanitize-recover=all"];
-    programs(&compiler, &["operations.c", "forks.c"]);
+    programs(&compiler, &CPP);
+}
+
+/// Of the program alone. `scripts/thread-sanitizer.sh` has the library built for it, too.
+#[test]
+fn thread_sanitizer() {
+    if installed("gcc", "a program with ThreadSanitizer") {
+        let compiler = ["gcc", "-std=c11", "-fsanitize=thread"];
+        let program = compile(&compiler, &source("threads.c"), Linkage::Shared);
+        // It sees the library's calls of malloc and free, but not the atomic instructions that order them.
+        run_silently(command(program).env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"));
+    }
 }
 
 #[test]
@@ -68,6 +82,39 @@ fn valgrind() {
         run(command("valgrind")
             .args(["-q", "--leak-check=full", "--errors-for-leak-kinds=definite", "--error-exitcode=9"])
             .arg(program));
+    }
+}
+
+#[test]
+fn the_library_can_be_closed_while_it_is_in_use() {
+    for compiler in ["gcc", "clang"] {
+        if installed(compiler, "a program that loads and closes the library") {
+            let program = compile(&[compiler, "-std=c11"], &source("unload.c"), Linkage::Loaded);
+            run_silently(&mut command(program));
+        }
+    }
+}
+
+#[test]
+fn problems_have_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bulkmem/profile.policy");
+    fs::create_dir(file.parent().unwrap()).unwrap();
+    fs::write(&file, "{}\n").unwrap();
+    for linkage in Linkage::ALL {
+        let program = compile(&["cc", "-std=gnu17"], &source("policies.c"), linkage);
+        let problems = |variables: &[(&str, &Path)]| {
+            run(command(&program).arg("problems").envs(variables.iter().copied()))
+        };
+        assert_eq!(problems(&[]), "");
+        let refused = format!("{} is not used: it is the profile", file.display());
+        let printed = problems(&[("XDG_CONFIG_HOME", folder.path())]);
+        assert!(printed.starts_with(&refused) && printed.lines().count() == 1, "{printed}");
+        let odd = Path::new("clear:nonsense");
+        let printed = problems(&[("BULKMEM_PROFILE", &file), ("BULKMEM_METHOD", odd), ("BULKMEM_LOOK", odd)]);
+        let lines: Vec<&str> = printed.lines().collect();
+        assert!(lines.len() == 3 && lines[0].starts_with(&refused), "{printed}");
+        assert!(lines[1].starts_with("BULKMEM_METHOD") && lines[2].starts_with("BULKMEM_LOOK"), "{printed}");
     }
 }
 

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use bulkmem::machine::{CpuIdentity, Machine};
+use bulkmem::policy::{POLICY_FORMAT, POLICY_VERSION};
+
 /// The folder of this crate.
 pub(crate) const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -62,11 +65,34 @@ pub(crate) fn prefix() -> &'static Path {
     })
 }
 
-/// A command that finds the installed library by pkg-config and, when it runs a program, by the dynamic linker.
+/// A policy file that looks at clears and fills of 8 KiB or more, and always finds the memory uncached.
+fn policy() -> &'static Path {
+    static POLICY: OnceLock<PathBuf> = OnceLock::new();
+    POLICY.get_or_init(|| {
+        let CpuIdentity { vendor, family, model, stepping, .. } = &Machine::current().cpu;
+        let mut text =
+            format!("{POLICY_FORMAT} {POLICY_VERSION}\ncpu {family} {model} {stepping} {vendor}\n");
+        for operation in ["clear", "fill"] {
+            for (situation, method) in
+                [("throughput", "portable"), ("cached", "c_library"), ("uncached", "portable")]
+            {
+                text += &format!("rule {operation} {situation} 0 {method}\n");
+            }
+            text += &format!("look {operation} 8192 4096 1 4000000000 c_library\n");
+        }
+        let path = Path::new(SCRATCH).join("looking.policy");
+        fs::write(&path, text + "end\n").unwrap();
+        path
+    })
+}
+
+/// A command that finds the installed library by pkg-config and, when it runs a program, by the dynamic linker; and a policy
+/// file by the variable `POLICY`.
 pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let libraries = prefix().join("lib");
     let mut command = Command::new(program);
     command.env("PKG_CONFIG_PATH", libraries.join("pkgconfig")).env("LD_LIBRARY_PATH", libraries);
+    command.env("POLICY", policy());
     command
 }
 
@@ -75,9 +101,12 @@ pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
 pub(crate) enum Linkage {
     Shared,
     Static,
+    /// The program loads it.
+    Loaded,
 }
 
 impl Linkage {
+    /// Those for programs that call the library's functions by name.
     pub(crate) const ALL: [Linkage; 2] = [Linkage::Shared, Linkage::Static];
 }
 
@@ -89,6 +118,7 @@ pub(crate) fn compile(compiler: &[&str], source: &Path, linkage: Linkage) -> Pat
     let library = match linkage {
         Linkage::Shared => "-lbulkmem",
         Linkage::Static => "-l:libbulkmem.a",
+        Linkage::Loaded => "-ldl",
     };
     run(Command::new(compiler[0])
         .args(&compiler[1..])

@@ -9,7 +9,6 @@ mod identity;
 mod kernel;
 
 use std::path::Path;
-use std::sync::OnceLock;
 
 pub use caches::Caches;
 pub use detect::features;
@@ -18,6 +17,8 @@ pub(crate) use detect::features_known_so_far;
 pub use features::Features;
 pub use identity::CpuIdentity;
 pub(crate) use identity::CpuKey;
+
+use crate::once::Once;
 
 /// Bytes in a cache line, on every architecture with methods that bypass the cache.
 pub const CACHE_LINE: usize = 64;
@@ -56,7 +57,7 @@ pub struct Machine {
 impl Machine {
     /// Returns this machine. The first call detects it.
     pub fn current() -> &'static Machine {
-        static CURRENT: OnceLock<Machine> = OnceLock::new();
+        static CURRENT: Once<Machine> = Once::new();
         CURRENT.get_or_init(|| Machine::read(Path::new("/")))
     }
 

@@ -6,7 +6,6 @@
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use super::environment;
 use super::load::Loaded;
 use super::rules::Rules;
 use super::{Policy, PolicyError};
+use crate::once::Once;
 use crate::signals::without_signals;
 
 /// How often loading can start: in the process, in a child that was forked during loading, and in a child of that child.
@@ -115,7 +115,7 @@ pub(super) fn problems() -> Vec<PolicyError> {
 
 /// See [`Policy::global`].
 pub(super) fn global() -> &'static Policy {
-    static GLOBAL: OnceLock<Policy> = OnceLock::new();
+    static GLOBAL: Once<Policy> = Once::new();
     let loaded = wait();
     let policy = GLOBAL.get_or_init(|| match loaded {
         Some(loaded) => Policy::of_loaded(loaded).0,

@@ -67,7 +67,7 @@ impl<'e> Loaded<'e> {
             Some(_) => self.odd_look = true,
         }
         if self.rules.looks() {
-            look::start();
+            look::start(|| true);
         }
     }
 

@@ -19,14 +19,15 @@ mod look;
 mod policy_file;
 mod rules;
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::durability::Durability;
 use crate::machine::{Features, Machine};
 use crate::operation::{Intent, Operation};
 use load::{ForceError, Loaded};
+use policy_file::{BUFFER, Owner};
 
 pub use crate::machine::CpuIdentity;
 pub(crate) use active::{init, rules};
@@ -47,6 +48,11 @@ pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 /// [`init`](crate::init) or [`Policy::global`] is first called.
 pub fn problems() -> Vec<PolicyError> {
     active::problems()
+}
+
+/// False if `BULKMEM_LOOK` forbids looks, also to policies other than the process-wide one, which need not be loaded.
+pub(crate) fn may_look() -> bool {
+    environment::current().and_then(|environment| environment.look) != Some(c"off")
 }
 
 /// Copies the environment variables that the library reads. Called by the constructor.
@@ -206,6 +212,20 @@ impl Policy {
             features: machine.features,
             origin: Origin { basis, forced: Vec::new(), refused: Vec::new() },
         }
+    }
+
+    /// Loads a policy file of this machine. Operations and intents without rules get the defaults. What the file says about
+    /// durability counts, and environment variables do not.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Policy, PolicyFileError> {
+        let path = path.as_ref();
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| PolicyFileError::Missing)?;
+        let machine = Machine::current();
+        let mut rules = Box::new(Rules::EMPTY);
+        policy_file::load(&name, Owner::User, machine.target(), &mut [0; BUFFER], &mut rules)?;
+        Ok(Policy::with(machine, rules, Basis::Profile { path: Some(path.to_owned()) }))
     }
 
     /// Parses a policy file. Operations and intents without rules get the defaults.
