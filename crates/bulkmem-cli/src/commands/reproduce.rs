@@ -23,7 +23,7 @@ use crate::{plain, results};
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `provenance`, `alike` (each with `machine`, `distance`: root mean square of logarithms, `same_model`, `reasons`), `conclusions` \
-(each with `claim`, `source`, `published`, `here`, `verdict`: holds, fails, not-measured), `choices` (each with `size`, `gb_per_s`, \
+(each with `claim`, `source`, `published`, `here`, `verdict`: holds, fails, not-measured, not-applicable), `choices` (each with `size`, `gb_per_s`, \
 `times_string`, `times_movnti`), `figures` (each with `table`, `machine`, `candidate`, `config`, `unit`, `published`, `here`, `against`, \
 `published_ratio`, `here_ratio`).")]
 pub(crate) struct ReproduceArgs {
@@ -96,14 +96,16 @@ fn text(found: &Reproduction, figures: bool, width: usize) -> String {
         let line = format!("{}: {distance}; {}.", alike.machine, alike.reasons.join("; "));
         text += &format!("{}\n", wrapped(&line, "  ", width).trim_start());
     }
-    let [holds, fails, open] = found.tally();
-    let heading = format!("Published conclusions: {holds} hold here, {fails} do not, {open} not measured");
+    let [holds, fails, open, elsewhere] = found.tally();
+    let heading = format!(
+        "Published conclusions: {holds} hold here, {fails} do not, {open} not measured, {elsewhere} do not apply"
+    );
     _ = writeln!(text, "\n{}", styled(HEADING, heading));
     for it in &found.conclusions {
         let style = match it.verdict {
             Verdict::Holds => GOOD,
             Verdict::Fails => BAD,
-            Verdict::NotMeasured => FAINT,
+            Verdict::NotMeasured | Verdict::NotApplicable => FAINT,
         };
         let claim = format!("{}: {}", styled(style, it.verdict), it.claim);
         let [published, here, source] = [&it.published, &it.here, &it.source].map(String::clone);

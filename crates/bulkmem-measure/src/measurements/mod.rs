@@ -31,3 +31,4 @@ pub use reuse::{Payoff, ReuseOptions, cache_effect, payoffs, pays_text};
 pub use sizes::SizesOptions;
 pub use tunables::{Advice, Gain, PROCESS, Tunable, TunablesOptions, answer_requests};
 pub use vm::VmOptions;
+pub(crate) use vm::{HINTED, PREFAULT};

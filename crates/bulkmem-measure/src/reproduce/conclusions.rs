@@ -14,8 +14,14 @@ const SAME: f64 = 0.05;
 const TWO_ORDERS: f64 = 31.6;
 
 /// Non-temporal stores, from narrow to wide.
-const NONTEMPORAL: [&str; 5] =
+pub(super) const NONTEMPORAL: [&str; 5] =
     ["movnti_4", "movnti", "nontemporal_sse2", "nontemporal_avx", "nontemporal_avx512"];
+
+/// The published gain of a program beside clearing, percent.
+const GAIN_BESIDE: f64 = 2.0;
+
+/// The method whose copies are judged with and without prefetches of the source.
+pub(super) const LOOP: &str = "store_sse2";
 
 /// True if a conclusion holds, with this machine's figures in words; `None` if they were not measured.
 type Here = Option<(bool, String)>;
@@ -26,10 +32,12 @@ pub(super) fn judge(ours: &Ours<'_>) -> Vec<Conclusion> {
     let facts = published();
     let conclusions = facts.conclusions.iter().zip(judge_by_id(ours)).map(|(it, (id, found))| {
         debug_assert_eq!(it.id, id);
-        let (verdict, here) = match found {
-            Some((true, here)) => (Verdict::Holds, here),
-            Some((false, here)) => (Verdict::Fails, here),
-            None => (Verdict::NotMeasured, format!("not measured here: {}", it.needs)),
+        let elsewhere = it.processors.as_ref().filter(|only| !only.include(&ours.0.provenance.cpu));
+        let (verdict, here) = match (elsewhere, found) {
+            (Some(only), _) => (Verdict::NotApplicable, format!("about {} only", only.name)),
+            (None, Some((true, here))) => (Verdict::Holds, here),
+            (None, Some((false, here))) => (Verdict::Fails, here),
+            (None, None) => (Verdict::NotMeasured, format!("not measured here: {}", it.needs)),
         };
         let (claim, published) = (it.claim.clone(), it.published.clone());
         Conclusion { claim, source: facts.sources[&it.source].clone(), published, here, verdict }
@@ -38,7 +46,8 @@ pub(super) fn judge(ours: &Ours<'_>) -> Vec<Conclusion> {
 }
 
 pub(super) fn judge_by_id(ours: &Ours<'_>) -> Judged {
-    [clear_by_size(ours), clear_by_chunk(ours), persist(ours), random_access(ours)].concat()
+    [clear_by_size(ours), clear_by_chunk(ours), vm(ours), persist(ours), pages(ours), random_access(ours)]
+        .concat()
 }
 
 /// A ratio as the sources write it: `+117.3 %`.
@@ -118,16 +127,45 @@ fn persist(ours: &Ours<'_>) -> Judged {
         // "As much": the smaller is at least three quarters of the larger.
         (added.0.min(added.1) >= 0.75 * added.0.max(added.1), text)
     });
-    let bypassing = |size: u64, longer: bool| {
-        let ratio = ours.read_back(size)?;
-        Some(((ratio > 1.0) == longer, format!("bypassing takes {ratio:.2} times as long as caching")))
-    };
     vec![
         ("nontemporal_widths", flat(NONTEMPORAL.iter().map(|name| ours.persist(name)), 1.1, "")),
         ("cached_stores_clwb", ratio("store_8_clwb", "movnti").map(cached)),
         ("wide_stores_clwb", ratio("store_avx512_clwb", "store_8_clwb").map(wide)),
         ("clflushopt_clwb", ratio("store_8_clflushopt", "store_8_clwb").map(alike)),
         ("pollution", pollution),
+    ]
+}
+
+/// What clearing by the kernel and in the background does to others.
+fn vm(ours: &Ours<'_>) -> Judged {
+    let creation = ours.vm(true).zip(ours.vm(false)).map(|(hinted, plain)| {
+        let time = plain / hinted;
+        (time <= 0.5 + SAME, format!("{} of time if declared to the kernel module", percent(time)))
+    });
+    let beside = ours.beside_clearing("rep_stosb", "movnti").and_then(|contrast| {
+        let [low, high] = contrast.interval;
+        let text = format!("{:+.1} % ({low:+.1} to {high:+.1}) of time with MOVNTI", contrast.by);
+        // Too noisy to tell the published gain from none.
+        let open = !contrast.enough || (low <= -GAIN_BESIDE && high >= 0.0);
+        (!open).then_some((high < 0.0, text))
+    });
+    vec![("vm_creation", creation), ("corun", beside)]
+}
+
+fn pages(ours: &Ours<'_>) -> Judged {
+    let prefetch = ours.copy(LOOP, true).zip(ours.copy(LOOP, false)).map(|(with, without)| {
+        let gain = with / without;
+        (more(gain), percent(gain))
+    });
+    let fastest = NONTEMPORAL.iter().filter_map(|name| ours.copy(name, false)).max_by(f64::total_cmp);
+    let nontemporal = fastest.zip(ours.copy("rep_movsq", false)).map(|(fastest, string)| fastest / string);
+    let bypassing = |size: u64, longer: bool| {
+        let ratio = ours.read_back(size)?;
+        Some(((ratio > 1.0) == longer, format!("bypassing takes {ratio:.2} times as long as caching")))
+    };
+    vec![
+        ("prefetch_gain", prefetch),
+        ("nontemporal_gain", nontemporal.map(|gain| (gain >= 1.5 - SAME, percent(gain)))),
         ("read_back_32k", bypassing(32 << 10, true)),
         ("read_back_320k", bypassing(320 << 10, false)),
         // A program cannot choose how the kernel copies pages.

@@ -99,14 +99,20 @@ fn clearing(ours: &Ours<'_>, figures: &mut Figures) {
     add("clearing by size", &facts.memset_by_size, 1.0, mib, &|name, mib| ours.clear(name, mib * MIB));
     add("clearing by chunk", &facts.clear_by_chunk, 1e3, bytes, &|name, chunk| ours.chunk(name, chunk));
     for machine in &facts.vm_creation.machines {
-        // As a bandwidth, so that an extent of another length compares.
+        // As a bandwidth, so that an extent of another length compares. A stock kernel clears page by page, and the module
+        // past the cache; none here clears by the string instruction as parts of the whole.
         let entries = machine.rows.iter().map(|row| {
             let published = facts.vm_creation.amount as f64 / row.seconds / 1e9;
             let candidate = format!("{} by {}", row.method, bytes(row.chunk));
-            (candidate, published, ours.chunk(&row.method, row.chunk))
+            let here = match (row.chunk, row.method.starts_with("rep_")) {
+                (4096, _) => ours.vm(false),
+                (_, false) => ours.vm(true),
+                (_, true) => None,
+            };
+            (candidate, published, here)
         });
-        let table = ["memory of a virtual machine", &machine.uarch, "GB/s"];
-        figures.add(table, "192 GiB", Metric::Bandwidth, entries);
+        let table = ["memory of a virtual machine, by the kernel", &machine.uarch, "GB/s"];
+        figures.add(table, "192 GiB there", Metric::Bandwidth, entries);
     }
 }
 

@@ -69,6 +69,9 @@ pub enum Verdict {
     /// Unknown: it was not measured here.
     #[strum(to_string = "not measured")]
     NotMeasured,
+    /// It is about other processors.
+    #[strum(to_string = "does not apply")]
+    NotApplicable,
 }
 
 /// A conclusion of a source, judged by this machine's figures.
@@ -127,9 +130,9 @@ impl Reproduction {
         }
     }
 
-    /// Counts the conclusions that hold, that fail, and that were not measured.
-    pub fn tally(&self) -> [usize; 3] {
-        [Verdict::Holds, Verdict::Fails, Verdict::NotMeasured]
+    /// Counts the conclusions that hold, that fail, that were not measured, and that are about other processors.
+    pub fn tally(&self) -> [usize; 4] {
+        [Verdict::Holds, Verdict::Fails, Verdict::NotMeasured, Verdict::NotApplicable]
             .map(|verdict| self.conclusions.iter().filter(|it| it.verdict == verdict).count())
     }
 }

@@ -6,13 +6,15 @@ use std::time::Duration;
 use bulkmem::machine::Machine;
 use bulkmem::method;
 use bulkmem::{Operation, Pages};
-use bulkmem_kmod::Attribute;
+use bulkmem_kmod::{Attribute, BulkHint};
 
+use super::conclusions::{LOOP, NONTEMPORAL};
+use super::ours::COPIES;
 use super::published::published;
 use crate::engine::{Direction, Measure, MethodSet, PageSize, Pattern, Peers};
 use crate::measurements::{
-    Attributes, Candidates, ChunksOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions,
-    ReuseOptions, SizesOptions,
+    Attributes, Candidates, ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions,
+    PollutionOptions, ReuseOptions, SizesOptions, Victim, VmOptions,
 };
 use crate::memory_left;
 
@@ -61,9 +63,28 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     };
     let attributes = Attributes::Named(vec![Attribute::Wb, Attribute::Wc, Attribute::Uc]);
     let by_attribute = IopsOptions { attributes, candidates: no_peers(), ..iops.clone() };
+    let copy = SizesOptions {
+        sizes: vec![COPIES],
+        candidates: Candidates { methods: MethodSet::Named(copies()), ..no_peers() },
+        ..SizesOptions::new(Operation::Copy)
+    };
+    let vm = VmOptions {
+        threads: vec![1],
+        candidates: named([], Operation::Clear),
+        hint: BulkHint::available().is_ok(),
+        ..VmOptions::default()
+    };
+    let vm = VmOptions { size: vm.size.min(largest), ..vm };
+    let corun = CorunOptions {
+        candidates: named(["rep_stosb", "movnti"], Operation::Clear),
+        ..CorunOptions::new(Victim::Walk)
+    };
     let mut all: Vec<Box<dyn Measure>> = vec![
         Box::new(clear),
+        Box::new(copy),
         Box::new(chunks),
+        Box::new(vm),
+        Box::new(corun),
         Box::new(persist),
         Box::new(pollution),
         Box::new(fork),
@@ -85,6 +106,18 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         })
     }));
     all
+}
+
+/// The copies that conclusions are about: by the string instruction, by a loop without and with prefetches, and by
+/// non-temporal stores.
+fn copies() -> Vec<String> {
+    let prefetching = format!("{LOOP}[read_distance=512]");
+    let all = NONTEMPORAL.into_iter().chain(["rep_movsq", LOOP, &prefetching]);
+    let available = |text: &&str| {
+        let name = text.split('[').next().unwrap_or_default();
+        method::by_name(name).is_some_and(|method| method.does(Operation::Copy) && method.available())
+    };
+    all.filter(available).map(str::to_owned).collect()
 }
 
 fn no_peers() -> Candidates {

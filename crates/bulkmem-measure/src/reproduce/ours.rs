@@ -3,8 +3,12 @@
 use bulkmem::Operation;
 use bulkmem::method::{self, CacheEffect};
 
-use crate::engine::{Config, Direction, Measurement, Pattern, Results, Row};
-use crate::measurements::CHILD_WRITES;
+use crate::engine::contrast::Contrast;
+use crate::engine::{Config, Direction, Measurement, PageSize, Pattern, Results, Row};
+use crate::measurements::{CHILD_WRITES, HINTED, PREFAULT};
+
+/// Bytes of a copy far beyond the caches of a core, two of which fit any machine.
+pub(super) const COPIES: u64 = 64 << 20;
 
 pub(super) struct Ours<'r>(pub(super) &'r Results);
 
@@ -29,6 +33,36 @@ impl Ours<'_> {
         let names = if name.starts_with("rep_") { ["rep_stosb", "rep_stosq"] } else { [name; 2] };
         let at = |config: &Config| config.size == Some(size) && one_thread(config);
         names.into_iter().find_map(|name| self.median(Measurement::Clear, name, at))
+    }
+
+    /// GB/s of copies of [`COPIES`] bytes in one call, by a method with or without prefetches of the source.
+    pub(super) fn copy(&self, name: &str, prefetching: bool) -> Option<f64> {
+        let wanted = |row: &&Row| {
+            let candidate = &row.candidate;
+            candidate.name == name
+                && (candidate.parameters.read_distance > 0) == prefetching
+                && row.config.size == Some(COPIES)
+                && one_thread(&row.config)
+        };
+        self.0.of(Measurement::Copy).find(wanted).map(|row| row.stats.median)
+    }
+
+    /// GB/s at which a thread gets fresh memory for a virtual machine ready, declared to the kernel module or not. In the
+    /// largest pages that were measured.
+    pub(super) fn vm(&self, hinted: bool) -> Option<f64> {
+        let name = if hinted { HINTED } else { PREFAULT };
+        let rows = self.0.of(Measurement::Vm);
+        let rows = rows.filter(|row| row.candidate.name == name && one_thread(&row.config));
+        let row = rows.max_by_key(|row| row.config.page_size.map(PageSize::bytes))?;
+        Some(row.config.size? as f64 / 1e9 / row.stats.median)
+    }
+
+    /// How much longer a program takes beside clearing by one method than beside clearing by another, at the same rate.
+    pub(super) fn beside_clearing(&self, cached: &str, bypassing: &str) -> Option<Contrast> {
+        let of = |name| self.row(Measurement::Corun, name, |_| true);
+        let cached = of(cached)?;
+        let row = self.row(Measurement::Corun, bypassing, |config| *config == cached.config)?;
+        Contrast::of(row, cached)
     }
 
     /// GB/s of clearing an extent by chunk.

@@ -35,6 +35,25 @@ pub(super) struct PublishedConclusion {
     pub(super) published: String,
     /// The measurements needed to judge it.
     pub(super) needs: String,
+    /// The processors that it is about, if not all.
+    pub(super) processors: Option<Processors>,
+}
+
+/// Processors of a vendor; of some families and models, if any are named.
+#[derive(Debug, Deserialize)]
+pub(super) struct Processors {
+    pub(super) vendor: String,
+    #[serde(default)]
+    pub(super) models: Vec<(u32, u32)>,
+    /// In words.
+    pub(super) name: String,
+}
+
+impl Processors {
+    pub(super) fn include(&self, cpu: &CpuIdentity) -> bool {
+        let models = &self.models;
+        self.vendor == cpu.vendor && (models.is_empty() || models.contains(&(cpu.family, cpu.model)))
+    }
 }
 
 /// Speeds of clearing along sizes or chunks.

@@ -41,7 +41,10 @@ fn as_published(uarch: &str) -> Results {
             }
         }
     }
-    results(rows)
+    let mut results = results(rows);
+    let machines = facts.memset_by_size.machines.iter().chain(&facts.clear_by_chunk.machines);
+    results.provenance.cpu = machines.filter(|machine| machine.uarch == uarch).last().unwrap().cpu.clone();
+    results
 }
 
 #[test]
@@ -96,7 +99,9 @@ fn conclusions_hold_on_the_machines_they_come_from() {
         ("Rome", "Beyond the last-level cache", Verdict::Holds),
         ("Skylake-X", "Beyond the last-level cache", Verdict::Fails),
         ("Skylake-X", "On Skylake-X, MOVNTI gains nothing", Verdict::Holds),
-        ("Broadwell-X", "On Skylake-X, MOVNTI gains nothing", Verdict::Fails),
+        ("Broadwell-X", "On Skylake-X, MOVNTI gains nothing", Verdict::NotApplicable),
+        ("Ice Lake-X", "Large extents in 2 MB steps are cleared fastest by MOVNTI", Verdict::Holds),
+        ("Milan", "Large extents in 2 MB steps are cleared fastest by MOVNTI", Verdict::NotApplicable),
         ("Rome", "The string instruction loses", Verdict::Holds),
         ("Ice Lake-X", "Larger extents alone", Verdict::Holds),
         ("Milan", "Larger extents alone", Verdict::Holds),
@@ -104,7 +109,7 @@ fn conclusions_hold_on_the_machines_they_come_from() {
         ("Ice Lake-X", "From chunks as large as the cache", Verdict::Fails),
         ("Ice Lake-X", "The chunk makes no difference to MOVNTI", Verdict::Holds),
         ("Milan", "Large extents in 2 MB steps are cleared fastest by CLZERO", Verdict::Holds),
-        ("Ice Lake-X", "Large extents in 2 MB steps are cleared fastest by CLZERO", Verdict::NotMeasured),
+        ("Ice Lake-X", "Large extents in 2 MB steps are cleared fastest by CLZERO", Verdict::NotApplicable),
         ("Milan", "The chunk makes little difference to CLZERO", Verdict::Holds),
     ] {
         assert_eq!(of(uarch, claim), verdict, "{uarch}: {claim}");
@@ -156,12 +161,74 @@ fn the_table_by_attribute_is_judged_by_the_modules_memory() {
     assert_eq!((figures.len(), measured), (10, 8), "all but movnti in write-back memory");
 }
 
+/// A row of seven samples.
+fn sampled(measurement: Measurement, name: &str, config: Config, median: f64) -> Row {
+    let samples: Vec<f64> = (-3..=3).map(|step| median * (1.0 + f64::from(step) * 1e-3)).collect();
+    testing::row(measurement, (Kind::Method, name), config, (Metric::Seconds, &samples), &[])
+}
+
+#[test]
+fn virtual_machines_and_programs_beside_clearing_are_judged() {
+    let vm = |name: &str, seconds: f64| {
+        let config = Config { size: Some(1 << 30), threads: Some(1), ..Config::default() };
+        sampled(Measurement::Vm, name, config, seconds)
+    };
+    let corun = |name: &str, seconds: f64| {
+        sampled(Measurement::Corun, name, Config { rate: Some(1.0), ..Config::default() }, seconds)
+    };
+    let of = |rows: Vec<Row>, start: &str| {
+        let found = Reproduction::of(&results(rows));
+        found.conclusions.into_iter().find(|it| it.claim.starts_with(start)).expect(start)
+    };
+    let creation = "Clearing huge pages past the cache";
+    assert_eq!(of(vec![vm("prefault", 1.0), vm("prefault, hinted", 0.42)], creation).verdict, Verdict::Holds);
+    assert_eq!(of(vec![vm("prefault", 1.0), vm("prefault, hinted", 0.8)], creation).verdict, Verdict::Fails);
+    assert_eq!(of(vec![vm("prefault", 1.0)], creation).verdict, Verdict::NotMeasured);
+    let beside = "A program runs faster beside clearing";
+    let found = of(vec![corun("rep_stosb", 1.0), corun("movnti", 0.98)], beside);
+    assert_eq!(found.verdict, Verdict::Holds, "{found:?}");
+    assert!(found.here.starts_with("-2.0 % (-2."), "{found:?}");
+    let found = of(vec![corun("rep_stosb", 1.0), corun("movnti", 0.9995)], beside);
+    assert_eq!(found.verdict, Verdict::Fails, "no gain of 2 %: {found:?}");
+    let mut noisy = corun("movnti", 0.99);
+    noisy.samples.iter_mut().zip([0.8, 0.9, 1.0, 1.1, 1.2, 1.0, 0.9]).for_each(|(it, noise)| *it *= noise);
+    assert_eq!(of(vec![corun("rep_stosb", 1.0), noisy], beside).verdict, Verdict::NotMeasured);
+    let figures = Reproduction::of(&results(vec![vm("prefault", 1.0), vm("prefault, hinted", 0.5)])).figures;
+    let figures = figures.into_iter().filter(|it| it.table.starts_with("memory of a virtual machine"));
+    let here: Vec<Option<f64>> = figures.map(|it| it.here.map(|speed| (speed * 10.0).round())).collect();
+    assert_eq!(here, [[Some(11.0), None, Some(21.0)]; 2].concat(), "the kernel's own, none, the module's");
+}
+
+#[test]
+fn copies_with_prefetches_and_past_the_cache_are_judged() {
+    let copy = |name: &str, read_distance: u32, speed: f64| {
+        let config = Config { size: Some(64 << 20), ..Config::default() };
+        let mut row = row(Measurement::Copy, name, config, speed);
+        row.candidate.parameters.read_distance = read_distance;
+        row
+    };
+    let verdicts = |prefetching: f64, nontemporal: f64| {
+        let rows = vec![
+            copy("rep_movsq", 0, 10.0),
+            copy("store_sse2", 0, 10.0),
+            copy("store_sse2", 512, prefetching),
+            copy("nontemporal_sse2", 0, nontemporal),
+        ];
+        let found = Reproduction::of(&results(rows)).conclusions;
+        let of = |start| found.iter().find(|it| it.claim.starts_with(start)).unwrap().verdict;
+        [of("Prefetching the source"), of("Non-temporal stores make copies")]
+    };
+    assert_eq!(verdicts(10.8, 16.0), [Verdict::Holds; 2]);
+    assert_eq!(verdicts(10.1, 13.0), [Verdict::Fails; 2]);
+}
+
 #[test]
 fn nothing_measured_is_said_everywhere() {
     let found = Reproduction::of(&results(Vec::new()));
-    let [holds, fails, open] = found.tally();
-    assert_eq!((holds, fails, open), (0, 0, found.conclusions.len()));
-    assert!(found.conclusions.iter().all(|it| it.here.starts_with("not measured here: ")));
+    let [holds, fails, open, elsewhere] = found.tally();
+    assert_eq!((holds, fails, open + elsewhere), (0, 0, found.conclusions.len()));
+    let unmeasured = found.conclusions.iter().filter(|it| it.here.starts_with("not measured here: "));
+    assert_eq!(unmeasured.count(), open);
     assert!(found.figures.iter().all(|figure| figure.here.is_none() && figure.published.is_finite()));
     assert!(found.alike.iter().all(|it| it.distance.is_none()));
     let json = serde_json::to_string(&found).unwrap();

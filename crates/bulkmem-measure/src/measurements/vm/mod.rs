@@ -39,9 +39,9 @@ mod kvm {
     }
 }
 
-const PREFAULT: &str = "prefault";
+pub(crate) const PREFAULT: &str = "prefault";
 /// The same with a bulk hint to the kernel module.
-const HINTED: &str = "prefault, hinted";
+pub(crate) const HINTED: &str = "prefault, hinted";
 const GUEST: &str = "KVM virtual machine";
 
 /// Times of the steps of preparing and releasing memory, by name, seconds; and the start of the current step.

@@ -22,9 +22,10 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         if !found.figures.iter().any(|figure| figure.here.is_some()) {
             continue;
         }
-        let [holds, fails, unknown] = found.tally();
+        let [holds, fails, unknown, elsewhere] = found.tally();
         section.findings.push(machine.titled(&format!(
-            "Of the published conclusions, {holds} hold here, {fails} do not, and {unknown} were not measured"
+            "Of the published conclusions, {holds} hold here, {fails} do not, {unknown} were not measured, and {elsewhere} are \
+             about other processors"
         )) + ".");
         let tables = [conclusions(&found), similar(&found), figures(&found)];
         section.tables.extend(tables.map(|it| Grid { title: machine.titled(&it.title), ..it }));
