@@ -24,7 +24,7 @@ impl Device {
         let dax = ["sys/bus/dax", "sys/class/dax"].iter().any(|path| subsystem == root.join(path));
         dax.then(|| Device {
             size: number(&folder.join("size")).and_then(|size| size.try_into().ok()),
-            // Of its parent, which kernels before 5.1 name.
+            // Its parent's; `device` links to that before Linux 5.1.
             region: ["../dax_region/id", "device/dax_region/id"]
                 .iter()
                 .find_map(|file| number(&folder.join(file))?.try_into().ok()),

@@ -47,7 +47,7 @@ pub(crate) struct Functions {
     _library: Library,
 }
 
-/// What `pmem_map_file` mapped and reported.
+/// A mapping, as `pmem_map_file` reports it.
 pub(crate) struct Mapped {
     pub(crate) bytes: &'static mut [u8],
     pub(crate) is_pmem: c_int,

@@ -17,7 +17,7 @@ use functions::{Functions, Mapped, PMEM_FILE_CREATE, PMEM_FILE_EXCL, PMEM_FILE_S
 mod functions;
 
 const DEVICE: &str = "/dev/dax1.0";
-const LENGTH: usize = 4 << 20;
+const LENGTH: usize = 1 << 20;
 
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("libpmem::caches_do_not_survive_here", caches_do_not_survive);
@@ -28,7 +28,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("libpmem::deep_functions_flush_the_region_of_device_dax", the_region_is_flushed);
 }
 
-/// Safe calls; `part` need not be mapped for `is_pmem`.
+/// Safe calls.
 impl Functions {
     fn says_pmem(&self, part: *const u8, length: usize) -> c_int {
         // SAFETY: it does not access the memory.
@@ -40,7 +40,8 @@ impl Functions {
         unsafe { (self.unmap)(mapped.bytes.as_ptr(), mapped.bytes.len()) }
     }
 
-    /// Copies by one function, fills by another, and makes plain stores durable by each function that can fail.
+    /// Writes the first half by a copy that persists, the second by stores, and returns the results of the functions that make
+    /// those durable.
     fn write(&self, to: &mut [u8], from: &[u8]) -> [c_int; 2] {
         let (first, second) = to.split_at_mut(from.len() / 2);
         second.copy_from_slice(&from[first.len()..]);
@@ -51,11 +52,6 @@ impl Functions {
             [(self.deep_persist)(start, length), (self.deep_drain)(start, length)]
         }
     }
-}
-
-/// A file of its own that is removed when dropped, as a path for `pmem_map_file`.
-fn path(folder: &str, name: &str) -> PathBuf {
-    Path::new(folder).join(name)
 }
 
 fn is_synchronous(bytes: &[u8]) -> Result<bool, Failed> {
@@ -70,13 +66,13 @@ fn caches_do_not_survive() -> Result<(), Failed> {
 
 fn a_file_on_dax() -> Result<(), Failed> {
     let pmem = Functions::load()?;
-    let path = path("/pmem", "libpmem");
+    let path = Path::new("/pmem/libpmem");
     for (flags, length) in [
         (PMEM_FILE_CREATE | PMEM_FILE_EXCL | PMEM_FILE_SPARSE, LENGTH),
         (PMEM_FILE_CREATE, LENGTH + 100),
         (0, 0),
     ] {
-        let mapped = pmem.map(&path, length, flags)?;
+        let mapped = pmem.map(path, length, flags)?;
         let expected = if length == 0 { LENGTH + 100 } else { length };
         assert_eq!((mapped.bytes.len(), mapped.is_pmem), (expected, 1), "flags {flags}");
         assert!(is_synchronous(mapped.bytes)?, "flags {flags}");
@@ -89,7 +85,7 @@ fn a_file_on_dax() -> Result<(), Failed> {
         assert_eq!(pmem.write(mapped.bytes, &content), [0, 0]);
         // SAFETY: it is mapped.
         assert_eq!(unsafe { (pmem.msync)(start, expected) }, 0);
-        assert!(fs::read(&path)? == content, "flags {flags}");
+        assert!(fs::read(path)? == content, "flags {flags}");
         assert_eq!(pmem.unmapped(mapped), 0);
         assert_eq!(pmem.says_pmem(start, 1), 0, "unmapped");
     }
@@ -99,7 +95,7 @@ fn a_file_on_dax() -> Result<(), Failed> {
 fn a_file_in_the_page_cache() -> Result<(), Failed> {
     let pmem = Functions::load()?;
     for folder in ["/tmp", "/"] {
-        let path = path(folder, "libpmem");
+        let path = Path::new(folder).join("libpmem");
         let mapped = pmem.map(&path, LENGTH, PMEM_FILE_CREATE)?;
         assert_eq!((mapped.bytes.len(), mapped.is_pmem), (LENGTH, 0), "{folder}");
         assert!(!is_synchronous(mapped.bytes)?, "{folder}");
@@ -189,7 +185,7 @@ fn the_region_is_flushed() -> Result<(), Failed> {
         }
         // SAFETY: the range is mapped.
         assert_eq!(unsafe { deep(end, length) }, 0);
-        // Whoever writes 1 truncates the file first.
+        // Writing 1 also truncates the file.
         let left = [0, 1].map(|region| fs::read_to_string(format!("/tmp/region{region}")).unwrap());
         assert_eq!(left, ["1\n", "1"], "only the region of the device is flushed");
     }

@@ -76,7 +76,7 @@ fn bytes(seed: u64, number: u64, payload: usize) -> Vec<u8> {
     let mut content = fastrand::Rng::with_seed(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     // Some are a repeated byte, as fills write.
     if number.is_multiple_of(3) {
-        bytes[HEAD..].fill(content.u8(..))
+        bytes[HEAD..].fill(content.u8(1..))
     } else {
         content.fill(&mut bytes[HEAD..])
     }
