@@ -43,7 +43,7 @@ done
 
 # Runs of runs.sh: the names in its order, and for each "KERNEL VARIANT" to build and whether it needs the command.
 all=()
-declare -A module_of=() needs_command=()
+declare -A module_of=() needs_command=() needs_libpmem=()
 guest() {
     local name=$1 kernel=$2 variant=plain
     all+=("$name")
@@ -58,7 +58,7 @@ guest() {
     done
     module_of[$name]="$kernel $variant"
 }
-# The arguments of a script tell its requirements: the name of a kernel, the path of the command.
+# The arguments of a script tell its requirements: the name of a kernel, the path of the command or of libpmem.so.1.
 declare -A kernels_of=()
 # shellcheck disable=SC2317 # runs.sh calls it
 script() {
@@ -68,6 +68,7 @@ script() {
     for word in "$@"; do
         [[ -z ${KERNELS[$word]-} ]] || kernels_of[$name]+=" $word"
         [[ $word != "$TARGET_DIR/debug/bulkmem" ]] || needs_command[$name]=1
+        [[ $word != "$KMOD_TARGET/libpmem.so.1" ]] || needs_libpmem[$name]=1
     done
 }
 # shellcheck source=kmod/tests/runs.sh
@@ -137,6 +138,13 @@ heading "programs"
 cargo build --locked -p bulkmem-kmod-tests
 for name in "${names[@]}"; do
     [[ -z ${needs_command[$name]-} ]] || { cargo build --locked -p bulkmem-cli && break; }
+done
+for name in "${names[@]}"; do
+    [[ -n ${needs_libpmem[$name]-} ]] || continue
+    cargo build --locked -p bulkmem-libpmem
+    scripts/link-c.sh libpmem "$TARGET_DIR/debug/libbulkmem_libpmem.a" "$KMOD_TARGET"
+    gcc-12 -std=gnu11 -Wall -Wextra -Werror -shared -fPIC -o "$KMOD_TARGET/without_map_sync.so" kmod/tests/without_map_sync.c
+    break
 done
 # The example of the book, unchanged.
 # shellcheck disable=SC2016 # fences of Markdown

@@ -8,11 +8,11 @@ add_file() {
     strip --strip-debug -o "$2/$3" "$1" 2>/dev/null || cp -L "$1" "$2/$3"
 }
 
-# add_program FILE ROOT: copies FILE to ROOT/bin, and the libraries that it loads.
+# add_program FILE ROOT [FOLDER]: copies FILE to ROOT/bin or another folder, and the libraries that it loads.
 add_program() {
     local library
     [[ -x $1 ]] || fail "$1, which a guest needs, does not exist"
-    add_file "$1" "$2" "bin/${1##*/}"
+    add_file "$1" "$2" "${3:-bin}/${1##*/}"
     while IFS= read -r library; do
         [[ -e $2/$library ]] || add_file "$library" "$2" "$library"
     done < <(ldd "$1" 2>/dev/null | grep -o '/[^ ]*')

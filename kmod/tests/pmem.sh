@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Tests persistent memory in a virtual machine: what the library persisted must exist after the machine was killed at a
-# random moment and booted again. Prints libtest's lines. test-kmod.sh fetches and builds everything first.
-#   kmod/tests/pmem.sh NAME KERNEL KILLS BULKMEM
+# Tests persistent memory in a virtual machine: what the library, or our libpmem.so.1, persisted must exist after the machine
+# was killed at a random moment and booted again. Prints libtest's lines. test-kmod.sh fetches and builds everything first.
+#   kmod/tests/pmem.sh NAME KERNEL KILLS BULKMEM LIBPMEM HOW…
+# HOW is a mapping by libpmem (pmem-guest.sh lists them), and is killed once.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/../../scripts/common.sh"
@@ -14,6 +15,8 @@ name=$1
 use_kernel "$2"
 kills=${BULKMEM_PMEM_KILLS:-$3}
 command=$4
+libpmem=$5
+shift 5
 seed=${BULKMEM_PMEM_SEED:-$((SRANDOM % 1000000))}
 RANDOM=$seed
 
@@ -22,14 +25,16 @@ root=$KMOD_TARGET/guests/$name
 memory=$KMOD_TARGET/guests/$name.nvdimm
 rm -rf "$logs"
 mkdir -p "$logs" "$root"
-trap 'rm -rf "$root" "$root.cpio" "$memory"' EXIT
+trap 'rm -rf "$root" "$root.cpio" "$memory" "$memory.device"' EXIT
 
-# 512 MiB of memory in a file, after 2 MiB for the labels of the namespaces. As on hardware, data that has reached the
-# memory controller survives.
+# 512 MiB for a file system and 128 MiB for device DAX, each in a file, after 2 MiB for the labels of the namespaces. As on
+# hardware, data that has reached the memory controller survives.
 # shellcheck disable=SC2054 # QEMU wants commas
 nvdimm=(-machine "q35,nvdimm=on,nvdimm-persistence=mem-ctrl" -smp 1 -m "1G,slots=2,maxmem=4G"
     -object "memory-backend-file,id=nvdimm,share=on,mem-path=$memory,size=514M,align=2M"
-    -device nvdimm,id=nvdimm0,memdev=nvdimm,label-size=2M)
+    -device nvdimm,id=nvdimm0,memdev=nvdimm,label-size=2M
+    -object memory-backend-file,id=device,share=on,mem-path="$memory.device",size=130M,align=2M
+    -device nvdimm,id=nvdimm1,memdev=device,label-size=2M)
 
 passed=0
 failed=0
@@ -57,16 +62,21 @@ make_root() {
     for program in ndctl mkfs.ext4 e2fsck; do
         add_program "$(command -v "$program")" "$root"
     done
-    for program in "$command" "$TARGET_DIR"/debug/{bulkmem-kmod-tests,pmem-records,pmem-records-unflushed}; do
+    for program in "$command" "$TARGET_DIR"/debug/{bulkmem-kmod-tests,pmem-records{,-unflushed,-libpmem}}; do
         add_program "$program" "$root"
     done
-    add_kernel_modules "$root" nfit nd_pmem crc32c_generic ext4
+    # Where the guest's dynamic linker looks.
+    for program in "$libpmem" "${libpmem%/*}/without_map_sync.so"; do
+        add_program "$program" "$root" lib/x86_64-linux-gnu
+    done
+    add_kernel_modules "$root" nfit nd_pmem crc32c_generic ext4 dax_pmem device_dax
     echo "$name" >"$root/name"
     cp kmod/tests/pmem-guest.sh "$root/todo"
     make_initramfs "$root.cpio" "$root"
     rm -rf "$root"
-    rm -f "$memory"
+    rm -f "$memory" "$memory.device"
     truncate -s 514M "$memory"
+    truncate -s 130M "$memory.device"
 }
 
 # to_the_end PART: boots for a part that is not killed; sets trouble.
@@ -172,30 +182,39 @@ sessions=()
 for ((count = 1; count <= kills; count++)); do
     sessions+=("persisted-$count")
 done
+# Records written without MAP_SYNC, or to the page cache without msync, are lost.
+controls=(unsynced)
+for how in "$@"; do
+    case $how in
+    unsynced | forced) controls+=("libpmem-$how") ;;
+    *) sessions+=("libpmem-$how") ;;
+    esac
+done
 before=none
-for session in "${sessions[@]}" unflushed unsynced; do
+for session in "${sessions[@]}" unflushed "${controls[@]}"; do
     case $session in
     unflushed) kill_one "$session" "$before" pmem-records-unflushed sync ;;
     unsynced) kill_one "$session" "$before" pmem-records ordinary ;;
+    libpmem-*) kill_one "$session" "$before" pmem-records-libpmem "${session#*-}" ;;
     *) kill_one "$session" "$before" pmem-records sync ;;
     esac
     [[ $before == none ]] || trouble+=${trouble:+$'\n'}$(replayed "$logs/$session/tests")
     before=$session
     verdict "$session::is_killed_while_it_writes" "$trouble"
 done
-grep -m 1 '^ways: ' "$logs/persisted-1/tests" || true
+grep -hm 1 '^ways: ' "$logs/persisted-1/tests" "$logs"/libpmem-{device,paged}/tests 2>/dev/null || true
 
 to_the_end check
 verdict "the_last_boot_finds_a_sound_file_system" "$trouble${trouble:+$'\n'}$(replayed "$logs/check/tests")"
 for session in "${sessions[@]}"; do
     verdict "$session::what_was_acknowledged_is_there" "$(judged "$session")"
 done
-# The control: without MAP_SYNC, unwritten records of the file system are lost, and the check reports them.
-missed=$(lost unsynced)
-verdict "control::without_map_sync_records_are_lost" \
-    "$( ((missed > 0)) || echo "all ${acknowledged[unsynced]} exist: this check would not detect a loss")"
+for session in "${controls[@]}"; do
+    verdict "$session::losses_are_detected" \
+        "$( (($(lost "$session") > 0)) || echo "all ${acknowledged[$session]} exist: this check would not detect a loss")"
+done
 
-for session in "${sessions[@]}" unflushed unsynced; do
+for session in "${sessions[@]}" unflushed "${controls[@]}"; do
     echo "found: $session: ${acknowledged[$session]} acknowledged, $(left "$session" whole) whole, $(left "$session" torn) torn"
 done
 echo "found: without flush and fence, $(lost unflushed) of ${acknowledged[unflushed]} acknowledged records were lost." \

@@ -25,8 +25,9 @@ debug='slub_debug=FZPU page_poison=1 preempt=full'
 
 # Bochs is slow and uses one processor.
 guest clzero 6.12-cloud --emulator bochs --seconds 450 --kernel-line "$pool $bare" --tests 'ryzen::'
-# The last number is that of kills; two controls follow. Each is a boot.
-script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem"
+# The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
+# controls are added. Each is a boot.
+script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
 # Memory of /dev/bulkmem on two NUMA nodes.
 two_nodes="-m 4G -smp 2,sockets=2 -object memory-backend-ram,id=a,size=2G -object memory-backend-ram,id=b,size=2G \
 -numa node,cpus=0,memdev=a -numa node,cpus=1,memdev=b"
@@ -39,7 +40,7 @@ guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing giga
 # 6.12 is loaded and unloaded on one processor, which is not slower: see the end of README.md.
 guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence::'
 guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence::'
-script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem"
+script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
 guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: stress:: memory::processes'

@@ -24,7 +24,10 @@ impl Device {
         let dax = ["sys/bus/dax", "sys/class/dax"].iter().any(|path| subsystem == root.join(path));
         dax.then(|| Device {
             size: number(&folder.join("size")).and_then(|size| size.try_into().ok()),
-            region: number(&folder.join("device/dax_region/id")).and_then(|region| region.try_into().ok()),
+            // Its parent's; `device` links to that before Linux 5.1.
+            region: ["../dax_region/id", "device/dax_region/id"]
+                .iter()
+                .find_map(|file| number(&folder.join(file))?.try_into().ok()),
         })
     }
 }
@@ -104,16 +107,22 @@ mod tests {
 
     #[test]
     fn device_dax_is_recognized_by_its_subsystem() {
-        for (subsystem, dax) in [("sys/bus/dax", true), ("sys/class/dax", true), ("sys/class/mem", false)] {
-            let number = "sys/dev/char/250:3";
+        for (subsystem, region, dax) in [
+            ("sys/bus/dax", "sys/devices/dax7.0/dax_region/id", true),
+            ("sys/class/dax", "sys/devices/dax7.0/dax7.0/device/dax_region/id", true),
+            ("sys/class/mem", "sys/devices/dax7.0/dax_region/id", false),
+        ] {
+            let here = "sys/devices/dax7.0/dax7.0";
             let root = tree(&[
                 (&format!("{subsystem}/here"), ""),
-                (&format!("{number}/size"), "4194304\n"),
-                (&format!("{number}/device/dax_region/id"), "7\n"),
+                ("sys/dev/char/here", ""),
+                (&format!("{here}/size"), "4194304\n"),
+                (region, "7\n"),
             ]);
             // Links in sysfs are relative; the result is the same.
             let root = root.path().canonicalize().unwrap();
-            symlink(root.join(subsystem), root.join(number).join("subsystem")).unwrap();
+            symlink(root.join(subsystem), root.join(here).join("subsystem")).unwrap();
+            symlink(root.join(here), root.join("sys/dev/char/250:3")).unwrap();
             let device = Device { size: Some(4 << 20), region: Some(7) };
             assert_eq!(Device::of(&root, 250, 3), dax.then_some(device), "{subsystem}");
             assert_eq!(Device::of(&root, 250, 4), None);

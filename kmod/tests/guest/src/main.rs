@@ -15,6 +15,7 @@ mod device;
 mod frame;
 mod hints;
 mod huge;
+mod libpmem;
 mod loading;
 mod memory;
 mod module;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     command::tests(&mut suite);
     hints::tests(&mut suite);
     sizes::tests(&mut suite);
+    libpmem::tests(&mut suite);
     loading::tests(&mut suite);
     memory::tests(&mut suite);
     params::tests(&mut suite);

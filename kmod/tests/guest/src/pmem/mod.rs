@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use testkit::guard::LINE;
 use testkit::harness::Suite;
 
-use map::Map;
+pub(crate) use map::Map;
 use methods::{copy_persist_by, forced, methods, persist_by};
 
 mod map;
@@ -37,13 +37,13 @@ pub(crate) fn tests(suite: &mut Suite) {
 }
 
 /// A file that is removed when dropped.
-struct Scratch {
-    path: PathBuf,
-    file: File,
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
 }
 
 impl Scratch {
-    fn new(folder: &str, name: &str, length: usize) -> Result<Scratch, Failed> {
+    pub(crate) fn new(folder: &str, name: &str, length: usize) -> Result<Scratch, Failed> {
         let path = Path::new(folder).join(name);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         file.set_len(length as u64)?;
@@ -96,7 +96,7 @@ fn the_file_system_is_on_dax() -> Result<(), Failed> {
 }
 
 /// Returns the flags in `/proc/self/smaps` of the mapping at `start`.
-fn smaps_flags(start: usize) -> Result<Vec<String>, Failed> {
+pub(crate) fn smaps_flags(start: usize) -> Result<Vec<String>, Failed> {
     let smaps = fs::read_to_string("/proc/self/smaps")?;
     let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
     let flags =

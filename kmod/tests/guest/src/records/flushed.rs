@@ -1,7 +1,9 @@
 //! The store under test: the library, with the policy's choice and every method that the processor can run, in rotation.
 
+use std::error::Error;
+
+use bulkmem::Operation;
 use bulkmem::method::Method;
-use bulkmem::{Error, Operation};
 
 use crate::methods::{copy_persist_by, methods, persist_by};
 use crate::program::Store;
@@ -24,21 +26,22 @@ impl Store for Flushed {
         std::iter::once("the policy").chain(methods).collect()
     }
 
-    fn record(&self, number: u64, to: &mut [u8], from: &[u8]) -> Result<(), Error> {
+    fn record(&self, number: u64, to: &mut [u8], from: &[u8]) -> Result<(), Box<dyn Error>> {
         let ways = 1 + self.copy_persist.len() + self.persist.len();
         let way = (number % ways as u64) as usize;
-        match way.checked_sub(1) {
+        let done = match way.checked_sub(1) {
             None => bulkmem::copy_persist(to, from),
             Some(way) if way < self.copy_persist.len() => copy_persist_by(self.copy_persist[way], to, from),
             Some(way) => {
                 to.copy_from_slice(from);
                 persist_by(self.persist[way - self.copy_persist.len()], to)
             }
-        }
+        };
+        Ok(done?)
     }
 
-    fn count(&self, count: u64, to: &mut [u8]) -> Result<(), Error> {
+    fn count(&self, count: u64, to: &mut [u8]) -> Result<(), Box<dyn Error>> {
         to.copy_from_slice(&count.to_le_bytes());
-        bulkmem::persist(to)
+        Ok(bulkmem::persist(to)?)
     }
 }

@@ -13,5 +13,5 @@ mod program;
 mod record;
 
 fn main() -> ExitCode {
-    program::run(&flushed::Flushed::new())
+    program::run(&mut flushed::Flushed::new())
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,18 +12,33 @@ use crate::record::{FILE, FIRST, Found, Record, records};
 
 /// A way to write records to memory.
 pub(crate) trait Store {
+    /// Creates a file and maps it.
+    fn map(
+        &mut self,
+        path: &Path,
+        length: usize,
+        synchronous: bool,
+    ) -> Result<&'static mut [u8], Box<dyn Error>> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        file.set_len(length as u64)?;
+        // Make the empty file durable first: the test is about its content.
+        file.sync_all()?;
+        File::open(path.parent().ok_or("the file is in no folder")?)?.sync_all()?;
+        let map = if synchronous { Map::synchronous(&file, length)? } else { Map::ordinary(&file, length)? };
+        Ok(Box::leak(Box::new(map)).bytes_mut())
+    }
     /// Returns the names of the methods that it rotates through.
     fn ways(&self) -> Vec<&'static str>;
     /// Writes a record; it is durable when this returns, if the store persists.
-    fn record(&self, number: u64, to: &mut [u8], from: &[u8]) -> Result<(), bulkmem::Error>;
+    fn record(&self, number: u64, to: &mut [u8], from: &[u8]) -> Result<(), Box<dyn Error>>;
     /// Writes the number of valid records, likewise.
-    fn count(&self, count: u64, to: &mut [u8]) -> Result<(), bulkmem::Error>;
+    fn count(&self, count: u64, to: &mut [u8]) -> Result<(), Box<dyn Error>>;
 }
 
 const USAGE: &str = "Usage: pmem-records write FOLDER SESSION SEED sync|ordinary   (until it is killed)
        pmem-records check FOLDER                             (every session's file)";
 
-pub(crate) fn run(store: &impl Store) -> ExitCode {
+pub(crate) fn run(store: &mut impl Store) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
@@ -43,26 +59,15 @@ pub(crate) fn run(store: &impl Store) -> ExitCode {
 
 /// Writes records into a new file, acknowledging each with a line `ack NUMBER`, until the machine is killed.
 fn write(
-    store: &impl Store,
+    store: &mut impl Store,
     folder: &Path,
     session: &str,
     seed: &str,
     synchronous: bool,
 ) -> Result<(), Box<dyn Error>> {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(folder.join(format!("{session}-{seed}")))?;
-    file.set_len(FILE as u64)?;
-    // Make the empty file durable first: the test is about its content.
-    file.sync_all()?;
-    File::open(folder)?.sync_all()?;
-
-    let mut map = if synchronous { Map::synchronous(&file, FILE)? } else { Map::ordinary(&file, FILE)? };
-    let bytes = map.bytes_mut();
+    let bytes = store.map(&folder.join(format!("{session}-{seed}")), FILE, synchronous)?;
     let mut out = io::stdout().lock();
-    writeln!(out, "ways: {}", store.ways().join(", "))?;
+    writeln!(out, "ways: {}", store.ways().join("; "))?;
     for record in records(seed.parse()?) {
         store.record(record.number, &mut bytes[record.range()], &record.bytes)?;
         store.count(record.number + 1, &mut bytes[..8])?;
@@ -82,7 +87,14 @@ fn check_all(folder: &Path) -> Result<(), Box<dyn Error>> {
     names.sort();
     for name in names {
         if let Some((session, seed)) = name.rsplit_once('-') {
-            let found = check(&fs::read(folder.join(&name))?, records(seed.parse()?))?;
+            let file = File::options().read(true).write(true).open(folder.join(&name))?;
+            let left = if file.metadata()?.file_type().is_char_device() {
+                // Device DAX can only be mapped.
+                check(Map::ordinary(&file, FILE)?.bytes_mut(), records(seed.parse()?))
+            } else {
+                check(&fs::read(folder.join(&name))?, records(seed.parse()?))
+            };
+            let found = left?;
             println!(
                 "checked {session}: whole {} counted {} torn {} size {}",
                 found.whole, found.counted, found.torn, found.size

@@ -74,7 +74,12 @@ fn bytes(seed: u64, number: u64, payload: usize) -> Vec<u8> {
     let mut bytes = vec![0; HEAD + payload];
     // Consecutive seeds would give similar streams.
     let mut content = fastrand::Rng::with_seed(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    content.fill(&mut bytes[HEAD..]);
+    // Some are a repeated byte, as fills write.
+    if number.is_multiple_of(3) {
+        bytes[HEAD..].fill(content.u8(1..))
+    } else {
+        content.fill(&mut bytes[HEAD..])
+    }
     for (at, word) in [seed, number, payload as u64].into_iter().enumerate() {
         bytes[8 * at..][..8].copy_from_slice(&word.to_le_bytes());
     }

@@ -2,6 +2,7 @@
 //!
 //! It shows whether killing the machine can detect the difference.
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use program::Store;
@@ -18,17 +19,17 @@ impl Store for Unflushed {
         vec!["stores, neither flushed nor fenced"]
     }
 
-    fn record(&self, _: u64, to: &mut [u8], from: &[u8]) -> Result<(), bulkmem::Error> {
+    fn record(&self, _: u64, to: &mut [u8], from: &[u8]) -> Result<(), Box<dyn Error>> {
         to.copy_from_slice(from);
         Ok(())
     }
 
-    fn count(&self, count: u64, to: &mut [u8]) -> Result<(), bulkmem::Error> {
+    fn count(&self, count: u64, to: &mut [u8]) -> Result<(), Box<dyn Error>> {
         to.copy_from_slice(&count.to_le_bytes());
         Ok(())
     }
 }
 
 fn main() -> ExitCode {
-    program::run(&Unflushed)
+    program::run(&mut Unflushed)
 }
