@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the engine for fio: scripts/build-fio.sh [ARCHIVE]. Prints its path.
 # ARCHIVE is the static library of bulkmem-c that cargo built [default: builds the release]. fio loads only engines that were
-# built against its own version's headers. Fetches the source that Debian's fio package is made of, once, to BULKMEM_FIO_CACHE
-# [default: ~/.cache/bulkmem/fio]; its checksum is below. FIO_SOURCE=FOLDER uses another source, of another version of fio.
+# built against its own version's headers. Fetches the source that Debian's fio package is made of, once; its checksum is below.
+# FIO_SOURCE=FOLDER uses another source, of another version of fio.
 set -euo pipefail
 archive=${1:+$(realpath "$1")}
 # shellcheck source=scripts/common.sh
@@ -27,14 +27,12 @@ if [[ -z $source ]]; then
     installed=$(fio --version 2>/dev/null || true)
     [[ -z $installed || $installed == fio-$version ]] || fail "$installed is installed, and this builds an engine for fio-$version.
 Unpack the source of $installed, and set FIO_SOURCE to its folder."
-    cache=${BULKMEM_FIO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/fio}
-    file=$cache/${address##*/}
+    file=$built/${address##*/}
     right() { [[ -f $1 ]] && echo "$checksum  $1" | sha256sum --check --status; }
     if ! right "$file"; then
         command -v curl >/dev/null || install_packages curl ca-certificates >&2 || fail "curl is missing. Install it (Debian: apt-get install curl)."
-        mkdir -p "$cache"
         curl --silent --show-error --fail --location --retry 2 --output "$file.part" "$address" ||
-            fail "$address cannot be fetched. Put that file into $cache."
+            fail "$address cannot be fetched. Put that file into $built."
         right "$file.part" || fail "$address is not the file that this was written for: its checksum differs. Delete $file.part."
         mv "$file.part" "$file"
     fi

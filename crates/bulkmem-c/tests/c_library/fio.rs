@@ -65,7 +65,7 @@ fn fio_verifies_what_the_engine_wrote() {
 #[test]
 fn what_the_engine_cannot_do_is_refused_with_the_reason() {
     for (options, reason) in [
-        (&["--rw=write", "--method=nonsense"][..], "unknown method \"nonsense\""),
+        (&["--rw=write", "--method=nonsense"][..], "unknown method `nonsense`"),
         (&["--rw=read", "--read_method=clzero"], "clzero"),
         (&["--rw=write", "--persist=1", "--method=rep_movsb"], "rep_movsb"),
         (&["--rw=write", "--intent=fast"], "throughput"),
