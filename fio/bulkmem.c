@@ -323,6 +323,12 @@ static int bulkmem_close_file(struct thread_data *td, struct fio_file *f)
 	return generic_close_file(td, f);
 }
 
+/* fio writes data for jobs that read; memory of a device stays as it is. */
+static int bulkmem_prepopulate_file(struct thread_data *td, struct fio_file *f)
+{
+	return f->filetype == FIO_TYPE_FILE ? generic_prepopulate_file(td, f) : 0;
+}
+
 /* Waits until what was written to the file is durable. */
 static int sync_file(struct thread_data *td, struct fio_file *f)
 {
@@ -387,7 +393,7 @@ struct ioengine_ops ioengine = {
 	.open_file		= bulkmem_open_file,
 	.close_file		= bulkmem_close_file,
 	.get_file_size		= bulkmem_get_file_size,
-	.prepopulate_file	= generic_prepopulate_file,
+	.prepopulate_file	= bulkmem_prepopulate_file,
 	.flags			= FIO_SYNCIO | FIO_NOEXTEND | FIO_MEMALIGN,
 	.options		= options,
 	.option_struct_size	= sizeof(struct bulkmem_engine_options),
