@@ -43,7 +43,7 @@ done
 
 # Runs of runs.sh: the names in its order, and for each "KERNEL VARIANT" to build and whether it needs the command.
 all=()
-declare -A module_of=() needs_command=() needs_libpmem=()
+declare -A module_of=() needs_command=() needs_libpmem=() needs_fio=()
 guest() {
     local name=$1 kernel=$2 variant=plain
     all+=("$name")
@@ -52,7 +52,10 @@ guest() {
         case $1 in
         --variant) variant=$2 ;;
         --planted) variant=planted ;;
-        --program) [[ $2 != "$TARGET_DIR/debug/bulkmem" ]] || needs_command[$name]=1 ;;
+        --program)
+            [[ $2 != "$TARGET_DIR/debug/bulkmem" ]] || needs_command[$name]=1
+            [[ $2 != "$TARGET_DIR/fio/bulkmem-fio.so" ]] || needs_fio[$name]=1
+            ;;
         esac
         shift
     done
@@ -118,6 +121,7 @@ xorriso xorriso
 dkms dkms
 ndctl ndctl
 mkfs.ext4 e2fsprogs
+fio fio
 END
     # The guest has only the libraries that are copied into it.
     { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; } || packages+=(busybox-static)
@@ -144,6 +148,12 @@ for name in "${names[@]}"; do
     cargo build --locked -p bulkmem-libpmem
     scripts/link-c.sh libpmem "$TARGET_DIR/debug/libbulkmem_libpmem.a" "$KMOD_TARGET"
     gcc-12 -std=gnu11 -Wall -Wextra -Werror -shared -fPIC -o "$KMOD_TARGET/without_map_sync.so" kmod/tests/without_map_sync.c
+    break
+done
+for name in "${names[@]}"; do
+    [[ -n ${needs_fio[$name]-} ]] || continue
+    cargo build --locked -p bulkmem-c
+    scripts/build-fio.sh "$TARGET_DIR/debug/libbulkmem_c.a" || skip "the engine for fio cannot be built: see above"
     break
 done
 # The example of the book, unchanged.

@@ -78,7 +78,7 @@ guest() {
     [[ $1 == "$wanted" ]] || return 0
     found=1
     local kernel=$2 tests='' line='' load='' variant=plain run='' planted='' emulator=qemu seconds=300 program root
-    local -a qemu_words=() programs=("$TARGET_DIR/debug/bulkmem-kmod-tests")
+    local -a qemu_words=() files=() programs=("$TARGET_DIR/debug/bulkmem-kmod-tests")
     shift 2
     while (($# > 0)); do
         case $1 in
@@ -87,6 +87,7 @@ guest() {
         --qemu) read -r -a qemu_words <<<"$2" ;;
         --load) load=$2 ;;
         --program) programs+=("$2") ;;
+        --file) files+=("$2") ;;
         --variant) variant=$2 ;;
         --run) run=$2 ;;
         --emulator) emulator=$2 ;;
@@ -105,6 +106,7 @@ guest() {
     for program in "${programs[@]}"; do
         add_program "$program" "$root"
     done
+    ((${#files[@]} == 0)) || cp "${files[@]}" "$root/"
     # shellcheck disable=SC2086 # a list of words
     add_kernel_modules "$root" $load
     [[ -n $planted ]] || cp "$(module_file "$kernel" "$variant")" "$root/bulkmem.ko"

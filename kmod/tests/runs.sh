@@ -7,6 +7,7 @@
 #   --qemu 'WORDS'       added to QEMU's command line; overrides guest.sh
 #   --load 'MODULES'     the kernel's own modules to load first, by name
 #   --program FILE       copied to the guest's /bin with its libraries; can be repeated
+#   --file FILE          copied to the guest's root folder; can be repeated
 #   --run FILE           a script that the guest runs instead of the tests
 #   --variant NAME       a module from sources that variant_NAME, a function here, has changed
 #   --planted            the module with each fault of planted.sh, and the test that must detect it
@@ -50,6 +51,8 @@ guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'p
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --tests 'command:: attributes::'
 guest command-6.1 6.1 --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
+guest fio 6.12-cloud --kernel-line "$bare" --program /usr/bin/fio --program "$TARGET_DIR/fio/bulkmem-fio.so" --file fio/jobs/attributes.fio \
+    --run kmod/tests/fio-guest.sh
 guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::populated hints::'
 # The real quirk, without pretend_movnt_slow. The kernel would warn about mitigations that the emulation does not have.
 guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'

@@ -3,6 +3,7 @@
 //! Compilers and tools that are not installed are skipped, by name.
 
 mod examples;
+mod fio;
 mod header;
 mod manual;
 mod programs;
