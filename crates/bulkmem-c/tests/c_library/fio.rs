@@ -18,7 +18,9 @@ fn engine() -> Option<&'static Path> {
         let output = Command::new(script).arg(archive).output().unwrap();
         let complaints = String::from_utf8_lossy(&output.stderr);
         // Without a network, or with another version of fio than the source that the script fetches.
-        if let Some(why) = ["cannot be fetched", "is installed, and this"].iter().find(|why| complaints.contains(**why)) {
+        if let Some(why) =
+            ["cannot be fetched", "is installed, and this"].iter().find(|why| complaints.contains(**why))
+        {
             println!("skipped: the engine for fio: {why}: {complaints}");
             return None;
         }
