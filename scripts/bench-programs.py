@@ -4,7 +4,7 @@
 Each round runs a workload twice, the order swapped in every other round. A workload prints its own seconds, without the
 start of the program. The ratio is the time without the library divided by the time with it: above 1 is a gain. The
 interval is a bootstrap of the median of the rounds' ratios (95 %). There are 11 rounds, and more as long as the interval
-is wider than 2 %, up to 44: its width alone decides, so that nothing is repeated until it pleases. Programs that are not
+is wider than 2 %, up to 22: its width alone decides, so that nothing is repeated until it pleases. Programs that are not
 installed are named. WORKLOAD is the start of the names of those to run [default: all].
 """
 
@@ -20,7 +20,7 @@ import tempfile
 PYTHON = "/usr/bin/python3"
 
 # Rounds.
-LEAST, MOST = 11, 44
+LEAST, MOST = 11, 22
 
 # Memory is touched before it is timed, unless the workload is about fresh memory.
 NUMPY = """

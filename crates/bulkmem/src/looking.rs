@@ -330,7 +330,11 @@ mod tests {
     fn verdicts_are_counted() {
         let looking = Looking { operation: Operation::FillPersist, ..looking() };
         let before = look::counts(looking.operation);
-        run(&looking, PART + FIRST_INTERVAL + PART + FIRST_BYPASSING + WORTH_ANOTHER * PART, &[50, 500, 5000]);
+        run(
+            &looking,
+            PART + FIRST_INTERVAL + PART + FIRST_BYPASSING + WORTH_ANOTHER * PART,
+            &[50, 500, 5000],
+        );
         let after = look::counts(looking.operation);
         assert_eq!((after.cached, after.uncached), (before.cached + 1, before.uncached + 1));
         assert_eq!(after.unmapped, before.unmapped + 1);

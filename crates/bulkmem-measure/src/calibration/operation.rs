@@ -177,7 +177,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
         let lengths: Vec<u64> = choices.iter().map(|(length, _)| *length).collect();
         for (index, (length, key)) in choices.iter().enumerate() {
-            if self.session.over(end) {
+            if self.session.stopped() {
                 break;
             }
             self.session.report(format!("{operation}, {}, libpmem", bytes(*length)), None);
@@ -186,6 +186,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             // Without libpmem, the first sample ends it.
             let group = |cell| vec![(cell, None), (cell, key.choice())];
             let groups: Vec<Vec<Trial>> = cells.into_iter().map(group).collect();
+            // One sample, also if the time is over.
             let least = (self.session.elapsed() + LIBPMEM_LEAST).min(end);
             let own = mem::take(&mut self.ledger.figures);
             self.record_each(&groups, self.end_of_first(&lengths[index..], deadline).max(least));
@@ -259,7 +260,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         const MOST_SAMPLES: usize = 25;
         let operation = self.operation;
         let throughput = table::rows(&self.ledger.figures, operation, Cost::Throughput);
-        let Some(choice) = derive::for_parts(&throughput).and_then(|key| key.choice()) else { return };
+        let Some(choice) = derive::for_parts(operation, &throughput).and_then(|key| key.choice()) else {
+            return;
+        };
         let lengths = self.setting.lengths().into_iter().filter(|length| *length >= 4 * PARTS[0]);
         let lengths: Vec<u64> = lengths.filter(|length| *length <= self.setting.last_level / 2).collect();
         let Some(&first) = lengths.first() else { return };
@@ -298,8 +301,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             return;
         }
         let by_length = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
-        let through_cache =
-            search::every_method(operation).into_iter().filter(|it| !search::spares_cache(it));
+        let through_cache = search::every_method(operation).into_iter();
+        let through_cache = through_cache.filter(|it| search::stores_through_cache(operation, it));
         let mut keys: Vec<Key> = by_length.into_iter().map(|(_, key)| key).collect();
         keys.extend(
             through_cache.map(|it| Key { method: it.method.name.to_owned(), parameters: it.parameters }),

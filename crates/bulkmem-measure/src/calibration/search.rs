@@ -51,6 +51,13 @@ pub(crate) fn spares_cache(choice: &Choice) -> bool {
     matches!(choice.method.effect, CacheEffect::Bypasses | CacheEffect::Evicts)
 }
 
+/// True if the time of a method tells whether the memory is cached, because it stores through the cache. Copies and fills
+/// that persist write the lines back, too; a write-back alone stores nothing.
+pub(crate) fn stores_through_cache(operation: Operation, choice: &Choice) -> bool {
+    let writes_back = matches!(operation, Operation::CopyPersist | Operation::FillPersist);
+    !spares_cache(choice) || (writes_back && choice.method.effect == CacheEffect::Evicts)
+}
+
 /// Searches the configurations of one length, starting with `candidates` in their order, until the deadline. Returns the
 /// measured candidates, best first.
 pub(crate) fn explore(

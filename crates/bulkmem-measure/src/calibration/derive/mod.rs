@@ -21,7 +21,7 @@ use look::{Methods, PartTimes, UnmappedTimes};
 pub(crate) use pick::{NOISE, allowed_loss};
 use table::{Figures, Key, Row, Timing};
 
-use super::search::spares_cache;
+use super::search::stores_through_cache;
 
 /// Steps in which the range between two measured lengths is searched for a threshold.
 const STEPS: u32 = 16;
@@ -76,7 +76,7 @@ pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes], unmapped: &[Unmapp
         let at = |situation, length| -> Option<&Key> {
             tables[&situation].0.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
         };
-        let part = for_parts(&throughput);
+        let part = for_parts(operation, &throughput);
         let look = look::derive(operation, &throughput, (parts, unmapped), |length| {
             Some(Methods {
                 part: part.as_ref()?,
@@ -101,10 +101,10 @@ pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes], unmapped: &[Unmapp
 
 /// Returns the method for the part of memory whose time is taken: the best for [`PARTS_OF`] bytes in both states, as the
 /// rule by length would have it, that stores through the cache, since the time of others does not tell the state.
-pub(crate) fn for_parts(throughput: &BTreeMap<u64, Row>) -> Option<Key> {
+pub(crate) fn for_parts(operation: Operation, throughput: &BTreeMap<u64, Row>) -> Option<Key> {
     let mut rows = throughput.clone();
     for row in rows.values_mut() {
-        row.retain(|key, _| key.choice().is_some_and(|choice| !spares_cache(&choice)));
+        row.retain(|key, _| key.choice().is_some_and(|choice| stores_through_cache(operation, &choice)));
     }
     let choices = fitted(&segments::complete(&rows), Situation::Throughput);
     choices.into_iter().rfind(|(length, _)| *length <= PARTS_OF).map(|(_, key)| key)
