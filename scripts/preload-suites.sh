@@ -71,10 +71,12 @@ tests_perl() {
         cpan/{Compress-Raw-*,Digest-*,Encode,MIME-Base64}/t/*.t dist/Storable/t/*.t ext/PerlIO-*/t/*.t
 }
 run_perl() {
+    local status=0
     cd t
-    PERL_TEST_HARNESS_DUMP_TAP=$2/tap/t ./perl harness "$1"
+    PERL_TEST_HARNESS_DUMP_TAP=$2/tap/t ./perl harness "$1" >"$2/log" || status=$?
     # Without the descriptions, some of which have addresses or times.
     sed -nE 's/^((not )?ok [0-9]+|1\.\.[0-9]+).*# *(skip|todo).*/\1 \3/Ip; t; s/^((not )?ok [0-9]+|1\.\.[0-9]+).*/\1/p' "$2/tap/$1"
+    return "$status"
 }
 
 skip() {
