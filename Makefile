@@ -26,8 +26,9 @@ test-glibc: ## Run glibc's own tests of memcpy and memset with the library to pr
 test-pmdk: ## Run PMDK's own tests of libpmem, and its pmembench, with Debian's libpmem and with ours (ten minutes)
 	@scripts/pmdk-tests.sh
 
-test-programs: ## Run NumPy's tests, Redis and a JVM with the library to preload, as far as they are installed
+test-programs: ## Run NumPy, Redis, a JVM, and the tests of SQLite, git and Perl with the library to preload (an hour)
 	@scripts/preload-programs.sh
+	@scripts/preload-suites.sh
 
 check: ## Check format and lints, and run the fast tests: under three minutes if the last build is recent
 	@scripts/check.sh
