@@ -4,7 +4,7 @@
 Each round runs a workload twice, the order swapped in every other round. A workload prints its own seconds, without the
 start of the program. The ratio is the time without the library divided by the time with it: above 1 is a gain. The
 interval is a bootstrap of the median of the rounds' ratios (95 %). There are 11 rounds, and more as long as the interval
-is wider than 2 %, up to 22: its width alone decides, so that nothing is repeated until it pleases. Programs that are not
+is wider than 1 %, up to 44: its width alone decides, so that nothing is repeated until it pleases. Programs that are not
 installed are named. WORKLOAD is the start of the names of those to run [default: all].
 """
 
@@ -20,7 +20,7 @@ import tempfile
 PYTHON = "/usr/bin/python3"
 
 # Rounds.
-LEAST, MOST = 11, 22
+LEAST, MOST = 11, 44
 
 # Memory is touched before it is timed, unless the workload is about fresh memory.
 NUMPY = """
@@ -63,7 +63,8 @@ SNIPPETS = {
 DUCKDB = PLAIN + """
 import duckdb
 d = duckdb.connect(); d.execute("set threads = 1")
-d.execute("create table t as select i, i % 1000 g, 'row number ' || i s from range(4000000) r(i)")
+d.execute("create table t as select range as i, range % 1000 as g, 'row number ' || range as s from range(4000000)")
+GROUPS = "select g, sum(i), max(s) from t where s like '%7%' group by g"
 """
 
 ARROW = PLAIN + """
@@ -74,8 +75,7 @@ chunks = a.concat_tables([t.slice(i, 500000) for i in range(0, 4000000, 500000)]
 """
 
 SNIPPETS |= {
-    "DuckDB: scan with groups, 4 million rows": DUCKDB
-    + "timed(lambda: d.execute('select g, sum(i), max(s) from t where s like \'%7%\' group by g').fetchall(), 5)",
+    "DuckDB: scan with groups, 4 million rows": DUCKDB + "timed(lambda: d.execute(GROUPS).fetchall(), 5)",
     "DuckDB: sort, 4 million rows": DUCKDB + "timed(lambda: d.execute('create or replace table u as from t order by s'), 3)",
     "PyArrow: scan with filter, 4 million rows": ARROW + "timed(lambda: t.filter(c.match_substring(t['s'], '7')), 5)",
     "PyArrow: chunks combined, 4 million rows": ARROW + "timed(lambda: chunks.combine_chunks(), 5)",
@@ -162,7 +162,7 @@ def main():
             continue
         without, with_it = [], []
         low, high = 0, math.inf
-        while len(without) < LEAST or (high - low > 0.02 and len(without) < MOST):
+        while len(without) < LEAST or (high - low > 0.01 and len(without) < MOST):
             for preloaded in (len(without) % 2 == 0, len(without) % 2 == 1):
                 (with_it if preloaded else without).append(seconds(name, library if preloaded else ""))
             ratios = [a / b for a, b in zip(without, with_it)]
