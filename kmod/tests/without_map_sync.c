@@ -1,4 +1,8 @@
-/* A planted fault for programs with libpmem: MAP_SYNC is granted and has no effect. pmem.sh preloads it. */
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A planted fault for programs with libpmem: MAP_SYNC is granted and has no
+ * effect. pmem.sh preloads it.
+ */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 #include <sys/syscall.h>

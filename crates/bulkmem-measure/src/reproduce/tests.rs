@@ -42,9 +42,8 @@ fn as_published(uarch: &str) -> Results {
         }
     }
     let mut results = results(rows);
-    let machines = facts.memset_by_size.machines.iter().chain(&facts.clear_by_chunk.machines);
-    results.provenance.cpu =
-        machines.filter(|machine| machine.uarch == uarch).next_back().unwrap().cpu.clone();
+    let mut machines = facts.memset_by_size.machines.iter().chain(&facts.clear_by_chunk.machines);
+    results.provenance.cpu = machines.rfind(|machine| machine.uarch == uarch).unwrap().cpu.clone();
     results
 }
 
