@@ -153,7 +153,7 @@ const MOST_REPEATS: usize = 8;
 /// From this length on, each operation of a warm batch has ranges of its own, which were touched just before: a method that
 /// bypasses the cache would leave nothing of them in it for the next operation. Together they fit the second-level cache.
 /// In the first-level one, Zen 5 executes even non-temporal stores, so that short ranges would say nothing about long ones.
-const WARMED_EACH: usize = 16 << 10;
+pub(crate) const WARMED_EACH: usize = 16 << 10;
 
 /// The last-level cache, bytes; what is usual where the machine does not tell.
 pub(crate) fn last_level(machine: &Machine) -> u64 {

@@ -14,6 +14,7 @@ pub(crate) mod table;
 use std::collections::BTreeMap;
 
 use bulkmem::Operation;
+use bulkmem::method::CacheEffect;
 use bulkmem::policy::Situation;
 
 use crate::calibration::{Condition, Cost, Figure, LookRule, Rule, Saturation};
@@ -22,6 +23,7 @@ pub(crate) use pick::{NOISE, allowed_loss};
 use table::{Figures, Key, Row, Timing};
 
 use super::search::stores_through_cache;
+use crate::engine::workload::WARMED_EACH;
 
 /// Steps in which the range between two measured lengths is searched for a threshold.
 const STEPS: u32 = 16;
@@ -111,7 +113,8 @@ pub(crate) fn for_parts(operation: Operation, throughput: &BTreeMap<u64, Row>) -
 }
 
 /// Returns the figures of one thread in one cache state. Memory that was too long to be measured as cached is not cached,
-/// whatever its first part is.
+/// whatever its first part is. Short cached memory was in the first-level cache, where some processors execute stores that
+/// bypass the cache as fast as others; a call that looked has more than that before it.
 fn by_cache_state(rows: &BTreeMap<u64, Row>, cached: bool) -> BTreeMap<u64, Row> {
     let of_state = |row: &Row, warm: bool| -> Row {
         let mut row = row.clone();
@@ -123,7 +126,13 @@ fn by_cache_state(rows: &BTreeMap<u64, Row>, cached: bool) -> BTreeMap<u64, Row>
     };
     let longest = rows.iter().rfind(|(_, row)| !of_state(row, true).is_empty()).map(|(length, _)| *length);
     let warm = |length: u64| cached && longest.is_some_and(|longest| length <= longest);
-    let rows = rows.iter().map(|(&length, row)| (length, of_state(row, warm(length))));
+    let rows = rows.iter().map(|(&length, row)| {
+        let mut row = of_state(row, warm(length));
+        if cached && length < WARMED_EACH as u64 {
+            row.retain(|key, _| key.choice().is_none_or(|it| it.method.effect != CacheEffect::Bypasses));
+        }
+        (length, row)
+    });
     rows.filter(|(_, row)| !row.is_empty()).collect()
 }
 

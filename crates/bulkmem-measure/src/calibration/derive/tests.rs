@@ -276,6 +276,25 @@ fn beyond_the_caches_the_rule_for_cached_memory_is_that_for_uncached_memory() {
     assert_eq!(of(Situation::Uncached), [(1, movnti.clone()), (64, movnti.clone()), (256, movnti)]);
 }
 
+/// In the first-level cache stores that bypass the cache may be fast, and longer cached memory is not there.
+#[test]
+fn short_cached_memory_is_not_bypassed() {
+    let warm = |method: &str, length: u64, gb_per_s: f64| Figure {
+        condition: Condition { warm: true, ..COLD },
+        ..at(method, length, gb_per_s, 0.01)
+    };
+    let figures = [
+        warm("c_library", 4096, 60.0),
+        warm("movnti", 4096, 200.0),
+        warm("c_library", 16 << 10, 60.0),
+        warm("movnti", 16 << 10, 20.0),
+        warm("store_sse2", 16 << 10, 90.0),
+    ];
+    let found = choices(&figures, Operation::Clear, Situation::Cached);
+    let found: Vec<(u64, &str)> = found.iter().map(|(length, key)| (*length, key.method.as_str())).collect();
+    assert_eq!(found, [(4096, "c_library"), (16 << 10, "store_sse2")]);
+}
+
 /// The time of stores that bypass the cache does not tell the state; operations that persist have write-backs instead.
 #[test]
 fn the_part_is_written_through_the_cache() {
