@@ -32,8 +32,8 @@ pub(crate) struct UnmappedTimes {
 
 /// Shorter calls do not look: they take little longer than the look.
 const LEAST_LENGTH: u64 = 64 << 10;
-/// A look must gain so much, as a mean over the lengths it is for and the three states. Successive calibrations of one
-/// machine differ by less, and a wrong verdict may cost more than that.
+/// A look must gain so much, as a mean over the lengths it is for that can be cached, and the three states. Successive
+/// calibrations of one machine differ by less, and a wrong verdict may cost more than that.
 const LEAST_GAIN: f64 = 0.03;
 /// A look that gains in unmapped memory may lose so much in mapped memory, as a mean over the lengths and the cache states.
 const MOST_LOSS: f64 = 0.01;
@@ -163,7 +163,8 @@ fn look(
     // From the length on where the sum of the gains is largest.
     let sum_from = |at: usize| gains[at..].iter().sum::<f64>();
     let first = (0..lengths.len()).max_by(|a, b| sum_from(*a).total_cmp(&sum_from(*b)))?;
-    let (sum, count) = (sum_from(first), lengths.len() - first);
+    let count = lengths[first..].iter().filter(|it| it.when_cached.is_some()).count().max(1);
+    let sum = sum_from(first);
     let in_mapped: f64 = lengths[first..].iter().map(|length| mapped(cached_below, length)).sum();
     if sum < LEAST_GAIN * count as f64 || in_mapped < -MOST_LOSS * count as f64 {
         return None;
