@@ -244,7 +244,9 @@ static void segv(int signal)
 static void endless(void)
 {
     volatile size_t length = (size_t)-1;
-    char *memory = map(1 << 20);
+    char *memory = map(MOST);
+    /* Without it, the call may overwrite the dynamic loader's data, which lies above and which calling _exit needs. */
+    need(mprotect(memory + (1 << 20), MOST - (1 << 20), PROT_NONE) == 0, "mprotect");
     signal(SIGSEGV, segv);
     memset(memory, 1, length);
     need(0, "returned");
