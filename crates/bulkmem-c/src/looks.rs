@@ -52,8 +52,9 @@ pub unsafe extern "C" fn bulkmem_look_counts(operation: u32, counts: *mut LookCo
         range::not_null(counts, "counts")?;
         let known = size_of::<LookCounts>();
         // SAFETY: not null; the caller vouches for the rest.
-        let size =
-            unsafe { options::size(counts.cast(), known, "counts of looks", "BULKMEM_LOOK_COUNTS_INIT")? };
+        let size = unsafe {
+            options::size(counts.cast(), known, &[], "counts of looks", "BULKMEM_LOOK_COUNTS_INIT")?
+        };
         let look::Counts { cached, uncached, unmapped, .. } = look::counts(numbers::operation(operation)?);
         // SAFETY: the caller vouches for that size, which is large enough.
         unsafe {

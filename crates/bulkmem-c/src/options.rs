@@ -1,6 +1,7 @@
 //! The options of an operation, as C passes them.
 
 use std::ffi::{CStr, c_char};
+use std::mem::{MaybeUninit, offset_of};
 use std::num::NonZeroUsize;
 use std::ptr;
 
@@ -120,14 +121,18 @@ impl Checked<'_> {
     }
 }
 
-/// Copies the members that this version knows, and checks that the others are 0.
+/// The sizes of the options of older programs: `policy` came later.
+const OLDER: [usize; 1] = [offset_of!(COptions, policy)];
+
+/// Copies the members that both the program and this version know, and checks that the program's others are 0. Those that only
+/// this version knows are 0.
 ///
 /// # Safety
 /// `given` points to as many readable bytes as its `size` says.
 unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
     let known = size_of::<COptions>();
     // SAFETY: passed on from the caller.
-    let size = unsafe { size(given.cast(), known, "options", "BULKMEM_OPTIONS_INIT")? };
+    let size = unsafe { size(given.cast(), known, &OLDER, "options", "BULKMEM_OPTIONS_INIT")? };
     // SAFETY: the range is within the size.
     let is_zero = |at| unsafe { given.cast::<u8>().add(at).read() } == 0;
     if !(known..size).all(is_zero) {
@@ -135,23 +140,28 @@ unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
             format_args!("the options have members of a later version of the library, which are not 0");
         return Err(fail(Error::Argument, text));
     }
-    // SAFETY: the size is large enough, and every bit pattern is valid.
-    Ok(unsafe { ptr::read_unaligned(given) })
+    let mut options = MaybeUninit::<COptions>::zeroed();
+    // SAFETY: the given options have that size, and the copy at least that; every bit pattern is valid.
+    unsafe {
+        given.cast::<u8>().copy_to_nonoverlapping(options.as_mut_ptr().cast(), size.min(known));
+        Ok(options.assume_init())
+    }
 }
 
-/// The size that a struct starts with: the one that this version knows, or more.
+/// The size that a struct starts with: the one that this version knows, that of an older version, or more.
 ///
 /// # Safety
 /// `given` points to a `size_t`.
 pub(crate) unsafe fn size(
     given: *const usize,
     known: usize,
+    older: &[usize],
     name: &str,
     remedy: &str,
 ) -> Result<usize, Failed> {
     // SAFETY: passed on from the caller.
     let size = unsafe { ptr::read_unaligned(given) };
-    if (known..=LONGEST).contains(&size) {
+    if older.contains(&size) || (known..=LONGEST).contains(&size) {
         return Ok(size);
     }
     Err(fail(Error::Argument, format_args!("the {name} have a size of {size}: use {remedy}")))

@@ -8,7 +8,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
-use bulkmem::Operation;
+use bulkmem::{Operation, pointers};
 
 pub(crate) type Memmove = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 pub(crate) type Memset = unsafe extern "C-unwind" fn(*mut c_void, c_int, usize) -> *mut c_void;
@@ -82,13 +82,28 @@ pub(crate) fn find() -> bool {
 
 /// Lets the policy decide on long calls, if it was measured or a method is forced.
 pub(crate) fn use_policy() {
+    let least = least();
     let [clear, fill, copy] = [Operation::Clear, Operation::Fill, Operation::Copy].map(|operation| {
-        let from = bulkmem::pointers::policy_from(operation);
+        let from = pointers::policy_from(operation, least);
         policy_from(operation).store(from, Relaxed);
         from
     });
     TABLE.copy_from.store(copy, Relaxed);
     TABLE.set_from.store(clear.min(fill), Relaxed);
+}
+
+/// The length below which measured rules do not count. Most programs use what they wrote, so the default leaves the cache
+/// to them. An invalid variable leaves all calls to the C library.
+fn least() -> usize {
+    // SAFETY: no other thread exists yet that could change the environment; the string is valid until then.
+    let value = unsafe {
+        let value = libc::getenv(c"BULKMEM_FROM".as_ptr());
+        if value.is_null() || libc::getauxval(libc::AT_SECURE) != 0 { c"" } else { CStr::from_ptr(value) }
+    };
+    match value.to_bytes() {
+        b"" => pointers::quarter_of_last_level_cache(),
+        digits => str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX),
+    }
 }
 
 /// Sends short calls to `long.rs` too, which counts them.

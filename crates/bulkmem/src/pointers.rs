@@ -12,6 +12,7 @@
 use crate::c_functions;
 use crate::error::Error;
 use crate::kernel::Memory;
+use crate::machine;
 use crate::operation::Operation;
 use crate::options::Options;
 use crate::policy;
@@ -68,17 +69,24 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
 
 /// Returns the length in bytes from which a call with default options may use another method than the C library's, by a
 /// policy that was measured on this machine or a variable that forces a method; `usize::MAX` without either. The defaults
-/// do not count. For a replacement of `memset` or `memcpy` that calls the C library below that length.
+/// do not count. For a replacement of `memset` or `memcpy` that calls the C library below that length. It is at least
+/// [`SHORTEST_BY_POLICY`], and at least `least` unless a method is forced.
 ///
 /// Loads the policy as the first operation does: without allocating or waiting. While another thread loads it, the answer
 /// is `usize::MAX`.
-pub fn policy_from(operation: Operation) -> usize {
-    policy::rules().map_or(usize::MAX, |rules| rules.chosen_from(operation)).max(SHORTEST_BY_POLICY)
+pub fn policy_from(operation: Operation, least: usize) -> usize {
+    policy::rules().map_or(usize::MAX, |rules| rules.chosen_from(operation, least)).max(SHORTEST_BY_POLICY)
 }
 
 /// No calibrated policy chooses the method of a shorter clear, fill or copy of unknown intent, bytes: each is over before a
 /// choice pays. [`policy_from`] returns at least this.
 pub const SHORTEST_BY_POLICY: usize = 16 << 10;
+
+/// Returns a quarter of the last-level cache of this processor, bytes. A shorter destination can still be cached when the
+/// program reads it, next to what else it uses. For [`policy_from`]. Does not allocate.
+pub fn quarter_of_last_level_cache() -> usize {
+    machine::with_this(|_, caches| (caches().sane().l3 / 4) as usize)
+}
 
 /// Clears by the process-wide policy, and finds out for later calls which lengths go straight to the C library.
 ///

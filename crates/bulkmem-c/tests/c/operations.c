@@ -154,6 +154,7 @@ static void bad_options(void)
         struct bulkmem_options known;
         unsigned char later[64];
     } future;
+    struct bulkmem_options older;
     struct bulkmem_options options = BULKMEM_OPTIONS_INIT;
     char byte = 7;
     size_t i;
@@ -184,11 +185,19 @@ static void bad_options(void)
     options.method = NULL;
     for (i = 0; i < sizeof options; i++) {
         options.size = i;
-        REFUSED(BULKMEM_ERROR_ARGUMENT);
+        if (i != offsetof(struct bulkmem_options, policy))
+            REFUSED(BULKMEM_ERROR_ARGUMENT);
     }
     options.size = SIZE_MAX;
     REFUSED(BULKMEM_ERROR_ARGUMENT);
 #undef REFUSED
+
+    /* From a version without policies, whose options end before what is no policy. */
+    memset(&older, 0xFF, sizeof older);
+    memset(&older, 0, offsetof(struct bulkmem_options, policy));
+    older.size = offsetof(struct bulkmem_options, policy);
+    RETURNS(0, bulkmem_fill_with(&byte, 6, 1, &older));
+    CHECK(byte == 6);
 
     /* From a later version, whose new members are 0, and then not. */
     memset(&future, 0, sizeof future);

@@ -16,6 +16,7 @@ use clap::Args;
 use crate::active_policy::ActivePolicy;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
+use crate::parsers;
 use crate::plain::pretty_json;
 use crate::sink::Sink;
 
@@ -23,6 +24,8 @@ pub(super) use histogram::Histogram;
 
 /// The library with memcpy, memset and their relatives.
 const PRELOAD: &str = "libbulkmem_preload.so";
+/// The library's variable for `--from`, in bytes.
+const FROM: &str = "BULKMEM_FROM";
 /// The name that programs load.
 const LIBPMEM: &str = "libpmem.so.1";
 
@@ -45,6 +48,10 @@ pub(crate) struct RunArgs {
     /// Give the program bulkmem's libpmem.so.1, and the system's memcpy and memset
     #[arg(long)]
     libpmem: bool,
+    /// Let the policy decide on calls of at least this length; the C library does shorter ones [default: a quarter of the
+    /// last-level cache, so that the program finds in the cache what it wrote]
+    #[arg(long, value_name = "SIZE", value_parser = parsers::size, conflicts_with = "libpmem")]
+    from: Option<u64>,
     /// Count calls and bytes by length, and report them when the program has ended
     #[arg(long, conflicts_with = "libpmem")]
     histogram: bool,
@@ -71,6 +78,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     };
     let mut command = Command::new(program);
     command.args(arguments).env(variable, value);
+    command.envs(args.from.map(|from| (FROM, from.to_string())));
     let cannot_run = |error| {
         Failure::new(format!("cannot run {}: {error}", program.display()))
             .help("give the program's path, or a name that is in one of the folders of PATH")

@@ -1,6 +1,7 @@
 //! The ways to use bulkmem, and their gains over the C library on a machine.
 
 use bulkmem::Operation;
+use bulkmem::machine::Caches;
 use bulkmem::method::c_library;
 use bulkmem::pointers::SHORTEST_BY_POLICY;
 use bulkmem::policy::Situation;
@@ -31,6 +32,9 @@ pub(super) struct Gain {
 
 /// Returns the gains by the choices of a profile.
 pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
+    // As the preloaded library does.
+    let preloaded_from =
+        (Caches::from(profile.provenance.caches).sane().l3 / 4).max(SHORTEST_BY_POLICY as u64);
     let gain = |(operation, function)| {
         let mean = |state| {
             let cells = rows.iter().filter(|row| row.operation == operation);
@@ -40,7 +44,7 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
         let rules = profile.rules_of(operation, Situation::Throughput);
         let rule = rules.filter(|rule| rule.method != c_library().name).map(|rule| rule.from);
         let look = profile.looks.iter().filter(|look| look.operation == operation).map(|look| look.from);
-        let unchanged_from = rule.chain(look).min().map(|from| from.max(SHORTEST_BY_POLICY as u64));
+        let unchanged_from = rule.chain(look).min().map(|from| from.max(preloaded_from));
         let (cold, warm) = (mean(CacheState::Cold), mean(CacheState::Warm));
         Gain { operation, function, unchanged_from, cold, warm }
     };

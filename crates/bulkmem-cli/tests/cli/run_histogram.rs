@@ -41,7 +41,8 @@ fn built() -> &'static Path {
 
 fn spawnable(home: &Home, options: &[&str], program: &[&str]) -> Command {
     let mut command = home.spawnable();
-    command.env("BULKMEM_LIBDIR", built()).args(["run", "--histogram"]).args(options).arg("--").args(program);
+    command.env("BULKMEM_LIBDIR", built()).args(["run", "--from", "16K", "--histogram"]);
+    command.args(options).arg("--").args(program);
     command
 }
 

@@ -1,9 +1,12 @@
 //! Situations that programs bring about, and other C libraries.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+
+use bulkmem::pointers;
 
 use crate::policy::{NON_TEMPORAL, by_length, every_method, with_looks};
 use crate::toolchain::{SCRATCH, compile, library, output, preloaded, run, situations};
@@ -98,7 +101,7 @@ fn exceptions_of_signal_handlers_pass_through() {
 
 /// The library whose code a call runs.
 #[track_caller]
-fn who(variable: &str, value: impl AsRef<std::ffi::OsStr>, function: &str, length: usize) -> String {
+fn who(variable: &str, value: impl AsRef<OsStr>, function: &str, length: usize) -> String {
     let mut command = preloaded(situations());
     run(command.env(variable, value).args(["who", function, &length.to_string()]))
 }
@@ -121,6 +124,28 @@ fn long_calls_are_the_policys_and_short_and_overlapping_ones_the_c_librarys() {
     assert_eq!(who("BULKMEM_METHOD", "clear:nontemporal_sse2", "bzero", 1 << 20), OURS);
     assert_eq!(who("BULKMEM_METHOD", "clear:nontemporal_sse2", "memset", 1 << 20), THEIRS);
     assert_eq!(who("BULKMEM_METHOD", "clear:nontemporal_sse2", "memcpy", 1 << 20), THEIRS);
+}
+
+#[test]
+fn a_measured_policy_leaves_calls_to_the_c_library_that_are_shorter_than_a_quarter_of_the_last_level_cache() {
+    let whose = |(variable, value): (&str, &OsStr), from: Option<&str>, length: usize| {
+        let mut command = preloaded(situations());
+        command.env_remove("BULKMEM_FROM").envs(from.map(|from| ("BULKMEM_FROM", from)));
+        run(command.env(variable, value).args(["who", "memcpy", &length.to_string()]))
+    };
+    let measured = ("BULKMEM_PROFILE", by_length().as_os_str());
+    let quarter = pointers::quarter_of_last_level_cache();
+    assert_eq!(whose(measured, None, quarter - 1), THEIRS);
+    assert_eq!(whose(measured, None, quarter), OURS);
+    assert_eq!(whose(("BULKMEM_METHOD", NON_TEMPORAL.as_ref()), None, 16384), OURS, "forced");
+    for (from, length, expected) in
+        [("20000", 19999, THEIRS), ("20000", 20000, OURS), ("", quarter - 1, THEIRS)]
+    {
+        assert_eq!(whose(measured, Some(from), length), expected, "{length} bytes from {from}");
+    }
+    for invalid in ["64K", "-1", "x", "99999999999999999999"] {
+        assert_eq!(whose(measured, Some(invalid), quarter), THEIRS, "{invalid}");
+    }
 }
 
 #[test]

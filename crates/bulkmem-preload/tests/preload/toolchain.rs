@@ -91,9 +91,9 @@ pub(crate) fn situations() -> &'static Path {
     })
 }
 
-/// A command whose program gets the library.
+/// A command whose program gets the library, with the measured policy from the shortest length on.
 pub(crate) fn preloaded(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.env("LD_PRELOAD", library());
+    command.env("LD_PRELOAD", library()).env("BULKMEM_FROM", "0");
     command
 }

@@ -338,14 +338,15 @@ impl Rules {
         self.thresholds(operation, intent).iter().find(other).map_or(usize::MAX, |it| it.from)
     }
 
-    /// The smallest length for which a rule that was measured or forced chooses another method than the C library, or from
-    /// which the operation looks; the greatest length if there is none.
-    pub(crate) fn chosen_from(&self, operation: Operation) -> usize {
+    /// The smallest length, at least `least` unless a method is forced, for which a rule that was measured or forced chooses
+    /// another method than the C library, or from which the operation looks; the greatest length if there is none.
+    pub(crate) fn chosen_from(&self, operation: Operation, least: usize) -> usize {
         let own = |it: &&Threshold| {
             it.reason.is_none() && !std::ptr::eq(it.choice(operation).method, method::c_library())
         };
         let from = self.thresholds(operation, Intent::Throughput).iter().find(own);
-        from.map_or(usize::MAX, |it| it.from).min(self.looks_from(operation))
+        let from = from.map_or(usize::MAX, |it| it.from).min(self.looks_from(operation));
+        if self.measured(operation, Intent::Throughput) { from.max(least) } else { from }
     }
 
     /// The fewest threads that saturate memory with an operation of that length; 1 if that is unknown.
@@ -424,15 +425,16 @@ mod tests {
     #[test]
     fn only_measured_and_forced_rules_are_chosen() {
         let mut rules = rules(&[(0, "c_library"), (20, "portable")]).unwrap();
-        assert_eq!(rules.chosen_from(Operation::Clear), 20);
-        assert_eq!(rules.chosen_from(Operation::Fill), usize::MAX);
+        assert_eq!(rules.chosen_from(Operation::Clear, 0), 20);
+        assert_eq!(rules.chosen_from(Operation::Clear, 30), 30);
+        assert_eq!(rules.chosen_from(Operation::Fill, 0), usize::MAX);
         let fill = (Operation::Fill, Intent::Throughput);
         rules.push(fill, 0, choice("portable"), RuleOrigin::Default("a default")).unwrap();
-        assert_eq!(rules.chosen_from(Operation::Fill), usize::MAX);
+        assert_eq!(rules.chosen_from(Operation::Fill, 0), usize::MAX);
         rules.force(Operation::Fill, choice("portable"));
-        assert_eq!(rules.chosen_from(Operation::Fill), 0);
+        assert_eq!(rules.chosen_from(Operation::Fill, 30), 0, "forced");
         rules.force(Operation::Clear, choice("c_library"));
-        assert_eq!(rules.chosen_from(Operation::Clear), usize::MAX);
+        assert_eq!(rules.chosen_from(Operation::Clear, 0), usize::MAX);
     }
 
     #[test]

@@ -163,10 +163,12 @@ fn look(
     // From the length on where the sum of the gains is largest.
     let sum_from = |at: usize| gains[at..].iter().sum::<f64>();
     let first = (0..lengths.len()).max_by(|a, b| sum_from(*a).total_cmp(&sum_from(*b)))?;
-    let count = lengths[first..].iter().filter(|it| it.when_cached.is_some()).count().max(1);
-    let sum = sum_from(first);
-    let in_mapped: f64 = lengths[first..].iter().map(|length| mapped(cached_below, length)).sum();
-    if sum < LEAST_GAIN * count as f64 || in_mapped < -MOST_LOSS * count as f64 {
+    // Judged by the lengths that can be cached: at the others, the states hardly differ.
+    let judged = (first..lengths.len()).filter(|at| lengths[*at].when_cached.is_some());
+    let (judged, in_mapped): (Vec<f64>, Vec<f64>) =
+        judged.map(|at| (gains[at], mapped(cached_below, lengths[at]))).unzip();
+    let mean = |gains: &[f64]| gains.iter().sum::<f64>() / gains.len() as f64;
+    if judged.is_empty() || mean(&judged) < LEAST_GAIN || mean(&in_mapped) < -MOST_LOSS {
         return None;
     }
     // Nearer to the times of uncached memory: the kernel maps pages faster for a program that just had some mapped.
@@ -174,7 +176,7 @@ fn look(
     let unmapped_from = fast.map(|fast| (between(fast) as u64).max(cached_below + 1));
     let mut reason = format!(
         "{:.2} × the rule by length as a geometric mean of the states; {part} bytes take {:.0} ticks cached, {:.0} uncached",
-        (sum / count as f64).exp(),
+        mean(&judged).exp(),
         middle(&cached),
         middle(&uncached),
     );
@@ -188,7 +190,7 @@ fn look(
     });
     let look =
         LookRule { operation, from, part, method, parameters, cached_below, unmapped_from, unmapped, reason };
-    Some((sum, look))
+    Some((sum_from(first), look))
 }
 
 fn middle(ticks: &[u64]) -> f64 {
