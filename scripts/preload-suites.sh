@@ -135,7 +135,20 @@ isolated=$PWD/scripts/isolated.sh
 mkdir -p "$TARGET_DIR/suites"
 store=$(realpath "$TARGET_DIR/suites")
 temporary=$(mktemp -d)
-trap 'rm -rf "$temporary"' EXIT
+# end PROCESS: ends a process and those that it started. Ctrl-C does not reach them.
+end() {
+    local child
+    kill -STOP "$1" 2>/dev/null || return 0
+    for child in $(pgrep -P "$1"); do end "$child"; done
+    kill -KILL "$1"
+}
+clean_up() {
+    local job
+    for job in $(jobs -rp); do end "$job"; done
+    wait
+    rm -rf "$temporary"
+}
+trap clean_up EXIT
 if [[ $archive == - ]]; then
     cargo build --release --locked -p bulkmem-preload
     archive=$TARGET_DIR/release/libbulkmem_preload.a

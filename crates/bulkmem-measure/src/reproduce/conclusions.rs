@@ -138,8 +138,8 @@ fn persist(ours: &Ours<'_>) -> Judged {
 
 /// What clearing by the kernel and in the background does to others.
 fn vm(ours: &Ours<'_>) -> Judged {
-    let creation = ours.vm(true).zip(ours.vm(false)).map(|(hinted, plain)| {
-        let time = plain / hinted;
+    let creation = ours.declared().filter(|contrast| contrast.enough).map(|contrast| {
+        let time = 1.0 + contrast.by / 100.0;
         (time <= 0.5 + SAME, format!("{} of time if declared to the kernel module", percent(time)))
     });
     let beside = ours.beside_clearing("rep_stosb", "movnti").and_then(|contrast| {

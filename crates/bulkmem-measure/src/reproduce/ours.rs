@@ -1,7 +1,8 @@
 //! Queries on this machine's own results.
 
-use bulkmem::Operation;
+use bulkmem::machine::Caches;
 use bulkmem::method::{self, CacheEffect};
+use bulkmem::{Operation, Pages};
 
 use crate::engine::contrast::Contrast;
 use crate::engine::{Config, Direction, Measurement, PageSize, Pattern, Results, Row};
@@ -35,13 +36,18 @@ impl Ours<'_> {
         names.into_iter().find_map(|name| self.median(Measurement::Clear, name, at))
     }
 
-    /// GB/s of copies of [`COPIES`] bytes in one call, by a method with or without prefetches of the source.
+    /// GB/s of copies of [`COPIES`] bytes in one call, by a method with or without prefetches of the source. `None` if both
+    /// ranges fit the last-level cache.
     pub(super) fn copy(&self, name: &str, prefetching: bool) -> Option<f64> {
+        if Caches::from(self.0.provenance.caches).sane().l3 >= 2 * COPIES {
+            return None;
+        }
         let wanted = |row: &&Row| {
             let candidate = &row.candidate;
             candidate.name == name
                 && (candidate.parameters.read_distance > 0) == prefetching
                 && row.config.size == Some(COPIES)
+                && row.config.chunk.is_none()
                 && one_thread(&row.config)
         };
         self.0.of(Measurement::Copy).find(wanted).map(|row| row.stats.median)
@@ -55,6 +61,15 @@ impl Ours<'_> {
         let rows = rows.filter(|row| row.candidate.name == name && one_thread(&row.config));
         let row = rows.max_by_key(|row| row.config.page_size.map(PageSize::bytes))?;
         Some(row.config.size? as f64 / 1e9 / row.stats.median)
+    }
+
+    /// How much longer a thread takes to get fresh huge pages ready if they are declared to the kernel module.
+    pub(super) fn declared(&self) -> Option<Contrast> {
+        let huge =
+            |config: &Config| one_thread(config) && config.page_size.is_some_and(|it| it.0 != Pages::Base);
+        let declared = self.row(Measurement::Vm, HINTED, huge)?;
+        let plain = self.row(Measurement::Vm, PREFAULT, |config| *config == declared.config)?;
+        Contrast::of(declared, plain)
     }
 
     /// How much longer a program takes beside clearing by one method than beside clearing by another, at the same rate.
