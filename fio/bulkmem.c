@@ -3,8 +3,8 @@
  * bulkmem: an external engine for fio. Reads and writes are copies from and to
  * a mapping, by the methods of libbulkmem.
  *
- * A mapping is of a regular file, of a DAX device, or of the memory that
- * /dev/bulkmem provides with a chosen cache attribute.
+ * A mapping is of a regular file, of a block or DAX device, or of the memory
+ * that /dev/bulkmem provides with a chosen cache attribute.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct bulkmem_engine_options {
 	char *read_method;
 	unsigned int intent;
 	unsigned int persist;
-	unsigned int attribute;	/* 0: none is asked for; else 1 more than an enum bulkmem_attribute */
+	unsigned int attribute;	/* 0: not set; else 1 more than an enum bulkmem_attribute */
 	unsigned int huge_pages;
 };
 
@@ -41,6 +41,7 @@ struct bulkmem_data {
 	struct bulkmem_policy *write_policy;
 	struct bulkmem_options read;
 	struct bulkmem_options write;
+	struct bulkmem_map *device_maps;	/* unmapped when the job ends */
 	bool persist;
 };
 
@@ -48,7 +49,10 @@ struct bulkmem_data {
 struct bulkmem_map {
 	unsigned char *start;
 	size_t length;
+	size_t dirty_start;	/* written since the last sync; empty if it is dirty_end */
+	size_t dirty_end;
 	bool durable;	/* copy_persist makes it durable: DAX */
+	struct bulkmem_map *next;	/* in device_maps */
 };
 
 #define OPTION(member)	.off1 = offsetof(struct bulkmem_engine_options, member), \
@@ -175,26 +179,25 @@ failed:
 	return 1;
 }
 
-static void unmap(struct fio_file *f)
+static void unmap(struct bulkmem_map *map)
 {
-	struct bulkmem_map *map = FILE_ENG_DATA(f);
-
-	if (map) {
+	if (map)
 		munmap(map->start, map->length);
-		free(map);
-	}
-	FILE_SET_ENG_DATA(f, NULL);
+	free(map);
 }
 
 static void bulkmem_cleanup(struct thread_data *td)
 {
 	struct bulkmem_data *data = td->io_ops_data;
-	struct fio_file *f;
-	unsigned int i;
 
-	for_each_file(td, f, i)
-		unmap(f);
 	if (data) {
+		/* fio has already freed the files. */
+		while (data->device_maps) {
+			struct bulkmem_map *map = data->device_maps;
+
+			data->device_maps = map->next;
+			unmap(map);
+		}
 		bulkmem_policy_free(data->read_policy);
 		bulkmem_policy_free(data->write_policy);
 		free(data);
@@ -238,12 +241,18 @@ static int bulkmem_get_file_size(struct thread_data *td, struct fio_file *f)
 		return generic_get_file_size(td, f);
 
 	f->real_file_size = dax_size(f);
-	/* /dev/bulkmem has as much as a mapping asks for. */
-	if (!f->real_file_size)
-		f->real_file_size = f->file_offset + td->o.size;
-	if (f->real_file_size <= f->file_offset) {
-		log_err("bulkmem: %s has no size of its own: say size=\n", f->file_name);
-		return 1;
+	if (!f->real_file_size) {
+		/* /dev/bulkmem allocates what is mapped, which must start at 0. */
+		f->real_file_size = td->o.size;
+		if (!td->o.size) {
+			log_err("bulkmem: %s has no size of its own: say size=\n", f->file_name);
+			return 1;
+		}
+		if (get_start_offset(td, f)) {
+			log_err("bulkmem: %s is new memory for each job: offset= and offset_increment= cannot be used\n",
+				f->file_name);
+			return 1;
+		}
 	}
 	fio_file_set_size_known(f);
 	return 0;
@@ -269,6 +278,30 @@ static int describe(struct thread_data *td, struct fio_file *f)
 	return 1;
 }
 
+/*
+ * The number of bytes to map: everything, because offsets can be outside the
+ * range of offset= and size=, for example with zonemode=strided. 0 after an
+ * error: access beyond the end of a file would end the process with SIGBUS.
+ */
+static uint64_t map_length(struct thread_data *td, struct fio_file *f)
+{
+	uint64_t needed = f->file_offset + f->io_size;
+	struct stat st;
+
+	if (f->filetype != FIO_TYPE_FILE)
+		return f->real_file_size;
+	if (fstat(f->fd, &st)) {
+		td_verror(td, errno, "fstat");
+		return 0;
+	}
+	if (st.st_size > 0 && (uint64_t)st.st_size >= needed)
+		return st.st_size;
+	log_err("bulkmem: %s has %lld bytes, and the job needs %llu: create it first\n", f->file_name,
+		(long long)st.st_size, needed ? (unsigned long long)needed : 1ULL);
+	td_verror(td, EINVAL, "bulkmem");
+	return 0;
+}
+
 static int bulkmem_open_file(struct thread_data *td, struct fio_file *f)
 {
 	struct bulkmem_data *data = td->io_ops_data;
@@ -283,6 +316,9 @@ static int bulkmem_open_file(struct thread_data *td, struct fio_file *f)
 		return generic_open_file(td, f);
 	if (generic_open_file(td, f))
 		return 1;
+	/* fio opens a block device to find out its size, also before bulkmem_init_job. */
+	if (f->filetype == FIO_TYPE_BLOCK && !fio_file_size_known(f))
+		return 0;
 	if (f->filetype == FIO_TYPE_CHAR && describe(td, f))
 		goto close;
 
@@ -291,7 +327,11 @@ static int bulkmem_open_file(struct thread_data *td, struct fio_file *f)
 		td_verror(td, ENOMEM, "bulkmem");
 		goto close;
 	}
-	map->length = f->file_offset + f->io_size;
+	map->length = map_length(td, f);
+	if (!map->length) {
+		free(map);
+		goto close;
+	}
 	map->durable = true;
 	map->start = mmap(NULL, map->length, protection,
 			  MAP_SHARED_VALIDATE | MAP_SYNC, f->fd, 0);
@@ -305,6 +345,10 @@ static int bulkmem_open_file(struct thread_data *td, struct fio_file *f)
 		goto close;
 	}
 	FILE_SET_ENG_DATA(f, map);
+	if (f->filetype == FIO_TYPE_CHAR) {
+		map->next = data->device_maps;
+		data->device_maps = map;
+	}
 	if (data->persist && !map->durable)
 		log_info("bulkmem: %s is not on DAX: persist=1 only writes the processor's caches back\n",
 			 f->file_name);
@@ -318,19 +362,15 @@ close:
 
 static int bulkmem_close_file(struct thread_data *td, struct fio_file *f)
 {
-	if (f->filetype != FIO_TYPE_CHAR)
-		unmap(f);
+	if (f->filetype != FIO_TYPE_CHAR) {
+		unmap(FILE_ENG_DATA(f));
+		FILE_SET_ENG_DATA(f, NULL);
+	}
 	return generic_close_file(td, f);
 }
 
-/* fio writes data for jobs that read; memory of a device stays as it is. */
-static int bulkmem_prepopulate_file(struct thread_data *td, struct fio_file *f)
-{
-	return f->filetype == FIO_TYPE_FILE ? generic_prepopulate_file(td, f) : 0;
-}
-
-/* Waits until what was written to the file is durable. */
-static int sync_file(struct thread_data *td, struct fio_file *f)
+/* Waits until a range of the mapping is durable. */
+static int sync_range(struct thread_data *td, struct fio_file *f, size_t start, size_t end)
 {
 	struct bulkmem_data *data = td->io_ops_data;
 	struct bulkmem_map *map = FILE_ENG_DATA(f);
@@ -338,32 +378,76 @@ static int sync_file(struct thread_data *td, struct fio_file *f)
 	if (data->persist && (map->durable || f->filetype == FIO_TYPE_CHAR))
 		return 0;
 	if (f->filetype == FIO_TYPE_CHAR)
-		return bulkmem_persist(map->start, map->length) ? EIO : 0;
-	return msync(map->start, map->length, MS_SYNC) ? errno : 0;
+		return bulkmem_persist(map->start + start, end - start) ? EIO : 0;
+	start -= start & page_mask;
+	return msync(map->start + start, end - start, MS_SYNC) ? errno : 0;
+}
+
+/*
+ * Waits until everything that was written is durable. A file is synced as a
+ * whole: fio can have closed it since. Of a device, which can be much larger
+ * than what was written, only that is written back.
+ */
+static int sync_file(struct thread_data *td, struct fio_file *f)
+{
+	struct bulkmem_map *map = FILE_ENG_DATA(f);
+	int error;
+
+	if (f->filetype != FIO_TYPE_CHAR)
+		return sync_range(td, f, 0, map->length);
+	error = sync_range(td, f, map->dirty_start, map->dirty_end);
+	if (!error)
+		map->dirty_start = map->dirty_end = 0;
+	return error;
+}
+
+static int write_block(struct thread_data *td, struct io_u *io_u)
+{
+	struct bulkmem_data *data = td->io_ops_data;
+	struct bulkmem_map *map = FILE_ENG_DATA(io_u->file);
+	size_t start = io_u->offset, end = start + io_u->xfer_buflen;
+	int result;
+
+	if (map->dirty_start == map->dirty_end)
+		map->dirty_start = start;
+	map->dirty_start = min(map->dirty_start, start);
+	map->dirty_end = max(map->dirty_end, end);
+	if (data->persist)
+		result = bulkmem_copy_persist_with(map->start + start, io_u->xfer_buf,
+						   io_u->xfer_buflen, &data->write);
+	else
+		result = bulkmem_copy_with(map->start + start, io_u->xfer_buf,
+					   io_u->xfer_buflen, &data->write);
+	if (!result && td->o.sync_io)
+		io_u->error = sync_range(td, io_u->file, start, end);
+	return result;
 }
 
 static enum fio_q_status bulkmem_queue(struct thread_data *td, struct io_u *io_u)
 {
 	struct bulkmem_data *data = td->io_ops_data;
 	struct bulkmem_map *map = FILE_ENG_DATA(io_u->file);
-	unsigned char *place = map->start + io_u->offset;
 	int result = 0;
 
 	fio_ro_check(td, io_u);
 	io_u->error = 0;
 
+	if (ddir_rw(io_u->ddir) &&
+	    (io_u->offset > map->length || io_u->xfer_buflen > map->length - io_u->offset)) {
+		log_err("bulkmem: %llu bytes at offset %llu are beyond the end of %s, which has %zu bytes\n",
+			io_u->xfer_buflen, io_u->offset, io_u->file->file_name, map->length);
+		io_u->error = EINVAL;
+		td_verror(td, EINVAL, "bulkmem");
+		return FIO_Q_COMPLETED;
+	}
+
 	switch (io_u->ddir) {
 	case DDIR_READ:
-		result = bulkmem_copy_with(io_u->xfer_buf, place,
+		result = bulkmem_copy_with(io_u->xfer_buf, map->start + io_u->offset,
 					   io_u->xfer_buflen, &data->read);
 		break;
 	case DDIR_WRITE:
-		if (data->persist)
-			result = bulkmem_copy_persist_with(place, io_u->xfer_buf,
-							   io_u->xfer_buflen, &data->write);
-		else
-			result = bulkmem_copy_with(place, io_u->xfer_buf,
-						   io_u->xfer_buflen, &data->write);
+		result = write_block(td, io_u);
 		break;
 	case DDIR_SYNC:
 	case DDIR_DATASYNC:
@@ -393,7 +477,6 @@ struct ioengine_ops ioengine = {
 	.open_file		= bulkmem_open_file,
 	.close_file		= bulkmem_close_file,
 	.get_file_size		= bulkmem_get_file_size,
-	.prepopulate_file	= bulkmem_prepopulate_file,
 	.flags			= FIO_SYNCIO | FIO_NOEXTEND | FIO_MEMALIGN,
 	.options		= options,
 	.option_struct_size	= sizeof(struct bulkmem_engine_options),

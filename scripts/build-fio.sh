@@ -43,8 +43,12 @@ Unpack the source of $installed, and set FIO_SOURCE to its folder."
     fi
 fi
 [[ -f $source/fio.h ]] || fail "$source is not a folder of fio's source: it has no fio.h."
-[[ -f $source/config-host.h ]] || (cd "$source" && ./configure --disable-native >configure.log 2>&1) ||
-    fail "fio's configure failed; see $source/configure.log."
+# configure writes config-host.h step by step: after an interruption or an error, it must run again.
+if [[ ! -f $source/config-host.h || -f $source/bulkmem-configuring ]]; then
+    touch "$source/bulkmem-configuring"
+    (cd "$source" && ./configure --disable-native >configure.log 2>&1) || fail "fio's configure failed; see $source/configure.log."
+    rm "$source/bulkmem-configuring"
+fi
 
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT

@@ -32,10 +32,15 @@ for attribute in wb wc uc; do
 done
 verified memory_verifies_in_huge_pages --attribute=wc --huge_pages=1 --size=2m --bs=64k --persist=1
 verified memory_without_an_attribute_is_write_back --size=1m --bs=4k
+verified memory_verifies_with_sync --attribute=wb --size=1m --bs=4k --sync=1
 
 ! fio --name=job --ioengine=external:$BULKMEM_FIO --filename=/dev/bulkmem --thread --rw=write --size=3m --attribute=wc \
     --huge_pages=1 >/tmp/said 2>&1 && grep -q mmap /tmp/said
 verdict a_length_that_is_not_of_whole_pages_is_refused $?
+
+! fio --name=job --ioengine=external:$BULKMEM_FIO --filename=/dev/bulkmem --thread --rw=write --size=1m --offset=1m >/tmp/said 2>&1 &&
+    grep -q 'offset= and offset_increment= cannot be used' /tmp/said
+verdict an_offset_is_refused $?
 
 # The table of document 004, shorter.
 sed 's/^runtime=.*/runtime=1/; s/^size=.*/size=8m/' /attributes.fio >/tmp/attributes.fio
