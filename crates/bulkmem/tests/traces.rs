@@ -50,6 +50,7 @@ mod x86_64 {
         }
         suite.test("checker::a_plain_copy_is_not_durable", a_plain_copy_is_not_durable);
         suite.test("checker::a_flush_of_half_the_bytes_is_seen", a_flush_of_half_the_bytes_is_seen);
+        suite.test("checker::the_state_before_a_store_is_seen", the_state_before_a_store_is_seen);
         suite.test("checker::a_trace_that_is_too_long_is_an_error", a_trace_that_is_too_long_is_an_error);
     }
 
@@ -218,6 +219,32 @@ mod x86_64 {
             method::fence();
         })?;
         assert_eq!(StoreTracker::of_trace(&trace, range, State::Cached)?.worst(), Some((0, State::Durable)));
+        Ok(())
+    }
+
+    fn the_state_before_a_store_is_seen() -> Result<(), Failed> {
+        let memory = Guarded::new(2 * LINE);
+        let line =
+            |at: usize| memory.addresses().start + at * LINE..memory.addresses().start + (at + 1) * LINE;
+        // SAFETY: the line is ours.
+        let store = |at: usize| unsafe { memory.as_ptr().wrapping_add(at * LINE).write_volatile(1) };
+        // SAFETY: the line is ours.
+        let flush = || unsafe { std::arch::x86_64::_mm_clflush(memory.as_ptr()) };
+        let traced = |fenced: bool| {
+            Trace::record(LIMIT, Features::empty(), || {
+                flush();
+                if fenced {
+                    method::fence();
+                }
+                store(1);
+                method::fence();
+            })
+        };
+        for (fenced, state) in [(false, State::Pending), (true, State::Durable)] {
+            let tracked = StoreTracker::before_store(&traced(fenced)?, line(0), State::Cached, line(1))?;
+            assert_eq!(tracked.worst(), Some((0, state)));
+        }
+        assert!(StoreTracker::before_store(&traced(true)?, line(1), State::Cached, line(0)).is_err());
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The command from outside: arguments, output, files and exit codes.
 
 mod bench_all;
+mod bench_applications;
 mod bench_chunks;
 mod bench_corun;
 mod bench_fork;

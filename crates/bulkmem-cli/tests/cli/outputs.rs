@@ -293,13 +293,13 @@ fn measurements_are_replaced_only_by_measurements_of_their_kind() {
 #[test]
 fn what_is_measured_is_never_the_output() {
     let home = Home::new();
-    fs::write(home.path().join("data"), [7; 1 << 16]).unwrap();
-    for measurement in ["persist", "iops"] {
+    fs::write(home.path().join("data"), vec![7; 1 << 20]).unwrap();
+    for measurement in ["persist", "iops", "writecache", "log"] {
         let command = ["bench", measurement, "--target", "data", "--overwrite", "--output", "data"];
         let said = refused(&home, &command, 2);
         assert!(said.contains("is also an input"), "{said}");
     }
-    assert_eq!(fs::read(home.path().join("data")).unwrap(), [7; 1 << 16]);
+    assert_eq!(fs::read(home.path().join("data")).unwrap(), vec![7; 1 << 20]);
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub(crate) fn everything(machine: &str, speed: f64) -> Results {
     reuse(&mut results, speed);
     fork(&mut results, speed);
     iops(&mut results, speed);
+    applications(&mut results, speed);
     choice(&mut results, speed);
     results
 }
@@ -339,6 +340,30 @@ fn iops(results: &mut Results, speed: f64) {
                 {
                     it.also.insert(name.to_owned(), times * 1e9 / value);
                 }
+                results.rows.push(it);
+            }
+        }
+    }
+}
+
+fn applications(results: &mut Results, speed: f64) {
+    for (measurement, mix) in [(Measurement::WriteCache, Some(30)), (Measurement::Log, None)] {
+        for group in [1, 64] {
+            for (candidate, value) in
+                [(policy(), 9e5), (method("movnti"), 8e5), (method("store_8_clwb"), 6e5)]
+            {
+                let config = Config {
+                    size: Some(G),
+                    chunk: Some(4096),
+                    group: Some(group),
+                    mix,
+                    target: Some("ram".to_owned()),
+                    ..Config::default()
+                };
+                let value = value * speed * (group as f64).log2().max(1.0);
+                let mut it = row(measurement, candidate, config, Metric::Iops, value);
+                it.also.insert("p50_ns".to_owned(), 1e9 / value);
+                it.also.insert("p999_ns".to_owned(), 9e9 / value);
                 results.rows.push(it);
             }
         }

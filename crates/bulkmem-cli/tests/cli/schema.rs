@@ -45,6 +45,10 @@ const MEASUREMENTS: &[&[&str]] = &[
     &["iops", "--working-set", "1M", "--runs", "2", "--time", "2ms"],
     #[cfg(target_arch = "x86_64")]
     &["persist", "--size", "64K", "--runs", "2"],
+    #[cfg(target_arch = "x86_64")]
+    &["writecache", "--size", "1M", "--runs", "2", "--time", "1ms"],
+    #[cfg(target_arch = "x86_64")]
+    &["log", "--size", "1M", "--runs", "2", "--time", "1ms"],
 ];
 
 #[test]

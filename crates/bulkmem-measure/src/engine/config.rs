@@ -101,6 +101,8 @@ pub struct Config {
     pub direction: Option<Direction>,
     /// The share of reads among reads and writes, percent.
     pub mix: Option<u8>,
+    /// Writes that are committed together.
+    pub group: Option<u64>,
     /// The target of reads and writes: `ram`, or a path.
     pub target: Option<String>,
     /// The cache attribute of the target's mapping: `wb`, `wc`, `uc`, `wt`.
@@ -140,6 +142,7 @@ pub enum Dimension {
     Pattern,
     Direction,
     Mix,
+    Group,
     Target,
     Attribute,
     Content,
@@ -235,6 +238,7 @@ mod tests {
             pattern: Some(Pattern::Random),
             direction: Some(Direction::Mixed),
             mix: Some(70),
+            group: Some(8),
             target: Some("ram".into()),
             attribute: Some("wb".into()),
             content: Some("zeros".into()),

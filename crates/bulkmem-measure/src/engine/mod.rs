@@ -5,7 +5,8 @@
 //! All results are [`Row`]s, the only kind of result in tables, reports, comparisons and files.
 //!
 //! - What is sampled: `implementation`.
-//! - How: `interleave`, `run`; `passes` and `workload` are the common kinds of samples, `counters` counts in them.
+//! - How: `interleave`, `run`; `passes` and `workload` are the common kinds of samples, `counters` counts in them, `latency`
+//!   times single operations.
 //! - In which memory: `memory`, `reservation`, `buffer`, `arena`, `positions`, `neighbour`.
 //! - Results: `results`, `config`, `provenance`, `stats`, `quality`, `compare`, `contrast`.
 
@@ -19,6 +20,7 @@ pub(crate) mod counters;
 mod error;
 pub(crate) mod implementation;
 pub(crate) mod interleave;
+pub(crate) mod latency;
 mod libpmem;
 pub(crate) mod memory;
 pub(crate) mod neighbour;

@@ -11,6 +11,8 @@ const MAX_LENGTH: u64 = 1 << 40;
 const MAX_THREADS: usize = 4096;
 /// The same where each number of threads is measured.
 pub(crate) const MOST_THREADS: usize = 1024;
+/// Shortest and longest sample that lasts a given time: during one, there is no progress and no stopping.
+const SAMPLE_TIMES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(2)];
 
 pub(crate) fn check_budget(budget: Duration) -> Result<()> {
     match budget.as_secs_f64() {
@@ -18,6 +20,17 @@ pub(crate) fn check_budget(budget: Duration) -> Result<()> {
         s if s > 86_400.0 => invalid("--budget", "more than a day; give at most 86400 s"),
         _ => Ok(()),
     }
+}
+
+pub(crate) fn sample_time(time: Duration) -> Result<()> {
+    let [shortest, longest] = SAMPLE_TIMES;
+    let reason = format!("{time:?} for a sample; give {shortest:?} to {longest:?}, and more --runs");
+    require((shortest..=longest).contains(&time), "--time", reason)
+}
+
+/// Checks a share of reads, percent.
+pub(crate) fn mix(percent: u8) -> Result<()> {
+    require(percent <= 100, "--mix", format!("{percent} % is more than all; give 0 to 100"))
 }
 
 pub(crate) fn check_length(option: &'static str, length: u64) -> Result<()> {

@@ -41,6 +41,10 @@ pub enum Measurement {
     Fork,
     /// Random input and output of blocks.
     Iops,
+    /// A block write cache: blocks and metadata made durable in order.
+    WriteCache,
+    /// A log: records made durable before the commit that counts them.
+    Log,
     /// The policy's choice against every method and other libraries.
     Choice,
     /// The project's performance targets.
@@ -51,7 +55,7 @@ pub enum Measurement {
 
 impl Measurement {
     /// All measurements, in the order in which they are run and shown.
-    pub const ALL: [Measurement; 14] = *Measurement::VARIANTS.as_array().unwrap();
+    pub const ALL: [Measurement; 16] = *Measurement::VARIANTS.as_array().unwrap();
 
     /// The name, as the command line and files have it.
     pub fn name(self) -> &'static str {

@@ -7,8 +7,8 @@ use bulkmem::machine::Machine;
 
 use crate::engine::{Measure, MeasureError, memory_left};
 use crate::measurements::{
-    ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions, ReuseOptions,
-    SizesOptions, TargetOptions, Victim, VmOptions,
+    ApplicationOptions, ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions,
+    PollutionOptions, ReuseOptions, SizesOptions, TargetOptions, Victim, VmOptions,
 };
 
 const MIB: u64 = 1 << 20;
@@ -33,6 +33,11 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
     let mut iops = IopsOptions { time: Duration::from_millis(200), ..IopsOptions::default() };
     let mut pollution = PollutionOptions::new(Operation::Clear);
     let corun = CorunOptions::new(Victim::Walk);
+    let application = |options| ApplicationOptions {
+        time: Duration::from_millis(if quick { 5 } else { 20 }),
+        target: TargetOptions { size: quick.then_some(128 * MIB), ..TargetOptions::ram() },
+        ..options
+    };
     if quick {
         chunks = ChunksOptions::of(chunks.extent.min(128 * MIB));
         vm.size = vm.size.min(128 * MIB);
@@ -59,6 +64,8 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(reuse),
         Box::new(fork),
         Box::new(iops),
+        Box::new(application(ApplicationOptions::write_cache())),
+        Box::new(application(ApplicationOptions::log())),
     ];
     if memory_left().note().is_some() {
         all.retain(|it| !matches!(it.validate(), Err(MeasureError::TooLarge { .. })));

@@ -1,6 +1,7 @@
 //! The measurements: one file or folder each.
 
 mod all;
+mod applications;
 mod choice;
 mod chunks;
 mod corun;
@@ -18,6 +19,7 @@ pub(crate) use crate::engine::options as checks;
 pub use crate::target::device::Attributes;
 pub use crate::target::{RAM, TargetOptions};
 pub use all::all;
+pub use applications::ApplicationOptions;
 pub use bulkmem_kmod::{Attribute, UnknownAttribute};
 pub use choice::{ChoiceOptions, Overall, TargetsOptions, is_baseline, overall};
 pub use chunks::ChunksOptions;

@@ -71,7 +71,7 @@ impl PersistOptions {
 
     /// Returns the candidates, the representative methods being all that persist, and a note on those that this machine does
     /// not support.
-    fn candidates(&self) -> (Candidates, Option<String>) {
+    pub(super) fn candidates(&self) -> (Candidates, Option<String>) {
         if self.candidates.methods != MethodSet::Representative {
             return (self.candidates.clone(), None);
         }
@@ -94,7 +94,12 @@ impl PersistOptions {
 ///
 /// # Safety
 /// As [`CopyFn`](method::CopyFn).
-unsafe fn write_by(implementation: &Implementation<'_>, dst: *mut u8, src: *const u8, length: usize) {
+pub(super) unsafe fn write_by(
+    implementation: &Implementation<'_>,
+    dst: *mut u8,
+    src: *const u8,
+    length: usize,
+) {
     let chosen;
     let choice = match implementation {
         Implementation::Peer(peer) => {

@@ -119,6 +119,8 @@ fn persist(ours: &Ours<'_>) -> Judged {
     let cached = |gain| (more(gain), format!("{} against MOVNTI", percent(gain)));
     let wide = |gain| (gain < 0.8, format!("{gain:.2} times the 8-byte stores"));
     let alike = |gain| (same(gain), format!("{} against CLWB", percent(gain)));
+    let write_cache =
+        |(gain, group)| (more(gain), format!("{} against MOVNTI, a commit for each {group}", percent(gain)));
     let pollution = ours.growth("movnti").zip(ours.growth("store_8_clwb")).map(|(bypassing, cached)| {
         let text = format!(
             "the walk takes {bypassing:.2} times as long after MOVNTI, {cached:.2} times after stores and CLWB"
@@ -133,6 +135,7 @@ fn persist(ours: &Ours<'_>) -> Judged {
         ("wide_stores_clwb", ratio("store_avx512_clwb", "store_8_clwb").map(wide)),
         ("clflushopt_clwb", ratio("store_8_clflushopt", "store_8_clwb").map(alike)),
         ("pollution", pollution),
+        ("write_cache", ours.write_cache("store_8_clflushopt", "movnti").map(write_cache)),
     ]
 }
 

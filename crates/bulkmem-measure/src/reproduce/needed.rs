@@ -13,8 +13,8 @@ use super::ours::COPIES;
 use super::published::published;
 use crate::engine::{Direction, Measure, MethodSet, PageSize, Pattern, Peers};
 use crate::measurements::{
-    Attributes, Candidates, ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions,
-    PollutionOptions, ReuseOptions, SizesOptions, Victim, VmOptions,
+    ApplicationOptions, Attributes, Candidates, ChunksOptions, CorunOptions, ForkOptions, IopsOptions,
+    PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, Victim, VmOptions,
 };
 use crate::memory_left;
 
@@ -51,6 +51,14 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         candidates: named(["movnti", "store_8_clflushopt", "store_8_clwb"], Operation::CopyPersist),
         ..PollutionOptions::new(Operation::CopyPersist)
     };
+    let time = Duration::from_millis(if quick { 30 } else { 200 });
+    let write_cache = ApplicationOptions {
+        // As dm-writecache commits on its own.
+        groups: vec![64],
+        time,
+        candidates: named(["movnti", "store_8_clflushopt"], Operation::CopyPersist),
+        ..ApplicationOptions::write_cache()
+    };
     let mut fork = ForkOptions { candidates: no_peers(), ..ForkOptions::default() };
     if quick {
         fork.sizes.retain(|size| size.is_power_of_two());
@@ -58,7 +66,7 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
     let iops = IopsOptions {
         directions: vec![Direction::Read, Direction::Write],
         threads: vec![1],
-        time: Duration::from_millis(if quick { 30 } else { 200 }),
+        time,
         ..IopsOptions::default()
     };
     let attributes = Attributes::Named(vec![Attribute::Wb, Attribute::Wc, Attribute::Uc]);
@@ -87,6 +95,7 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(corun),
         Box::new(persist),
         Box::new(pollution),
+        Box::new(write_cache),
         Box::new(fork),
         Box::new(iops),
     ];

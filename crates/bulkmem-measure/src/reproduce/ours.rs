@@ -119,6 +119,15 @@ impl Ours<'_> {
         Some(row.also.get("after_ns")? / row.also.get("before_ns")?)
     }
 
+    /// How many times as many operations a second a write cache performs by one method as by another, in the largest groups
+    /// that were measured. Returns the group too.
+    pub(super) fn write_cache(&self, name: &str, other: &str) -> Option<(f64, u64)> {
+        let rows = self.0.of(Measurement::WriteCache).filter(|row| row.candidate.name == name);
+        let row = rows.max_by_key(|row| row.config.group)?;
+        let other = self.row(Measurement::WriteCache, other, |config| *config == row.config)?;
+        Some((row.stats.median / other.stats.median, row.config.group?))
+    }
+
     /// How many times as long clearing and reading back takes with the best bypassing method as with the best caching one.
     pub(super) fn read_back(&self, size: u64) -> Option<f64> {
         let best = |effect: CacheEffect| {

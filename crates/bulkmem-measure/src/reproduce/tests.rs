@@ -169,6 +169,33 @@ fn sampled(measurement: Measurement, name: &str, config: Config, median: f64) ->
 }
 
 #[test]
+fn a_write_cache_is_judged_in_its_largest_groups() {
+    let rows = |flushing: f64| {
+        let of = |name: &str, group, iops| {
+            let config = Config { chunk: Some(4096), group: Some(group), mix: Some(30), ..Config::default() };
+            row(Measurement::WriteCache, name, config, iops)
+        };
+        vec![
+            of("movnti", 1, 2e6),
+            of("store_8_clflushopt", 1, 1e6),
+            of("movnti", 64, 1e6),
+            of("store_8_clflushopt", 64, flushing),
+        ]
+    };
+    let of = |rows: Vec<Row>| {
+        let found = Reproduction::of(&results(rows));
+        found.conclusions.into_iter().find(|it| it.claim.starts_with("A write cache")).unwrap()
+    };
+    let found = of(rows(1.2e6));
+    assert_eq!(
+        (found.verdict, found.here.as_str()),
+        (Verdict::Holds, "+20.0 % against MOVNTI, a commit for each 64")
+    );
+    assert_eq!(of(rows(1.04e6)).verdict, Verdict::Fails);
+    assert_eq!(of(rows(1.2e6)[1..2].to_vec()).verdict, Verdict::NotMeasured);
+}
+
+#[test]
 fn virtual_machines_and_programs_beside_clearing_are_judged() {
     let vm = |name: &str, seconds: f64| {
         let page_size = Some(PageSize(Pages::Transparent));

@@ -49,15 +49,42 @@ impl StoreTracker {
     /// # Errors
     /// If the trace has a store whose address or size cannot be determined.
     pub fn of_trace(trace: &Trace, range: Range<usize>, before: State) -> Result<StoreTracker, String> {
-        let range = range.start as u64..range.end as u64;
-        let states = vec![before; (range.end - range.start) as usize];
-        let mut tracked =
-            StoreTracker { range, states, weak_pending: 0, fences: 0, weak: 0, stores_pending: 0 };
+        let mut tracked = StoreTracker::new(range, before);
         let mut factory = InstructionInfoFactory::new();
         for (instruction, registers) in trace.steps() {
             tracked.step(&instruction, registers, &mut factory)?;
         }
         Ok(tracked)
+    }
+
+    /// Returns the state of `range` just before the first store to `marker`: what a power failure leaves if the store is
+    /// the last that reaches memory.
+    ///
+    /// # Errors
+    /// If nothing stores to `marker`, and those of [`StoreTracker::of_trace`].
+    pub fn before_store(
+        trace: &Trace,
+        range: Range<usize>,
+        before: State,
+        marker: Range<usize>,
+    ) -> Result<StoreTracker, String> {
+        let mut tracked = StoreTracker::new(range, before);
+        let mut marker = StoreTracker::new(marker, State::Untouched);
+        let mut factory = InstructionInfoFactory::new();
+        for (instruction, registers) in trace.steps() {
+            marker.step(&instruction, registers, &mut factory)?;
+            if marker.states.iter().any(|it| *it != State::Untouched) {
+                return Ok(tracked);
+            }
+            tracked.step(&instruction, registers, &mut factory)?;
+        }
+        Err("nothing stores to the marker".to_owned())
+    }
+
+    fn new(range: Range<usize>, before: State) -> StoreTracker {
+        let range = range.start as u64..range.end as u64;
+        let states = vec![before; (range.end - range.start) as usize];
+        StoreTracker { range, states, weak_pending: 0, fences: 0, weak: 0, stores_pending: 0 }
     }
 
     /// Traces `call`, at most `limit` instructions, and returns the state of `range` afterwards.

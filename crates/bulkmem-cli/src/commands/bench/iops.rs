@@ -58,6 +58,8 @@ pub(crate) struct IopsArgs {
     common: Common,
 }
 
+pub(super) const KEY: &str = "IOPS: mean ± standard deviation; latencies in µs.";
+
 const DIRECTIONS: &[(&str, &str, Direction)] = &[
     ("read", "Random reads", Direction::Read),
     ("write", "Random writes", Direction::Write),
@@ -96,8 +98,7 @@ pub(super) fn view(found: &Results, width: usize) -> String {
     let groups = group_by(others, |row| row.config.clone());
     let by_attribute = parts.iter().map(|part| attributes_table(part, width));
     let tables: String = by_attribute.chain(groups.iter().map(|group| table(group, width))).collect();
-    let key = format!("IOPS: mean ± standard deviation; latencies in µs. {MARKS}");
-    tables + &faint(&key, width) + &remarks(found, width)
+    tables + &faint(&format!("{KEY} {MARKS}"), width) + &remarks(found, width)
 }
 
 /// Returns the threads, the working set and the target.
@@ -116,7 +117,12 @@ fn table(group: &[&Row], width: usize) -> String {
     };
     let attribute = config.attribute.as_ref().map_or(String::new(), |attribute| format!(" ({attribute})"));
     let heading = format!("iops, {what} of {}, {}{attribute}", value(first, Dimension::Chunk), place(first));
-    let gb_per_s = |row: &Row| row.stats.median * config.chunk.unwrap_or_default() as f64 / 1e9;
+    section(&heading, &latency_table(group, width), width)
+}
+
+/// Returns operations per second and latencies.
+pub(super) fn latency_table(group: &[&Row], width: usize) -> String {
+    let gb_per_s = |row: &Row| row.stats.median * row.config.chunk.unwrap_or_default() as f64 / 1e9;
     let mut table = Table::of(group)
         .column(Column::left("method"), |row| name(row))
         .column(Column::right("IOPS"), |row| iops(group, row))
@@ -124,7 +130,7 @@ fn table(group: &[&Row], width: usize) -> String {
     for (title, key) in [("p50", "p50_ns"), ("p99", "p99_ns"), ("p99.9", "p999_ns"), ("p99.99", "p9999_ns")] {
         table = table.column(Column::right(title), |row| also(row, key, 1e3));
     }
-    section(&heading, &table.render(width), width)
+    table.render(width)
 }
 
 /// Returns the figure of a row among its rivals.

@@ -1,6 +1,7 @@
 //! `bulkmem bench`: each measurement with its arguments and the view of its rows.
 
 mod all;
+mod applications;
 mod choice;
 mod common;
 mod counted;
@@ -35,6 +36,8 @@ pub(crate) enum BenchCommand {
     Reuse(reuse::ReuseArgs),
     Fork(fork::ForkArgs),
     Iops(iops::IopsArgs),
+    Writecache(applications::WriteCacheArgs),
+    Log(applications::LogArgs),
     All(all::AllArgs),
     Choice(choice::ChoiceArgs),
     Targets(choice::TargetsArgs),
@@ -53,6 +56,8 @@ pub(super) fn run(measurement: &BenchCommand) -> Outcome {
         BenchCommand::Reuse(args) => reuse::run(args),
         BenchCommand::Fork(args) => fork::run(args),
         BenchCommand::Iops(args) => iops::run(args),
+        BenchCommand::Writecache(args) => applications::write_cache(args),
+        BenchCommand::Log(args) => applications::log(args),
         BenchCommand::All(args) => all::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => args.run(),

@@ -33,6 +33,7 @@ pub(super) fn in_title(row: &Row, key: Dimension) -> String {
         Dimension::Attribute => format!("mapped {value}"),
         Dimension::Rate => format!("at {value}"),
         Dimension::Mix => format!("{value} % reads"),
+        Dimension::Group => format!("groups of {value}"),
         Dimension::Offset => format!("off by {value}"),
         Dimension::Intent => format!("intent {value}"),
         Dimension::Source => format!("{value} source"),

@@ -195,7 +195,7 @@ fn point(row: &Row, x: f64) -> Point {
 fn scale(rows: &[&Row], key: Dimension) -> Scale {
     match key {
         _ if key.is_bytes() => Scale::Bytes,
-        Dimension::Threads => Scale::Whole,
+        Dimension::Threads | Dimension::Group => Scale::Whole,
         Dimension::ReadBack | Dimension::Rate => Scale::Linear,
         _ => Scale::Named(group(rows, |row| labels::value(row, key)).into_iter().map(|it| it.0).collect()),
     }

@@ -12,7 +12,8 @@ use bulkmem_kmod::Attribute;
 use self::access::accesses;
 use self::workers::{Job, Team};
 use crate::engine::{
-    Config, Dimension, Direction, Kind, Measure, Measurement, Metric, Result, Row, Run, Sampler, units,
+    Config, Dimension, Direction, Kind, Measure, Measurement, Metric, Result, Row, Run, Sampler, latency,
+    units,
 };
 use crate::measurements::checks::{self, MOST_THREADS, require};
 use crate::measurements::participants::{Candidates, sampler};
@@ -21,10 +22,6 @@ use crate::target::{Opened, TargetOptions, Want};
 
 /// Least bytes of ordinary memory to work on, by default.
 const USUAL: u64 = 1 << 30;
-/// Longest sample: during one, there is no progress and no stopping.
-const LONGEST: Duration = Duration::from_secs(2);
-/// Shortest sample.
-const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Options for measuring random input and output.
 #[derive(Clone, Debug)]
@@ -97,10 +94,8 @@ impl Measure for IopsOptions {
     fn validate(&self) -> Result<()> {
         checks::blocks(&self.blocks)?;
         checks::threads(&self.threads)?;
-        let (mix, time) = (self.mix, self.time);
-        require(mix <= 100, "--mix", format!("{mix} % is more than all; give 0 to 100"))?;
-        let reason = format!("{time:?} for a sample; give {SHORTEST:?} to {LONGEST:?}, and more --runs");
-        require((SHORTEST..=LONGEST).contains(&time), "--time", reason)?;
+        checks::mix(self.mix)?;
+        checks::sample_time(self.time)?;
         for direction in &self.directions {
             let methods = access::methods(&self.candidates.methods, *direction)?;
             // All methods can write.
@@ -130,11 +125,8 @@ impl Measure for IopsOptions {
         };
         let targets = wanted.iter().map(|target| target.open_for(run, self.want()));
         let mut targets: Vec<Opened> = targets.collect::<Result<_, _>>()?;
-        let (clock, stop) = (workers::clock_ns(), run.observer.stop);
-        run.note(format!(
-            "one half of each sample counts operations and the other times each of them; {clock} ns for reading the clock \
-             are subtracted from each latency"
-        ));
+        let (clock, stop) = (latency::clock_ns(), run.observer.stop);
+        run.note(latency::note(clock));
         for (direction, block, threads) in self.cases() {
             let config = |target: &Opened| Config {
                 direction: Some(direction),

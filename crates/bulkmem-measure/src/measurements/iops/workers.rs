@@ -6,16 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bulkmem::{Mapping, Pages};
-use hdrhistogram::Histogram;
 
 use crate::engine::arena::write_something;
 use crate::engine::buffer::map;
+use crate::engine::latency::Latencies;
 use crate::engine::{Direction, Implementation, Permutation, RawRange, Result, Sample, go_on, threads};
 use crate::measurements::iops::access::Access;
 
-/// The quantiles that are reported.
-const QUANTILES: [(&str, f64); 4] =
-    [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999), ("p9999_ns", 0.9999)];
 /// Longest sleep of the thread that waits for the end of a sample.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -72,10 +69,9 @@ impl Team {
         let rates = self.together(half, stop, |worker, done| worker.repeat(job, done, false).0)?;
         let timed = self.together(half, stop, |worker, done| worker.repeat(job, done, true).1)?;
         go_on(stop)?;
-        let mut latencies = latencies();
-        timed.iter().flatten().for_each(|part| latencies.add(part).expect("all have the same bounds"));
-        let also = QUANTILES.map(|(name, quantile)| (name, latencies.value_at_quantile(quantile) as f64));
-        Ok(Sample { value: rates.iter().sum(), also: also.to_vec() })
+        let mut latencies = Latencies::new(job.clock);
+        timed.iter().flatten().for_each(|part| latencies.add(part));
+        Ok(Sample { value: rates.iter().sum(), also: latencies.quantiles() })
     }
 
     /// Runs all threads concurrently until the time is over or `stop` is set.
@@ -118,19 +114,16 @@ impl Team {
 }
 
 impl Worker {
-    /// Performs at least one operation. Returns operations per second and, if `timed`, the
-    /// latencies.
-    fn repeat(&mut self, job: &Job<'_>, done: &AtomicBool, timed: bool) -> (f64, Option<Histogram<u64>>) {
-        let mut latencies = timed.then(latencies);
+    /// Performs at least one operation. Returns operations per second and, if `timed`, the latencies.
+    fn repeat(&mut self, job: &Job<'_>, done: &AtomicBool, timed: bool) -> (f64, Option<Latencies>) {
+        let mut latencies = timed.then(|| Latencies::new(job.clock));
         let (begun, mut operations) = (Instant::now(), 0u64);
         loop {
-            let before = latencies.as_ref().map(|_| Instant::now());
-            self.one(job);
-            operations += 1;
-            if let (Some(latencies), Some(before)) = (&mut latencies, before) {
-                let ns = before.elapsed().as_nanos() as u64;
-                latencies.saturating_record(ns.saturating_sub(job.clock).max(1));
+            match &mut latencies {
+                Some(latencies) => latencies.time(|| self.one(job)),
+                None => self.one(job),
             }
+            operations += 1;
             if done.load(Ordering::Relaxed) {
                 return (operations as f64 / begun.elapsed().as_secs_f64(), latencies);
             }
@@ -158,18 +151,6 @@ impl Worker {
         // support their operations.
         unsafe { implementation.run(1, operation, 0, (dst, src.cast_const(), job.block)) }
     }
-}
-
-/// Returns room for latencies in nanoseconds up to a minute, which is longer than any sample, to three digits.
-fn latencies() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are far enough apart")
-}
-
-/// Measures the time of reading the clock, nanoseconds: the median of the times between two readings.
-pub(super) fn clock_ns() -> u64 {
-    let mut times: Vec<u128> = (0..10_001).map(|_| Instant::now().elapsed().as_nanos()).collect();
-    times.sort_unstable();
-    times[times.len() / 2] as u64
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ const BY_CANDIDATE: MeasurementSection = MeasurementSection { x: None, ..BY_SIZE
 const SIZES: &str = "Each line is one method; higher is faster. The dashed vertical lines are cache sizes: to the left of \
                      one, the memory fits into that cache. To the right of the last, everything goes to memory, and \
                      methods that bypass the cache start to pay off.";
+const COMMITS: &str = "Small groups show the cost of fences, large ones that of moving bytes. Only data are written by \
+                       the method; metadata are always stored by MOVNTI.";
 const POLICY: &str = "The thick line is the policy's choice, which bulkmem uses by default. It should be on or near the top \
                       everywhere. Hover over a point, or tap it, to see the method that was chosen. “(reading)” is how \
                       fast the same memory can be read: a physical reference, not a competitor.";
@@ -140,6 +142,29 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
                 "The latency charts show how long single operations take: half of them are faster than p50, and one in \
              ten thousand is slower than p99.99. Lower is better. A line that rises steeply at the right means \
              rare, long waits.",
+            ],
+            ..BY_SIZE
+        },
+        Measurement::WriteCache => MeasurementSection {
+            title: "A write cache",
+            x: Some(Dimension::Group),
+            chart_title: Some("Blocks through a write cache"),
+            intro: &[
+                "A block cache in persistent memory, such as dm-writecache: blocks are written to slots and made durable, \
+             then the entries that point to them, and old blocks are written back. By method and the number of writes \
+             per commit. Higher is better.",
+                COMMITS,
+            ],
+            ..BY_SIZE
+        },
+        Measurement::Log => MeasurementSection {
+            title: "A log",
+            x: Some(Dimension::Group),
+            chart_title: Some("Records appended to a log"),
+            intro: &[
+                "Records are appended and made durable, then the header that counts them. By method and the number of \
+             records per commit. Higher is better.",
+                COMMITS,
             ],
             ..BY_SIZE
         },
