@@ -7,8 +7,8 @@ use bulkmem::machine::Machine;
 
 use crate::engine::{Measure, MeasureError, memory_left};
 use crate::measurements::{
-    ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions, ReuseOptions,
-    SizesOptions, TargetOptions, Victim, VmOptions,
+    BlocksOptions, ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions,
+    ReuseOptions, SizesOptions, TargetOptions, Victim, VmOptions,
 };
 
 const MIB: u64 = 1 << 20;
@@ -37,7 +37,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         chunks = ChunksOptions::of(chunks.extent.min(128 * MIB));
         vm.size = vm.size.min(128 * MIB);
         vm.page_sizes.truncate(1);
-        persist.target = TargetOptions { size: Some(64 * MIB), ..TargetOptions::ram() };
+        persist.targets = vec![TargetOptions { size: Some(64 * MIB), ..TargetOptions::ram() }];
         reuse.sizes = vec![32 << 10, MIB, 16 * MIB];
         reuse.shares = vec![0.0, 25.0, 100.0];
         fork.sizes = vec![4 << 10, 64 << 10, 256 << 10];
@@ -47,6 +47,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         let l2 = Machine::current().caches.sane().l2;
         pollution.lists.retain(|list| *list <= l2);
     }
+    let blocks = BlocksOptions::after(&persist);
     let mut all: Vec<Box<dyn Measure>> = vec![
         Box::new(by_size(Operation::Clear)),
         Box::new(by_size(Operation::Fill)),
@@ -54,6 +55,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(chunks),
         Box::new(vm),
         Box::new(persist),
+        Box::new(blocks),
         Box::new(pollution),
         Box::new(corun),
         Box::new(reuse),

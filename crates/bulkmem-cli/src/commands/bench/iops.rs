@@ -66,7 +66,12 @@ const DIRECTIONS: &[(&str, &str, Direction)] = &[
 
 pub(super) fn run(args: &IopsArgs) -> Outcome {
     let default = IopsOptions::default();
-    let target = args.target.target.as_deref();
+    let names = args.target.paths();
+    let target = match names {
+        [] => None,
+        [one] => Some(one),
+        _ => return Err(Failure::usage("--target: iops measures one target at a time")),
+    };
     let is_other = target.is_some_and(|path| path.as_os_str() != bulkmem_kmod::PATH);
     let (own, attributes) = match args.attr.as_slice() {
         [Some(attribute)] if is_other => (Some(*attribute), Attributes::Own),
@@ -77,7 +82,7 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
         given => (None, attributes(given)),
     };
     let options = IopsOptions {
-        target: args.target.options(own),
+        target: args.target.options(own).swap_remove(0),
         attributes,
         blocks: given_or(args.block.concat(), default.blocks),
         directions: given_or(args.direction.clone(), default.directions),
@@ -86,7 +91,7 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
         time: args.time,
         candidates: args.common.candidates(),
     };
-    args.common.outputs.run(target, &options, &view)
+    args.common.outputs.run(names, &[&options], &view)
 }
 
 /// Shows a table for each configuration; configurations of several cache attributes share one.
