@@ -293,14 +293,19 @@ fn measurements_are_replaced_only_by_measurements_of_their_kind() {
 #[test]
 fn what_is_measured_is_never_the_output() {
     let home = Home::new();
-    fs::write(home.path().join("data"), [7; 1 << 16]).unwrap();
-    for command in [&["bench", "persist"][..], &["bench", "iops"], &["bench", "pollution"], &["reproduce"]] {
+    fs::write(home.path().join("data"), vec![7u8; 8 << 20]).unwrap();
+    for command in [
+        &["bench", "persist"][..],
+        &["bench", "iops"],
+        &["bench", "pollution", "--list", "4K"],
+        &["reproduce"],
+    ] {
         let target = if command[1..] == ["iops"] { "data" } else { "ram,data" };
         let arguments = ["--target", target, "--overwrite", "--output", "data"];
         let said = refused(&home, &[command, &arguments].concat(), 2);
         assert!(said.contains("is also an input"), "{said}");
     }
-    assert_eq!(fs::read(home.path().join("data")).unwrap(), [7; 1 << 16]);
+    assert_eq!(fs::read(home.path().join("data")).unwrap(), vec![7u8; 8 << 20]);
 }
 
 #[test]

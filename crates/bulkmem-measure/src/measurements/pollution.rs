@@ -89,12 +89,11 @@ impl PollutionOptions {
         self.side(list).saturating_mul(sides)
     }
 
-    /// Returns the targets with room for the destinations for a list, in whole pages, and what they must have.
+    /// Returns the targets with room for the destinations for a list, and what they must have.
     fn targets(&self, list: u64) -> (Vec<TargetOptions>, Want) {
         let least = self.side(list);
-        let size = Some(least.checked_next_multiple_of(2 << 20).unwrap_or(least));
-        let sized =
-            |target: &TargetOptions| TargetOptions { size, page_size: self.page_size, ..target.clone() };
+        let page_size = self.page_size;
+        let sized = |target: &TargetOptions| TargetOptions { page_size, ..target.with_room(least) };
         (self.targets.iter().map(sized).collect(), Want { writes: true, least, usual: least })
     }
 }

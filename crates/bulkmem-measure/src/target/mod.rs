@@ -101,6 +101,13 @@ struct Found {
 }
 
 impl TargetOptions {
+    /// Returns the target with room for so many bytes, in whole units of its mappings.
+    pub(crate) fn with_room(&self, bytes: u64) -> TargetOptions {
+        let align = fs::metadata(&self.target).ok().and_then(|metadata| dax_figure(&metadata, "align"));
+        let unit = align.unwrap_or(Machine::current().page_size as u64).max(1);
+        TargetOptions { size: Some(bytes.checked_next_multiple_of(unit).unwrap_or(bytes)), ..self.clone() }
+    }
+
     /// Checks that the target can be used, without changing anything. The error is the first obstacle, with the remedy.
     pub(crate) fn check(&self, want: Want) -> Result<()> {
         self.find(want).map(drop)

@@ -82,7 +82,7 @@ pub(crate) struct PageSizesArg {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TargetNames {
     /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc; several, except for
-    /// iops, are interleaved [default: ram; with --attr /dev/bulkmem, the kernel module's device]
+    /// iops, are interleaved [default: ram]
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     pub(super) target: Vec<PathBuf>,
     /// Overwrite an existing target

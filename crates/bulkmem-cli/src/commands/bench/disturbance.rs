@@ -83,6 +83,7 @@ pub(super) fn view_pollution(found: &Results, width: usize) -> String {
         let rows = by_target(rows);
         let table = Pivot { cell: Some(cell), ..Pivot::across(Dimension::Target) };
         let table = table.text(&rows.iter().collect::<Vec<_>>(), width);
+        // Intervals are in the findings.
         let key = "A walk before – after the operation, and how much longer than the control it takes.";
         return table + &faint(key, width) + &remarks(found, width);
     }
