@@ -1,7 +1,8 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
 # The guests of pmem.sh run this as /todo. The kernel passes unknown words of its command line on as variables:
-#   pmem_part=format                 makes a namespace with an ext4 and one of device DAX, and runs the tests that need them
+#   pmem_part=format [pmem_tests=FILTER]
+#                                    makes a namespace with an ext4 and one of device DAX, and runs the tests that need them
 #   pmem_part=write pmem_session=N pmem_before=N pmem_seed=S pmem_program=FILE pmem_map=HOW
 #                                    checks the existing sessions, removes all but the previous one, and writes
 #                                    records until it is killed, to a mapping with MAP_SYNC (sync), without it (ordinary),
@@ -42,7 +43,7 @@ format)
     until_it_is 100 test -c /dev/dax1.0
     mkfs.ext4 -q -b 4096 /dev/pmem0 || exit 1
     mount_it
-    bulkmem-kmod-tests --color never pmem::
+    bulkmem-kmod-tests --color never "${pmem_tests:-pmem::}"
     status=$?
     umount /pmem
     exit "$status"

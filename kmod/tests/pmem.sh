@@ -69,7 +69,7 @@ make_root() {
     for program in "$libpmem" "${libpmem%/*}/without_map_sync.so"; do
         add_program "$program" "$root" lib/x86_64-linux-gnu
     done
-    add_kernel_modules "$root" nfit nd_pmem crc32c_generic ext4 dax_pmem device_dax
+    add_kernel_modules "$root" nfit nd_e820 nd_pmem crc32c_generic ext4 dax_pmem device_dax
     echo "$name" >"$root/name"
     cp kmod/tests/pmem-guest.sh "$root/todo"
     make_initramfs "$root.cpio" "$root"
@@ -79,10 +79,10 @@ make_root() {
     truncate -s 130M "$memory.device"
 }
 
-# to_the_end PART: boots for a part that is not killed; sets trouble.
+# to_the_end NAME KERNEL_LINE QEMU_ARGUMENTS…: boots for a part that is not killed; sets trouble.
 to_the_end() {
-    local end=''
-    boot_guest qemu "$logs/$1" 240 "$root" "pmem_part=$1" "${nvdimm[@]}" ||
+    local end='' line=$2
+    boot_guest qemu "$logs/$1" 240 "$root" "$line" "${@:3}" ||
         end="the guest died before its end. The console's last lines:
 $(tail -n 15 "$logs/$1/console" 2>/dev/null)"
     [[ -z $end && $guest_status != 0 ]] && end="the guest ended with status $guest_status:
@@ -173,10 +173,14 @@ replayed() {
 
 echo "kernel $kernel_release; BULKMEM_PMEM_SEED=$seed repeats the moments (logs: $logs)"
 make_root
-to_the_end format
+to_the_end format pmem_part=format "${nvdimm[@]}"
 cat "$logs/format/tests" 2>/dev/null || true
 verdict "a_file_system_on_dax_serves" "$trouble"
 ((failed == 0)) || finish
+# The same without an NVDIMM: parts of ordinary memory that the kernel takes for persistent memory.
+to_the_end emulated 'pmem_part=format pmem_tests=pmem::bench memmap=128M!384M memmap=64M!576M' -smp 1 -m 1G
+cat "$logs/emulated/tests" 2>/dev/null || true
+verdict "a_file_system_on_emulated_dax_serves" "$trouble"
 
 sessions=()
 for ((count = 1; count <= kills; count++)); do
@@ -204,7 +208,7 @@ for session in "${sessions[@]}" unflushed "${controls[@]}"; do
 done
 grep -hm 1 '^ways: ' "$logs/persisted-1/tests" "$logs"/libpmem-{device,paged}/tests 2>/dev/null || true
 
-to_the_end check
+to_the_end check pmem_part=check "${nvdimm[@]}"
 verdict "the_last_boot_finds_a_sound_file_system" "$trouble${trouble:+$'\n'}$(replayed "$logs/check/tests")"
 for session in "${sessions[@]}"; do
     verdict "$session::what_was_acknowledged_is_there" "$(judged "$session")"

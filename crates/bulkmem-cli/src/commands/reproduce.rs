@@ -7,7 +7,7 @@ use bulkmem_measure::engine::{Measure, Results};
 use bulkmem_measure::reproduce::{Reproduction, Verdict, measurements};
 use clap::Args;
 
-use super::bench::remarks;
+use super::bench::{TargetArgs, remarks};
 use super::runner::{self, Files};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{
@@ -20,6 +20,8 @@ use crate::{plain, results};
 /// Measures what is needed (some minutes; --quick: about one), then shows which published machine is most similar, which
 /// conclusions of the sources hold here, and the speed of the policy's choice. With FILES it measures nothing: the figures
 /// come from results that `bulkmem bench … --output FILE` saved.
+///
+/// Figures of persistent memory need some: name it after ram, as in --target ram,/dev/dax0.0 --overwrite.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `provenance`, `alike` (each with `machine`, `distance`: root mean square of logarithms, `same_model`, `reasons`), `conclusions` \
@@ -42,17 +44,20 @@ pub(crate) struct ReproduceArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
 }
 
 pub(super) fn run(args: &ReproduceArgs) -> Outcome {
     if args.files.is_empty() {
-        let wanted = measurements(args.quick);
+        let wanted = measurements(args.quick, &args.target.options(None));
         let wanted: Vec<&dyn Measure> = wanted.iter().map(AsRef::as_ref).collect();
-        let files = Files { json: args.output.as_deref(), ..Files::default() };
+        let files = Files { json: args.output.as_deref(), inputs: args.target.paths(), ..Files::default() };
         return runner::run("reproduce", &wanted, true, files, |found| show(args, found));
     }
-    if args.output.is_some() || args.quick {
-        return Err(Failure::usage("--output and --quick are for measuring; with files nothing is measured"));
+    if args.output.is_some() || args.quick || !args.target.paths().is_empty() {
+        let reason = "--output, --quick and --target are for measuring; with files nothing is measured";
+        return Err(Failure::usage(reason));
     }
     let mut found = results::load(&args.files[0])?;
     for file in &args.files[1..] {

@@ -1,6 +1,6 @@
 //! Runs measurements: shows progress, saves results as they are measured, and handles Ctrl-C.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use bulkmem_measure::MeasureError;
@@ -17,8 +17,8 @@ pub(super) struct Files<'f> {
     pub(super) json: Option<&'f Path>,
     /// The output for comma-separated values; `-` is stdout.
     pub(super) csv: Option<&'f Path>,
-    /// The measured file, if any: it is never written to as an output.
-    pub(super) input: Option<&'f Path>,
+    /// The measured files: they are never written to as an output.
+    pub(super) inputs: &'f [PathBuf],
 }
 
 /// Measures, saving to files as it goes, then shows the results, also those of an interrupted run.
@@ -30,9 +30,10 @@ pub(super) fn run(
     show: impl FnOnce(&Results) -> Result<(), Failure>,
 ) -> Outcome {
     let measurements = Validated::new(measurements).map_err(measure_failure)?;
+    let inputs: Vec<&Path> = files.inputs.iter().map(AsRef::as_ref).collect();
     let open = |path: Option<&Path>, replaces| {
         let file = path.filter(|path| *path != "-");
-        file.map(|path| Sink::open(path, files.input.as_slice(), replaces)).transpose()
+        file.map(|path| Sink::open(path, &inputs, replaces)).transpose()
     };
     let (mut json, mut csv) = (open(files.json, Some(Results::FORMAT))?, open(files.csv, None)?);
     if let (Some(Sink { file: Some(json), .. }), Some(Sink { file: Some(csv), .. })) = (&json, &csv)

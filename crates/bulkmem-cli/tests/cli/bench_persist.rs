@@ -26,10 +26,66 @@ fn the_tables_fit_and_name_everybody() {
             "±",
             "*",
             "bypassing the cache is faster than storing and writing back",
+            "blocks, pattern sequential: GB/s",
+            "blocks, pattern random: GB/s",
+            "(half lines, pause)",
+            "runs are too few to tell anything from the control",
         ] {
             assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(word), "{word}\n{text}");
         }
     }
+}
+
+/// The crossover, and what half-written lines cost, come at the end, also if blocks are given.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn it_ends_with_the_crossover_and_half_written_lines() {
+    let options =
+        ["bench", "persist", "--size", "256K", "--width", "8", "--peers", "none", "--block", "64,256"];
+    let text = Home::new().text(&options, 160);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in [
+        "ram, sequential writes: ",
+        "Published (Patocka 2020, dm-writecache on Optane): stores that are written back are faster from between 512 B and 1 KiB",
+        "ram, random writes: ",
+        "ram: compared with whole lines, non-temporal stores take longer by, in blocks of 64 B and of 256 B: misaligned: ",
+        "both with a pause of 500 ns in the middle: misaligned: ",
+    ] {
+        assert!(text.contains(word), "{word}\n{text}");
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn several_targets_stand_in_one_table() {
+    let home = Home::new();
+    let target = ["--target", "ram,made", "--method", "movnti,store_8_clflush", "--peers", "none"];
+    let line = |text: &str, start: &str| -> Vec<String> {
+        let lines: Vec<&str> =
+            text.lines().filter(|line| line.starts_with(start) && line.contains(['±', '–'])).collect();
+        lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let text = home.text(&[&SHORT[..], &target].concat(), 100);
+    assert_fits(&text, 100);
+    for heading in ["persist, pattern sequential: GB/s", "persist, chunk 64 B, pattern random: GB/s"] {
+        assert_eq!(text.matches(heading).count(), 1, "{text}");
+    }
+    assert_eq!(text.lines().filter(|line| line.split_whitespace().eq(["ram", "made"])).count(), 2, "{text}");
+    for name in ["movnti", "store_8_clflush", "the policy's choice"] {
+        let rows = line(&text, &format!("{name} "));
+        assert!(rows.len() == 2 && rows.iter().all(|row| row.matches('±').count() == 2), "{name}\n{text}");
+    }
+    let again = ["bench", "persist", "--size", "256K", "--target", "ram,ram"];
+    home.bulkmem().args(again).assert().code(1).stderr(contains("ram: is named twice"));
+    let pollution = ["bench", "pollution", "--op", "copy", "--list", "4K", "--size", "64K", "--walks", "3"];
+    let text = home.text(&[&pollution[..], &target[..2], &["--method", "portable"]].concat(), 100);
+    assert_fits(&text, 100);
+    assert_eq!(text.lines().filter(|line| line.split_whitespace().eq(["ram", "made"])).count(), 1, "{text}");
+    let rows = line(&text, "portable ");
+    assert!(rows.len() == 1 && rows[0].matches('–').count() == 2, "{text}");
+    assert!(!home.path().join("made").exists());
+    let iops = home.bulkmem().args(["bench", "iops", "--target", "ram,made"]).assert().code(2);
+    iops.stderr(contains("--target: iops measures one target at a time"));
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -293,13 +293,22 @@ fn measurements_are_replaced_only_by_measurements_of_their_kind() {
 #[test]
 fn what_is_measured_is_never_the_output() {
     let home = Home::new();
-    fs::write(home.path().join("data"), vec![7; 1 << 20]).unwrap();
-    for measurement in ["persist", "iops", "writecache", "log"] {
-        let command = ["bench", measurement, "--target", "data", "--overwrite", "--output", "data"];
-        let said = refused(&home, &command, 2);
+    fs::write(home.path().join("data"), vec![7u8; 8 << 20]).unwrap();
+    for command in [
+        &["bench", "persist"][..],
+        &["bench", "iops"],
+        &["bench", "writecache"],
+        &["bench", "log"],
+        &["bench", "pollution", "--list", "4K"],
+        &["reproduce"],
+    ] {
+        let one = ["iops", "writecache", "log"].contains(command.last().unwrap());
+        let target = if one { "data" } else { "ram,data" };
+        let arguments = ["--target", target, "--overwrite", "--output", "data"];
+        let said = refused(&home, &[command, &arguments].concat(), 2);
         assert!(said.contains("is also an input"), "{said}");
     }
-    assert_eq!(fs::read(home.path().join("data")).unwrap(), vec![7; 1 << 20]);
+    assert_eq!(fs::read(home.path().join("data")).unwrap(), vec![7u8; 8 << 20]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) fn everything(machine: &str, speed: f64) -> Results {
     chunks(&mut results, speed);
     vm(&mut results, speed);
     persist(&mut results, speed);
+    blocks(&mut results, speed);
     pollution(&mut results, speed);
     corun(&mut results);
     reuse(&mut results, speed);
@@ -245,6 +246,28 @@ fn persist(results: &mut Results, speed: f64) {
         ..Config::default()
     };
     results.rows.push(row(Measurement::Persist, policy(), config, Metric::Bandwidth, 5.2 * speed));
+}
+
+fn blocks(results: &mut Results, speed: f64) {
+    for (block, scale) in [(64, 0.5), (512, 1.5), (4 * K, 4.0)] {
+        for (candidate, value) in [
+            (method("movnti"), 1.1),
+            (method("store_8_clflushopt"), 0.7),
+            (Candidate::named(Kind::Control, "whole lines"), 1.2),
+            (Candidate::named(Kind::Control, "half lines"), 0.9),
+        ] {
+            let config = Config {
+                operation: Some(Operation::CopyPersist),
+                chunk: Some(block),
+                pattern: Some(Pattern::Sequential),
+                target: Some(HOSTILE.to_owned()),
+                durable: Some(true),
+                ..Config::default()
+            };
+            let it = row(Measurement::Blocks, candidate, config, Metric::Bandwidth, value * scale * speed);
+            results.rows.push(it);
+        }
+    }
 }
 
 fn pollution(results: &mut Results, speed: f64) {

@@ -201,9 +201,17 @@ fn markdown_has_the_tables() {
 #[test]
 fn one_chart_is_a_picture() {
     let home = with_results();
-    for chart in
-        ["chunks", "corun", "iops-read", "log", "writecache", "clear-4k-pages", "vm", "persist-random"]
-    {
+    for chart in [
+        "chunks",
+        "corun",
+        "blocks",
+        "iops-read",
+        "log",
+        "writecache",
+        "clear-4k-pages",
+        "vm",
+        "persist-random",
+    ] {
         let svg =
             home.text(&["report", "found.json", "--format", "svg", "--chart", chart, "--output", "-"], 80);
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{chart}");

@@ -27,6 +27,12 @@ fn saved_results_are_compared_with_the_published_tables() {
     assert_eq!(found["choices"].as_array().unwrap().len(), 1, "one size was measured");
     let judged = found["conclusions"].as_array().unwrap().iter();
     assert!(judged.filter(|one| one["verdict"] == "not-measured").count() > 5);
+    let text = home.text(&["reproduce", "found.json", "--figures"], 160);
+    for word in
+        ["no persistent memory was measured", "L1 list, persistent memory", "512 B, persistent memory"]
+    {
+        assert!(text.contains(word), "{word}\n{text}");
+    }
 }
 
 #[test]
@@ -34,5 +40,7 @@ fn bad_files_and_options_are_refused() {
     let home = Home::new();
     home.bulkmem().args(["reproduce", "nosuch.json"]).assert().code(1);
     let assert = home.bulkmem().args(["reproduce", "nosuch.json", "--quick"]).assert().code(2);
+    assert.stderr(predicates::str::contains("with files nothing is measured"));
+    let assert = home.bulkmem().args(["reproduce", "nosuch.json", "--target", "ram"]).assert().code(2);
     assert.stderr(predicates::str::contains("with files nothing is measured"));
 }

@@ -107,6 +107,8 @@ pub struct Config {
     pub target: Option<String>,
     /// The cache attribute of the target's mapping: `wb`, `wc`, `uc`, `wt`.
     pub attribute: Option<String>,
+    /// True if persisted bytes of the target survive a power failure; absent otherwise.
+    pub durable: Option<bool>,
     /// Content of the memory: `zeros`; absent if it holds mixed bytes.
     pub content: Option<String>,
     /// Bytes past the start of a page at which the memory starts; nothing where it starts on one.
@@ -145,6 +147,7 @@ pub enum Dimension {
     Group,
     Target,
     Attribute,
+    Durable,
     Content,
     Offset,
     Alignment,
@@ -188,9 +191,11 @@ impl Config {
     pub fn values(&self) -> BTreeMap<Dimension, String> {
         let fields = serde_json::to_value(self).and_then(serde_json::from_value);
         let fields: BTreeMap<Dimension, Value> = fields.expect("the fields are the dimensions");
-        let text =
-            |value: Value| value.as_str().map(str::to_owned).or_else(|| Some(value.as_f64()?.to_string()));
-        fields.into_iter().filter_map(|(key, value)| Some((key, text(value)?))).collect()
+        let text = |value: Value| match value {
+            Value::String(text) => text,
+            value => value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string()),
+        };
+        fields.into_iter().map(|(key, value)| (key, text(value))).collect()
     }
 }
 
@@ -241,6 +246,7 @@ mod tests {
             group: Some(8),
             target: Some("ram".into()),
             attribute: Some("wb".into()),
+            durable: Some(true),
             content: Some("zeros".into()),
             offset: Some(16),
             alignment: Some(Alignment::Unaligned),

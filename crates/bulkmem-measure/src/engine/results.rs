@@ -31,6 +31,8 @@ pub enum Measurement {
     Vm,
     /// Persistent writes by width and pattern.
     Persist,
+    /// Persistent writes by block, and half-written lines.
+    Blocks,
     /// Slow-down of a neighbour that lives in the cache.
     Pollution,
     /// Slow-down of a command by background clearing.
@@ -55,7 +57,7 @@ pub enum Measurement {
 
 impl Measurement {
     /// All measurements, in the order in which they are run and shown.
-    pub const ALL: [Measurement; 16] = *Measurement::VARIANTS.as_array().unwrap();
+    pub const ALL: [Measurement; 17] = *Measurement::VARIANTS.as_array().unwrap();
 
     /// The name, as the command line and files have it.
     pub fn name(self) -> &'static str {

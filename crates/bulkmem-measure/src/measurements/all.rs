@@ -7,7 +7,7 @@ use bulkmem::machine::Machine;
 
 use crate::engine::{Measure, MeasureError, memory_left};
 use crate::measurements::{
-    ApplicationOptions, ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions,
+    ApplicationOptions, BlocksOptions, ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions,
     PollutionOptions, ReuseOptions, SizesOptions, TargetOptions, Victim, VmOptions,
 };
 
@@ -42,7 +42,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         chunks = ChunksOptions::of(chunks.extent.min(128 * MIB));
         vm.size = vm.size.min(128 * MIB);
         vm.page_sizes.truncate(1);
-        persist.target = TargetOptions { size: Some(64 * MIB), ..TargetOptions::ram() };
+        persist.targets = vec![TargetOptions { size: Some(64 * MIB), ..TargetOptions::ram() }];
         reuse.sizes = vec![32 << 10, MIB, 16 * MIB];
         reuse.shares = vec![0.0, 25.0, 100.0];
         fork.sizes = vec![4 << 10, 64 << 10, 256 << 10];
@@ -52,6 +52,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         let l2 = Machine::current().caches.sane().l2;
         pollution.lists.retain(|list| *list <= l2);
     }
+    let blocks = BlocksOptions::after(&persist);
     let mut all: Vec<Box<dyn Measure>> = vec![
         Box::new(by_size(Operation::Clear)),
         Box::new(by_size(Operation::Fill)),
@@ -59,6 +60,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(chunks),
         Box::new(vm),
         Box::new(persist),
+        Box::new(blocks),
         Box::new(pollution),
         Box::new(corun),
         Box::new(reuse),

@@ -1,19 +1,22 @@
 //! Persistent writes by width, order and kind of store: the sources' `thrp-write` table.
 
 mod block_writer;
+mod blocks;
 
 use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect, Method};
 use bulkmem::{Intent, Operation};
 
 use self::block_writer::BlockWriter;
+pub use self::blocks::BlocksOptions;
+pub(crate) use self::blocks::{Crossover, HALVES, WHOLE, compared, crossovers, describe, longer};
 use crate::engine::{
     Config, Implementation, Kind, Measure, Measurement, MethodSet, Metric, Pattern, Result, Row, Run,
-    implementation, units,
+    Sampler, implementation, units,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::{Candidates, participant};
-use crate::target::{Memory, TargetOptions, Want};
+use crate::target::{TargetOptions, Want, check_all, open_all};
 
 /// Default number of bytes between two fences of random writes.
 const RANDOM_BLOCK: u64 = 64;
@@ -24,7 +27,8 @@ const USUAL: u64 = 256 << 20;
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct PersistOptions {
-    pub target: TargetOptions,
+    /// Measured at the same time, interleaved.
+    pub targets: Vec<TargetOptions>,
     pub patterns: Vec<Pattern>,
     /// Bytes between two fences, each a multiple of 64. Empty: the whole target for sequential writes, as in the source,
     /// and 64 for random ones.
@@ -38,7 +42,7 @@ impl Default for PersistOptions {
     /// As in the source: all widths and both orders, in ordinary memory.
     fn default() -> PersistOptions {
         PersistOptions {
-            target: TargetOptions::ram(),
+            targets: vec![TargetOptions::ram()],
             patterns: vec![Pattern::Sequential, Pattern::Random],
             blocks: Vec::new(),
             widths: PersistOptions::WIDTHS.to_vec(),
@@ -52,9 +56,7 @@ impl PersistOptions {
     pub const WIDTHS: [u64; 5] = [4, 8, 16, 32, 64];
 
     fn want(&self) -> Want {
-        let page = Machine::current().page_size as u64;
-        let least = self.blocks.iter().copied().max().unwrap_or(0).max(page);
-        Want::new(true, least, USUAL..=1 << 30, 1)
+        want(&self.blocks, &self.targets)
     }
 
     /// Returns the orders with the bytes between two fences; `None` for a single fence at the end.
@@ -88,6 +90,13 @@ impl PersistOptions {
         let candidates = Candidates { methods: MethodSet::Named(named), ..self.candidates };
         (candidates, (!lacking.is_empty()).then_some(note))
     }
+}
+
+/// Returns the requirements on targets that are written in such blocks.
+fn want(blocks: &[u64], targets: &[TargetOptions]) -> Want {
+    let page = Machine::current().page_size as u64;
+    let least = blocks.iter().copied().max().unwrap_or(0).max(page);
+    Want::new(true, least, USUAL..=1 << 30, targets.len() as u64)
 }
 
 /// Persists by a policy, a method that persists, or a peer, without a fence.
@@ -134,18 +143,18 @@ impl Measure for PersistOptions {
         let methods = implementation::methods(&candidates.methods, Operation::CopyPersist)?;
         let reason = lacking.unwrap_or_else(|| "no method of this architecture persists".to_owned());
         require(!methods.is_empty(), "--width", reason)?;
-        self.target.check(self.want())
+        check_all(&self.targets, self.want())
     }
 
     fn seconds(&self) -> f64 {
-        let bytes = self.target.size.unwrap_or(self.want().usual) as f64;
+        let bytes = |target: &TargetOptions| target.size.unwrap_or(self.want().usual) as f64;
         let methods = implementation::methods(&self.candidates().0.methods, Operation::CopyPersist);
         let methods = methods.map_or(0, |choices| choices.len()) + 4;
         // Slow samples are cut short.
         methods as f64
             * self.cases().len() as f64
             * (self.candidates.runs + 1) as f64
-            * (bytes / 4e9).clamp(0.002, 1.0)
+            * self.targets.iter().map(|target| (bytes(target) / 4e9).clamp(0.002, 1.0)).sum::<f64>()
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
@@ -153,34 +162,54 @@ impl Measure for PersistOptions {
         lacking.into_iter().for_each(|note| run.note(note));
         let (cases, stop) = (self.cases(), run.observer.stop);
         run.expect_groups(cases.len());
-        let mut target = self.target.open_for(run, self.want())?;
+        let mut targets = open_all(run, &self.targets, self.want())?;
         for (pattern, chunk) in cases {
-            let (operation, range) = (Operation::CopyPersist, target.memory.raw_range());
-            let extent = chunk.map_or(range.length, |block| block as usize);
-            let all = candidates.implementations(run, operation, &[Intent::Throughput], extent)?;
-            let config = target.config.clone();
-            let config = Config { operation: Some(operation), chunk, pattern: Some(pattern), ..config };
-            let samplers = all.into_iter().map(|implementation| {
-                let mut config = config.clone();
-                if let Implementation::Method(choice) = implementation {
-                    config.width = width(choice.method);
+            let operation = Operation::CopyPersist;
+            let (mut samplers, mut configs) = (Vec::new(), Vec::new());
+            for target in &mut targets {
+                let range = target.memory.raw_range();
+                let extent = chunk.map_or(range.length, |block| block as usize);
+                let config = target.config.clone();
+                let config = Config { operation: Some(operation), chunk, pattern: Some(pattern), ..config };
+                for implementation in
+                    candidates.implementations(run, operation, &[Intent::Throughput], extent)?
+                {
+                    let mut config = config.clone();
+                    if let Implementation::Method(choice) = implementation {
+                        config.width = width(choice.method);
+                    }
+                    let writer = BlockWriter::new(range, pattern, chunk, stop);
+                    samplers.push(writing(implementation, &config, extent, writer));
                 }
-                let mut writer = BlockWriter::new(range, pattern, chunk, stop);
-                participant(&implementation, &config, extent, true, move || {
-                    // SAFETY: the writer stays within the target; choices were checked against this machine, and a policy
-                    // chooses only methods that can be used here.
-                    writer.sample(|dst, src, length| unsafe { write_by(&implementation, dst, src, length) })
-                })
-            });
-            let order = if pattern == Pattern::Random { "random" } else { "sequential" };
+                configs.push(config);
+            }
             let fence = chunk.map(|block| format!(", a fence for each {}", units::bytes(block)));
-            let what = format!("{order}{}", fence.unwrap_or_default());
-            let mut samplers: Vec<_> = samplers.collect();
+            let what = format!("{}{}", name(pattern), fence.unwrap_or_default());
             run.interleave(&what, Metric::Bandwidth, candidates.runs, &mut samplers)?;
-            conclude(run, &what, &config, &target.memory);
+            for config in &configs {
+                conclude(run, &what, config, configs.len() > 1);
+            }
         }
         Ok(())
     }
+}
+
+fn name(pattern: Pattern) -> &'static str {
+    if pattern == Pattern::Random { "random" } else { "sequential" }
+}
+
+/// Returns a sampler that writes the writer's target, `extent` bytes between two fences.
+fn writing<'c>(
+    implementation: Implementation<'c>,
+    config: &Config,
+    extent: usize,
+    mut writer: BlockWriter<'c>,
+) -> Sampler<'c> {
+    participant(&implementation, config, extent, true, move || {
+        // SAFETY: the writer stays within the target; choices were checked against this machine, and a policy chooses only
+        // methods that can be used here.
+        writer.sample(|dst, src, length| unsafe { write_by(&implementation, dst, src, length) })
+    })
 }
 
 /// Returns the bytes per store of a method that persists.
@@ -195,13 +224,14 @@ fn width(method: &Method) -> Option<u64> {
     })
 }
 
-/// Summarizes at which widths bypassing the cache is faster, compared with the source's figures.
-fn conclude(run: &mut Run<'_>, what: &str, config: &Config, memory: &Memory) {
+/// Summarizes at which widths bypassing the cache is faster, compared with the source's figures. Names the target if there
+/// are several.
+fn conclude(run: &mut Run<'_>, what: &str, config: &Config, several: bool) {
     // The best that bypasses the cache or that writes lines back.
     let best = |writes_back: bool, width: Option<u64>| {
         let wanted = |row: &&Row| {
             let method = method::by_name(&row.candidate.name).filter(|_| row.candidate.kind == Kind::Method);
-            (row.config.pattern, row.config.chunk) == (config.pattern, config.chunk)
+            Config { width: None, ..row.config.clone() } == *config
                 && (width.is_none() || row.config.width == width)
                 && method.is_some_and(|it| (it.effect == CacheEffect::Evicts) == writes_back)
         };
@@ -221,14 +251,16 @@ fn conclude(run: &mut Run<'_>, what: &str, config: &Config, memory: &Memory) {
         _ => format!("at {} bytes, and slower at {}", wins.join(", "), loses.join(", ")),
     };
     let ratio = past / back;
+    let target = config.target.as_deref().filter(|_| several).map(|target| format!("{target}, "));
     let mut text = format!(
-        "{what}: bypassing the cache is faster than storing and writing back {at}. The best of each: {name} {past:.2} GB/s, \
-         {name_back} {back:.2} GB/s; a ratio of {ratio:.2}."
+        "{}{what}: bypassing the cache is faster than storing and writing back {at}. The best of each: {name} {past:.2} GB/s, \
+         {name_back} {back:.2} GB/s; a ratio of {ratio:.2}.",
+        target.unwrap_or_default(),
     );
     if config.pattern == Some(Pattern::Sequential) && config.chunk.is_none() {
         // GB/s of the best non-temporal width and the best with CLWB.
-        let (memory, past, back) = match memory {
-            Memory::Mapped(mapping) if mapping.synchronous => ("an NVDIMM", 1.3, 1.6),
+        let (memory, past, back) = match config.durable {
+            Some(true) => ("an NVDIMM", 1.3, 1.6),
             _ => ("ordinary memory", 4.2, 5.1),
         };
         text += &format!(" Published (Patocka 2020, {memory}): {past} and {back} GB/s; {:.2}.", past / back);

@@ -14,10 +14,11 @@ use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
 use crate::engine::{
     Buffer, Candidate, Config, Content, Contrast, FILL_BYTE, Kind, LINE, Measure, Measurement, Metric,
-    Neighbour, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, fits, memory,
+    Neighbour, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, distinct, fits, memory,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::{Candidates, participant, sampler};
+use crate::target::{Opened, RAM, TargetOptions, Want, check_all, open_all};
 
 /// Name of the control that spends the same time without touching memory.
 pub const SAME_TIME: &str = "same time, no memory";
@@ -42,6 +43,9 @@ pub struct PollutionOptions {
     pub lists: Vec<u64>,
     /// Bytes of an operation. Default: twice the list, since a cache holds twice the list, and at least 1 MiB.
     pub size: Option<u64>,
+    /// Memory that the operation writes to, each of its own size; interleaved.
+    pub targets: Vec<TargetOptions>,
+    /// Page size of all ordinary memory.
     pub page_size: PageSize,
     /// Repetitions in a sample. Default: as many as take a quarter of a second, at most 31.
     pub walks: Option<u32>,
@@ -60,6 +64,7 @@ impl PollutionOptions {
             operation,
             lists,
             size: None,
+            targets: vec![TargetOptions::ram()],
             page_size: PageSize::TRANSPARENT,
             walks: None,
             candidates: Candidates::default(),
@@ -73,10 +78,23 @@ impl PollutionOptions {
         self.size.unwrap_or_else(|| list.saturating_mul(2).max(LEAST))
     }
 
+    /// Bytes of destinations, and as many of sources, for a list.
+    fn side(&self, list: u64) -> u64 {
+        self.size(list).saturating_mul(SLOTS)
+    }
+
     /// Bytes of destinations and sources for a list.
     fn working_set(&self, list: u64) -> u64 {
         let sides = if self.operation.has_source() { 2 } else { 1 };
-        self.size(list).saturating_mul(SLOTS * sides)
+        self.side(list).saturating_mul(sides)
+    }
+
+    /// Returns the targets with room for the destinations for a list, and what they must have.
+    fn targets(&self, list: u64) -> (Vec<TargetOptions>, Want) {
+        let least = self.side(list);
+        let page_size = self.page_size;
+        let sized = |target: &TargetOptions| TargetOptions { page_size, ..target.with_room(least) };
+        (self.targets.iter().map(sized).collect(), Want { writes: true, least, usual: least })
     }
 }
 
@@ -100,6 +118,8 @@ impl Measure for PollutionOptions {
             let reason = format!("a list of {list} bytes has fewer than two lines; name at least 128 bytes");
             require(list >= 2 * LINE as u64, "--list", reason)?;
             fits(self.working_set(list).saturating_add(list))?;
+            let (targets, want) = self.targets(list);
+            check_all(&targets, want)?;
         }
         self.page_size.check()?;
         self.candidates.check(self.operation)
@@ -112,20 +132,34 @@ impl Measure for PollutionOptions {
             let most = f64::from(MOST_REPEATS);
             once * self.walks.map_or((SAMPLE_NS / once).max(1.0), f64::from).min(most) / 1e9 + 0.01
         };
-        self.lists.iter().map(|list| rounds * sample(list)).sum()
+        self.lists.iter().map(|list| rounds * sample(list)).sum::<f64>() * self.targets.len() as f64
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
         run.expect_groups(self.lists.len());
         for &list in &self.lists {
             let mut listed = Buffer::of_run(run, list, self.page_size, Content::Mixed)?;
-            let mut memory = Buffer::of_run(run, self.working_set(list), self.page_size, Content::Mixed)?;
-            let mut samplers = self.samplers(run, list, listed.raw_range(), memory.raw_range())?;
+            let range = listed.raw_range();
+            // SAFETY: the list outlives the samplers and is given to no other code.
+            let neighbour = Rc::new(unsafe { Neighbour::new(range, range.length) });
+            let mut sources = match self.operation.has_source() {
+                true => Some(Buffer::of_run(run, self.side(list), self.page_size, Content::Mixed)?),
+                false => None,
+            };
+            let sources = sources.as_mut().map(Buffer::raw_range);
+            let (targets, want) = self.targets(list);
+            let mut targets = open_all(run, &targets, want)?;
+            let mut samplers = Vec::new();
+            for target in &mut targets {
+                samplers.extend(self.samplers(run, list, neighbour.clone(), sources, target)?);
+            }
             let what = format!("a list of {}", bytes(list));
             run.interleave(&what, Metric::Growth, self.candidates.runs, &mut samplers)?;
-            let rows: Vec<&Row> = run.rows().filter(|row| row.config.list == Some(list)).collect();
-            let text = conclusion(&rows);
-            conclude(run, self.candidates.runs, text);
+            for target in distinct(targets.iter().map(|target| target.config.target.clone())) {
+                let wanted = |row: &&Row| row.config.list == Some(list) && row.config.target == target;
+                let text = conclusion(&run.rows().filter(wanted).collect::<Vec<_>>());
+                conclude(run, self.candidates.runs, text);
+            }
         }
         Ok(())
     }
@@ -136,26 +170,31 @@ impl PollutionOptions {
         &self,
         run: &mut Run<'c>,
         list: u64,
-        listed: RawRange,
-        memory: RawRange,
+        neighbour: Rc<Neighbour>,
+        sources: Option<RawRange>,
+        target: &mut Opened,
     ) -> Result<Vec<Sampler<'c>>> {
         let operation = self.operation;
         let length = usize::try_from(self.size(list)).unwrap_or(usize::MAX);
         let intents = [Intent::Throughput, Intent::Stream];
         let implementations = self.candidates.implementations(run, operation, &intents, length)?;
-        let config = Config::of(operation, self.size(list), self.page_size);
-        let config = Config { list: Some(list), ..config };
+        let config = Config {
+            operation: Some(operation),
+            size: Some(self.size(list)),
+            list: Some(list),
+            ..target.config.clone()
+        };
+        let memory = RawRange { length: length * SLOTS as usize, ..target.memory.raw_range() };
         // The last time of each operation: the controls need the slowest.
         let times = Rc::new(RefCell::new(vec![0.0; implementations.len()]));
-        // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to no other code.
-        let neighbour = Rc::new(unsafe { Neighbour::new(listed, listed.length) });
         let operations = implementations.into_iter().enumerate().map(|(own, implementation)| {
             let (neighbour, times, mut repeats) = (neighbour.clone(), times.clone(), self.walks);
-            let mut slots = Slots::new(memory, length, operation.has_source());
+            let mut slots = Slots::new(memory, length, false);
+            let mut sources = Slots::new(sources.unwrap_or(memory), length, false);
             participant(&implementation, &config, length, false, move || {
                 let act = || {
-                    let (dst, src) = slots.next();
-                    // SAFETY: slots lie in memory that the measurement keeps while samplers live, and that no other code
+                    let (dst, src) = (slots.next().0, sources.next().1);
+                    // SAFETY: slots and sources lie in memory that the measurement keeps while samplers live, and that no other code
                     // uses.
                     time(|| unsafe { implementation.run(1, operation, FILL_BYTE, (dst, src, length)) })
                 };
@@ -242,12 +281,14 @@ fn conclusion(rows: &[&Row]) -> Option<String> {
             format!("{} with {} and {} with {}", longer(least), name(least.0), longer(most), name(most.0))
         }
     };
+    let target = first.config.target.as_deref().filter(|target| *target != RAM);
     let mut text = format!(
-        "A list of {}, which fits {} (an undisturbed walk takes {before:.1} ns a line), and a {operation} of {}: the walk \
+        "A list of {}, which fits {} (an undisturbed walk takes {before:.1} ns a line), and a {operation} of {}{}: the walk \
          after it takes {effect}.",
         bytes(list),
         home_of(list),
         bytes(size),
+        target.map(|target| format!(" in {target}")).unwrap_or_default(),
     );
     if !loud.is_empty() && !quiet.is_empty() {
         text += &format!(" Not distinguishably longer than the control: {}.", names(&quiet));
@@ -311,6 +352,32 @@ mod tests {
                 }
             }
             assert_eq!(results.findings.len(), 2);
+        }
+    }
+
+    /// Each target has its own controls; a copy's sources are in ordinary memory, so that only writes differ.
+    #[test]
+    fn several_targets_are_walked_around_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("made");
+        let file = TargetOptions { target: path.clone(), ..TargetOptions::ram() };
+        for operation in [Operation::Clear, Operation::Copy] {
+            let targets = vec![TargetOptions::ram(), file.clone()];
+            let options = PollutionOptions { targets, lists: vec![4096], ..small(operation) };
+            let results = testing::run(&options, false).0.unwrap();
+            let of = |target: &str| -> Vec<&str> {
+                let rows = results.rows.iter().filter(|row| row.config.target.as_deref() == Some(target));
+                rows.map(|row| row.candidate.name.as_str()).collect()
+            };
+            assert!(of("ram").len() > 4 && of("ram") == of(path.to_str().unwrap()), "{operation}");
+            assert!(results.rows.iter().all(|row| row.config.size == Some(32768) && row.samples.len() == 5));
+            let texts: Vec<&str> = results.findings.iter().map(|it| it.text.as_str()).collect();
+            assert_eq!(
+                texts.iter().map(|it| it.contains(" in /")).collect::<Vec<_>>(),
+                [false, true],
+                "{texts:?}"
+            );
+            assert!(!path.exists());
         }
     }
 

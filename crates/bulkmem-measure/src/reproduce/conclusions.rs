@@ -1,10 +1,12 @@
 //! Judges the conclusions of the sources by this machine's figures.
 
-use super::ours::Ours;
+use super::ours::{Ours, Place};
 use super::published::published;
 use super::{Conclusion, Verdict};
 use crate::engine::Direction::{Read, Write};
-use crate::engine::Measurement;
+use crate::engine::units::bytes;
+use crate::engine::{Measurement, Row};
+use crate::measurements::{Crossover, HALVES, WHOLE, compared, crossovers, describe, longer};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -32,12 +34,20 @@ pub(super) fn judge(ours: &Ours<'_>) -> Vec<Conclusion> {
     let facts = published();
     let conclusions = facts.conclusions.iter().zip(judge_by_id(ours)).map(|(it, (id, found))| {
         debug_assert_eq!(it.id, id);
+        // The crossover in ordinary memory says nothing about persistent memory; it is shown next to the published one.
+        let aside = || match id {
+            "pmem_crossover" => describe(&compared(&ours.blocks(Place::Ram))),
+            _ => None,
+        };
         let elsewhere = it.processors.as_ref().filter(|only| !only.include(&ours.0.provenance.cpu));
         let (verdict, here) = match (elsewhere, found) {
             (Some(only), _) => (Verdict::NotApplicable, format!("about {} only", only.name)),
             (None, Some((true, here))) => (Verdict::Holds, here),
             (None, Some((false, here))) => (Verdict::Fails, here),
-            (None, None) => (Verdict::NotMeasured, format!("not measured here: {}", it.needs)),
+            (None, None) => {
+                let aside = aside().map(|text| format!("; in ordinary memory, {text}")).unwrap_or_default();
+                (Verdict::NotMeasured, format!("not measured here: {}{aside}", it.needs))
+            }
         };
         let (claim, published) = (it.claim.clone(), it.published.clone());
         Conclusion { claim, source: facts.sources[&it.source].clone(), published, here, verdict }
@@ -115,28 +125,67 @@ fn clear_by_chunk(ours: &Ours<'_>) -> Judged {
 }
 
 fn persist(ours: &Ours<'_>) -> Judged {
-    let ratio = |name: &str, other: &str| Some(ours.persist(name)? / ours.persist(other)?);
-    let cached = |gain| (more(gain), format!("{} against MOVNTI", percent(gain)));
-    let wide = |gain| (gain < 0.8, format!("{gain:.2} times the 8-byte stores"));
-    let alike = |gain| (same(gain), format!("{} against CLWB", percent(gain)));
     let write_cache =
         |(gain, group)| (more(gain), format!("{} against MOVNTI, a commit for each {group}", percent(gain)));
-    let pollution = ours.growth("movnti").zip(ours.growth("store_8_clwb")).map(|(bypassing, cached)| {
+    let pollution = |place, holds: fn(f64, f64) -> bool| {
+        let (bypassing, cached) = ours.growth(place, "movnti").zip(ours.growth(place, "store_8_clwb"))?;
         let text = format!(
             "the walk takes {bypassing:.2} times as long after MOVNTI, {cached:.2} times after stores and CLWB"
         );
-        let added = (bypassing - 1.0, cached - 1.0);
-        // "As much": the smaller is at least three quarters of the larger.
-        (added.0.min(added.1) >= 0.75 * added.0.max(added.1), text)
+        Some((holds(bypassing - 1.0, cached - 1.0), text))
+    };
+    // "As much": the smaller is at least three quarters of the larger. "Far less": at most half.
+    let as_much = |bypassing: f64, cached: f64| bypassing.min(cached) >= 0.75 * bypassing.max(cached);
+    let far_less = |bypassing: f64, cached: f64| bypassing <= 0.5 * cached;
+    let compared = compared(&ours.blocks(Place::Persistent));
+    let crossover = describe(&compared).map(|text| {
+        let published = |it: &Crossover| !it.bypassing && it.interval[0] < 1024 && it.interval[1] > 512;
+        (crossovers(&compared).iter().any(published), text)
     });
-    vec![
-        ("nontemporal_widths", flat(NONTEMPORAL.iter().map(|name| ours.persist(name)), 1.1, "")),
-        ("cached_stores_clwb", ratio("store_8_clwb", "movnti").map(cached)),
-        ("wide_stores_clwb", ratio("store_avx512_clwb", "store_8_clwb").map(wide)),
-        ("clflushopt_clwb", ratio("store_8_clflushopt", "store_8_clwb").map(alike)),
-        ("pollution", pollution),
-        ("write_cache", ours.write_cache("store_8_clflushopt", "movnti").map(write_cache)),
-    ]
+    let names = ["nontemporal_widths", "cached_stores_clwb", "wide_stores_clwb", "clflushopt_clwb"];
+    let persistent = [
+        "pmem_nontemporal_widths",
+        "pmem_cached_stores_clwb",
+        "pmem_wide_stores_clwb",
+        "pmem_clflushopt_clwb",
+    ];
+    let mut all = by_width(ours, Place::Ram, names);
+    all.push(("pollution", pollution(Place::Ram, as_much)));
+    all.extend(by_width(ours, Place::Persistent, persistent));
+    all.push(("pmem_pollution", pollution(Place::Persistent, far_less)));
+    all.push(("pmem_crossover", crossover));
+    all.push(("write_cache", ours.write_cache("store_8_clflushopt", "movnti").map(write_cache)));
+    all.push(("half_lines", half_lines(&ours.blocks(Place::Ram))));
+    all
+}
+
+/// Judges persistent writes by width and kind of store.
+fn by_width(ours: &Ours<'_>, place: Place, ids: [&'static str; 4]) -> Judged {
+    let ratio = |name: &str, other: &str| Some(ours.persist(place, name)? / ours.persist(place, other)?);
+    let cached = |gain| (more(gain), format!("{} against MOVNTI", percent(gain)));
+    let wide = |gain| (gain < 0.8, format!("{gain:.2} times the 8-byte stores"));
+    let alike = |gain| (same(gain), format!("{} against CLWB", percent(gain)));
+    let found = [
+        flat(NONTEMPORAL.iter().map(|name| ours.persist(place, name)), 1.1, ""),
+        ratio("store_8_clwb", "movnti").map(cached),
+        ratio("store_avx512_clwb", "store_8_clwb").map(wide),
+        ratio("store_8_clflushopt", "store_8_clwb").map(alike),
+    ];
+    ids.into_iter().zip(found).collect()
+}
+
+/// Judges blocks in which the first half of every line is written before the second half of any.
+fn half_lines(rows: &[&Row]) -> Here {
+    let block =
+        rows.iter().filter(|row| row.candidate.name == HALVES).filter_map(|row| row.config.chunk).max()?;
+    let contrast = longer(rows, block, [HALVES, WHOLE].map(str::to_owned)).filter(|it| it.enough)?;
+    let [low, high] = contrast.interval;
+    let text = format!(
+        "{:+.0} % ({low:+.0} to {high:+.0}) of time for blocks of {} written by half lines",
+        contrast.by,
+        bytes(block)
+    );
+    Some((contrast.distinguishable() && contrast.by > SAME * 100.0, text))
 }
 
 /// What clearing by the kernel and in the background does to others.

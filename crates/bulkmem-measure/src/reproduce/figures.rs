@@ -1,7 +1,7 @@
 //! Every published figure next to this machine's own.
 
 use super::PublishedFigure;
-use super::ours::Ours;
+use super::ours::{Ours, Place};
 use super::published::{Curves, published};
 use crate::engine::units::bytes;
 use crate::engine::{Direction, Measurement, Metric};
@@ -46,18 +46,36 @@ pub(super) fn compare(ours: &Ours<'_>) -> Vec<PublishedFigure> {
     let mut figures = Figures::default();
     clearing(ours, &mut figures);
     let facts = published();
-    for (table, rows) in [
-        ("persistent writes by width", &facts.persist_by_width.rows),
-        ("persistent writes", &facts.persist_throughput.rows),
-    ] {
-        let rows = rows.iter().filter(|row| row.target.as_deref().is_none_or(|target| target == "ram"));
-        let speeds = rows.map(|row| (row.method.clone(), row.mean, ours.persist(&row.method)));
-        figures.add([table, "unnamed", "GB/s"], "memory", Metric::Bandwidth, speeds);
+    for (place, name) in Place::ALL {
+        let rows = facts.persist_by_width.rows.iter().map(|row| {
+            let published = if place == Place::Ram { row.ram } else { row.nvdimm };
+            (row.method.clone(), published, ours.persist(place, &row.method))
+        });
+        figures.add(["persistent writes by width", "unnamed", "GB/s"], name, Metric::Bandwidth, rows);
     }
-    let pollution = facts.cache_pollution.rows.iter().filter(|row| row.target == "ram");
-    let growth = pollution.map(|row| (row.method.clone(), row.after / row.before, ours.growth(&row.method)));
-    let table = ["cache pollution", "unnamed", "times the walk before"];
-    figures.add(table, "L1 list", Metric::Nanoseconds, growth);
+    for (place, name) in Place::ALL {
+        let rows = facts.persist_throughput.rows.iter().filter(|row| Place::named(&row.target) == place);
+        let rows = rows.map(|row| (row.method.clone(), row.mean, ours.persist(place, &row.method)));
+        figures.add(["persistent writes", "unnamed", "GB/s"], name, Metric::Bandwidth, rows);
+    }
+    let blocks = ours.blocks(Place::Persistent);
+    for row in &facts.persist_by_block.rows {
+        let entries = [("movnti", row.movnti), ("store_8_clflushopt", row.store_8_clflushopt)];
+        let entries = entries.map(|(method, published)| {
+            let mut rows = blocks.iter();
+            let here = rows.find(|it| it.candidate.name == method && it.config.chunk == Some(row.length));
+            (method.to_owned(), published / 1e3, here.map(|row| row.stats.median))
+        });
+        let config = format!("{}, persistent memory", bytes(row.length));
+        figures.add(["persistent writes by block", "Optane", "GB/s"], &config, Metric::Bandwidth, entries);
+    }
+    for (place, name) in Place::ALL {
+        let rows = facts.cache_pollution.rows.iter().filter(|row| Place::named(&row.target) == place);
+        let rows =
+            rows.map(|row| (row.method.clone(), row.after / row.before, ours.growth(place, &row.method)));
+        let table = ["cache pollution", "unnamed", "times the walk before"];
+        figures.add(table, &format!("L1 list, {name}"), Metric::Nanoseconds, rows);
+    }
     let mut by_routine = |table, unit, length: u64, [cached, bypassing]: [(f64, Option<f64>); 2]| {
         let entries = [("cached", cached), ("bypassing", bypassing)];
         let entries = entries.map(|(name, (published, here))| (name.to_owned(), published, here));

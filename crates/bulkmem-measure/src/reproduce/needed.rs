@@ -13,14 +13,16 @@ use super::ours::COPIES;
 use super::published::published;
 use crate::engine::{Direction, Measure, MethodSet, PageSize, Pattern, Peers};
 use crate::measurements::{
-    ApplicationOptions, Attributes, Candidates, ChunksOptions, CorunOptions, ForkOptions, IopsOptions,
-    PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, Victim, VmOptions,
+    ApplicationOptions, Attributes, BlocksOptions, Candidates, ChunksOptions, CorunOptions, ForkOptions,
+    IopsOptions, PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, TargetOptions, Victim,
+    VmOptions,
 };
 use crate::memory_left;
 
 /// Returns the measurements to compare the published tables with. They take a few minutes; `quick` ones, of smaller extents,
-/// about one. All take five samples, the fewest that can be compared. Sizes that do not fit memory are left out.
-pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
+/// about one. All take five samples, the fewest that can be compared. Sizes that do not fit memory are left out. Persistent
+/// writes go to the targets.
+pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measure>> {
     let facts = published();
     let most = memory_left().bytes / 2;
     let largest = if quick { 1 << 30 } else { u64::MAX };
@@ -39,15 +41,23 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         candidates: named(["rep_stosb", "movnti", "clzero"], Operation::Clear),
         ..ChunksOptions::of(ChunksOptions::default().extent.min(largest))
     };
-    let persisted = facts.persist_by_width.rows.iter().chain(&facts.persist_throughput.rows);
-    let persisted: BTreeSet<&str> = persisted.map(|row| row.method.as_str()).collect();
+    let persisted = facts.persist_by_width.rows.iter().map(|row| &row.method);
+    let persisted = persisted.chain(facts.persist_throughput.rows.iter().map(|row| &row.method));
+    let persisted: BTreeSet<&str> = persisted.map(String::as_str).collect();
+    let blocks = BlocksOptions::after(&PersistOptions {
+        targets: targets.to_vec(),
+        patterns: vec![Pattern::Sequential],
+        ..PersistOptions::default()
+    });
     let persist = PersistOptions {
+        targets: targets.to_vec(),
         patterns: vec![Pattern::Sequential],
         candidates: named(persisted, Operation::CopyPersist),
         ..PersistOptions::default()
     };
     let pollution = PollutionOptions {
         lists: vec![Machine::current().caches.sane().l1d / 2],
+        targets: blocks.targets.clone(),
         candidates: named(["movnti", "store_8_clflushopt", "store_8_clwb"], Operation::CopyPersist),
         ..PollutionOptions::new(Operation::CopyPersist)
     };
@@ -94,6 +104,7 @@ pub fn measurements(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(vm),
         Box::new(corun),
         Box::new(persist),
+        Box::new(blocks),
         Box::new(pollution),
         Box::new(write_cache),
         Box::new(fork),

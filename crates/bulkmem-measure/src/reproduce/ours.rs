@@ -85,10 +85,20 @@ impl Ours<'_> {
         self.median(Measurement::Chunks, name, |config| config.chunk == Some(chunk))
     }
 
-    /// GB/s of sequential persistent writes to memory.
-    pub(super) fn persist(&self, name: &str) -> Option<f64> {
-        let wanted = |config: &Config| config.pattern == Some(Pattern::Sequential) && in_memory(config);
-        self.median(Measurement::Persist, name, wanted)
+    /// GB/s of sequential persistent writes with one fence at the end.
+    pub(super) fn persist(&self, place: Place, name: &str) -> Option<f64> {
+        self.median(Measurement::Persist, name, |config| {
+            config.pattern == Some(Pattern::Sequential) && config.chunk.is_none() && place.includes(config)
+        })
+    }
+
+    /// Sequential writes by block; of the first such target.
+    pub(super) fn blocks(&self, place: Place) -> Vec<&Row> {
+        let rows = self.0.of(Measurement::Blocks);
+        let rows =
+            rows.filter(|row| row.config.pattern == Some(Pattern::Sequential) && place.includes(&row.config));
+        let rows: Vec<&Row> = rows.collect();
+        rows.iter().copied().filter(|row| row.config.target == rows[0].config.target).collect()
     }
 
     /// Random operations per second on memory, by one thread.
@@ -111,8 +121,9 @@ impl Ours<'_> {
     }
 
     /// How many times as long a walk over the smallest list takes after persisting as before.
-    pub(super) fn growth(&self, name: &str) -> Option<f64> {
-        let persists = |row: &&Row| row.config.operation == Some(Operation::CopyPersist);
+    pub(super) fn growth(&self, place: Place, name: &str) -> Option<f64> {
+        let persists =
+            |row: &&Row| row.config.operation == Some(Operation::CopyPersist) && place.includes(&row.config);
         let rows = || self.0.of(Measurement::Pollution).filter(persists);
         let least = rows().filter_map(|row| row.config.list).min();
         let row = rows().find(|row| row.candidate.name == name && row.config.list == least)?;
@@ -146,6 +157,32 @@ impl Ours<'_> {
     /// Nanoseconds for a fork whose child writes to a buffer of that size.
     pub(super) fn fork(&self, size: u64) -> Option<f64> {
         self.median(Measurement::Fork, CHILD_WRITES, |config| config.size == Some(size))
+    }
+}
+
+/// Memory that is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Ordinary memory.
+    Ram,
+    /// Memory that keeps persisted bytes without power.
+    Persistent,
+}
+
+impl Place {
+    pub(super) const ALL: [(Place, &str); 2] =
+        [(Place::Ram, "memory"), (Place::Persistent, "persistent memory")];
+
+    fn includes(self, config: &Config) -> bool {
+        match self {
+            Place::Ram => in_memory(config),
+            Place::Persistent => config.durable == Some(true),
+        }
+    }
+
+    /// Returns the place of a published figure.
+    pub(super) fn named(name: &str) -> Place {
+        if name == "ram" { Place::Ram } else { Place::Persistent }
     }
 }
 

@@ -17,8 +17,9 @@ pub(super) struct Published {
     pub(super) clear_by_chunk: Curves,
     /// Times to create a virtual machine of so many bytes.
     pub(super) vm_creation: ByMachine<Vec<VmRow>>,
-    pub(super) persist_by_width: Table<Speed>,
+    pub(super) persist_by_width: Table<ByWidth>,
     pub(super) persist_throughput: Table<Speed>,
+    pub(super) persist_by_block: Table<ByBlock>,
     pub(super) cache_pollution: Table<Pollution>,
     pub(super) zero_then_read: Table<ByLength>,
     pub(super) fork_copy: Table<ByLength>,
@@ -101,13 +102,28 @@ pub(super) struct Table<T> {
     pub(super) rows: Vec<T>,
 }
 
-/// GB/s of sequential persistent writes, of memory if there is no target.
+/// GB/s of sequential persistent writes to ordinary and to persistent memory.
+#[derive(Debug, Deserialize)]
+pub(super) struct ByWidth {
+    pub(super) method: String,
+    pub(super) ram: f64,
+    pub(super) nvdimm: f64,
+}
+
+/// GB/s of sequential persistent writes.
 #[derive(Debug, Deserialize)]
 pub(super) struct Speed {
-    pub(super) target: Option<String>,
+    pub(super) target: String,
     pub(super) method: String,
-    #[serde(alias = "ram")]
     pub(super) mean: f64,
+}
+
+/// MB/s of writes to a cache in persistent memory, by its block.
+#[derive(Debug, Deserialize)]
+pub(super) struct ByBlock {
+    pub(super) length: u64,
+    pub(super) movnti: f64,
+    pub(super) store_8_clflushopt: f64,
 }
 
 /// Cycles of a walk before and after writing.
@@ -153,7 +169,7 @@ mod tests {
         let all = published();
         assert_eq!(
             (all.sources.len(), all.memset_by_size.machines.len(), all.clear_by_chunk.machines.len()),
-            (5, 3, 2)
+            (6, 3, 2)
         );
         for curves in [&all.memset_by_size, &all.clear_by_chunk] {
             let mut rows = curves.machines.iter().flat_map(|machine| machine.methods.values());

@@ -2,7 +2,7 @@ use bulkmem::Pages;
 use bulkmem::policy::CpuIdentity;
 
 use super::*;
-use crate::engine::{Config, Direction, Measurement, Metric, PageSize, Row, testing};
+use crate::engine::{Config, Direction, Measurement, Metric, PageSize, Pattern, Row, testing};
 use crate::{Kind, Provenance};
 
 fn row(measurement: Measurement, name: &str, config: Config, median: f64) -> Row {
@@ -160,6 +160,97 @@ fn the_table_by_attribute_is_judged_by_the_modules_memory() {
     let figures: Vec<_> = found.figures.iter().filter(|figure| figure.table == "random 4 KiB").collect();
     let measured = figures.iter().filter(|figure| figure.here == Some(figure.published)).count();
     assert_eq!((figures.len(), measured), (10, 8), "all but movnti in write-back memory");
+}
+
+/// Figures of ordinary memory, of persistent memory, and of a file in the page cache, which is neither.
+#[test]
+fn persistent_memory_is_judged_by_targets_that_are_durable() {
+    let places = [("ram", None, 1.0), ("/pmem/file", Some(true), 0.3), ("/tmp/file", None, 100.0)];
+    let mut rows = Vec::new();
+    for (target, durable, scale) in places {
+        let config = Config {
+            operation: Some(bulkmem::Operation::CopyPersist),
+            pattern: Some(Pattern::Sequential),
+            target: Some(target.into()),
+            durable,
+            ..Config::default()
+        };
+        for (name, speed) in
+            [("movnti_4", 4.1), ("movnti", 4.1), ("nontemporal_sse2", 4.1), ("store_8_clwb", 5.2)]
+        {
+            // Other figures of the same method, by block.
+            for (chunk, scale) in [(Some(64), scale / 10.0), (None, scale)] {
+                rows.push(row(Measurement::Persist, name, Config { chunk, ..config.clone() }, speed * scale));
+            }
+        }
+        for (name, after) in
+            [("movnti", if durable.is_some() { 137.0 } else { 250.0 }), ("store_8_clwb", 252.0)]
+        {
+            let also = [("before_ns", 100.0), ("after_ns", after * scale.max(1.0))];
+            let config = Config { list: Some(16384), pattern: None, ..config.clone() };
+            let candidate = (Kind::Method, name);
+            rows.push(testing::row(
+                Measurement::Pollution,
+                candidate,
+                config,
+                (Metric::Growth, &[1.0]),
+                &also,
+            ));
+        }
+        for (block, [movnti, flushed]) in
+            [(512, [496.0, 373.0]), (1024, [642.0, 688.0]), (4096, [744.0, 1200.0])]
+        {
+            let config = Config { chunk: Some(block), ..config.clone() };
+            let flushed = if durable.is_some() { flushed } else { movnti / 2.0 };
+            for (name, speed) in [
+                ("movnti", movnti),
+                ("store_8_clflushopt", flushed),
+                ("whole lines", 1200.0),
+                ("half lines", 800.0),
+            ] {
+                rows.push(sampled(Measurement::Blocks, name, config.clone(), speed / 1e3 * scale));
+            }
+        }
+    }
+    let judged = |rows: Vec<Row>| {
+        let results = results(rows);
+        let ours = Ours(&results);
+        let all = conclusions::judge(&ours);
+        let ids = published::published().conclusions.iter().map(|it| it.id.as_str());
+        let all: std::collections::BTreeMap<_, _> = ids.zip(all).collect();
+        (all, figures::compare(&ours))
+    };
+    let (all, figures) = judged(rows.clone());
+    for id in ["pmem_nontemporal_widths", "pmem_cached_stores_clwb", "pmem_pollution", "pmem_crossover"] {
+        assert_eq!(all[id].verdict, Verdict::Holds, "{:?}", all[id]);
+    }
+    for id in ["cached_stores_clwb", "pollution", "half_lines"] {
+        assert_eq!(all[id].verdict, Verdict::Holds, "{:?}", all[id]);
+    }
+    assert!(all["pmem_crossover"].here.contains("(512 B to 1 KiB)"), "{:?}", all["pmem_crossover"]);
+    let here = |table: &str, config: &str, candidate: &str| {
+        let found =
+            figures.iter().find(|it| it.table == table && it.config == config && it.candidate == candidate);
+        found.unwrap_or_else(|| panic!("{table}, {config}, {candidate}")).here
+    };
+    let near = |figure: Option<f64>, expected: f64| (figure.unwrap() / expected - 1.0).abs() < 1e-9;
+    assert!(near(here("persistent writes by width", "memory", "movnti"), 4.1));
+    assert!(near(here("persistent writes by width", "persistent memory", "movnti"), 4.1 * 0.3));
+    assert!(near(here("persistent writes", "persistent memory", "store_8_clwb"), 5.2 * 0.3));
+    assert!(near(here("cache pollution", "L1 list, persistent memory", "movnti"), 1.37));
+    assert!(near(here("persistent writes by block", "1 KiB, persistent memory", "movnti"), 0.642 * 0.3));
+    // Without persistent memory, none of it is judged, and what ordinary memory does is said apart.
+    rows.retain(|row| row.config.durable.is_none());
+    let (all, figures) = judged(rows);
+    for (id, it) in all.iter().filter(|(id, _)| id.starts_with("pmem_")) {
+        assert_eq!(it.verdict, Verdict::NotMeasured, "{id}");
+        assert!(it.here.contains("no persistent memory was measured"), "{it:?}");
+    }
+    let aside =
+        "; in ordinary memory, non-temporal stores are faster from 512 B to 4 KiB, 2.00 to 2.00 times";
+    assert!(all["pmem_crossover"].here.ends_with(aside), "{:?}", all["pmem_crossover"]);
+    let there = figures.iter().filter(|it| it.config.contains("persistent memory"));
+    assert_eq!(there.filter(|it| it.here.is_none()).count(), 9 + 3 + 3 + 8);
 }
 
 /// A row of seven samples.

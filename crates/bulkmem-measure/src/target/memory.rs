@@ -74,13 +74,12 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Mapping {
     range: RawRange,
-    /// True if persisted bytes are durable, including the file system's metadata.
-    pub(crate) synchronous: bool,
 }
 
 impl Mapping {
-    /// Maps the first `bytes`, shared, with MAP_SYNC if possible.
-    pub(super) fn new(file: &File, bytes: u64, writes: bool) -> io::Result<Mapping> {
+    /// Maps the first `bytes`, shared, with MAP_SYNC if possible. Also returns whether that holds: then persisted bytes are
+    /// durable, including the file system's metadata.
+    pub(super) fn new(file: &File, bytes: u64, writes: bool) -> io::Result<(Mapping, bool)> {
         let length = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let access = if writes { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let map = |flags| {
@@ -92,7 +91,7 @@ impl Mapping {
             // Refused by file systems without DAX, and by kernels before 4.15.
             Err(_) => (map(MapFlags::SHARED)?, false),
         };
-        Ok(Mapping { range: RawRange { start: start.cast(), length }, synchronous })
+        Ok((Mapping { range: RawRange { start: start.cast(), length } }, synchronous))
     }
 }
 

@@ -101,6 +101,13 @@ struct Found {
 }
 
 impl TargetOptions {
+    /// Returns the target with room for so many bytes, in whole units of its mappings.
+    pub(crate) fn with_room(&self, bytes: u64) -> TargetOptions {
+        let align = fs::metadata(&self.target).ok().and_then(|metadata| dax_figure(&metadata, "align"));
+        let unit = align.unwrap_or(Machine::current().page_size as u64).max(1);
+        TargetOptions { size: Some(bytes.checked_next_multiple_of(unit).unwrap_or(bytes)), ..self.clone() }
+    }
+
     /// Checks that the target can be used, without changing anything. The error is the first obstacle, with the remedy.
     pub(crate) fn check(&self, want: Want) -> Result<()> {
         self.find(want).map(drop)
@@ -124,18 +131,18 @@ impl TargetOptions {
             attribute: attribute.map(|attribute| attribute.to_string()),
             ..Config::default()
         };
-        let (memory, note) = match self.target.to_str() {
+        let (memory, durable, note) = match self.target.to_str() {
             Some(RAM) => {
                 step(0.0)?;
                 config.page_size = Some(self.page_size);
-                (Memory::Ram(Buffer::new(bytes, self.page_size, Content::Mixed)?), None)
+                (Memory::Ram(Buffer::new(bytes, self.page_size, Content::Mixed)?), false, None)
             }
             Some(bulkmem_kmod::PATH) => {
                 step(0.0)?;
                 let memory = device::allocate(bytes, attribute.unwrap_or_default(), self.page_size)?;
                 config.page_size = Some(PageSize(memory.options().pages));
                 config.content = Some("zeros".to_owned());
-                (Memory::Module(memory), None)
+                (Memory::Module(memory), false, None)
             }
             _ => match &found.file {
                 Some(file) => self.map(file, &found, want.writes, step)?,
@@ -147,17 +154,18 @@ impl TargetOptions {
                 })?,
             },
         };
+        config.durable = durable.then_some(true);
         Ok(Opened { memory, config, note })
     }
 
-    /// Maps a file and touches it. Returns its memory, and the note on it.
+    /// Maps a file and touches it. Returns its memory, whether persisted bytes survive a power failure, and the note on it.
     fn map(
         &self,
         file: &File,
         found: &Found,
         writes: bool,
         step: Step<'_>,
-    ) -> Result<(Memory, Option<String>)> {
+    ) -> Result<(Memory, bool, Option<String>)> {
         let Found { bytes, attribute, told, device, .. } = *found;
         if writes {
             allocate(file, bytes).or_else(|error| {
@@ -165,7 +173,7 @@ impl TargetOptions {
                 self.refuse(format!("cannot hold {bytes} bytes: {error}"), remedy)
             })?;
         }
-        let mapping = Mapping::new(file, bytes, writes).or_else(|error| {
+        let (mapping, synchronous) = Mapping::new(file, bytes, writes).or_else(|error| {
             let remedy = match error.raw_os_error() {
                 Some(libc::ENOMEM) => {
                     "give a smaller --size, or raise the limit of the address space (ulimit -v)"
@@ -174,8 +182,13 @@ impl TargetOptions {
             };
             self.refuse(format!("cannot be mapped: {error}"), remedy)
         })?;
-        let durable = match (mapping.synchronous, device) {
-            (true, _) => "mapped with MAP_SYNC: persisted bytes are durable",
+        let durable = synchronous && !is_emulated(file);
+        let meaning = match (synchronous, device) {
+            (true, _) if durable => "mapped with MAP_SYNC: persisted bytes are durable",
+            (true, _) => {
+                "mapped with MAP_SYNC, but emulated in ordinary memory (memmap=): nothing survives a power failure, and its \
+                 speed is not that of persistent memory"
+            }
             (false, true) => "memory of a device: whether it survives a power failure depends on the device",
             (false, false) => {
                 fits(bytes)?;
@@ -189,7 +202,7 @@ impl TargetOptions {
         if attribute.is_none_or(|attribute| attribute == Attribute::Wb) {
             memory.touch(writes, step)?;
         }
-        Ok((memory, Some(format!("{}: {durable}{told}", self.target.display()))))
+        Ok((memory, durable, Some(format!("{}: {meaning}{told}", self.target.display()))))
     }
 
     /// Creates a file. Unless it is to be kept, removes its name immediately, in case the process is killed.
@@ -335,6 +348,22 @@ impl TargetOptions {
     }
 }
 
+/// Checks that all targets can be used at the same time.
+pub(crate) fn check_all(targets: &[TargetOptions], want: Want) -> Result<()> {
+    for (at, target) in targets.iter().enumerate() {
+        if targets[..at].iter().any(|earlier| earlier.target == target.target) {
+            return target.refuse("is named twice", "name each target once");
+        }
+        target.check(want)?;
+    }
+    Ok(())
+}
+
+/// Prepares all targets, as [`TargetOptions::open_for`] does.
+pub(crate) fn open_all(run: &mut Run<'_>, targets: &[TargetOptions], want: Want) -> Result<Vec<Opened>> {
+    targets.iter().map(|target| target.open_for(run, want)).collect()
+}
+
 /// Reports which share of a target is prepared. Returns [`MeasureError::Interrupted`] if the run was stopped.
 pub(crate) fn preparing(run: &mut Run<'_>, target: impl fmt::Display, share: f64) -> Result<()> {
     run.say(&format!("preparing {target}: {:.0} %", share * 100.0), 0.0);
@@ -349,6 +378,19 @@ fn attribute_of_file(path: &Path) -> Attribute {
         name.strip_suffix("_wc").map_or((name, Attribute::Uc), |rest| (rest, Attribute::Wc));
     let number = device.strip_prefix("resource").filter(|_| real.starts_with("/sys/"));
     if number.is_some_and(|it| it.parse::<u32>().is_ok()) { attribute } else { Attribute::Wb }
+}
+
+/// Returns true for a device that the kernel emulates in ordinary memory (`memmap=SIZE!START`), and for a file on one.
+fn is_emulated(file: &File) -> bool {
+    let device = |metadata: Metadata| match metadata.file_type().is_char_device() {
+        true => format!("char/{}:{}", major(metadata.rdev()), minor(metadata.rdev())),
+        false => format!("block/{}:{}", major(metadata.dev()), minor(metadata.dev())),
+    };
+    // Old firmware describes NVDIMMs in the same table.
+    let emulates = fs::read_to_string("/proc/cmdline").is_ok_and(|line| line.contains("memmap="));
+    let path =
+        file.metadata().and_then(|metadata| fs::canonicalize(format!("/sys/dev/{}", device(metadata))));
+    emulates && path.is_ok_and(|path| path.components().any(|part| part.as_os_str() == "e820_pmem"))
 }
 
 /// Returns a figure of a DAX device: `size` or `align`, the alignment of mappings, bytes. `None` for other files.

@@ -42,7 +42,7 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
         duration(Duration::from_secs_f64(seconds)),
         plain(&args.output.display().to_string())
     ))?;
-    let files = Files { json: Some(&args.output), csv: args.display.csv.as_deref(), input: None };
+    let files = Files { json: Some(&args.output), csv: args.display.csv.as_deref(), inputs: &[] };
     runner::run("bench all", &measurements, false, files, |found| {
         args.display.print(found, &|found, width| text(found, &args.output, width))
     })
@@ -67,7 +67,7 @@ fn view(measurement: Measurement) -> fn(&Results, usize) -> String {
         }
         Measurement::Chunks => sizes::view_chunks,
         Measurement::Vm => vm::view,
-        Measurement::Persist => persist::view,
+        Measurement::Persist | Measurement::Blocks => persist::view,
         Measurement::Pollution => disturbance::view_pollution,
         Measurement::Corun => disturbance::view_corun,
         Measurement::Reuse => reuse::view,

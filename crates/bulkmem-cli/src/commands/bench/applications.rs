@@ -88,15 +88,16 @@ impl Shared {
         groups: &[u64],
         view: fn(&Results, usize) -> String,
     ) -> Outcome {
+        self.target.only(default.name())?;
         let options = ApplicationOptions {
-            target: self.target.options(None),
+            target: self.target.options(None).swap_remove(0),
             lengths: given_or(lengths, default.lengths),
             groups: given_or(groups.to_vec(), default.groups),
             time: self.time,
             candidates: self.common.candidates(),
             ..default
         };
-        self.common.outputs.run(self.target.target.as_deref(), &options, &view)
+        self.common.outputs.run(self.target.paths(), &[&options], &view)
     }
 }
 

@@ -132,13 +132,13 @@ pub(super) fn run(args: &ChoiceArgs) -> Outcome {
         peers: if args.no_peers { Peers::None } else { Peers::All },
         budget: args.budget,
     };
-    args.outputs.run(None, &options, &view)
+    args.outputs.run(&[], &[&options], &view)
 }
 
 impl TargetsArgs {
     pub(super) fn run(&self) -> Outcome {
         let options = TargetsOptions { budget: self.budget, max_length: self.max_size };
-        self.outputs.run(None, &options, &view_targets)
+        self.outputs.run(&[], &[&options], &view_targets)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Arguments that several measurements share, and running a measurement with them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bulkmem_measure::engine::{Measure, MethodSet, PageSize, Peers, Results};
 use bulkmem_measure::measurements::{
@@ -11,7 +11,7 @@ use clap::Args;
 use super::counted;
 use crate::commands::runner::{self, Files};
 use crate::failure::{Failure, Outcome, show};
-use crate::parsers::{names, one_of, size};
+use crate::parsers::{given_or, names, one_of, size};
 use crate::{output, plain, results};
 
 /// Turns results into text of some width.
@@ -78,20 +78,27 @@ pub(crate) struct PageSizesArg {
     pub(crate) page_size: Vec<PageSize>,
 }
 
+/// The memory that is written, one or several kinds of it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TargetNames {
+    /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc; several, except for
+    /// iops, are interleaved [default: ram]
+    #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
+    pub(super) target: Vec<PathBuf>,
+    /// Overwrite an existing target
+    #[arg(long)]
+    overwrite: bool,
+}
+
 /// The memory that is read and written.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TargetArgs {
-    /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc [default: ram; with
-    /// --attr /dev/bulkmem, the kernel module's device]
-    #[arg(long, value_name = "TARGET")]
-    pub(super) target: Option<PathBuf>,
+    #[command(flatten)]
+    names: TargetNames,
     /// Bytes to work on; a file that does not exist is created with this size and removed afterwards [default: all of the
     /// file or device; of memory, many times the last-level cache]
     #[arg(long, short = 's', visible_alias = "working-set", value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
-    /// Overwrite an existing target
-    #[arg(long)]
-    overwrite: bool,
     /// Keep a file that was created
     #[arg(long)]
     keep: bool,
@@ -112,10 +119,10 @@ impl Common {
 }
 
 impl Outputs {
-    /// Measures, and prints the results. `input` is a file that is measured, if any: it is never written to as an output.
-    pub(super) fn run(&self, input: Option<&Path>, measurement: &dyn Measure, view: View<'_>) -> Outcome {
-        let files = Files { json: self.output.as_deref(), csv: self.display.csv.as_deref(), input };
-        runner::run("bench", &[measurement], self.counters, files, |found| {
+    /// Measures, and prints the results. `inputs` are files that are measured: they are never written to as an output.
+    pub(super) fn run(&self, inputs: &[PathBuf], measurements: &[&dyn Measure], view: View<'_>) -> Outcome {
+        let files = Files { json: self.output.as_deref(), csv: self.display.csv.as_deref(), inputs };
+        runner::run("bench", measurements, self.counters, files, |found| {
             self.display.print(found, &|found, width| view(found, width) + &counted::text(found, width))
         })
     }
@@ -130,18 +137,36 @@ impl Display {
     }
 }
 
-impl TargetArgs {
-    /// Returns the target, with the attribute that it must have.
-    pub(super) fn options(&self, attribute: Option<Attribute>) -> TargetOptions {
+impl TargetNames {
+    /// Returns the targets, with the attribute that they must have.
+    pub(super) fn options(&self, attribute: Option<Attribute>) -> Vec<TargetOptions> {
         let usual = if attribute.is_some() { bulkmem_kmod::PATH } else { RAM };
-        TargetOptions {
-            target: self.target.clone().unwrap_or(usual.into()),
-            size: self.size,
-            overwrite: self.overwrite,
-            keep: self.keep,
-            attribute,
-            page_size: self.pages.page_size,
+        let (overwrite, usual) = (self.overwrite, vec![usual.into()]);
+        let option = |target| TargetOptions { target, overwrite, attribute, ..TargetOptions::ram() };
+        given_or(self.target.clone(), usual).into_iter().map(option).collect()
+    }
+}
+
+impl TargetArgs {
+    /// Returns the targets as they were named.
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        &self.names.target
+    }
+
+    /// Returns the only target as it was named, for a measurement that takes no more than one.
+    pub(super) fn only(&self, measurement: &str) -> Result<Option<&PathBuf>, Failure> {
+        match self.paths() {
+            [] => Ok(None),
+            [one] => Ok(Some(one)),
+            _ => Err(Failure::usage(format!("--target: {measurement} measures one target at a time"))),
         }
+    }
+
+    /// Returns the targets, with the attribute that they must have.
+    pub(crate) fn options(&self, attribute: Option<Attribute>) -> Vec<TargetOptions> {
+        let (size, keep, page_size) = (self.size, self.keep, self.pages.page_size);
+        let options = self.names.options(attribute).into_iter();
+        options.map(|target| TargetOptions { size, keep, page_size, ..target }).collect()
     }
 }
 

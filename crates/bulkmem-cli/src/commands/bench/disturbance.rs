@@ -4,17 +4,18 @@ use std::ffi::OsString;
 
 use bulkmem::Operation;
 use bulkmem::machine::CACHE_LINE;
-use bulkmem_measure::engine::{Measurement, Results, Row};
+use bulkmem_measure::engine::{Dimension, Measurement, Results, Row, distinct};
 use bulkmem_measure::measurements::{
-    CorunOptions, PollutionOptions, SAME_PROCESSOR_TIME, SAME_TIME, Victim, home_of,
+    CorunOptions, PollutionOptions, RAM, SAME_PROCESSOR_TIME, SAME_TIME, Victim, home_of,
 };
 use clap::Args;
 
-use super::common::{Common, PageSizeArg};
-use super::rows::{also, beyond, remarks, short_name, tables_by_config};
+use super::common::{Common, PageSizeArg, TargetNames};
+use super::pivot::Pivot;
+use super::rows::{also, beyond, by_target, remarks, short_name, tables_by_config};
 use crate::failure::Outcome;
 use crate::figures::deviation;
-use crate::output::{Column, Table, digits, exact_size, section, signed};
+use crate::output::{Column, Table, digits, exact_size, faint, section, signed};
 use crate::parsers::{given_or, operation, size, sizes};
 
 /// Cache pollution: the cost of an operation for other data in the cache
@@ -26,6 +27,9 @@ use crate::parsers::{given_or, operation, size, sizes};
 /// the same time without memory accesses. Two more rows show the quality of that comparison: the control, in which both
 /// walks follow idle time, and a walk immediately after another. A difference that may be noise is shown as `not
 /// distinguishable here`; --runs and --walks reduce the noise.
+///
+/// With --target, the operation writes to persistent memory, a file or a device, and a copy reads ordinary memory. A file
+/// that does not exist is created, and removed afterwards. Several targets are in one table.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 How to read it: `before – after` is a walk in a settled cache and the walk after the operation, as the source prints it; \
@@ -35,8 +39,8 @@ each line of the list. * marks the candidates that pollute least.
 Source: Mikulas Patocka, memcpy_flushcache: use cache flushing for larger lengths, dm-devel, April 2020 (there in \
 cycles, on the first-level cache, and without a control).
 
-JSON: `rows` as in all measurements; `metric` is `growth` (nanoseconds per walk more than the control); `config` has `list` and \
-`size`; `also` has `before_ns`, `after_ns`, `control_ns` and `between_ns` (the operation).")]
+JSON: `rows` as in all measurements; `metric` is `growth` (nanoseconds per walk more than the control); `config` has `list`, \
+`size` and `target`; `also` has `before_ns`, `after_ns`, `control_ns` and `between_ns` (the operation).")]
 pub(crate) struct PollutionArgs {
     /// Operation between the walks
     #[arg(long, value_name = "OPERATION", value_parser = operation(), default_value = "clear")]
@@ -51,6 +55,8 @@ pub(crate) struct PollutionArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     walks: Option<u32>,
     #[command(flatten)]
+    targets: TargetNames,
+    #[command(flatten)]
     pages: PageSizeArg,
     #[command(flatten)]
     common: Common,
@@ -61,14 +67,28 @@ pub(super) fn pollution(args: &PollutionArgs) -> Outcome {
     options.lists = given_or(args.list.concat(), options.lists);
     options.size = args.size;
     options.walks = args.walks;
+    options.targets = args.targets.options(None);
     options.page_size = args.pages.page_size;
     options.candidates = args.common.candidates();
-    args.common.outputs.run(None, &options, &view_pollution)
+    args.common.outputs.run(&args.targets.target, &[&options], &view_pollution)
 }
 
 pub(super) fn view_pollution(found: &Results, width: usize) -> String {
+    let rows: Vec<&Row> = found.of(Measurement::Pollution).collect();
+    if distinct(rows.iter().map(|row| &row.config.target)).len() > 1 {
+        let cell = |row: &Row| {
+            let [before, after] = ["before_ns", "after_ns"].map(|name| also(row, name, 1.0));
+            format!("{before} – {after}, {}", signed(row.stats.median))
+        };
+        let rows = by_target(rows);
+        let table = Pivot { cell: Some(cell), ..Pivot::across(Dimension::Target) };
+        let table = table.text(&rows.iter().collect::<Vec<_>>(), width);
+        // Intervals are in the findings.
+        let key = "A walk before – after the operation, and how much longer than the control it takes.";
+        return table + &faint(key, width) + &remarks(found, width);
+    }
     let note = "* pollutes least, within the noise. Intervals are 95 %.";
-    tables_by_config(found.of(Measurement::Pollution), note, width, pollution_table) + &remarks(found, width)
+    tables_by_config(rows.into_iter(), note, width, pollution_table) + &remarks(found, width)
 }
 
 fn pollution_table(rows: &[&Row], width: usize) -> String {
@@ -81,12 +101,14 @@ fn pollution_table(rows: &[&Row], width: usize) -> String {
         1e4.. => ("µs", 1e3),
         _ => ("ns", 1.0),
     };
+    let target = config.target.as_deref().filter(|target| *target != RAM);
     let heading = format!(
-        "pollution: a walk of {lines} lines ({}, fits {}) and a {} of {}, {unit}",
+        "pollution: a walk of {lines} lines ({}, fits {}) and a {} of {}{}, {unit}",
         exact_size(list),
         home_of(list),
         config.operation.map_or("", Operation::name),
         exact_size(config.size.unwrap_or_default()),
+        target.map(|target| format!(" in {target}")).unwrap_or_default(),
     );
     let table = Table::of(rows)
         .column(Column::left(""), |row| short_name(row, rows))
@@ -163,7 +185,7 @@ pub(super) fn corun(args: &CorunArgs) -> Outcome {
     options.same_cpu = args.same_cpu;
     options.page_size = args.pages.page_size;
     options.candidates = args.common.candidates();
-    args.common.outputs.run(None, &options, &view_corun)
+    args.common.outputs.run(&[], &[&options], &view_corun)
 }
 
 pub(super) fn view_corun(found: &Results, width: usize) -> String {

@@ -44,7 +44,7 @@ pub(crate) struct ForkArgs {
 pub(super) fn run(args: &ForkArgs) -> Outcome {
     let sizes = given_or(args.size.concat(), ForkOptions::default().sizes);
     let options = ForkOptions { sizes, loops: args.loops, candidates: args.common.candidates() };
-    args.common.outputs.run(None, &options, &view)
+    args.common.outputs.run(&[], &[&options], &view)
 }
 
 /// Shows the time per fork, the pages counted, and copying and clearing within the process.

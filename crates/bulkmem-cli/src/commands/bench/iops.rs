@@ -68,7 +68,8 @@ const DIRECTIONS: &[(&str, &str, Direction)] = &[
 
 pub(super) fn run(args: &IopsArgs) -> Outcome {
     let default = IopsOptions::default();
-    let target = args.target.target.as_deref();
+    let names = args.target.paths();
+    let target = args.target.only("iops")?;
     let is_other = target.is_some_and(|path| path.as_os_str() != bulkmem_kmod::PATH);
     let (own, attributes) = match args.attr.as_slice() {
         [Some(attribute)] if is_other => (Some(*attribute), Attributes::Own),
@@ -79,7 +80,7 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
         given => (None, attributes(given)),
     };
     let options = IopsOptions {
-        target: args.target.options(own),
+        target: args.target.options(own).swap_remove(0),
         attributes,
         blocks: given_or(args.block.concat(), default.blocks),
         directions: given_or(args.direction.clone(), default.directions),
@@ -88,7 +89,7 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
         time: args.time,
         candidates: args.common.candidates(),
     };
-    args.common.outputs.run(target, &options, &view)
+    args.common.outputs.run(names, &[&options], &view)
 }
 
 /// Shows a table for each configuration; configurations of several cache attributes share one.

@@ -19,6 +19,7 @@ use clap::Subcommand;
 
 use crate::failure::Outcome;
 
+pub(super) use common::TargetArgs;
 pub(super) use rows::remarks;
 
 /// Measure memory: the tables of the sources, and how well the policy chooses

@@ -1,11 +1,14 @@
 //! `bulkmem bench persist`.
 
-use bulkmem_measure::engine::{Config, Dimension, Measurement, Pattern, Results, Row};
-use bulkmem_measure::measurements::{Attribute, PersistOptions};
+use bulkmem_measure::engine::{
+    Config, Dimension, Measure, Measurement, MethodSet, Pattern, Results, Row, distinct,
+};
+use bulkmem_measure::measurements::{Attribute, BlocksOptions, PersistOptions};
 use clap::Args;
 
 use super::common::{Common, TargetArgs};
-use super::rows::{MARKS, also, deviation, group_by, is_best, name, remarks, value};
+use super::pivot::Pivot;
+use super::rows::{MARKS, also, by_target, deviation, group_by, is_best, name, remarks, value};
 use crate::failure::Outcome;
 use crate::output::{Column, Table, digits, faint, marked, section};
 use crate::parsers::{given_or, one_of, sizes};
@@ -20,6 +23,12 @@ use crate::parsers::{given_or, one_of, sizes};
 /// writes also per block. A note says what persisting means for the target: on DAX (MAP_SYNC) the bytes are durable; in
 /// other files and in ram they have only left the processor's caches.
 ///
+/// Ends with blocks of 64 bytes to 4 KiB (or --block) and a fence after each: from which length on stores that are
+/// written back are faster than non-temporal ones or the other way round, and what lines cost that leave the processor
+/// half-written. Not with --method.
+///
+/// Several targets are measured together and shown in one table, for example --target ram,/mnt/dax/file,/dev/dax0.0.
+///
 /// An existing target is written to only with --overwrite. A file that is created for the measurement has no name and
 /// vanishes with the process. docs/bench/persist.md has the details.
 ///
@@ -27,8 +36,9 @@ use crate::parsers::{given_or, one_of, sizes};
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `rows` as in all measurements; `metric` is `bandwidth`; `config` has `target`, `size`, `attribute`, `pattern` \
-(`sequential` or `random`), `chunk` (bytes between two fences; absent for a single fence) and, for methods, `width` (bytes per \
-store); `also` has `per_8_bytes_ns` and, if there are several blocks, `per_block_ns`.")]
+(`sequential` or `random`), `durable` (true if persisted bytes survive a power failure), `chunk` (bytes between two fences; \
+absent for a single fence) and, for methods, `width` (bytes per store); `measurement` is `persist`, or `blocks` for the \
+comparison by block; `also` has `per_8_bytes_ns` and, if there are several blocks, `per_block_ns`.")]
 pub(crate) struct PersistArgs {
     /// Order of writes [default: both]
     #[arg(long, value_name = "ORDERS", value_delimiter = ',', value_parser = one_of(PATTERNS))]
@@ -57,22 +67,44 @@ const PATTERNS: &[(&str, &str, Pattern)] = &[
 pub(super) fn run(args: &PersistArgs) -> Outcome {
     let default = PersistOptions::default();
     let options = PersistOptions {
-        target: args.target.options(args.attr),
+        targets: args.target.options(args.attr),
         patterns: given_or(args.pattern.clone(), default.patterns),
         blocks: args.block.concat(),
         widths: given_or(args.width.clone(), default.widths),
         candidates: args.common.candidates(),
     };
-    args.common.outputs.run(args.target.target.as_deref(), &options, &view)
+    let blocks = BlocksOptions::after(&options);
+    let mut measurements: Vec<&dyn Measure> = vec![&options];
+    // Otherwise the named methods are compared, and no others.
+    if options.candidates.methods == MethodSet::Representative {
+        measurements.push(&blocks);
+    }
+    args.common.outputs.run(args.target.paths(), &measurements, &view)
 }
 
+/// Shows persistent writes by width and by block, of those that were measured.
 pub(super) fn view(found: &Results, width: usize) -> String {
+    let blocks = by_target(found.of(Measurement::Blocks));
+    let blocks = Pivot::down(Dimension::Chunk).text(&blocks.iter().collect::<Vec<_>>(), width);
+    widths(found, width) + &blocks + &remarks(found, width)
+}
+
+fn widths(found: &Results, width: usize) -> String {
+    let rows: Vec<&Row> = found.of(Measurement::Persist).collect();
     // All widths of stores stand in one table.
     let config = |row: &Row| Config { width: None, ..row.config.clone() };
-    let groups = group_by(found.of(Measurement::Persist), config);
+    if distinct(rows.iter().map(|row| &row.config.target)).len() > 1 {
+        let rows = by_target(rows).into_iter().map(|row| Row { config: config(&row), ..row });
+        return Pivot::across(Dimension::Target)
+            .text(&rows.collect::<Vec<_>>().iter().collect::<Vec<_>>(), width);
+    }
+    let groups = group_by(rows, config);
+    if groups.is_empty() {
+        return String::new();
+    }
     let tables: String = groups.iter().map(|group| table(group, width)).collect();
     let key = format!("thr: mean ± standard deviation; lat: per 8 bytes; per block: with its fence. {MARKS}");
-    tables + &faint(&key, width) + &remarks(found, width)
+    tables + &faint(&key, width)
 }
 
 fn table(group: &[&Row], width: usize) -> String {

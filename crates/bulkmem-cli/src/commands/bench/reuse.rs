@@ -62,7 +62,7 @@ pub(super) fn run(args: &ReuseArgs) -> Outcome {
     options.footprint = args.footprint.or(options.footprint);
     options.page_size = args.pages.page_size;
     options.candidates = args.common.candidates();
-    args.common.outputs.run(None, &options, &|found, width| {
+    args.common.outputs.run(&[], &[&options], &|found, width| {
         let rows: Vec<&Row> = found.of(Measurement::Reuse).filter(|_| args.by_method).collect();
         let cell: fn(&Row) -> String = |row| digits(row.stats.median);
         let by_method = Pivot { cell: Some(cell), ..Pivot::across(Dimension::ReadBack) };

@@ -1,7 +1,7 @@
 //! Rows of results as tables show them: names, values, groups, marks, and differences from a control.
 
 use bulkmem_measure::Kind;
-use bulkmem_measure::engine::{Contrast, Dimension, Results, Row, control_of};
+use bulkmem_measure::engine::{Config, Contrast, Dimension, Results, Row, control_of};
 
 use crate::figures;
 use crate::output::{FAINT, digits, faint, marked, styled, wrapped};
@@ -91,6 +91,19 @@ pub(super) fn short_name(row: &Row, among: &[&Row]) -> String {
         return row.candidate.name.clone();
     }
     name(row)
+}
+
+/// Returns the rows without the dimensions that follow from the target, to be compared by target.
+pub(super) fn by_target<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Vec<Row> {
+    let config = |row: &Row| Config {
+        size: None,
+        page_size: None,
+        attribute: None,
+        durable: None,
+        content: None,
+        ..row.config.clone()
+    };
+    rows.into_iter().map(|row| Row { config: config(row), ..row.clone() }).collect()
 }
 
 /// Returns findings and notes, which stand below every table.

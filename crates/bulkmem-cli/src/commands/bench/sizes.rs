@@ -193,7 +193,7 @@ impl SizesArgs {
             ..default
         };
         let baseline = options.baseline.as_deref().unwrap_or(BASELINE);
-        self.common.outputs.run(None, &options, &|found, width| view(found, baseline, width))
+        self.common.outputs.run(&[], &[&options], &|found, width| view(found, baseline, width))
     }
 }
 
@@ -210,7 +210,7 @@ pub(super) fn chunks(args: &ChunksArgs) -> Outcome {
     options.chunks = given_or(distinct(args.chunk.concat()), options.chunks);
     options.page_sizes = distinct(args.pages.page_size.clone());
     options.candidates = args.common.candidates();
-    args.common.outputs.run(None, &options, &view_chunks)
+    args.common.outputs.run(&[], &[&options], &view_chunks)
 }
 
 pub(super) fn view_chunks(found: &Results, width: usize) -> String {

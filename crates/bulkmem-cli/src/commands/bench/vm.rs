@@ -55,7 +55,7 @@ pub(super) fn run(args: &VmArgs) -> Outcome {
     options.page_sizes = given_or(args.page_size.clone(), options.page_sizes);
     options.threads = given_or(args.threads.clone(), options.threads);
     options.candidates = args.common.candidates();
-    args.common.outputs.run(None, &options, &view)
+    args.common.outputs.run(&[], &[&options], &view)
 }
 
 /// Shows for each size and page size the time of each candidate, and the phases of fresh memory.

@@ -31,6 +31,7 @@ pub(super) fn in_title(row: &Row, key: Dimension) -> String {
         Dimension::ReadBack => format!("{value} read back"),
         Dimension::Content => format!("memory of {value}"),
         Dimension::Attribute => format!("mapped {value}"),
+        Dimension::Durable => "durable".to_owned(),
         Dimension::Rate => format!("at {value}"),
         Dimension::Mix => format!("{value} % reads"),
         Dimension::Group => format!("groups of {value}"),

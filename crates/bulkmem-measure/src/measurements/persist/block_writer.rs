@@ -12,9 +12,9 @@ use crate::engine::{Pattern, Permutation, RawRange, Result, Sample, go_on};
 pub(super) const SOURCE: usize = 4096;
 /// Bytes between two looks at the clock.
 const CLOCK_CHECK_BYTES: u64 = 256 << 10;
-/// Least time of a sample. A target that takes less is written again.
+/// Usual least time of a sample. A target that takes less is written again.
 const LEAST: Duration = Duration::from_millis(2);
-/// Most time of a sample. A slower one writes part of the target, and the next one continues there.
+/// Usual most time of a sample. A slower one writes part of the target, and the next one continues there.
 const MOST: Duration = Duration::from_millis(500);
 
 /// Writes blocks and keeps its position between samples.
@@ -30,6 +30,8 @@ pub(super) struct BlockWriter<'s> {
     done: usize,
     /// The order, if it is random.
     permutation: Option<Permutation>,
+    /// The least and the most time of a sample.
+    time: [Duration; 2],
     stop: &'s AtomicBool,
 }
 
@@ -52,17 +54,22 @@ impl<'s> BlockWriter<'s> {
         let blocks = target.length / block;
         let mut permutation = (pattern == Pattern::Random).then_some(Permutation(1));
         let next = permutation.as_mut().map_or(0, |permutation| permutation.next(blocks as u64) as usize);
-        BlockWriter { target, source, block, blocks, next, done: 0, permutation, stop }
+        BlockWriter { target, source, block, blocks, next, done: 0, permutation, time: [LEAST, MOST], stop }
+    }
+
+    /// Writes part of the target in a sample, for that time, and continues there in the next one.
+    pub(super) fn lasting(self, time: Duration) -> BlockWriter<'s> {
+        BlockWriter { time: [time; 2], ..self }
     }
 
     /// Takes one sample: GB/s, and nanoseconds per 8 bytes and per block with its fence. `write` receives a piece of the
     /// target, a source and a length, and issues no fence.
     pub(super) fn sample(&mut self, write: impl FnMut(*mut u8, *const u8, usize)) -> Result<Sample> {
         let begun = Instant::now();
-        let (whole, stop) = ((self.blocks * self.block) as u64, self.stop);
+        let (whole, stop, [least, most]) = ((self.blocks * self.block) as u64, self.stop, self.time);
         let enough = |bytes| {
             let elapsed = begun.elapsed();
-            stop.load(Ordering::Relaxed) || elapsed >= MOST || (bytes >= whole && elapsed >= LEAST)
+            stop.load(Ordering::Relaxed) || elapsed >= most || (bytes >= whole && elapsed >= least)
         };
         let bytes = self.walk(enough, write, method::fence);
         let ns = begun.elapsed().as_secs_f64() * 1e9;

@@ -14,7 +14,7 @@ fn small() -> PersistOptions {
     let target =
         TargetOptions { size: Some(64 << 10), page_size: "4K".parse().unwrap(), ..TargetOptions::ram() };
     let candidates = Candidates { runs: 2, ..Candidates::default() };
-    PersistOptions { target, candidates, ..PersistOptions::default() }
+    PersistOptions { targets: vec![target], candidates, ..PersistOptions::default() }
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_is_written_is_there() {
         std::fs::write(&path, vec![0; 16 << 10]).unwrap();
         let target = TargetOptions { target: path.clone(), overwrite: true, ..TargetOptions::ram() };
         let candidates = named(&[method.name], Peers::None, 1);
-        let options = PersistOptions { target, candidates, ..small() };
+        let options = PersistOptions { targets: vec![target], candidates, ..small() };
         let results = run(&options).unwrap();
         names.extend(results.rows.iter().map(|row| row.candidate.name.clone()));
         let mut source = vec![0; block_writer::SOURCE];
@@ -125,4 +125,30 @@ fn nonsense_is_refused_before() {
         let error = options.validate().unwrap_err().to_string();
         assert!(error.contains(message), "{message}: {error}");
     }
+}
+
+/// Ordinary memory and a file are measured together, with the same candidates and findings of their own.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn several_targets_have_the_same_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let ram = small().targets.remove(0);
+    let file = TargetOptions { target: folder.path().join("made"), ..ram.clone() };
+    let candidates = named(&["movnti", "store_8_clflush"], Peers::None, 2);
+    let options = PersistOptions { targets: vec![ram.clone(), file.clone()], candidates, ..small() };
+    let results = run(&options).unwrap();
+    let of = |target: &std::path::Path| -> Vec<(&str, Option<Pattern>)> {
+        let rows = results.rows.iter().filter(|row| row.config.target.as_deref() == target.to_str());
+        rows.map(|row| (row.candidate.name.as_str(), row.config.pattern)).collect()
+    };
+    assert_eq!(of(&ram.target).len(), 6);
+    assert_eq!(of(&ram.target), of(&file.target));
+    let texts: Vec<&str> = results.findings.iter().map(|finding| finding.text.as_str()).collect();
+    let path = file.target.to_str().unwrap();
+    assert!(
+        texts.len() == 4 && texts[0].starts_with("ram, sequential") && texts[1].starts_with(path),
+        "{texts:?}"
+    );
+    let twice = PersistOptions { targets: vec![ram.clone(), ram], ..small() };
+    assert!(twice.validate().unwrap_err().to_string().contains("ram: is named twice"));
 }

@@ -1,6 +1,7 @@
 //! Tests the library and the command on persistent memory: files on DAX, mapped with MAP_SYNC.
 //!
-//! `kmod/tests/pmem.sh` boots a machine with persistent memory, formatted with ext4 and mounted at `/pmem`.
+//! `kmod/tests/pmem.sh` boots a machine with persistent memory, formatted with ext4 and mounted at `/pmem`. The tests named
+//! `bench_` also run where the kernel emulates that memory (`memmap=`).
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -34,6 +35,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("pmem::bench_persist_says_durable_and_runs_every_method", bench_persist);
     suite.test("pmem::bench_persist_says_page_cache_where_it_is", bench_persist_elsewhere);
     suite.test("pmem::bench_iops_says_durable", bench_iops);
+    suite.test("pmem::bench_takes_ram_a_file_and_a_device_together", bench_targets);
 }
 
 /// A file that is removed when dropped.
@@ -181,7 +183,13 @@ fn bulkmem(arguments: &[&str]) -> Result<String, Failed> {
     Ok(text)
 }
 
-const DURABLE: &str = "mapped with MAP_SYNC: persisted bytes are durable";
+/// Returns the note on persistent memory: whether it is durable or emulated.
+fn durable() -> Result<&'static str, Failed> {
+    Ok(match fs::read_to_string("/proc/cmdline")?.contains("memmap=") {
+        true => "mapped with MAP_SYNC, but emulated in ordinary memory (memmap=)",
+        false => "mapped with MAP_SYNC: persisted bytes are durable",
+    })
+}
 
 fn says(text: &str, what: &str) -> Result<(), Failed> {
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -198,7 +206,7 @@ fn bench_persist() -> Result<(), Failed> {
         ["--target", "/pmem/bench", "--size", "64K", "--pattern", "sequential,random", "--runs", "1"];
     let arguments = [&["bench", "persist"], &target[..]].concat();
     let text = bulkmem(&arguments)?;
-    says(&text, DURABLE)?;
+    says(&text, durable()?)?;
     let csv = bulkmem(&[&arguments[..], &["--csv", "-"]].concat())?;
     for pattern in ["sequential", "random"] {
         let rows: Vec<&str> = csv.lines().filter(|line| line.contains(pattern)).collect();
@@ -211,6 +219,50 @@ fn bench_persist() -> Result<(), Failed> {
         }
     }
     assert!(!Path::new("/pmem/bench").exists(), "the file made goes away");
+    Ok(())
+}
+
+/// Ordinary memory, a file on DAX and device DAX in one run: each has the same rows, and only emulated memory, here or below
+/// the file, is not durable.
+fn bench_targets() -> Result<(), Failed> {
+    const DEVICE: &str = "/dev/dax1.0";
+    let targets = ["ram", "/pmem/bench", DEVICE];
+    let list = targets.join(",");
+    let methods = ["--method", "movnti,nontemporal_sse2", "--peers", "none", "--runs", "1", "--json"];
+    let common = [&["--target", &list, "--overwrite"], &methods[..]].concat();
+    let is_durable = durable()?.ends_with("durable");
+    for (measurement, options) in [
+        ("persist", &["--size", "2M"][..]),
+        ("pollution", &["--op", "copy_persist", "--list", "4K", "--size", "64K", "--walks", "1"]),
+    ] {
+        let output =
+            Command::new("/bin/bulkmem").args(["bench", measurement]).args(options).args(&common).output()?;
+        assert!(output.status.success(), "{measurement}: {}", String::from_utf8_lossy(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let rows = found["rows"].as_array().ok_or("no rows")?;
+        let of = |target: &str| -> Vec<&serde_json::Value> {
+            rows.iter().filter(|row| row["config"]["target"] == target).collect()
+        };
+        let names = |rows: &[&serde_json::Value]| -> Vec<String> {
+            rows.iter().map(|row| row["candidate"]["name"].to_string()).collect()
+        };
+        let ordinary = of("ram");
+        assert!(!ordinary.is_empty() && rows.len() == 3 * ordinary.len(), "{measurement}: {rows:?}");
+        for target in targets {
+            let own = of(target);
+            assert_eq!(names(&own), names(&ordinary), "{measurement} of {target}");
+            let expected = is_durable && target != "ram";
+            assert!(
+                own.iter().all(|row| (row["config"]["durable"] == true) == expected),
+                "{target}: {own:?}"
+            );
+        }
+    }
+    assert!(!Path::new("/pmem/bench").exists(), "the file made goes away");
+    // Later tests expect zeros at the start of the device.
+    let size: usize = fs::read_to_string("/sys/bus/dax/devices/dax1.0/size")?.trim().parse()?;
+    Map::ordinary(&File::options().read(true).write(true).open(DEVICE)?, size)?.bytes_mut()[..2 << 20]
+        .fill(0);
     Ok(())
 }
 
@@ -241,5 +293,5 @@ fn bench_iops() -> Result<(), Failed> {
         let row = |line: &str| line.starts_with(name) && line.contains('±');
         assert!(text.lines().any(row), "no row of {name}:\n{text}");
     }
-    says(&text, DURABLE)
+    says(&text, durable()?)
 }

@@ -89,6 +89,19 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
             ],
             ..BY_SIZE
         },
+        Measurement::Blocks => MeasurementSection {
+            title: "Persistent writes by block",
+            x: Some(Dimension::Chunk),
+            intro: &[
+                "Blocks with a fence after each, by their length. Where the lines of MOVNTI and of stores that write lines \
+             back cross, the other kind of store becomes faster. Higher is faster.",
+                "The controls are non-temporal stores that complete each line before the next (whole lines), that start \
+             in the middle of a line (misaligned), and that write the first half of every line before the second half \
+             of any (half lines), each without and with a pause in the middle of a block. Half lines are slower where \
+             a block has more lines than the processor has buffers.",
+            ],
+            ..BY_SIZE
+        },
         Measurement::Pollution => MeasurementSection {
             title: "Cache pollution",
             chart_title: Some("Walking a cached list afterwards"),
