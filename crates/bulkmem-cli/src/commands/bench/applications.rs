@@ -88,7 +88,7 @@ impl Shared {
         groups: &[u64],
         view: fn(&Results, usize) -> String,
     ) -> Outcome {
-        self.target.only(default.name())?;
+        self.target.only(if default.mix.is_some() { "writecache" } else { "log" })?;
         let options = ApplicationOptions {
             target: self.target.options(None).swap_remove(0),
             lengths: given_or(lengths, default.lengths),
