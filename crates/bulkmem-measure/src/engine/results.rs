@@ -41,17 +41,19 @@ pub enum Measurement {
     Fork,
     /// Random input and output of blocks.
     Iops,
+    /// The lengths from which the C library bypasses the cache.
+    Threshold,
     /// The policy's choice against every method and other libraries.
     Choice,
     /// The project's performance targets.
     Targets,
-    /// Thresholds of the C library.
+    /// Values of the C library's tunables.
     Tunables,
 }
 
 impl Measurement {
     /// All measurements, in the order in which they are run and shown.
-    pub const ALL: [Measurement; 14] = *Measurement::VARIANTS.as_array().unwrap();
+    pub const ALL: [Measurement; 15] = *Measurement::VARIANTS.as_array().unwrap();
 
     /// The name, as the command line and files have it.
     pub fn name(self) -> &'static str {

@@ -8,7 +8,7 @@ use bulkmem::machine::Machine;
 use crate::engine::{Measure, MeasureError, memory_left};
 use crate::measurements::{
     ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions, PollutionOptions, ReuseOptions,
-    SizesOptions, TargetOptions, Victim, VmOptions,
+    SizesOptions, TargetOptions, ThresholdOptions, Victim, VmOptions,
 };
 
 const MIB: u64 = 1 << 20;
@@ -33,6 +33,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
     let mut iops = IopsOptions { time: Duration::from_millis(200), ..IopsOptions::default() };
     let mut pollution = PollutionOptions::new(Operation::Clear);
     let corun = CorunOptions::new(Victim::Walk);
+    let mut threshold = ThresholdOptions::default();
     if quick {
         chunks = ChunksOptions::of(chunks.extent.min(128 * MIB));
         vm.size = vm.size.min(128 * MIB);
@@ -42,6 +43,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         reuse.shares = vec![0.0, 25.0, 100.0];
         fork.sizes = vec![4 << 10, 64 << 10, 256 << 10];
         iops.time = Duration::from_millis(30);
+        threshold.longest = 64 * MIB;
         iops.target = TargetOptions { size: Some(256 * MIB), ..TargetOptions::ram() };
         // Walks in the last level, which other processes share, take longest.
         let l2 = Machine::current().caches.sane().l2;
@@ -59,6 +61,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(reuse),
         Box::new(fork),
         Box::new(iops),
+        Box::new(threshold),
     ];
     if memory_left().note().is_some() {
         all.retain(|it| !matches!(it.validate(), Err(MeasureError::TooLarge { .. })));

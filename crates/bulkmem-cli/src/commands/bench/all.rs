@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::common::Display;
 use super::rows::remarks;
-use super::{choice, disturbance, fork, iops, persist, reuse, sizes, vm};
+use super::{choice, disturbance, fork, iops, persist, reuse, sizes, threshold, vm};
 use crate::commands::runner::{self, Files};
 use crate::failure::Outcome;
 use crate::output::{self, duration};
@@ -73,6 +73,7 @@ fn view(measurement: Measurement) -> fn(&Results, usize) -> String {
         Measurement::Reuse => reuse::view,
         Measurement::Fork => fork::view,
         Measurement::Iops => iops::view,
+        Measurement::Threshold => threshold::view,
         Measurement::Choice => choice::view,
         Measurement::Targets => choice::view_targets,
         Measurement::Tunables => |found, width| sizes::view(found, "unchanged, run 1", width),

@@ -12,6 +12,7 @@ mod pivot;
 mod reuse;
 mod rows;
 mod sizes;
+mod threshold;
 mod vm;
 
 use clap::Subcommand;
@@ -35,6 +36,7 @@ pub(crate) enum BenchCommand {
     Reuse(reuse::ReuseArgs),
     Fork(fork::ForkArgs),
     Iops(iops::IopsArgs),
+    Threshold(threshold::ThresholdArgs),
     All(all::AllArgs),
     Choice(choice::ChoiceArgs),
     Targets(choice::TargetsArgs),
@@ -53,6 +55,7 @@ pub(super) fn run(measurement: &BenchCommand) -> Outcome {
         BenchCommand::Reuse(args) => reuse::run(args),
         BenchCommand::Fork(args) => fork::run(args),
         BenchCommand::Iops(args) => iops::run(args),
+        BenchCommand::Threshold(args) => threshold::run(args),
         BenchCommand::All(args) => all::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => args.run(),

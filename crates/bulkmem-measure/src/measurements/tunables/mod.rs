@@ -16,7 +16,7 @@ use rustix::thread::sched_getcpu;
 
 pub use child::{PROCESS, answer_requests};
 pub use judge::{Advice, Gain};
-pub use listing::Tunable;
+pub use listing::{Tunable, list_tunables};
 
 use self::child::Process;
 use self::listing::Settings;
@@ -68,7 +68,7 @@ impl TunablesOptions {
     /// If it is not glibc 2.33 or later, or has none of them.
     pub fn new(command: Vec<OsString>, budget: Duration) -> Result<TunablesOptions> {
         let existing = std::env::var_os(listing::VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
-        Ok(TunablesOptions { tunables: listing::list(&existing)?, existing, command, budget })
+        Ok(TunablesOptions { tunables: list_tunables(&existing)?, existing, command, budget })
     }
 
     /// The settings of the first run: no changes, and for each pair of tunables the smallest values and the largest ones.
