@@ -42,7 +42,7 @@ use crate::engine::stats::{ENOUGH, Summary};
 use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
 pub use crate::engine::{BusyProcess, Condition, Cost, Load};
-use crate::engine::{Provenance, Threshold};
+use crate::engine::{Provenance, Threshold, threshold};
 use crate::{MeasureError, Progress};
 
 /// Share of the time for preparing the memory.
@@ -147,7 +147,8 @@ pub fn calibrate(
     let threads = most.min(machine.processors).max(1);
     let second_level = workload::second_level(machine);
     let setting = Setting { mode: options.mode, max_length, second_level, last_level, threads };
-    let thresholds = Threshold::locate_all(&arena, left.mul_f64(THRESHOLDS_TIME_SHARE));
+    let time = left.mul_f64(THRESHOLDS_TIME_SHARE);
+    let thresholds = Threshold::locate_all(&arena, threshold::LONGEST, time, stop);
     let workloads = Workloads::new(started, arena, Rc::default());
     let mut session = Session::new(workloads, stop, progress, options.budget);
     if note.is_some() {

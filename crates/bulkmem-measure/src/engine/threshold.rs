@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 use std::ptr::null;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bulkmem::policy::Choice;
@@ -56,12 +57,19 @@ impl Threshold {
         Some(Threshold { uncached: Some(above), ..found })
     }
 
-    /// Locates those of `memset` and `memcpy` in an arena, in about so much time. Leaves out what cannot be told.
-    pub(crate) fn locate_all(arena: &Arena, time: Duration) -> Vec<Threshold> {
+    /// Locates those of `memset` and `memcpy` at lengths up to `longest` that fit the arena, in about so much time, unless it is
+    /// stopped. Leaves out what cannot be told.
+    pub(crate) fn locate_all(
+        arena: &Arena,
+        longest: u64,
+        time: Duration,
+        stop: &AtomicBool,
+    ) -> Vec<Threshold> {
         let locate = |(operation, share)| {
             let deadline = Instant::now() + time.mul_f64(share);
-            let longest = LONGEST.min(arena.longest());
-            Threshold::locate(operation, longest, deadline, |length| agreed(arena, operation, length))
+            Threshold::locate(operation, longest.min(arena.longest()), deadline, |length| {
+                (!stop.load(Ordering::Relaxed)).then(|| agreed(arena, operation, length))?
+            })
         };
         [(Operation::Clear, 0.4), (Operation::Copy, 0.6)].into_iter().filter_map(locate).collect()
     }
@@ -171,6 +179,8 @@ mod tests {
                 assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{operation} of {length}");
             }
         }
-        assert!(Threshold::locate_all(&arena, Duration::ZERO).iter().all(|it| it.cached <= arena.longest()));
+        let all = |stop| Threshold::locate_all(&arena, 1 << 20, Duration::ZERO, &AtomicBool::new(stop));
+        assert!(all(false).iter().all(|it| it.cached <= 1 << 20));
+        assert_eq!(all(true), []);
     }
 }

@@ -16,7 +16,7 @@ use crate::engine::{
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::sampler;
-use crate::measurements::{Tunable, list_tunables};
+use crate::measurements::{Tunable, tunables_here};
 
 /// The field of `also` with how much of what was written last is not in the cache, percent.
 pub const UNCACHED: &str = "uncached_percent";
@@ -75,8 +75,8 @@ impl Measure for ThresholdOptions {
         }
         run.backed_by(Some(arena.backing_page_size()));
         run.say("locating the thresholds", 0.0);
-        let thresholds = Threshold::locate_all(&arena, LOCATING);
-        if thresholds.is_empty() {
+        let thresholds = Threshold::locate_all(&arena, longest, LOCATING, run.observer.stop);
+        if thresholds.is_empty() && !run.stopped() {
             run.note("what is in the cache cannot be told here: only speeds are measured");
         }
         // SAFETY: the arena keeps the range for its neighbour, and lives longer.
@@ -106,8 +106,7 @@ impl Measure for ThresholdOptions {
     }
 
     fn conclude(&self, run: &mut Run<'_>) {
-        let tunables =
-            list_tunables(&std::env::var("GLIBC_TUNABLES").unwrap_or_default()).unwrap_or_default();
+        let tunables = tunables_here();
         for &operation in &self.operations {
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.operation == Some(operation)).collect();
             if let Some(found) = located(&rows) {
@@ -142,10 +141,15 @@ pub fn located(rows: &[&Row]) -> Option<Threshold> {
     (!states.is_empty()).then(|| Threshold { operation, cached, uncached: states.get(first).map(|it| it.0) })
 }
 
+/// Returns the C library's function for an operation.
+pub fn c_function(operation: Operation) -> &'static str {
+    if operation == Operation::Copy { "memcpy" } else { "memset" }
+}
+
 impl Threshold {
     /// Returns it in words: `memcpy bypasses the cache from 287 MiB to 289 MiB on`.
     pub fn text(&self) -> String {
-        let function = if self.operation == Operation::Copy { "memcpy" } else { "memset" };
+        let function = c_function(self.operation);
         match (self.cached, self.uncached) {
             (cached, None) => format!("{function} does not bypass the cache up to {}", bytes(cached)),
             (0, Some(uncached)) => {
@@ -164,7 +168,7 @@ impl Threshold {
         let mut tunables = tunables.iter().filter(|it| it.is_non_temporal());
         match tunables.find(|it| it.operation == self.operation) {
             Some(tunable) => format!("{} is {}", tunable.name, Tunable::text(tunable.current)),
-            None => "no tunable is listed for it".to_owned(),
+            None => "no tunable listed".to_owned(),
         }
     }
 }
@@ -254,7 +258,7 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         let none = conclusion(&Threshold { uncached: None, ..found }, &rows, &[]);
-        assert_eq!(none, "memcpy does not bypass the cache up to 12 MiB (no tunable is listed for it).");
+        assert_eq!(none, "memcpy does not bypass the cache up to 12 MiB (no tunable listed).");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bulkmem::Operation;
 use bulkmem_measure::engine::{Dimension, Measurement, Results, Row};
-use bulkmem_measure::measurements::{ThresholdOptions, UNCACHED, WALK};
+use bulkmem_measure::measurements::{ThresholdOptions, UNCACHED, WALK, c_function};
 use clap::Args;
 
 use super::common::Outputs;
@@ -55,7 +55,7 @@ pub(super) fn view(found: &Results, width: usize) -> String {
     let groups = group_by(found.of(Measurement::Threshold), |row| row.config.operation);
     let tables = groups.into_iter().map(|mut rows: Vec<&Row>| {
         rows.sort_by_key(|row| row.config.size);
-        let function = if rows[0].config.operation == Some(Operation::Copy) { "memcpy" } else { "memset" };
+        let function = c_function(rows[0].config.operation.unwrap_or(Operation::Copy));
         let percent =
             |row: &Row, name: &str| row.also.get(name).map_or("–".to_owned(), |it| format!("{it:.0} %"));
         let table = Table::of(&rows)

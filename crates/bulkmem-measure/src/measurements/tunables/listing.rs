@@ -63,7 +63,7 @@ impl Tunable {
 ///
 /// # Errors
 /// If the C library is not glibc 2.33 or later, or has none of them.
-pub fn list_tunables(value: &str) -> Result<Vec<Tunable>> {
+pub(super) fn list(value: &str) -> Result<Vec<Tunable>> {
     let failed = |source| MeasureError::System { doing: "list the C library's tunables", source };
     let missing = |what: String| {
         let needed = "needed is glibc 2.33 or later on x86-64, and a dynamically linked `bulkmem`";

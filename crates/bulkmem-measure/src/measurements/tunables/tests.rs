@@ -65,14 +65,14 @@ fn the_line_keeps_other_tunables() {
 /// The C library ignores values that it does not accept, without a word.
 #[test]
 fn the_c_library_accepts_what_is_measured() {
-    let tunables = match listing::list_tunables("") {
+    let tunables = match listing::list("") {
         Ok(tunables) => tunables,
         Err(error) => return println!("skipped: values of tunables: {error}"),
     };
     let options = TunablesOptions { tunables, ..options("") };
     assert!(options.extremes().len() > 1);
     for settings in options.extremes() {
-        for tunable in listing::list_tunables(&listing::value("", &settings)).unwrap() {
+        for tunable in listing::list(&listing::value("", &settings)).unwrap() {
             let usual = options.tunables.iter().find(|it| it.name == tunable.name).unwrap().current;
             assert_eq!(tunable.current, *settings.get(tunable.name).unwrap_or(&usual), "{}", tunable.name);
         }
