@@ -6,6 +6,8 @@ use bulkmem_measure::engine::Threshold;
 use bulkmem_measure::measurements::{Tunable, c_function, tunables_here};
 use serde::Serialize;
 
+use crate::output::size;
+
 /// The threshold of `memcpy` (copy) or `memset` (clear).
 #[derive(Serialize)]
 pub(crate) struct CThreshold {
@@ -40,5 +42,17 @@ impl CThreshold {
             Some((name, value)) => format!("{located}; {name} is {}", Tunable::text(value)),
             None => format!("{located}; no tunable listed"),
         }
+    }
+
+    /// Returns it in few words: `from 289 MiB (tunable: 288 MiB)`.
+    pub(crate) fn short(&self) -> String {
+        let located = self.located.as_ref().map(|it| it.uncached.ok_or(it.cached));
+        let located = match located {
+            None => "not located".to_owned(),
+            Some(Ok(uncached)) => format!("from {}", size(uncached)),
+            Some(Err(cached)) => format!("not up to {}", size(cached)),
+        };
+        let tunable = self.value.map(|value| format!(" (tunable: {})", Tunable::text(value)));
+        located + &tunable.unwrap_or_default()
     }
 }

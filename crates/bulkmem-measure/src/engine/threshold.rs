@@ -75,15 +75,15 @@ impl Threshold {
     }
 }
 
-/// True if a result is not in the cache, by the first two calls that agree: an interrupt may evict it. `None` if too many
-/// calls do not tell.
+/// True if a result is not in the cache, by four calls before two that say it is: an interrupt may evict it. `None` if too
+/// many calls do not tell.
 fn agreed(arena: &Arena, operation: Operation, length: u64) -> Option<bool> {
     let mut votes = [0, 0];
     for _ in 0..ATTEMPTS {
         if let Some(share) = uncached_share(arena, operation, length) {
             let uncached = share > 0.5;
             votes[usize::from(uncached)] += 1;
-            if votes[usize::from(uncached)] == 2 {
+            if votes[0] == 2 || votes[1] == 4 {
                 return Some(uncached);
             }
         }

@@ -105,7 +105,8 @@ impl Overview {
         );
         let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}{about}")));
         let [rust, c, unchanged] = &ways;
-        let thresholds = self.thresholds.each_ref().map(CThreshold::text).join(". ");
+        let [memcpy, memset] = self.thresholds.each_ref().map(CThreshold::short);
+        let thresholds = format!("past the cache: memcpy {memcpy}, memset {memset}");
         let rows = [
             ("every way", gains),
             (rust.0, rust.1.clone() + &options),
