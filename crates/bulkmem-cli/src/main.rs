@@ -12,6 +12,7 @@ mod plain;
 mod provenance;
 mod results;
 mod sink;
+mod thresholds;
 
 use std::process::ExitCode;
 

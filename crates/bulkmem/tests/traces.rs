@@ -48,6 +48,7 @@ mod x86_64 {
                 suite.entry("emulated", row, emulation_gives_the_same_bytes);
             }
         }
+        suite.test("loops_start_where_their_names_say", loops_start_where_their_names_say);
         suite.test("checker::a_plain_copy_is_not_durable", a_plain_copy_is_not_durable);
         suite.test("checker::a_flush_of_half_the_bytes_is_seen", a_flush_of_half_the_bytes_is_seen);
         suite.test("checker::the_state_before_a_store_is_seen", the_state_before_a_store_is_seen);
@@ -82,6 +83,26 @@ mod x86_64 {
         fn new(most: usize) -> Memory {
             Memory { to: Guarded::new(most + LINE), from: Guarded::new(most + LINE) }
         }
+    }
+
+    /// The start of a loop is the instruction that runs once for each of the lines.
+    fn loops_start_where_their_names_say() -> Result<(), Failed> {
+        const LINES: usize = 16;
+        let memory = Memory::new(LINES * LINE);
+        for (name, past) in [("loop_aligned_sse2", 0), ("loop_unaligned_sse2", 50)] {
+            let method = method::by_name(name).ok_or(name)?;
+            for operation in [Operation::Clear, Operation::Copy] {
+                let case = Case { length: LINES * LINE, place: Place::Start, ..Case::new(method, operation) };
+                let (trace, _) = traced(&case, &memory)?;
+                let addresses: Vec<u64> = trace.steps().map(|(instruction, _)| instruction.ip()).collect();
+                let runs = |address: &u64| addresses.iter().filter(|other| *other == address).count();
+                let start = addresses.iter().find(|address| runs(address) == LINES);
+                if start.map(|start| start % 64) != Some(past) {
+                    return Err(format!("{name}, {operation}: the loop starts at {start:x?}").into());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Each feature that the method requires is used with some parameters and length. Otherwise a test of it would be

@@ -6,8 +6,8 @@ use bulkmem::machine::{Features, Machine};
 use bulkmem::method;
 use bulkmem::policy::{Basis, Choice, Look, Origin, Rule};
 use bulkmem::{Intent, Operation};
-use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::Coverage;
+use bulkmem_measure::{Provenance, c_library};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -18,6 +18,7 @@ use crate::failure::{Outcome, show};
 use crate::output::{self, BAD, Column, GOOD, Table, exact_size, plural, section, size, styled};
 use crate::plain::plain;
 use crate::provenance::{self, known};
+use crate::thresholds::CThreshold;
 
 /// Show this machine's properties, and the policy that programs use here
 #[derive(Args, Debug)]
@@ -26,7 +27,8 @@ JSON: `bulkmem` (version), `machine`, `instructions` (each with `name`, `availab
 (`available`, `reason`), `durability`, `policy` (`basis`: `profile` with `path`, or `defaults` with `microarchitecture`, `why` and \
 `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`), `provenance` and `coverage` (of the \
 profile, or null), `rules` (each with `operation`, `intent`, `from`, `choice`, `reason`), `looks` (of operations that look at the cache \
-state, by their name: `from`, `part`, `cached_below`, `unmapped_from`, `choice`, `unmapped`).")]
+state, by their name: `from`, `part`, `cached_below`, `unmapped_from`, `choice`, `unmapped`), `thresholds` (of memcpy and memset: `operation`, `tunable` and `value`, null without a \
+tunable, and `located`, null without a profile that has it: `cached`, `uncached`; see docs/bench/threshold.md).")]
 pub(crate) struct InfoArgs {
     /// Print JSON
     #[arg(long)]
@@ -51,6 +53,7 @@ struct Info<'s> {
     rules: Vec<RuleRow>,
     looks: BTreeMap<&'static str, Look>,
     counters: serde_json::Value,
+    thresholds: [CThreshold; 2],
 }
 
 #[derive(Serialize)]
@@ -98,6 +101,7 @@ impl Info<'_> {
                 .filter_map(|operation| Some((operation.name(), active.policy.look(operation)?)))
                 .collect(),
             counters: json!({ "available": reason.is_none(), "reason": reason }),
+            thresholds: CThreshold::all(profile.map(|profile| &profile.provenance)),
         }
     }
 
@@ -123,6 +127,7 @@ impl Info<'_> {
             .column(Column::left("method").prose(), |rule| rule.choice.to_string());
         section("Machine", &pairs(self.machine_rows()), width)
             + &section("Instruction sets", &sets.render(width), width)
+            + &section("C library", &pairs(self.c_library_rows()), width)
             + &section("Policy", &pairs(self.policy_rows(active)), width)
             + &section("Rules", &rules.render(width), width)
             + "`bulkmem explain` shows the measurements behind a rule.\n"
@@ -148,6 +153,12 @@ impl Info<'_> {
             ("counters", self.counters["reason"].as_str().unwrap_or("available").to_owned()),
             ("bulkmem", self.bulkmem.to_owned()),
         ]
+    }
+
+    fn c_library_rows(&self) -> Vec<(&'static str, String)> {
+        let version = c_library().unwrap_or_else(|| "not glibc".to_owned());
+        let [memcpy, memset] = self.thresholds.each_ref().map(CThreshold::text);
+        vec![("version", version), ("thresholds", memcpy), ("", memset)]
     }
 
     fn policy_rows(&self, active: &ActivePolicy) -> Vec<(&'static str, String)> {

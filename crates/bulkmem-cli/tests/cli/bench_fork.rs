@@ -23,6 +23,7 @@ fn the_tables_fit_and_show_times_and_pages() {
             "first touch",
             "the policy's choice",
             "portable",
+            "pages copied past the cache",
             "±",
         ] {
             assert!(text.contains(word), "{word}\n{text}");

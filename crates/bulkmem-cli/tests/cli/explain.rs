@@ -288,7 +288,7 @@ fn the_overview_has_a_row_for_each_operation_and_length() {
     let overview = home.json(&["explain", "--json"]);
     assert_eq!(
         keys(&overview),
-        ["c_library", "date", "gains", "microarchitecture", "processor", "processors", "rows"]
+        ["c_library", "date", "gains", "microarchitecture", "processor", "processors", "rows", "thresholds"]
     );
     assert_eq!(overview["rows"].as_array().unwrap().len(), Operation::ALL.len() * 4);
     let clear = row(&overview, "clear", 1 << 20);

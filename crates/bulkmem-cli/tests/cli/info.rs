@@ -1,6 +1,8 @@
 //! `bulkmem info`.
 
+use bulkmem::Operation;
 use bulkmem::policy::POLICY_VERSION;
+use bulkmem_measure::engine::Threshold;
 use predicates::prelude::*;
 use predicates::str::contains;
 
@@ -17,6 +19,8 @@ fn it_describes_the_machine_at_every_width() {
             "L1d",
             "counters",
             "Instruction sets",
+            "C library",
+            "memset",
             "Policy",
             "profile.json",
             "0123456789abcdef",
@@ -41,7 +45,8 @@ fn json_has_the_documented_keys() {
             "machine",
             "policy",
             "provenance",
-            "rules"
+            "rules",
+            "thresholds"
         ]
     );
     assert_eq!(keys(&info["rules"][0]), ["choice", "from", "intent", "operation", "reason"]);
@@ -49,6 +54,45 @@ fn json_has_the_documented_keys() {
     assert_eq!(keys(&info["instructions"][0]), ["available", "methods", "name"]);
     assert_eq!(keys(&info["policy"]), ["basis", "forced", "refused"]);
     assert_eq!(info["provenance"]["date"], "2025-11-21T05:06:07Z");
+}
+
+/// What calibration located stands next to the tunables, here and in `explain`.
+#[test]
+fn thresholds_of_the_c_library_are_shown() {
+    let home = Home::new();
+    let mut profile = profile();
+    let located = Threshold { operation: Operation::Copy, cached: 287 << 20, uncached: Some(289 << 20) };
+    profile.provenance.thresholds = vec![located];
+    home.write_profile(&profile);
+    let long = [
+        "memcpy bypasses the cache from between 287 MiB and 289 MiB on",
+        "memset: not located (`bulkmem calibrate`)",
+    ];
+    for (command, words) in
+        [("info", long), ("explain", ["past the cache: memcpy from 289 MiB", "memset not located"])]
+    {
+        let text = home.text(&[command], 200);
+        for word in words {
+            assert!(text.contains(word), "{word}\n{text}");
+        }
+        let found = home.json(&[command, "--json"]);
+        let [memcpy, memset] = [&found["thresholds"][0], &found["thresholds"][1]];
+        assert_eq!(keys(memcpy), ["located", "operation", "tunable", "value"]);
+        assert_eq!((&memcpy["operation"], &memset["operation"]), (&"copy".into(), &"clear".into()));
+        assert_eq!(memcpy["located"]["cached"], 287 << 20);
+        assert!(memset["located"].is_null(), "{memset}");
+    }
+    // The value is that of the environment, where the C library has the tunable.
+    let set = "glibc.cpu.x86_non_temporal_threshold=0x1000000";
+    let output = home.bulkmem().args(["info", "--json"]).env("GLIBC_TUNABLES", set).output().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    match found["thresholds"][0]["tunable"].as_str() {
+        Some(name) => assert_eq!(
+            (name, &found["thresholds"][0]["value"]),
+            ("x86_non_temporal_threshold", &(16 << 20).into())
+        ),
+        None => println!("skipped: tunables in info: this C library lists none"),
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod bench_persist;
 mod bench_pollution;
 mod bench_reuse;
 mod bench_sizes;
+mod bench_threshold;
 mod bench_vm;
 mod calibrate;
 mod choice;

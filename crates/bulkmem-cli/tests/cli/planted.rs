@@ -31,6 +31,7 @@ pub(crate) fn everything(machine: &str, speed: f64) -> Results {
     fork(&mut results, speed);
     iops(&mut results, speed);
     applications(&mut results, speed);
+    threshold(&mut results, speed);
     choice(&mut results, speed);
     results
 }
@@ -70,6 +71,7 @@ pub(crate) fn nothing(machine: &str) -> Results {
             clock_source: Some("tsc".to_owned()),
             load: [Some(0.1), None],
             libraries: vec!["glibc 2.36".to_owned(), "libpmem 1.12.1 <2>".to_owned()],
+            thresholds: Vec::new(),
         },
         command: ["bench", "all", "--quick"].map(str::to_owned).to_vec(),
         rows: Vec::new(),
@@ -341,6 +343,25 @@ fn fork(results: &mut Results, speed: f64) {
         it.also.insert("pages_copied".to_owned(), (size / 4096) as f64);
         results.rows.push(it);
     }
+}
+
+/// memcpy bypasses the cache from 24 MiB on.
+fn threshold(results: &mut Results, speed: f64) {
+    for (size, value, uncached) in
+        [(M, 40.0, 2.0), (16 * M, 18.0, 9.0), (24 * M, 15.0, 98.0), (32 * M, 15.0, 99.0)]
+    {
+        let config = Config {
+            operation: Some(Operation::Copy),
+            size: Some(size),
+            page_size: pages("thp"),
+            ..Config::default()
+        };
+        let c_library = Candidate::named(Kind::Peer, "c_library");
+        let mut it = row(Measurement::Threshold, c_library, config, Metric::Bandwidth, value * speed);
+        it.also.insert("uncached_percent".to_owned(), uncached);
+        results.rows.push(it);
+    }
+    find(results, Measurement::Threshold, "memcpy bypasses the cache from between 16 MiB and 24 MiB on.");
 }
 
 fn iops(results: &mut Results, speed: f64) {

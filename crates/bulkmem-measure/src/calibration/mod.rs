@@ -35,7 +35,6 @@ use crate::calibration::derive::look::{PartTimes, UnmappedTimes};
 use crate::calibration::operation::OperationRun;
 use crate::calibration::plan::Setting;
 use crate::calibration::session::{Meter, Session};
-use crate::engine::Provenance;
 use crate::engine::arena::Arena;
 use crate::engine::options::{bad, check_budget, check_length, check_threads};
 use crate::engine::quality::host::Snapshot;
@@ -43,10 +42,13 @@ use crate::engine::stats::{ENOUGH, Summary};
 use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
 pub use crate::engine::{BusyProcess, Condition, Cost, Load};
+use crate::engine::{Provenance, Threshold, threshold};
 use crate::{MeasureError, Progress};
 
 /// Share of the time for preparing the memory.
 const ARENA_TIME_SHARE: f64 = 0.3;
+/// Share of the time for locating the C library's thresholds.
+const THRESHOLDS_TIME_SHARE: f64 = 0.03;
 
 /// Options for calibrating.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,12 +147,14 @@ pub fn calibrate(
     let threads = most.min(machine.processors).max(1);
     let second_level = workload::second_level(machine);
     let setting = Setting { mode: options.mode, max_length, second_level, last_level, threads };
+    let time = left.mul_f64(THRESHOLDS_TIME_SHARE);
+    let thresholds = Threshold::locate_all(&arena, threshold::LONGEST, time, stop);
     let workloads = Workloads::new(started, arena, Rc::default());
     let mut session = Session::new(workloads, stop, progress, options.budget);
     if note.is_some() {
         session.report("", note);
     }
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger { thresholds, ..Ledger::default() };
     run(&mut session, &setting, &options.operations, &mut ledger, &mut |session, ledger| {
         if !ledger.figures.is_empty() {
             save(&profile(session, ledger, options));
@@ -168,6 +172,7 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
     let pages = session.meter.arena.backing_page_size();
     let Derived { rules, looks, threads } = derive::derive(&ledger.figures, &ledger.parts, &ledger.unmapped);
     let provenance = Provenance::collect(pages, session.elapsed().as_secs_f64(), session.samples);
+    let provenance = Provenance { thresholds: ledger.thresholds.clone(), ..provenance };
     Profile {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -191,6 +196,8 @@ pub(crate) struct Ledger {
     unmapped: Vec<UnmappedTimes>,
     /// The operations that were measured to the end, with the time and the load.
     finished: Vec<(Operation, SystemTime, Option<Load>)>,
+    /// The lengths from which the C library bypasses the cache.
+    thresholds: Vec<Threshold>,
 }
 
 impl Ledger {

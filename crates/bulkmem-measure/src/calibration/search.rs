@@ -8,6 +8,7 @@ use bulkmem::method::{self, CacheEffect};
 use bulkmem::policy::Choice;
 
 use crate::calibration::session::{Meter, Session};
+use crate::engine::implementation::FOR_COMPARISON;
 use crate::engine::workload::Cell;
 
 /// Candidates that do not fill the cache and get further samples although they are slow, for the intent `Stream`.
@@ -40,9 +41,11 @@ impl Ranked {
     }
 }
 
-/// Returns every method that supports the operation here, with its default parameters; the C library first.
+/// Returns every method that supports the operation here and is not only compared with, with its default parameters; the C
+/// library first.
 pub(crate) fn every_method(operation: Operation) -> Vec<Choice> {
     let possible = method::all().filter(|method| method.does(operation) && method.available());
+    let possible = possible.filter(|method| !FOR_COMPARISON.contains(&method.name));
     possible.map(|method| Choice::of(method, operation)).collect()
 }
 

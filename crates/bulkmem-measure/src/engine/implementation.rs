@@ -246,6 +246,11 @@ pub enum Peers {
     All,
 }
 
+/// Methods of the sources that are only compared with: `bench clear`, `fill` and `copy` have them in their tables, and
+/// calibration does not spend time on them.
+pub(crate) const FOR_COMPARISON: [&str; 4] =
+    ["rep_stosd", "rep_movsd", "loop_aligned_sse2", "loop_unaligned_sse2"];
+
 /// Words in names of methods that say how wide the stores are, from narrow to wide. Without one they are 8 bytes wide.
 const WIDTHS: [&str; 6] = ["4", "8", "sse2", "avx", "avx2", "avx512"];
 
@@ -276,7 +281,8 @@ pub(crate) fn methods(set: &MethodSet, operation: Operation) -> Result<Vec<Choic
         MethodSet::All => chosen.extend(able),
         // In the order of the table.
         MethodSet::Representative => {
-            for method in able.filter(|it| operation.persists() || it.effect != CacheEffect::Evicts) {
+            let usual = |it: &&Method| operation.persists() || it.effect != CacheEffect::Evicts;
+            for method in able.filter(usual).filter(|it| !FOR_COMPARISON.contains(&it.name)) {
                 let (of, rank) = family(method.name);
                 match chosen.iter_mut().find(|known| family(known.name).0 == of) {
                     Some(known) if family(known.name).1 < rank => *known = method,
@@ -291,6 +297,27 @@ pub(crate) fn methods(set: &MethodSet, operation: Operation) -> Result<Vec<Choic
     }
     Ok(chosen.into_iter().map(|method| Choice::of(method, operation)).collect())
 }
+
+/// Returns what the tables of an operation by size have besides representative methods: those that are only compared with,
+/// and cached and non-temporal copies with prefetches of the source.
+pub(crate) fn variants(operation: Operation) -> Vec<Choice> {
+    let compared = FOR_COMPARISON.into_iter().filter_map(method::by_name);
+    let compared = compared.filter(|method| method.does(operation) && method.available());
+    let mut all: Vec<Choice> = compared.map(|method| Choice::of(method, operation)).collect();
+    let representative = methods(&MethodSet::Representative, operation).unwrap_or_default();
+    for mut choice in representative {
+        if operation == Operation::Copy
+            && matches!(family(choice.method.name).0.as_str(), "store" | "nontemporal")
+        {
+            choice.parameters.read_distance = PREFETCH_DISTANCE;
+            all.push(choice);
+        }
+    }
+    all
+}
+
+/// The distance of prefetches in the tables of copies, bytes.
+const PREFETCH_DISTANCE: u32 = 512;
 
 /// The other libraries that have an operation, and why one is missing; none if no peers are wanted.
 pub(crate) fn libraries(
@@ -386,7 +413,9 @@ mod tests {
         for operation in Operation::ALL {
             let chosen = methods(&MethodSet::Representative, operation).unwrap();
             for method in method::all().filter(|method| method.does(operation) && method.available()) {
-                if !operation.persists() && method.effect == CacheEffect::Evicts {
+                if !operation.persists() && method.effect == CacheEffect::Evicts
+                    || FOR_COMPARISON.contains(&method.name)
+                {
                     continue;
                 }
                 let (of, rank) = family(method.name);
@@ -396,6 +425,21 @@ mod tests {
                 assert!(family(member.method.name).1 >= rank, "{operation}: {} of {of}", member.method.name);
             }
         }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn tables_by_size_have_the_variants_of_the_sources() {
+        let names =
+            |operation| -> Vec<String> { variants(operation).iter().map(Choice::to_string).collect() };
+        let loops = ["loop_aligned_sse2", "loop_unaligned_sse2"];
+        assert_eq!(names(Operation::Clear), [["rep_stosd"].as_slice(), &loops].concat());
+        let copies = names(Operation::Copy);
+        assert_eq!(copies[..3], [["rep_movsd"].as_slice(), &loops].concat());
+        for (name, start) in copies[3..].iter().zip(["store_", "nontemporal_"]) {
+            assert!(name.starts_with(start) && name.ends_with("[read_distance=512]"), "{copies:?}");
+        }
+        assert_eq!(copies.len(), 5);
     }
 
     #[test]

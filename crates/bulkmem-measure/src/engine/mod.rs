@@ -7,6 +7,7 @@
 //! - What is sampled: `implementation`.
 //! - How: `interleave`, `run`; `passes` and `workload` are the common kinds of samples, `counters` counts in them, `latency`
 //!   times single operations.
+//! - What the C library does: `threshold`.
 //! - In which memory: `memory`, `reservation`, `buffer`, `arena`, `positions`, `neighbour`.
 //! - Results: `results`, `config`, `provenance`, `stats`, `quality`, `compare`, `contrast`.
 
@@ -37,6 +38,7 @@ pub mod stats;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod threads;
+pub(crate) mod threshold;
 pub mod units;
 pub(crate) mod workload;
 
@@ -51,7 +53,7 @@ pub use implementation::{MethodSet, Peers};
 pub use libpmem::LIBPMEM;
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
 pub use page_size::{BadPageSize, PageSize};
-pub use provenance::{Provenance, c_library};
+pub use provenance::{Provenance, Threshold, c_library};
 pub use quality::host::{BusyProcess, Load};
 pub(crate) use results::PROFILE_FORMAT;
 pub use results::{

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use bulkmem::Operation;
 use bulkmem::machine::{CpuIdentity, Machine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,21 @@ pub struct Provenance {
     /// The C library, and libpmem if it was loaded, with their versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<String>,
+    /// The lengths from which the C library's functions bypass the cache, as a calibration located them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub thresholds: Vec<Threshold>,
+}
+
+/// The length from which a function of the C library bypasses the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Threshold {
+    /// Clear for `memset`, copy for `memcpy`.
+    pub operation: Operation,
+    /// The longest length below it, bytes: the cache holds what was written last. 0 if even the shortest bypasses the cache.
+    pub cached: u64,
+    /// The shortest length above it, bytes; absent if there is none at the lengths that were tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncached: Option<u64>,
 }
 
 impl Provenance {
@@ -116,6 +132,7 @@ impl Provenance {
             clock_source: word(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
             load: [None, load.filter(|load| load.is_finite())],
             libraries: c_library().into_iter().chain(libpmem::version()).collect(),
+            thresholds: Vec::new(),
         }
     }
 }

@@ -47,17 +47,19 @@ pub enum Measurement {
     WriteCache,
     /// A log: records made durable before the commit that counts them.
     Log,
+    /// The lengths from which the C library bypasses the cache.
+    Threshold,
     /// The policy's choice against every method and other libraries.
     Choice,
     /// The project's performance targets.
     Targets,
-    /// Thresholds of the C library.
+    /// Values of the C library's tunables.
     Tunables,
 }
 
 impl Measurement {
     /// All measurements, in the order in which they are run and shown.
-    pub const ALL: [Measurement; 17] = *Measurement::VARIANTS.as_array().unwrap();
+    pub const ALL: [Measurement; 18] = *Measurement::VARIANTS.as_array().unwrap();
 
     /// The name, as the command line and files have it.
     pub fn name(self) -> &'static str {

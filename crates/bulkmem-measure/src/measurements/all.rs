@@ -8,7 +8,7 @@ use bulkmem::machine::Machine;
 use crate::engine::{Measure, MeasureError, memory_left};
 use crate::measurements::{
     ApplicationOptions, BlocksOptions, ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions,
-    PollutionOptions, ReuseOptions, SizesOptions, TargetOptions, Victim, VmOptions,
+    PollutionOptions, ReuseOptions, SizesOptions, TargetOptions, ThresholdOptions, Victim, VmOptions,
 };
 
 const MIB: u64 = 1 << 20;
@@ -38,6 +38,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         target: TargetOptions { size: quick.then_some(128 * MIB), ..TargetOptions::ram() },
         ..options
     };
+    let mut threshold = ThresholdOptions::default();
     if quick {
         chunks = ChunksOptions::of(chunks.extent.min(128 * MIB));
         vm.size = vm.size.min(128 * MIB);
@@ -47,6 +48,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         reuse.shares = vec![0.0, 25.0, 100.0];
         fork.sizes = vec![4 << 10, 64 << 10, 256 << 10];
         iops.time = Duration::from_millis(30);
+        threshold.longest = 64 * MIB;
         iops.target = TargetOptions { size: Some(256 * MIB), ..TargetOptions::ram() };
         // Walks in the last level, which other processes share, take longest.
         let l2 = Machine::current().caches.sane().l2;
@@ -68,6 +70,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(iops),
         Box::new(application(ApplicationOptions::write_cache())),
         Box::new(application(ApplicationOptions::log())),
+        Box::new(threshold),
     ];
     if memory_left().note().is_some() {
         all.retain(|it| !matches!(it.validate(), Err(MeasureError::TooLarge { .. })));

@@ -12,6 +12,7 @@ mod persist;
 mod pollution;
 mod reuse;
 mod sizes;
+mod threshold;
 mod tunables;
 mod vm;
 
@@ -24,6 +25,7 @@ pub use bulkmem_kmod::{Attribute, UnknownAttribute};
 pub use choice::{ChoiceOptions, Overall, TargetsOptions, is_baseline, overall};
 pub use chunks::ChunksOptions;
 pub use corun::{ALONE, CorunOptions, SAME_PROCESSOR_TIME, Victim};
+pub(crate) use fork::{BYPASSING_COPIES, BYPASSING_PAGES, CACHED_PAGES, STRING_PAGES};
 pub use fork::{CHILD_WRITES, ForkOptions};
 pub use iops::IopsOptions;
 pub use participants::Candidates;
@@ -32,6 +34,7 @@ pub(crate) use persist::{Crossover, HALVES, WHOLE, compared, crossovers, describ
 pub use pollution::{NOTHING, PollutionOptions, SAME_TIME, home_of};
 pub use reuse::{Payoff, ReuseOptions, cache_effect, payoffs, pays_text};
 pub use sizes::SizesOptions;
-pub use tunables::{Advice, Gain, PROCESS, Tunable, TunablesOptions, answer_requests};
+pub use threshold::{ThresholdOptions, UNCACHED, WALK, c_function, located};
+pub use tunables::{Advice, Gain, PROCESS, Tunable, TunablesOptions, answer_requests, tunables_here};
 pub use vm::VmOptions;
 pub(crate) use vm::{HINTED, PREFAULT};

@@ -11,8 +11,9 @@ use bulkmem_kmod::Attribute;
 
 use crate::engine::buffer::{map, prefault};
 use crate::engine::{
-    Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, Metric, PageSize, Passes,
-    Peers, RawRange, Reservation, Result, Row, Run, Sample, Sampler, memory, units,
+    Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, MethodSet, Metric,
+    PageSize, Passes, Peers, RawRange, Reservation, Result, Row, Run, Sample, Sampler, implementation,
+    memory, units,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::{Candidates, FIRST_TOUCH, sampler};
@@ -86,7 +87,14 @@ impl SizesOptions {
             Peers::All if self.has_first_touch() => &["policy", "read", FIRST_TOUCH],
             Peers::All => &["policy", "read"],
         };
-        self.candidates.selection(self.operation, self.baseline.as_deref(), others)
+        let mut all = self.candidates.selection(self.operation, self.baseline.as_deref(), others)?;
+        if self.candidates.methods == MethodSet::Representative {
+            let mut variants = implementation::variants(self.operation);
+            // A baseline may be one of them.
+            variants.retain(|it| all.iter().all(|other| other.candidate() != Candidate::method(it)));
+            all.extend(variants.into_iter().map(Implementation::Method));
+        }
+        Ok(all)
     }
 
     /// True if the kernel's first touch takes part: for ordinary memory.
@@ -297,7 +305,6 @@ fn first_touch(length: usize, pages: PageSize, threads: usize, stop: &AtomicBool
 mod tests {
     use super::*;
     use crate::engine::MeasureError;
-    use crate::engine::MethodSet;
     use crate::engine::testing::run;
 
     fn small(operation: Operation) -> SizesOptions {
@@ -356,6 +363,17 @@ mod tests {
         }
         options.threads = vec![1];
         assert_eq!(options.config(1, PageSize::TRANSPARENT, 1).threads, None);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_default_table_has_the_variants_of_the_sources_once() {
+        let baseline = Some("rep_movsd".to_owned());
+        let options = SizesOptions { baseline, ..SizesOptions::new(Operation::Copy) };
+        let names: Vec<String> = options.selection().unwrap().iter().map(|it| it.candidate().name).collect();
+        for wanted in ["rep_movsd", "loop_aligned_sse2", "loop_unaligned_sse2"] {
+            assert_eq!(names.iter().filter(|name| *name == wanted).count(), 1, "{names:?}");
+        }
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! Judges the conclusions of the sources by this machine's figures.
 
+use bulkmem::Operation;
+
 use super::ours::{Ours, Place};
 use super::published::published;
 use super::{Conclusion, Verdict};
 use crate::engine::Direction::{Read, Write};
 use crate::engine::units::bytes;
-use crate::engine::{Measurement, Row};
-use crate::measurements::{Crossover, HALVES, WHOLE, compared, crossovers, describe, longer};
+use crate::engine::{Contrast, Measurement, Row};
+use crate::measurements::{
+    BYPASSING_COPIES, BYPASSING_PAGES, CACHED_PAGES, Crossover, HALVES, WHOLE, compared, crossovers,
+    describe, located, longer,
+};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -22,8 +27,8 @@ pub(super) const NONTEMPORAL: [&str; 5] =
 /// The published gain of a program beside clearing, percent.
 const GAIN_BESIDE: f64 = 2.0;
 
-/// The method whose copies are judged with and without prefetches of the source.
-pub(super) const LOOP: &str = "store_sse2";
+/// The methods whose copies are judged with and without prefetches of the source.
+pub(super) const LOOPS: [&str; 2] = ["store_sse2", "nontemporal_sse2"];
 
 /// True if a conclusion holds, with this machine's figures in words; `None` if they were not measured.
 type Here = Option<(bool, String)>;
@@ -155,6 +160,7 @@ fn persist(ours: &Ours<'_>) -> Judged {
     all.push(("pmem_pollution", pollution(Place::Persistent, far_less)));
     all.push(("pmem_crossover", crossover));
     all.push(("write_cache", ours.write_cache("store_8_clflushopt", "movnti").map(write_cache)));
+    all.push(("glibc_threshold", glibc_threshold(ours)));
     all.push(("half_lines", half_lines(&ours.blocks(Place::Ram))));
     all
 }
@@ -188,6 +194,20 @@ fn half_lines(rows: &[&Row]) -> Here {
     Some((contrast.distinguishable() && contrast.by > SAME * 100.0, text))
 }
 
+/// Judges whether `memcpy` bypasses the cache from three quarters of the last-level cache on, as this process sees it.
+fn glibc_threshold(ours: &Ours<'_>) -> Here {
+    let copies =
+        ours.0.of(Measurement::Threshold).filter(|row| row.config.operation == Some(Operation::Copy));
+    let found = located(&copies.collect::<Vec<_>>())?;
+    let cache = ours.0.provenance.caches.into_iter().max().filter(|bytes| *bytes > 0)?;
+    let share = |length: u64| length as f64 / cache as f64;
+    let here = format!("{}; the cache has {}", found.text(), bytes(cache));
+    Some((
+        share(found.cached) <= 0.75 + SAME && found.uncached.is_some_and(|it| share(it) >= 0.75 - SAME),
+        here,
+    ))
+}
+
 /// What clearing by the kernel and in the background does to others.
 fn vm(ours: &Ours<'_>) -> Judged {
     let creation = ours.declared().filter(|contrast| contrast.enough).map(|contrast| {
@@ -205,23 +225,46 @@ fn vm(ours: &Ours<'_>) -> Judged {
 }
 
 fn pages(ours: &Ours<'_>) -> Judged {
-    let prefetch = ours.copy(LOOP, true).zip(ours.copy(LOOP, false)).map(|(with, without)| {
-        let gain = with / without;
-        (more(gain), percent(gain))
+    let gains = |name: &str| Contrast::of(ours.copies(name, true)?, ours.copies(name, false)?);
+    let text =
+        |gain: &Contrast| format!("{:+.1} % ({:+.1} to {:+.1})", gain.by, gain.interval[0], gain.interval[1]);
+    let prefetch = gains(LOOPS[0]).map(|cached| {
+        let past = gains(LOOPS[1]).map(|past| format!(", {} with non-temporal stores", text(&past)));
+        let here = text(&cached) + " with cached stores" + &past.unwrap_or_default();
+        (cached.distinguishable() && cached.by > SAME * 100.0, here)
     });
-    let fastest = NONTEMPORAL.iter().filter_map(|name| ours.copy(name, false)).max_by(f64::total_cmp);
-    let nontemporal = fastest.zip(ours.copy("rep_movsq", false)).map(|(fastest, string)| fastest / string);
+    let ratio = |name: &str, other: &str| Some(ours.copy(name)? / ours.copy(other)?);
+    let fastest = NONTEMPORAL.iter().filter_map(|name| ours.copy(name)).max_by(f64::total_cmp);
+    let nontemporal = fastest.zip(ours.copy("rep_movsd")).map(|(fastest, string)| fastest / string);
     let bypassing = |size: u64, longer: bool| {
         let ratio = ours.read_back(size)?;
         Some(((ratio > 1.0) == longer, format!("bypassing takes {ratio:.2} times as long as caching")))
     };
+    // Times of two pairs of methods at the smallest and the largest buffer of the source.
+    let pairs = |name: &str, other: &str, holds: fn(f64) -> bool| {
+        let times = |size| Some(ours.pages(name, size)? / ours.pages(other, size)?);
+        let (small, large) = (times(4 << 10)?, times(256 << 10)?);
+        let here = format!(
+            "{} of time with 4 KiB, {} with 256 KiB, within a process",
+            percent(small),
+            percent(large)
+        );
+        Some((holds(small) && holds(large), here))
+    };
     vec![
+        ("loops_string", ratio(LOOPS[0], "rep_movsd").map(|gain| (more(gain), percent(gain)))),
+        (
+            "loop_alignment",
+            ratio("loop_aligned_sse2", "loop_unaligned_sse2").map(|gain| (same(gain), percent(gain))),
+        ),
         ("prefetch_gain", prefetch),
         ("nontemporal_gain", nontemporal.map(|gain| (gain >= 1.5 - SAME, percent(gain)))),
         ("read_back_32k", bypassing(32 << 10, true)),
         ("read_back_320k", bypassing(320 << 10, false)),
         // A program cannot choose how the kernel copies pages.
         ("fork_copy", None),
+        ("fork_pages", pairs(BYPASSING_PAGES, CACHED_PAGES, |times| times < 1.0 - SAME)),
+        ("fork_cached_clears", pairs(BYPASSING_COPIES, BYPASSING_PAGES, |times| times > 1.0 - SAME)),
     ]
 }
 

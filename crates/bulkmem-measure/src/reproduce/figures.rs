@@ -5,6 +5,7 @@ use super::ours::{Ours, Place};
 use super::published::{Curves, published};
 use crate::engine::units::bytes;
 use crate::engine::{Direction, Measurement, Metric};
+use crate::measurements::{BYPASSING_COPIES, BYPASSING_PAGES, CACHED_PAGES, STRING_PAGES};
 
 const MIB: u64 = 1 << 20;
 
@@ -92,6 +93,21 @@ pub(super) fn compare(ours: &Ours<'_>) -> Vec<PublishedFigure> {
         let here = ours.fork(row.length).map(|ns| ns / 1e3);
         let entries = [(published(row.cached), here), (published(row.bypassing), None)];
         by_routine("fork and copy-on-write", "µs", row.length, entries);
+    }
+    for row in &facts.fork_copy.rows {
+        // The published times include the fork.
+        let pairs = [
+            (CACHED_PAGES, Some(row.cached)),
+            (STRING_PAGES, Some(row.string)),
+            (BYPASSING_PAGES, Some(row.bypassing)),
+            (BYPASSING_COPIES, row.bypassing_copy_only),
+        ];
+        let entries = pairs.into_iter().filter_map(|(name, seconds)| {
+            let here = ours.pages(name, row.length).map(|ns| ns / 1e3);
+            Some((name.to_owned(), seconds? / row.loops * 1e6, here))
+        });
+        let table = ["the pages of a fork, within a process here", "Duron", "µs"];
+        figures.add(table, &bytes(row.length), Metric::Seconds, entries);
     }
     random_access(ours, &mut figures);
     lines_replaced(ours, &mut figures);

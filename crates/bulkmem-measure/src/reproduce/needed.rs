@@ -8,14 +8,14 @@ use bulkmem::method;
 use bulkmem::{Operation, Pages};
 use bulkmem_kmod::{Attribute, BulkHint};
 
-use super::conclusions::{LOOP, NONTEMPORAL};
+use super::conclusions::{LOOPS, NONTEMPORAL};
 use super::ours::COPIES;
 use super::published::published;
 use crate::engine::{Direction, Measure, MethodSet, PageSize, Pattern, Peers};
 use crate::measurements::{
     ApplicationOptions, Attributes, BlocksOptions, Candidates, ChunksOptions, CorunOptions, ForkOptions,
-    IopsOptions, PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, TargetOptions, Victim,
-    VmOptions,
+    IopsOptions, PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, TargetOptions,
+    ThresholdOptions, Victim, VmOptions,
 };
 use crate::memory_left;
 
@@ -97,6 +97,8 @@ pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measu
         candidates: named(["rep_stosb", "movnti"], Operation::Clear),
         ..CorunOptions::new(Victim::Walk)
     };
+    let threshold = ThresholdOptions { operations: vec![Operation::Copy], ..ThresholdOptions::default() };
+    let threshold = ThresholdOptions { longest: threshold.longest.min(largest / 4), ..threshold };
     let mut all: Vec<Box<dyn Measure>> = vec![
         Box::new(clear),
         Box::new(copy),
@@ -109,6 +111,7 @@ pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measu
         Box::new(write_cache),
         Box::new(fork),
         Box::new(iops),
+        Box::new(threshold),
     ];
     // Needs the kernel module.
     if by_attribute.validate().is_ok() {
@@ -128,11 +131,12 @@ pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measu
     all
 }
 
-/// The copies that conclusions are about: by the string instruction, by a loop without and with prefetches, and by
-/// non-temporal stores.
+/// The copies that conclusions are about: by the string instruction, by loops at two places in the code, without and with
+/// prefetches, and by non-temporal stores.
 fn copies() -> Vec<String> {
-    let prefetching = format!("{LOOP}[read_distance=512]");
-    let all = NONTEMPORAL.into_iter().chain(["rep_movsq", LOOP, &prefetching]);
+    let prefetching = LOOPS.map(|name| format!("{name}[read_distance=512]"));
+    let others = ["rep_movsd", "loop_aligned_sse2", "loop_unaligned_sse2", LOOPS[0]];
+    let all = NONTEMPORAL.into_iter().chain(others).chain(prefetching.iter().map(String::as_str));
     let available = |text: &&str| {
         let name = text.split('[').next().unwrap_or_default();
         method::by_name(name).is_some_and(|method| method.does(Operation::Copy) && method.available())

@@ -36,9 +36,9 @@ impl Ours<'_> {
         names.into_iter().find_map(|name| self.median(Measurement::Clear, name, at))
     }
 
-    /// GB/s of copies of [`COPIES`] bytes in one call, by a method with or without prefetches of the source. `None` if both
-    /// ranges fit the last-level cache.
-    pub(super) fn copy(&self, name: &str, prefetching: bool) -> Option<f64> {
+    /// Copies of [`COPIES`] bytes in one call, by a method with or without prefetches of the source. `None` if both ranges fit
+    /// the last-level cache.
+    pub(super) fn copies(&self, name: &str, prefetching: bool) -> Option<&Row> {
         if Caches::from(self.0.provenance.caches).sane().l3 >= 2 * COPIES {
             return None;
         }
@@ -50,7 +50,12 @@ impl Ours<'_> {
                 && row.config.chunk.is_none()
                 && one_thread(&row.config)
         };
-        self.0.of(Measurement::Copy).find(wanted).map(|row| row.stats.median)
+        self.0.of(Measurement::Copy).find(wanted)
+    }
+
+    /// GB/s of such copies without prefetches.
+    pub(super) fn copy(&self, name: &str) -> Option<f64> {
+        self.copies(name, false).map(|row| row.stats.median)
     }
 
     /// GB/s at which a thread gets fresh memory for a virtual machine ready, declared to the kernel module or not. In the
@@ -152,6 +157,11 @@ impl Ours<'_> {
             rows.map(|row| row.metric.times_as_good(1.0, row.stats.median)).min_by(f64::total_cmp)
         };
         Some(best(CacheEffect::Bypasses)? / best(CacheEffect::Allocates)?)
+    }
+
+    /// Nanoseconds for the pages of a fork with a buffer of that size, within the process, by a pair of methods.
+    pub(super) fn pages(&self, pair: &str, size: u64) -> Option<f64> {
+        self.median(Measurement::Fork, pair, |config| config.size == Some(size))
     }
 
     /// Nanoseconds for a fork whose child writes to a buffer of that size.

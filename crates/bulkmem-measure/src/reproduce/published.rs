@@ -22,7 +22,7 @@ pub(super) struct Published {
     pub(super) persist_by_block: Table<ByBlock>,
     pub(super) cache_pollution: Table<Pollution>,
     pub(super) zero_then_read: Table<ByLength>,
-    pub(super) fork_copy: Table<ByLength>,
+    pub(super) fork_copy: Table<ForkCopy>,
     pub(super) random_4k: Table<Random4K>,
     pub(super) conclusions: Vec<PublishedConclusion>,
 }
@@ -135,13 +135,23 @@ pub(super) struct Pollution {
     pub(super) after: f64,
 }
 
-/// Seconds for a number of loops, with stores that fill the cache and with those that bypass it.
+/// Seconds with stores that fill the cache and with those that bypass it.
 #[derive(Debug, Deserialize)]
 pub(super) struct ByLength {
     pub(super) length: u64,
-    pub(super) loops: f64,
     pub(super) cached: f64,
     pub(super) bypassing: f64,
+}
+
+/// Seconds for a number of forks, with the kernel's pages cleared and copied by different routines.
+#[derive(Debug, Deserialize)]
+pub(super) struct ForkCopy {
+    pub(super) length: u64,
+    pub(super) loops: f64,
+    pub(super) string: f64,
+    pub(super) cached: f64,
+    pub(super) bypassing: f64,
+    pub(super) bypassing_copy_only: Option<f64>,
 }
 
 /// Operations a second by cache attribute.

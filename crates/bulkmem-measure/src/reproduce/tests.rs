@@ -1,5 +1,5 @@
-use bulkmem::Pages;
 use bulkmem::policy::CpuIdentity;
+use bulkmem::{Operation, Pages};
 
 use super::*;
 use crate::engine::{Config, Direction, Measurement, Metric, PageSize, Pattern, Row, testing};
@@ -328,32 +328,103 @@ fn virtual_machines_and_programs_beside_clearing_are_judged() {
     assert_eq!(here, [[Some(11.0), None, Some(21.0)]; 2].concat(), "the kernel's own, none, the module's");
 }
 
+/// The verdicts of conclusions that start so.
+fn verdicts<const N: usize>(rows: Vec<Row>, starts: [&str; N]) -> [Verdict; N] {
+    let found = Reproduction::of(&results(rows)).conclusions;
+    starts.map(|start| found.iter().find(|it| it.claim.starts_with(start)).expect(start).verdict)
+}
+
 #[test]
-fn copies_with_prefetches_and_past_the_cache_are_judged() {
+fn copies_by_loops_with_prefetches_and_past_the_cache_are_judged() {
     let copy = |name: &str, read_distance: u32, speed: f64| {
-        let config = Config { size: Some(64 << 20), ..Config::default() };
-        let mut row = row(Measurement::Copy, name, config, speed);
+        let mut row =
+            sampled(Measurement::Copy, name, Config { size: Some(64 << 20), ..Config::default() }, speed);
+        row.metric = Metric::Bandwidth;
         row.candidate.parameters.read_distance = read_distance;
         row
     };
-    let verdicts = |prefetching: f64, nontemporal: f64| {
-        let rows = vec![
-            copy("rep_movsq", 0, 10.0),
-            copy("store_sse2", 0, 10.0),
-            copy("store_sse2", 512, prefetching),
+    let rows = |cached: f64, prefetching: f64, nontemporal: f64, unaligned: f64| {
+        vec![
+            copy("rep_movsd", 0, 10.0),
+            copy("store_sse2", 0, cached),
+            copy("store_sse2", 512, cached * prefetching),
             copy("nontemporal_sse2", 0, nontemporal),
-        ];
-        let found = Reproduction::of(&results(rows)).conclusions;
-        let of = |start| found.iter().find(|it| it.claim.starts_with(start)).unwrap().verdict;
-        [of("Prefetching the source"), of("Non-temporal stores make copies")]
+            copy("nontemporal_sse2", 512, nontemporal * 0.99),
+            copy("loop_aligned_sse2", 0, 10.0),
+            copy("loop_unaligned_sse2", 0, unaligned),
+        ]
     };
-    assert_eq!(verdicts(10.8, 16.0), [Verdict::Holds; 2]);
-    assert_eq!(verdicts(10.1, 13.0), [Verdict::Fails; 2]);
+    let of = |rows| {
+        let starts = [
+            "Loops of wide",
+            "The alignment of",
+            "Prefetching the source",
+            "Non-temporal stores make copies",
+        ];
+        verdicts(rows, starts)
+    };
+    assert_eq!(of(rows(10.8, 1.08, 16.0, 9.9)), [Verdict::Holds; 4]);
+    assert_eq!(of(rows(10.1, 1.01, 13.0, 9.0)), [Verdict::Fails; 4]);
+    let found = Reproduction::of(&results(rows(10.0, 1.08, 16.0, 10.0))).conclusions;
+    let here = &found.iter().find(|it| it.claim.starts_with("Prefetching")).unwrap().here;
+    for part in ["+8.0 % (+7.", " with cached stores, -1.0 % (-1.", " with non-temporal stores"] {
+        assert!(here.contains(part), "{part}: {here}");
+    }
+    let mut noisy = rows(10.0, 1.08, 16.0, 10.0);
+    noisy[2].samples = vec![7.0, 13.0, 8.0, 10.8, 12.0];
+    assert_eq!(of(noisy)[2], Verdict::Fails, "not more than noise");
     let mut chunks = copy("nontemporal_sse2", 0, 16.0);
     chunks.config.chunk = Some(64);
-    let found = Reproduction::of(&results(vec![copy("rep_movsq", 0, 10.0), chunks])).conclusions;
-    let of = |start| found.iter().find(|it| it.claim.starts_with(start)).unwrap().verdict;
-    assert_eq!(of("Non-temporal stores make copies"), Verdict::NotMeasured, "not in one call");
+    assert_eq!(of(vec![copy("rep_movsd", 0, 10.0), chunks])[3], Verdict::NotMeasured, "not in one call");
+}
+
+#[test]
+fn the_pages_of_a_fork_are_judged_by_pairs_of_methods() {
+    use crate::measurements::{BYPASSING_COPIES, BYPASSING_PAGES, CACHED_PAGES};
+    let rows = |bypassing: f64, copies: f64| -> Vec<Row> {
+        let sizes = [4 << 10, 256 << 10].into_iter();
+        let at = |size| {
+            [(CACHED_PAGES, 1000.0), (BYPASSING_PAGES, bypassing), (BYPASSING_COPIES, copies)].map(
+                |(name, ns)| {
+                    sampled(Measurement::Fork, name, Config { size: Some(size), ..Config::default() }, ns)
+                },
+            )
+        };
+        sizes.flat_map(at).collect()
+    };
+    let of = |rows| verdicts(rows, ["The pages of a fork", "If copies bypass the cache"]);
+    assert_eq!(of(rows(800.0, 820.0)), [Verdict::Holds; 2]);
+    assert_eq!(of(rows(1300.0, 1000.0)), [Verdict::Fails; 2]);
+    assert_eq!(of(rows(800.0, 820.0)[..3].to_vec()), [Verdict::NotMeasured; 2], "one size only");
+    let figures = Reproduction::of(&results(rows(800.0, 820.0))).figures;
+    let here = figures.iter().filter(|it| it.table.starts_with("the pages of a fork") && it.here.is_some());
+    assert_eq!(here.count(), 6);
+}
+
+#[test]
+fn the_threshold_of_memcpy_is_judged_by_the_cache() {
+    let rows = |threshold: u64| -> Vec<Row> {
+        let row = |mib: u64| {
+            let config =
+                Config { operation: Some(Operation::Copy), size: Some(mib << 20), ..Config::default() };
+            let mut row = row(Measurement::Threshold, "c_library", config, 10.0);
+            row.also.insert("uncached_percent".to_owned(), if mib >= threshold { 97.0 } else { 3.0 });
+            row
+        };
+        [1, 20, 24, 28, 288, 300].map(row).into()
+    };
+    let of = |rows| {
+        let mut results = results(rows);
+        results.provenance.caches = [32 << 10, 1 << 20, 32 << 20];
+        let found = Reproduction::of(&results).conclusions;
+        found.into_iter().find(|it| it.claim.starts_with("glibc's memcpy")).unwrap()
+    };
+    let found = of(rows(24));
+    assert_eq!(found.verdict, Verdict::Holds, "{found:?}");
+    assert!(found.here.contains("between 20 MiB and 24 MiB on; the cache has 32 MiB"), "{found:?}");
+    assert_eq!(of(rows(288)).verdict, Verdict::Fails);
+    assert_eq!(of(rows(1000)).verdict, Verdict::Fails, "no threshold in reach");
+    assert_eq!(of(Vec::new()).verdict, Verdict::NotMeasured);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::common::Display;
 use super::rows::remarks;
-use super::{applications, choice, disturbance, fork, iops, persist, reuse, sizes, vm};
+use super::{applications, choice, disturbance, fork, iops, persist, reuse, sizes, threshold, vm};
 use crate::commands::runner::{self, Files};
 use crate::failure::Outcome;
 use crate::output::{self, duration};
@@ -75,6 +75,7 @@ fn view(measurement: Measurement) -> fn(&Results, usize) -> String {
         Measurement::Iops => iops::view,
         Measurement::WriteCache => applications::view_write_cache,
         Measurement::Log => applications::view_log,
+        Measurement::Threshold => threshold::view,
         Measurement::Choice => choice::view,
         Measurement::Targets => choice::view_targets,
         Measurement::Tunables => |found, width| sizes::view(found, "unchanged, run 1", width),

@@ -22,12 +22,15 @@ use crate::parsers::{given_or, sizes};
 /// a page in the cache by the C library; the difference is the page fault, and allocating and releasing a page. Pages are
 /// counted separately, from /proc/self/pagemap; docs/bench/fork.md explains how.
 ///
+/// "pages ..." clear 3 pages and copy 8 and those of the buffer within the process, and use some bytes of each, as the source's
+/// kernel did: with string instructions, through the cache, past it, and with only copies or only clears past it.
+///
 /// Source: Denis Vlasenko, "copy_page(): non-temporal stores look useful?", linux-kernel, 2004, who counted inside the
 /// kernel 3 pages cleared and 8 copied per fork, besides those of the buffer.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `rows` as in all measurements; `metric` is `nanoseconds`; `config` has `operation` (`copy`: forks, and copying within the \
-process; `clear`: first touch of fresh pages, and clearing within the process), `size` and `page_size`; `also` has, for forks, \
+process; `clear`: first touch of fresh pages, and clearing within the process; absent for `pages ...`), `size` and `page_size`; `also` has, for forks, \
 `buffer_pages_copied`, `pages_copied` (including those of the buffer), `pages_cleared`, `page_table_pages` and `minor_faults` \
 (of the child).")]
 pub(crate) struct ForkArgs {

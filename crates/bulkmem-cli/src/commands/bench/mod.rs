@@ -13,6 +13,7 @@ mod pivot;
 mod reuse;
 mod rows;
 mod sizes;
+mod threshold;
 mod vm;
 
 use clap::Subcommand;
@@ -39,6 +40,7 @@ pub(crate) enum BenchCommand {
     Iops(iops::IopsArgs),
     Writecache(applications::WriteCacheArgs),
     Log(applications::LogArgs),
+    Threshold(threshold::ThresholdArgs),
     All(all::AllArgs),
     Choice(choice::ChoiceArgs),
     Targets(choice::TargetsArgs),
@@ -59,6 +61,7 @@ pub(super) fn run(measurement: &BenchCommand) -> Outcome {
         BenchCommand::Iops(args) => iops::run(args),
         BenchCommand::Writecache(args) => applications::write_cache(args),
         BenchCommand::Log(args) => applications::log(args),
+        BenchCommand::Threshold(args) => threshold::run(args),
         BenchCommand::All(args) => all::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => args.run(),

@@ -125,7 +125,9 @@ starting the threads.
 JSON: `rows` with `config`: `operation`, `size`, `page_size`, and if given `chunk`, `threads`, `offset`, `content` (`zeros`), with \
 --attr `attribute` and `target`; `metric`: `bandwidth`, GB/s; rows of the policy have `chosen`.
 
-Source: Ankur Arora, [PATCH 4/8] x86/asm: add clear_page_nt(), linux-kernel, October 2020.";
+Sources: Ankur Arora, [PATCH 4/8] x86/asm: add clear_page_nt(), linux-kernel, October 2020; Denis Vlasenko, copy_page(): \
+non-temporal stores look useful?, linux-kernel, August 2004, for rep_stosd, rep_movsd, the loops at the start of a cache line of \
+instructions and across two, and copies with prefetches ([read_distance=512]).";
 
 const AFTER_CLEAR: &str = "\
 Before each pass, other bytes are written to the memory, outside the time, because some processors clear zeros faster. (With \

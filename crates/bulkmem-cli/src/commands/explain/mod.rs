@@ -29,7 +29,7 @@ library was not measured; calibration measures libpmem for operations that persi
 JSON without them: `microarchitecture`, `processor`, `processors`, `c_library`, `date` (of the profile), `rows`: each with \
 `operation`, `length`, `cold`, `warm` (each null if nothing was measured near that length, or `method`, `parameters`, \
 `measured_length`, `gb_per_s`, `times_c_library`, `times_libpmem`), `gains` (for `clear`, `fill` and `copy`: `cold` and `warm`, times the C library \
-as geometric means of the lengths, `unchanged_from`: length from which a program under `bulkmem run` gains, or null).")]
+as geometric means of the lengths, `unchanged_from`: length from which a program under `bulkmem run` gains, or null), `thresholds` (as in `info`).")]
 pub(crate) struct ExplainArgs {
     /// The operation [default: all, at four lengths]
     #[arg(long, value_name = "OPERATION", value_parser = parsers::operation(), requires = "size")]

@@ -18,6 +18,7 @@ use crate::output::{HEADING, digits, faint, pairs, plural, styled, wrapped};
 use crate::plain::plain;
 use crate::provenance::microarchitecture;
 use crate::results::word;
+use crate::thresholds::CThreshold;
 
 /// The document that `--json` prints.
 #[derive(Serialize)]
@@ -30,6 +31,7 @@ pub(super) struct Overview {
     rows: Vec<Row>,
     /// The gains over the C library, the same for each way to use bulkmem.
     gains: Vec<Gain>,
+    thresholds: [CThreshold; 2],
 }
 
 impl Overview {
@@ -52,6 +54,7 @@ impl Overview {
             c_library: c_library().unwrap_or_else(|| "not glibc".to_owned()),
             date: profile.provenance.date.clone(),
             gains: ways::gains(profile, &rows),
+            thresholds: CThreshold::all(Some(&profile.provenance)),
             rows,
         })
     }
@@ -102,7 +105,15 @@ impl Overview {
         );
         let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}{about}")));
         let [rust, c, unchanged] = &ways;
-        let rows = [("every way", gains), (rust.0, rust.1.clone() + &options), c.clone(), unchanged.clone()];
+        let [memcpy, memset] = self.thresholds.each_ref().map(CThreshold::short);
+        let thresholds = format!("past the cache: memcpy {memcpy}, memset {memset}");
+        let rows = [
+            ("every way", gains),
+            (rust.0, rust.1.clone() + &options),
+            c.clone(),
+            unchanged.clone(),
+            ("C library", thresholds),
+        ];
         pairs(&rows, width)
     }
 

@@ -2,6 +2,7 @@
 
 mod child;
 mod pages;
+mod pairs;
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -12,6 +13,9 @@ use bulkmem::{Intent, Operation, Pages};
 
 use self::child::Work;
 use self::pages::Ledger;
+pub(crate) use self::pairs::{
+    BYPASSING_CLEARS, BYPASSING_COPIES, BYPASSING_PAGES, CACHED_PAGES, STRING_PAGES,
+};
 use crate::engine::buffer::map;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Kind, Measure, MeasureError, Measurement, MethodSet, Metric,
@@ -80,15 +84,16 @@ impl Measure for ForkOptions {
 
     fn seconds(&self) -> f64 {
         let forks = 4.0 * SAMPLE.as_secs_f64().max(f64::from(self.loops.unwrap_or(0)) * 3e-4);
-        let others = 20.0 * SHORT_SAMPLE.as_secs_f64();
+        let others = 25.0 * SHORT_SAMPLE.as_secs_f64();
         self.sizes.len() as f64 * (self.candidates.runs + 1) as f64 * (forks + others)
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
-        run.expect_groups(2 * self.sizes.len());
+        run.expect_groups(3 * self.sizes.len());
         for &size in &self.sizes {
             self.forks(run, size)?;
             self.within(run, size)?;
+            self.pairs(run, size)?;
         }
         Ok(())
     }
@@ -126,6 +131,7 @@ impl Measure for ForkOptions {
                 units::bytes(most)
             ));
         }
+        conclude_pairs(run, most);
         let Some((alone, writes)) = time(ALONE, most).zip(time(CHILD_WRITES, most)) else { return };
         let (pages, size) = ((most / BASE.bytes()) as f64, units::bytes(most));
         let a_page = (writes - alone) / pages;
@@ -207,6 +213,22 @@ impl ForkOptions {
         }
         let what = format!("{}, within the process", units::bytes(size));
         run.interleave(&what, Metric::Nanoseconds, self.candidates.runs, &mut samplers)
+    }
+}
+
+/// Summarizes the pairs of methods at a size.
+fn conclude_pairs(run: &mut Run<'_>, size: u64) {
+    let time = |name: &str| {
+        let row = run.rows().find(|row| row.candidate.name == name && row.config.size == Some(size))?;
+        Some(units::nanoseconds(row.stats.median))
+    };
+    let all = [CACHED_PAGES, BYPASSING_PAGES, BYPASSING_COPIES, BYPASSING_CLEARS, STRING_PAGES].map(time);
+    if let [Some(cached), Some(bypassing), Some(copies), Some(clears), Some(string)] = all {
+        run.add_finding(format!(
+            "The pages of a fork with {}, cleared, copied and used within the process: {cached} through the cache, {bypassing} \
+             past it, {copies} if only copies bypass it, {clears} if only clears do, {string} by string instructions.",
+            units::bytes(size)
+        ));
     }
 }
 

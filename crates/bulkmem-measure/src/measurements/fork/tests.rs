@@ -111,6 +111,11 @@ fn each_size_has_a_row_of_everybody_with_the_pages_counted() {
         for name in [FIRST_TOUCH, "policy", "portable", "c_library"] {
             assert!(of(name, Operation::Clear).stats.median > 0.0);
         }
+        let pairs =
+            found.rows.iter().filter(|row| row.config.size == Some(size) && row.config.operation.is_none());
+        let pairs: Vec<&str> = pairs.map(|row| row.candidate.name.as_str()).collect();
+        let all = [STRING_PAGES, CACHED_PAGES, BYPASSING_PAGES, BYPASSING_COPIES, BYPASSING_CLEARS];
+        assert_eq!(pairs, if cfg!(target_arch = "x86_64") { &all[..] } else { &[] });
         if let Some(pages) = writes.also.get("buffer_pages_copied") {
             assert_eq!(*pages, (size / BASE.bytes()) as f64);
             assert_eq!(of(ALONE, Operation::Copy).also["buffer_pages_copied"], 0.0);
@@ -120,6 +125,7 @@ fn each_size_has_a_row_of_everybody_with_the_pages_counted() {
     }
     let said = |what: &str| found.findings.iter().any(|finding| finding.text.contains(what));
     assert!(said("A fork whose child ends immediately takes") && said("The fork itself is"));
+    assert_eq!(said("cleared, copied and used within the process"), cfg!(target_arch = "x86_64"));
     let lost = found.notes.iter().any(|note| note.contains("takes less than forks vary"));
     assert!(lost != said("a page copied on write costs"));
 }

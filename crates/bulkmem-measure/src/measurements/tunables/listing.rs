@@ -49,7 +49,7 @@ impl Tunable {
     }
 
     /// True if it is a length for non-temporal stores.
-    pub(super) fn is_non_temporal(&self) -> bool {
+    pub fn is_non_temporal(&self) -> bool {
         self.name.contains("non_temporal")
     }
 

@@ -48,6 +48,16 @@ const STATES: [(CacheState, Intent); 3] = [
     (CacheState::Warm, Intent::Reuse),
 ];
 
+/// Returns the value of `GLIBC_TUNABLES`.
+fn existing() -> String {
+    std::env::var_os(listing::VARIABLE).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns the tunables of this process's C library; none if it does not list them.
+pub fn tunables_here() -> Vec<Tunable> {
+    listing::list(&existing()).unwrap_or_default()
+}
+
 /// How to find values of tunables.
 #[derive(Clone, Debug)]
 pub struct TunablesOptions {
@@ -67,7 +77,7 @@ impl TunablesOptions {
     /// # Errors
     /// If it is not glibc 2.33 or later, or has none of them.
     pub fn new(command: Vec<OsString>, budget: Duration) -> Result<TunablesOptions> {
-        let existing = std::env::var_os(listing::VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
+        let existing = existing();
         Ok(TunablesOptions { tunables: listing::list(&existing)?, existing, command, budget })
     }
 

@@ -10,6 +10,7 @@ mod line;
 mod loops;
 mod movdir64b;
 mod nontemporal;
+mod placed;
 mod store;
 mod streams;
 mod string;
@@ -51,6 +52,7 @@ pub(super) fn methods() -> impl Iterator<Item = &'static Method> {
     [
         string::METHODS,
         store::METHODS,
+        placed::METHODS,
         nontemporal::METHODS,
         clzero::METHODS,
         demote::METHODS,

@@ -1,4 +1,4 @@
-//! The string instructions: REP STOSB, STOSQ, MOVSB, MOVSQ, and REP STOSQ with write prefetches ahead.
+//! The string instructions: REP STOSB, STOSD, STOSQ, MOVSB, MOVSD, MOVSQ, and REP STOSQ with write prefetches ahead.
 //!
 //! Microcode receives the whole length and chooses how to write it. Some processors (Milan) stop allocating cache
 //! lines if the length exceeds the last-level cache. Not for short ranges, because the start takes some 30 cycles,
@@ -49,6 +49,18 @@ unsafe fn rep_stosq(dst: *mut u8, len: usize, byte: u8, _: &Parameters) {
 }
 
 /// # Safety
+/// See [`FillFn`](crate::method::FillFn).
+unsafe fn rep_stosd(dst: *mut u8, len: usize, byte: u8, _: &Parameters) {
+    let part = len % 4;
+    // SAFETY: words and part together are the range, which the caller vouches for; the direction flag is clear.
+    unsafe {
+        asm!("rep stosd", inout("rdi") dst => _, inout("rcx") len / 4 => _, in("eax") u32::from_ne_bytes([byte; 4]),
+             options(nostack, preserves_flags));
+        fill_part(dst.add(len - part), part, byte);
+    }
+}
+
+/// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
 unsafe fn rep_movsb(dst: *mut u8, src: *const u8, len: usize, _: &Parameters) {
     // SAFETY: the caller vouches for both ranges; the direction flag is clear.
@@ -66,6 +78,19 @@ unsafe fn rep_movsq(dst: *mut u8, src: *const u8, len: usize, _: &Parameters) {
     // SAFETY: words and part together are the ranges, which the caller vouches for; the direction flag is clear.
     unsafe {
         asm!("rep movsq", inout("rdi") dst => _, inout("rsi") src => _, inout("rcx") len / 8 => _,
+             options(nostack, preserves_flags));
+        copy_part(dst.add(words), src.add(words), part);
+    }
+}
+
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+unsafe fn rep_movsd(dst: *mut u8, src: *const u8, len: usize, _: &Parameters) {
+    let part = len % 4;
+    let words = len - part;
+    // SAFETY: as in `rep_movsq`.
+    unsafe {
+        asm!("rep movsd", inout("rdi") dst => _, inout("rsi") src => _, inout("rcx") len / 4 => _,
              options(nostack, preserves_flags));
         copy_part(dst.add(words), src.add(words), part);
     }
@@ -118,6 +143,16 @@ const REP_STOSQ: Method = Method {
     },
     ..REP_STOSB
 };
+const REP_STOSD: Method = Method {
+    name: "rep_stosd",
+    summary: "REP STOSD, for comparison only",
+    code: Code {
+        clear: ordered!(FillFn, rep_stosd, &[]),
+        fill: ordered!(FillFn, rep_stosd, &[]),
+        ..Code::NONE
+    },
+    ..REP_STOSB
+};
 const WRITE_PREFETCH_REP_STOSQ: Method = Method {
     name: "write_prefetch_rep_stosq",
     summary: "REP STOSQ block by block, PREFETCHW ahead",
@@ -141,6 +176,12 @@ const REP_MOVSQ: Method = Method {
     code: Code { copy: ordered!(CopyFn, rep_movsq, &[]), ..Code::NONE },
     ..REP_STOSB
 };
+const REP_MOVSD: Method = Method {
+    name: "rep_movsd",
+    summary: "REP MOVSD, for comparison only",
+    code: Code { copy: ordered!(CopyFn, rep_movsd, &[]), ..Code::NONE },
+    ..REP_STOSB
+};
 
 pub(super) static METHODS: &[Method] =
-    &[REP_STOSB, REP_STOSQ, WRITE_PREFETCH_REP_STOSQ, REP_MOVSB, REP_MOVSQ];
+    &[REP_STOSB, REP_STOSD, REP_STOSQ, WRITE_PREFETCH_REP_STOSQ, REP_MOVSB, REP_MOVSD, REP_MOVSQ];

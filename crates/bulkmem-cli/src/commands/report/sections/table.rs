@@ -141,6 +141,7 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
             intro: &[
                 "Cost of a fork for a process that writes to a buffer afterwards: the kernel copies each page that is \
              written. By the size of the buffer; shorter is better.",
+                "“pages …” clear, copy and use as many pages within a process, by methods that fill or bypass the cache.",
                 "The table of all figures has the number of pages that the kernel cleared and copied.",
             ],
             ..BY_SIZE
@@ -178,6 +179,17 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
                 "Records are appended and made durable, then the header that counts them. By method and the number of \
              records per commit. Higher is better.",
                 COMMITS,
+            ],
+            ..BY_SIZE
+        },
+        Measurement::Threshold => MeasurementSection {
+            title: "Where the C library bypasses the cache",
+            chart_title: Some("memset and memcpy"),
+            intro: &[
+                "Speed of the C library's memset (clear) and memcpy (copy) by length. From a threshold on, they use \
+             non-temporal stores, which leave nothing in the cache: the findings name it, with the tunable that sets it.",
+                "The table of all figures has, for each length, how much of what was written last is not in the cache, and the \
+             time of a neighbour's walk in the cache after the call, in percent of the time before.",
             ],
             ..BY_SIZE
         },
