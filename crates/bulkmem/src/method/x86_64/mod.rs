@@ -10,6 +10,7 @@ mod line;
 mod loops;
 mod movdir64b;
 mod nontemporal;
+mod source;
 mod store;
 mod streams;
 mod string;
@@ -52,6 +53,7 @@ pub(super) fn methods() -> impl Iterator<Item = &'static Method> {
         string::METHODS,
         store::METHODS,
         nontemporal::METHODS,
+        source::METHODS,
         clzero::METHODS,
         demote::METHODS,
         movdir64b::METHODS,
