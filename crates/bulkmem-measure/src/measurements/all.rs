@@ -32,7 +32,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
     let mut fork = ForkOptions::default();
     let mut iops = IopsOptions { time: Duration::from_millis(200), ..IopsOptions::default() };
     let mut pollution = PollutionOptions::new(Operation::Clear);
-    let corun = CorunOptions::new(Victim::Walk);
+    let corun = CorunOptions { kernel: !quick, ..CorunOptions::new(Victim::Walk) };
     if quick {
         chunks = ChunksOptions::of(chunks.extent.min(128 * MIB));
         vm.size = vm.size.min(128 * MIB);

@@ -6,15 +6,15 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bulkmem::machine::Machine;
-use bulkmem::{Intent, Operation};
+use bulkmem::{Intent, Operation, Pages};
 
 use crate::engine::clock::{spin, time};
 use crate::engine::contrast::{conclude, contrasts, names};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
 use crate::engine::{
-    Buffer, Candidate, Config, Content, Contrast, FILL_BYTE, Kind, LINE, Measure, Measurement, Metric,
-    Neighbour, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, fits, memory,
+    Buffer, Candidate, Config, Content, Contrast, CopySide, FILL_BYTE, Kind, LINE, Measure, Measurement,
+    Metric, Neighbour, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, fits, memory,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::{Candidates, participant, sampler};
@@ -29,6 +29,9 @@ const SLOTS: u64 = 4;
 const SAMPLE_NS: f64 = 0.25e9;
 /// Most repetitions, if their number is not given.
 const MOST_REPEATS: u32 = 31;
+/// Bytes per call where one side of a copy is measured alone: the other side is the same page in each call, so that it
+/// takes up almost nothing of a cache.
+const ONE_SIDE: usize = 4096;
 /// Least bytes of an operation, if its length is not given.
 const LEAST: u64 = 1 << 20;
 
@@ -42,6 +45,8 @@ pub struct PollutionOptions {
     pub lists: Vec<u64>,
     /// Bytes of an operation. Default: twice the list, since a cache holds twice the list, and at least 1 MiB.
     pub size: Option<u64>,
+    /// The sides of a copy that are measured alone; `None` measures both together.
+    pub sides: Vec<Option<CopySide>>,
     pub page_size: PageSize,
     /// Repetitions in a sample. Default: as many as take a quarter of a second, at most 31.
     pub walks: Option<u32>,
@@ -49,7 +54,8 @@ pub struct PollutionOptions {
 }
 
 impl PollutionOptions {
-    /// Half of each cache, if memory suffices for it, transparent huge pages, 5 samples.
+    /// Half of each cache, if memory suffices for it, transparent huge pages, 5 samples; of copies, both sides together,
+    /// then each alone.
     ///
     /// Half, because a list as large as the cache does not stay in it: the walk's own variables, the kernel and, beyond
     /// the second level, other processors need room too.
@@ -60,13 +66,21 @@ impl PollutionOptions {
             operation,
             lists,
             size: None,
+            sides: [None, Some(CopySide::Source), Some(CopySide::Destination)].to_vec(),
             page_size: PageSize::TRANSPARENT,
             walks: None,
             candidates: Candidates::default(),
         };
+        if !operation.has_source() {
+            options.sides.truncate(1);
+        }
         options.lists =
             memory::defaults(options.lists.clone(), |list| options.working_set(list).saturating_add(list));
         options
+    }
+
+    fn length(&self, list: u64) -> usize {
+        usize::try_from(self.size(list)).unwrap_or(usize::MAX)
     }
 
     fn size(&self, list: u64) -> u64 {
@@ -77,6 +91,15 @@ impl PollutionOptions {
     fn working_set(&self, list: u64) -> u64 {
         let sides = if self.operation.has_source() { 2 } else { 1 };
         self.size(list).saturating_mul(SLOTS * sides)
+    }
+}
+
+/// Returns the words for a side that is measured alone.
+pub fn alone(side: Option<CopySide>) -> &'static str {
+    match side {
+        None => "",
+        Some(CopySide::Source) => ", its source alone (calls of 4 KiB)",
+        Some(CopySide::Destination) => ", its destination alone (calls of 4 KiB)",
     }
 }
 
@@ -96,6 +119,9 @@ impl Measure for PollutionOptions {
         let reason = "persist writes nothing new and so pollutes nothing; name clear, fill, copy, fill_persist or \
                       copy_persist";
         require(self.operation != Operation::Persist, "--op", reason)?;
+        let whole = self.operation.has_source() || self.sides.iter().all(Option::is_none);
+        let reason = format!("a {} has no source; name copy or copy_persist with --op", self.operation);
+        require(whole, "--side", reason)?;
         for &list in &self.lists {
             let reason = format!("a list of {list} bytes has fewer than two lines; name at least 128 bytes");
             require(list >= 2 * LINE as u64, "--list", reason)?;
@@ -112,18 +138,24 @@ impl Measure for PollutionOptions {
             let most = f64::from(MOST_REPEATS);
             once * self.walks.map_or((SAMPLE_NS / once).max(1.0), f64::from).min(most) / 1e9 + 0.01
         };
-        self.lists.iter().map(|list| rounds * sample(list)).sum()
+        self.lists.iter().map(|list| rounds * sample(list)).sum::<f64>() * self.sides.len() as f64
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
-        run.expect_groups(self.lists.len());
-        for &list in &self.lists {
+        run.expect_groups(self.lists.len() * self.sides.len());
+        for (&list, &side) in
+            self.lists.iter().flat_map(|list| self.sides.iter().map(move |side| (list, side)))
+        {
             let mut listed = Buffer::of_run(run, list, self.page_size, Content::Mixed)?;
             let mut memory = Buffer::of_run(run, self.working_set(list), self.page_size, Content::Mixed)?;
-            let mut samplers = self.samplers(run, list, listed.raw_range(), memory.raw_range())?;
-            let what = format!("a list of {}", bytes(list));
+            let mut page = Buffer::new(ONE_SIDE as u64, PageSize(Pages::Base), Content::Mixed)?;
+            let other = page.raw_range().start;
+            let mut samplers =
+                self.samplers(run, (list, side), listed.raw_range(), memory.raw_range(), other)?;
+            let what = format!("a list of {}{}", bytes(list), alone(side));
             run.interleave(&what, Metric::Growth, self.candidates.runs, &mut samplers)?;
-            let rows: Vec<&Row> = run.rows().filter(|row| row.config.list == Some(list)).collect();
+            let rows: Vec<&Row> =
+                run.rows().filter(|row| (row.config.list, row.config.side) == (Some(list), side)).collect();
             let text = conclusion(&rows);
             conclude(run, self.candidates.runs, text);
         }
@@ -135,16 +167,17 @@ impl PollutionOptions {
     fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
-        list: u64,
+        (list, side): (u64, Option<CopySide>),
         listed: RawRange,
         memory: RawRange,
+        other: *mut u8,
     ) -> Result<Vec<Sampler<'c>>> {
         let operation = self.operation;
-        let length = usize::try_from(self.size(list)).unwrap_or(usize::MAX);
+        let length = self.length(list);
         let intents = [Intent::Throughput, Intent::Stream];
         let implementations = self.candidates.implementations(run, operation, &intents, length)?;
         let config = Config::of(operation, self.size(list), self.page_size);
-        let config = Config { list: Some(list), ..config };
+        let config = Config { list: Some(list), chunk: side.map(|_| ONE_SIDE as u64), side, ..config };
         // The last time of each operation: the controls need the slowest.
         let times = Rc::new(RefCell::new(vec![0.0; implementations.len()]));
         // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to no other code.
@@ -152,12 +185,24 @@ impl PollutionOptions {
         let operations = implementations.into_iter().enumerate().map(|(own, implementation)| {
             let (neighbour, times, mut repeats) = (neighbour.clone(), times.clone(), self.walks);
             let mut slots = Slots::new(memory, length, operation.has_source());
-            participant(&implementation, &config, length, false, move || {
+            participant(&implementation, &config, side.map_or(length, |_| ONE_SIDE), false, move || {
                 let act = || {
                     let (dst, src) = slots.next();
-                    // SAFETY: slots lie in memory that the measurement keeps while samplers live, and that no other code
-                    // uses.
-                    time(|| unsafe { implementation.run(1, operation, FILL_BYTE, (dst, src, length)) })
+                    // SAFETY: slots and the page lie in memory that the measurement keeps while samplers live, and that no
+                    // other code uses.
+                    let call = |dst, src, length| unsafe {
+                        implementation.run(1, operation, FILL_BYTE, (dst, src, length));
+                    };
+                    time(|| match side {
+                        None => call(dst, src, length),
+                        Some(side) => (0..length).step_by(ONE_SIDE).for_each(|at| {
+                            let (dst, src) = match side {
+                                CopySide::Source => (other, src.wrapping_add(at)),
+                                CopySide::Destination => (dst.wrapping_add(at), other.cast_const()),
+                            };
+                            call(dst, src, ONE_SIDE.min(length - at));
+                        }),
+                    })
                 };
                 let (sample, took) = walks(&neighbour, act, 0.0, &mut repeats);
                 times.borrow_mut()[own] = took;
@@ -243,11 +288,12 @@ fn conclusion(rows: &[&Row]) -> Option<String> {
         }
     };
     let mut text = format!(
-        "A list of {}, which fits {} (an undisturbed walk takes {before:.1} ns a line), and a {operation} of {}: the walk \
+        "A list of {}, which fits {} (an undisturbed walk takes {before:.1} ns a line), and a {operation} of {}{}: the walk \
          after it takes {effect}.",
         bytes(list),
         home_of(list),
         bytes(size),
+        alone(first.config.side),
     );
     if !loud.is_empty() && !quiet.is_empty() {
         text += &format!(" Not distinguishably longer than the control: {}.", names(&quiet));
@@ -291,10 +337,15 @@ mod tests {
             let options = small(operation);
             let (results, saves) = testing::run(&options, false);
             let results = results.unwrap();
-            assert_eq!((results.complete, saves), (true, 3));
-            for list in options.lists {
+            let sides = options.sides.len();
+            assert_eq!(sides, if operation.has_source() { 3 } else { 1 });
+            assert_eq!((results.complete, saves), (true, 2 * sides + 1));
+            for (list, &side) in
+                options.lists.iter().flat_map(|list| options.sides.iter().map(move |side| (*list, side)))
+            {
+                let here = (Some(list), side);
                 let rows: Vec<&Row> =
-                    results.rows.iter().filter(|row| row.config.list == Some(list)).collect();
+                    results.rows.iter().filter(|row| (row.config.list, row.config.side) == here).collect();
                 for name in ["policy", "policy, stream", SAME_TIME, NOTHING] {
                     assert_eq!(
                         rows.iter().filter(|row| row.candidate.name == name).count(),
@@ -310,7 +361,7 @@ mod tests {
                     assert_eq!(row.also["between_ns"] == 0.0, row.candidate.name == NOTHING);
                 }
             }
-            assert_eq!(results.findings.len(), 2);
+            assert_eq!(results.findings.len(), 2 * sides);
         }
     }
 
@@ -325,6 +376,7 @@ mod tests {
             refused(&|it| it.operation = Operation::Persist)
                 .contains("name clear, fill, copy, fill_persist or")
         );
+        assert!(refused(&|it| it.sides = vec![Some(CopySide::Source)]).contains("clear has no source"));
         assert!(refused(&|it| it.lists = vec![64]).contains("fewer than two lines"));
         assert!(refused(&|it| it.lists = vec![1 << 46]).contains("of memory"));
         assert!(refused(&|it| it.size = Some(u64::MAX)).contains("of memory"));
@@ -384,6 +436,10 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+        let mut alone = [rows[0].clone(), rows[6].clone()];
+        alone.iter_mut().for_each(|row| row.config.side = Some(CopySide::Source));
+        let text = conclusion(&alone.iter().collect::<Vec<_>>()).unwrap();
+        assert!(text.contains("a clear of 1 MiB, its source alone (calls of 4 KiB): the walk"), "{text}");
         let still = [&rows[3], &rows[6]];
         assert!(conclusion(&still).unwrap().contains("no distinguishably longer than after the same time"));
         assert_eq!(conclusion(&[&rows[3]]), None, "no finding without a control");

@@ -4,7 +4,8 @@ use super::ours::Ours;
 use super::published::published;
 use super::{Conclusion, Verdict};
 use crate::engine::Direction::{Read, Write};
-use crate::engine::Measurement;
+use crate::engine::{CopySide, Measurement};
+use crate::measurements::KERNEL_4K;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -119,7 +120,8 @@ fn persist(ours: &Ours<'_>) -> Judged {
     let cached = |gain| (more(gain), format!("{} against MOVNTI", percent(gain)));
     let wide = |gain| (gain < 0.8, format!("{gain:.2} times the 8-byte stores"));
     let alike = |gain| (same(gain), format!("{} against CLWB", percent(gain)));
-    let pollution = ours.growth("movnti").zip(ours.growth("store_8_clwb")).map(|(bypassing, cached)| {
+    let growth = |name, side| ours.growth(name, side);
+    let pollution = growth("movnti", None).zip(growth("store_8_clwb", None)).map(|(bypassing, cached)| {
         let text = format!(
             "the walk takes {bypassing:.2} times as long after MOVNTI, {cached:.2} times after stores and CLWB"
         );
@@ -127,12 +129,21 @@ fn persist(ours: &Ours<'_>) -> Judged {
         // "As much": the smaller is at least three quarters of the larger.
         (added.0.min(added.1) >= 0.75 * added.0.max(added.1), text)
     });
+    let sides = [CopySide::Source, CopySide::Destination].map(|side| growth("movnti", Some(side)));
+    let source = sides[0].zip(sides[1]).map(|(source, destination)| {
+        let text = format!(
+            "the walk takes {source:.2} times as long after reading the source of MOVNTI's copy, {destination:.2} times after \
+             writing its destination"
+        );
+        (more(source) && source > destination, text)
+    });
     vec![
         ("nontemporal_widths", flat(NONTEMPORAL.iter().map(|name| ours.persist(name)), 1.1, "")),
         ("cached_stores_clwb", ratio("store_8_clwb", "movnti").map(cached)),
         ("wide_stores_clwb", ratio("store_avx512_clwb", "store_8_clwb").map(wide)),
         ("clflushopt_clwb", ratio("store_8_clflushopt", "store_8_clwb").map(alike)),
         ("pollution", pollution),
+        ("pollution_by_source", source),
     ]
 }
 
@@ -142,14 +153,17 @@ fn vm(ours: &Ours<'_>) -> Judged {
         let time = plain / hinted;
         (time <= 0.5 + SAME, format!("{} of time if declared to the kernel module", percent(time)))
     });
-    let beside = ours.beside_clearing("rep_stosb", "movnti").and_then(|contrast| {
+    let beside = |cached, than: &str| {
+        let contrast = ours.beside_clearing(cached, "movnti")?;
         let [low, high] = contrast.interval;
-        let text = format!("{:+.1} % ({low:+.1} to {high:+.1}) of time with MOVNTI", contrast.by);
+        let text = format!("{:+.1} % ({low:+.1} to {high:+.1}) of time with MOVNTI{than}", contrast.by);
         // Too noisy to tell the published gain from none.
         let open = !contrast.enough || (low <= -GAIN_BESIDE && high >= 0.0);
         (!open).then_some((high < 0.0, text))
-    });
-    vec![("vm_creation", creation), ("corun", beside)]
+    };
+    let build = ours.is_build().then(|| beside(KERNEL_4K, " instead of the kernel's own clearing"));
+    let program = beside("rep_stosb", "");
+    vec![("vm_creation", creation), ("corun", program), ("corun_build", build.flatten())]
 }
 
 fn pages(ours: &Ours<'_>) -> Judged {

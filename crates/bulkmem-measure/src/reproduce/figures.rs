@@ -55,7 +55,8 @@ pub(super) fn compare(ours: &Ours<'_>) -> Vec<PublishedFigure> {
         figures.add([table, "unnamed", "GB/s"], "memory", Metric::Bandwidth, speeds);
     }
     let pollution = facts.cache_pollution.rows.iter().filter(|row| row.target == "ram");
-    let growth = pollution.map(|row| (row.method.clone(), row.after / row.before, ours.growth(&row.method)));
+    let growth =
+        pollution.map(|row| (row.method.clone(), row.after / row.before, ours.growth(&row.method, None)));
     let table = ["cache pollution", "unnamed", "times the walk before"];
     figures.add(table, "L1 list", Metric::Nanoseconds, growth);
     let mut by_routine = |table, unit, length: u64, [cached, bypassing]: [(f64, Option<f64>); 2]| {
