@@ -66,7 +66,7 @@ impl Background {
             let (seconds, after) = (start.elapsed().as_secs_f64(), chunks.load(Ordering::Relaxed));
             drop(running);
             let refused = |source| MeasureError::System { doing: "have the kernel clear memory", source };
-            let [busy, alive] = thread.join().unwrap_or_else(|_| Ok([0.0; 2])).map_err(refused)?;
+            let [busy, alive] = thread.join().unwrap_or(Ok([0.0; 2])).map_err(refused)?;
             let bytes = if matches!(work, Work::Spin(_)) { 0 } else { (after - before) * self.chunk as u64 };
             let gigabytes = bytes as f64 / 1e9;
             // Processor time is known for the thread's whole life, not only for the part in which the victim ran.
