@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-kmod test-glibc test-pmdk test-programs lint lines bench bench-programs fio install install-c install-kmod uninstall-kmod
+.PHONY: help run check test test-kmod test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -44,6 +44,9 @@ bench: ## Check the promises on this machine (five minutes): ratios to every met
 
 bench-programs: ## Time programs without the preloaded library and with it (half an hour); first make install-c and calibrate
 	@scripts/bench-programs.py '$(PREFIX)/lib/bulkmem/libbulkmem_preload.so'
+
+kernel-build: ## Time a part of a Linux build next to clearing by methods and by the kernel (half an hour)
+	@scripts/kernel-build.sh
 
 fio: ## Build the engine for fio
 	@scripts/build-fio.sh

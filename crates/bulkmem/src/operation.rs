@@ -34,7 +34,8 @@ pub enum Intent {
     Throughput,
     /// The bytes are read soon. The policy minimizes the time of the operation and of reading them.
     Reuse,
-    /// The bytes are not read soon. The policy minimizes the operation's effect on other users of the cache.
+    /// The bytes are not read soon. The policy minimizes the operation's effect on other users of the cache; a copy may
+    /// evict its source, too.
     Stream,
 }
 

@@ -150,8 +150,15 @@ mod x86_64 {
             Some((kind, _)) => {
                 Err(format!("declared {effect:?}, but has no instruction that is {kind}").into())
             }
+            None if method.spares_source() && !flow.instructions.values().any(spares_source) => {
+                Err("declared to spare the source, but has neither PREFETCHNTA nor CLFLUSHOPT".into())
+            }
             None => Ok(()),
         }
+    }
+
+    fn spares_source(instruction: &Instruction) -> bool {
+        matches!(instruction.mnemonic(), Mnemonic::Prefetchnta | Mnemonic::Clflushopt)
     }
 
     fn upper_halves_are_zeroed(method: &'static Method, operation: Operation) -> Result<(), Failed> {

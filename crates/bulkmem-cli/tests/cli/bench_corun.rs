@@ -1,7 +1,8 @@
 //! `bulkmem bench corun`.
 
 use std::fs;
-use std::process::Stdio;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{self, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -53,10 +54,49 @@ fn a_command_runs_next_to_each_candidate_and_the_controls() {
         assert_eq!(row["metric"], "seconds");
         assert!(row["also"]["user_s"].is_number() && row["also"]["system_s"].is_number(), "{row}");
         let background = row["candidate"]["name"] != "alone";
-        for name in ["cleared_gb", "rate", "busy_percent"] {
+        for name in ["written_gb", "rate", "busy_percent"] {
             assert_eq!(row["also"][name].is_number(), background, "{name} of {row}");
         }
     }
+}
+
+#[test]
+fn the_kernel_clears_too_and_without_a_limit() {
+    let large =
+        ["bench", "corun", "--size", "4M", "--method", "portable", "--runs", "1", "--clearing", "kernel"];
+    let home = Home::new();
+    let text = home.text(&[&large[..], &["--rate", "0.5,max", "--", "sleep", "0.02"]].concat(), 80);
+    assert_fits(&text, 80);
+    for words in ["next to 0.5 GB/s of clearing, 2 MiB", "next to unlimited clearing, 2 MiB"] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    assert_eq!(text.matches("\nkernel: 4K pages ").count(), 2, "{text}");
+    assert_eq!(text.matches("\nkernel: 2M pages ").count(), 2, "{text}");
+}
+
+#[test]
+fn other_operations_run_in_the_background() {
+    let home = Home::new();
+    let copy = ["--op", "copy", "--json", "--", "sleep", "0.02"];
+    let found = home.json(&[&SHORT[..], &copy].concat());
+    let rows = found["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["config"]["operation"] == "copy"), "{rows:?}");
+    assert!(
+        found["findings"][0]["text"].as_str().unwrap().starts_with("Next to 0.1 GB/s of copying, `sleep`")
+    );
+}
+
+/// The misses are those of the command, where the processor counts them.
+#[test]
+fn misses_are_counted_or_a_note_says_why_not() {
+    let counted = ["--counters", "--json", "--", "sleep", "0.02"];
+    let found = Home::new().json(&[&SHORT[..], &counted].concat());
+    let rows = found["rows"].as_array().unwrap();
+    let counts = |name: &str| rows.iter().any(|row| row["also"][name].is_number());
+    let why =
+        |note: &serde_json::Value| note.as_str().unwrap().contains("hardware counters are not available");
+    let refused = found["notes"].as_array().unwrap().iter().any(why);
+    assert_ne!(counts("cache_misses") || counts("llc_load_misses"), refused, "{found}");
 }
 
 #[test]
@@ -86,7 +126,10 @@ fn bad_arguments_name_cause_and_remedy() {
         (&["--", "no-such-program"], "error: -- COMMAND: cannot start `no-such-program`"),
         (&["--builtin", "--", "true"], "cannot be used with"),
         (&["--builtin", "--rate", "0"], "error: --rate: "),
-        (&["--builtin", "--rate", "fast"], "--rate"),
+        (&["--builtin", "--rate", "fast"], "write a number of GB/s, or max"),
+        (&["--builtin", "--op", "persist"], "writes nothing new"),
+        (&["--builtin", "--op", "copy", "--clearing", "kernel"], "the kernel only clears"),
+        (&["--builtin", "--clearing", "kernel", "--chunk", "64K"], "a multiple of 2M"),
         (&["--builtin", "--chunk", "2M", "--size", "1M"], "error: --chunk: "),
         (&["--builtin", "--method", "nosuch"], "nosuch"),
     ] {
@@ -132,6 +175,40 @@ fn an_interrupt_ends_the_command_and_keeps_what_was_measured() {
         !state.contains("(sleep)") || state.contains(") Z ")
     });
     assert!(gone, "{}", state());
+}
+
+/// The recipe, with a folder in place of the sources of Linux, and without the tools that only those need.
+#[test]
+fn the_recipe_measures_a_build() {
+    if process::Command::new("make").arg("--version").output().is_err() {
+        eprintln!("skipped: the recipe of a kernel build: make is missing");
+        return;
+    }
+    let home = Home::new();
+    let (linux, tools) = (home.path().join("kernel-build/linux"), home.path().join("tools"));
+    fs::create_dir_all(linux.join("part")).unwrap();
+    fs::create_dir(&tools).unwrap();
+    fs::write(linux.join(".config"), "").unwrap();
+    let rules =
+        ".PHONY: prepare part/\nprepare:\n\ttouch prepared\npart/:\n\ttouch part/a.o && echo >> built\n";
+    fs::write(linux.join("Makefile"), rules).unwrap();
+    for tool in ["gcc", "flex", "bison", "bc", "xz"] {
+        fs::write(tools.join(tool), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(tools.join(tool), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut recipe =
+        process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/kernel-build.sh"));
+    recipe.envs(home.spawnable().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    recipe.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()));
+    recipe.env("CARGO_TARGET_DIR", home.path()).env("PARTS", "part/");
+    recipe.env("BULKMEM", env!("CARGO_BIN_EXE_bulkmem"));
+    let output = recipe.args(["--runs", "1", "--size", "4M"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("kernel: 4K pages") && text.contains("A kernel build takes less time"), "{text}");
+    // A warm-up and a run next to each of 7, at both rates.
+    let built = fs::read_to_string(linux.join("built")).unwrap();
+    assert_eq!((built.lines().count(), linux.join("prepared").exists()), (2 * 2 * 7, true));
 }
 
 #[test]

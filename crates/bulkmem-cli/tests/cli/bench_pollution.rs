@@ -58,7 +58,8 @@ fn rows_carry_the_walks() {
             ("nothing in between", "control"),
         ] {
             let of: Vec<_> = rows.iter().filter(|row| row["candidate"]["name"] == name).collect();
-            assert_eq!(of.len(), 2, "{name} for each list");
+            let sides = if operation == "copy" { 3 } else { 1 };
+            assert_eq!(of.len(), 2 * sides, "{name} for each list and side");
             for row in of {
                 assert_eq!((&row["candidate"]["kind"], &row["metric"]), (&kind.into(), &"growth".into()));
                 assert_eq!(
@@ -70,14 +71,28 @@ fn rows_carry_the_walks() {
                 }
             }
         }
-        assert_eq!(found["findings"].as_array().unwrap().len(), 2);
+        let sides = if operation == "copy" { 3 } else { 1 };
+        assert_eq!(found["findings"].as_array().unwrap().len(), 2 * sides);
     }
+}
+
+#[test]
+fn the_sides_of_a_copy_have_tables_of_their_own() {
+    let copy = [&SHORT[..], &["--op", "copy", "--list", "4K"]].concat();
+    let text = Home::new().text(&copy, 160);
+    for side in ["a copy of 64 KiB, ns", "its source alone (calls", "its destination alone (calls"] {
+        assert!(text.contains(side), "{side}\n{text}");
+    }
+    let found = Home::new().json(&[&copy[..], &["--side", "source", "--json"]].concat());
+    let rows = found["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["config"]["side"] == "source"), "{rows:?}");
 }
 
 #[test]
 fn bad_arguments_name_cause_and_remedy() {
     for (arguments, message) in [
         (&["--op", "persist"][..], "name clear, fill, copy, fill_persist or copy_persist"),
+        (&["--side", "source"], "clear has no source"),
         (&["--list", "64"], "error: --list: "),
         (&["--list", "4X"], "write 4096, 4K, 256M or 1.5G"),
         (&["--walks", "0"], "--walks"),

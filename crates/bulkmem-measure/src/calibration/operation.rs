@@ -128,7 +128,12 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             ranked.iter().filter(|it| search::spares_cache(&it.choice) == sparing).cloned().collect();
         let mut choices =
             search::finalists(&suited, winner.as_slice(), self.operation, self.setting.finalists());
-        if !sparing {
+        if sparing {
+            // They are slower alone, and pay only if the neighbour counts.
+            let ranked = suited.iter().map(|it| it.choice).filter(|it| it.method.spares_source());
+            choices.extend(search::first_of_each_method(ranked));
+            choices = distinct(choices);
+        } else {
             choices.extend(ranked.first().map(|best| best.choice).filter(|best| !choices.contains(best)));
         }
         choices

@@ -173,7 +173,8 @@ pub(crate) fn seeds(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
     first_of_each_method(ranked.iter().map(|entry| entry.choice).chain(every_method(operation)))
 }
 
-fn first_of_each_method(choices: impl IntoIterator<Item = Choice>) -> Vec<Choice> {
+/// Returns the first choice of each method.
+pub(crate) fn first_of_each_method(choices: impl IntoIterator<Item = Choice>) -> Vec<Choice> {
     let mut first: Vec<Choice> = Vec::new();
     for choice in choices {
         if first.iter().all(|known| known.method != choice.method) {

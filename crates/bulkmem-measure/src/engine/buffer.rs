@@ -115,7 +115,7 @@ pub(crate) fn prefault(region: &mut Mapping, threads: usize, stop: &AtomicBool) 
 ///
 /// # Safety
 /// The range is mapped, readable and writable, starts on a page, and no other thread writes to it.
-unsafe fn populate(start: *mut u8, length: usize) -> io::Result<()> {
+pub(crate) unsafe fn populate(start: *mut u8, length: usize) -> io::Result<()> {
     // SAFETY: passed on from the caller; populating changes no contents.
     match unsafe { madvise(start.cast(), length, Advice::LinuxPopulateWrite) } {
         // Kernels before 5.14 do not support this: touches a byte of every page instead.

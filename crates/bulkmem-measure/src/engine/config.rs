@@ -57,6 +57,16 @@ pub enum CacheState {
     Fresh,
 }
 
+/// The side of a copy that is measured alone: the other side is the same page in each call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CopySide {
+    /// What is read.
+    Source,
+    /// What is written.
+    Destination,
+}
+
 /// Direction of input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -87,7 +97,7 @@ pub struct Config {
     pub list: Option<u64>,
     /// The share of the result that is read back, percent.
     pub read_back: Option<f64>,
-    /// The rate that background work is held to, GB/s.
+    /// The rate that background work is held to, GB/s; nothing where it has no limit.
     pub rate: Option<f64>,
     /// The pages behind the memory.
     pub page_size: Option<PageSize>,
@@ -122,6 +132,8 @@ pub struct Config {
     /// Use of the bytes afterwards: `reuse` includes reading them back, `stream` the slow-down of a neighbour in the
     /// cache.
     pub intent: Option<Intent>,
+    /// The side of a copy that is measured alone; nothing where both are measured together.
+    pub side: Option<CopySide>,
 }
 
 /// One of the fields of a [`Config`], in the order in which they are shown.
@@ -154,6 +166,7 @@ pub enum Dimension {
     Cache,
     Source,
     Intent,
+    Side,
 }
 
 impl Dimension {
@@ -253,6 +266,7 @@ mod tests {
             cache: Some(CacheState::Warm),
             source: Some(CacheState::Cold),
             intent: Some(Intent::Stream),
+            side: Some(CopySide::Source),
         };
         let json = serde_json::to_value(&config).unwrap();
         let fields = json.as_object().unwrap();

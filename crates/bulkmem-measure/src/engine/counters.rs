@@ -67,6 +67,9 @@ const GROUPS: [&[Event]; 4] = [
     ],
 ];
 
+/// The counts of misses that reach memory or, on AMD Zen, at least the last-level cache.
+pub const MISSES: [&str; 2] = ["llc_load_misses", "cache_misses"];
+
 fn cache(which: CacheId, operation: CacheOp, result: CacheResult) -> Builder<'static> {
     Builder::new(Cache { which, operation, result })
 }
@@ -210,6 +213,24 @@ impl Counting {
     }
 }
 
+/// Counts the misses of this thread and of the processes that it starts during `work`, in user mode, by name. Counts
+/// nothing that the kernel refuses.
+pub(crate) fn misses_during<T>(work: impl FnOnce() -> T) -> (T, Vec<(&'static str, f64)>) {
+    let events = GROUPS.into_iter().flatten().filter(|(name, _)| MISSES.contains(name));
+    // Not a group, which few kernels count in child processes.
+    let counters = events.filter_map(|(name, builder)| {
+        let mut counter = builder().exclude_kernel(true).exclude_hv(true).inherit(true).build().ok()?;
+        counter.enable().ok().map(|()| (*name, counter))
+    });
+    let counters: Vec<_> = counters.collect();
+    let done = work();
+    let read = |(name, mut counter): (_, Counter)| {
+        counter.disable().ok()?;
+        Some((name, counter.read().ok()? as f64))
+    };
+    (done, counters.into_iter().filter_map(read).collect())
+}
+
 /// Why this process gets no hardware counters, with what can be done; `None` where it gets them.
 pub fn counters_unavailable() -> Option<String> {
     Counting::open().err()
@@ -238,6 +259,18 @@ mod tests {
                 assert!(counts.instructions.is_none_or(|it| it > 100_000.0), "{counts:?}");
             }
             Err(reason) => assert!(reason.starts_with("hardware counters are not available: "), "{reason}"),
+        }
+    }
+
+    #[test]
+    fn misses_of_child_processes_count_where_there_are_counters() {
+        let run = || std::process::Command::new("true").status().unwrap();
+        let (status, misses) = misses_during(run);
+        assert!(status.success());
+        if let Err(reason) = Counting::open() {
+            assert_eq!(misses, [], "{reason}");
+        } else if let Some((_, value)) = misses.iter().find(|(name, _)| *name == "cache_misses") {
+            assert!(*value > 0.0);
         }
     }
 

@@ -44,10 +44,11 @@ pub(crate) mod workload;
 
 pub use compare::{CHANCE, Change, Comparison, Differences, Identity, Side, Verdict};
 pub use config::{
-    Alignment, CacheState, Config, Dimension, Direction, Memory, Pattern, dimensions, distinct, varying,
+    Alignment, CacheState, Config, CopySide, Dimension, Direction, Memory, Pattern, dimensions, distinct,
+    varying,
 };
 pub use contrast::{Contrast, control_of};
-pub use counters::{Counts, counters_unavailable};
+pub use counters::{Counts, MISSES, counters_unavailable};
 pub use error::MeasureError;
 pub use implementation::{MethodSet, Peers};
 pub use libpmem::LIBPMEM;

@@ -32,7 +32,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
     let mut fork = ForkOptions::default();
     let mut iops = IopsOptions { time: Duration::from_millis(200), ..IopsOptions::default() };
     let mut pollution = PollutionOptions::new(Operation::Clear);
-    let corun = CorunOptions::new(Victim::Walk);
+    let corun = CorunOptions { kernel: !quick, ..CorunOptions::new(Victim::Walk) };
     let application = |options| ApplicationOptions {
         time: Duration::from_millis(if quick { 5 } else { 20 }),
         target: TargetOptions { size: quick.then_some(128 * MIB), ..TargetOptions::ram() },

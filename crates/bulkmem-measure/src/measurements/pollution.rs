@@ -6,15 +6,15 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bulkmem::machine::Machine;
-use bulkmem::{Intent, Operation};
+use bulkmem::{Intent, Operation, Pages};
 
 use crate::engine::clock::{spin, time};
 use crate::engine::contrast::{conclude, contrasts, names};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, nanoseconds};
 use crate::engine::{
-    Buffer, Candidate, Config, Content, Contrast, FILL_BYTE, Kind, LINE, Measure, Measurement, Metric,
-    Neighbour, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, distinct, fits, memory,
+    Buffer, Candidate, Config, Content, Contrast, CopySide, FILL_BYTE, Kind, LINE, Measure, Measurement,
+    Metric, Neighbour, PageSize, RawRange, Result, Row, Run, Sample, Sampler, Slots, distinct, fits, memory,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::{Candidates, participant, sampler};
@@ -30,6 +30,9 @@ const SLOTS: u64 = 4;
 const SAMPLE_NS: f64 = 0.25e9;
 /// Most repetitions, if their number is not given.
 const MOST_REPEATS: u32 = 31;
+/// Bytes per call where one side of a copy is measured alone: the other side is the same page in each call, so that it
+/// takes up almost nothing of a cache.
+const ONE_SIDE: usize = 4096;
 /// Least bytes of an operation, if its length is not given.
 const LEAST: u64 = 1 << 20;
 
@@ -43,6 +46,8 @@ pub struct PollutionOptions {
     pub lists: Vec<u64>,
     /// Bytes of an operation. Default: twice the list, since a cache holds twice the list, and at least 1 MiB.
     pub size: Option<u64>,
+    /// The sides of a copy that are measured alone; `None` measures both together.
+    pub sides: Vec<Option<CopySide>>,
     /// Memory that the operation writes to, each of its own size; interleaved.
     pub targets: Vec<TargetOptions>,
     /// Page size of all ordinary memory.
@@ -53,7 +58,8 @@ pub struct PollutionOptions {
 }
 
 impl PollutionOptions {
-    /// Half of each cache, if memory suffices for it, transparent huge pages, 5 samples.
+    /// Half of each cache, if memory suffices for it, transparent huge pages, 5 samples; of copies, both sides together,
+    /// then each alone.
     ///
     /// Half, because a list as large as the cache does not stay in it: the walk's own variables, the kernel and, beyond
     /// the second level, other processors need room too.
@@ -64,14 +70,22 @@ impl PollutionOptions {
             operation,
             lists,
             size: None,
+            sides: [None, Some(CopySide::Source), Some(CopySide::Destination)].to_vec(),
             targets: vec![TargetOptions::ram()],
             page_size: PageSize::TRANSPARENT,
             walks: None,
             candidates: Candidates::default(),
         };
+        if !operation.has_source() {
+            options.sides.truncate(1);
+        }
         options.lists =
             memory::defaults(options.lists.clone(), |list| options.working_set(list).saturating_add(list));
         options
+    }
+
+    fn length(&self, list: u64) -> usize {
+        usize::try_from(self.size(list)).unwrap_or(usize::MAX)
     }
 
     fn size(&self, list: u64) -> u64 {
@@ -98,6 +112,15 @@ impl PollutionOptions {
     }
 }
 
+/// Returns the words for a side that is measured alone.
+pub fn alone(side: Option<CopySide>) -> &'static str {
+    match side {
+        None => "",
+        Some(CopySide::Source) => ", its source alone (calls of 4 KiB)",
+        Some(CopySide::Destination) => ", its destination alone (calls of 4 KiB)",
+    }
+}
+
 /// Returns the smallest cache that a list of that size fits: `L1`, `L2`, `L3` or `no cache`.
 pub fn home_of(list: u64) -> &'static str {
     let levels = Machine::current().caches.sane().levels();
@@ -114,6 +137,9 @@ impl Measure for PollutionOptions {
         let reason = "persist writes nothing new and so pollutes nothing; name clear, fill, copy, fill_persist or \
                       copy_persist";
         require(self.operation != Operation::Persist, "--op", reason)?;
+        let whole = self.operation.has_source() || self.sides.iter().all(Option::is_none);
+        let reason = format!("a {} has no source; name copy or copy_persist with --op", self.operation);
+        require(whole, "--side", reason)?;
         for &list in &self.lists {
             let reason = format!("a list of {list} bytes has fewer than two lines; name at least 128 bytes");
             require(list >= 2 * LINE as u64, "--list", reason)?;
@@ -132,12 +158,15 @@ impl Measure for PollutionOptions {
             let most = f64::from(MOST_REPEATS);
             once * self.walks.map_or((SAMPLE_NS / once).max(1.0), f64::from).min(most) / 1e9 + 0.01
         };
-        self.lists.iter().map(|list| rounds * sample(list)).sum::<f64>() * self.targets.len() as f64
+        let parts = (self.targets.len() * self.sides.len()) as f64;
+        self.lists.iter().map(|list| rounds * sample(list)).sum::<f64>() * parts
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
-        run.expect_groups(self.lists.len());
-        for &list in &self.lists {
+        run.expect_groups(self.lists.len() * self.sides.len());
+        for (&list, &side) in
+            self.lists.iter().flat_map(|list| self.sides.iter().map(move |side| (list, side)))
+        {
             let mut listed = Buffer::of_run(run, list, self.page_size, Content::Mixed)?;
             let range = listed.raw_range();
             // SAFETY: the list outlives the samplers and is given to no other code.
@@ -147,16 +176,26 @@ impl Measure for PollutionOptions {
                 false => None,
             };
             let sources = sources.as_mut().map(Buffer::raw_range);
+            let mut page = Buffer::new(ONE_SIDE as u64, PageSize(Pages::Base), Content::Mixed)?;
+            let other = page.raw_range().start;
             let (targets, want) = self.targets(list);
             let mut targets = open_all(run, &targets, want)?;
             let mut samplers = Vec::new();
             for target in &mut targets {
-                samplers.extend(self.samplers(run, list, neighbour.clone(), sources, target)?);
+                samplers.extend(self.samplers(
+                    run,
+                    (list, side),
+                    neighbour.clone(),
+                    (sources, other),
+                    target,
+                )?);
             }
-            let what = format!("a list of {}", bytes(list));
+            let what = format!("a list of {}{}", bytes(list), alone(side));
             run.interleave(&what, Metric::Growth, self.candidates.runs, &mut samplers)?;
             for target in distinct(targets.iter().map(|target| target.config.target.clone())) {
-                let wanted = |row: &&Row| row.config.list == Some(list) && row.config.target == target;
+                let wanted = |row: &&Row| {
+                    (row.config.list, row.config.side) == (Some(list), side) && row.config.target == target
+                };
                 let text = conclusion(&run.rows().filter(wanted).collect::<Vec<_>>());
                 conclude(run, self.candidates.runs, text);
             }
@@ -169,19 +208,21 @@ impl PollutionOptions {
     fn samplers<'c>(
         &self,
         run: &mut Run<'c>,
-        list: u64,
+        (list, side): (u64, Option<CopySide>),
         neighbour: Rc<Neighbour>,
-        sources: Option<RawRange>,
+        (sources, other): (Option<RawRange>, *mut u8),
         target: &mut Opened,
     ) -> Result<Vec<Sampler<'c>>> {
         let operation = self.operation;
-        let length = usize::try_from(self.size(list)).unwrap_or(usize::MAX);
+        let length = self.length(list);
         let intents = [Intent::Throughput, Intent::Stream];
         let implementations = self.candidates.implementations(run, operation, &intents, length)?;
         let config = Config {
             operation: Some(operation),
             size: Some(self.size(list)),
             list: Some(list),
+            chunk: side.map(|_| ONE_SIDE as u64),
+            side,
             ..target.config.clone()
         };
         let memory = RawRange { length: length * SLOTS as usize, ..target.memory.raw_range() };
@@ -191,12 +232,24 @@ impl PollutionOptions {
             let (neighbour, times, mut repeats) = (neighbour.clone(), times.clone(), self.walks);
             let mut slots = Slots::new(memory, length, false);
             let mut sources = Slots::new(sources.unwrap_or(memory), length, false);
-            participant(&implementation, &config, length, false, move || {
+            participant(&implementation, &config, side.map_or(length, |_| ONE_SIDE), false, move || {
                 let act = || {
                     let (dst, src) = (slots.next().0, sources.next().1);
-                    // SAFETY: slots and sources lie in memory that the measurement keeps while samplers live, and that no other code
-                    // uses.
-                    time(|| unsafe { implementation.run(1, operation, FILL_BYTE, (dst, src, length)) })
+                    // SAFETY: slots, sources and the page lie in memory that the measurement keeps while samplers live, and that
+                    // no other code uses.
+                    let call = |dst, src, length| unsafe {
+                        implementation.run(1, operation, FILL_BYTE, (dst, src, length));
+                    };
+                    time(|| match side {
+                        None => call(dst, src, length),
+                        Some(side) => (0..length).step_by(ONE_SIDE).for_each(|at| {
+                            let (dst, src) = match side {
+                                CopySide::Source => (other, src.wrapping_add(at)),
+                                CopySide::Destination => (dst.wrapping_add(at), other.cast_const()),
+                            };
+                            call(dst, src, ONE_SIDE.min(length - at));
+                        }),
+                    })
                 };
                 let (sample, took) = walks(&neighbour, act, 0.0, &mut repeats);
                 times.borrow_mut()[own] = took;
@@ -288,7 +341,7 @@ fn conclusion(rows: &[&Row]) -> Option<String> {
         bytes(list),
         home_of(list),
         bytes(size),
-        target.map(|target| format!(" in {target}")).unwrap_or_default(),
+        target.map(|target| format!(" in {target}")).unwrap_or_default() + alone(first.config.side),
     );
     if !loud.is_empty() && !quiet.is_empty() {
         text += &format!(" Not distinguishably longer than the control: {}.", names(&quiet));
@@ -332,10 +385,15 @@ mod tests {
             let options = small(operation);
             let (results, saves) = testing::run(&options, false);
             let results = results.unwrap();
-            assert_eq!((results.complete, saves), (true, 3));
-            for list in options.lists {
+            let sides = options.sides.len();
+            assert_eq!(sides, if operation.has_source() { 3 } else { 1 });
+            assert_eq!((results.complete, saves), (true, 2 * sides + 1));
+            for (list, &side) in
+                options.lists.iter().flat_map(|list| options.sides.iter().map(move |side| (*list, side)))
+            {
+                let here = (Some(list), side);
                 let rows: Vec<&Row> =
-                    results.rows.iter().filter(|row| row.config.list == Some(list)).collect();
+                    results.rows.iter().filter(|row| (row.config.list, row.config.side) == here).collect();
                 for name in ["policy", "policy, stream", SAME_TIME, NOTHING] {
                     assert_eq!(
                         rows.iter().filter(|row| row.candidate.name == name).count(),
@@ -351,7 +409,7 @@ mod tests {
                     assert_eq!(row.also["between_ns"] == 0.0, row.candidate.name == NOTHING);
                 }
             }
-            assert_eq!(results.findings.len(), 2);
+            assert_eq!(results.findings.len(), 2 * sides);
         }
     }
 
@@ -392,6 +450,7 @@ mod tests {
             refused(&|it| it.operation = Operation::Persist)
                 .contains("name clear, fill, copy, fill_persist or")
         );
+        assert!(refused(&|it| it.sides = vec![Some(CopySide::Source)]).contains("clear has no source"));
         assert!(refused(&|it| it.lists = vec![64]).contains("fewer than two lines"));
         assert!(refused(&|it| it.lists = vec![1 << 46]).contains("of memory"));
         assert!(refused(&|it| it.size = Some(u64::MAX)).contains("of memory"));
@@ -451,6 +510,10 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+        let mut alone = [rows[0].clone(), rows[6].clone()];
+        alone.iter_mut().for_each(|row| row.config.side = Some(CopySide::Source));
+        let text = conclusion(&alone.iter().collect::<Vec<_>>()).unwrap();
+        assert!(text.contains("a clear of 1 MiB, its source alone (calls of 4 KiB): the walk"), "{text}");
         let still = [&rows[3], &rows[6]];
         assert!(conclusion(&still).unwrap().contains("no distinguishably longer than after the same time"));
         assert_eq!(conclusion(&[&rows[3]]), None, "no finding without a control");

@@ -7,10 +7,10 @@ use super::published::published;
 use super::{Conclusion, Verdict};
 use crate::engine::Direction::{Read, Write};
 use crate::engine::units::bytes;
-use crate::engine::{Contrast, Measurement, Row};
+use crate::engine::{Contrast, CopySide, Measurement, Row};
 use crate::measurements::{
-    BYPASSING_COPIES, BYPASSING_PAGES, CACHED_PAGES, Crossover, HALVES, WHOLE, compared, crossovers,
-    describe, located, longer,
+    BYPASSING_COPIES, BYPASSING_PAGES, CACHED_PAGES, Crossover, HALVES, KERNEL_4K, WHOLE, compared,
+    crossovers, describe, located, longer,
 };
 
 const MIB: u64 = 1 << 20;
@@ -133,7 +133,8 @@ fn persist(ours: &Ours<'_>) -> Judged {
     let write_cache =
         |(gain, group)| (more(gain), format!("{} against MOVNTI, a commit for each {group}", percent(gain)));
     let pollution = |place, holds: fn(f64, f64) -> bool| {
-        let (bypassing, cached) = ours.growth(place, "movnti").zip(ours.growth(place, "store_8_clwb"))?;
+        let (bypassing, cached) =
+            ours.growth(place, "movnti", None).zip(ours.growth(place, "store_8_clwb", None))?;
         let text = format!(
             "the walk takes {bypassing:.2} times as long after MOVNTI, {cached:.2} times after stores and CLWB"
         );
@@ -147,6 +148,15 @@ fn persist(ours: &Ours<'_>) -> Judged {
         let published = |it: &Crossover| !it.bypassing && it.interval[0] < 1024 && it.interval[1] > 512;
         (crossovers(&compared).iter().any(published), text)
     });
+    let sides =
+        [CopySide::Source, CopySide::Destination].map(|side| ours.growth(Place::Ram, "movnti", Some(side)));
+    let source = sides[0].zip(sides[1]).map(|(source, destination)| {
+        let text = format!(
+            "the walk takes {source:.2} times as long after reading the source of MOVNTI's copy, {destination:.2} times after \
+             writing its destination"
+        );
+        (more(source) && source > destination, text)
+    });
     let names = ["nontemporal_widths", "cached_stores_clwb", "wide_stores_clwb", "clflushopt_clwb"];
     let persistent = [
         "pmem_nontemporal_widths",
@@ -156,6 +166,7 @@ fn persist(ours: &Ours<'_>) -> Judged {
     ];
     let mut all = by_width(ours, Place::Ram, names);
     all.push(("pollution", pollution(Place::Ram, as_much)));
+    all.push(("pollution_by_source", source));
     all.extend(by_width(ours, Place::Persistent, persistent));
     all.push(("pmem_pollution", pollution(Place::Persistent, far_less)));
     all.push(("pmem_crossover", crossover));
@@ -214,14 +225,17 @@ fn vm(ours: &Ours<'_>) -> Judged {
         let time = 1.0 + contrast.by / 100.0;
         (time <= 0.5 + SAME, format!("{} of time if declared to the kernel module", percent(time)))
     });
-    let beside = ours.beside_clearing("rep_stosb", "movnti").and_then(|contrast| {
+    let beside = |cached, than: &str| {
+        let contrast = ours.beside_clearing(cached, "movnti")?;
         let [low, high] = contrast.interval;
-        let text = format!("{:+.1} % ({low:+.1} to {high:+.1}) of time with MOVNTI", contrast.by);
+        let text = format!("{:+.1} % ({low:+.1} to {high:+.1}) of time with MOVNTI{than}", contrast.by);
         // Too noisy to tell the published gain from none.
         let open = !contrast.enough || (low <= -GAIN_BESIDE && high >= 0.0);
         (!open).then_some((high < 0.0, text))
-    });
-    vec![("vm_creation", creation), ("corun", beside)]
+    };
+    let build = ours.is_build().then(|| beside(KERNEL_4K, " instead of the kernel's own clearing"));
+    let program = beside("rep_stosb", "");
+    vec![("vm_creation", creation), ("corun", program), ("corun_build", build.flatten())]
 }
 
 fn pages(ours: &Ours<'_>) -> Judged {

@@ -72,8 +72,8 @@ pub(super) fn compare(ours: &Ours<'_>) -> Vec<PublishedFigure> {
     }
     for (place, name) in Place::ALL {
         let rows = facts.cache_pollution.rows.iter().filter(|row| Place::named(&row.target) == place);
-        let rows =
-            rows.map(|row| (row.method.clone(), row.after / row.before, ours.growth(place, &row.method)));
+        let rows = rows
+            .map(|row| (row.method.clone(), row.after / row.before, ours.growth(place, &row.method, None)));
         let table = ["cache pollution", "unnamed", "times the walk before"];
         figures.add(table, &format!("L1 list, {name}"), Metric::Nanoseconds, rows);
     }

@@ -5,7 +5,7 @@ use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Operation, Pages};
 
 use crate::engine::contrast::Contrast;
-use crate::engine::{Config, Direction, Measurement, PageSize, Pattern, Results, Row};
+use crate::engine::{Config, CopySide, Direction, Measurement, PageSize, Pattern, Results, Row};
 use crate::measurements::{CHILD_WRITES, HINTED, PREFAULT};
 
 /// Bytes of a copy far beyond the caches of a core, two of which fit any machine.
@@ -79,10 +79,17 @@ impl Ours<'_> {
 
     /// How much longer a program takes beside clearing by one method than beside clearing by another, at the same rate.
     pub(super) fn beside_clearing(&self, cached: &str, bypassing: &str) -> Option<Contrast> {
-        let of = |name| self.row(Measurement::Corun, name, |_| true);
+        let clears = |config: &Config| config.operation.is_none_or(|it| it == Operation::Clear);
+        let of = |name| self.row(Measurement::Corun, name, clears);
         let cached = of(cached)?;
         let row = self.row(Measurement::Corun, bypassing, |config| *config == cached.config)?;
         Contrast::of(row, cached)
+    }
+
+    /// True if the program was a build by make.
+    pub(super) fn is_build(&self) -> bool {
+        let mut words = self.0.command.iter().skip_while(|word| *word != "--");
+        words.any(|word| word.split_whitespace().any(|word| word == "make" || word.ends_with("/make")))
     }
 
     /// GB/s of clearing an extent by chunk.
@@ -126,9 +133,12 @@ impl Ours<'_> {
     }
 
     /// How many times as long a walk over the smallest list takes after persisting as before.
-    pub(super) fn growth(&self, place: Place, name: &str) -> Option<f64> {
-        let persists =
-            |row: &&Row| row.config.operation == Some(Operation::CopyPersist) && place.includes(&row.config);
+    /// With a side, after that side of the copy alone.
+    pub(super) fn growth(&self, place: Place, name: &str, side: Option<CopySide>) -> Option<f64> {
+        let persists = |row: &&Row| {
+            let config = &row.config;
+            config.operation == Some(Operation::CopyPersist) && config.side == side && place.includes(config)
+        };
         let rows = || self.0.of(Measurement::Pollution).filter(persists);
         let least = rows().filter_map(|row| row.config.list).min();
         let row = rows().find(|row| row.candidate.name == name && row.config.list == least)?;

@@ -2,7 +2,7 @@ use bulkmem::policy::CpuIdentity;
 use bulkmem::{Operation, Pages};
 
 use super::*;
-use crate::engine::{Config, Direction, Measurement, Metric, PageSize, Pattern, Row, testing};
+use crate::engine::{Config, CopySide, Direction, Measurement, Metric, PageSize, Pattern, Row, testing};
 use crate::{Kind, Provenance};
 
 fn row(measurement: Measurement, name: &str, config: Config, median: f64) -> Row {
@@ -322,6 +322,20 @@ fn virtual_machines_and_programs_beside_clearing_are_judged() {
     let mut noisy = corun("movnti", 0.99);
     noisy.samples.iter_mut().zip([0.8, 0.9, 1.0, 1.1, 1.2, 1.0, 0.9]).for_each(|(it, noise)| *it *= noise);
     assert_eq!(of(vec![corun("rep_stosb", 1.0), noisy], beside).verdict, Verdict::NotMeasured);
+    let build = |kernel: f64, words: &[&str]| {
+        let mut copying = corun("movnti", 9.0);
+        copying.config.operation = Some(Operation::Copy);
+        let mut results = results(vec![copying, corun("movnti", 0.98), corun("4K pages", kernel)]);
+        results.command = words.iter().map(ToString::to_string).collect();
+        let found = Reproduction::of(&results).conclusions;
+        found.into_iter().find(|it| it.claim.starts_with("A kernel build takes less time")).unwrap()
+    };
+    let make = ["bench", "corun", "--", "sh", "-c", "make clean && make -j2"];
+    let found = build(1.0, &make);
+    assert_eq!(found.verdict, Verdict::Holds, "{found:?}");
+    assert!(found.here.ends_with("of time with MOVNTI instead of the kernel's own clearing"), "{found:?}");
+    assert_eq!(build(0.98, &make).verdict, Verdict::Fails);
+    assert_eq!(build(1.0, &["make", "--", "sort"]).verdict, Verdict::NotMeasured, "another program");
     let figures = Reproduction::of(&results(vec![vm("prefault", 1.0), vm("prefault, hinted", 0.5)])).figures;
     let figures = figures.into_iter().filter(|it| it.table.starts_with("memory of a virtual machine"));
     let here: Vec<Option<f64>> = figures.map(|it| it.here.map(|speed| (speed * 10.0).round())).collect();
@@ -425,6 +439,32 @@ fn the_threshold_of_memcpy_is_judged_by_the_cache() {
     assert_eq!(of(rows(288)).verdict, Verdict::Fails);
     assert_eq!(of(rows(1000)).verdict, Verdict::Fails, "no threshold in reach");
     assert_eq!(of(Vec::new()).verdict, Verdict::NotMeasured);
+}
+
+#[test]
+fn the_sides_of_a_copy_are_judged_separately() {
+    let verdict = |source: f64, destination: f64| {
+        let row = |side, after: f64| {
+            let config = Config {
+                operation: Some(Operation::CopyPersist),
+                list: Some(16384),
+                side,
+                ..Config::default()
+            };
+            let mut row = sampled(Measurement::Pollution, "movnti", config, after - 100.0);
+            row.also = [("before_ns".to_owned(), 100.0), ("after_ns".to_owned(), after)].into();
+            row
+        };
+        let sides = [CopySide::Source, CopySide::Destination].map(Some);
+        let rows = vec![row(None, 500.0), row(sides[0], source), row(sides[1], destination)];
+        let found = Reproduction::of(&results(rows)).conclusions;
+        found.into_iter().find(|it| it.claim.starts_with("A copy past the cache evicts")).unwrap()
+    };
+    let found = verdict(260.0, 103.0);
+    assert_eq!(found.verdict, Verdict::Holds);
+    assert!(found.here.contains("2.60 times as long after reading the source"), "{found:?}");
+    assert_eq!(verdict(103.0, 260.0).verdict, Verdict::Fails);
+    assert_eq!(verdict(103.0, 100.0).verdict, Verdict::Fails, "within the noise");
 }
 
 #[test]

@@ -102,6 +102,12 @@ impl Method {
         self.tunables(operation).is_some()
     }
 
+    /// True if the method also keeps the source of a copy out of the cache, or evicts it. For [`CacheEffect`], only the
+    /// destination counts.
+    pub fn spares_source(&self) -> bool {
+        self.name.ends_with("_source")
+    }
+
     /// True if the processor supports, and the operating system has enabled, all instructions of the method.
     pub fn available(&self) -> bool {
         crate::machine::features().contains(self.requires)

@@ -4,19 +4,19 @@ use std::ffi::OsString;
 
 use bulkmem::Operation;
 use bulkmem::machine::CACHE_LINE;
-use bulkmem_measure::engine::{Dimension, Measurement, Results, Row, distinct};
+use bulkmem_measure::engine::{CopySide, Dimension, MISSES, Measurement, Results, Row, distinct};
 use bulkmem_measure::measurements::{
-    CorunOptions, PollutionOptions, RAM, SAME_PROCESSOR_TIME, SAME_TIME, Victim, home_of,
+    CorunOptions, PollutionOptions, RAM, SAME_PROCESSOR_TIME, SAME_TIME, Victim, alone, beside, home_of,
 };
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::common::{Common, PageSizeArg, TargetNames};
 use super::pivot::Pivot;
 use super::rows::{also, beyond, by_target, remarks, short_name, tables_by_config};
 use crate::failure::Outcome;
 use crate::figures::deviation;
-use crate::output::{Column, Table, digits, exact_size, faint, section, signed};
-use crate::parsers::{given_or, operation, size, sizes};
+use crate::output::{Column, Table, count, digits, exact_size, faint, section, signed};
+use crate::parsers::{given_or, one_of, operation, size, sizes};
 
 /// Cache pollution: the cost of an operation for other data in the cache
 ///
@@ -30,6 +30,8 @@ use crate::parsers::{given_or, operation, size, sizes};
 ///
 /// With --target, the operation writes to persistent memory, a file or a device, and a copy reads ordinary memory. A file
 /// that does not exist is created, and removed afterwards. Several targets are in one table.
+///
+/// Copies have two more tables: for the source alone and for the destination alone.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 How to read it: `before – after` is a walk in a settled cache and the walk after the operation, as the source prints it; \
@@ -37,10 +39,12 @@ then the extra time compared with a walk after the same time without memory acce
 each line of the list. * marks the candidates that pollute least.
 
 Source: Mikulas Patocka, memcpy_flushcache: use cache flushing for larger lengths, dm-devel, April 2020 (there in \
-cycles, on the first-level cache, and without a control).
+cycles, on the first-level cache, and without a control). The question what the source of a copy evicts is Dan \
+Williams's there.
 
 JSON: `rows` as in all measurements; `metric` is `growth` (nanoseconds per walk more than the control); `config` has `list`, \
-`size` and `target`; `also` has `before_ns`, `after_ns`, `control_ns` and `between_ns` (the operation).")]
+`size`, `target` and, for one side of a copy, `side`; `also` has `before_ns`, `after_ns`, `control_ns` and `between_ns` (the \
+operation).")]
 pub(crate) struct PollutionArgs {
     /// Operation between the walks
     #[arg(long, value_name = "OPERATION", value_parser = operation(), default_value = "clear")]
@@ -51,6 +55,10 @@ pub(crate) struct PollutionArgs {
     /// Length of the operation [default: twice the list, which is the size of the cache; at least 1M]
     #[arg(long, short = 's', value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
+    /// Sides of a copy that are measured: together, or alone, with the same page on the other side of each call
+    /// [default: all]
+    #[arg(long, value_name = "SIDES", value_delimiter = ',', value_parser = one_of(SIDES))]
+    side: Vec<Option<CopySide>>,
     /// Walks per sample, of which the median counts [default: as many as take a quarter of a second, at most 31]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     walks: Option<u32>,
@@ -62,10 +70,17 @@ pub(crate) struct PollutionArgs {
     common: Common,
 }
 
+const SIDES: &[(&str, &str, Option<CopySide>)] = &[
+    ("both", "Source and destination together", None),
+    ("source", "What is read, alone", Some(CopySide::Source)),
+    ("destination", "What is written, alone", Some(CopySide::Destination)),
+];
+
 pub(super) fn pollution(args: &PollutionArgs) -> Outcome {
     let mut options = PollutionOptions::new(args.op);
     options.lists = given_or(args.list.concat(), options.lists);
     options.size = args.size;
+    options.sides = given_or(args.side.clone(), options.sides);
     options.walks = args.walks;
     options.targets = args.targets.options(None);
     options.page_size = args.pages.page_size;
@@ -108,7 +123,7 @@ fn pollution_table(rows: &[&Row], width: usize) -> String {
         home_of(list),
         config.operation.map_or("", Operation::name),
         exact_size(config.size.unwrap_or_default()),
-        target.map(|target| format!(" in {target}")).unwrap_or_default(),
+        target.map(|target| format!(" in {target}")).unwrap_or_default() + alone(config.side),
     );
     let table = Table::of(rows)
         .column(Column::left(""), |row| short_name(row, rows))
@@ -124,7 +139,8 @@ fn pollution_table(rows: &[&Row], width: usize) -> String {
 
 /// Slow-down of a command of yours while memory is cleared in the background
 ///
-/// Runs the command again and again while another thread clears memory at a limited rate, with each method in turn. The
+/// Runs the command again and again while another thread clears memory (or copies or persists: --op) at a limited rate, with
+/// each method in turn. With --clearing kernel, the kernel clears too: the thread maps pages and unmaps them again. The
 /// run time is compared with a control: a thread that uses as much processor time as clearing with the C library, and
 /// sleeps as often, without touching memory. The difference is the effect on caches and memory bandwidth. The command
 /// alone shows the cost of the control itself.
@@ -136,25 +152,33 @@ fn pollution_table(rows: &[&Row], width: usize) -> String {
 Examples:
   bulkmem bench corun -- make -j2
   bulkmem bench corun --rate 0.5,4 -f rep_stosb,movnti -- sort -o /dev/null big
-  bulkmem bench corun --builtin
+  bulkmem bench corun --clearing kernel --rate 1,max -- make -j2
+  bulkmem bench corun --op copy_persist --builtin
 
 How to read it: seconds per run of the command, mean ± standard deviation; the extra time compared with the control, by medians and \
-with its 95 % interval; the rate that clearing achieved, and its share of a processor. * marks the candidates that slow the command \
-least.
+with its 95 % interval; the rate that the background achieved, and its share of a processor; with --counters, the cache misses of \
+the command. * marks the candidates that slow the command least.
 
 Source: Ankur Arora, huge page clearing optimizations, linux-kernel, June 2022: a kernel build next to background clearing \
 took about 2 % less time if the clearing bypassed the cache.
 
 JSON: `rows` as in all measurements; `metric` is `seconds`; `config` has `rate`; `also` has `user_s` and `system_s` (of the \
-command), `cleared_gb`, `rate` (achieved, GB/s) and `busy_percent` (of the background).")]
+command), `written_gb`, `rate` (achieved, GB/s) and `busy_percent` (of the background); with --counters, `llc_load_misses` \
+and `cache_misses` of the command, in user mode, if the processor counts them.")]
 pub(crate) struct CorunArgs {
-    /// Rates of clearing, GB/s
-    #[arg(long, value_name = "GB/S", value_delimiter = ',', default_value = "1")]
+    /// Operation in the background
+    #[arg(long, value_name = "OPERATION", value_parser = operation(), default_value = "clear")]
+    op: Operation,
+    /// Who clears in the background
+    #[arg(long, value_name = "BY", value_parser = one_of(CLEARING), default_value = "user", action = ArgAction::Set)]
+    clearing: bool,
+    /// Rates of clearing, GB/s; max for no limit
+    #[arg(long, value_name = "GB/S", value_delimiter = ',', value_parser = rate, default_value = "1")]
     rate: Vec<f64>,
-    /// Memory that is cleared over and over [default: twice the last-level cache]
+    /// Memory that is written over and over [default: twice the last-level cache]
     #[arg(long, short = 's', value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
-    /// Bytes cleared between two sleeps
+    /// Bytes written between two sleeps
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "2M")]
     chunk: u64,
     /// Bind clearing and command to the same processor
@@ -175,10 +199,23 @@ pub(crate) struct CorunArgs {
     command: Vec<OsString>,
 }
 
+const CLEARING: &[(&str, &str, bool)] = &[
+    ("user", "Methods, in this process", false),
+    ("kernel", "Also the kernel, which clears pages of 4K and of 2M when it maps them", true),
+];
+
+/// Parses a rate; `max` is infinite.
+fn rate(text: &str) -> Result<f64, &'static str> {
+    let rate = if text == "max" { Some(f64::INFINITY) } else { text.parse().ok() };
+    rate.ok_or("write a number of GB/s, or max")
+}
+
 pub(super) fn corun(args: &CorunArgs) -> Outcome {
     let (words, show_output) = (args.command.clone(), args.show_output);
     let victim = if args.builtin { Victim::Walk } else { Victim::Command { words, show_output } };
     let mut options = CorunOptions::new(victim);
+    options.operation = args.op;
+    options.kernel = args.clearing;
     options.rates.clone_from(&args.rate);
     options.size = args.size.or(options.size);
     options.chunk = args.chunk;
@@ -196,8 +233,8 @@ pub(super) fn view_corun(found: &Results, width: usize) -> String {
 fn corun_table(rows: &[&Row], width: usize) -> String {
     let config = &rows[0].config;
     let heading = format!(
-        "corun: a run next to {} GB/s of clearing, {} at a time, seconds",
-        config.rate.unwrap_or_default(),
+        "corun: a run next to {}, {} at a time, seconds",
+        beside(config.operation.unwrap_or(Operation::Clear), config.rate),
         exact_size(config.chunk.unwrap_or_default()),
     );
     let table = Table::of(rows)
@@ -213,5 +250,12 @@ fn corun_table(rows: &[&Row], width: usize) -> String {
         .column(Column::right("busy").optional(1), |row| {
             row.also.get("busy_percent").map_or("–".to_owned(), |busy| format!("{busy:.0}%"))
         });
+    // The first that was counted.
+    let table = match MISSES.into_iter().find(|name| rows.iter().any(|row| row.also.contains_key(*name))) {
+        Some(name) => table.column(Column::right(name.replace('_', " ")), move |row| {
+            row.also.get(name).map_or("–".to_owned(), |misses| count(*misses))
+        }),
+        None => table,
+    };
     section(&heading, &table.render(width), width)
 }

@@ -21,6 +21,9 @@ pub(super) fn value(row: &Row, key: Dimension) -> String {
 pub(super) fn in_title(row: &Row, key: Dimension) -> String {
     let value = value(row, key);
     match key {
+        Dimension::Side if value.is_empty() => "both sides".to_owned(),
+        Dimension::Side => format!("{value} alone"),
+        Dimension::Rate if value.is_empty() => "without a limit".to_owned(),
         _ if value.is_empty() => format!("any {}", title(key)),
         Dimension::PageSize => format!("{value} pages"),
         Dimension::Threads => format!("{value} thread{}", if value == "1" { "" } else { "s" }),
@@ -85,6 +88,24 @@ pub(super) fn list(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_set_may_have_a_meaning() {
+        let row = |config: serde_json::Value| -> Row {
+            serde_json::from_value(serde_json::json!({
+                "measurement": "corun", "candidate": { "kind": "kernel", "name": "4K pages" },
+                "config": config, "metric": "seconds", "samples": [1.0],
+                "stats": bulkmem_measure::stats::Stats::of(&[1.0]),
+            }))
+            .expect("a row")
+        };
+        let (none, set) =
+            (row(serde_json::json!({})), row(serde_json::json!({ "rate": 1, "side": "source" })));
+        let of = |key| [&none, &set].map(|row| in_title(row, key));
+        assert_eq!(of(Dimension::Rate), ["without a limit", "at 1 GB/s"]);
+        assert_eq!(of(Dimension::Side), ["both sides", "source alone"]);
+        assert_eq!(in_title(&none, Dimension::Threads), "any threads");
+    }
 
     #[test]
     fn names_of_other_figures_read_well() {

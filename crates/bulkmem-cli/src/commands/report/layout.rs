@@ -66,7 +66,9 @@ fn plot(chart: Chart, caches: [u64; 3], rows: &[&Row], x: Option<Dimension>, fur
     let metric = rows[0].metric;
     let varying = varying(rows);
     let series_name = |row: &Row| {
-        let set = further.iter().filter(|key| varying.contains(key) && row.config.get(**key).is_some());
+        // Without a rate, there was no limit.
+        let is_set = |key: &Dimension| row.config.get(*key).is_some() || *key == Dimension::Rate;
+        let set = further.iter().filter(|key| varying.contains(key) && is_set(key));
         candidate(&row.candidate)
             + &set.map(|key| format!(", {}", labels::in_title(row, *key))).collect::<String>()
     };

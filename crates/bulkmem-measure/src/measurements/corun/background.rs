@@ -1,21 +1,26 @@
-//! The work in the background: clearing memory at a limited rate, or keeping the processor as busy without touching
-//! memory; and the processors of that and of the victim.
+//! The work in the background: an operation on memory at a limited rate, by a method or by the kernel, or keeping the
+//! processor as busy without touching memory; and the processors of that and of the victim.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bulkmem::Operation;
+use rustix::mm::{Advice, madvise};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::engine::buffer::populate;
 use crate::engine::clock::{processor_times, spin};
-use crate::engine::{Implementation, RawRange};
+use crate::engine::{FILL_BYTE, Implementation, MeasureError, RawRange, Result};
 
 /// The work for each chunk.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'p> {
-    Clear(Implementation<'p>),
+    Operation(Operation, Implementation<'p>),
+    /// Has the kernel unmap the pages and map new ones, which it clears.
+    Kernel,
     /// Spins for so many nanoseconds.
     Spin(f64),
 }
@@ -23,6 +28,8 @@ pub(super) enum Work<'p> {
 #[derive(Clone, Copy)]
 pub(super) struct Background {
     pub(super) whole: RawRange,
+    /// As long as `whole`; ignored by operations without a source.
+    pub(super) source: *const u8,
     /// Bytes; at most the length of `whole`.
     pub(super) chunk: usize,
     /// GB/s, which is bytes per nanosecond.
@@ -35,16 +42,17 @@ pub(super) struct Background {
 unsafe impl Send for Background {}
 
 impl Background {
-    /// Works in another thread while `victim` runs in this one. Returns what was done by then: gigabytes cleared, the rate,
+    /// Works in another thread while `victim` runs in this one. Returns what was done by then: gigabytes written, the rate,
     /// and the share of the time that the thread used its processor.
     ///
     /// # Safety
-    /// The range is valid for writes, and no other code uses it concurrently.
+    /// The ranges are valid for writes, the source for reads, and no other code uses them concurrently. No reference to
+    /// memory that the kernel clears exists.
     pub(super) unsafe fn alongside<T>(
         self,
         work: Work<'_>,
         victim: impl FnOnce() -> T,
-    ) -> (T, [(&'static str, f64); 3]) {
+    ) -> Result<(T, [(&'static str, f64); 3])> {
         let chunks = &AtomicU64::new(0);
         let (ready, is_ready) = mpsc::channel();
         thread::scope(|scope| {
@@ -57,27 +65,44 @@ impl Background {
             let outcome = victim();
             let (seconds, after) = (start.elapsed().as_secs_f64(), chunks.load(Ordering::Relaxed));
             drop(running);
-            let [busy, alive] = thread.join().unwrap_or_default();
-            let bytes = if matches!(work, Work::Clear(_)) { (after - before) * self.chunk as u64 } else { 0 };
+            let refused = |source| MeasureError::System { doing: "have the kernel clear memory", source };
+            let [busy, alive] = thread.join().unwrap_or(Ok([0.0; 2])).map_err(refused)?;
+            let bytes = if matches!(work, Work::Spin(_)) { 0 } else { (after - before) * self.chunk as u64 };
             let gigabytes = bytes as f64 / 1e9;
             // Processor time is known for the thread's whole life, not only for the part in which the victim ran.
             let busy = ("busy_percent", busy / alive.max(1e-9) * 100.0);
-            (outcome, [("cleared_gb", gigabytes), ("rate", gigabytes / seconds), busy])
+            Ok((outcome, [("written_gb", gigabytes), ("rate", gigabytes / seconds), busy]))
         })
     }
 
     /// Works until the sender of `ended` is gone. Returns seconds of processor time and of wall-clock time.
-    fn work(self, work: Work<'_>, ended: &Receiver<()>, chunks: &AtomicU64, ready: Sender<()>) -> [f64; 2] {
+    /// [`io::Error`] if the kernel refuses memory.
+    fn work(
+        self,
+        work: Work<'_>,
+        ended: &Receiver<()>,
+        chunks: &AtomicU64,
+        ready: Sender<()>,
+    ) -> io::Result<[f64; 2]> {
         let _bound = Bound::to(self.processors);
         let start = Instant::now();
         let pause = self.chunk as f64 / self.rate;
         for done in 0u64.. {
+            let at = done as usize % (self.whole.length / self.chunk) * self.chunk;
             match work {
-                Work::Clear(implementation) => {
-                    let number = done as usize % (self.whole.length / self.chunk);
-                    let at = self.whole.start.wrapping_add(number * self.chunk);
-                    // SAFETY: the chunk lies in the range, which the caller of `alongside` reserves for this thread.
-                    unsafe { implementation.run(1, Operation::Clear, 0, (at, at.cast_const(), self.chunk)) }
+                Work::Operation(operation, implementation) => {
+                    let (dst, src) = (self.whole.start.wrapping_add(at), self.source.wrapping_add(at));
+                    // SAFETY: the chunk lies in the ranges, which the caller of `alongside` reserves for this thread.
+                    unsafe { implementation.run(1, operation, FILL_BYTE, (dst, src, self.chunk)) }
+                }
+                Work::Kernel => {
+                    let start = self.whole.start.wrapping_add(at);
+                    // SAFETY: as above. The pages are released only now, so that the kernel clears others than the last
+                    // ones, which are in the cache.
+                    unsafe {
+                        madvise(start.cast(), self.chunk, Advice::LinuxDontNeed)?;
+                        populate(start, self.chunk)?;
+                    }
                 }
                 Work::Spin(ns) => spin(ns),
             }
@@ -91,7 +116,7 @@ impl Background {
                 break;
             }
         }
-        [processor_times(libc::RUSAGE_THREAD).iter().sum(), start.elapsed().as_secs_f64()]
+        Ok([processor_times(libc::RUSAGE_THREAD).iter().sum(), start.elapsed().as_secs_f64()])
     }
 }
 
@@ -151,12 +176,16 @@ impl Drop for Bound {
 
 #[cfg(test)]
 mod tests {
+    use bulkmem::Pages;
+    use bulkmem::machine::Machine;
+
     use super::*;
+    use crate::engine::buffer::map;
     use crate::engine::implementation::{self, MethodSet};
 
     fn background(memory: &mut [u8], rate: f64) -> Background {
         let whole = RawRange { start: memory.as_mut_ptr(), length: memory.len() };
-        Background { whole, chunk: 1024, rate, processors: None }
+        Background { whole, source: whole.start, chunk: 1024, rate, processors: None }
     }
 
     #[test]
@@ -164,14 +193,14 @@ mod tests {
         let mut memory = vec![1u8; 16 * 1024];
         let choice =
             implementation::methods(&MethodSet::Named(vec!["portable".into()]), Operation::Clear).unwrap()[0];
-        let background = background(&mut memory, 1.0);
+        let (background, method) = (background(&mut memory, 1.0), Implementation::Method(choice));
         let mut bytes = 0;
         // On a busy machine several rounds may be needed.
         while bytes == 0 || memory.iter().any(|byte| *byte != 0) {
             let rest = || thread::sleep(Duration::from_millis(5));
             // SAFETY: the vector outlives the call, and is not used concurrently.
             let ((), done) =
-                unsafe { background.alongside(Work::Clear(Implementation::Method(choice)), rest) };
+                unsafe { background.alongside(Work::Operation(Operation::Clear, method), rest) }.unwrap();
             let [(_, gigabytes), (_, rate), (_, busy)] = done;
             let cleared = (gigabytes * 1e9).round() as u64;
             assert!(cleared.is_multiple_of(1024) && busy > 0.0, "{done:?}");
@@ -186,9 +215,37 @@ mod tests {
         // A chunk every 1000 seconds.
         let background = background(&mut memory, 1e-9);
         // SAFETY: as above.
-        let (answer, [cleared, ..]) = unsafe { background.alongside(Work::Spin(1000.0), || 42) };
-        assert_eq!((answer, cleared), (42, ("cleared_gb", 0.0)));
+        let (answer, [written, ..]) = unsafe { background.alongside(Work::Spin(1000.0), || 42) }.unwrap();
+        assert_eq!((answer, written), (42, ("written_gb", 0.0)));
         assert!(memory.iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn the_kernel_clears_every_page_anew_and_a_refusal_is_an_error() {
+        let length = 16 * Machine::current().page_size;
+        let mut mapping = map(length, Pages::Base).unwrap();
+        let start = mapping.as_mut_ptr();
+        let whole = RawRange { start, length };
+        let chunk = length / 4;
+        // Without a limit.
+        let background = Background { whole, source: start, chunk, rate: f64::INFINITY, processors: None };
+        let dirty = |at: usize| start.wrapping_add(at * chunk);
+        // SAFETY: within the mapping, which only this test uses.
+        (0..4).for_each(|at| unsafe { dirty(at).write_volatile(1) });
+        // SAFETY: as above.
+        let is_clear = || (0..4).all(|at| unsafe { dirty(at).read_volatile() } == 0);
+        let rest = || thread::sleep(Duration::from_millis(5));
+        while !is_clear() {
+            // SAFETY: as above.
+            let ((), [(_, gigabytes), ..]) = unsafe { background.alongside(Work::Kernel, rest) }.unwrap();
+            assert!((gigabytes * 1e9).round() as usize % chunk == 0);
+        }
+        drop(mapping);
+        let whole = RawRange { start: std::ptr::without_provenance_mut(1), length };
+        let nowhere = Background { whole, ..background };
+        // SAFETY: the kernel refuses an address within a page.
+        let refused = unsafe { nowhere.alongside(Work::Kernel, || ()) }.unwrap_err();
+        assert!(refused.to_string().contains("have the kernel clear memory"), "{refused}");
     }
 
     fn set(cpus: &[usize]) -> CpuSet {

@@ -1,4 +1,4 @@
-//! The slow-down of a program or of a walk over cached memory while memory is cleared in the background.
+//! The slow-down of a program or of a walk over cached memory while memory is cleared or copied in the background.
 
 mod background;
 mod victim;
@@ -8,16 +8,19 @@ use std::ffi::OsString;
 use std::rc::Rc;
 
 use bulkmem::machine::Machine;
-use bulkmem::{Intent, Operation};
+use bulkmem::{Intent, Mapping, Operation, Pages};
 
 use self::background::{Background, Bound, Placement, Work};
 use self::victim::Walker;
+use crate::engine::arena::HUGE;
+use crate::engine::buffer::map;
 use crate::engine::clock::time;
-use crate::engine::contrast::{conclude, contrasts, names};
+use crate::engine::contrast::{conclude, contrasts};
 use crate::engine::stats::median;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, Metric, Neighbour,
-    PageSize, Peers, RawRange, Result, Row, Run, Sample, Sampler, fits, implementation, memory_left,
+    PageSize, Peers, RawRange, Result, Row, Run, Sample, Sampler, counters, fits, implementation,
+    memory_left,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::Candidates;
@@ -29,6 +32,12 @@ pub const SAME_PROCESSOR_TIME: &str = "same processor time";
 
 /// Candidates that achieve less than this share of the requested rate are noted.
 const FULL_RATE: f64 = 0.95;
+
+/// Names of the kernel's candidates, which clear pages of these sizes.
+const KERNEL: [(&str, PageSize); 2] =
+    [(KERNEL_4K, PageSize(Pages::Base)), ("2M pages", PageSize::TRANSPARENT)];
+/// Name of the kernel that clears page by page.
+pub(crate) const KERNEL_4K: &str = "4K pages";
 
 /// The victim: what clearing in the background may slow down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +58,13 @@ pub enum Victim {
 #[allow(missing_docs, reason = "fields whose types and names say it all")]
 pub struct CorunOptions {
     pub victim: Victim,
-    /// Rates that clearing is limited to, GB/s.
+    /// What the methods do in the background; anything but persist.
+    pub operation: Operation,
+    /// If set, the kernel clears pages in the background too: it maps them, and unmaps them again.
+    pub kernel: bool,
+    /// Rates that the background is limited to, GB/s; infinite for no limit.
     pub rates: Vec<f64>,
-    /// Bytes of the memory that is cleared repeatedly. Default: twice the last-level cache.
+    /// Bytes of the memory that is written repeatedly. Default: twice the last-level cache.
     pub size: Option<u64>,
     /// Bytes per call; between two calls the background sleeps to keep the rate.
     pub chunk: u64,
@@ -68,6 +81,8 @@ impl CorunOptions {
         let usual = Machine::current().caches.sane().l3 * 2;
         CorunOptions {
             victim,
+            operation: Operation::Clear,
+            kernel: false,
             rates: vec![1.0],
             size: Some(memory_left().bytes / 4).filter(|most| *most < usual),
             chunk: 2 << 20,
@@ -98,15 +113,22 @@ impl Measure for CorunOptions {
                       bulkmem bench corun --builtin";
         require(named, "-- COMMAND", reason)?;
         for rate in &self.rates {
-            let reason = format!("{rate} GB/s is out of range; name 0.001 to 1000");
-            require((0.001..=1000.0).contains(rate), "--rate", reason)?;
+            let reason = format!("{rate} GB/s is out of range; name 0.001 to 1000, or max");
+            require((0.001..=1000.0).contains(rate) || *rate == f64::INFINITY, "--rate", reason)?;
         }
         let fit = self.chunk > 0 && self.size.is_none_or(|size| size >= self.chunk);
         let reason = "bytes do not fit the memory that is cleared; name a smaller size";
         require(fit, "--chunk", format!("{} {reason}", self.chunk))?;
-        fits(self.size().saturating_add(self.list()))?;
+        let reason = "persist writes nothing new; name clear, fill, copy, fill_persist or copy_persist";
+        require(self.operation != Operation::Persist, "--op", reason)?;
+        let reason = "the kernel only clears; leave --op out, or --clearing kernel";
+        require(!self.kernel || self.operation == Operation::Clear, "--clearing", reason)?;
+        let reason = "the kernel clears pages of up to 2M; name a multiple of 2M";
+        require(!self.kernel || self.chunk.is_multiple_of(HUGE as u64), "--chunk", reason)?;
+        let parts = 1 + u64::from(self.operation.has_source()) + if self.kernel { 2 } else { 0 };
+        fits(self.size().saturating_mul(parts).saturating_add(self.list()))?;
         self.page_size.check()?;
-        self.candidates.check(Operation::Clear)
+        self.candidates.check(self.operation)
     }
 
     fn seconds(&self) -> f64 {
@@ -119,6 +141,12 @@ impl Measure for CorunOptions {
         run.expect_groups(self.rates.len());
         let mut listed = Buffer::of_run(run, self.list().max(4096), self.page_size, Content::Mixed)?;
         let mut memory = Buffer::of_run(run, self.size(), self.page_size, Content::Mixed)?;
+        let sources = if self.operation.has_source() { self.size() } else { 4096 };
+        let mut sources = Buffer::of_run(run, sources, self.page_size, Content::Mixed)?;
+        let length = memory.raw_range().length;
+        let kernel = KERNEL.iter().filter(|_| self.kernel);
+        let mut kernel: Vec<(&str, Mapping)> =
+            kernel.map(|(name, pages)| Ok((*name, map(length, pages.0)?))).collect::<Result<_>>()?;
         let placement = Placement::new(self.same_cpu);
         placement.note.into_iter().for_each(|note| run.note(note));
         // The victim runs in this thread, or is its child and inherits the processors.
@@ -126,13 +154,23 @@ impl Measure for CorunOptions {
         for &rate in &self.rates {
             let (whole, listed) = (memory.raw_range(), listed.raw_range());
             let chunk = usize::try_from(self.chunk).unwrap_or(usize::MAX).min(whole.length);
-            let background = Background { whole, chunk, rate, processors: placement.background };
-            let mut samplers = self.samplers(run, background, listed)?;
-            run.interleave(&format!("at {rate} GB/s"), Metric::Seconds, self.candidates.runs, &mut samplers)?;
-            let rows: Vec<&Row> = run.rows().filter(|row| row.config.rate == Some(rate)).collect();
+            let source = sources.raw_range().start.cast_const();
+            let background = Background { whole, source, chunk, rate, processors: placement.background };
+            let mapped = kernel
+                .iter_mut()
+                .map(|(name, mapping)| (*name, RawRange { start: mapping.as_mut_ptr(), length }));
+            let mut samplers = self.samplers(run, background, listed, mapped.collect())?;
+            let rate = rate.is_finite().then_some(rate);
+            let what = beside(self.operation, rate);
+            run.interleave(&what, Metric::Seconds, self.candidates.runs, &mut samplers)?;
+            let rows: Vec<&Row> = run.rows().filter(|row| row.config.rate == rate).collect();
             let (text, notes) = (self.conclusion(&rows), shortfalls(&rows));
             conclude(run, self.candidates.runs, text);
             notes.into_iter().for_each(|note| run.note(note));
+        }
+        let page = kernel.get(1).and_then(|(_, mapping)| mapping.backing_page_size().ok());
+        if page.is_some_and(|bytes| bytes < HUGE) {
+            run.note(SMALL_PAGES);
         }
         Ok(())
     }
@@ -144,38 +182,51 @@ impl CorunOptions {
         run: &mut Run<'a>,
         background: Background,
         listed: RawRange,
+        mapped: Vec<(&str, RawRange)>,
     ) -> Result<Vec<Sampler<'c>>> {
+        let operation = self.operation;
         let policy = Implementation::policy(run.policy, Intent::Stream, background.whole.length);
-        let methods = implementation::methods(&self.candidates.methods, Operation::Clear)?;
+        let methods = implementation::methods(&self.candidates.methods, operation)?;
         let methods = methods.into_iter().map(Implementation::Method);
         let methods =
             methods.filter(|it| self.candidates.peers == Peers::All || it.candidate().kind != Kind::Peer);
-        let config = Config::of(Operation::Clear, self.size(), self.page_size);
-        let config = Config { chunk: Some(self.chunk), rate: Some(background.rate), ..config };
+        let rate = Some(background.rate).filter(|rate| rate.is_finite());
+        let config = Config::of(operation, self.size(), self.page_size);
+        let config = Config { chunk: Some(self.chunk), rate, ..config };
         let control = |name| Candidate::named(Kind::Control, name);
-        let spin = Work::Spin(memset_ns(background));
-        let controls = [(control(ALONE), None, None), (control(SAME_PROCESSOR_TIME), None, Some(spin))];
-        let clears = [policy]
-            .into_iter()
-            .chain(methods)
-            .map(|it| (it.candidate(), it.chosen(Operation::Clear, background.chunk), Some(Work::Clear(it))));
-        let stop = run.observer.stop;
+        let spin = Work::Spin(library_ns(background, operation));
+        let controls =
+            [(control(ALONE), None, None), (control(SAME_PROCESSOR_TIME), None, Some((spin, background)))];
+        let methods = [policy].into_iter().chain(methods).map(|it| {
+            let work = Work::Operation(operation, it);
+            (it.candidate(), it.chosen(operation, background.chunk), Some((work, background)))
+        });
+        let kernel = mapped.into_iter().map(|(name, whole)| {
+            let work = (Work::Kernel, Background { whole, ..background });
+            (Candidate::named(Kind::Kernel, name), None, Some(work))
+        });
+        let (stop, counts) = (run.observer.stop, run.counting.groups() > 0);
         // SAFETY: the caller keeps the memory as long as the samplers live, and gives it to no other code.
         let neighbour = unsafe { Neighbour::new(listed, listed.length) };
         let walker = Rc::new(RefCell::new(Walker { neighbour, times: None }));
-        let samplers = controls.into_iter().chain(clears).map(|(candidate, chosen, work)| {
+        let samplers = controls.into_iter().chain(methods).chain(kernel).map(|(candidate, chosen, work)| {
             let walker = Rc::clone(&walker);
             let sample = move |say: &mut dyn FnMut(&str)| -> Result<Sample> {
-                let mut victim = || match &self.victim {
+                let mut run = || match &self.victim {
                     Victim::Command { words, show_output } => {
                         victim::run_command(words, *show_output, stop, say)
                     }
                     Victim::Walk => walker.borrow_mut().run(stop),
                 };
-                let Some(work) = work else { return victim() };
+                let victim = || {
+                    let (sample, misses) =
+                        if counts { counters::misses_during(run) } else { (run(), Vec::new()) };
+                    sample.map(|it: Sample| Sample { also: [it.also, misses].concat(), ..it })
+                };
+                let Some((work, background)) = work else { return victim() };
                 // SAFETY: the measurement keeps the memory while samplers live; they take samples one after the
                 // other.
-                let (sample, done) = unsafe { background.alongside(work, victim) };
+                let (sample, done) = unsafe { background.alongside(work, victim) }?;
                 let mut sample = sample?;
                 sample.also.extend(done);
                 Ok(sample)
@@ -187,19 +238,21 @@ impl CorunOptions {
 
     /// Summarizes how much each candidate slows the victim down.
     fn conclusion(&self, rows: &[&Row]) -> Option<String> {
-        let rate = rows.first()?.config.rate?;
+        let beside = beside(self.operation, rows.first()?.config.rate);
         let name = match &self.victim {
             Victim::Command { words, .. } => format!("`{}`", words.first()?.to_string_lossy()),
             Victim::Walk => "the walk".to_owned(),
         };
-        let all = contrasts(rows, &[Kind::Policy, Kind::Method, Kind::Peer], SAME_PROCESSOR_TIME);
+        let all =
+            contrasts(rows, &[Kind::Policy, Kind::Method, Kind::Peer, Kind::Kernel], SAME_PROCESSOR_TIME);
         let (mut slow, even): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, it)| it.distinguishable());
         slow.sort_by(|a, b| a.1.by.total_cmp(&b.1.by));
         let slow = slow.iter().map(|(row, contrast)| {
             let [low, high] = contrast.interval;
-            format!("{:+.1} % ({low:+.1} to {high:+.1}) with {}", contrast.by, row.candidate.name)
+            format!("{:+.1} % ({low:+.1} to {high:+.1}) with {}", contrast.by, in_words(row))
         });
-        let (longer, even) = (slow.collect::<Vec<_>>().join(", "), names(&even));
+        let (longer, even) = (slow.collect::<Vec<_>>().join(", "), even.iter().map(|(row, _)| in_words(row)));
+        let even = even.collect::<Vec<_>>().join(", ");
         let (longer, rest) = match (longer.as_str(), even.as_str()) {
             ("", "") => return None,
             ("", _) => ("no distinguishably longer, with any candidate,", String::new()),
@@ -207,35 +260,61 @@ impl CorunOptions {
             (longer, even) => (longer, format!(" Not distinguishable here: {even}.")),
         };
         Some(format!(
-            "While memory is cleared at {rate} GB/s, {name} takes {longer} than alongside a thread that is as busy without \
-             touching memory.{rest}"
+            "Next to {beside}, {name} takes {longer} than alongside a thread that is as busy without touching memory.{rest}"
         ))
     }
 }
 
-/// Measures how long the C library takes to clear a chunk: the control is as busy.
-fn memset_ns(Background { whole, chunk, .. }: Background) -> f64 {
+const SMALL_PAGES: &str = "the kernel did not clear 2M pages but smaller ones: transparent huge pages are disabled, or memory is fragmented \
+                           (as root: echo 1 > /proc/sys/vm/compact_memory)";
+
+/// Returns the work in the background in words: `1 GB/s of clearing`.
+pub fn beside(operation: Operation, rate: Option<f64>) -> String {
+    let work = match operation {
+        Operation::Clear => "clearing",
+        Operation::Fill => "filling",
+        Operation::Copy => "copying",
+        Operation::FillPersist => "persistent filling",
+        Operation::CopyPersist => "persistent copying",
+        Operation::Persist => "persisting",
+    };
+    rate.map_or_else(|| format!("unlimited {work}"), |rate| format!("{rate} GB/s of {work}"))
+}
+
+/// Measures how long the C library takes to write a chunk: the control is as busy.
+fn library_ns(Background { whole, source, chunk, .. }: Background, operation: Operation) -> f64 {
     let chunks = whole.length / chunk;
     let times = (0..chunks.clamp(8, 64)).map(|number| {
-        let at = whole.start.wrapping_add(number % chunks * chunk);
-        // SAFETY: the chunk lies in the range, which the measurement keeps and no other code uses.
+        let at = number % chunks * chunk;
+        let (dst, src) = (whole.start.wrapping_add(at), source.wrapping_add(at));
+        // SAFETY: the chunk lies in the ranges, which the measurement keeps and no other code uses.
         time(|| unsafe {
-            libc::memset(at.cast(), 0, chunk);
+            if operation.has_source() {
+                libc::memcpy(dst.cast(), src.cast(), chunk);
+            } else {
+                libc::memset(dst.cast(), 0, chunk);
+            }
         })
     });
     median(&times.collect::<Vec<f64>>())
+}
+
+/// The candidate's name; `the kernel, 4K pages`.
+fn in_words(row: &Row) -> String {
+    let of = if row.candidate.kind == Kind::Kernel { "the kernel, " } else { "" };
+    format!("{of}{}", row.candidate.name)
 }
 
 fn shortfalls(rows: &[&Row]) -> Option<String> {
     let asked = rows.first()?.config.rate?;
     let slow = rows.iter().filter(|row| row.candidate.kind != Kind::Control).filter_map(|row| {
         let achieved = row.also.get("rate").filter(|rate| **rate < asked * FULL_RATE)?;
-        Some(format!("{} {achieved:.2}", row.candidate.name))
+        Some(format!("{} {achieved:.2}", in_words(row)))
     });
     let slow: Vec<String> = slow.collect();
     (!slow.is_empty()).then(|| {
         format!(
-            "these candidates did not reach {asked} GB/s, so their slow-downs are for less clearing: {} GB/s; give a lower \
+            "these candidates did not reach {asked} GB/s, so their slow-downs are for less work: {} GB/s; give a lower \
              --rate to compare them",
             slow.join(", ")
         )
@@ -245,7 +324,7 @@ fn shortfalls(rows: &[&Row]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::MeasureError;
+    use crate::engine::{MeasureError, MethodSet};
     use crate::engine::{RunOptions, Validated, testing};
     use crate::measurements::participants::tests::named;
 
@@ -278,8 +357,8 @@ mod tests {
                 assert!(of(name).stats.min >= 0.1 && of(name).also.contains_key("user_s"));
             }
             assert!(!of(ALONE).also.contains_key("rate"));
-            assert_eq!(of(SAME_PROCESSOR_TIME).also["cleared_gb"], 0.0);
-            assert!(of("portable").also["cleared_gb"] > 0.0 && of("portable").also["busy_percent"] > 0.0);
+            assert_eq!(of(SAME_PROCESSOR_TIME).also["written_gb"], 0.0);
+            assert!(of("portable").also["written_gb"] > 0.0 && of("portable").also["busy_percent"] > 0.0);
         }
         assert_eq!(results.findings.len(), 2);
     }
@@ -295,6 +374,40 @@ mod tests {
         let results = testing::run(&options, false).0.unwrap();
         assert_eq!(results.rows.len(), 4);
         assert!(results.rows.iter().all(|row| row.stats.median > 0.0 && row.also["user_s"] > 0.0));
+    }
+
+    #[test]
+    fn the_kernel_clears_too_and_copies_and_persists_take_part() {
+        let kernel = CorunOptions {
+            kernel: true,
+            rates: vec![0.5, f64::INFINITY],
+            size: Some(4 << 20),
+            chunk: 2 << 20,
+            ..small(&["sleep", "0.02"])
+        };
+        let results = testing::run(&kernel, false).0.unwrap();
+        assert_eq!(results.rows.len(), 2 * 7);
+        for rate in [Some(0.5), None] {
+            let rows = || results.rows.iter().filter(move |row| row.config.rate == rate);
+            let kernel: Vec<&Row> = rows().filter(|row| row.candidate.kind == Kind::Kernel).collect();
+            let names: Vec<&str> = kernel.iter().map(|row| row.candidate.name.as_str()).collect();
+            assert_eq!(names, [KERNEL_4K, "2M pages"]);
+            assert!(kernel.iter().all(|row| row.also["written_gb"] > 0.0 && row.also["busy_percent"] > 0.0));
+            assert!(rows().all(|row| row.config.operation == Some(Operation::Clear)));
+        }
+        assert!(results.findings[1].text.starts_with("Next to unlimited clearing, `sleep`"));
+        for operation in [Operation::Fill, Operation::Copy, Operation::CopyPersist, Operation::FillPersist] {
+            if implementation::methods(&MethodSet::Representative, operation).unwrap().is_empty() {
+                continue;
+            }
+            let candidates = Candidates { peers: Peers::None, runs: 1, ..Candidates::default() };
+            let options = CorunOptions { operation, rates: vec![0.1], candidates, ..small(&["true"]) };
+            let results = testing::run(&options, false).0.unwrap();
+            let methods = results.rows.iter().filter(|row| row.candidate.kind == Kind::Method);
+            let worked =
+                methods.filter(|row| row.config.operation == Some(operation) && row.also["rate"] >= 0.0);
+            assert!(worked.count() > 0, "{operation}");
+        }
     }
 
     #[test]
@@ -327,6 +440,10 @@ mod tests {
         for rate in [0.0, -1.0, f64::NAN, 1e9] {
             assert!(refused(&|it| it.rates = vec![rate]).contains("0.001 to 1000"));
         }
+        assert!(refused(&|it| it.operation = Operation::Persist).contains("writes nothing new"));
+        assert!(refused(&|it| it.kernel = true).contains("a multiple of 2M"));
+        let copy = |it: &mut CorunOptions| (it.kernel, it.operation) = (true, Operation::Copy);
+        assert!(refused(&copy).contains("the kernel only clears"));
         assert!(refused(&|it| it.chunk = 0).contains("name a smaller size"));
         assert!(refused(&|it| it.chunk = 2 << 20).contains("name a smaller size"));
         assert!(refused(&|it| it.size = Some(1 << 46)).contains("of memory"));
@@ -356,7 +473,7 @@ mod tests {
         let options = small(&["make", "-j2"]);
         let text = options.conclusion(&all).unwrap();
         for part in [
-            "While memory is cleared at 2 GB/s",
+            "Next to 2 GB/s of clearing, ",
             "`make` takes +5.0 % (",
             "with little, +20.0 % (",
             "Not distinguishable here: policy, stream.",

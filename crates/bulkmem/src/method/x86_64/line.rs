@@ -360,6 +360,22 @@ impl<L: CopyLine, F: FlushLine> CopyLine for Flushed<L, F> {
     }
 }
 
+/// Lines copied by `L`, whose source is evicted from all caches afterwards, except for lines at its ends.
+pub(super) struct SourceEvicted<L>(std::marker::PhantomData<L>);
+
+impl<L: CopyLine> CopyLine for SourceEvicted<L> {
+    const SOURCE_ALIGNMENT: usize = L::SOURCE_ALIGNMENT;
+
+    #[inline(always)]
+    unsafe fn copy(dst: *mut u8, src: *const u8) {
+        // SAFETY: passed on from the caller. An unaligned source ends in the next line, which the next copy reads.
+        unsafe {
+            L::copy(dst, src);
+            Clflushopt::flush(src);
+        }
+    }
+}
+
 /// Lines written or copied by `L`, which bypasses the cache. Partial lines go through the cache and are written back by
 /// the best available instruction.
 pub(super) struct Durable<L>(std::marker::PhantomData<L>);

@@ -309,6 +309,25 @@ pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
     }
 }
 
+/// Copies with PREFETCHNTA of the source. Tunables: `read_distance`.
+///
+/// # Safety
+/// See [`CopyFn`](crate::method::CopyFn).
+#[inline(always)]
+pub(super) unsafe fn copy_nta<L: CopyLine>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    parameters: &Parameters,
+) {
+    // SAFETY: passed on from the caller; the lines are those that `edges` left.
+    unsafe {
+        let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
+        let distance = parameters.read_distance;
+        copy_lines_prefetched::<L, ReadNta, false>(start, src.add(skipped), count, distance, 0);
+    }
+}
+
 /// Like [`copy_nontemporal`], for an `L` that loads with MOVNTDQA. Begins with an MFENCE.
 ///
 /// From write-combining memory, MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No

@@ -11,6 +11,7 @@ mod loops;
 mod movdir64b;
 mod nontemporal;
 mod placed;
+mod source;
 mod store;
 mod streams;
 mod string;
@@ -54,6 +55,7 @@ pub(super) fn methods() -> impl Iterator<Item = &'static Method> {
         store::METHODS,
         placed::METHODS,
         nontemporal::METHODS,
+        source::METHODS,
         clzero::METHODS,
         demote::METHODS,
         movdir64b::METHODS,

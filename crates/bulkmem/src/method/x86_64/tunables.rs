@@ -24,6 +24,9 @@ pub(super) const READ_DISTANCE: Tunable = Tunable {
     default: 0,
     search: &[0, 256, 512, 1024, 2048, 4096],
 };
+/// Read prefetch that cannot be disabled.
+pub(super) const NTA_DISTANCE: Tunable =
+    Tunable { range: (64, FURTHEST), default: 512, search: &[256, 512, 1024, 2048, 4096], ..READ_DISTANCE };
 /// PREFETCHT0 or PREFETCHNTA.
 pub(super) const READ_HINT: Tunable =
     Tunable { name: "read_hint", range: (0, 1), step: 1, default: 0, search: &[0, 1] };

@@ -110,6 +110,7 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
              and the walk is timed again: the longer it takes, the more of the list was evicted. Shorter is better.",
                 "A cache also empties while time passes. The controls let the same time pass without touching memory: a \
              method does no measurable harm if it is not worse than its control.",
+                "Copies also have charts for what they read and what they write, alone.",
             ],
             ..BY_CANDIDATE
         },
@@ -117,8 +118,8 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
             title: "A program next to background clearing",
             series: &[Dimension::Rate],
             intro: &[
-                "Run time of a program while memory is cleared in the background at a limited rate, by clearing method. \
-             Shorter is better.",
+                "Run time of a program while memory is cleared or copied in the background, by method, or cleared by the \
+             kernel. Shorter is better.",
                 "The control uses the same processor time and touches no memory. The difference between a method and \
              the control is the effect on memory and caches.",
             ],
