@@ -432,7 +432,7 @@ mod tests {
             let texts: Vec<&str> = results.findings.iter().map(|it| it.text.as_str()).collect();
             assert_eq!(
                 texts.iter().map(|it| it.contains(" in /")).collect::<Vec<_>>(),
-                [false, true],
+                [false, true].repeat(options.sides.len()),
                 "{texts:?}"
             );
             assert!(!path.exists());

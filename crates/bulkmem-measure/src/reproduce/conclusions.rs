@@ -167,12 +167,12 @@ fn persist(ours: &Ours<'_>) -> Judged {
     let mut all = by_width(ours, Place::Ram, names);
     all.push(("pollution", pollution(Place::Ram, as_much)));
     all.push(("pollution_by_source", source));
+    all.push(("write_cache", ours.write_cache("store_8_clflushopt", "movnti").map(write_cache)));
     all.extend(by_width(ours, Place::Persistent, persistent));
     all.push(("pmem_pollution", pollution(Place::Persistent, far_less)));
     all.push(("pmem_crossover", crossover));
-    all.push(("write_cache", ours.write_cache("store_8_clflushopt", "movnti").map(write_cache)));
-    all.push(("glibc_threshold", glibc_threshold(ours)));
     all.push(("half_lines", half_lines(&ours.blocks(Place::Ram))));
+    all.push(("glibc_threshold", glibc_threshold(ours)));
     all
 }
 
