@@ -109,6 +109,10 @@ impl Measure for CorunOptions {
         self.candidates.check(Operation::Clear)
     }
 
+    fn uncounted(&self) -> Option<&'static str> {
+        Some("what is measured is another process: counted is this one")
+    }
+
     fn seconds(&self) -> f64 {
         // The time of a command is unknown; progress adapts to what is observed.
         let once = if self.victim == Victim::Walk { 0.6 } else { 5.0 };

@@ -116,6 +116,10 @@ impl Measure for IopsOptions {
         self.of(Attribute::Wb).check(self.want())
     }
 
+    fn uncounted(&self) -> Option<&'static str> {
+        Some("threads of its own read and write: counted is the main thread")
+    }
+
     fn seconds(&self) -> f64 {
         // The policy, the usual methods, and the peers.
         let samplers = 9 * self.target_count() as usize;
