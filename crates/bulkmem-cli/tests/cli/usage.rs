@@ -94,9 +94,9 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
 fn counters_are_refused_where_nothing_is_counted() {
     let home = Home::new();
     for (arguments, reason) in [
-        (&["fork"][..], "the kernel works for a fork"),
-        (&["iops", "--size", "1M"], "threads of its own"),
-        (&["pollution"], "the walk through a list"),
+        (&["fork"][..], "forks run in the kernel"),
+        (&["iops", "--size", "1M"], "other threads read"),
+        (&["pollution"], "the walk of a list"),
         (&["corun", "--builtin"], "another process"),
         (&["clear", "--threads", "2"], "only one thread is counted"),
         (&["vm", "--threads", "2"], "only one thread is counted"),

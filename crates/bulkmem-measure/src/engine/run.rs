@@ -30,7 +30,7 @@ pub trait Measure {
     /// Checks every precondition that can be checked before the first sample. Returns the first obstacle, with its remedy.
     fn validate(&self) -> Result<()>;
 
-    /// Returns why hardware counters see nothing of it; `None` if they see it.
+    /// Returns the reason if hardware counters cannot count the measured work.
     fn uncounted(&self) -> Option<&'static str> {
         None
     }

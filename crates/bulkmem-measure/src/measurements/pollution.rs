@@ -106,7 +106,7 @@ impl Measure for PollutionOptions {
     }
 
     fn uncounted(&self) -> Option<&'static str> {
-        Some("what is measured is the walk through a list, not the operation before it")
+        Some("the measured work is the walk of a list, not the operation before it")
     }
 
     fn seconds(&self) -> f64 {

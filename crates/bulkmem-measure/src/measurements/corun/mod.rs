@@ -110,7 +110,7 @@ impl Measure for CorunOptions {
     }
 
     fn uncounted(&self) -> Option<&'static str> {
-        Some("what is measured is another process: counted is this one")
+        Some("the measured command is another process; only this one is counted")
     }
 
     fn seconds(&self) -> f64 {

@@ -79,7 +79,7 @@ impl Measure for ForkOptions {
     }
 
     fn uncounted(&self) -> Option<&'static str> {
-        Some("the kernel works for a fork, and a child process: counted is this thread in user mode")
+        Some("forks run in the kernel and in a child process; only this thread is counted, in user mode")
     }
 
     fn seconds(&self) -> f64 {

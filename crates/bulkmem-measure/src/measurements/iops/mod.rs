@@ -117,7 +117,7 @@ impl Measure for IopsOptions {
     }
 
     fn uncounted(&self) -> Option<&'static str> {
-        Some("threads of its own read and write: counted is the main thread")
+        Some("other threads read and write; only the main thread is counted")
     }
 
     fn seconds(&self) -> f64 {
