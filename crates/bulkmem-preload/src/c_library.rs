@@ -102,7 +102,9 @@ fn least() -> usize {
     };
     match value.to_bytes() {
         b"" => pointers::quarter_of_last_level_cache(),
-        digits => std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX),
+        digits => {
+            std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX)
+        }
     }
 }
 

@@ -91,6 +91,25 @@ fn bad_arguments_exit_with_2_and_say_what_would_do() {
 }
 
 #[test]
+fn counters_are_refused_where_nothing_is_counted() {
+    let home = Home::new();
+    for (arguments, reason) in [
+        (&["fork"][..], "forks run in the kernel"),
+        (&["iops", "--size", "1M"], "other threads read"),
+        (&["pollution"], "the walk of a list"),
+        (&["log"], "times single writes"),
+        (&["threshold"], "re-reads what was written"),
+        (&["clear", "--threads", "2"], "only one thread is counted"),
+        (&["vm", "--threads", "2"], "only one thread is counted"),
+        (&["choice", "clear", "--threads", "2"], "only one thread is counted"),
+    ] {
+        let assert = home.bulkmem().arg("bench").args(arguments).arg("--counters").assert();
+        let says = contains("error: --counters would count nothing here: ").and(contains(reason));
+        assert.code(2).stdout("").stderr(says.and(contains("help: clear, fill, copy, chunks")));
+    }
+}
+
+#[test]
 fn a_bad_forced_method_is_refused_with_its_cause_and_a_remedy() {
     let cases = [
         ("clear:nosuch", "unknown method `nosuch`"),

@@ -19,6 +19,7 @@ use crate::engine::{
     Stats, StopRule, Summary, memory_left,
 };
 
+pub(crate) const ONE_THREAD: &str = "only one thread is counted; let --threads include 1";
 pub(crate) const SINGLE: &str = "each figure is a single sample: how much it varies is not known, and nothing is concluded; give --runs 5 or more";
 
 /// A measurement with its options.
@@ -28,6 +29,11 @@ pub trait Measure {
 
     /// Checks every precondition that can be checked before the first sample. Returns the first obstacle, with its remedy.
     fn validate(&self) -> Result<()>;
+
+    /// Returns the reason if hardware counters cannot count the measured work.
+    fn uncounted(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Estimates how long it takes on a usual machine, seconds. Progress is computed from it.
     fn seconds(&self) -> f64;
@@ -395,6 +401,7 @@ impl<'a> Run<'a> {
                 (Ok(_), None) => {}
             }
         }
+        counts.conclude(sampler.candidate.kind, &sampler.config);
         Ok(counts.any())
     }
 

@@ -151,6 +151,10 @@ impl Measure for PollutionOptions {
         self.candidates.check(self.operation)
     }
 
+    fn uncounted(&self) -> Option<&'static str> {
+        Some("the measured work is the walk of a list, not the operation before it")
+    }
+
     fn seconds(&self) -> f64 {
         let rounds = (self.candidates.runs + 1) as f64 * 11.0;
         let sample = |&list: &u64| {

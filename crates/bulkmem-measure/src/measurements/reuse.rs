@@ -6,7 +6,7 @@ use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Intent, Operation};
 
-use crate::engine::run::SINGLE;
+use crate::engine::run::{OPERATIONS, SINGLE, Sample};
 use crate::engine::stats::{bootstrap, median};
 use crate::engine::units::bytes;
 use crate::engine::{
@@ -159,7 +159,8 @@ impl ReuseOptions {
             participant(&implementation, &config, length, true, move || {
                 let repeats = *repeats.get_or_insert_with(|| (SAMPLE_NS / timed(1)).ceil() as usize);
                 // GB/s of the operation and the reading together.
-                Ok(((repeats * length) as f64 / timed(repeats)).into())
+                let value = (repeats * length) as f64 / timed(repeats);
+                Ok(Sample { value, also: vec![(OPERATIONS, repeats as f64)] })
             })
         });
         let what = format!("{operation} of {}, {share} % read", bytes(size));

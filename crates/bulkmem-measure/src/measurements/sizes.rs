@@ -10,6 +10,7 @@ use bulkmem::machine::Machine;
 use bulkmem_kmod::Attribute;
 
 use crate::engine::buffer::{map, prefault};
+use crate::engine::run::ONE_THREAD;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, MethodSet, Metric,
     PageSize, Passes, Peers, RawRange, Reservation, Result, Row, Run, Sample, Sampler, implementation,
@@ -148,6 +149,10 @@ impl Measure for SizesOptions {
         }
         self.selection()?;
         self.attributes.check()
+    }
+
+    fn uncounted(&self) -> Option<&'static str> {
+        (!self.threads.contains(&1)).then_some(ONE_THREAD)
     }
 
     fn seconds(&self) -> f64 {

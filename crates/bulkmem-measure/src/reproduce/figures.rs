@@ -172,9 +172,9 @@ fn lines_replaced(ours: &Ours<'_>, figures: &mut Figures) {
     for machine in &facts.machines {
         for (name, replaced) in &machine.rows {
             let counted = ours.row(Measurement::Clear, name, |config| config.size == Some(4096 * MIB));
-            let misses = counted.and_then(|row| row.counters.as_ref()?.l1d_load_misses);
-            let entry = (name.clone(), *replaced as f64 / lines, misses.map(|misses| misses / lines));
-            let table = ["L1 lines replaced", &machine.uarch, "a line written"];
+            let fetched = counted.and_then(|row| row.counters.as_ref()?.lines_fetched_per_line_written);
+            let entry = (name.clone(), *replaced as f64 / lines, fetched);
+            let table = ["L1 lines fetched", &machine.uarch, "a line written"];
             figures.add(table, "4096 MiB", Metric::Seconds, [entry]);
         }
     }

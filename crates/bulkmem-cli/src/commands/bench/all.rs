@@ -7,9 +7,9 @@ use bulkmem_measure::engine::{Measure, Measurement, Results};
 use bulkmem_measure::measurements::all;
 use clap::Args;
 
-use super::common::Display;
+use super::common::{CountersArg, Display};
 use super::rows::remarks;
-use super::{applications, choice, disturbance, fork, iops, persist, reuse, sizes, threshold, vm};
+use super::{applications, choice, counted, disturbance, fork, iops, persist, reuse, sizes, threshold, vm};
 use crate::commands::runner::{self, Files};
 use crate::failure::Outcome;
 use crate::output::{self, duration};
@@ -25,6 +25,8 @@ pub(crate) struct AllArgs {
     /// Take about a minute: fewer and smaller sizes
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    counters: CountersArg,
     #[command(flatten)]
     display: Display,
     /// Save the results to this file after each step
@@ -43,7 +45,7 @@ pub(super) fn run(args: &AllArgs) -> Outcome {
         plain(&args.output.display().to_string())
     ))?;
     let files = Files { json: Some(&args.output), csv: args.display.csv.as_deref(), inputs: &[] };
-    runner::run("bench all", &measurements, false, files, |found| {
+    runner::run("bench all", &measurements, args.counters.counters, files, |found| {
         args.display.print(found, &|found, width| text(found, &args.output, width))
     })
 }
@@ -53,9 +55,10 @@ fn text(found: &Results, saved: &Path, width: usize) -> String {
     let rest = Results { rows: Vec::new(), findings: Vec::new(), ..found.clone() };
     let path = plain(&saved.display().to_string());
     format!(
-        "{}{}Saved to {path}. `bulkmem report {path}` shows it as a page, `bulkmem reproduce {path}` compares it with \
+        "{}{}{}Saved to {path}. `bulkmem report {path}` shows it as a page, `bulkmem reproduce {path}` compares it with \
          published figures.\n",
         tables.collect::<String>(),
+        counted::text(found, width),
         remarks(&rest, width),
     )
 }

@@ -37,9 +37,8 @@ pub(crate) struct Common {
 /// Outputs of a measurement.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Outputs {
-    /// Also count cycles, instructions, loads, misses and stores, in four more samples of each candidate
-    #[arg(long)]
-    counters: bool,
+    #[command(flatten)]
+    counters: CountersArg,
     #[command(flatten)]
     display: Display,
     /// Save the results to this file after each step, for `report` and `compare`
@@ -49,6 +48,15 @@ pub(crate) struct Outputs {
 
 const PEERS: &[(&str, &str, Peers)] =
     &[("none", "No other candidates", Peers::None), ("all", "All that are installed", Peers::All)];
+
+/// Whether to count hardware events.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct CountersArg {
+    /// Also count cycles, instructions, cache events, and lines fetched per line written, of work in this thread (not fork,
+    /// pollution, corun, iops), in up to six more samples of each candidate
+    #[arg(long)]
+    pub(super) counters: bool,
+}
 
 /// The format that results are printed in.
 #[derive(Args, Clone, Debug)]
@@ -122,7 +130,7 @@ impl Outputs {
     /// Measures, and prints the results. `inputs` are files that are measured: they are never written to as an output.
     pub(super) fn run(&self, inputs: &[PathBuf], measurements: &[&dyn Measure], view: View<'_>) -> Outcome {
         let files = Files { json: self.output.as_deref(), csv: self.display.csv.as_deref(), inputs };
-        runner::run("bench", measurements, self.counters, files, |found| {
+        runner::run("bench", measurements, self.counters.counters, files, |found| {
             self.display.print(found, &|found, width| view(found, width) + &counted::text(found, width))
         })
     }

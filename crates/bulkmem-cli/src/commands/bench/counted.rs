@@ -7,16 +7,25 @@ use crate::figures::describe_config;
 use crate::output::{Column, Table, count, faint, section};
 
 /// Counters with their titles, and their ranks if the column may be left out.
-const COLUMNS: [(&str, &str, Option<u8>); 10] = [
+const COLUMNS: [(&str, &str, Option<u8>); 19] = [
+    ("lines_fetched_per_line_written", "fetched/written", None),
     ("cycles", "cycles", None),
     ("instructions", "instr", None),
     ("l1d_loads", "L1D loads", None),
     ("l1d_load_misses", "misses", None),
     ("l1d_stores", "stores", None),
+    ("l1d_fills", "L1D fills", Some(10)),
+    ("l1d_fills_from_l2", "from L2", Some(9)),
+    ("l1d_fills_from_l3", "from L3", Some(8)),
+    ("l1d_fills_from_dram", "from DRAM", Some(7)),
+    ("wcb_closes", "WCB flushes", Some(11)),
+    ("l1d_prefetches", "L1D prefetches", Some(6)),
+    ("l1d_prefetch_misses", "misses", Some(5)),
     ("llc_loads", "LLC loads", None),
     ("llc_load_misses", "misses", Some(3)),
     ("llc_stores", "LLC stores", Some(4)),
     ("llc_store_misses", "misses", Some(2)),
+    ("cache_references", "LLC refs", Some(0)),
     ("cache_misses", "LLC misses", Some(1)),
 ];
 
@@ -36,16 +45,21 @@ pub(super) fn text(found: &Results, width: usize) -> String {
             if group.iter().all(|row| get(row, counter).is_none()) {
                 continue;
             }
-            // `cache-misses` of AMD Zen (event 0x0964) counts misses of the second-level cache.
-            let of_l2 = counter == "cache_misses" && found.provenance.cpu.vendor == "AuthenticAMD";
-            let column = Column::right(if of_l2 { "L2 misses" } else { title });
+            // On AMD Zen, `cache-references` and `cache-misses` are those of the second-level cache.
+            let of_l2 = counter.starts_with("cache_") && found.provenance.cpu.vendor == "AuthenticAMD";
+            let title = if of_l2 { &title.replace("LLC", "L2") } else { title };
+            let column = Column::right(title);
             let column = rank.map_or(column.clone(), |rank| column.optional(rank));
-            table = table.column(column, |row| get(row, counter).map_or("–".to_owned(), count));
+            let text = |it: f64| if counter == COLUMNS[0].0 { format!("{it:.2}") } else { count(it) };
+            table = table.column(column, move |row| get(row, counter).map_or("–".to_owned(), text));
         }
         text += &section(&heading, &table.render(width), width);
     }
     if !text.is_empty() {
-        let note = "k: thousands, M: millions, G: billions. Each group of counters had a sample of its own.";
+        let note = "k: thousands, M: millions, G: billions. Each group of counters had a sample of its own. \
+                    fetched/written: lines that came into the L1D per line written, in far more memory than the caches \
+                    hold about 1 if stores bring in what they overwrite and 0 if they bypass the cache; a copy reads one \
+                    more.";
         text += &faint(note, width);
     }
     text
@@ -87,13 +101,15 @@ mod tests {
         }
     }
 
-    /// The figures of the sources: clearing 4 GiB on a Broadwell-X.
+    /// The figures of the sources: clearing 4 GiB on a Broadwell-X, where they count two passes.
     #[test]
     fn what_the_sources_counted_can_be_read_off() {
         let counts = |misses: f64, loads: f64| Counts {
             cycles: Some(9.1e9),
             instructions: Some(1234.0),
             l1d_load_misses: Some(misses),
+            l1d_fills: Some(misses),
+            lines_fetched_per_line_written: Some(misses / 2.0 / f64::from(1 << 26)),
             l1d_loads: Some(loads),
             ..Counts::default()
         };
@@ -104,7 +120,19 @@ mod tests {
         ]);
         let text = anstream::adapter::strip_str(&text(&found, 80)).to_string();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        for part in ["size 4 GiB", "rep_stosb", "134M", "95.9k", "27.8k", "9.10G", "1.23k", "  0"] {
+        for part in [
+            "size 4 GiB",
+            "rep_stosb",
+            "fetched/written",
+            "1.00",
+            "0.00",
+            "134M",
+            "95.9k",
+            "27.8k",
+            "9.10G",
+            "1.23k",
+            "  0",
+        ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
         assert!(!text.contains("LLC") && !text.contains("clzero"), "only what was counted: {text}");

@@ -181,6 +181,10 @@ impl Measure for ApplicationOptions {
         self.target.check(self.want())
     }
 
+    fn uncounted(&self) -> Option<&'static str> {
+        Some("half of a sample times single writes, and both halves end by time")
+    }
+
     fn seconds(&self) -> f64 {
         let methods = implementation::methods(&self.candidates().0.methods, Operation::CopyPersist);
         // The policy and libpmem's three.
@@ -214,7 +218,7 @@ impl Measure for ApplicationOptions {
                 };
                 let samplers = all.iter().map(|by| {
                     let application = &application;
-                    participant(by, &config, bytes, true, move || {
+                    participant(by, &config, bytes, false, move || {
                         let mut application = application.borrow_mut();
                         sample(time, clock, stop, || application.step(by, group))
                     })

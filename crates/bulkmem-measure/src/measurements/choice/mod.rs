@@ -14,7 +14,7 @@ use bulkmem::{Intent, Operation, Pages};
 
 use crate::calibration::plan::{self, LONG};
 use crate::engine::options::{check_budget, check_length, check_threads, require};
-use crate::engine::run::OPERATIONS;
+use crate::engine::run::{ONE_THREAD, OPERATIONS};
 use crate::engine::units::{bytes, plural};
 use crate::engine::{
     Alignment, Arena, CacheState, Cell, Condition, Config, Cost, Implementation, Kind, Measure, MeasureError,
@@ -126,6 +126,10 @@ impl Measure for ChoiceOptions {
         let reason = format!("no method on this architecture can {}", self.operation);
         require(!methods.is_empty(), "--op", reason)?;
         implementation::methods(&self.methods, self.operation).map(drop)
+    }
+
+    fn uncounted(&self) -> Option<&'static str> {
+        (!self.threads.contains(&1)).then_some(ONE_THREAD)
     }
 
     fn seconds(&self) -> f64 {

@@ -82,6 +82,10 @@ impl Measure for ForkOptions {
         copying.or_else(|error| self.candidates.check(Operation::Clear).map_err(|_| error))
     }
 
+    fn uncounted(&self) -> Option<&'static str> {
+        Some("forks run in the kernel and in a child process; only this thread is counted, in user mode")
+    }
+
     fn seconds(&self) -> f64 {
         let forks = 4.0 * SAMPLE.as_secs_f64().max(f64::from(self.loops.unwrap_or(0)) * 3e-4);
         let others = 25.0 * SHORT_SAMPLE.as_secs_f64();
@@ -188,7 +192,7 @@ impl ForkOptions {
         let mut samplers = vec![sampler(
             Candidate::named(Kind::Kernel, FIRST_TOUCH),
             &Config::of(Operation::Clear, size, BASE),
-            true,
+            false,
             mean_time(None, SHORT_SAMPLE, stop, also, touch),
         )];
         for operation in [Operation::Copy, Operation::Clear] {
@@ -208,7 +212,7 @@ impl ForkOptions {
                     Ok(start.elapsed())
                 };
                 let sample = mean_time(None, SHORT_SAMPLE, stop, Vec::new(), once);
-                samplers.push(sampler(implementation.candidate(), &config, true, sample));
+                samplers.push(sampler(implementation.candidate(), &config, false, sample));
             }
         }
         let what = format!("{}, within the process", units::bytes(size));

@@ -111,6 +111,10 @@ impl Measure for IopsOptions {
         self.of(Attribute::Wb).check(self.want())
     }
 
+    fn uncounted(&self) -> Option<&'static str> {
+        Some("other threads read and write; only the main thread is counted")
+    }
+
     fn seconds(&self) -> f64 {
         // The policy, the usual methods, and the peers.
         let samplers = 9 * self.target_count() as usize;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bulkmem::method;
 
 use crate::engine::arena::write_something;
+use crate::engine::run::OPERATIONS;
 use crate::engine::{Pattern, Permutation, RawRange, Result, Sample, go_on};
 
 /// Bytes of the source; they stay in the first-level cache.
@@ -75,7 +76,7 @@ impl<'s> BlockWriter<'s> {
         let ns = begun.elapsed().as_secs_f64() * 1e9;
         go_on(stop)?;
         let each = |part: usize| ns / bytes as f64 * part as f64;
-        let mut also = vec![("per_8_bytes_ns", each(8))];
+        let mut also = vec![("per_8_bytes_ns", each(8)), (OPERATIONS, bytes as f64 / whole as f64)];
         if self.blocks > 1 {
             also.push(("per_block_ns", each(self.block)));
         }

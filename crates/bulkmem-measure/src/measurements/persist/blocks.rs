@@ -127,7 +127,7 @@ impl Measure for BlocksOptions {
                     let mut writer = writer(range);
                     let label = if pauses { format!("{name}, pause") } else { name.to_owned() };
                     let candidate = Candidate::named(Kind::Control, &label);
-                    samplers.push(sampler(candidate, &config, true, move || {
+                    samplers.push(sampler(candidate, &config, false, move || {
                         writer.sample(|dst, src, length| {
                             // SAFETY: the writer stays within the target; the source is as long, and the block consists of
                             // whole words.

@@ -19,6 +19,7 @@ use bulkmem::{Intent, Operation, Pages};
 use bulkmem_kmod::BulkHint;
 
 use crate::engine::buffer::{PIECE, map, prefault};
+use crate::engine::run::ONE_THREAD;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Implementation, Kind, Measure, MeasureError, Measurement, Memory,
     Metric, PageSize, Peers, Reservation, Result, Row, Run, Sample, go_on, memory_left, units,
@@ -124,6 +125,10 @@ impl Measure for VmOptions {
         }
         checks::threads(&self.threads)?;
         self.candidates.check(Operation::Clear)
+    }
+
+    fn uncounted(&self) -> Option<&'static str> {
+        (!self.threads.contains(&1)).then_some(ONE_THREAD)
     }
 
     fn seconds(&self) -> f64 {
