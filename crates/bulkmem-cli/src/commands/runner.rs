@@ -32,9 +32,8 @@ pub(super) fn run(
     let uncounted: Option<Vec<_>> = measurements.iter().map(|it| it.uncounted()).collect();
     if let Some(reason) = uncounted.filter(|_| counters).and_then(|reasons| reasons.first().copied()) {
         let failure = Failure::usage(format!("--counters would count nothing here: {reason}"));
-        return Err(
-            failure.help("clear, fill, copy, chunks, vm, persist, reuse, choice, targets and all count")
-        );
+        return Err(failure
+            .help("clear, fill, copy, chunks, vm, persist, corun, reuse, choice, targets and all count"));
     }
     let measurements = Validated::new(measurements).map_err(measure_failure)?;
     let inputs: Vec<&Path> = files.inputs.iter().map(AsRef::as_ref).collect();

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::engine::{Config, Kind, LINE};
+use crate::engine::{Config, LINE};
 
 /// Hardware events in user mode, per operation on the whole length. Events that are not counted on this processor are
 /// absent. PMCx is AMD's number of an event, of the Processor Programming Reference; codes of events are also in the
@@ -202,10 +202,10 @@ impl Counts {
         *self = serde_json::from_value(counts).expect("the names are those of the fields");
     }
 
-    /// Computes what follows from the counts of a candidate in a configuration.
-    pub(crate) fn conclude(&mut self, kind: Kind, config: &Config) {
-        let writes = matches!(config.operation, Some(Operation::Clear | Operation::Fill | Operation::Copy))
-            && !matches!(kind, Kind::Read | Kind::Control)
+    /// Computes what follows from the counts of a candidate, which `writes` the memory or not, in a configuration.
+    pub(crate) fn conclude(&mut self, writes: bool, config: &Config) {
+        let writes = writes
+            && matches!(config.operation, Some(Operation::Clear | Operation::Fill | Operation::Copy))
             && config.read_back.is_none_or(|share| share == 0.0);
         let bytes = config.size.filter(|bytes| writes && *bytes > 0);
         let figure = self.l1d_fills.zip(bytes).map(|(lines, bytes)| lines * LINE as f64 / bytes as f64);
@@ -404,7 +404,7 @@ mod tests {
             let first = [("instructions", instructions), ("cache_references", references)];
             counts.add(&reading(&first, 900, 900), 2.0);
             counts.add(&reading(&[("l1d_fills", fills)], 900, 900), 2.0);
-            counts.conclude(Kind::Method, &config);
+            counts.conclude(true, &config);
             let figure = counts.lines_fetched_per_line_written.unwrap();
             assert_eq!(format!("{figure:.2}"), expected, "{processor}, {name}");
             assert_eq!(counts.get(FETCHED), Some(figure));
@@ -416,25 +416,23 @@ mod tests {
     #[test]
     fn the_figure_is_there_only_if_the_lines_written_are_known() {
         let clear = Config::of(Operation::Clear, 64 << 10, PageSize::TRANSPARENT);
-        let figure = |kind, config: &Config, fills| {
+        let figure = |writes, config: &Config, fills| {
             let mut counts = Counts { l1d_fills: fills, ..Counts::default() };
-            counts.conclude(kind, config);
+            counts.conclude(writes, config);
             counts.lines_fetched_per_line_written
         };
-        assert_eq!(figure(Kind::Policy, &clear, Some(512.0)), Some(0.5));
+        assert_eq!(figure(true, &clear, Some(512.0)), Some(0.5));
         let copy = Config { operation: Some(Operation::Copy), ..clear.clone() };
-        assert_eq!(figure(Kind::Peer, &copy, Some(2048.0)), Some(2.0), "its source's lines are included");
-        assert_eq!(figure(Kind::Method, &clear, None), None);
-        for kind in [Kind::Read, Kind::Control] {
-            assert_eq!(figure(kind, &clear, Some(1024.0)), None, "it writes nothing");
-        }
+        assert_eq!(figure(true, &copy, Some(2048.0)), Some(2.0), "its source's lines are included");
+        assert_eq!(figure(true, &clear, None), None);
+        assert_eq!(figure(false, &clear, Some(1024.0)), None, "it writes nothing");
         for config in [
             Config { read_back: Some(50.0), ..clear.clone() },
             Config { operation: Some(Operation::Persist), ..clear.clone() },
             Config { size: None, ..clear.clone() },
             Config { size: Some(0), ..clear },
         ] {
-            assert_eq!(figure(Kind::Method, &config, Some(1024.0)), None, "{config:?}");
+            assert_eq!(figure(true, &config, Some(1024.0)), None, "{config:?}");
         }
     }
 

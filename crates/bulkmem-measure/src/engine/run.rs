@@ -15,8 +15,8 @@ use crate::engine::interleave::{Source, interleave};
 use crate::engine::quality::Quality;
 use crate::engine::stats::median;
 use crate::engine::{
-    Check, Counting, Counts, Finding, MeasureError, Measurement, Metric, Provenance, Result, Results, Row,
-    Stats, StopRule, Summary, memory_left,
+    Check, Counting, Counts, Finding, Kind, MeasureError, Measurement, Metric, Provenance, Result, Results,
+    Row, Stats, StopRule, Summary, memory_left,
 };
 
 pub(crate) const ONE_THREAD: &str = "only one thread is counted; let --threads include 1";
@@ -401,7 +401,8 @@ impl<'a> Run<'a> {
                 (Ok(_), None) => {}
             }
         }
-        counts.conclude(sampler.candidate.kind, &sampler.config);
+        let writes = !matches!(sampler.candidate.kind, Kind::Read | Kind::Control);
+        counts.conclude(writes, &sampler.config);
         Ok(counts.any())
     }
 

@@ -238,7 +238,7 @@ mod tests {
         while !is_clear() {
             // SAFETY: as above.
             let ((), [(_, gigabytes), ..]) = unsafe { background.alongside(Work::Kernel, rest) }.unwrap();
-            assert!((gigabytes * 1e9).round() as usize % chunk == 0);
+            assert!(((gigabytes * 1e9).round() as usize).is_multiple_of(chunk));
         }
         drop(mapping);
         let whole = RawRange { start: std::ptr::without_provenance_mut(1), length };
