@@ -20,6 +20,7 @@ struct Published {
     clear_by_chunk: ClearByChunk,
     vm_creation: VmCreation,
     persist_by_width: Block<Width>,
+    persist_by_block: Block<ByBlock>,
     persist_throughput: Block<Throughput>,
     cache_pollution: Block<Pollution>,
     zero_then_read: ZeroThenRead,
@@ -86,6 +87,13 @@ struct VmRow {
 #[derive(Deserialize)]
 struct Block<T> {
     rows: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct ByBlock {
+    length: usize,
+    movnti: f64,
+    store_8_clflushopt: f64,
 }
 
 #[derive(Deserialize)]
@@ -185,6 +193,7 @@ fn no_block_is_forgotten() {
         "clear_by_chunk",
         "vm_creation",
         "persist_by_width",
+        "persist_by_block",
         "persist_throughput",
         "cache_pollution",
         "zero_then_read",
@@ -350,6 +359,16 @@ fn persisting_by_width() {
             rows.iter().filter(|row| method::by_name(&row.method).unwrap().effect == CacheEffect::Bypasses);
         let best = bypassing.max_by(|a, b| a.ram.total_cmp(&b.ram)).unwrap();
         assert_eq!(choice.name, best.method);
+    }
+}
+
+#[test]
+fn persisting_a_block_goes_the_way_that_was_faster_at_its_length() {
+    let policy = Policy::defaults(&cascade_lake());
+    for ByBlock { length, movnti, store_8_clflushopt } in published().persist_by_block.rows {
+        let choice = policy.choose(Operation::CopyPersist, length, Intent::Throughput).unwrap().method;
+        let bypasses = choice.effect == CacheEffect::Bypasses;
+        assert_eq!(bypasses, movnti > store_8_clflushopt, "{length}: {}", choice.name);
     }
 }
 
