@@ -228,7 +228,8 @@ pub(super) fn marks(caches: [u64; 3], series: &[Series]) -> Vec<(f64, String)> {
     let positions = || series.iter().flat_map(|it| &it.points).map(|point| point.x);
     let (from, to) = (positions().fold(f64::INFINITY, f64::min), positions().fold(0.0, f64::max));
     let levels = ["L1", "L2", "L3"].into_iter().zip(caches);
-    let inside = levels.filter(|(_, bytes)| *bytes > 0 && (from..=to).contains(&(*bytes as f64)));
+    // On the axis, a label would cover that of the axis.
+    let inside = levels.filter(|(_, bytes)| from < *bytes as f64 && (*bytes as f64) < to);
     inside.map(|(level, bytes)| (bytes as f64, format!("{level} {}", size(bytes)))).collect()
 }
 
