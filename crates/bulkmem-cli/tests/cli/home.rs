@@ -76,13 +76,15 @@ impl Home {
         for name in UNSET {
             command.env_remove(name);
         }
-        // Under nohup the tests, and so the command, would ignore it.
+        // Under nohup and in the background of a script, the tests, and so the command, would ignore them.
         let reset = || {
-            // SAFETY: async-signal-safe, and no handler of ours is replaced.
-            unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+                // SAFETY: async-signal-safe, and no handler of ours is replaced.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
             Ok(())
         };
-        // SAFETY: the closure only makes an async-signal-safe call and allocates nothing.
+        // SAFETY: the closure only makes async-signal-safe calls and allocates nothing.
         unsafe { command.pre_exec(reset) };
         command
     }
