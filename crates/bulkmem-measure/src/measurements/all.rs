@@ -12,6 +12,7 @@ use crate::measurements::{
 };
 
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 
 /// Returns every measurement, in the usual order. They take some minutes; `quick` ones, of fewer and smaller sizes, about
 /// one. If the memory of this process is limited, measurements that need more are left out.
@@ -25,7 +26,8 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
     }
     sizes.retain(|size| *size <= most);
     let by_size = |operation| SizesOptions { sizes: sizes.clone(), ..SizesOptions::new(operation) };
-    let mut chunks = ChunksOptions::default();
+    // Ten minutes are the limit of everything.
+    let mut chunks = ChunksOptions::of(ChunksOptions::default().extent.min(GIB));
     let mut vm = VmOptions::default();
     let mut persist = PersistOptions::default();
     let mut reuse = ReuseOptions::default();
@@ -47,7 +49,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         reuse.sizes = vec![32 << 10, MIB, 16 * MIB];
         reuse.shares = vec![0.0, 25.0, 100.0];
         fork.sizes = vec![4 << 10, 64 << 10, 256 << 10];
-        iops.time = Duration::from_millis(30);
+        iops.time = Duration::from_millis(15);
         threshold.longest = 64 * MIB;
         iops.target = TargetOptions { size: Some(256 * MIB), ..TargetOptions::ram() };
         // Walks in the last level, which other processes share, take longest.
