@@ -4,7 +4,7 @@
  * a mapping, by the methods of libbulkmem.
  *
  * A mapping is of a regular file, of a block or DAX device, or of the memory
- * that /dev/bulkmem provides with a chosen cache attribute.
+ * that /dev/bulkmem-memory provides with a chosen cache attribute.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +101,7 @@ static struct fio_option options[] = {
 		.name	= "attribute",
 		.lname	= "Cache attribute",
 		.type	= FIO_OPT_STR,
-		.help	= "Cache attribute of the memory of /dev/bulkmem",
+		.help	= "Cache attribute of the memory of /dev/bulkmem-memory",
 		.posval	= {
 			{ .ival = "wb", .oval = 1 + BULKMEM_WB, .help = "Write-back" },
 			{ .ival = "wc", .oval = 1 + BULKMEM_WC, .help = "Write-combining" },
@@ -113,7 +113,7 @@ static struct fio_option options[] = {
 		.name	= "huge_pages",
 		.lname	= "Huge pages",
 		.type	= FIO_OPT_BOOL,
-		.help	= "Pages of 2 MiB for the memory of /dev/bulkmem [4 KiB]",
+		.help	= "Pages of 2 MiB for the memory of /dev/bulkmem-memory [4 KiB]",
 		.def	= "0",
 		OPTION(huge_pages),
 	},
@@ -233,7 +233,7 @@ static int bulkmem_get_file_size(struct thread_data *td, struct fio_file *f)
 	if (fio_file_size_known(f))
 		return 0;
 	if (o->attribute && f->filetype != FIO_TYPE_CHAR) {
-		log_err("bulkmem: attribute is for memory of the device: filename=/dev/bulkmem, not %s\n",
+		log_err("bulkmem: attribute is for memory of the device: filename=/dev/bulkmem-memory, not %s\n",
 			f->file_name);
 		return 1;
 	}
@@ -242,7 +242,7 @@ static int bulkmem_get_file_size(struct thread_data *td, struct fio_file *f)
 
 	f->real_file_size = dax_size(f);
 	if (!f->real_file_size) {
-		/* /dev/bulkmem allocates what is mapped, which must start at 0. */
+		/* /dev/bulkmem-memory allocates what is mapped, which must start at 0. */
 		f->real_file_size = td->o.size;
 		if (!td->o.size) {
 			log_err("bulkmem: %s has no size of its own: say size=\n", f->file_name);
@@ -262,6 +262,7 @@ static int describe(struct thread_data *td, struct fio_file *f)
 {
 	struct bulkmem_engine_options *o = td->eo;
 	struct bulkmem_memory memory = {
+		.size = sizeof(memory),
 		.attribute = o->attribute - 1,
 		.page_shift = o->huge_pages ? 21 : 12,
 		.node = -1,
@@ -273,8 +274,28 @@ static int describe(struct thread_data *td, struct fio_file *f)
 		return 0;
 	td_verror(td, errno, "the cache attribute of the memory");
 	if (errno == ENOTTY)
-		log_err("bulkmem: attribute is for memory of the device: filename=/dev/bulkmem, not %s\n",
+		log_err("bulkmem: attribute is for memory of the device: filename=/dev/bulkmem-memory, not %s\n",
 			f->file_name);
+	return 1;
+}
+
+/*
+ * Allocates the memory of /dev/bulkmem-memory before the job's time starts. Other
+ * devices do not know the request.
+ */
+static int populate(struct thread_data *td, struct fio_file *f, struct bulkmem_map *map)
+{
+	size_t page = getpagesize();
+	struct bulkmem_populate range = {
+		.size = sizeof(range),
+		.addr = (uintptr_t)map->start,
+		.length = (map->length + page - 1) / page * page,
+	};
+
+	if (f->filetype != FIO_TYPE_CHAR || !ioctl(f->fd, BULKMEM_IOC_POPULATE, &range) ||
+	    errno == ENOTTY)
+		return 0;
+	td_verror(td, errno, "the memory of the device");
 	return 1;
 }
 
@@ -342,6 +363,10 @@ static int bulkmem_open_file(struct thread_data *td, struct fio_file *f)
 	if (map->start == MAP_FAILED) {
 		td_verror(td, errno, "mmap");
 		free(map);
+		goto close;
+	}
+	if (populate(td, f, map)) {
+		unmap(map);
 		goto close;
 	}
 	FILE_SET_ENG_DATA(f, map);

@@ -18,6 +18,7 @@
 
 void bulkmem_store_pages(void *kaddr, size_t length, size_t ahead);
 void bulkmem_store_rep_stosb(void *kaddr, size_t length, size_t ahead);
+void bulkmem_store_rep_stosq(void *kaddr, size_t length, size_t ahead);
 void bulkmem_store_prefetchw(void *kaddr, size_t length, size_t ahead);
 void bulkmem_store_movnti(void __incoherent *kaddr, size_t length);
 void bulkmem_store_clzero(void __incoherent *kaddr, size_t length);
@@ -27,6 +28,7 @@ void bulkmem_store_clzero(void __incoherent *kaddr, size_t length);
 enum bulkmem_method_id {
 	BULKMEM_STOCK,
 	BULKMEM_REP_STOSB,
+	BULKMEM_REP_STOSQ,
 	BULKMEM_MOVNTI,
 	BULKMEM_CLZERO,
 	BULKMEM_PREFETCHW,
@@ -149,8 +151,13 @@ int bulkmem_selftest(void);
 
 /* hint.c: the ranges that page faults are parts of. */
 
-struct bulkmem_file;
+/* An open file of /dev/bulkmem. */
+struct bulkmem_file {
+	struct list_head hints;		/* protected by the lock in hint.c */
+};
 
+int bulkmem_hint_init(void);
+void bulkmem_hint_exit(void);
 long bulkmem_hint_add(struct bulkmem_file *file, const struct bulkmem_hint *hint);
 void bulkmem_hint_drop_all(struct bulkmem_file *file);
 /* Returns the length of the hinted range of current that contains @addr, or 0. */
@@ -158,23 +165,26 @@ u64 bulkmem_hint_extent(unsigned long addr);
 /* Returns the number of hints of all live processes. */
 unsigned long bulkmem_hint_count(void);
 
-/* device.c: /dev/bulkmem. memory.c: its mmap(). */
-
-struct bulkmem_file {
-	struct bulkmem_memory memory;
-	struct mutex lock;		/* protects memory */
-	struct list_head hints;		/* protected by the lock in hint.c */
-	unsigned int hint_count;
-};
+/* device.c: /dev/bulkmem, and what both devices have in common. */
 
 int bulkmem_device_register(void);
 void bulkmem_device_unregister(void);
-/* Allows the device to be opened. */
+/* Allows the devices to be opened. */
 void bulkmem_device_ready(void);
+bool bulkmem_device_is_ready(void);
 
-long bulkmem_memory_describe(struct bulkmem_file *file, const struct bulkmem_memory *memory);
-int bulkmem_memory_mmap(struct bulkmem_file *file, struct vm_area_struct *vma);
-unsigned long bulkmem_memory_area(struct file *file, unsigned long addr, unsigned long length,
-				  unsigned long pgoff, unsigned long flags);
+/*
+ * Copies the argument of an ioctl, whose first member is its size. -EINVAL if it
+ * is shorter than @known, -E2BIG if it is longer and the rest is not 0.
+ */
+int bulkmem_device_argument(void *argument, size_t known, const void __user *user);
+
+/* memory.c: /dev/bulkmem-memory. unit.c: its memory. */
+
+struct miscdevice;
+extern struct miscdevice bulkmem_memory_device;
+
+/* Releases the memory that is kept for reuse. */
+void bulkmem_unit_exit(void);
 
 #endif /* _BULKMEM_H */

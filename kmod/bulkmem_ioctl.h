@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * The interface of /dev/bulkmem.
+ * The interfaces of /dev/bulkmem (hints) and /dev/bulkmem-memory (memory).
  *
- * Each open file has a set of bulk hints and a description of the memory that
- * its mmap() calls allocate.
+ * Each structure starts with its size, so that later versions can append
+ * members: a shorter structure than the first version's is refused with EINVAL,
+ * an unknown flag with EINVAL, and a longer structure than the module's with
+ * E2BIG unless the rest is 0.
  */
 #ifndef _BULKMEM_IOCTL_H
 #define _BULKMEM_IOCTL_H
@@ -11,19 +13,31 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Increases when the meaning of a structure below changes. */
-#define BULKMEM_ABI	1
+/* Increases when the meaning of an existing request changes. */
+#define BULKMEM_ABI	2
+
+/* The first number of all requests, which the kernel's list of ioctls has free. */
+#define BULKMEM_IOC	0xc4
+
+/* Both devices: reads BULKMEM_ABI. */
+#define BULKMEM_IOC_ABI		_IOR(BULKMEM_IOC, 0, __u32)
 
 /*
- * A range of the caller's address space that it is about to fault in as a
- * whole. Huge pages of page faults inside it are cleared as parts of @length
- * bytes instead of separately. A hint ends when the file is closed for the last
- * time, when the process ends, or by BULKMEM_IOC_UNHINT.
+ * /dev/bulkmem: a range of the caller's address space that it is about to fault
+ * in as a whole. Huge pages of page faults inside it are cleared as parts of
+ * @length bytes instead of separately. A hint ends when the file is closed for
+ * the last time, when the process ends, or by BULKMEM_IOC_UNHINT.
  */
 struct bulkmem_hint {
+	__u32 size;	/* of this structure */
+	__u32 flags;	/* 0 */
 	__u64 addr;	/* page-aligned */
 	__u64 length;	/* bytes, page-aligned, not 0 */
 };
+
+#define BULKMEM_IOC_HINT	_IO(BULKMEM_IOC, 1)	/* struct bulkmem_hint */
+/* /dev/bulkmem: ends all hints of this file. */
+#define BULKMEM_IOC_UNHINT	_IO(BULKMEM_IOC, 2)
 
 enum bulkmem_attribute {
 	BULKMEM_WB = 0,	/* write-back: ordinary memory */
@@ -32,17 +46,30 @@ enum bulkmem_attribute {
 	BULKMEM_WT = 3,	/* write-through; EOPNOTSUPP if the kernel does not support it */
 };
 
-/* The memory that the next mmap() of this file allocates. */
+/* /dev/bulkmem-memory: the memory of the next mmap() of this file. */
 struct bulkmem_memory {
+	__u32 size;		/* of this structure */
+	__u32 flags;		/* 0 */
 	__u32 attribute;	/* enum bulkmem_attribute */
 	__u32 page_shift;	/* 12 or 21 */
 	__s32 node;		/* NUMA node; -1: any */
-	__u32 flags;		/* 0 */
+	__u32 reserved;		/* 0 */
 };
 
-#define BULKMEM_IOC_ABI		_IOR(0xb7, 0, __u32)
-#define BULKMEM_IOC_HINT	_IOW(0xb7, 1, struct bulkmem_hint)
-#define BULKMEM_IOC_UNHINT	_IO(0xb7, 2)
-#define BULKMEM_IOC_MEMORY	_IOW(0xb7, 3, struct bulkmem_memory)
+#define BULKMEM_IOC_MEMORY	_IO(BULKMEM_IOC, 3)	/* struct bulkmem_memory */
+
+/*
+ * /dev/bulkmem-memory: allocates and maps the memory of a range of the device's
+ * mappings now, instead of at the first access to each 2 MiB. On an error, a
+ * part of the range may be populated.
+ */
+struct bulkmem_populate {
+	__u32 size;	/* of this structure */
+	__u32 flags;	/* 0 */
+	__u64 addr;	/* page-aligned */
+	__u64 length;	/* bytes, page-aligned, not 0 */
+};
+
+#define BULKMEM_IOC_POPULATE	_IO(BULKMEM_IOC, 4)	/* struct bulkmem_populate */
 
 #endif /* _BULKMEM_IOCTL_H */

@@ -18,7 +18,7 @@
 /* The number of hot pages on each side of the touched one. */
 #define HOT_PAGES	2UL
 
-static void clear_cached(const struct bulkmem_plan *plan, void *kaddr, size_t length)
+static void bulkmem_clear_cached(const struct bulkmem_plan *plan, void *kaddr, size_t length)
 {
 	while (length) {
 		size_t now = min(length, plan->chunk);
@@ -30,7 +30,8 @@ static void clear_cached(const struct bulkmem_plan *plan, void *kaddr, size_t le
 	}
 }
 
-static void clear_weak(const struct bulkmem_plan *plan, void __incoherent *kaddr, size_t length)
+static void bulkmem_clear_weak(const struct bulkmem_plan *plan, void __incoherent *kaddr,
+			       size_t length)
 {
 	while (length) {
 		size_t now = min(length, plan->chunk);
@@ -62,12 +63,12 @@ unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
 	if (plan->method->weak) {
 		void __incoherent *addr = incoherent_begin(kaddr);
 
-		clear_weak(plan, addr, head);
-		clear_weak(plan, addr + rest, tail);
+		bulkmem_clear_weak(plan, addr, head);
+		bulkmem_clear_weak(plan, addr + rest, tail);
 		kaddr = incoherent_end(addr);
 	} else {
-		clear_cached(plan, kaddr, head);
-		clear_cached(plan, kaddr + rest, tail);
+		bulkmem_clear_cached(plan, kaddr, head);
+		bulkmem_clear_cached(plan, kaddr + rest, tail);
 	}
 
 	if (first == end)
@@ -92,7 +93,7 @@ void bulkmem_clear(void *kaddr, size_t length, u64 extent)
 	bulkmem_stats_count(plan.method, extents, length >> PAGE_SHIFT, false);
 }
 
-static void clear_one(struct page *page, unsigned long base, unsigned long i)
+static void bulkmem_clear_one(struct page *page, unsigned long base, unsigned long i)
 {
 	cond_resched();
 	clear_user_highpage(page + i, base + (i << PAGE_SHIFT));
@@ -103,27 +104,27 @@ static void clear_one(struct page *page, unsigned long base, unsigned long i)
  * pages from their start; others from the end that is farther from the touched
  * page, then alternately from both ends.
  */
-static void clear_stock(struct page *page, unsigned long base, unsigned long pages,
-			unsigned long hot)
+static void bulkmem_clear_stock(struct page *page, unsigned long base, unsigned long pages,
+				unsigned long hot)
 {
 	unsigned long low = 0, high = pages;
 
 	if (pages > MAX_ORDER_NR_PAGES) {
 		while (low < pages)
-			clear_one(page, base, low++);
+			bulkmem_clear_one(page, base, low++);
 		return;
 	}
 	if (2 * hot <= pages) {
 		while (high > 2 * hot)
-			clear_one(page, base, --high);
+			bulkmem_clear_one(page, base, --high);
 	} else {
 		while (low < 2 * hot - pages)
-			clear_one(page, base, low++);
+			bulkmem_clear_one(page, base, low++);
 	}
 	while (low < high) {
-		clear_one(page, base, low++);
+		bulkmem_clear_one(page, base, low++);
 		if (low < high)
-			clear_one(page, base, --high);
+			bulkmem_clear_one(page, base, --high);
 	}
 }
 
@@ -145,7 +146,7 @@ void bulkmem_clear_huge(struct page *page, unsigned long addr_hint, unsigned lon
 	might_sleep();
 	bulkmem_stats_fault(below);
 	if (plan.method == &bulkmem_methods[BULKMEM_STOCK]) {
-		clear_stock(page, base, pages, hot);
+		bulkmem_clear_stock(page, base, pages, hot);
 		bulkmem_stats_count(plan.method, 1, pages, hinted);
 		return;
 	}

@@ -81,7 +81,7 @@ static int __init bulkmem_init(void)
 		return err;
 	err = bulkmem_device_register();
 	if (err) {
-		pr_err("cannot register /dev/bulkmem: %d\n", err);
+		pr_err("cannot register the devices: %d\n", err);
 		return err;
 	}
 	/* Last: only the user can disable it again. */

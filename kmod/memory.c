@@ -1,27 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * mmap() of /dev/bulkmem: zeroed memory with a chosen page size, NUMA node and
- * cache attribute.
+ * /dev/bulkmem-memory: zeroed memory with a chosen page size, NUMA node and
+ * cache attribute, allocated in units of 2 MiB at the first access.
  *
  * A block is the memory of one mmap(). It lives as long as a mapping of any
  * part of it in any process. Mappings are VM_PFNMAP, so their pages cannot be
- * pinned (except huge ones before 6.12, see block.c). After the last mapping is
- * gone, only the direct map refers to the pages, and their attribute changes
- * back before they return to the allocator.
+ * pinned. After the last mapping is gone, only the direct map refers to the
+ * pages.
  *
  * Every alias of a page has the same attribute. The direct map changes first, by
  * functions that also record the type of each page, and the kernel refuses a
  * user mapping of any other type.
  */
+#include <linux/capability.h>
+#include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <linux/module.h>
+#include <linux/overflow.h>
 #include <linux/pfn_t.h>
 #include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
 #include <linux/version.h>
 
 #include <asm/memtype.h>
 
 #include "block.h"
+
+static bool memory_unprivileged;
+module_param(memory_unprivileged, bool, 0644);
+MODULE_PARM_DESC(memory_unprivileged,
+		 "Let processes without CAP_SYS_ADMIN use /dev/bulkmem-memory, if its permissions do (default: N)");
+
+/**
+ * struct memory_file - an open file of the device
+ * @memory: describes the next mmap()
+ * @lock: a mutex
+ * @admin: opened with CAP_SYS_ADMIN
+ */
+struct memory_file {
+	struct bulkmem_memory memory;
+	struct mutex lock;		/* protects memory */
+	bool admin;
+};
+
+/* A file that was opened while the parameter was set stops working with it. */
+static bool may_map(const struct memory_file *file)
+{
+	return file->admin || READ_ONCE(memory_unprivileged);
+}
 
 /* Without PAT, the kernel maps write-combining memory uncached. */
 static bool has_write_combining(void)
@@ -30,31 +58,34 @@ static bool has_write_combining(void)
 	       cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS);
 }
 
-/**
- * bulkmem_memory_describe() - describe the memory of the next mmap() of a file
- * @file: the open file
- * @memory: attribute, page size and node
- *
- * Write-through is refused: no exported function changes the direct map to that
- * type, and a page must never be mapped with two types.
- *
- * Return: 0, -EINVAL for an invalid description, -EOPNOTSUPP for an attribute or
- * page size that this kernel does not support.
+/*
+ * Xen's paravirtual guests have no large pages. From Linux 6.2 to 6.5, reading
+ * /proc/PID/smaps warns of large pages without references.
  */
-long bulkmem_memory_describe(struct bulkmem_file *file, const struct bulkmem_memory *memory)
+static bool has_huge_pages(void)
 {
-	if (memory->flags || memory->attribute > BULKMEM_WT)
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+	return has_transparent_hugepage() && (LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0) ||
+					      LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0));
+#else
+	return false;
+#endif
+}
+
+/*
+ * Describes the memory of the next mmap() of a file. -EINVAL for an invalid
+ * description, -EOPNOTSUPP for an attribute or page size that this kernel does
+ * not support. Write-through is refused: no exported function changes the direct
+ * map to that type, and a page must never be mapped with two types.
+ */
+static long describe(struct memory_file *file, const struct bulkmem_memory *memory)
+{
+	if (memory->flags || memory->reserved || memory->attribute > BULKMEM_WT)
 		return -EINVAL;
 	if (memory->page_shift != PAGE_SHIFT && memory->page_shift != PMD_SHIFT)
 		return -EINVAL;
-#ifdef CONFIG_TRANSPARENT_HUGEPAGE
-	/* Xen's paravirtual guests have no large pages. */
-	if (memory_is_huge(memory) && !has_transparent_hugepage())
+	if (memory_is_huge(memory) && !has_huge_pages())
 		return -EOPNOTSUPP;
-#else
-	if (memory_is_huge(memory))
-		return -EOPNOTSUPP;
-#endif
 	if (memory->node != NUMA_NO_NODE &&
 	    (memory->node < 0 || memory->node >= MAX_NUMNODES || !node_online(memory->node)))
 		return -EINVAL;
@@ -69,7 +100,7 @@ long bulkmem_memory_describe(struct bulkmem_file *file, const struct bulkmem_mem
 	return 0;
 }
 
-static struct bulkmem_memory description(struct bulkmem_file *file)
+static struct bulkmem_memory description(struct memory_file *file)
 {
 	struct bulkmem_memory memory;
 
@@ -85,27 +116,35 @@ static void block_vm_open(struct vm_area_struct *vma)
 {
 	struct block *block = vma->vm_private_data;
 
-	refcount_inc(&block->mappings);
+	refcount_inc(&block->references);
 }
 
 static void block_vm_close(struct vm_area_struct *vma)
 {
-	struct block *block = vma->vm_private_data;
-
-	if (refcount_dec_and_test(&block->mappings))
-		bulkmem_block_free(block);
+	bulkmem_block_put(vma->vm_private_data);
 }
 
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
+/*
+ * From 6.12 on, the entry is special, and the kernel takes no references by it.
+ * Before, it is one of device memory, and the kernel finds no device to take
+ * references from.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+# define HUGE_ENTRY	PFN_DEV
+#else
+# define HUGE_ENTRY	(PFN_DEV | PFN_MAP)
+#endif
+
 static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	bool write = vmf->flags & FAULT_FLAG_WRITE;
-	pfn_t huge = __pfn_to_pfn_t(ALIGN_DOWN(pfn, HUGE_PAGES), PFN_DEV);
+	pfn_t huge = __pfn_to_pfn_t(ALIGN_DOWN(pfn, HUGE_PAGES), HUGE_ENTRY);
 
 	return vmf_insert_pfn_pmd(vmf, huge, write);
 }
 #else
-/* Never called: bulkmem_memory_describe() refuses huge pages. */
+/* Never called: describe() refuses huge pages. */
 static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	return VM_FAULT_SIGBUS;
@@ -123,21 +162,51 @@ static bool fits_huge(struct vm_fault *vmf, unsigned long pfn)
 }
 
 /*
- * Maps the block's page at this address: after the first touch of a huge page,
- * in a forked child, or after munmap(), mremap() or mprotect() of a part of a
- * huge page. Not huge_fault(), which the kernel does not call for such mappings
- * before 6.12.
+ * Maps small pages: the one at the address and, if the block has small pages,
+ * the rest of its unit, except broken pages.
+ */
+static vm_fault_t map_small(struct vm_fault *vmf, struct block *block)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned long index = ALIGN_DOWN(vmf->pgoff, HUGE_PAGES);
+	unsigned long end = min(index + HUGE_PAGES, vma->vm_pgoff + vma_pages(vma));
+	vm_fault_t fault;
+
+	fault = vmf_insert_pfn_prot(vma, vmf->address & PAGE_MASK,
+				    page_to_pfn(block_page(block, vmf->pgoff)), vma->vm_page_prot);
+	if (block_is_huge(block))
+		return fault;
+	for (index = max(index, vma->vm_pgoff); index < end && fault == VM_FAULT_NOPAGE; index++) {
+		struct page *page = block_page(block, index);
+
+		if (!PageHWPoison(page))
+			fault = vmf_insert_pfn_prot(vma, vma->vm_start +
+						    ((index - vma->vm_pgoff) << PAGE_SHIFT),
+						    page_to_pfn(page), vma->vm_page_prot);
+	}
+	return fault;
+}
+
+/*
+ * Not huge_fault(), which the kernel does not call for such mappings before
+ * 6.12.
  */
 static vm_fault_t block_vm_fault(struct vm_fault *vmf)
 {
-	struct vm_area_struct *vma = vmf->vma;
-	struct block *block = vma->vm_private_data;
+	struct block *block = vmf->vma->vm_private_data;
 	unsigned long pfn;
+	struct page *page;
 	pmd_t pmd;
 
 	if (vmf->pgoff >= block->length >> PAGE_SHIFT)
 		return VM_FAULT_SIGBUS;
-	pfn = page_to_pfn(block_page(block, vmf->pgoff));
+	/* Not VM_FAULT_OOM, upon which the kernel repeats the access for ever. */
+	if (bulkmem_block_fill(block, vmf->pgoff >> HUGE_ORDER))
+		return VM_FAULT_SIGBUS;
+	page = block_page(block, vmf->pgoff);
+	if (PageHWPoison(page))
+		return VM_FAULT_HWPOISON;
+	pfn = page_to_pfn(page);
 
 	/*
 	 * Nothing removes a page table or replaces it by a huge entry, so a
@@ -145,11 +214,12 @@ static vm_fault_t block_vm_fault(struct vm_fault *vmf)
 	 * page, there is nothing left to do.
 	 */
 	pmd = READ_ONCE(*vmf->pmd);
-	if (pmd_none(pmd) && block_is_huge(block) && fits_huge(vmf, pfn))
+	if (pmd_none(pmd) && block_is_huge(block) && fits_huge(vmf, pfn) &&
+	    !bulkmem_is_poisoned(pfn_to_page(ALIGN_DOWN(pfn, HUGE_PAGES)), HUGE_PAGES))
 		return map_huge(vmf, pfn);
-	if (pmd_trans_huge(pmd))
+	if (pmd_trans_huge(pmd) || pmd_devmap(pmd))
 		return VM_FAULT_NOPAGE;
-	return vmf_insert_pfn_prot(vma, vmf->address & PAGE_MASK, pfn, vma->vm_page_prot);
+	return map_small(vmf, block);
 }
 
 /* For debuggers, which cannot take references to the pages. */
@@ -158,12 +228,18 @@ static int block_vm_access(struct vm_area_struct *vma, unsigned long addr, void 
 {
 	struct block *block = vma->vm_private_data;
 	unsigned long index = vma->vm_pgoff + ((addr - vma->vm_start) >> PAGE_SHIFT);
+	struct page *page;
 	void *kaddr;
 
 	if (write && !(vma->vm_flags & VM_WRITE))
 		return -EACCES;
+	if (bulkmem_block_fill(block, index >> HUGE_ORDER))
+		return -EIO;
+	page = block_page(block, index);
+	if (PageHWPoison(page))
+		return -EIO;
 	len = min_t(unsigned long, len, PAGE_SIZE - offset_in_page(addr));
-	kaddr = page_address(block_page(block, index)) + offset_in_page(addr);
+	kaddr = page_address(page) + offset_in_page(addr);
 	if (write) {
 		memcpy(kaddr, buf, len);
 		wmb();	/* drain the write-combining buffers */
@@ -203,41 +279,21 @@ static pgprot_t protection(struct vm_area_struct *vma, u32 attribute)
 	}
 }
 
-/* For small pages only: huge ones are mapped at their first touch. */
-static int map_small(struct block *block, struct vm_area_struct *vma)
-{
-	unsigned long i;
-
-	for (i = 0; i < block->count; i++) {
-		vm_fault_t fault = vmf_insert_pfn_prot(vma, vma->vm_start + i * PAGE_SIZE,
-						       page_to_pfn(block->pages[i]),
-						       vma->vm_page_prot);
-
-		if (fault != VM_FAULT_NOPAGE)
-			return vm_fault_to_errno(fault, 0) ?: -EFAULT;
-		if (i % HUGE_PAGES)
-			continue;
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		cond_resched();
-	}
-	return 0;
-}
-
-/**
- * bulkmem_memory_mmap() - allocate memory for a new mapping
- * @file: the open file, with the description
- * @vma: the mapping, which must be shared and start at offset 0
- *
- * Return: 0; -EINVAL for other mappings; -EACCES without write access; -ENOMEM
- * without memory or beyond RLIMIT_MEMLOCK; -EINTR if the caller was killed.
+/*
+ * Reserves memory for a new mapping, which must be shared and start at offset 0.
+ * -EINVAL for other mappings; -EACCES without write access; -EPERM if
+ * memory_unprivileged has been unset; -ENOMEM beyond RLIMIT_MEMLOCK or what the
+ * machine has; -EAGAIN beyond the rate.
  */
-int bulkmem_memory_mmap(struct bulkmem_file *file, struct vm_area_struct *vma)
+static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
 {
+	struct memory_file *file = filp->private_data;
 	struct bulkmem_memory memory = description(file);
 	unsigned long length = vma->vm_end - vma->vm_start;
 	struct block *block;
 
+	if (!may_map(file))
+		return -EPERM;
 	if (!(vma->vm_flags & VM_MAYSHARE) || vma->vm_flags & VM_EXEC || vma->vm_pgoff)
 		return -EINVAL;
 	if (memory_is_huge(&memory) && !IS_ALIGNED(vma->vm_start | length, PMD_SIZE))
@@ -245,52 +301,165 @@ int bulkmem_memory_mmap(struct bulkmem_file *file, struct vm_area_struct *vma)
 	if (!(vma->vm_flags & VM_SHARED))	/* opened for reading only */
 		return -EACCES;
 
-	block = bulkmem_block_make(&memory, length);
+	block = bulkmem_block_make(&memory, length,
+				   memory.attribute != BULKMEM_WB && !file->admin);
 	if (IS_ERR(block))
 		return PTR_ERR(block);
 
 	set_flags(vma);
 	vma->vm_page_prot = protection(vma, memory.attribute);
-	if (!memory_is_huge(&memory)) {
-		int err = map_small(block, vma);
-
-		if (err) {
-			/* Before freeing: other threads can already access the pages. */
-			zap_vma_ptes(vma, vma->vm_start, length);
-			bulkmem_block_free(block);
-			return err;
-		}
-	}
 	vma->vm_private_data = block;
 	vma->vm_ops = &block_vm_ops;
 	return 0;
 }
 
-/**
- * bulkmem_memory_area() - find the address for a new mapping
- * @file: an open /dev/bulkmem
- * @addr: the preferred address, or 0
- * @length: of the mapping
- * @pgoff: of the mapping
- * @flags: of mmap()
- *
- * Return: the address, aligned to the page size described, or an error.
- */
-unsigned long bulkmem_memory_area(struct file *file, unsigned long addr, unsigned long length,
-				  unsigned long pgoff, unsigned long flags)
+/* Populates the unit at @addr, and sets *@next to the address of the next one. */
+static int populate_unit(unsigned long addr, unsigned long *next)
 {
-	struct bulkmem_memory __maybe_unused memory = description(file->private_data);
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	unsigned int flags = 0;
+	struct block *block;
+	unsigned long index;
+	int err;
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	vma = vma_lookup(mm, addr);
+	if (!vma || vma->vm_ops != &block_vm_ops) {
+		mmap_read_unlock(mm);
+		return -EFAULT;
+	}
+	block = vma->vm_private_data;
+	refcount_inc(&block->references);
+	index = vma->vm_pgoff + ((addr - vma->vm_start) >> PAGE_SHIFT);
+	*next = min(addr + ((HUGE_PAGES - (index & (HUGE_PAGES - 1))) << PAGE_SHIFT), vma->vm_end);
+	if (vma->vm_flags & VM_WRITE)
+		flags = FAULT_FLAG_WRITE;
+	mmap_read_unlock(mm);
+
+	/* Without the lock, so that the other threads can map and fault. */
+	err = bulkmem_block_fill(block, index >> HUGE_ORDER);
+	bulkmem_block_put(block);
+	if (err)
+		return err;
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	err = fixup_user_fault(mm, addr, flags, NULL);
+	mmap_read_unlock(mm);
+	return err;
+}
+
+static long populate(const struct bulkmem_populate *asked)
+{
+	unsigned long addr;
+	u64 end;
+
+	if (asked->flags || !asked->length || !PAGE_ALIGNED(asked->addr) ||
+	    !PAGE_ALIGNED(asked->length) ||
+	    check_add_overflow(asked->addr, asked->length, &end) || end > current->mm->task_size)
+		return -EINVAL;
+	for (addr = asked->addr; addr < end; ) {
+		int err = populate_unit(addr, &addr);
+
+		if (err)
+			return err;
+		cond_resched();
+	}
+	return 0;
+}
+
+static long memory_ioctl(struct file *filp, unsigned int command, unsigned long argument)
+{
+	void __user *user = (void __user *)argument;
+	struct bulkmem_populate range;
+	struct bulkmem_memory memory;
+	int err;
+
+	switch (command) {
+	case BULKMEM_IOC_ABI:
+		return put_user(BULKMEM_ABI, (__u32 __user *)user);
+	case BULKMEM_IOC_MEMORY:
+		err = bulkmem_device_argument(&memory, sizeof(memory), user);
+		return err ?: describe(filp->private_data, &memory);
+	case BULKMEM_IOC_POPULATE:
+		err = bulkmem_device_argument(&range, sizeof(range), user);
+		return err ?: populate(&range);
+	default:
+		return -ENOTTY;
+	}
+}
+
+/* The address is aligned to the page size described. */
+static unsigned long memory_area(struct file *filp, unsigned long addr, unsigned long length,
+				 unsigned long pgoff, unsigned long flags)
+{
+	struct bulkmem_memory __maybe_unused memory = description(filp->private_data);
 
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
 	if (memory_is_huge(&memory)) {
 		if (!(flags & MAP_FIXED))
 			addr = ALIGN(addr, PMD_SIZE);
-		return thp_get_unmapped_area(file, addr, length, pgoff, flags);
+		return thp_get_unmapped_area(filp, addr, length, pgoff, flags);
 	}
 #endif
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-	return mm_get_unmapped_area(current->mm, file, addr, length, pgoff, flags);
+	return mm_get_unmapped_area(current->mm, filp, addr, length, pgoff, flags);
 #else
-	return current->mm->get_unmapped_area(file, addr, length, pgoff, flags);
+	return current->mm->get_unmapped_area(filp, addr, length, pgoff, flags);
 #endif
 }
+
+static int memory_open(struct inode *inode, struct file *filp)
+{
+	struct memory_file *file;
+
+	if (!bulkmem_device_is_ready())
+		return -ENODEV;
+	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+	if (!file)
+		return -ENOMEM;
+	/* Nothing to log if the parameter allows it anyway. */
+	file->admin = READ_ONCE(memory_unprivileged) ?
+		      ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN) : capable(CAP_SYS_ADMIN);
+	if (!may_map(file)) {
+		kfree(file);
+		return -EPERM;
+	}
+	file->memory = (struct bulkmem_memory) {
+		.attribute = BULKMEM_WB,
+		.page_shift = PAGE_SHIFT,
+		.node = NUMA_NO_NODE,
+	};
+	mutex_init(&file->lock);
+	filp->private_data = file;
+	return nonseekable_open(inode, filp);
+}
+
+static int memory_release(struct inode *inode, struct file *filp)
+{
+	struct memory_file *file = filp->private_data;
+
+	mutex_destroy(&file->lock);
+	kfree(file);
+	return 0;
+}
+
+static const struct file_operations memory_operations = {
+	.owner = THIS_MODULE,
+	.open = memory_open,
+	.release = memory_release,
+	.unlocked_ioctl = memory_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.mmap = memory_mmap,
+	.get_unmapped_area = memory_area,
+};
+
+struct miscdevice bulkmem_memory_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "bulkmem-memory",
+	.fops = &memory_operations,
+	.groups = bulkmem_unit_groups,
+	.mode = 0600,
+};

@@ -9,29 +9,29 @@
 
 #include "bulkmem.h"
 
-static bool always(void)
+static bool bulkmem_always(void)
 {
 	return true;
 }
 
-static bool has_rep_stosb(void)
+static bool bulkmem_has_rep_stosb(void)
 {
 	return boot_cpu_has(X86_FEATURE_ERMS) || boot_cpu_has(X86_FEATURE_REP_GOOD);
 }
 
-static bool has_movnti(void)
+static bool bulkmem_has_movnti(void)
 {
 	return boot_cpu_has(X86_FEATURE_XMM2);
 }
 
 /* CLZERO zeroes one cache line, and the store function assumes BULKMEM_LINE. */
-static bool has_clzero(void)
+static bool bulkmem_has_clzero(void)
 {
 	return boot_cpu_has(X86_FEATURE_CLZERO) &&
 	       boot_cpu_data.x86_clflush_size == BULKMEM_LINE;
 }
 
-static bool has_prefetchw(void)
+static bool bulkmem_has_prefetchw(void)
 {
 	return boot_cpu_has(X86_FEATURE_3DNOWPREFETCH);
 }
@@ -39,31 +39,37 @@ static bool has_prefetchw(void)
 const struct bulkmem_method bulkmem_methods[BULKMEM_METHODS] = {
 	[BULKMEM_STOCK] = {
 		.name = "stock",
-		.available = always,
+		.available = bulkmem_always,
 		.cached = bulkmem_store_pages,
 	},
 	[BULKMEM_REP_STOSB] = {
 		.name = "rep_stosb",
 		.lines = true,
-		.available = has_rep_stosb,
+		.available = bulkmem_has_rep_stosb,
 		.cached = bulkmem_store_rep_stosb,
+	},
+	[BULKMEM_REP_STOSQ] = {
+		.name = "rep_stosq",
+		.lines = true,
+		.available = bulkmem_always,
+		.cached = bulkmem_store_rep_stosq,
 	},
 	[BULKMEM_MOVNTI] = {
 		.name = "movnti",
 		.lines = true,
-		.available = has_movnti,
+		.available = bulkmem_has_movnti,
 		.weak = bulkmem_store_movnti,
 	},
 	[BULKMEM_CLZERO] = {
 		.name = "clzero",
 		.lines = true,
-		.available = has_clzero,
+		.available = bulkmem_has_clzero,
 		.weak = bulkmem_store_clzero,
 	},
 	[BULKMEM_PREFETCHW] = {
 		.name = "prefetchw",
 		.lines = true,
-		.available = has_prefetchw,
+		.available = bulkmem_has_prefetchw,
 		.cached = bulkmem_store_prefetchw,
 	},
 };

@@ -14,7 +14,7 @@
 
 #include "bulkmem.h"
 
-static int find_available(const char *value, const struct bulkmem_method **method)
+static int bulkmem_find_available(const char *value, const struct bulkmem_method **method)
 {
 	*method = bulkmem_method_find(value);
 	if (!*method)
@@ -22,7 +22,7 @@ static int find_available(const char *value, const struct bulkmem_method **metho
 	return (*method)->available() ? 0 : -EOPNOTSUPP;
 }
 
-static int get_method(char *buffer, const struct kernel_param *param)
+static int bulkmem_get_method(char *buffer, const struct kernel_param *param)
 {
 	const struct bulkmem_method *method = *(const struct bulkmem_method **)param->arg;
 
@@ -32,10 +32,10 @@ static int get_method(char *buffer, const struct kernel_param *param)
 	return sysfs_emit(buffer, "%s\n", method->name);
 }
 
-static int set_large(const char *value, const struct kernel_param *param)
+static int bulkmem_set_large(const char *value, const struct kernel_param *param)
 {
 	const struct bulkmem_method *method;
-	int err = find_available(value, &method);
+	int err = bulkmem_find_available(value, &method);
 
 	if (err)
 		return err;
@@ -47,10 +47,10 @@ static int set_large(const char *value, const struct kernel_param *param)
 	return 0;
 }
 
-static int set_cached(const char *value, const struct kernel_param *param)
+static int bulkmem_set_cached(const char *value, const struct kernel_param *param)
 {
 	const struct bulkmem_method *method;
-	int err = find_available(value, &method);
+	int err = bulkmem_find_available(value, &method);
 
 	if (err)
 		return err;
@@ -60,7 +60,7 @@ static int set_cached(const char *value, const struct kernel_param *param)
 	return 0;
 }
 
-static int set_threshold(const char *value, const struct kernel_param *param)
+static int bulkmem_set_threshold(const char *value, const struct kernel_param *param)
 {
 	u64 bytes;
 	int err = kstrtou64(value, 0, &bytes);
@@ -72,12 +72,12 @@ static int set_threshold(const char *value, const struct kernel_param *param)
 	return 0;
 }
 
-static int get_threshold(char *buffer, const struct kernel_param *param)
+static int bulkmem_get_threshold(char *buffer, const struct kernel_param *param)
 {
 	return sysfs_emit(buffer, "%llu\n", bulkmem_policy.threshold);
 }
 
-static int set_size(const char *value, const struct kernel_param *param, u64 unit, u64 max)
+static int bulkmem_set_size(const char *value, const struct kernel_param *param, u64 unit, u64 max)
 {
 	u64 bytes;
 	int err = kstrtou64(value, 0, &bytes);
@@ -88,22 +88,22 @@ static int set_size(const char *value, const struct kernel_param *param, u64 uni
 	return 0;
 }
 
-static int get_size(char *buffer, const struct kernel_param *param)
+static int bulkmem_get_size(char *buffer, const struct kernel_param *param)
 {
 	return sysfs_emit(buffer, "%zu\n", *(size_t *)param->arg);
 }
 
-static int set_chunk(const char *value, const struct kernel_param *param)
+static int bulkmem_set_chunk(const char *value, const struct kernel_param *param)
 {
-	return set_size(value, param, PAGE_SIZE, SZ_1G);
+	return bulkmem_set_size(value, param, PAGE_SIZE, SZ_1G);
 }
 
-static int set_ahead(const char *value, const struct kernel_param *param)
+static int bulkmem_set_ahead(const char *value, const struct kernel_param *param)
 {
-	return set_size(value, param, BULKMEM_LINE, SZ_64K);
+	return bulkmem_set_size(value, param, BULKMEM_LINE, SZ_64K);
 }
 
-static int set_ignore_quirks(const char *value, const struct kernel_param *param)
+static int bulkmem_set_ignore_quirks(const char *value, const struct kernel_param *param)
 {
 	bool ignore;
 	int err = kstrtobool(value, &ignore);
@@ -116,12 +116,12 @@ static int set_ignore_quirks(const char *value, const struct kernel_param *param
 	return 0;
 }
 
-static int get_ignore_quirks(char *buffer, const struct kernel_param *param)
+static int bulkmem_get_ignore_quirks(char *buffer, const struct kernel_param *param)
 {
 	return sysfs_emit(buffer, "%c\n", bulkmem_policy.ignore_quirks ? 'Y' : 'N');
 }
 
-static int get_available(char *buffer, const struct kernel_param *param)
+static int bulkmem_get_available(char *buffer, const struct kernel_param *param)
 {
 	unsigned int i;
 	int length = 0;
@@ -134,7 +134,7 @@ static int get_available(char *buffer, const struct kernel_param *param)
 }
 
 /* sysfs refuses writes by the permissions; this refuses them in insmod. */
-static int set_available(const char *value, const struct kernel_param *param)
+static int bulkmem_set_available(const char *value, const struct kernel_param *param)
 {
 	return -EINVAL;
 }
@@ -147,17 +147,17 @@ static int set_available(const char *value, const struct kernel_param *param)
 	module_param_cb(_name, &ops_##_name, _arg, _perm);		\
 	MODULE_PARM_DESC(_name, _description)
 
-SETTING(method, set_large, get_method, &bulkmem_policy.large, 0644,
+SETTING(method, bulkmem_set_large, bulkmem_get_method, &bulkmem_policy.large, 0644,
 	"Method for extents at or above the threshold, one of those in available");
-SETTING(cached_method, set_cached, get_method, &bulkmem_policy.cached, 0644,
-	"Method for extents below the threshold: stock, rep_stosb or prefetchw");
-SETTING(threshold, set_threshold, get_threshold, NULL, 0644,
-	"Smallest large extent in bytes; 0: every extent is large (default: size of the last-level cache)");
-SETTING(chunk, set_chunk, get_size, &bulkmem_policy.chunk, 0644,
+SETTING(cached_method, bulkmem_set_cached, bulkmem_get_method, &bulkmem_policy.cached, 0644,
+	"Method for extents below the threshold: stock, rep_stosb, rep_stosq or prefetchw");
+SETTING(threshold, bulkmem_set_threshold, bulkmem_get_threshold, NULL, 0644,
+	"Smallest large extent in bytes; 2097152: every huge page (default: size of the last-level cache)");
+SETTING(chunk, bulkmem_set_chunk, bulkmem_get_size, &bulkmem_policy.chunk, 0644,
 	"Bytes between two points where the kernel may reschedule: a multiple of 4096, up to 1 GiB (default: 2 MiB)");
-SETTING(prefetch_distance, set_ahead, get_size, &bulkmem_policy.ahead, 0644,
+SETTING(prefetch_distance, bulkmem_set_ahead, bulkmem_get_size, &bulkmem_policy.ahead, 0644,
 	"Prefetch distance of prefetchw in bytes: a multiple of 64, up to 65536 (default: 4096)");
-SETTING(ignore_quirks, set_ignore_quirks, get_ignore_quirks, NULL, 0644,
+SETTING(ignore_quirks, bulkmem_set_ignore_quirks, bulkmem_get_ignore_quirks, NULL, 0644,
 	"Allow method=movnti on processors where it is known to be slow (bool)");
-SETTING(available, set_available, get_available, NULL, 0444,
+SETTING(available, bulkmem_set_available, bulkmem_get_available, NULL, 0444,
 	"Methods that this processor supports (read only)");

@@ -23,7 +23,7 @@ struct bulkmem_policy bulkmem_policy = {
 #define UNKNOWN_CACHE	SZ_8M
 
 /* The size of the last level in CPUID leaf @leaf (Intel 4, AMD 0x8000001d), or 0. */
-static u64 last_level(u32 leaf)
+static u64 bulkmem_last_level(u32 leaf)
 {
 	u32 eax, ebx, ecx, edx, level, highest = 0;
 	unsigned int i;
@@ -46,7 +46,7 @@ static u64 last_level(u32 leaf)
 	return size;
 }
 
-static u64 last_level_cache(void)
+static u64 bulkmem_last_level_cache(void)
 {
 	u64 size = 0;
 
@@ -54,11 +54,11 @@ static u64 last_level_cache(void)
 	case X86_VENDOR_AMD:
 	case X86_VENDOR_HYGON:
 		if (boot_cpu_has(X86_FEATURE_TOPOEXT))
-			size = last_level(0x8000001d);
+			size = bulkmem_last_level(0x8000001d);
 		break;
 	default:
 		if (boot_cpu_data.cpuid_level >= 4)
-			size = last_level(4);
+			size = bulkmem_last_level(4);
 	}
 	return size >= SZ_1M && size <= SZ_2G ? size : UNKNOWN_CACHE;
 }
@@ -69,13 +69,13 @@ bool bulkmem_policy_forbids(const struct bulkmem_method *method, bool ignore_qui
 	       bulkmem_movnt_slow();
 }
 
-static const struct bulkmem_method *default_cached(void)
+static const struct bulkmem_method *bulkmem_default_cached(void)
 {
 	return &bulkmem_methods[boot_cpu_has(X86_FEATURE_ERMS) ?
 				BULKMEM_REP_STOSB : BULKMEM_STOCK];
 }
 
-static const struct bulkmem_method *default_large(void)
+static const struct bulkmem_method *bulkmem_default_large(void)
 {
 	static const enum bulkmem_method_id best[] = {
 		BULKMEM_CLZERO, BULKMEM_MOVNTI, BULKMEM_PREFETCHW,
@@ -89,7 +89,7 @@ static const struct bulkmem_method *default_large(void)
 		if (method->available() && !bulkmem_policy_forbids(method, false))
 			return method;
 	}
-	return default_cached();
+	return bulkmem_default_cached();
 }
 
 int bulkmem_policy_settle(void)
@@ -105,11 +105,11 @@ int bulkmem_policy_settle(void)
 		goto out;
 	}
 	if (!policy->large)
-		policy->large = default_large();
+		policy->large = bulkmem_default_large();
 	if (!policy->cached)
-		policy->cached = default_cached();
+		policy->cached = bulkmem_default_cached();
 	if (!policy->threshold_given)
-		policy->threshold = last_level_cache();
+		policy->threshold = bulkmem_last_level_cache();
 	policy->settled = true;
 	pr_info("extents of %llu bytes and more are cleared by %s, others by %s\n",
 		policy->threshold, policy->large->name, policy->cached->name);

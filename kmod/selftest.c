@@ -24,26 +24,32 @@
 #define AREA_ORDER	5
 #define AREA		(PAGE_SIZE << AREA_ORDER)
 
+/* The method whose result is spoiled; always NULL in production builds. */
 static const struct bulkmem_method *planted;
 
-static int set_fault(const char *value, const struct kernel_param *param)
+#ifdef BULKMEM_TESTS
+static int bulkmem_set_fault(const char *value, const struct kernel_param *param)
 {
 	planted = bulkmem_method_find(value);
 	return planted ? 0 : -EINVAL;
 }
 
-static int get_fault(char *buffer, const struct kernel_param *param)
+static int bulkmem_get_fault(char *buffer, const struct kernel_param *param)
 {
 	return sysfs_emit(buffer, "%s\n", planted ? planted->name : "");
 }
 
-static const struct kernel_param_ops fault_ops = { .set = set_fault, .get = get_fault };
+static const struct kernel_param_ops fault_ops = {
+	.set = bulkmem_set_fault,
+	.get = bulkmem_get_fault,
+};
 module_param_cb(selftest_fault, &fault_ops, NULL, 0400);
 MODULE_PARM_DESC(selftest_fault,
 		 "For tests: spoil what this method cleared, so that loading is refused (at load only)");
+#endif
 
 /* Returns the offset of the first byte that is not @expected, or -1. */
-static long __init wrong_at(const u8 *area, size_t from, size_t length, u8 expected)
+static long __init bulkmem_wrong_at(const u8 *area, size_t from, size_t length, u8 expected)
 {
 	const u8 *wrong = memchr_inv(area + from, expected, length);
 
@@ -51,18 +57,18 @@ static long __init wrong_at(const u8 *area, size_t from, size_t length, u8 expec
 }
 
 /* Checks that of the @upto bytes in @area exactly @length bytes at @from are zero. */
-static int __init check(const struct bulkmem_method *method, u8 *area, size_t from,
-			size_t length, size_t upto)
+static int __init bulkmem_check(const struct bulkmem_method *method, u8 *area, size_t from,
+				size_t length, size_t upto)
 {
 	long at;
 
 	if (method == planted)
 		area[from + length - 1] = DIRT;
-	at = wrong_at(area, from, length, 0);
+	at = bulkmem_wrong_at(area, from, length, 0);
 	if (at < 0)
-		at = wrong_at(area, 0, from, DIRT);
+		at = bulkmem_wrong_at(area, 0, from, DIRT);
 	if (at < 0)
-		at = wrong_at(area, from + length, upto - from - length, DIRT);
+		at = bulkmem_wrong_at(area, from + length, upto - from - length, DIRT);
 	if (at < 0)
 		return 0;
 	pr_err("%s: of %zu bytes to zero at offset %zu, byte %ld is %#04x; not loading\n",
@@ -70,8 +76,8 @@ static int __init check(const struct bulkmem_method *method, u8 *area, size_t fr
 	return -EIO;
 }
 
-static void __init zero_lines(const struct bulkmem_method *method, void *kaddr, size_t length,
-			      size_t ahead)
+static void __init bulkmem_zero_lines(const struct bulkmem_method *method, void *kaddr,
+				      size_t length, size_t ahead)
 {
 	if (method->weak) {
 		void __incoherent *addr = incoherent_begin(kaddr);
@@ -84,7 +90,7 @@ static void __init zero_lines(const struct bulkmem_method *method, void *kaddr, 
 }
 
 /* Tests the store function alone: from each line of a page, across page ends. */
-static int __init test_lines(const struct bulkmem_method *method, u8 *area)
+static int __init bulkmem_test_lines(const struct bulkmem_method *method, u8 *area)
 {
 	static const size_t lines[] __initconst = {
 		1, 2, 3, 4, 5, LINES - 1, LINES, LINES + 1, 2 * LINES - 1, 2 * LINES + 1,
@@ -100,9 +106,9 @@ static int __init test_lines(const struct bulkmem_method *method, u8 *area)
 			size_t length = lines[i] * BULKMEM_LINE;
 
 			memset(area, DIRT, upto);
-			zero_lines(method, area + from, length,
-				   aheads[(offset + i) % ARRAY_SIZE(aheads)]);
-			err = check(method, area, from, length, upto);
+			bulkmem_zero_lines(method, area + from, length,
+					   aheads[(offset + i) % ARRAY_SIZE(aheads)]);
+			err = bulkmem_check(method, area, from, length, upto);
 			if (err)
 				return err;
 		}
@@ -112,7 +118,7 @@ static int __init test_lines(const struct bulkmem_method *method, u8 *area)
 }
 
 /* Tests whole ranges: every touched page, chunks that divide the range and others. */
-static int __init test_pages(const struct bulkmem_method *method, u8 *area)
+static int __init bulkmem_test_pages(const struct bulkmem_method *method, u8 *area)
 {
 	static const size_t chunks[] __initconst = { SZ_4K, 3 * SZ_4K, SZ_2M };
 	static const unsigned long pages[] __initconst = { 1, 2, 3, 4, 5, 6, 8, 16, MOST_PAGES };
@@ -132,8 +138,8 @@ static int __init test_pages(const struct bulkmem_method *method, u8 *area)
 				memset(area, DIRT, length + 2 * PAGE_SIZE);
 				bulkmem_clear_around(&plan, area + PAGE_SIZE, pages[i], hot,
 						     &extents);
-				err = check(method, area, PAGE_SIZE, length,
-					    length + 2 * PAGE_SIZE);
+				err = bulkmem_check(method, area, PAGE_SIZE, length,
+						    length + 2 * PAGE_SIZE);
 				if (err) {
 					pr_err("chunk %zu, touched page %ld\n", plan.chunk,
 					       (long)hot);
@@ -161,9 +167,9 @@ int __init bulkmem_selftest(void)
 		if (!method->available())
 			continue;
 		if (method->lines)
-			err = test_lines(method, area);
+			err = bulkmem_test_lines(method, area);
 		if (!err)
-			err = test_pages(method, area);
+			err = bulkmem_test_pages(method, area);
 	}
 	free_pages((unsigned long)area, AREA_ORDER);
 	return err;

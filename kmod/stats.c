@@ -55,8 +55,8 @@ struct counter {
 	size_t offset;
 };
 
-static ssize_t show_counter(struct device *device, struct device_attribute *attribute,
-			    char *buffer)
+static ssize_t bulkmem_show_counter(struct device *device, struct device_attribute *attribute,
+				    char *buffer)
 {
 	size_t offset = container_of(attribute, struct counter, attribute)->offset;
 	u64 sum = 0;
@@ -67,16 +67,16 @@ static ssize_t show_counter(struct device *device, struct device_attribute *attr
 	return sysfs_emit(buffer, "%llu\n", sum);
 }
 
-static ssize_t hints_show(struct device *device, struct device_attribute *attribute,
-			  char *buffer)
+static ssize_t bulkmem_show_hints(struct device *device, struct device_attribute *attribute,
+				  char *buffer)
 {
 	return sysfs_emit(buffer, "%lu\n", bulkmem_hint_count());
 }
 
-static DEVICE_ATTR_RO(hints);
+static struct device_attribute hints = __ATTR(hints, 0444, bulkmem_show_hints, NULL);
 
 #define COUNTER(_name, _offset) {					\
-	.attribute = __ATTR(_name, 0444, show_counter, NULL),		\
+	.attribute = __ATTR(_name, 0444, bulkmem_show_counter, NULL),		\
 	.offset = _offset,						\
 }
 
@@ -86,7 +86,7 @@ static struct counter skipped = COUNTER(skipped, offsetof(struct counts, skipped
 static struct attribute *common_attributes[] = {
 	&faults.attribute.attr,
 	&skipped.attribute.attr,
-	&dev_attr_hints.attr,
+	&hints.attr,
 	NULL
 };
 

@@ -32,6 +32,15 @@ void bulkmem_store_rep_stosb(void *kaddr, size_t length, size_t ahead)
 		     : "memory");
 }
 
+void bulkmem_store_rep_stosq(void *kaddr, size_t length, size_t ahead)
+{
+	length /= sizeof(u64);
+	asm volatile("rep stosq"
+		     : "+D" (kaddr), "+c" (length)
+		     : "a" (0UL)
+		     : "memory");
+}
+
 /* Zeroes a line by eight stores, advances, and loops. */
 #define LINE_BY(store)						\
 	"	" store " %[zero], 0x00(%[addr])\n"		\

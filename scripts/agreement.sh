@@ -126,7 +126,9 @@ perf_agreement() {
         # perf's clock counts microseconds, so a single pass over fewer bytes is too short.
         if (($(bytes "$size") >= 16 << 20)); then
             perf_pair memset clear "$size" 1 default c_library
+            single_pass "$size" default c_library
             perf_pair memset clear "$size" 1 x86-64-stosb rep_stosb
+            single_pass "$size" stosb rep_stosb
         fi
         perf_pair memset fill "$size" "$loops" default c_library
         perf_pair memset fill "$size" "$loops" x86-64-stosb rep_stosb
@@ -160,6 +162,30 @@ perf_pair() {
     say "$benchmark, $size, $loops loops: $theirs and $here"
     alternate "$RUNS" perf_side our_side
     row "$operation" "$size" "$theirs, $here"
+}
+
+# single_pass SIZE THEIRS OURS: prints two rows that explain a single pass of perf. perf times the first pass after the
+# one that faulted the memory in; bulkmem, one after three more. single-pass.c does either.
+single_pass() {
+    local size=$1 theirs=$2 here=$3 length
+    length=$(bytes "$size")
+    [[ -x $scratch/single-pass ]] || "${CC:-cc}" -O2 -o "$scratch/single-pass" scripts/single-pass.c
+    # shellcheck disable=SC2317 # alternate calls them by name
+    perf_side() {
+        perf bench -f simple mem memset -s "${size}B" -l 1 -f "${theirs/#stosb/x86-64-stosb}" |
+            awk '/^[0-9]/ { printf "%.4f\n", $1 / 1e9 }'
+    }
+    # shellcheck disable=SC2317 # as above
+    first() { "$scratch/single-pass" "$length" 0 "$theirs" "$offset"; }
+    # shellcheck disable=SC2317 # as above
+    fourth() { "$scratch/single-pass" "$length" 3 "$theirs" "$offset"; }
+    # shellcheck disable=SC2317 # as above
+    our_side() { ours "$here" clear --size "$size" --loops 1 --page-size "$pages" --offset "$offset"; }
+    say "single pass, $size: $theirs"
+    alternate "$RUNS" perf_side first
+    row "perf, the pass after faulting" "$size" "$theirs"
+    alternate "$RUNS" fourth our_side
+    row "the fourth pass after it, bulkmem" "$size" "$here"
 }
 
 # fio_agreement FOLDER…: compares fio with bulkmem bench iops, on the same file in each folder.

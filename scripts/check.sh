@@ -9,22 +9,10 @@ need_tools
 # shellcheck source=scripts/results.sh
 . scripts/results.sh
 
-# lint NAME COMMAND…: runs a command that must succeed; counts as one test.
-lint() {
-    local name=$1
-    shift
-    heading "$name: $*"
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        failures+=("$name: $*")
-    fi
-}
-
 lint format cargo fmt --all -- --check
 lint clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 lint cycles scripts/cycles.py
+lint conventions scripts/conventions.sh
 
 tests units cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast --lib --bins -- --show-output
 # Each takes a few seconds.

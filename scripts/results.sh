@@ -42,6 +42,19 @@ tests() {
     ((listed)) || failures+=("$name: $*")
 }
 
+# lint NAME COMMAND…: runs a command that must succeed; counts as one test.
+lint() {
+    local name=$1 log=$logs/$1.log
+    shift
+    heading "$name: $*"
+    if "$@" 2>&1 | tee "$log"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        failures+=("$name: $*: $(tail -n 1 "$log")")
+    fi
+}
+
 # summary: prints what was skipped, and what failed with the commands that rerun it. The last line has the sums. Returns
 # 1 if something failed.
 summary() {

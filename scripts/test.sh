@@ -48,6 +48,8 @@ fuzz() {
     fi
 }
 
+# Continuous integration counts the lints as one test.
+[[ -z ${BULKMEM_LINT:-} ]] || lint lint scripts/lint.sh
 tests tally whole scripts/check-tally.sh scripts/check-tally.sh
 tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast -- --show-output
 # The first call depends on how the compiler optimizes it, so it is tested as programs are built: without and with

@@ -35,12 +35,12 @@ blocking() {
     done | head -n 10
 }
 
-# users: prints the processes that hold the device open or mapped.
+# users: prints the processes that hold a device open or mapped.
 users() {
     local process descriptor
     for process in /proc/[0-9]*; do
         for descriptor in "$process/maps" "$process"/fd/*; do
-            if [[ $(readlink "$descriptor" 2>/dev/null) == /dev/bulkmem ]] ||
+            if [[ $(readlink "$descriptor" 2>/dev/null) =~ ^/dev/bulkmem(-memory)?$ ]] ||
                 { [[ $descriptor == */maps ]] && grep -qs /dev/bulkmem "$descriptor"; }; then
                 printf '  %s (%s)\n' "${process#/proc/}" "$(cat "$process/comm" 2>/dev/null)"
                 break
@@ -60,7 +60,7 @@ They need nothing but to run; end or stop-and-continue them, and try again."
     fi
     # The kernel may still have to free the livepatch.
     unload() { said=$(rmmod bulkmem 2>&1); }
-    waiting unload || fail "the module does not unload: $said. These processes have /dev/bulkmem open or mapped:
+    waiting unload || fail "the module does not unload: $said. These processes have /dev/bulkmem or /dev/bulkmem-memory open or mapped:
 $(users)
 End them, and try again."
     echo "unloaded bulkmem"

@@ -86,10 +86,16 @@ for kernel in "${checked[@]}"; do
     check "$kernel" "$folder" || fail "sparse on the module for $kernel: see above"
     stays_on_the_stack "$([[ $kernel == 6.1 ]] && echo bulkmem_clear_huge_page || echo bulkmem_folio_zero_user)"
     emits bulkmem_clear_around sfence
-    emits bulkmem_store_rep_stosb 'rep stos'
+    emits bulkmem_store_rep_stosb 'rep stos %al,%es:.*'
+    emits bulkmem_store_rep_stosq 'rep stos %rax,%es:.*'
     emits bulkmem_store_movnti movnti
     emits bulkmem_store_clzero clzero
     emits bulkmem_store_prefetchw prefetchw
+    parameters=$(PATH=$PATH:/sbin:/usr/sbin modinfo -p "$folder/bulkmem.ko")
+    ! grep 'For tests' <<<"$parameters" || fail "in the module for $kernel, a production build has this parameter"
+    [[ $parameters == *threshold:* ]] || fail "modinfo shows no parameters of the module for $kernel: $parameters"
+    unprefixed=$(nm "$folder/bulkmem.o" | grep ' [tT] ' | grep -v '[tT] \(__pfx_\|__ksymtab\|bulkmem_\|init_module\|cleanup_module\)') || true
+    [[ -z $unprefixed ]] || echo "$kernel: functions without the prefix bulkmem_: $unprefixed"
     echo "$kernel: no warnings, and every method has its instruction"
 done
 must_report "a fence left out" 's/kaddr = incoherent_end(addr);/;/' "context imbalance in 'bulkmem_clear_around'"

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# The run `fio`, inside the guest: fio with bulkmem's engine on the memory of /dev/bulkmem. Prints libtest's lines.
+# The run `fio`, inside the guest: fio with bulkmem's engine on the memory of /dev/bulkmem-memory. Prints libtest's lines.
 export BULKMEM_FIO=/bin/bulkmem-fio.so
 passed=0
 failed=0
@@ -19,7 +19,7 @@ verdict() {
 verified() {
     name=$1
     shift
-    fio --name=job --ioengine=external:$BULKMEM_FIO --filename=/dev/bulkmem --thread --rw=randwrite --verify=crc32c --verify_fatal=1 \
+    fio --name=job --ioengine=external:$BULKMEM_FIO --filename=/dev/bulkmem-memory --thread --rw=randwrite --verify=crc32c --verify_fatal=1 \
         --do_verify=1 "$@" >/tmp/said 2>&1 && grep -q 'err= 0' /tmp/said && grep -q 'READ: ' /tmp/said
     verdict "$name" $?
 }
@@ -34,11 +34,11 @@ verified memory_verifies_in_huge_pages --attribute=wc --huge_pages=1 --size=2m -
 verified memory_without_an_attribute_is_write_back --size=1m --bs=4k
 verified memory_verifies_with_sync --attribute=wb --size=1m --bs=4k --sync=1
 
-! fio --name=job --ioengine=external:$BULKMEM_FIO --filename=/dev/bulkmem --thread --rw=write --size=3m --attribute=wc \
+! fio --name=job --ioengine=external:$BULKMEM_FIO --filename=/dev/bulkmem-memory --thread --rw=write --size=3m --attribute=wc \
     --huge_pages=1 >/tmp/said 2>&1 && grep -q mmap /tmp/said
 verdict a_length_that_is_not_of_whole_pages_is_refused $?
 
-! fio --name=job --ioengine=external:$BULKMEM_FIO --filename=/dev/bulkmem --thread --rw=write --size=1m --offset=1m >/tmp/said 2>&1 &&
+! fio --name=job --ioengine=external:$BULKMEM_FIO --filename=/dev/bulkmem-memory --thread --rw=write --size=1m --offset=1m >/tmp/said 2>&1 &&
     grep -q 'offset= and offset_increment= cannot be used' /tmp/said
 verdict an_offset_is_refused $?
 

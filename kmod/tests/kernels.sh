@@ -121,7 +121,7 @@ plant() {
 }
 
 # build_module KERNEL VARIANT [COMMAND…]: copies the module's sources, runs COMMAND in the copy (which may change them), and
-# builds; every warning is an error. module_file prints where the module is afterwards.
+# builds, with the parameters for tests; every warning is an error. module_file prints where the module is afterwards.
 build_module() {
     local kernel=$1 variant=$2 folder log file
     shift 2
@@ -132,9 +132,9 @@ build_module() {
     rm -rf "$folder.new"
     mkdir -p "$folder" "$folder.new"
     cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$folder.new"
-    # Also the probe, by which the tests of /dev/bulkmem read page tables.
-    cp kmod/tests/probe/bulkmem_probe.c "$folder.new"
-    echo 'obj-m += bulkmem_probe.o' >>"$folder.new/Kbuild"
+    # Also the probe, by which the tests of /dev/bulkmem-memory read page tables, and a livepatch that replaces all others.
+    cp kmod/tests/probe/bulkmem_*.c "$folder.new"
+    echo 'obj-m += bulkmem_probe.o bulkmem_cumulative.o' >>"$folder.new/Kbuild"
     if (($# > 0)); then
         (cd "$folder.new" && "$@") || fail "the sources of the module's variant $variant could not be generated: see above"
     fi
@@ -148,7 +148,7 @@ build_module() {
     rm -rf "$folder.new"
     # Without BTF, which needs pahole and which the tests do not use.
     if ! make -j "$(nproc)" -C "$kernel_root/lib/modules/$kernel_release/build" "M=$folder" W=1 KCFLAGS=-Werror \
-        CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$log" 2>&1 || grep -qi 'warning:' "$log"; then
+        BULKMEM_TESTS=y CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$log" 2>&1 || grep -qi 'warning:' "$log"; then
         grep -iE 'error|warning:' "$log" | head -n 20 >&2
         echo "complete log: $log" >&2
         # Otherwise the next build would not repeat the warning.
@@ -156,11 +156,11 @@ build_module() {
         return 1
     fi
     cp "$folder/bulkmem.ko" "$(module_file "$kernel" "$variant")" &&
-        cp "$folder/bulkmem_probe.ko" "$(probe_file "$kernel")"
+        cp "$folder/bulkmem_probe.ko" "$folder/bulkmem_cumulative.ko" "$(helpers "$kernel")"
 }
 
 # module_file KERNEL VARIANT: prints the path of the module.
 module_file() { printf '%s\n' "$KMOD_TARGET/build/$1/$2.ko"; }
 
-# probe_file KERNEL: prints the path of the probe, which is built with every variant.
-probe_file() { printf '%s\n' "$KMOD_TARGET/build/$1/bulkmem_probe.ko"; }
+# helpers KERNEL: prints the folder of the tests' own modules, which are built with every variant.
+helpers() { printf '%s\n' "$KMOD_TARGET/build/$1"; }

@@ -20,5 +20,21 @@ PLANTED=(
     # Hints outlive the file.
     'hints_stay|hint.c|/^void bulkmem_hint_drop_all/,/^}/s/drop(hint)/break/|hints::undone::Pool2M'
     # Memory of the device is not cleared.
-    'uncleared|block.c|/^\t\tbulkmem_clear(/d|memory::what_it_was_before_is_never_seen::Wc_2m'
+    'uncleared|unit.c|/^\tbulkmem_clear(/d|memory::what_it_was_before_is_never_seen::Wb_2m'
+    # Memory from the pool is not cleared.
+    'uncleared_pool|unit.c|s/^\t\tclear_retyped(page);/\t\tif (!page) clear_retyped(page);/|memory::reused_memory_is_zero::Wc_4k'
+    # The pool takes everything.
+    'pool_unbounded|unit.c|s/pool->count <= pool_limit \&\& /true \&\& /;s/pool->count < pool_limit/true/|memory::the_pool_is_bounded'
+    # The pool takes broken pages, and forgets that it did.
+    'pool_broken|unit.c|s/ \&\& !bulkmem_is_poisoned(page, HUGE_PAGES);/;/;s/if (!bulkmem_is_poisoned(page, HUGE_PAGES)) {/if (true) {/|memory::a_broken_page_does_not_return::Wc_2m'
+    # Broken pages are mapped one by one, and as parts of huge pages.
+    'broken_small|memory.c|s/return VM_FAULT_HWPOISON;/page = pfn_to_page(page_to_pfn(page));/|memory::a_broken_page_is_not_mapped::Wc_4k'
+    # Opening the device of memory needs no capability.
+    'no_capability|memory.c|s/return file->admin .*/return file != NULL;/|memory::memory_needs_a_capability'
+    # No limit to the rate.
+    'no_rate|unit.c|s/allowed = rate_until + units.*/allowed = true;/|memory::users_retype_at_a_limited_rate'
+    # References can be taken to the pages, also by KVM.
+    'unfrozen|unit.c|s/while (!page_ref_freeze(page, 1)) {/while (false) {/;s/page_ref_unfreeze(page, 1);/;/|memory::a_virtual_machine_cannot_have_it::Wc_4k'
+    # All processes share one limit of hints.
+    'global_hints|hint.c|s/hinted->count == HINTS_PER_PROCESS/bulkmem_hint_count_of_all() >= HINTS_PER_PROCESS/;s/^long bulkmem_hint_add/static unsigned long bulkmem_hint_count_of_all(void) { struct hinted *h; unsigned long n = 0; list_for_each_entry(h, \&all, of_all) n += h->count; return n; }\n\n&/|hints::one_process_leaves_room_for_others'
 )

@@ -110,7 +110,7 @@ guest() {
     # shellcheck disable=SC2086 # a list of words
     add_kernel_modules "$root" $load
     [[ -n $planted ]] || cp "$(module_file "$kernel" "$variant")" "$root/bulkmem.ko"
-    cp "$(probe_file "$kernel")" "$root/"
+    cp "$(helpers "$kernel")"/bulkmem_{probe,cumulative}.ko "$root/"
     echo "$wanted" >"$root/name"
     if [[ -n $run ]]; then
         cp "$run" "$root/todo"

@@ -29,11 +29,14 @@ guest clzero 6.12-cloud --emulator bochs --seconds 450 --kernel-line "$pool $bar
 # The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
 # controls are added. Each is a boot.
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
-# Memory of /dev/bulkmem on two NUMA nodes.
-two_nodes="-m 4G -smp 2,sockets=2 -object memory-backend-ram,id=a,size=2G -object memory-backend-ram,id=b,size=2G \
--numa node,cpus=0,memdev=a -numa node,cpus=1,memdev=b"
+# two_nodes MIB: QEMU's words for two NUMA nodes, each with one processor and MIB of memory.
+two_nodes() {
+    echo "-m $((2 * $1))M -smp 2,sockets=2 -object memory-backend-ram,id=a,size=$1M -object memory-backend-ram,id=b,size=$1M" \
+        "-numa node,cpus=0,memdev=a -numa node,cpus=1,memdev=b"
+}
+# Memory of /dev/bulkmem-memory on two NUMA nodes.
 for kernel in 6.12 6.1; do
-    guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$two_nodes" --load hwpoison-inject \
+    guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
         --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 400
 done
 guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic:: smaller::"
@@ -46,18 +49,21 @@ guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
 guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: stress:: memory::processes'
 guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: stress:: memory::processes memory::many'
-guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --planted
+guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 600 --planted
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --tests 'command:: attributes::'
 guest command-6.1 6.1 --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
 guest fio 6.12-cloud --kernel-line "$bare" --program /usr/bin/fio --program "$TARGET_DIR/fio/bulkmem-fio.so" --file fio/jobs/attributes.fio \
     --run kmod/tests/fio-guest.sh
+# Measurements on two NUMA nodes.
+guest numa 6.12-cloud --program "$TARGET_DIR/debug/bulkmem" --qemu "$(two_nodes 512)" --run kmod/tests/numa-guest.sh
 guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::populated hints::'
 # The real quirk, without pretend_movnt_slow. The kernel would warn about mitigations that the emulation does not have.
 guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'
 guest lockdown 6.12-cloud --kernel-line 'lockdown=integrity' --tests 'unsigned::'
 guest sig-enforce 6.1 --kernel-line 'module.sig_enforce=1' --tests 'unsigned::'
+guest blacklist 6.12-cloud --kernel-line 'module_blacklist=bulkmem' --tests 'blacklisted::'
 script uninstall kmod/tests/uninstall.sh 6.12-cloud
 script dkms kmod/tests/dkms.sh 6.1 6.12
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests uninstall-kmod.sh with a loaded module, in a guest, as root, first with the device open and then without.
+# Tests uninstall-kmod.sh with a loaded module, in a guest, as root, first with the device open and then without; and what
+# the systemd unit does to stop.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/../../scripts/common.sh"
@@ -16,6 +17,7 @@ trap 'rm -rf "$root" "$root.cpio"' EXIT
 mkdir -p "$root/scripts"
 add_program "$(command -v bash)" "$root"
 cp scripts/common.sh scripts/uninstall-kmod.sh "$root/scripts"
+cp kmod/install/bulkmem-kmod.service "$root/"
 cp "$(module_file "$kernel" plain)" "$root/bulkmem.ko"
 cat >"$root/todo" <<'END'
 passed=0
@@ -54,11 +56,18 @@ takes_the_files() {
 }
 is_happy_without() { uninstall 60 && ! grep -q '^unloaded' /tmp/said; }
 
+the_unit_stops_it() {
+    mkdir -p /sbin && ln -sf /bin/busybox /sbin/rmmod && insmod /bulkmem.ko || return
+    sed -n 's/^ExecStop=//p' /bulkmem-kmod.service >/tmp/stop
+    timeout 60 sh -e /tmp/stop >/tmp/said 2>&1 && [ ! -e /sys/module/bulkmem ]
+}
+
 insmod /bulkmem.ko
 verdict says_who_is_in_the_way says_who_is_in_the_way
 verdict goes_on_where_it_stopped goes_on_where_it_stopped
 verdict takes_the_files takes_the_files
 verdict is_happy_without is_happy_without
+verdict the_unit_stops_it the_unit_stops_it
 echo "test result: $([ $failed = 0 ] && echo ok || echo FAILED). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
 [ $failed = 0 ]
 END

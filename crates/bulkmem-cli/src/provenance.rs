@@ -14,16 +14,19 @@ type Facts = Vec<(&'static str, String)>;
 pub(crate) fn machine(provenance: &Provenance) -> Facts {
     let Provenance { memory, nodes, .. } = *provenance;
     let yes_or_no = |it: bool| if it { "yes" } else { "no" }.to_owned();
+    let mut processors = provenance.processors.to_string();
+    processors.extend(provenance.processor_list.iter().map(|list| format!(" (only {list})")));
     let facts = [
         ("processor", Some(cpu(&provenance.cpu))),
         ("microcode", Some(known(&provenance.microcode))),
         ("caches", Some(caches(provenance.caches))),
-        ("processors used", Some(provenance.processors.to_string())),
+        ("processors used", Some(processors)),
         ("kernel", Some(known(&provenance.kernel))),
         ("page size", Some(exact_size(provenance.page_size as u64))),
         ("hypervisor", provenance.hypervisor.clone()),
         ("memory", (memory > 0).then(|| size(memory))),
         ("NUMA nodes", (nodes > 0).then(|| nodes.to_string())),
+        ("NUMA nodes of the memory", provenance.memory_nodes.clone()),
         ("transparent huge pages", provenance.transparent_huge_pages.clone()),
         ("clock governor", provenance.governor.clone()),
         ("turbo", provenance.turbo.map(yes_or_no)),

@@ -1,4 +1,4 @@
-//! The interface of `/dev/bulkmem`: the numbers and structures of `kmod/bulkmem_ioctl.h`. A test compares the two.
+//! The interface of the module's devices: the numbers and structures of `kmod/bulkmem_ioctl.h`. A test compares the two.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,36 +7,55 @@ use rustix::ioctl::{Opcode, opcode};
 use serde::Serialize;
 
 /// The version of the interface that this crate uses.
-pub(crate) const ABI: u32 = 1;
+pub(crate) const ABI: u32 = 2;
 
 /// The ioctl group of all requests.
-const GROUP: u8 = 0xb7;
+const GROUP: u8 = 0xc4;
 
 /// Reads the version of the interface.
 pub(crate) const IOC_ABI: Opcode = opcode::read::<u32>(GROUP, 0);
 /// Declares a range.
-pub(crate) const IOC_HINT: Opcode = opcode::write::<Hint>(GROUP, 1);
+pub(crate) const IOC_HINT: Opcode = opcode::none(GROUP, 1);
 /// Removes every range that was declared through this file.
 pub(crate) const IOC_UNHINT: Opcode = opcode::none(GROUP, 2);
 /// Describes the memory of the next mapping.
-pub(crate) const IOC_MEMORY: Opcode = opcode::write::<Memory>(GROUP, 3);
+pub(crate) const IOC_MEMORY: Opcode = opcode::none(GROUP, 3);
+/// Allocates and maps the memory of a range.
+pub(crate) const IOC_POPULATE: Opcode = opcode::none(GROUP, 4);
 
-/// `struct bulkmem_hint`.
+/// `struct bulkmem_hint` and `struct bulkmem_populate`, which have the same members.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hint {
-    pub(crate) addr: u64,
-    pub(crate) length: u64,
+pub(crate) struct Range {
+    size: u32,
+    flags: u32,
+    addr: u64,
+    length: u64,
+}
+
+impl Range {
+    pub(crate) fn new(addr: usize, length: usize) -> Range {
+        Range { size: size_of::<Range>() as u32, flags: 0, addr: addr as u64, length: length as u64 }
+    }
 }
 
 /// `struct bulkmem_memory`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    pub(crate) attribute: u32,
-    pub(crate) page_shift: u32,
-    pub(crate) node: i32,
-    pub(crate) flags: u32,
+    size: u32,
+    flags: u32,
+    attribute: u32,
+    page_shift: u32,
+    node: i32,
+    reserved: u32,
+}
+
+impl Memory {
+    pub(crate) fn new(attribute: Attribute, page_shift: u32, node: i32) -> Memory {
+        let size = size_of::<Memory>() as u32;
+        Memory { size, flags: 0, attribute: attribute as u32, page_shift, node, reserved: 0 }
+    }
 }
 
 /// How the processor may cache memory.
@@ -101,7 +120,7 @@ impl FromStr for Attribute {
 
 #[cfg(test)]
 mod tests {
-    use std::mem::{offset_of, size_of};
+    use std::mem::offset_of;
     use std::process::Command;
 
     use super::*;
@@ -113,13 +132,15 @@ mod tests {
 int main(void)
 {
 	printf("%u\n", (unsigned int)BULKMEM_ABI);
-	printf("%lu %lu %lu %lu\n", (unsigned long)BULKMEM_IOC_ABI, (unsigned long)BULKMEM_IOC_HINT,
-	       (unsigned long)BULKMEM_IOC_UNHINT, (unsigned long)BULKMEM_IOC_MEMORY);
-	printf("%zu %zu %zu\n", sizeof(struct bulkmem_hint), offsetof(struct bulkmem_hint, addr),
-	       offsetof(struct bulkmem_hint, length));
-	printf("%zu %zu %zu %zu %zu\n", sizeof(struct bulkmem_memory), offsetof(struct bulkmem_memory, attribute),
-	       offsetof(struct bulkmem_memory, page_shift), offsetof(struct bulkmem_memory, node),
-	       offsetof(struct bulkmem_memory, flags));
+	printf("%lu %lu %lu %lu %lu\n", (unsigned long)BULKMEM_IOC_ABI, (unsigned long)BULKMEM_IOC_HINT,
+	       (unsigned long)BULKMEM_IOC_UNHINT, (unsigned long)BULKMEM_IOC_MEMORY, (unsigned long)BULKMEM_IOC_POPULATE);
+#define RANGE(type) printf("%zu %zu %zu %zu %zu\n", sizeof(type), offsetof(type, size), offsetof(type, flags), \
+			   offsetof(type, addr), offsetof(type, length))
+	RANGE(struct bulkmem_hint);
+	RANGE(struct bulkmem_populate);
+	printf("%zu %zu %zu %zu %zu %zu\n", sizeof(struct bulkmem_memory), offsetof(struct bulkmem_memory, size),
+	       offsetof(struct bulkmem_memory, flags), offsetof(struct bulkmem_memory, attribute),
+	       offsetof(struct bulkmem_memory, page_shift), offsetof(struct bulkmem_memory, node));
 	printf("%d %d %d %d\n", BULKMEM_WB, BULKMEM_WC, BULKMEM_UC, BULKMEM_WT);
 	return 0;
 }
@@ -146,16 +167,22 @@ int main(void)
         };
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
         let printed = Command::new(&program).output().unwrap().stdout;
+        let range = format!(
+            "{} {} {} {} {}\n",
+            size_of::<Range>(),
+            offset_of!(Range, size),
+            offset_of!(Range, flags),
+            offset_of!(Range, addr),
+            offset_of!(Range, length),
+        );
         let expected = format!(
-            "{ABI}\n{IOC_ABI} {IOC_HINT} {IOC_UNHINT} {IOC_MEMORY}\n{} {} {}\n{} {} {} {} {}\n{}\n",
-            size_of::<Hint>(),
-            offset_of!(Hint, addr),
-            offset_of!(Hint, length),
+            "{ABI}\n{IOC_ABI} {IOC_HINT} {IOC_UNHINT} {IOC_MEMORY} {IOC_POPULATE}\n{range}{range}{} {} {} {} {} {}\n{}\n",
             size_of::<Memory>(),
+            offset_of!(Memory, size),
+            offset_of!(Memory, flags),
             offset_of!(Memory, attribute),
             offset_of!(Memory, page_shift),
             offset_of!(Memory, node),
-            offset_of!(Memory, flags),
             Attribute::ALL.map(|attribute| (attribute as u32).to_string()).join(" "),
         );
         assert_eq!(String::from_utf8(printed).unwrap(), expected);

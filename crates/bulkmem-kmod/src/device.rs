@@ -1,7 +1,7 @@
-//! Opening `/dev/bulkmem` and its requests.
+//! Opening the module's devices and their requests.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -10,21 +10,20 @@ use rustix::ioctl::{Getter, NoArg, Setter, ioctl};
 use crate::KernelError;
 use crate::abi::{self, ABI};
 
-/// The path of the device.
-pub const PATH: &str = "/dev/bulkmem";
+/// The path of the device that accepts hints.
+pub const HINT_PATH: &str = "/dev/bulkmem";
 
-/// An open file of the device, which holds a set of hints and the description of the next mapping.
+/// The path of the device that provides memory.
+pub const MEMORY_PATH: &str = "/dev/bulkmem-memory";
+
+/// An open file of a device: a set of hints, or the description of the next mapping.
 #[derive(Debug)]
 pub(crate) struct Device(pub(crate) OwnedFd);
 
 impl Device {
-    /// Opens the device and checks the version of its interface.
-    pub(crate) fn open() -> Result<Device, KernelError> {
-        Device::open_at(Path::new(PATH))
-    }
-
-    fn open_at(path: &Path) -> Result<Device, KernelError> {
-        let path = || PathBuf::from(path);
+    /// Opens a device and checks the version of its interface.
+    pub(crate) fn open(path: impl AsRef<Path>) -> Result<Device, KernelError> {
+        let path = || path.as_ref().to_owned();
         let file =
             open(path(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
                 // ENXIO and ENODEV: a device node that outlived its module.
@@ -32,7 +31,7 @@ impl Device {
                     KernelError::NotLoaded { path: path() }
                 }
                 Errno::ACCESS | Errno::PERM => KernelError::Denied { path: path(), source: error.into() },
-                error => KernelError::System { doing: "open /dev/bulkmem", source: error.into() },
+                error => KernelError::System { doing: "open the device", source: error.into() },
             })?;
         // SAFETY: the request writes one u32 and nothing else. Other drivers refuse it, because they do not know its
         // group.
@@ -49,10 +48,10 @@ impl Device {
     }
 
     /// Declares a range until the file is closed.
-    pub(crate) fn hint(&self, hint: abi::Hint) -> Result<(), Errno> {
-        // SAFETY: the request reads one `bulkmem_hint`, which `abi::Hint` is (a test compares the two). It does not change
-        // this process's memory: the module only compares the addresses with those of page faults.
-        unsafe { ioctl(&self.0, Setter::<{ abi::IOC_HINT }, abi::Hint>::new(hint)) }
+    pub(crate) fn hint(&self, range: abi::Range) -> Result<(), Errno> {
+        // SAFETY: the request reads one `bulkmem_hint`, which `abi::Range` is (a test compares the two). It does not
+        // change this process's memory: the module only compares the addresses with those of page faults.
+        unsafe { ioctl(&self.0, Setter::<{ abi::IOC_HINT }, abi::Range>::new(range)) }
     }
 
     /// Removes what was declared through this file.
@@ -67,6 +66,13 @@ impl Device {
         // memory.
         unsafe { ioctl(&self.0, Setter::<{ abi::IOC_MEMORY }, abi::Memory>::new(memory)) }
     }
+
+    /// Allocates and maps the memory of a range of the device's mappings.
+    pub(crate) fn populate(&self, range: abi::Range) -> Result<(), Errno> {
+        // SAFETY: the request reads one `bulkmem_populate`, which `abi::Range` is. It only maps what an access to the
+        // range would map, and refuses ranges of other memory.
+        unsafe { ioctl(&self.0, Setter::<{ abi::IOC_POPULATE }, abi::Range>::new(range)) }
+    }
 }
 
 #[cfg(test)]
@@ -76,17 +82,17 @@ mod tests {
     #[test]
     fn other_files_are_refused_with_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let missing = Device::open_at(&folder.path().join("bulkmem")).unwrap_err();
+        let missing = Device::open(folder.path().join("bulkmem")).unwrap_err();
         assert!(matches!(missing, KernelError::NotLoaded { .. }), "{missing}");
         for word in ["modprobe bulkmem", "docs/kernel/README.md", "bulkmem is not there"] {
             assert!(missing.to_string().contains(word), "{word}: {missing}");
         }
         let path = folder.path().join("file");
         std::fs::write(&path, "").unwrap();
-        let other = Device::open_at(&path).unwrap_err();
+        let other = Device::open(&path).unwrap_err();
         assert!(matches!(other, KernelError::Abi { found: 0 }), "{other}");
         assert!(other.to_string().contains("same release"), "{other}");
-        let folder = Device::open_at(folder.path()).unwrap_err();
+        let folder = Device::open(folder.path()).unwrap_err();
         assert!(matches!(folder, KernelError::System { .. }), "{folder}");
     }
 }

@@ -22,7 +22,8 @@ pub enum KernelError {
     },
     /// This user may not open the device.
     #[error(
-        "{} is for root only: run as root, or have root give you access to it (`chown`, or a udev rule)",
+        "{} is for root only: run as root, or have root give you access to it (`chown`, or a udev rule; memory also needs \
+         the module's parameter memory_unprivileged=1)",
         .path.display()
     )]
     Denied {
@@ -78,6 +79,18 @@ pub enum KernelError {
         bytes: usize,
         /// The requested pages.
         pages: Pages,
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
+    /// More memory retyped within a short time than a user without CAP_SYS_ADMIN may retype.
+    #[error(
+        "changing the cache attribute of {bytes} bytes is more than a user may do at a time: wait some seconds, ask for at \
+         most 256 MiB at a time, or run as root"
+    )]
+    TooFast {
+        /// The requested length in bytes.
+        bytes: usize,
         /// The kernel's error.
         #[source]
         source: io::Error,

@@ -4,7 +4,7 @@ use bulkmem::{Mapping, MappingError};
 
 use crate::KernelError;
 use crate::abi;
-use crate::device::Device;
+use crate::device::{Device, HINT_PATH};
 
 /// A declaration that a range of this process's memory is about to be faulted in as a whole.
 ///
@@ -27,7 +27,7 @@ impl BulkHint {
     /// # Errors
     /// [`KernelError::NotLoaded`] and [`KernelError::Denied`] if the device cannot be opened, [`KernelError::Empty`] and
     /// [`KernelError::TooLong`] if the range is not valid, and [`KernelError::System`] if the module refuses the hint, as
-    /// it does when it holds too many.
+    /// it does when the process has too many.
     pub fn new(start: *const u8, length: usize) -> Result<BulkHint, KernelError> {
         if length == 0 {
             return Err(KernelError::Empty);
@@ -36,9 +36,9 @@ impl BulkHint {
         let first = start.addr() / page * page;
         let end = start.addr().checked_add(length).and_then(|end| end.checked_next_multiple_of(page));
         let whole = end.ok_or(KernelError::TooLong { bytes: length })? - first;
-        let device = Device::open()?;
+        let device = Device::open(HINT_PATH)?;
         device
-            .hint(abi::Hint { addr: first as u64, length: whole as u64 })
+            .hint(abi::Range::new(first, whole))
             .map_err(|error| KernelError::System { doing: "take a bulk hint", source: error.into() })?;
         Ok(BulkHint { device, length: whole })
     }
@@ -56,7 +56,7 @@ impl BulkHint {
     /// # Errors
     /// The reason why they cannot.
     pub fn available() -> Result<(), KernelError> {
-        Device::open().map(drop)
+        Device::open(HINT_PATH).map(drop)
     }
 
     /// Returns the number of bytes declared, in whole pages.
@@ -101,7 +101,6 @@ mod tests {
     use bulkmem::Pages;
 
     use super::*;
-    use crate::PATH;
 
     #[test]
     fn invalid_ranges_are_refused_before_the_device_is_opened() {
@@ -118,7 +117,7 @@ mod tests {
             Err(error) => {
                 println!("skipped: a hint that the module accepts: {error}");
                 assert!(BulkHint::available().is_err());
-                assert!(error.to_string().contains(PATH), "{error}");
+                assert!(error.to_string().contains(HINT_PATH), "{error}");
             }
         }
     }

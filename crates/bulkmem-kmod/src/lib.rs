@@ -10,9 +10,9 @@
 //! | derive its parameters from a policy that was measured | [`Plan::derive`] |
 //! | keep its parameters for later loads | [`Settings::save`] |
 //! | declare memory that is about to be faulted in as one large range | [`BulkHint`], [`prefault_hinted`] |
-//! | allocate memory with a cache attribute from `/dev/bulkmem` | [`DeviceMemory`] |
+//! | allocate memory with a cache attribute from `/dev/bulkmem-memory` | [`DeviceMemory`] |
 //!
-//! The crate `bulkmem` does not need the module and never opens its device. `bulkmem kmod apply` and `bulkmem kmod status`
+//! The crate `bulkmem` does not need the module and never opens its devices. `bulkmem kmod apply` and `bulkmem kmod status`
 //! are the same functions on the command line.
 //!
 //! ```
@@ -48,7 +48,7 @@ mod settings;
 mod status;
 
 pub use abi::{Attribute, UnknownAttribute};
-pub use device::PATH;
+pub use device::{HINT_PATH, MEMORY_PATH};
 pub use error::KernelError;
 pub use hint::{BulkHint, prefault_hinted};
 pub use memory::{DeviceMemory, MemoryOptions};

@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::KernelError;
 use crate::abi::{self, Attribute};
-use crate::device::Device;
+use crate::device::{Device, MEMORY_PATH};
 
 /// Options for memory of the device. Default: write-back, in base pages, on any node.
 ///
@@ -49,7 +49,7 @@ impl MemoryOptions {
     }
 }
 
-/// Zeroed memory from `/dev/bulkmem` with a cache attribute. All of its pages are present from the start; it is unmapped
+/// Zeroed memory from `/dev/bulkmem-memory` with a cache attribute. All of its pages are present from the start; it is unmapped
 /// when dropped.
 ///
 /// Forked processes share it, and stores to memory that is not write-back are not ordered as Rust assumes, so this type
@@ -95,13 +95,8 @@ impl DeviceMemory {
             Some(Ok(node)) => node,
             Some(Err(_)) => return Err(KernelError::NoNode { node: node.unwrap_or_default() }),
         };
-        let device = Device::open()?;
-        let memory = abi::Memory {
-            attribute: attribute as u32,
-            page_shift: page.trailing_zeros(),
-            node: wanted_node,
-            flags: 0,
-        };
+        let device = Device::open(MEMORY_PATH)?;
+        let memory = abi::Memory::new(attribute, page.trailing_zeros(), wanted_node);
         device.describe(memory).map_err(|error| match (error, node) {
             (Errno::OPNOTSUPP, _) => KernelError::NoAttribute { attribute },
             (Errno::INVAL | Errno::NODEV | Errno::NXIO, Some(node)) => KernelError::NoNode { node },
@@ -111,13 +106,16 @@ impl DeviceMemory {
         // SAFETY: a new mapping at an address that the kernel chooses replaces no other. The mapping stays valid after
         // the file is closed.
         let start = unsafe { rustix::mm::mmap(null_mut(), whole, access, MapFlags::SHARED, &device.0, 0) };
-        let start = start.map_err(|error| match error {
-            Errno::NOMEM | Errno::AGAIN => KernelError::OutOfMemory { bytes, pages, source: error.into() },
-            Errno::OPNOTSUPP => KernelError::NoAttribute { attribute },
+        let refused = |error| match error {
+            Errno::NOMEM => KernelError::OutOfMemory { bytes, pages, source: error.into() },
+            Errno::AGAIN => KernelError::TooFast { bytes, source: error.into() },
+            Errno::PERM => KernelError::Denied { path: MEMORY_PATH.into(), source: error.into() },
             error => KernelError::System { doing: "map the device's memory", source: error.into() },
-        })?;
-        let start = NonNull::new(start).expect("the kernel maps address 0 only on request");
-        Ok(DeviceMemory { start, whole, length: bytes, options })
+        };
+        let start = NonNull::new(start.map_err(refused)?).expect("the kernel maps address 0 only on request");
+        let memory = DeviceMemory { start, whole, length: bytes, options };
+        device.populate(abi::Range::new(start.addr().get(), whole)).map_err(refused)?;
+        Ok(memory)
     }
 
     /// Returns a pointer to the first byte, valid for reads and writes of `len` bytes while this value lives.

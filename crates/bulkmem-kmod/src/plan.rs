@@ -1,49 +1,65 @@
-//! Derivation of the module's parameters from a measured policy.
+//! Derivation of the module's parameters from the measurements of a profile.
 
-use std::ops::RangeInclusive;
+use std::collections::BTreeSet;
 
-use bulkmem::method::{self, CacheEffect};
-use bulkmem::policy::{Choice, Policy};
+use bulkmem::machine::{Features, Machine};
+use bulkmem::method::CacheEffect;
+use bulkmem::policy::{Policy, movnti_is_slow};
 use bulkmem::{Intent, Operation};
 use serde::Serialize;
 
 use crate::{Method, Settings};
 
-/// The size of a huge page, which is the longest call that clears one page fault, and the module's default chunk.
+/// The size of a huge page, and the module's default chunk.
 const HUGE_PAGE: u64 = 2 << 20;
+/// The module's default prefetch distance.
+const DISTANCE: u64 = 4096;
 /// The longest chunk that the module accepts.
 const LONGEST_CHUNK: u64 = 1 << 30;
 /// The longest time that a chunk may take, in nanoseconds: the processor runs nothing else until its end.
 const LONGEST_CHUNK_NS: f64 = 10e6;
 /// A longer chunk must be faster by more than this share.
 const MIN_GAIN: f64 = 0.05;
-/// The values that `prefetch_distance` takes.
-const DISTANCES: RangeInclusive<u64> = 64..=65536;
 
-/// How long one method took to clear an aligned range that was not in the cache, on one thread.
+/// The time that the instructions of one of the module's methods took, in user space on one thread, to clear memory that
+/// was not in the cache, chunk by chunk and with one fence at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClearTime {
-    /// The method and its tunables.
-    pub choice: Choice,
-    /// Bytes cleared in one call.
-    pub length: u64,
-    /// Nanoseconds for one call.
+    /// The method.
+    pub method: Method,
+    /// The distance of [`Method::Prefetchw`] in bytes; 0 for all others.
+    pub prefetch_distance: u64,
+    /// Bytes cleared in total.
+    pub extent: u64,
+    /// Bytes cleared in one piece.
+    pub chunk: u64,
+    /// Nanoseconds for the extent.
     pub ns: f64,
+    /// Half the width of the 95 % interval of `ns`; infinite if there were too few samples.
+    pub noise_ns: f64,
 }
 
 impl ClearTime {
-    fn bytes_per_ns(&self) -> f64 {
-        self.length as f64 / self.ns
+    fn is_usable(&self) -> bool {
+        let short =
+            self.chunk <= HUGE_PAGE || self.ns * self.chunk as f64 / self.extent as f64 <= LONGEST_CHUNK_NS;
+        self.ns > 0.0 && (1..=LONGEST_CHUNK.min(self.extent)).contains(&self.chunk) && short
+    }
+
+    /// True if it is faster than another one by more than the noise. The best of several is compared, so that twice the
+    /// noise of a single comparison is required.
+    fn beats(&self, other: &ClearTime) -> bool {
+        other.ns - self.ns > 2.0 * self.noise_ns.hypot(other.noise_ns)
     }
 }
 
-/// The module's parameters that follow from a policy, with the reasons.
+/// The module's parameters that follow from a profile, with the reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
     /// The parameters.
     pub settings: Settings,
-    /// The reason for each parameter, including what the module cannot do as the policy says.
+    /// The reason for each parameter that is set, and for each that the profile could set and does not.
     pub reasons: Vec<Reason>,
 }
 
@@ -63,78 +79,55 @@ pub struct Reason {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The policy has no measured rules for clearing.
-    #[error("the profile has no rules for clearing: `bulkmem calibrate` measures it")]
-    NoRules,
+    /// There are no measurements of the module's methods.
+    #[error("the profile has no measurements of the module's methods")]
+    NotMeasured,
 }
 
 impl Plan {
-    /// Derives the parameters from the policy's rules for clearing with [`Intent::Throughput`], in calls of at most a huge
-    /// page: the method for the largest total lengths, the total length from which it is chosen, and the method below that.
+    /// Derives the parameters for a machine from the measurements of the module's methods, and the threshold also from the
+    /// policy's rules for clearing with [`Intent::Throughput`].
     ///
-    /// `times` are the measurements behind the policy. They select a substitute for a method that the module does not
-    /// have, and the chunk. Without them, the substitute depends on the cache effect alone and the chunk is left as it is.
+    /// Sets only methods that were measured, and others than the module's defaults only if they are faster beyond the noise.
     ///
     /// # Errors
-    /// [`PlanError::NoRules`] if the policy's rules for clearing were not measured.
-    pub fn derive(policy: &Policy, times: &[ClearTime]) -> Result<Plan, PlanError> {
-        const CLEAR: (Operation, Intent) = (Operation::Clear, Intent::Throughput);
-        let mut steps: Vec<u64> =
-            policy.rules(CLEAR.0, CLEAR.1).iter().map(|rule| rule.from as u64).collect();
-        if steps.is_empty() || !policy.is_measured(CLEAR.0, CLEAR.1) {
-            return Err(PlanError::NoRules);
-        }
-        // Total lengths beyond the last step all get the same answer.
-        let largest = steps.last().copied().unwrap_or_default().max(LONGEST_CHUNK);
-        let answer = |total: u64| {
-            let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-            let choice = policy.choose_part(CLEAR.0, size(total.min(HUGE_PAGE)), size(total), CLEAR.1);
-            choice.unwrap_or_else(|| Choice::of(method::c_library(), Operation::Clear))
-        };
-        let choice = answer(largest);
-        let large = Equivalent::of(&choice).or_measured(times, largest);
-        let is_alike = |total: u64| {
-            let method = Equivalent::of(&answer(total)).method;
-            if large.method.caches() { method == Equivalent::of(&choice).method } else { !method.caches() }
-        };
-        // The threshold is the start of the last run of steps that are alike. The first rule starts at 0.
-        let mut threshold = steps.pop().unwrap_or_default();
-        while let Some(from) = steps.pop().filter(|from| is_alike(*from)) {
-            threshold = from;
-        }
+    /// [`PlanError::NotMeasured`] if there are no measurements.
+    pub fn derive(policy: &Policy, machine: &Machine, times: &[ClearTime]) -> Result<Plan, PlanError> {
+        let times: Vec<ClearTime> = times.iter().filter(|time| time.is_usable()).copied().collect();
+        let largest = times.iter().map(|time| time.extent).max().ok_or(PlanError::NotMeasured)?;
+        let large = best(&times, largest, default_method(machine), |_| true);
+        // Both methods use the same distance.
+        let distance = large.as_ref().map_or(0, |(winner, _)| winner.prefetch_distance);
+        let cached = best(&times, HUGE_PAGE.min(largest), default_cached_method(machine), |time| {
+            time.method.caches() && (distance == 0 || [0, distance].contains(&time.prefetch_distance))
+        });
 
         let mut plan = Plan { settings: Settings::default(), reasons: Vec::new() };
-        if large.method == Method::Movnti {
-            plan.settings.ignore_quirks = Some(true);
-            plan.give_reason(
-                "ignore_quirks",
-                "stores that bypass the cache were measured to be the best on this machine, whatever is published",
-            );
+        if let Ok((winner, _)) = &large {
+            if winner.method == Method::Movnti && movnti_is_slow(&machine.cpu) {
+                plan.settings.ignore_quirks = Some(true);
+                plan.give_reason(
+                    "ignore_quirks",
+                    "movnti measured best here, although it is published to be slow",
+                );
+            }
+            plan.settings.chunk = Some(winner.chunk.max(HUGE_PAGE));
+            let why = format!("longer chunks of {} are not faster, or take more than 10 ms", winner.method);
+            plan.give_reason("chunk", why);
         }
-        plan.set_chunk(times, &large.choice);
-        let small =
-            (threshold > 0).then(|| (HUGE_PAGE.min(threshold - 1), answer(HUGE_PAGE.min(threshold - 1))));
-        let cached = small.map(|(total, choice)| {
-            let equivalent = Equivalent::of(&choice).or_measured(times, total);
-            (total, equivalent.caching())
-        });
-        let distance = large.distance.or(cached.as_ref().and_then(|(_, equivalent)| equivalent.distance));
+        let winners = [&large, &cached].into_iter().flatten();
+        let distance = winners.map(|(winner, _)| winner.prefetch_distance).find(|distance| *distance > 0);
         if let Some(distance) = distance {
             plan.settings.prefetch_distance = Some(distance);
-            plan.give_reason("prefetch_distance", "the profile's distance for that method");
+            plan.give_reason("prefetch_distance", "prefetchw measured best at this distance");
         }
-        plan.settings.threshold = Some(threshold);
-        let from = if threshold == 0 { "every length".to_owned() } else { format!("{threshold} bytes on") };
-        plan.give_reason("threshold", format!("from {from} the profile chooses what `method` stands for"));
-        match cached {
-            Some((total, equivalent)) => {
-                plan.settings.cached_method = Some(equivalent.method);
-                plan.give_reason("cached_method", format!("{} for {total} bytes in total", equivalent.why));
-            }
-            None => plan.give_reason("cached_method", "no length is below the threshold"),
+        if let (Ok((large, _)), Ok((cached, _))) = (&large, &cached) {
+            plan.set_threshold(&times, large, cached, policy);
         }
-        plan.settings.method = Some(large.method);
-        plan.give_reason("method", format!("{} for large lengths", large.why));
+        plan.settings.cached_method = cached.as_ref().ok().map(|(winner, _)| winner.method);
+        plan.give_reason("cached_method", cached.map_or_else(|why| why, |(_, why)| why));
+        plan.settings.method = large.as_ref().ok().map(|(winner, _)| winner.method);
+        plan.give_reason("method", large.map_or_else(|why| why, |(_, why)| why));
         Ok(plan)
     }
 
@@ -143,266 +136,320 @@ impl Plan {
         self.reasons.push(Reason { parameter, value: set.map(|(_, value)| value), why: why.into() });
     }
 
-    /// Sets the chunk to the shortest length, from a huge page on, that is about as fast as any, if it was measured.
-    fn set_chunk(&mut self, times: &[ClearTime], choice: &Choice) {
-        let mut rates: Vec<(u64, f64)> = usable(times)
-            .filter(|time| time.choice == *choice && (HUGE_PAGE..=LONGEST_CHUNK).contains(&time.length))
-            .filter(|time| time.length == HUGE_PAGE || time.ns <= LONGEST_CHUNK_NS)
-            .map(|time| (time.length, time.bytes_per_ns()))
-            .collect();
-        rates.sort_by_key(|(length, _)| *length);
-        let best = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-        match rates.iter().find(|(_, rate)| *rate >= best * (1.0 - MIN_GAIN)) {
-            Some((length, _)) => {
-                // The module accepts whole pages only.
-                self.settings.chunk = Some(length / 4096 * 4096);
-                let why = if *length == rates[0].0 {
-                    "no shorter call of a huge page or more was measured, and longer ones are not faster"
-                } else {
-                    "shorter ones are slower"
-                };
-                self.give_reason("chunk", format!("{choice} was measured in calls of this length; {why}"));
-            }
-            None => self.give_reason(
-                "chunk",
-                format!(
-                    "the profile has no figures of {choice} in calls from {HUGE_PAGE} bytes that last less than 10 ms"
-                ),
-            ),
-        }
-    }
-}
-
-fn usable(times: &[ClearTime]) -> impl Iterator<Item = &ClearTime> {
-    times.iter().filter(|time| time.ns > 0.0)
-}
-
-/// The module's method for a choice of the policy.
-struct Equivalent {
-    method: Method,
-    /// The choice whose measurements apply to `method`.
-    choice: Choice,
-    /// False if the module only has something similar.
-    exact: bool,
-    /// The distance for [`Method::Prefetchw`].
-    distance: Option<u64>,
-    why: String,
-}
-
-impl Equivalent {
-    /// The same method, or the most similar one.
-    fn of(choice: &Choice) -> Equivalent {
-        let name = choice.method.name;
-        let distance = u64::from(choice.parameters.write_distance);
-        let (method, exact) = match (name, choice.method.effect) {
-            // Both sizes of the string instruction perform the same.
-            ("rep_stosb" | "rep_stosq", _) => (Method::RepStosb, true),
-            ("movnti", _) => (Method::Movnti, true),
-            ("clzero", _) => (Method::Clzero, true),
-            (_, CacheEffect::Bypasses) => (Method::Movnti, false),
-            // Ordinary stores of any width; the module's are 8 bytes wide.
-            (_, CacheEffect::Allocates) if distance > 0 && !name.contains("rep_") => {
-                (Method::Prefetchw, true)
-            }
-            _ => (Method::Stock, false),
+    /// Sets the threshold to the shortest measured length from which `large` is faster than `cached`; if `large` bypasses
+    /// the cache, at least to the length from which the policy does.
+    fn set_threshold(&mut self, times: &[ClearTime], large: &ClearTime, cached: &ClearTime, policy: &Policy) {
+        let ns = |extent: u64, like: &ClearTime| {
+            let same = |it: &&ClearTime| {
+                (it.method, it.prefetch_distance, it.extent) == (like.method, like.prefetch_distance, extent)
+            };
+            // Methods to which the chunk makes no difference were measured in one.
+            let fitting = times.iter().filter(same).filter(|it| it.chunk <= large.chunk.max(HUGE_PAGE));
+            fitting.max_by_key(|it| it.chunk).map(|it| it.ns)
         };
-        let distance = (method == Method::Prefetchw)
-            .then(|| distance.clamp(*DISTANCES.start(), *DISTANCES.end()).next_multiple_of(64));
-        let why = match (name == method.name(), method) {
-            (true, _) => format!("the profile chooses {choice}"),
-            (_, Method::Stock) => {
-                format!("the profile chooses {choice}, mapped to stock, as the module has nothing like it,")
-            }
-            _ => format!("the profile chooses {choice}, mapped to {method},"),
+        let faster = |extent: u64| Some(ns(extent, large)? < ns(extent, cached)?);
+        let extents: BTreeSet<u64> = times.iter().map(|time| time.extent).collect();
+        let run = extents.into_iter().rev().take_while(|extent| faster(*extent) == Some(true));
+        let (large, cached) = (large.method, cached.method);
+        let Some(measured) = run.last() else {
+            return self
+                .give_reason("threshold", format!("{large} was not measured to be faster than {cached}"));
         };
-        Equivalent { method, choice: *choice, exact, distance, why }
+        let bypass = if large.caches() { 0 } else { bypass_from(policy) };
+        self.settings.threshold = Some(measured.max(bypass));
+        let why = match bypass > measured {
+            true => "from this length on the profile's rules bypass the cache".to_owned(),
+            false => format!("the shortest measured length from which {large} is faster than {cached}"),
+        };
+        self.give_reason("threshold", why);
     }
+}
 
-    /// If the module does not have the method: of those that it has with the same cache effect, the one that was measured
-    /// to be the fastest at about this total length, if any was measured.
-    fn or_measured(self, times: &[ClearTime], total: u64) -> Equivalent {
-        if self.exact {
-            return self;
-        }
-        let is_near = |length: u64| length >= total / 2 && length / 2 <= total;
-        let exact = usable(times).filter(|time| is_near(time.length)).filter_map(|time| {
-            let equivalent = Equivalent::of(&time.choice);
-            let fits = equivalent.exact && equivalent.method.caches() == self.method.caches();
-            fits.then_some((time, equivalent))
-        });
-        let fastest =
-            exact.max_by(|(one, _), (other, _)| one.bytes_per_ns().total_cmp(&other.bytes_per_ns()));
-        let Some((time, fastest)) = fastest else { return self };
-        let why = format!(
-            "the profile chooses {}, which the module does not have; of its methods with the same cache effect, {} was \
-             measured the fastest at {} bytes, mapped to {},",
-            self.choice, fastest.choice, time.length, fastest.method
-        );
-        Equivalent { why, ..fastest }
-    }
+/// Returns the length from which the policy's rules for clearing bypass the cache, in calls of at most a huge page; 0 if
+/// they do not bypass it for large lengths.
+fn bypass_from(policy: &Policy) -> u64 {
+    const CLEAR: (Operation, Intent) = (Operation::Clear, Intent::Throughput);
+    let bypasses = |total: &usize| {
+        let choice = policy.choose_part(CLEAR.0, (*total).min(HUGE_PAGE as usize), *total, CLEAR.1);
+        choice.is_some_and(|choice| choice.method.effect == CacheEffect::Bypasses)
+    };
+    let steps = policy.rules(CLEAR.0, CLEAR.1).into_iter().map(|rule| rule.from).rev();
+    steps.take_while(bypasses).last().unwrap_or_default() as u64
+}
 
-    /// The equivalent for `cached_method`, which must not bypass the cache.
-    fn caching(self) -> Equivalent {
-        if self.method.caches() {
-            return self;
-        }
-        let why = format!("{} which does not cache: stock", self.why);
-        Equivalent { method: Method::Stock, distance: None, why, ..self }
+/// Returns the measurement of the best suitable method for an extent, and why it is the best: the module's default unless
+/// another one is faster beyond the noise. Each method takes part with its shortest chunk that is about as fast as any.
+/// An error is the reason why there is none.
+fn best(
+    times: &[ClearTime],
+    extent: u64,
+    default: Method,
+    is_suitable: impl Fn(&ClearTime) -> bool,
+) -> Result<(ClearTime, String), String> {
+    let suitable = || times.iter().filter(|time| time.extent == extent && is_suitable(time));
+    let usual = |time: &&ClearTime| {
+        time.method == default && time.chunk <= HUGE_PAGE && [0, DISTANCE].contains(&time.prefetch_distance)
+    };
+    let Some(usual) = suitable().find(usual) else {
+        return Err(format!("{default}, the module's default, was not measured"));
+    };
+    let as_fast = |time: &&ClearTime| {
+        let same = suitable()
+            .filter(|it| (it.method, it.prefetch_distance) == (time.method, time.prefetch_distance));
+        same.map(|it| it.ns).fold(f64::INFINITY, f64::min) >= time.ns * (1.0 - MIN_GAIN)
+    };
+    let shortest = |time: &&ClearTime| {
+        let same = suitable()
+            .filter(|it| (it.method, it.prefetch_distance) == (time.method, time.prefetch_distance));
+        same.filter(as_fast).all(|it| it.chunk >= time.chunk)
+    };
+    let candidates = suitable().filter(as_fast).filter(shortest);
+    let fastest = candidates.min_by(|one, other| one.ns.total_cmp(&other.ns)).unwrap_or(usual);
+    let speed = |time: &ClearTime| format!("{:.1} GB/s", time.extent as f64 / time.ns);
+    if fastest.beats(usual) {
+        let of =
+            if fastest.method == default { "with the module's defaults" } else { "by the module's default" };
+        let why = format!("{} at {extent} bytes, {} {of}, {default}", speed(fastest), speed(usual));
+        return Ok((*fastest, why));
     }
+    Ok((
+        *usual,
+        format!("the module's default, {} at {extent} bytes; none is faster beyond the noise", speed(usual)),
+    ))
+}
+
+/// Returns the module's default of `method` on a machine: that of `kmod/policy.c`.
+fn default_method(machine: &Machine) -> Method {
+    if machine.features.contains(Features::CLZERO) {
+        Method::Clzero
+    } else if !movnti_is_slow(&machine.cpu) {
+        Method::Movnti
+    } else if machine.features.contains(Features::PREFETCHW) {
+        Method::Prefetchw
+    } else {
+        default_cached_method(machine)
+    }
+}
+
+/// Returns the module's default of `cached_method` on a machine.
+fn default_cached_method(machine: &Machine) -> Method {
+    if machine.features.contains(Features::ERMS) { Method::RepStosb } else { Method::Stock }
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use bulkmem::machine::{Features, Machine};
-    use bulkmem::method::Parameters;
+    use bulkmem::machine::CpuIdentity;
     use bulkmem::policy::{POLICY_FORMAT, POLICY_VERSION};
 
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    fn choice(method: &str, write_distance: u32) -> Choice {
-        let method = method::by_name(method).unwrap();
-        let parameters = Parameters { write_distance, ..method.default_parameters(Operation::Clear) };
-        Choice { method, parameters }
+    fn machine(cpu: CpuIdentity, features: Features) -> Machine {
+        let mut machine = Machine::current().clone();
+        (machine.cpu, machine.features) = (cpu, features);
+        machine
     }
 
-    /// A policy with these rules for clearing: from, method, write distance. Its machine has every instruction.
-    fn policy(rules: &[(u64, &str, u32)]) -> Policy {
-        let machine = Machine { features: Features::all(), ..Machine::current().clone() };
+    fn zen5() -> Machine {
+        machine(CpuIdentity::new("AuthenticAMD", 26, 2, 1), Features::all())
+    }
+
+    fn intel(model: u32) -> Machine {
+        machine(CpuIdentity::new("GenuineIntel", 6, model, 0), Features::all() - Features::CLZERO)
+    }
+
+    /// A policy with these rules for clearing: from, method.
+    fn policy(machine: &Machine, rules: &[(u64, &str)]) -> Policy {
         let cpu = &machine.cpu;
         let mut text = format!(
             "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
-        for (from, method, distance) in rules {
-            text += &format!("rule clear throughput {from} {}\n", choice(method, *distance));
+        for (from, method) in rules {
+            text += &format!("rule clear throughput {from} {method}\n");
         }
         text += "end\n";
-        Policy::from_file_bytes(text.as_bytes(), &machine).unwrap()
+        Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
     }
 
-    fn time(method: &str, length: u64, gb_per_s: f64) -> ClearTime {
-        let choice = Choice { parameters: Parameters::default(), ..choice(method, 0) };
-        ClearTime { choice, length, ns: length as f64 / gb_per_s }
+    /// Within 1 % of noise.
+    fn time(method: Method, extent: u64, chunk: u64, gb_per_s: f64) -> ClearTime {
+        let ns = extent as f64 / gb_per_s;
+        let prefetch_distance = if method == Method::Prefetchw { DISTANCE } else { 0 };
+        ClearTime { method, prefetch_distance, extent, chunk, ns, noise_ns: ns * 0.01 }
     }
 
-    fn settings(rules: &[(u64, &str, u32)]) -> Settings {
-        Plan::derive(&policy(rules), &[]).unwrap().settings
+    /// Times in chunks of 2 MiB, in GB/s over 2 and 32 MiB.
+    fn times(speeds: &[(Method, f64, f64)]) -> Vec<ClearTime> {
+        let both = |&(method, short, long): &(Method, f64, f64)| {
+            [time(method, 2 * MIB, 2 * MIB, short), time(method, 32 * MIB, 2 * MIB, long)]
+        };
+        speeds.iter().flat_map(both).collect()
+    }
+
+    fn settings(machine: &Machine, rules: &[(u64, &str)], times: &[ClearTime]) -> Settings {
+        Plan::derive(&policy(machine, rules), machine, times).unwrap().settings
     }
 
     fn reason<'p>(plan: &'p Plan, parameter: &str) -> &'p str {
         &plan.reasons.iter().find(|reason| reason.parameter == parameter).unwrap().why
     }
 
+    const ZEN5: [(Method, f64, f64); 5] = [
+        (Method::Stock, 44.0, 45.0),
+        (Method::RepStosb, 50.0, 52.0),
+        (Method::Movnti, 52.0, 53.3),
+        (Method::Clzero, 84.0, 86.9),
+        (Method::Prefetchw, 40.0, 41.0),
+    ];
+
     #[test]
-    fn the_threshold_is_where_stores_that_bypass_the_cache_begin() {
-        let found = settings(&[(0, "c_library", 0), (64 << 10, "rep_stosb", 0), (24 * MIB, "clzero", 0)]);
-        let expected = Settings {
-            threshold: Some(24 * MIB),
-            cached_method: Some(Method::RepStosb),
-            method: Some(Method::Clzero),
-            ..Settings::default()
+    fn a_policy_of_wider_stores_does_not_replace_the_fastest_method_of_the_module() {
+        let machine = zen5();
+        for wide in ["nontemporal_avx512", "movdir64b", "nontemporal_streams_sse2", "movnti_4"] {
+            let rules = [(0, "c_library"), (24 * MIB, wide)];
+            let plan = Plan::derive(&policy(&machine, &rules), &machine, &times(&ZEN5)).unwrap();
+            let expected = Settings {
+                chunk: Some(2 * MIB),
+                threshold: Some(24 * MIB),
+                cached_method: Some(Method::RepStosb),
+                method: Some(Method::Clzero),
+                ..Settings::default()
+            };
+            assert_eq!(plan.settings, expected, "{wide}: {plan:?}");
+            assert!(reason(&plan, "method").contains("86.9 GB/s"), "{plan:?}");
+            assert!(reason(&plan, "threshold").contains("rules bypass the cache"), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn a_method_that_was_not_measured_is_never_set() {
+        let rules = [(0, "rep_stosb"), (8 * MIB, "movnti")];
+        let machine = zen5();
+        let error = Plan::derive(&policy(&machine, &rules), &machine, &[]).unwrap_err();
+        assert_eq!(error, PlanError::NotMeasured);
+        for left_out in ZEN5.map(|(method, ..)| method) {
+            let left: Vec<ClearTime> =
+                times(&ZEN5).into_iter().filter(|time| time.method != left_out).collect();
+            let plan = Plan::derive(&policy(&machine, &rules), &machine, &left).unwrap();
+            let Settings { method, cached_method, ignore_quirks, threshold, .. } = plan.settings;
+            assert!(method != Some(left_out) && cached_method != Some(left_out), "{plan:?}");
+            assert_eq!(ignore_quirks, None);
+            if left_out == Method::Clzero {
+                assert_eq!((method, threshold), (None, None));
+                assert_eq!(reason(&plan, "method"), "clzero, the module's default, was not measured");
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_stays_unless_another_method_is_faster_beyond_the_noise() {
+        let machine = intel(106);
+        let rules = [(0, "c_library"), (8 * MIB, "movnti")];
+        let mut measured = times(&[
+            (Method::RepStosb, 10.0, 10.0),
+            (Method::Stock, 10.1, 10.1),
+            (Method::Movnti, 20.0, 20.0),
+        ]);
+        measured.push(time(Method::Prefetchw, 32 * MIB, 2 * MIB, 20.4));
+        let found = settings(&machine, &rules, &measured);
+        assert_eq!((found.method, found.cached_method), (Some(Method::Movnti), Some(Method::RepStosb)));
+        assert_eq!((found.threshold, found.prefetch_distance), (Some(8 * MIB), None));
+        measured.last_mut().unwrap().ns *= 0.9;
+        let found = settings(&machine, &rules, &measured);
+        assert_eq!((found.method, found.prefetch_distance), (Some(Method::Prefetchw), Some(DISTANCE)));
+        // Too few samples to know the noise.
+        measured.last_mut().unwrap().noise_ns = f64::INFINITY;
+        assert_eq!(settings(&machine, &rules, &measured).method, Some(Method::Movnti));
+    }
+
+    #[test]
+    fn movnti_overrides_the_published_quirk_only_if_it_measured_best() {
+        let rules = [(0, "c_library"), (8 * MIB, "nontemporal_avx512")];
+        let quirk = |model: u32, movnti: f64| {
+            let measured = times(&[
+                (Method::RepStosb, 9.0, 9.0),
+                (Method::Movnti, movnti, movnti),
+                (Method::Prefetchw, 12.0, 12.0),
+            ]);
+            let found = settings(&intel(model), &rules, &measured);
+            (found.ignore_quirks, found.method)
         };
-        assert_eq!(found, expected);
-        // The threshold includes an earlier method that bypasses the cache. REP STOSB for 4 MiB does not end that range,
-        // because calls of 2 MiB are too short for its rule.
-        let rules = [
-            (0, "rep_stosb", 0),
-            (MIB, "movnti", 0),
-            (4 * MIB, "rep_stosb", 0),
-            (8 * MIB, "nontemporal_avx512", 0),
-            (32 * MIB, "clzero", 0),
-        ];
-        let found = settings(&rules);
-        assert_eq!((found.threshold, found.method), (Some(MIB), Some(Method::Clzero)));
-        assert_eq!(found.cached_method, Some(Method::RepStosb));
+        assert_eq!(quirk(85, 9.0), (None, Some(Method::Prefetchw)));
+        assert_eq!(quirk(85, 14.0), (Some(true), Some(Method::Movnti)));
+        assert_eq!(quirk(106, 14.0), (None, Some(Method::Movnti)));
     }
 
     #[test]
-    fn measured_movnti_overrides_published_quirks() {
-        for name in ["movnti", "movnti_4", "nontemporal_avx512", "movdir64b", "nontemporal_streams_sse2"] {
-            let found = settings(&[(0, "rep_stosb", 0), (8 * MIB, name, 0)]);
-            assert_eq!((found.ignore_quirks, found.method), (Some(true), Some(Method::Movnti)), "{name}");
-            assert_eq!(found.values()[0].0, "ignore_quirks");
-        }
-        assert_eq!(settings(&[(0, "rep_stosb", 0), (MIB, "clzero", 0)]).ignore_quirks, None);
-    }
-
-    #[test]
-    fn write_prefetch_keeps_its_distance() {
-        let found = settings(&[(0, "rep_stosb", 0), (MIB, "write_prefetch_avx512", 2048)]);
-        assert_eq!((found.method, found.prefetch_distance), (Some(Method::Prefetchw), Some(2048)));
-        assert_eq!((found.threshold, found.cached_method), (Some(MIB), Some(Method::RepStosb)));
-        let found = settings(&[(0, "write_prefetch_8", 640), (16 * MIB, "clzero", 0)]);
-        assert_eq!((found.cached_method, found.prefetch_distance), (Some(Method::Prefetchw), Some(640)));
-    }
-
-    #[test]
-    fn a_missing_method_is_replaced_by_the_fastest_that_was_measured() {
-        let policy = policy(&[(0, "c_library", 0), (4 * MIB, "nontemporal_avx512", 0)]);
-        let mut times = vec![
-            time("nontemporal_avx512", 1024 * MIB, 88.0),
-            time("clzero", 1024 * MIB, 79.0),
-            time("movnti", 1024 * MIB, 40.0),
-            time("rep_stosb", 1024 * MIB, 84.0),
-            time("rep_stosq", 2 * MIB, 33.0),
-            time("store_8", 2 * MIB, 34.0),
-            time("movnti", 2 * MIB, 40.0),
-        ];
-        let plan = Plan::derive(&policy, &times).unwrap();
-        // REP STOSB is faster than CLZERO there, but would fill the cache.
-        assert_eq!((plan.settings.method, plan.settings.ignore_quirks), (Some(Method::Clzero), None));
-        assert_eq!(plan.settings.cached_method, Some(Method::RepStosb));
-        for word in [
-            "nontemporal_avx512, which the module does not have",
-            "clzero was measured the fastest",
-            "mapped to clzero",
-        ] {
-            assert!(reason(&plan, "method").contains(word), "{word}: {plan:?}");
-        }
-        // Measurements of very different lengths do not count.
-        times.retain(|time| time.length > 2 * MIB && time.choice.method.name != "clzero");
-        let found = Plan::derive(&policy, &times).unwrap().settings;
-        assert_eq!((found.method, found.cached_method), (Some(Method::Movnti), Some(Method::Stock)));
-    }
-
-    #[test]
-    fn methods_without_an_equivalent_become_stock_with_the_reason() {
-        let plan = Plan::derive(&policy(&[(0, "portable", 0)]), &[]).unwrap();
-        assert_eq!((plan.settings.method, plan.settings.threshold), (Some(Method::Stock), Some(0)));
-        assert_eq!(plan.settings.cached_method, None);
-        let why = reason(&plan, "method");
-        assert!(why.contains("portable, mapped to stock, as the module has nothing"), "{plan:?}");
-        assert!(reason(&plan, "cached_method").contains("no length is below"), "{plan:?}");
-        for (name, value) in plan.settings.values() {
-            let reason = plan.reasons.iter().find(|reason| reason.parameter == name).unwrap();
-            assert_eq!(reason.value, Some(value), "every value has its reason");
-        }
+    fn the_threshold_is_where_the_method_is_faster_and_never_below_a_huge_page() {
+        let machine = intel(106);
+        let found = |movnti: [f64; 3], rules: &[(u64, &str)]| {
+            let lengths = [2 * MIB, 8 * MIB, 32 * MIB];
+            let mut measured: Vec<ClearTime> = lengths
+                .iter()
+                .zip(movnti)
+                .map(|(length, speed)| time(Method::Movnti, *length, 2 * MIB, speed))
+                .collect();
+            measured.extend(lengths.map(|length| time(Method::RepStosb, length, 2 * MIB, 10.0)));
+            settings(&machine, rules, &measured).threshold
+        };
+        let bypasses = [(0, "rep_stosb"), (64 << 10, "movnti")];
+        assert_eq!(found([11.0, 20.0, 20.0], &bypasses), Some(2 * MIB));
+        assert_eq!(found([9.0, 20.0, 20.0], &bypasses), Some(8 * MIB));
+        assert_eq!(found([11.0, 9.0, 20.0], &bypasses), Some(32 * MIB));
+        assert_eq!(found([9.0, 9.0, 9.0], &bypasses), None);
+        assert_eq!(found([11.0, 20.0, 20.0], &[(0, "rep_stosb")]), Some(2 * MIB));
+        // Bypassing the cache for short lengths does not count if a longer one does not.
+        let rules = [(0, "movnti"), (MIB, "rep_stosb"), (16 * MIB, "nontemporal_sse2"), (32 * MIB, "movnti")];
+        assert_eq!(found([11.0, 20.0, 20.0], &rules), Some(16 * MIB));
     }
 
     #[test]
     fn the_chunk_is_the_shortest_that_is_fast_and_never_takes_too_long() {
-        let policy = policy(&[(0, "rep_stosq", 0)]);
+        let machine = intel(85);
         let chunk = |rates: &[(u64, f64)]| {
-            let times: Vec<ClearTime> =
-                rates.iter().map(|(length, rate)| time("rep_stosq", *length, *rate)).collect();
-            Plan::derive(&policy, &times).unwrap().settings.chunk
+            let mut measured = vec![time(Method::Prefetchw, 1024 * MIB, 2 * MIB, 5.0)];
+            measured
+                .extend(rates.iter().map(|(chunk, rate)| time(Method::RepStosb, 1024 * MIB, *chunk, *rate)));
+            let found = settings(&machine, &[(0, "rep_stosb")], &measured);
+            (found.method, found.chunk)
         };
-        let flat = [(MIB, 99.0), (2 * MIB, 9.8), (8 * MIB, 10.0), (64 * MIB, 10.0)];
-        assert_eq!(chunk(&flat), Some(2 * MIB));
-        assert_eq!(chunk(&[(2 * MIB, 10.0), (8 * MIB, 15.0), (32 * MIB, 20.0)]), Some(32 * MIB));
+        let rep = Some(Method::RepStosb);
+        assert_eq!(chunk(&[(2 * MIB, 9.8), (8 * MIB, 10.0), (64 * MIB, 10.0)]), (rep, Some(2 * MIB)));
+        assert_eq!(chunk(&[(2 * MIB, 4.0), (8 * MIB, 15.0), (32 * MIB, 20.0)]), (rep, Some(32 * MIB)));
         // 1 GiB at 36 GB/s takes 30 ms.
-        assert_eq!(chunk(&[(2 * MIB, 14.8), (32 * MIB, 22.0), (1024 * MIB, 36.0)]), Some(32 * MIB));
-        assert_eq!(chunk(&[(2 * MIB, 0.01), (8 * MIB, 0.02)]), Some(2 * MIB));
-        assert_eq!(chunk(&[(MIB, 1.0)]), None);
+        assert_eq!(chunk(&[(2 * MIB, 14.8), (32 * MIB, 22.0), (1024 * MIB, 36.0)]), (rep, Some(32 * MIB)));
     }
 
     #[test]
-    fn a_policy_that_was_not_measured_is_refused() {
-        let error = Plan::derive(&policy(&[]), &[]).unwrap_err();
-        assert!(error.to_string().contains("bulkmem calibrate"), "{error}");
-        let error = Plan::derive(&Policy::defaults(Machine::current()), &[]).unwrap_err();
-        assert_eq!(error, PlanError::NoRules);
+    fn rep_stosq_is_not_taken_for_rep_stosb() {
+        let machine = zen5();
+        let mut measured = times(&ZEN5);
+        measured.extend(times(&[(Method::RepStosq, 60.0, 60.0)]));
+        let found = settings(&machine, &[(0, "rep_stosq")], &measured);
+        assert_eq!((found.cached_method, found.method), (Some(Method::RepStosq), Some(Method::Clzero)));
+        measured.retain(|time| time.method == Method::RepStosq);
+        let found = settings(&machine, &[(0, "rep_stosq")], &measured);
+        assert_eq!((found.cached_method, found.method), (None, None));
+    }
+
+    #[test]
+    fn every_value_has_its_reason() {
+        let machine = zen5();
+        let plan = Plan::derive(&policy(&machine, &[]), &machine, &times(&ZEN5)).unwrap();
+        for (name, value) in plan.settings.values() {
+            let reason = plan.reasons.iter().find(|reason| reason.parameter == name).unwrap();
+            assert_eq!(reason.value, Some(value));
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_module() {
+        assert_eq!(default_method(&zen5()), Method::Clzero);
+        let defaults = [106, 85].map(|model| default_method(&intel(model)));
+        assert_eq!(defaults, [Method::Movnti, Method::Prefetchw]);
+        let old = machine(intel(85).cpu, Features::SSE2);
+        assert_eq!((default_method(&old), default_cached_method(&old)), (Method::Stock, Method::Stock));
     }
 }

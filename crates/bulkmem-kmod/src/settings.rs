@@ -20,6 +20,8 @@ pub enum Method {
     Stock,
     /// REP STOSB over whole chunks.
     RepStosb,
+    /// REP STOSQ over whole chunks.
+    RepStosq,
     /// MOVNTI: stores that bypass the cache.
     Movnti,
     /// CLZERO: whole lines, bypassing the cache, on AMD processors.
@@ -30,14 +32,21 @@ pub enum Method {
 
 impl Method {
     /// All methods, in the order of the counters.
-    pub const ALL: [Method; 5] =
-        [Method::Stock, Method::RepStosb, Method::Movnti, Method::Clzero, Method::Prefetchw];
+    pub const ALL: [Method; 6] = [
+        Method::Stock,
+        Method::RepStosb,
+        Method::RepStosq,
+        Method::Movnti,
+        Method::Clzero,
+        Method::Prefetchw,
+    ];
 
     /// Returns the name used in the module's files.
     pub fn name(self) -> &'static str {
         match self {
             Method::Stock => "stock",
             Method::RepStosb => "rep_stosb",
+            Method::RepStosq => "rep_stosq",
             Method::Movnti => "movnti",
             Method::Clzero => "clzero",
             Method::Prefetchw => "prefetchw",
@@ -58,7 +67,9 @@ impl fmt::Display for Method {
 
 /// A text that names no method of the module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a method of the kernel module; write stock, rep_stosb, movnti, clzero or prefetchw")]
+#[error(
+    "`{0}` is not a method of the kernel module; write stock, rep_stosb, rep_stosq, movnti, clzero or prefetchw"
+)]
 pub struct UnknownMethod(String);
 
 impl FromStr for Method {

@@ -1,5 +1,7 @@
 //! The module's state and counters.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -20,6 +22,9 @@ pub struct Status {
     pub device: bool,
     /// The livepatch of the kernel's clearing; `None` if it is not loaded.
     pub livepatch: Option<Livepatch>,
+    /// The livepatch that is in force in place of ours: a later one of the same function, or, if ours has disappeared, one
+    /// that may have replaced it.
+    pub superseded_by: Option<String>,
     /// The taint flags that the module causes, as letters: O (built outside of the kernel), E (unsigned).
     pub taint: Option<String>,
     /// The taint flags of the kernel as a number; any livepatch sets bit 15.
@@ -95,6 +100,7 @@ impl Module {
             kernel,
             loaded,
             device: self.path("dev/bulkmem").exists(),
+            superseded_by: if loaded { self.superseded_by(livepatch.is_some()) } else { None },
             livepatch,
             taint: self.text(&self.path("sys/module/bulkmem/taint")).ok().filter(|taint| !taint.is_empty()),
             kernel_taint: self.value(&self.path("proc/sys/kernel/tainted")).ok(),
@@ -105,6 +111,32 @@ impl Module {
         })
     }
 
+    fn superseded_by(&self, ours_is_there: bool) -> Option<String> {
+        let folder = self.path("sys/kernel/livepatch");
+        let names = |folder: PathBuf| {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect::<BTreeSet<String>>()
+        };
+        let says = |patch: &str, file: &str, value| {
+            self.text(&folder.join(patch).join(file)).is_ok_and(|it| it == value)
+        };
+        let replaced = |patch: &str| names(folder.join(patch).join("vmlinux"));
+        // The kernel lists the module that was loaded last first.
+        let modules = fs::read_to_string(self.path("proc/modules")).unwrap_or_default();
+        let place = |name: &str| modules.lines().position(|line| line.split(' ').next() == Some(name));
+        let supersedes = |patch: &String| {
+            if !ours_is_there {
+                // Older kernels, such as 6.1, do not tell whether a livepatch replaces others.
+                return !says(patch, "replace", "0");
+            }
+            place(patch) < place("bulkmem") && !replaced(patch).is_disjoint(&replaced("bulkmem"))
+        };
+        let others = names(folder.clone())
+            .into_iter()
+            .filter(|patch| patch != "bulkmem" && says(patch, "enabled", "1"));
+        others.into_iter().find(supersedes)
+    }
+
     fn available(&self) -> Result<Vec<Method>, KernelError> {
         let path = self.parameter("available");
         let found = self.text(&path)?;
@@ -113,7 +145,11 @@ impl Module {
     }
 
     fn counters(&self) -> Result<Counters, KernelError> {
-        let folder = self.path("sys/class/misc/bulkmem");
+        // Without /dev/bulkmem (hint_device=0), the counters are elsewhere.
+        let folder = match self.path("sys/class/misc/bulkmem") {
+            folder if folder.is_dir() => folder,
+            _ => self.path("sys/devices/bulkmem"),
+        };
         let count = |name: &str| self.value::<u64>(&folder.join(name));
         let of = |method: Method, name: &str| count(&format!("{method}/{name}"));
         let counters = |method| {
@@ -143,8 +179,6 @@ impl Module {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]

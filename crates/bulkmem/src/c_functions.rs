@@ -5,8 +5,8 @@
 //! object in the dynamic linker's order (`RTLD_NEXT`): the C library's, or those of a tool that instruments it. Until the
 //! constructor has run, and if a function is not found, they hold [`built_in`] ones.
 //!
-//! The empty assembly block after each call keeps the compiler from removing a call whose result the program does not
-//! read: memory that is cleared because it held a secret must be cleared.
+//! The compiler cannot know which function a pointer holds, so it removes no call whose result the program does not read:
+//! memory that is cleared because it held a secret must be cleared. Nothing follows a call, so that it can be a jump.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -30,7 +30,7 @@ pub(crate) unsafe fn fill(dst: *mut u8, byte: u8, length: usize) {
     // SAFETY: the pointer holds a function of this type; the caller vouches for the range.
     unsafe {
         let memset: Memset = transmute(MEMSET.load(Relaxed));
-        used(memset(dst.cast(), byte.into(), length));
+        memset(dst.cast(), byte.into(), length);
     }
 }
 
@@ -43,7 +43,7 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
     // SAFETY: the pointer holds a function of this type; the caller vouches for the ranges.
     unsafe {
         let memcpy: Memcpy = transmute(MEMCPY.load(Relaxed));
-        used(memcpy(dst.cast(), src.cast(), length));
+        memcpy(dst.cast(), src.cast(), length);
     }
 }
 
@@ -56,21 +56,8 @@ pub(crate) unsafe fn copy_overlapping(dst: *mut u8, src: *const u8, length: usiz
     // SAFETY: the pointer holds a function of this type; the caller vouches for the ranges.
     unsafe {
         let memmove: Memcpy = transmute(MEMMOVE.load(Relaxed));
-        used(memmove(dst.cast(), src.cast(), length));
+        memmove(dst.cast(), src.cast(), length);
     }
-}
-
-/// Makes the compiler believe that the memory at `dst` is read here. Emits no instruction; `dst` is what the function
-/// returned, which is in a register already.
-#[inline(always)]
-fn used(dst: *mut c_void) {
-    // SAFETY: an empty assembly block has no precondition.
-    #[cfg(not(miri))]
-    unsafe {
-        std::arch::asm!("/* {0} */", in(reg) dst, options(nostack, preserves_flags));
-    }
-    #[cfg(miri)]
-    std::hint::black_box(dst);
 }
 
 unsafe extern "C" fn built_in_memset(dst: *mut c_void, byte: c_int, length: usize) -> *mut c_void {

@@ -90,7 +90,7 @@ fn what_the_engine_cannot_do_is_refused_with_the_reason() {
         (&["--rw=read", "--read_method=clzero"], "clzero"),
         (&["--rw=write", "--persist=1", "--method=rep_movsb"], "rep_movsb"),
         (&["--rw=write", "--intent=fast"], "throughput"),
-        (&["--rw=read", "--attribute=wc"], "filename=/dev/bulkmem, not file"),
+        (&["--rw=read", "--attribute=wc"], "filename=/dev/bulkmem-memory, not file"),
         (&["--rw=read", "--create_on_open=1"], "has 0 bytes, and the job needs 8388608"),
         (
             &["--rw=read", "--filename=/dev/zero", "--offset=4m"],

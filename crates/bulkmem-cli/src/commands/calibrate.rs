@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use self::target::Target;
 use super::choices::{self, ChoiceRow};
+use super::placement::PlacementArgs;
 use crate::active_policy::profile_of;
 use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured, show};
 use crate::output::{self, Progress, duration, faint, size, wrapped};
@@ -65,6 +66,8 @@ pub(crate) struct CalibrateArgs {
     /// Measure and show the choices, but write nothing
     #[arg(long, conflicts_with_all = ["output", "system"])]
     dry_run: bool,
+    #[command(flatten)]
+    placement: PlacementArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -83,6 +86,7 @@ const DURABILITY: &[(&str, &str, Durability)] = &[
 ];
 
 pub(super) fn run(args: &CalibrateArgs) -> Outcome {
+    args.placement.apply()?;
     let options = options(args);
     options.validate().map_err(measure_failure)?;
     let open = || Target::open(&path(args)?, &options.operations, args.force);

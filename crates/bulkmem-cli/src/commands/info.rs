@@ -15,6 +15,7 @@ use serde_json::json;
 use super::methods::feature_names;
 use crate::active_policy::{ActivePolicy, name_of};
 use crate::failure::{Outcome, show};
+use crate::figures::describe_parameters;
 use crate::output::{self, BAD, Column, GOOD, Table, exact_size, plural, section, size, styled};
 use crate::plain::plain;
 use crate::provenance::{self, known};
@@ -124,7 +125,11 @@ impl Info<'_> {
             .column(Column::left("operation"), |rule| rule.operation.to_string())
             .column(Column::left("intent"), |rule| rule.intent.to_string())
             .column(Column::right("from"), |rule| size(rule.from as u64))
-            .column(Column::left("method").prose(), |rule| rule.choice.to_string());
+            .column(Column::left("method").prose(), |rule| {
+                // Words, which can be wrapped.
+                let Choice { method, parameters } = rule.choice;
+                format!("{} {}", method.name, describe_parameters(&parameters)).trim_end().to_owned()
+            });
         section("Machine", &pairs(self.machine_rows()), width)
             + &section("Instruction sets", &sets.render(width), width)
             + &section("C library", &pairs(self.c_library_rows()), width)

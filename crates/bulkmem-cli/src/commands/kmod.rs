@@ -18,7 +18,7 @@ use crate::plain::plain;
 /// Show the state of the Linux module, or set its parameters from the profile
 ///
 /// The module clears huge pages at page faults with the method that measured best here, on unmodified kernels. Its device
-/// /dev/bulkmem gives memory of a chosen cache attribute. See docs/kernel/README.md.
+/// /dev/bulkmem-memory gives memory of a chosen cache attribute. See docs/kernel/README.md.
 ///
 /// A process declares memory that it is about to touch as one range through the library (bulkmem_kmod::BulkHint). Such a
 /// hint is for the caller's own memory, so that no command can give it for another process.
@@ -44,7 +44,7 @@ pub(super) fn run(args: &KmodArgs) -> Outcome {
 
 /// Show whether the module is active, its parameters, and its counters
 ///
-/// Exits with 1 if the module is not loaded, and says how to load it.
+/// Exits with 1 if the module is not loaded or its livepatch is not in force, and says what to do.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Counters:
@@ -53,10 +53,10 @@ Counters:
   hinted   extents whose total length came from a process's hint
 
 The kernel clears the pages around the faulting address last, in its own way; they count as stock. `faults` counts huge pages for \
-page faults, `skipped` those below the threshold, which cached_method clears. Memory of /dev/bulkmem counts only for its method.
+page faults, `skipped` those below the threshold, which cached_method clears. Memory of /dev/bulkmem-memory counts only for its method.
 
-JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled), `kernel`, `installed` (the module's file, or null), \
-`loaded`, `device`, `livepatch` (`enabled`, `transition`), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
+JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled, superseded), `kernel`, `installed` (the module's file, or null), \
+`loaded`, `device`, `livepatch` (`enabled`, `transition`), `superseded_by` (another livepatch, or null), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
 `threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`), `available`, `counters` (`faults`, `skipped`, `hints`, `methods`: each \
 with `method`, `extents`, `pages`, `bytes`, `hinted`), `persisted`.")]
 struct StatusArgs {
@@ -85,7 +85,11 @@ fn status(args: &StatusArgs) -> Outcome {
         })?;
     }
     module.require_loaded().map_err(|error| Failure::new(error).help(how_to_load(&status)))?;
-    Ok(Exit::Done)
+    if ["enabled", "enabling"].contains(&state) {
+        return Ok(Exit::Done);
+    }
+    let help = "see \"Removing it\" and \"With other software\" in docs/kernel/install.md";
+    Err(Failure::new("the module is loaded, but its livepatch is not in force").help(help))
 }
 
 fn how_to_load(status: &Status) -> String {
@@ -105,18 +109,29 @@ fn state_of(status: &Status) -> (&'static str, String) {
         let inactive = styled(BAD, "loaded, but not active: the kernel clears huge pages in its own way");
         format!("{inactive}; `rmmod bulkmem` and `modprobe bulkmem` activate it")
     };
-    match status.livepatch.map(|patch| (patch.enabled, patch.transition)) {
+    let livepatch = status.livepatch.map(|patch| (patch.enabled, patch.transition));
+    match (livepatch, &status.superseded_by) {
         _ if !status.loaded => ("absent", styled(BAD, "not loaded")),
-        None => ("unpatched", inactive()),
-        Some((false, false)) => ("disabled", inactive()),
-        Some((true, false)) => {
+        (None, Some(other)) => {
+            let inactive = styled(BAD, "loaded, but not active");
+            let other = plain(other);
+            ("superseded", format!("{inactive}: the livepatch {other} has probably replaced bulkmem's; `rmmod bulkmem` and `modprobe bulkmem` activate it again"))
+        }
+        (Some((true, false)), Some(other)) => {
+            let inactive = styled(BAD, "enabled, but not active");
+            let other = plain(other);
+            ("superseded", format!("{inactive}: the livepatch {other}, loaded later, replaces the same function"))
+        }
+        (None, None) => ("unpatched", inactive()),
+        (Some((false, false)), _) => ("disabled", inactive()),
+        (Some((true, false)), None) => {
             ("enabled", styled(GOOD, "active: bulkmem clears the huge pages of page faults"))
         }
-        Some((true, true)) => (
+        (Some((true, true)), _) => (
             "enabling",
             "being activated: the kernel moves each process from its own clearing to bulkmem's as soon as it can".into(),
         ),
-        Some((false, true)) => (
+        (Some((false, true)), _) => (
             "disabling",
             "being deactivated: the kernel moves each process back to its own clearing; then `rmmod bulkmem` works".into(),
         ),
@@ -176,7 +191,7 @@ fn parameters(settings: &Settings, width: usize) -> String {
     Table::of([
         ("method", "method for extents of at least the threshold"),
         ("cached_method", "method for smaller ones"),
-        ("threshold", "bytes; 0: for every extent"),
+        ("threshold", "bytes; 2097152: for every huge page"),
         ("chunk", "bytes between two points at which other tasks may run"),
         ("prefetch_distance", "bytes that prefetchw looks ahead"),
         ("ignore_quirks", "1: use movnti even where it is published to be slow"),
@@ -189,23 +204,21 @@ fn parameters(settings: &Settings, width: usize) -> String {
 
 /// Set the module's parameters from the profile
 ///
-/// Sets all parameters or none: if the kernel refuses a value, the previous values are restored, and the error names the
-/// parameter. If the module lacks a method of the profile, the nearest one that it has is used, and the reason is shown.
+/// `bulkmem calibrate` measures the module's methods too. Sets all parameters or none: if the kernel refuses a value, the
+/// previous values are restored, and the error names the parameter.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 How each parameter is derived:
-  method             the profile's choice for the largest total length, in calls
-                     of a huge page; if the module lacks that method, the fastest
-                     one in the profile that it has and that treats the cache
-                     alike; else movnti for stores that bypass the cache, and
-                     stock for all others
-  threshold          the total length from which that (or another store that
-                     bypasses the cache) is chosen
-  cached_method      the choice for a huge page, or just below the threshold
-  chunk              the shortest call of at least 2 MiB that is as fast as any,
-                     if it takes less than 10 ms
-  prefetch_distance  that of the profile, if prefetchw is used
-  ignore_quirks      1 if movnti measured best, which overrules what is published
+  method             the one that measured fastest for the largest length; the
+                     module's default if that gains nothing beyond the noise
+  cached_method      the same, for one huge page, of those that use the cache
+  threshold          the shortest length, at least 2 MiB, from which `method` was
+                     faster than `cached_method`; if `method` bypasses the cache,
+                     at least the length from which the profile's rules do
+  chunk              the shortest of at least 2 MiB that is as fast as any, if it
+                     takes less than 10 ms
+  prefetch_distance  the fastest, if prefetchw is used
+  ignore_quirks      1 if movnti measured best where it is published to be slow
 
 JSON: `profile`, `dry_run`, `parameters` (each with `name`, `before`, `after`, `why`; null: unknown or unchanged), `persisted` (the \
 file, or null).")]
@@ -252,8 +265,8 @@ fn apply(args: &ApplyArgs) -> Outcome {
     let policy = profile.policy(Machine::current()).map_err(|error| {
         failure(&error, "run `bulkmem calibrate` on this machine, or name its profile: --profile FILE")
     })?;
-    let plan = Plan::derive(&policy, &profile.clear_times())
-        .map_err(|error| failure(&error, "run `bulkmem calibrate`, with `--op clear` or without --op"))?;
+    let plan = Plan::derive(&policy, Machine::current(), &profile.module_times())
+        .map_err(|error| failure(&error, "run `bulkmem calibrate` again (without --op and --max-size)"))?;
     let before = module.status().map_err(Failure::new)?.parameters;
     if before.is_none() && !args.dry_run {
         module.require_loaded().map_err(|error| {

@@ -11,6 +11,7 @@ mod info;
 mod kmod;
 mod lengths;
 mod methods;
+mod placement;
 mod report;
 mod reproduce;
 mod run;
@@ -25,8 +26,7 @@ use crate::failure::Outcome;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Calibrate(calibrate::CalibrateArgs),
-    #[command(subcommand)]
-    Bench(bench::BenchCommand),
+    Bench(bench::BenchArgs),
     Info(info::InfoArgs),
     Explain(explain::ExplainArgs),
     Methods(methods::MethodsArgs),
@@ -45,7 +45,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcome {
     match command {
         Command::Calibrate(args) => calibrate::run(&args),
-        Command::Bench(measurement) => bench::run(&measurement),
+        Command::Bench(args) => bench::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Methods(args) => methods::run(&args),

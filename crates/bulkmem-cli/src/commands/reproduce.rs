@@ -8,6 +8,7 @@ use bulkmem_measure::reproduce::{Reproduction, Verdict, measurements};
 use clap::Args;
 
 use super::bench::{TargetArgs, remarks};
+use super::placement::PlacementArgs;
 use super::runner::{self, Files};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{
@@ -30,7 +31,7 @@ JSON: `provenance`, `alike` (each with `machine`, `distance`: root mean square o
 `published_ratio`, `here_ratio`).")]
 pub(crate) struct ReproduceArgs {
     /// Results to take the figures from instead of measuring
-    #[arg(value_name = "FILES")]
+    #[arg(value_name = "FILES", conflicts_with_all = ["quick", "output", "target", "overwrite", "size", "keep", "page_size"])]
     pub(crate) files: Vec<PathBuf>,
     /// Take about a minute: smaller total lengths
     #[arg(long)]
@@ -45,40 +46,42 @@ pub(crate) struct ReproduceArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
+    #[command(flatten)]
     pub(crate) target: TargetArgs,
 }
 
 pub(super) fn run(args: &ReproduceArgs) -> Outcome {
+    args.placement.apply()?;
     if args.files.is_empty() {
         let wanted = measurements(args.quick, &args.target.options(None));
         let wanted: Vec<&dyn Measure> = wanted.iter().map(AsRef::as_ref).collect();
         let files = Files { json: args.output.as_deref(), inputs: args.target.paths(), ..Files::default() };
-        return runner::run("reproduce", &wanted, true, files, |found| show(args, found));
+        return runner::run("reproduce", &wanted, true, files, |found| show(args, found, &[found]));
     }
-    if args.output.is_some() || args.quick || !args.target.paths().is_empty() {
-        let reason = "--output, --quick and --target are for measuring; with files nothing is measured";
-        return Err(Failure::usage(reason));
-    }
-    let mut found = results::load(&args.files[0])?;
+    let mut all = vec![results::load(&args.files[0])?];
     for file in &args.files[1..] {
         let next = results::load(file)?;
-        if found.provenance.cpu != next.provenance.cpu {
+        if all[0].provenance.cpu != next.provenance.cpu {
             let reason = format!("{} is from another machine than the file before it", file.display());
             return Err(Failure::usage(reason)
                 .help("reproduce compares one machine with the published ones; name files of one machine"));
         }
-        found.rows.extend(next.rows);
+        all.push(next);
     }
-    show(args, &found)?;
+    let rows = all.iter().flat_map(|found| found.rows.clone()).collect();
+    let found = Results { rows, ..all[0].clone() };
+    show(args, &found, &all.iter().collect::<Vec<_>>())?;
     Ok(Exit::Done)
 }
 
-fn show(args: &ReproduceArgs, found: &Results) -> Result<(), Failure> {
+/// Shows the rows of all files, and what is judged by one of them alone.
+fn show(args: &ReproduceArgs, found: &Results, files: &[&Results]) -> Result<(), Failure> {
     if args.json {
-        return Ok(output::print_json(&Reproduction::of(found))?);
+        return Ok(output::print_json(&Reproduction::of_files(found, files))?);
     }
     let (found, width) = (plain::results(found.clone()), output::width());
-    let mut text = text(&Reproduction::of(&found), args.figures, width);
+    let mut text = text(&Reproduction::of_files(&found, files), args.figures, width);
     let single = found.rows.iter().filter(|row| row.samples.len() < 2).count();
     if single > 0 {
         let note = format!(

@@ -12,6 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::bench::remarks;
+use super::placement::PlacementArgs;
 use super::runner::{self, Files};
 use crate::failure::{Exit, Outcome, measure_failure, show};
 use crate::figures::config_value;
@@ -40,6 +41,8 @@ pub(crate) struct TunablesArgs {
     /// Time it may take
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
     budget: Duration,
+    #[command(flatten)]
+    placement: PlacementArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -60,6 +63,7 @@ pub(super) fn run(args: &TunablesArgs) -> Outcome {
         answer_requests(stdin().lock(), stdout().lock()).map_err(measure_failure)?;
         return Ok(Exit::Done);
     }
+    args.placement.apply()?;
     let command = ["/proc/self/exe", "tunables"].map(Into::into).into();
     let options = TunablesOptions::new(command, args.budget).map_err(measure_failure)?;
     let files = Files { json: args.output.as_deref(), ..Files::default() };

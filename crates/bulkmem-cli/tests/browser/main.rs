@@ -136,6 +136,13 @@ fn pointing_at_a_chart_shows_the_values() {
                 assert!(text.contains(word), "{chart}: {word}: {text}");
             }
         }
+        // Each bar has its figure next to it.
+        let figures = page.evaluate(
+            "[...document.querySelectorAll('#chart-corun .plot svg text')].map((it) => it.textContent)",
+        );
+        for figure in ["20.3", "22.8", "20.6", "20.1"] {
+            assert!(figures.as_array().unwrap().contains(&figure.into()), "{figure}: {figures}");
+        }
         assert_eq!(page.complaints(), Vec::<String>::new());
         page.screenshot(&format!("tooltip-{}", window[0]));
     }

@@ -15,7 +15,7 @@ fn it_states_its_time_and_keeps_what_it_measured() {
     let mut complaints = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     complaints.read_line(&mut line).unwrap();
-    assert!(line.starts_with("bench all: 15 measurements, about "), "{line}");
+    assert!(line.starts_with("bench all: 16 measurements, about "), "{line}");
     assert!(line.contains("bulkmem-results.json"), "{line}");
     let saved = home.path().join("bulkmem-results.json");
     let rows = || -> usize {

@@ -130,6 +130,7 @@ fn bad_arguments_name_cause_and_remedy() {
         (&["--builtin", "--op", "persist"], "writes nothing new"),
         (&["--builtin", "--op", "copy", "--clearing", "kernel"], "the kernel only clears"),
         (&["--builtin", "--clearing", "kernel", "--chunk", "64K"], "a multiple of 2M"),
+        (&["--builtin", "--clearing", "kernel"], "name a command: bulkmem bench corun --clearing kernel --"),
         (&["--builtin", "--chunk", "2M", "--size", "1M"], "error: --chunk: "),
         (&["--builtin", "--method", "nosuch"], "nosuch"),
     ] {

@@ -97,7 +97,7 @@ fn memory_of_other_attributes_is_the_modules_and_without_it_the_error_says_how_t
     for command in ["iops", "clear", "fill", "persist"] {
         for attribute in ["wb", "wc", "uc", "wt"] {
             let assert = home.bulkmem().args(["bench", command, "--attr", attribute]).assert().code(1);
-            assert.stdout("").stderr(contains("/dev/bulkmem").and(contains("docs/kernel/README.md")));
+            assert.stdout("").stderr(contains("/dev/bulkmem-memory").and(contains("docs/kernel/README.md")));
         }
     }
     for arguments in
@@ -106,7 +106,7 @@ fn memory_of_other_attributes_is_the_modules_and_without_it_the_error_says_how_t
         let assert = home.bulkmem().arg("bench").args(arguments).assert().code(1);
         assert.stderr(contains("modprobe bulkmem"));
     }
-    let device = ["bench", "iops", "--target", "/dev/bulkmem"];
+    let device = ["bench", "iops", "--target", "/dev/bulkmem-memory"];
     home.bulkmem().args(device).assert().code(1).stderr(contains("modprobe bulkmem"));
 }
 

@@ -38,7 +38,7 @@ fn json_has_speed_cache_and_neighbour() {
 #[test]
 fn bad_arguments_name_cause_and_remedy() {
     for (arguments, message) in [
-        (&["--op", "persist"][..], "--op: the C library has no persist"),
+        (&["--op", "fill"][..], "[possible values: clear, copy]"),
         (&["--longest", "1K"], "--longest: 1024 bytes are less than 32 KiB"),
         (&["--runs", "0"], "--runs"),
     ] {

@@ -32,7 +32,8 @@ fn the_table_fits_and_shows_fresh_and_reused_memory() {
         let text = Home::new().text(&SMALL, columns);
         assert_fits(&text, columns as usize);
         for word in [
-            "8 MiB in 4K pages",
+            "vm, 8 MiB in 4K pages, fresh memory",
+            "vm, 8 MiB in 4K pages, reused memory",
             "kernel: prefault",
             "the policy's choice",
             "portable",

@@ -4,7 +4,7 @@ use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Operation, Options, look};
-use bulkmem_measure::calibration::{Condition, Figure, LookRule, Profile, Rule, UnmappedMethod};
+use bulkmem_measure::calibration::{Condition, Cost, Figure, LookRule, Profile, Rule, UnmappedMethod};
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
@@ -114,6 +114,33 @@ fn threads_are_as_many_as_saturate_or_as_asked() {
     assert_eq!(threads(&["8M", "--threads", "auto"]), processors.min(2));
     assert_eq!(threads(&["8M", "--threads", "3"]), 3);
     assert_eq!(threads(&["8M"]), 1);
+}
+
+/// A negative disturbance is noise; the choice need not be the fastest at one length.
+#[test]
+fn the_table_of_streams_shows_what_counts() {
+    let mut profile = profile();
+    let stream = |it: &Figure, ns| Figure { cost: Cost::Stream, disturbance_ns: Some(ns), ..it.clone() };
+    let figures: Vec<Figure> =
+        profile.figures[2..].iter().zip([700.0, -900.0]).map(|(it, ns)| stream(it, ns)).collect();
+    profile.figures.extend(figures);
+    let rule = Rule { situation: Situation::Stream, ..profile.rules[0].clone() };
+    profile.rules.push(rule);
+    let home = Home::new();
+    home.write_profile(&profile);
+    let text = home.text(&["explain", "--op", "clear", "--size", "1M", "--intent", "stream"], 120);
+    for words in
+        ["   portable ", "→  c_library ", "disturbance, ns", "→ is the choice for a range of lengths"]
+    {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    let cell = |method: &str| {
+        let line = text.lines().find(|line| line.contains(&format!("  {method} "))).unwrap();
+        line.split_whitespace().filter(|word| ["0", "700"].contains(word)).collect::<Vec<_>>()
+    };
+    assert_eq!((cell("portable"), cell("c_library")), (vec!["0"], vec!["700"]), "{text}");
+    let length = home.text(&["explain", "--op", "clear", "--size", "1M"], 120);
+    assert!(!length.contains("range of lengths"), "{length}");
 }
 
 #[test]

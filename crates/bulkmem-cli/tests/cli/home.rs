@@ -221,6 +221,7 @@ pub(crate) fn profile() -> Profile {
             figure(1 << 20, "c_library", 100_000.0),
             figure(1 << 20, "portable", 50_000.0),
         ],
+        module: Vec::new(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! `bulkmem info`.
 
 use bulkmem::Operation;
-use bulkmem::policy::POLICY_VERSION;
+use bulkmem::method::Parameters;
+use bulkmem::policy::{Choice, POLICY_VERSION};
 use bulkmem_measure::engine::Threshold;
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -54,6 +55,27 @@ fn json_has_the_documented_keys() {
     assert_eq!(keys(&info["instructions"][0]), ["available", "methods", "name"]);
     assert_eq!(keys(&info["policy"]), ["basis", "forced", "refused"]);
     assert_eq!(info["provenance"]["date"], "2025-11-21T05:06:07Z");
+}
+
+/// At 80 columns, a method with its parameters is broken between them.
+#[test]
+fn rules_with_parameters_fit() {
+    let methods = bulkmem::method::all().filter(|it| it.does(Operation::Clear) && it.available());
+    let choices = methods.map(|it| Choice::of(it, Operation::Clear));
+    let longest = choices.max_by_key(|it| it.to_string().len()).unwrap();
+    let mut profile = profile();
+    profile.rules[1].method = longest.method.name.to_owned();
+    profile.rules[1].parameters = longest.parameters;
+    let home = Home::new();
+    home.write_profile(&profile);
+    let text = home.text(&["info"], 80);
+    assert_fits(&text, 80);
+    let rules = text.split("Rules\n").nth(1).unwrap();
+    assert!(rules.contains(longest.method.name) && !rules.contains('['), "{text}");
+    for name in Parameters::names() {
+        let value = longest.parameters.get(name).unwrap();
+        assert!(value == 0 || rules.contains(&format!("{name}={value}")), "{name}\n{text}");
+    }
 }
 
 /// What calibration located stands next to the tunables, here and in `explain`.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use bulkmem_measure::calibration::{Profile, Rule};
+use bulkmem_measure::calibration::{ModuleFigure, Profile};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
@@ -18,8 +18,10 @@ const PARAMETERS: [(&str, &str); 7] = [
     ("chunk", "2097152"),
     ("prefetch_distance", "4096"),
     ("ignore_quirks", "N"),
-    ("available", "stock rep_stosb movnti clzero prefetchw"),
+    ("available", "stock rep_stosb rep_stosq movnti clzero prefetchw"),
 ];
+
+const METHODS: [&str; 6] = ["stock", "rep_stosb", "rep_stosq", "movnti", "clzero", "prefetchw"];
 
 fn write(path: PathBuf, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -43,7 +45,7 @@ fn planted(home: &Home) -> PathBuf {
     for (name, value) in [("faults", 4096), ("skipped", 7), ("hints", 1)] {
         write(misc.join(name), &format!("{value}\n"));
     }
-    for (at, method) in ["stock", "rep_stosb", "movnti", "clzero", "prefetchw"].iter().enumerate() {
+    for (at, method) in METHODS.iter().enumerate() {
         for (name, value) in [("extents", 1), ("pages", 512), ("bytes", 2 << 20), ("hinted", 2)] {
             write(misc.join(method).join(name), &format!("{}\n", value * at as u64));
         }
@@ -63,13 +65,24 @@ fn parameters(root: &Path) -> Vec<String> {
     PARAMETERS.map(|(name, _)| parameter(root, name)).to_vec()
 }
 
-/// A profile that clears by `portable` from 1 MiB and, where the machine has it, by `movnti` from 64 MiB on.
+/// A profile in which `prefetchw` measured best for large lengths, and `rep_stosq` for a huge page.
 fn measured() -> Profile {
     let mut profile = profile();
-    if cfg!(target_arch = "x86_64") {
-        let rule = profile.rules[1].clone();
-        profile.rules[1].method = "rep_stosb".to_owned();
-        profile.rules.push(Rule { from: 64 << 20, method: "movnti".to_owned(), ..rule });
+    for (extent, speeds) in
+        [(2u32 << 20, [7.0, 8.0, 10.0, 4.0, 4.0, 9.0]), (32 << 20, [7.0, 8.0, 10.0, 4.0, 4.0, 20.0])]
+    {
+        profile.module.extend(METHODS.into_iter().zip(speeds).map(|(method, gb_per_s)| {
+            let median_ns = f64::from(extent) / gb_per_s;
+            ModuleFigure {
+                method: method.to_owned(),
+                prefetch_distance: (method == "prefetchw").then_some(4096),
+                extent: extent.into(),
+                chunk: if method == "stock" { 4096 } else { 2 << 20 },
+                median_ns,
+                quartiles_ns: [median_ns * 0.99, median_ns * 1.01],
+                samples: 9,
+            }
+        }));
     }
     profile
 }
@@ -121,6 +134,7 @@ fn status_as_json_has_what_the_files_have() {
         "parameters",
         "persisted",
         "state",
+        "superseded_by",
         "taint",
     ];
     assert_eq!(keys(&found), expected);
@@ -130,10 +144,10 @@ fn status_as_json_has_what_the_files_have() {
     );
     assert_eq!(found["parameters"]["threshold"], 33_554_432);
     assert_eq!(found["parameters"]["ignore_quirks"], false);
-    let movnti = &found["counters"]["methods"][2];
+    let movnti = &found["counters"]["methods"][3];
     assert_eq!(
         *movnti,
-        json!({ "method": "movnti", "extents": 2, "pages": 1024, "bytes": 4 << 20, "hinted": 4 })
+        json!({ "method": "movnti", "extents": 3, "pages": 1536, "bytes": 6 << 20, "hinted": 6 })
     );
 }
 
@@ -148,18 +162,66 @@ fn every_state_has_its_words() {
         let root = planted(&home);
         write(root.join("sys/kernel/livepatch/bulkmem/enabled"), enabled);
         write(root.join("sys/kernel/livepatch/bulkmem/transition"), transition);
-        assert_eq!(home.json(&with_root(&["kmod", "status", "--json"], &root))["state"], state);
-        let text = home.text(&with_root(&["kmod", "status"], &root), 80);
-        assert!(text.contains(words), "{words}\n{text}");
+        assert_state(&home, &root, state, words);
     }
     let root = planted(&home);
     fs::remove_dir_all(root.join("sys/kernel/livepatch")).unwrap();
-    assert_eq!(home.json(&with_root(&["kmod", "status", "--json"], &root))["state"], "unpatched");
+    assert_state(&home, &root, "unpatched", "not active");
+}
+
+/// Checks the state and its explanation, and that the command fails unless the livepatch is in force.
+fn assert_state(home: &Home, root: &Path, state: &str, words: &str) {
+    let arguments = with_root(&["kmod", "status"], root);
+    let code = i32::from(!["enabled", "enabling"].contains(&state));
+    let run = |more: &[&str]| {
+        let assert = home.bulkmem().args(&arguments).args(more).env("COLUMNS", "80").assert().code(code);
+        let said = contains("its livepatch is not in force");
+        let assert = if code == 1 { assert.stderr(said) } else { assert.stderr("") };
+        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+    };
+    let found: Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    assert_eq!(found["state"], state);
+    let text = run(&[]);
+    assert_fits(&text, 80);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(words), "{words}\n{text}");
+}
+
+#[test]
+fn another_livepatch_in_place_of_ours_is_noticed() {
+    let home = Home::new();
+    let other = |root: &Path, function: &str, enabled: &str| {
+        write(root.join("sys/kernel/livepatch/kpatch_5/enabled"), enabled);
+        write(root.join("sys/kernel/livepatch/kpatch_5/vmlinux").join(function).join("patched"), "1\n");
+        write(root.join("sys/kernel/livepatch/bulkmem/vmlinux/folio_zero_user,1/patched"), "1\n");
+    };
+    let order = |root: &Path, names: [&str; 2]| {
+        let lines = names.map(|name| format!("{name} 16384 1 - Live 0x0 (OEK)\n"));
+        write(root.join("proc/modules"), &lines.concat());
+    };
+    // Stacked on ours, below it, on another function, and disabled.
+    let root = planted(&home);
+    other(&root, "folio_zero_user,1", "1\n");
+    order(&root, ["kpatch_5", "bulkmem"]);
+    assert_state(&home, &root, "superseded", "the livepatch kpatch_5, loaded later,");
+    order(&root, ["bulkmem", "kpatch_5"]);
+    assert_state(&home, &root, "enabled", "active:");
+    order(&root, ["kpatch_5", "bulkmem"]);
+    other(&root, "folio_zero_user,1", "0\n");
+    assert_state(&home, &root, "enabled", "active:");
+    fs::remove_dir_all(root.join("sys/kernel/livepatch/kpatch_5")).unwrap();
+    other(&root, "meminfo_proc_show,1", "1\n");
+    assert_state(&home, &root, "enabled", "active:");
+    // A cumulative one removes ours.
+    fs::remove_dir_all(root.join("sys/kernel/livepatch/bulkmem")).unwrap();
+    assert_state(&home, &root, "superseded", "the livepatch kpatch_5 has probably replaced");
+    write(root.join("sys/kernel/livepatch/kpatch_5/replace"), "0\n");
+    assert_state(&home, &root, "unpatched", "not active");
 }
 
 #[test]
 fn without_the_module_it_says_how_to_get_it() {
-    let home = Home::with_profile();
+    let home = home_with(&measured());
     let root = home.path().join("root");
     write(root.join("proc/sys/kernel/osrelease"), "6.1.0-56-amd64\n");
     let help = contains("not loaded").and(contains("docs/kernel/README.md"));
@@ -187,13 +249,8 @@ fn apply_sets_what_the_profile_says() {
     let text = home.text(&with_root(&["kmod", "apply"], &root), 80);
     assert_fits(&text, 80);
     assert!(text.contains("Set from"), "{text}");
-    if cfg!(target_arch = "x86_64") {
-        let now = parameters(&root);
-        assert_eq!(now[..3], ["movnti", "rep_stosb", "67108864"]);
-        assert_eq!(parameter(&root, "ignore_quirks"), "1");
-    } else {
-        assert_eq!(parameter(&root, "method"), "stock");
-    }
+    assert_eq!(parameters(&root)[..3], ["prefetchw", "rep_stosq", "33554432"]);
+    assert_eq!(parameter(&root, "ignore_quirks"), "N");
     assert!(!root.join("etc").exists(), "nothing is written unasked");
 }
 
@@ -208,7 +265,7 @@ fn a_dry_run_changes_nothing_and_shows_all() {
     assert_eq!(keys(&found), ["dry_run", "parameters", "persisted", "profile"]);
     let method = found["parameters"].as_array().unwrap().iter().find(|it| it["name"] == "method").unwrap();
     assert_eq!(method["before"], "movnti");
-    assert!(method["why"].as_str().unwrap().contains("the profile chooses"), "{method}");
+    assert!(method["why"].as_str().unwrap().contains("20.0 GB/s at 33554432 bytes"), "{method}");
 }
 
 #[test]
@@ -270,8 +327,9 @@ fn other_machines_profiles_are_refused() {
     let missing = with_root(&["kmod", "apply", "--profile", "nowhere.json"], &root);
     home.bulkmem().args(&missing).assert().code(1).stderr(contains("cannot read nowhere.json"));
     let mut silent = measured();
-    silent.rules.clear();
+    silent.module.clear();
     fs::write(&path, serde_json::to_string(&silent).unwrap()).unwrap();
-    home.bulkmem().args(&arguments).assert().code(1).stderr(contains("no rules for clearing"));
+    let nothing = contains("has no measurements of the module's methods").and(contains("bulkmem calibrate"));
+    home.bulkmem().args(&arguments).assert().code(1).stderr(nothing);
     assert_eq!(parameters(&root), before);
 }

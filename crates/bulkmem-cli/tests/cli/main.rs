@@ -6,6 +6,7 @@ mod bench_chunks;
 mod bench_corun;
 mod bench_fork;
 mod bench_iops;
+mod bench_numa;
 mod bench_persist;
 mod bench_pollution;
 mod bench_reuse;

@@ -32,6 +32,7 @@ pub(crate) fn everything(machine: &str, speed: f64) -> Results {
     iops(&mut results, speed);
     applications(&mut results, speed);
     threshold(&mut results, speed);
+    numa(&mut results, speed);
     choice(&mut results, speed);
     results
 }
@@ -64,6 +65,8 @@ pub(crate) fn nothing(machine: &str) -> Results {
             hypervisor: Some("kvm".to_owned()),
             memory: 24 * G,
             nodes: 1,
+            processor_list: None,
+            memory_nodes: None,
             transparent_huge_pages: Some("madvise".to_owned()),
             governor: None,
             turbo: None,
@@ -362,6 +365,25 @@ fn threshold(results: &mut Results, speed: f64) {
         results.rows.push(it);
     }
     find(results, Measurement::Threshold, "memcpy bypasses the cache from between 16 MiB and 24 MiB on.");
+}
+
+/// The memory of another node has 0.6 times the speed.
+fn numa(results: &mut Results, speed: f64) {
+    for (node, memory) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        for (candidate, value) in [(policy(), 20.0), (Candidate::named(Kind::Peer, "c_library"), 10.0)] {
+            let config = Config {
+                operation: Some(Operation::Clear),
+                size: Some(128 * M),
+                page_size: pages("thp"),
+                processor_node: Some(node),
+                memory_node: Some(memory),
+                ..Config::default()
+            };
+            let value = value * speed * if node == memory { 1.0 } else { 0.6 };
+            results.rows.push(row(Measurement::Numa, candidate, config, Metric::Bandwidth, value));
+        }
+    }
+    find(results, Measurement::Numa, "clear to remote memory: 0.60 times the speed of local memory.");
 }
 
 fn iops(results: &mut Results, speed: f64) {

@@ -91,6 +91,20 @@ fn each_measurement_has_a_section_with_its_figures() {
     );
 }
 
+#[test]
+fn axes_and_titles_say_what_was_measured() {
+    let home = with_results();
+    let page = page(&home, &["found.json"]);
+    for title in ["Latency of one group, groups of 64", "Latency of one operation, groups of 64"] {
+        assert!(page.contains(&format!("<h3>{title}</h3>")), "{title}");
+    }
+    // The ends of the intervals are within the chart.
+    let corun = page.split("\"name\":\"corun\",").next().unwrap();
+    assert!(corun.rsplit("\"max\":").next().unwrap().starts_with("25.0,"));
+    let log = page.split("\"name\":\"log\",").nth(1).unwrap();
+    assert!(log.contains("\"x_axis\":{\"name\":\"group\",\"scale\":\"powers\"}"), "{}", &log[..400]);
+}
+
 /// The page names no address to fetch from, and its content security policy would forbid it.
 #[test]
 fn the_page_is_self_contained_for_any_names() {

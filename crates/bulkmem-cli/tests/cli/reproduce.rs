@@ -39,8 +39,17 @@ fn saved_results_are_compared_with_the_published_tables() {
 fn bad_files_and_options_are_refused() {
     let home = Home::new();
     home.bulkmem().args(["reproduce", "nosuch.json"]).assert().code(1);
-    let assert = home.bulkmem().args(["reproduce", "nosuch.json", "--quick"]).assert().code(2);
-    assert.stderr(predicates::str::contains("with files nothing is measured"));
-    let assert = home.bulkmem().args(["reproduce", "nosuch.json", "--target", "ram"]).assert().code(2);
-    assert.stderr(predicates::str::contains("with files nothing is measured"));
+    let options: [&[&str]; 7] = [
+        &["--quick"],
+        &["--output", "new.json"],
+        &["--target", "ram"],
+        &["--size", "64K"],
+        &["--keep"],
+        &["--overwrite"],
+        &["--page-size", "4K"],
+    ];
+    for options in options {
+        let assert = home.bulkmem().args(["reproduce", "nosuch.json"]).args(options).assert().code(2);
+        assert.stderr(predicates::str::contains("cannot be used with"));
+    }
 }

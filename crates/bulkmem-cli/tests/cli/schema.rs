@@ -42,6 +42,7 @@ const MEASUREMENTS: &[&[&str]] = &[
         "--builtin",
     ],
     &["reuse", "--size", "4K", "--share", "0,100", "--footprint", "256K", "--runs", "2"],
+    &["numa", "--size", "1M", "--method", "c_library", "--runs", "2", "--page-size", "4K"],
     &["iops", "--working-set", "1M", "--runs", "2", "--time", "2ms"],
     #[cfg(target_arch = "x86_64")]
     &["persist", "--size", "64K", "--runs", "2"],

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use bulkmem::Operation;
 use bulkmem::policy::Choice;
 
 use crate::calibration::{Condition, Cost};
 
 use crate::calibration::session::Meter;
-use crate::engine::workload::{Cell, MemoryState, Timing};
+use crate::engine::workload::{Cell, Extent, MemoryState, Timing};
 
 /// Aligned, cold, one thread.
 pub(crate) const COLD: Condition = Condition { aligned: true, warm: false, threads: 1 };
@@ -49,6 +50,12 @@ impl<F: FnMut(&Cell, &Choice) -> f64> Meter for Planted<F> {
         let whole = self.sample(&Cell { condition, ..*cell }, Some(&trial))?.ns;
         let mapped = whole * part as f64 / cell.length as f64;
         Some(if state == MemoryState::Unmapped { part } else { mapped as u64 })
+    }
+
+    /// The planted time for a cold clear of the length, whatever the chunk.
+    fn extent(&mut self, extent: &Extent) -> f64 {
+        let cell = Cell::new(Operation::Clear, Cost::Throughput, extent.length as u64, COLD);
+        self.sample(&cell, Some(&extent.choice)).map_or(f64::NAN, |timing| timing.ns)
     }
 
     fn elapsed(&self) -> Duration {

@@ -34,8 +34,8 @@ pub enum Kept {
 /// not under a heavier load than before. For an operation that neither finished, keeps the one with more samples.
 pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     let durability = new.durability.or(old.durability);
-    let (rules, looks, threads, figures) = Default::default();
-    let mut profile = Profile { durability, rules, looks, threads, figures, ..new.clone() };
+    let (rules, looks, threads, figures, module) = Default::default();
+    let mut profile = Profile { durability, rules, looks, threads, figures, module, ..new.clone() };
     profile.coverage.operations.clear();
     let mut kept = Vec::new();
     let mut changed = durability != old.durability;
@@ -57,6 +57,9 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
         profile.rules.extend(better.rules.iter().filter(|it| it.operation == operation).cloned());
         profile.looks.extend(better.looks.iter().filter(|it| it.operation == operation).cloned());
         profile.threads.extend(better.threads.iter().filter(|it| it.operation == operation).cloned());
+        if operation == Operation::Clear {
+            profile.module.clone_from(&better.module);
+        }
         profile.figures.extend(better.figures.iter().filter(|it| it.operation == operation).cloned());
     }
     profile.coverage.complete = profile.coverage.operations.len() == Operation::ALL.len();
@@ -97,7 +100,9 @@ pub fn is_heavier_than(load: &Load, profile: &Profile, operations: &[Operation])
 mod tests {
     use std::time::SystemTime;
 
-    use crate::calibration::{Condition, Cost, Coverage, FORMAT, Figure, Mode, Rule, Saturation, VERSION};
+    use crate::calibration::{
+        Condition, Cost, Coverage, FORMAT, Figure, Mode, ModuleFigure, Rule, Saturation, VERSION,
+    };
     use bulkmem::Durability;
     use bulkmem::method::Parameters;
     use bulkmem::policy::Situation;
@@ -155,6 +160,15 @@ mod tests {
                 })
                 .collect(),
             figures: measured.iter().map(|(operation, samples)| of(operation, *samples)).collect(),
+            module: vec![ModuleFigure {
+                method: "movnti".to_owned(),
+                prefetch_distance: None,
+                extent: 64,
+                chunk: 64,
+                median_ns: 1.0,
+                quartiles_ns: [1.0, 1.0],
+                samples: if reason == "old" { 1 } else { 2 },
+            }],
         }
     }
 
@@ -180,6 +194,7 @@ mod tests {
         assert!(!new.coverage.complete, "one operation is not all");
         let merged = merge(&old, &new, false);
         assert!(merged.changed && merged.kept.is_empty() && merged.profile.coverage.complete);
+        assert_eq!(merged.profile.module, old.module);
         for operation in Operation::ALL {
             let (reason, mode) = match operation {
                 Operation::Persist => ("new", Mode::Quick),
@@ -200,6 +215,7 @@ mod tests {
             let merged = merge(&old, &new, force);
             assert_eq!(merged.kept, [(Operation::Fill, Kept::Unfinished)]);
             assert_eq!(whose(&merged.profile, Operation::Clear), "new");
+            assert_eq!(merged.profile.module, new.module, "the module clears");
             assert_eq!(whose(&merged.profile, Operation::Fill), "old");
             assert!(merged.changed && merged.profile.coverage.complete);
         }

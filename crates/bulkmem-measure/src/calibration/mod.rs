@@ -7,6 +7,7 @@ pub(crate) mod derive;
 #[cfg(test)]
 mod fake;
 pub(crate) mod merge;
+mod module;
 mod operation;
 pub(crate) mod plan;
 mod profile;
@@ -25,8 +26,8 @@ use bulkmem::{Durability, Operation, Pages};
 use serde::{Deserialize, Serialize};
 
 pub use profile::{
-    Coverage, FORMAT, Figure, LookRule, Mode, OperationProvenance, Profile, Rule, Saturation, UnmappedMethod,
-    VERSION,
+    Coverage, FORMAT, Figure, LookRule, Mode, ModuleFigure, OperationProvenance, Profile, Rule, Saturation,
+    UnmappedMethod, VERSION,
 };
 pub use profile_file::ProfileError;
 
@@ -183,6 +184,7 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
         looks,
         threads,
         figures: ledger.figures.clone(),
+        module: ledger.module.clone(),
     }
 }
 
@@ -190,6 +192,8 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     figures: Vec<Figure>,
+    /// Times of the Linux module's methods.
+    module: Vec<ModuleFigure>,
     /// Times of the first part of calls.
     parts: Vec<PartTimes>,
     /// Times of calls in memory whose pages are not mapped yet.
@@ -247,6 +251,10 @@ pub(crate) fn run<M: Meter>(
         let rest: f64 = operations[index..].iter().map(|&operation| plan::importance(operation)).sum();
         let end = session.after_share(plan::importance(operation) / rest, session.budget);
         let before = Snapshot::here();
+        if operation == Operation::Clear {
+            let deadline = session.after_share(plan::MODULE_SHARE, end);
+            ledger.module = module::measure(session, setting, deadline);
+        }
         OperationRun { session, setting, ledger, operation }.measure(end);
         let measured = ledger.figures.iter().any(|figure| figure.operation == operation);
         let impossible = search::every_method(operation).is_empty();

@@ -12,6 +12,9 @@ const SHORTEST_WITH_AFTERMATH: u64 = 4 << 10;
 /// From this length on, samples take long and only candidates that did well at the length before are measured.
 pub(crate) const LONG: u64 = 128 << 20;
 
+/// Share of the time for clearing that the Linux module's methods take.
+pub(crate) const MODULE_SHARE: f64 = 0.1;
+
 /// The properties of the machine and the request that the plan depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {

@@ -4,13 +4,14 @@
 
 use std::time::SystemTime;
 
-use bulkmem::method::{self, Parameters};
-use bulkmem::policy::{Choice, Situation};
+use bulkmem::method::Parameters;
+use bulkmem::policy::Situation;
 use bulkmem::{Durability, Operation};
 use bulkmem_kmod::ClearTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::stats::{ENOUGH, Summary};
 use crate::engine::{Condition, Cost, Load, Provenance};
 
 /// Value of the field `format`.
@@ -42,6 +43,9 @@ pub struct Profile {
     pub threads: Vec<Saturation>,
     /// The measurements that the rules are derived from.
     pub figures: Vec<Figure>,
+    /// The measurements that the Linux module's parameters are derived from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub module: Vec<ModuleFigure>,
 }
 
 impl Profile {
@@ -50,19 +54,10 @@ impl Profile {
         self.rules.iter().filter(move |rule| (rule.operation, rule.situation) == (operation, situation))
     }
 
-    /// Returns how long each method took to clear aligned memory that was not in the cache, on one thread, as
-    /// [`bulkmem_kmod::Plan::derive`] needs it.
-    pub fn clear_times(&self) -> Vec<ClearTime> {
-        self.figures.iter().filter_map(clear_time).collect()
+    /// Returns the measurements of the Linux module's methods, as [`bulkmem_kmod::Plan::derive`] needs them.
+    pub fn module_times(&self) -> Vec<ClearTime> {
+        self.module.iter().filter_map(ModuleFigure::clear_time).collect()
     }
-}
-
-fn clear_time(figure: &Figure) -> Option<ClearTime> {
-    let condition = Condition { aligned: true, warm: false, threads: 1 };
-    let usual =
-        (figure.operation, figure.cost, figure.condition) == (Operation::Clear, Cost::Throughput, condition);
-    let choice = Choice { method: method::by_name(&figure.method)?, parameters: figure.parameters };
-    usual.then_some(ClearTime { choice, length: figure.length, ns: figure.median_ns })
 }
 
 /// The operations that a calibration measured.
@@ -235,36 +230,40 @@ pub struct Figure {
     pub disturbance_ns: Option<f64>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// One measurement of a method of the Linux module, by the same instructions in user space: the time to clear an extent that
+/// was not in the cache, chunk by chunk, with one fence at the end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModuleFigure {
+    /// The module's name of the method.
+    pub method: String,
+    /// Prefetch distance in bytes; absent for methods that do not prefetch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefetch_distance: Option<u64>,
+    /// Bytes cleared in total.
+    pub extent: u64,
+    /// Bytes cleared in one piece.
+    pub chunk: u64,
+    /// Median, nanoseconds for the extent; the geometric mean if the samples have two speeds.
+    pub median_ns: f64,
+    /// First and third quartile, nanoseconds.
+    pub quartiles_ns: [f64; 2],
+    /// Number of samples.
+    pub samples: u32,
+}
 
-    #[test]
-    fn only_plain_clears_from_memory_count() {
-        let usual = Figure {
-            operation: Operation::Clear,
-            cost: Cost::Throughput,
-            method: "portable".to_owned(),
-            parameters: Parameters::default(),
-            length: 4096,
-            condition: Condition { aligned: true, warm: false, threads: 1 },
-            median_ns: 100.0,
-            quartiles_ns: [90.0, 110.0],
-            samples: 5,
-            disturbance_ns: None,
-        };
-        let found = clear_time(&usual).unwrap();
-        assert_eq!((found.choice.method.name, found.length, found.ns), ("portable", 4096, 100.0));
-        let condition = usual.condition;
-        for other in [
-            Figure { operation: Operation::Fill, ..usual.clone() },
-            Figure { cost: Cost::Reuse, ..usual.clone() },
-            Figure { condition: Condition { warm: true, ..condition }, ..usual.clone() },
-            Figure { condition: Condition { aligned: false, ..condition }, ..usual.clone() },
-            Figure { condition: Condition { threads: 2, ..condition }, ..usual.clone() },
-            Figure { method: "unknown".to_owned(), ..usual.clone() },
-        ] {
-            assert!(clear_time(&other).is_none(), "{other:?}");
-        }
+impl ModuleFigure {
+    /// Returns the measurement as the module's plan needs it; `None` if the method is unknown.
+    pub(crate) fn clear_time(&self) -> Option<ClearTime> {
+        let &ModuleFigure { extent, chunk, median_ns: ns, .. } = self;
+        let summary = Summary { median: ns, quartiles: self.quartiles_ns, samples: self.samples };
+        Some(ClearTime {
+            method: self.method.parse().ok()?,
+            prefetch_distance: self.prefetch_distance.unwrap_or_default(),
+            extent,
+            chunk,
+            ns,
+            noise_ns: if self.samples < ENOUGH { f64::INFINITY } else { summary.half_width() },
+        })
     }
 }

@@ -13,7 +13,7 @@ use bulkmem::method::{self, Parameters, Tunable};
 use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION, Policy, Situation};
 use bulkmem::{Intent, Operation};
 
-use super::profile::{FORMAT, LookRule, Profile, Rule, Saturation, UnmappedMethod, VERSION};
+use super::profile::{FORMAT, LookRule, ModuleFigure, Profile, Rule, Saturation, UnmappedMethod, VERSION};
 use crate::engine::{Head, LIBPMEM};
 
 /// Largest profile that is read; a thorough calibration writes some hundred KiB.
@@ -180,11 +180,7 @@ impl Profile {
         }
         for (at, figure) in self.figures.iter().enumerate() {
             let place = format!("figure {}", at + 1);
-            let [low, high] = figure.quartiles_ns;
-            let times = [low, figure.median_ns, high];
-            if times.iter().any(|time| !time.is_finite() || *time < 0.0) || low > high {
-                return wrong(place, format!("has the impossible times {times:?}"));
-            }
+            check_times(&place, figure.median_ns, figure.quartiles_ns)?;
             if figure.disturbance_ns.is_some_and(|time| !time.is_finite()) {
                 return wrong(place, "has an impossible disturbance");
             }
@@ -193,6 +189,17 @@ impl Profile {
             }
             if figure.method != LIBPMEM {
                 check_method(machine, place, figure.operation, &figure.method, figure.parameters)?;
+            }
+        }
+        for (at, figure) in self.module.iter().enumerate() {
+            let place = format!("module figure {}", at + 1);
+            check_times(&place, figure.median_ns, figure.quartiles_ns)?;
+            let &ModuleFigure { extent, chunk, .. } = figure;
+            if figure.clear_time().is_none() {
+                return Err(ProfileError::Method(place));
+            }
+            if !(1..=extent).contains(&chunk) {
+                return wrong(place, format!("has {extent} bytes in chunks of {chunk}"));
             }
         }
         Ok(())
@@ -260,6 +267,14 @@ impl Profile {
 
 fn wrong<T>(place: impl Into<String>, what: impl Into<String>) -> Result<T, ProfileError> {
     Err(ProfileError::Value(place.into(), what.into()))
+}
+
+fn check_times(place: &str, median: f64, [low, high]: [f64; 2]) -> Result<(), ProfileError> {
+    let times = [low, median, high];
+    if times.iter().any(|time| !time.is_finite() || *time < 0.0) || low > high {
+        return wrong(place, format!("has the impossible times {times:?}"));
+    }
+    Ok(())
 }
 
 fn check_format(format: &str, found: u64) -> Result<(), ProfileError> {

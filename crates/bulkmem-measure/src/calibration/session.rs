@@ -9,7 +9,7 @@ use bulkmem::policy::Choice;
 use crate::calibration::plan;
 use crate::engine::implementation::{Implementation, peers};
 use crate::engine::interleave::{self, Source, StopRule};
-use crate::engine::workload::{Cell, MemoryState, Timing, Workloads};
+use crate::engine::workload::{Cell, Extent, MemoryState, Timing, Workloads};
 use crate::engine::{MeasureError, Progress};
 
 /// A choice, or without one libpmem, for comparison; and the configuration to measure it in.
@@ -22,6 +22,9 @@ pub(crate) trait Meter {
 
     /// Takes the time of the first `part` bytes of a call, in ticks; `None` without a usable clock, or without memory.
     fn part(&mut self, cell: &Cell, choice: Choice, part: u64, state: MemoryState) -> Option<u64>;
+
+    /// Clears an extent; returns the time in nanoseconds.
+    fn extent(&mut self, extent: &Extent) -> f64;
 
     /// Time since the measuring began.
     fn elapsed(&self) -> Duration;
@@ -40,6 +43,10 @@ impl Meter for Workloads {
 
     fn part(&mut self, cell: &Cell, choice: Choice, part: u64, state: MemoryState) -> Option<u64> {
         Workloads::part(self, cell, choice, part as usize, state)
+    }
+
+    fn extent(&mut self, extent: &Extent) -> f64 {
+        Workloads::extent(self, extent)
     }
 
     fn elapsed(&self) -> Duration {
@@ -91,6 +98,15 @@ impl<'a, M: Meter> Session<'a, M> {
         let sample = self.meter.sample(cell, choice)?;
         self.samples += 1;
         Some(sample)
+    }
+
+    /// Takes the time to clear an extent, in nanoseconds; `None` if the stop flag is set.
+    pub(crate) fn extent(&mut self, extent: &Extent) -> Option<f64> {
+        if self.stopped() {
+            return None;
+        }
+        self.samples += 1;
+        Some(self.meter.extent(extent))
     }
 
     /// Samples trials, interleaved. Returns the samples of each.

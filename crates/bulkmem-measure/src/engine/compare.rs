@@ -187,8 +187,9 @@ impl Differences {
             true => String::new(),
             false => format!("{} ({})", it.name, it.key()),
         };
-        let words = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
         let switch = |on: Option<bool>| on.map_or("unknown", |on| if on { "on" } else { "off" }).to_owned();
+        let or = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.to_owned());
+        let words = |text: &Option<String>| or(text, "unknown");
         let pages = |bytes: usize| format!("{} KiB", bytes / 1024);
         let facts = |it: &Provenance| {
             [
@@ -198,6 +199,8 @@ impl Differences {
                 ("kernel", it.kernel.clone()),
                 ("microcode", it.microcode.clone()),
                 ("processors used", it.processors.to_string()),
+                ("processors", or(&it.processor_list, "all")),
+                ("NUMA nodes of the memory", or(&it.memory_nodes, "any")),
                 ("hypervisor", words(&it.hypervisor)),
                 ("clock governor", words(&it.governor)),
                 ("turbo", switch(it.turbo)),

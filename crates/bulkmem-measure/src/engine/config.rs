@@ -134,6 +134,12 @@ pub struct Config {
     pub intent: Option<Intent>,
     /// The side of a copy that is measured alone; nothing where both are measured together.
     pub side: Option<CopySide>,
+    /// The NUMA node whose processors do the work.
+    pub processor_node: Option<usize>,
+    /// The NUMA node of the memory; of a copy, of the destination.
+    pub memory_node: Option<usize>,
+    /// The NUMA node of the source of a copy.
+    pub source_node: Option<usize>,
 }
 
 /// One of the fields of a [`Config`], in the order in which they are shown.
@@ -167,6 +173,9 @@ pub enum Dimension {
     Source,
     Intent,
     Side,
+    ProcessorNode,
+    MemoryNode,
+    SourceNode,
 }
 
 impl Dimension {
@@ -267,6 +276,9 @@ mod tests {
             source: Some(CacheState::Cold),
             intent: Some(Intent::Stream),
             side: Some(CopySide::Source),
+            processor_node: Some(6),
+            memory_node: Some(7),
+            source_node: Some(9),
         };
         let json = serde_json::to_value(&config).unwrap();
         let fields = json.as_object().unwrap();

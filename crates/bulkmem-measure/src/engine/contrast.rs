@@ -1,7 +1,7 @@
 //! The distance of a candidate from the control, and whether it is more than noise.
 
 use crate::engine::stats::{ENOUGH, median, medians_interval};
-use crate::engine::{Kind, Row, Run};
+use crate::engine::{Config, Kind, Row, Run};
 
 /// The distance of a row's samples from those of a control.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,11 +54,16 @@ pub(crate) fn names(rows: &[(&Row, Contrast)]) -> String {
     rows.iter().map(|(row, _)| row.candidate.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The control of that name in the place of a row.
+/// The control of that name in the place of a row; of the kernel's rows, with any page size.
 pub fn control_of<'r>(rows: &[&'r Row], row: &Row, name: &str) -> Option<&'r Row> {
     let mut controls = rows.iter().copied().filter(|other| other.candidate.kind == Kind::Control);
+    // The kernel's own pages may be of another size than the memory of the others.
+    let page_size = |other: &Row| {
+        if row.candidate.kind == Kind::Kernel { other.config.page_size } else { row.config.page_size }
+    };
     controls.find(|other| {
-        other.candidate.name == name && other.measurement == row.measurement && other.config == row.config
+        let config = Config { page_size: page_size(other), ..row.config.clone() };
+        other.candidate.name == name && other.measurement == row.measurement && other.config == config
     })
 }
 

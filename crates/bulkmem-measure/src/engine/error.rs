@@ -1,5 +1,8 @@
 //! Errors before and during a measurement.
 
+use std::error::Error;
+use std::iter::successors;
+
 use crate::engine::memory::memory_left;
 use crate::engine::{MemoryLeft, units};
 
@@ -70,6 +73,12 @@ impl MemoryLeft {
     pub(crate) fn check(self, needed: u64) -> Result<()> {
         if needed <= self.most() { Ok(()) } else { Err(MeasureError::TooLarge { needed, left: self }) }
     }
+}
+
+/// Returns an error with its causes: `cannot start a thread: Resource temporarily unavailable`.
+pub(crate) fn with_causes(error: &MeasureError) -> String {
+    let causes = successors(Some(error as &dyn Error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Checks that a measurement may take so many bytes: at most three quarters of the memory left.

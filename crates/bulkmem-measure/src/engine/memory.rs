@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use bulkmem::machine::Machine;
 
+use crate::engine::numa::left_on_bound_nodes;
 use crate::engine::units;
 
 /// Memory that this process may still use: `512 MiB left by the address space limit (ulimit -v)`.
@@ -36,6 +37,9 @@ pub enum MemoryLimit {
     /// The private memory of this process: `ulimit -d`.
     #[error("left by the data size limit (ulimit -d)")]
     Data,
+    /// The memory of the NUMA nodes that memory is bound to.
+    #[error("available on the NUMA nodes that memory is bound to (--node)")]
+    Nodes,
 }
 
 impl MemoryLimit {
@@ -43,6 +47,7 @@ impl MemoryLimit {
     pub fn remedy(&self) -> &'static str {
         match self {
             MemoryLimit::Available => "free memory",
+            MemoryLimit::Nodes => "free memory there",
             _ => "raise that limit",
         }
     }
@@ -52,9 +57,13 @@ impl MemoryLimit {
 ///
 /// Considers the memory available on the machine, the limits of the control group and of every group above it
 /// (versions 1 and 2; file cache that the kernel can drop counts as unused), `RLIMIT_AS` and `RLIMIT_DATA`, and the
-/// commit limit where the kernel enforces it.
+/// commit limit where the kernel enforces it. If memory is bound to NUMA nodes, it counts only what these have.
 pub fn memory_left() -> MemoryLeft {
-    MemoryLeft::below(Path::new("/"))
+    let left = MemoryLeft::below(Path::new("/"));
+    match left_on_bound_nodes() {
+        Some(bytes) if bytes < left.bytes => MemoryLeft { bytes, limit: MemoryLimit::Nodes },
+        _ => left,
+    }
 }
 
 impl MemoryLeft {

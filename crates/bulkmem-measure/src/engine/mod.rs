@@ -8,6 +8,7 @@
 //! - How: `interleave`, `run`; `passes` and `workload` are the common kinds of samples, `counters` counts in them, `latency`
 //!   times single operations.
 //! - What the C library does: `threshold`.
+//! - On which processors and nodes: `numa`, `placement`.
 //! - In which memory: `memory`, `reservation`, `buffer`, `arena`, `positions`, `neighbour`.
 //! - Results: `results`, `config`, `provenance`, `stats`, `quality`, `compare`, `contrast`.
 
@@ -25,9 +26,11 @@ pub(crate) mod latency;
 mod libpmem;
 pub(crate) mod memory;
 pub(crate) mod neighbour;
+pub(crate) mod numa;
 pub(crate) mod options;
 mod page_size;
 pub(crate) mod passes;
+pub(crate) mod placement;
 pub(crate) mod positions;
 mod provenance;
 pub(crate) mod quality;
@@ -53,7 +56,9 @@ pub use error::MeasureError;
 pub use implementation::{MethodSet, Peers};
 pub use libpmem::LIBPMEM;
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
+pub use numa::NumberList;
 pub use page_size::{BadPageSize, PageSize};
+pub use placement::Placement;
 pub use provenance::{Provenance, Threshold, c_library};
 pub use quality::host::{BusyProcess, Load};
 pub(crate) use results::PROFILE_FORMAT;
@@ -69,7 +74,7 @@ pub(crate) use arena::{Arena, RawRange};
 pub(crate) use buffer::{Buffer, Content};
 pub(crate) use bulkmem::machine::CACHE_LINE as LINE;
 pub(crate) use counters::Counting;
-pub(crate) use error::{Result, fits};
+pub(crate) use error::{Result, fits, with_causes};
 pub(crate) use implementation::Implementation;
 pub(crate) use interleave::StopRule;
 pub(crate) use neighbour::Neighbour;

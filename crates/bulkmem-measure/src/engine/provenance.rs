@@ -12,7 +12,7 @@ use bulkmem::machine::{CpuIdentity, Machine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::libpmem;
+use super::{libpmem, numa};
 
 /// The machine, its settings, the date and the version that results come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +53,12 @@ pub struct Provenance {
     /// NUMA nodes; 0 where unknown.
     #[serde(default)]
     pub nodes: usize,
+    /// The processors that the process could run on, as a list (`0-3,8`), if these are not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_list: Option<String>,
+    /// The NUMA nodes that memory was bound to, as a list, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_nodes: Option<String>,
     /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`; null where it has none.
     #[serde(default)]
     pub transparent_huge_pages: Option<String>,
@@ -122,6 +128,8 @@ impl Provenance {
             hypervisor: machine.hypervisor.clone(),
             memory: machine.memory,
             nodes: machine.nodes,
+            processor_list: numa::restricted_processors(root).map(|it| it.to_string()),
+            memory_nodes: numa::bound_nodes().map(|it| it.to_string()),
             transparent_huge_pages: machine.transparent_huge_pages.clone(),
             governor: governor(root),
             // Intel's driver reports when clocks may not rise, the others when they may.
@@ -134,6 +142,16 @@ impl Provenance {
             libraries: c_library().into_iter().chain(libpmem::version()).collect(),
             thresholds: Vec::new(),
         }
+    }
+}
+
+impl Provenance {
+    /// The note of a run that is restricted to some processors or nodes.
+    pub(crate) fn placement(&self) -> Option<String> {
+        let processors = self.processor_list.iter().map(|it| format!("processors: only {it}"));
+        let memory = self.memory_nodes.iter().map(|it| format!("NUMA nodes of the memory: only {it}"));
+        let texts: Vec<String> = processors.chain(memory).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 }
 

@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use bulkmem::Pages;
 
 use crate::engine::error::fits;
+use crate::engine::numa::bound_nodes;
 use crate::engine::{MeasureError, PageSize, Result};
 
 const GUARDIAN: &str = include_str!("reservation/guardian.sh");
@@ -53,10 +54,15 @@ struct Pool {
 }
 
 impl Pool {
-    /// The pool that pages of that size come from, where they come from one.
+    /// The pool that pages of that size come from, where they come from one: that of the node that memory is bound to.
     fn of(page: PageSize) -> Option<Pool> {
         let Pages::Explicit(bytes) = page.0 else { return None };
-        let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", bytes / 1024).into();
+        // The pool of a node has the same files, without the number of promised pages.
+        let parent = match bound_nodes() {
+            Some(nodes) if nodes.0.len() == 1 => format!("/sys/devices/system/node/node{nodes}"),
+            _ => "/sys/kernel/mm".to_owned(),
+        };
+        let folder = format!("{parent}/hugepages/hugepages-{}kB", bytes / 1024).into();
         Some(Pool { folder, page })
     }
 

@@ -49,6 +49,8 @@ pub enum Measurement {
     Log,
     /// The lengths from which the C library bypasses the cache.
     Threshold,
+    /// Memory of each NUMA node from the processors of each.
+    Numa,
     /// The policy's choice against every method and other libraries.
     Choice,
     /// The project's performance targets.
@@ -59,7 +61,7 @@ pub enum Measurement {
 
 impl Measurement {
     /// All measurements, in the order in which they are run and shown.
-    pub const ALL: [Measurement; 18] = *Measurement::VARIANTS.as_array().unwrap();
+    pub const ALL: [Measurement; 19] = *Measurement::VARIANTS.as_array().unwrap();
 
     /// The name, as the command line and files have it.
     pub fn name(self) -> &'static str {

@@ -90,6 +90,7 @@ impl<'m> Validated<'m> {
         let seconds: f64 = self.0.iter().map(|it| it.seconds()).sum();
         let mut provenance = Provenance::collect(Machine::current().page_size, 0.0, 0);
         provenance.load.swap(0, 1);
+        let notes = memory_left().note().into_iter().chain(provenance.placement()).collect();
         let results = Results {
             format: Results::FORMAT.to_owned(),
             version: Results::VERSION,
@@ -104,9 +105,10 @@ impl<'m> Validated<'m> {
             started: Instant::now(),
             samples: 0,
             counting: Rc::default(),
-            notes: memory_left().note().into_iter().collect(),
+            notes,
             quality: Quality::default(),
             measurement: Measurement::Clear,
+            first: 0,
             expected: [seconds.max(1e-3), 0.0, 0.0],
             groups: None,
             began: Duration::ZERO,
@@ -126,6 +128,7 @@ impl<'m> Validated<'m> {
                 break;
             }
             run.measurement = measurement.measurement();
+            run.first = run.results.rows.len();
             run.expected[2] = measurement.seconds();
             run.began = run.elapsed();
             run.groups = None;
@@ -178,6 +181,8 @@ pub struct Run<'a> {
     notes: Vec<String>,
     quality: Quality,
     measurement: Measurement,
+    /// Its first row.
+    first: usize,
     /// The seconds that all measurements, those that are done, and the current one are estimated to take.
     expected: [f64; 3],
     /// How many groups of candidates the measurement has, and how many are done; `None` if it has a fixed time.
@@ -229,8 +234,10 @@ impl<'a> Run<'a> {
         self.save()
     }
 
+    /// The rows of what is being measured; not those of the same measurement with other options in this run.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.results.of(self.measurement)
+        let rows = self.results.rows.get(self.first..).unwrap_or_default().iter();
+        rows.filter(|row| row.measurement == self.measurement)
     }
 
     /// Records the size of the pages that back the measured memory.

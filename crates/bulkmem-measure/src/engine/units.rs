@@ -57,6 +57,15 @@ pub fn digits(number: f64) -> String {
     }
 }
 
+/// Formats the range of some ratios: `0.58 to 0.61`, or `0.58` if both ends look alike; `None` if there are none.
+pub(crate) fn range(ratios: impl Iterator<Item = f64>) -> Option<String> {
+    let (least, most) = ratios.map(|it| (it, it)).reduce(|all, it| (all.0.min(it.0), all.1.max(it.1)))?;
+    Some(match (format!("{least:.2}"), format!("{most:.2}")) {
+        (least, most) if least == most => least,
+        (least, most) => format!("{least} to {most}"),
+    })
+}
+
 /// Formats a number like [`digits`], with its sign.
 pub fn signed(number: f64) -> String {
     let sign = if number >= 0.0 { "+" } else { "" };

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bulkmem::machine::{Caches, Machine};
+use bulkmem::method::{self, Ordering, fence};
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Mapping, Operation, Pages, clock};
 use schemars::JsonSchema;
@@ -92,6 +93,15 @@ pub(crate) enum MemoryState {
     UncachedInStream,
     /// Its pages are not mapped yet.
     Unmapped,
+}
+
+/// Memory to clear as the Linux module does: in chunks, with one fence at the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// A clear.
+    pub(crate) choice: Choice,
+    pub(crate) length: usize,
+    pub(crate) chunk: usize,
 }
 
 /// One sample, per operation.
@@ -190,6 +200,8 @@ pub(crate) struct Workloads {
     fresh: VecDeque<Mapping>,
     /// Bytes that fresh destinations have touched together, so that the host of a virtual machine backs them.
     backed: usize,
+    /// Bytes of the destination that extents have cleared since it was last written.
+    cleared: usize,
     counting: Rc<Counting>,
 }
 
@@ -211,6 +223,7 @@ impl Workloads {
             ranges: Vec::new(),
             fresh: VecDeque::new(),
             backed: 0,
+            cleared: 0,
             counting,
         }
     }
@@ -252,6 +265,32 @@ impl Workloads {
         let work = Part { dst, src, part, before, skip };
         // SAFETY: as in `sample`.
         Some(unsafe { Implementation::Dispatched(choice).run(1, cell.operation, FILL_BYTE, work) })
+    }
+
+    /// Clears the next part of the destination, which is not in the cache and holds other bytes than zero; returns the time in
+    /// nanoseconds.
+    pub(crate) fn extent(&mut self, extent: &Extent) -> f64 {
+        let Extent { choice, length, chunk } = *extent;
+        let RawRange { start, length: room } = self.arena.destination;
+        if room - self.cleared < length {
+            let rewriter = Implementation::Method(Choice::of(method::c_library(), Operation::Fill));
+            let threads = Machine::current().processors.clamp(1, 16);
+            // SAFETY: the range lies in the arena, and nothing else uses it.
+            unsafe { rewriter.run(threads, Operation::Fill, FILL_BYTE, (start, start.cast_const(), room)) };
+            self.cleared = 0;
+        }
+        let start = start.wrapping_add(self.cleared);
+        self.cleared += length;
+        let clear = choice.method.code().clear.expect("extents are cleared").unfenced;
+        time(|| {
+            for from in (0..length).step_by(chunk) {
+                // SAFETY: as above; the choice was checked against this machine.
+                unsafe { clear(start.wrapping_add(from), chunk.min(length - from), 0, &choice.parameters) };
+            }
+            if choice.method.ordering == Ordering::Weak {
+                fence();
+            }
+        })
     }
 
     fn run(

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use bulkmem::Operation;
 use bulkmem::machine::Machine;
+use bulkmem::{Operation, method};
 
-use crate::engine::{Measure, MeasureError, memory_left};
+use crate::engine::{Measure, MeasureError, MethodSet, Peers, memory_left};
 use crate::measurements::{
-    ApplicationOptions, BlocksOptions, ChunksOptions, CorunOptions, ForkOptions, IopsOptions, PersistOptions,
-    PollutionOptions, ReuseOptions, SizesOptions, TargetOptions, ThresholdOptions, Victim, VmOptions,
+    ApplicationOptions, BlocksOptions, Candidates, ChunksOptions, CorunOptions, ForkOptions, IopsOptions,
+    NumaOptions, PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, TargetOptions,
+    ThresholdOptions, Victim, VmOptions, numa,
 };
 
 const MIB: u64 = 1 << 20;
@@ -34,13 +35,24 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
     let mut fork = ForkOptions::default();
     let mut iops = IopsOptions { time: Duration::from_millis(200), ..IopsOptions::default() };
     let mut pollution = PollutionOptions::new(Operation::Clear);
-    let corun = CorunOptions { kernel: !quick, ..CorunOptions::new(Victim::Walk) };
     let application = |options| ApplicationOptions {
         time: Duration::from_millis(if quick { 5 } else { 20 }),
         target: TargetOptions { size: quick.then_some(128 * MIB), ..TargetOptions::ram() },
         ..options
     };
+    let mut corun = CorunOptions::new(Victim::Walk);
     let mut threshold = ThresholdOptions::default();
+    // The policy's choice and the C library; on a machine with one node, only for the report to say so.
+    let methods = MethodSet::Named(vec![method::c_library().name.to_owned()]);
+    let mut numa = NumaOptions {
+        operations: vec![Operation::Clear, Operation::Copy],
+        candidates: Candidates { methods, peers: Peers::None, ..Candidates::default() },
+        optional: true,
+        ..NumaOptions::default()
+    };
+    if quick || numa::all_is_local() {
+        numa.operations.truncate(1);
+    }
     if quick {
         chunks = ChunksOptions::of(chunks.extent.min(128 * MIB));
         vm.size = vm.size.min(128 * MIB);
@@ -55,6 +67,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         // Walks in the last level, which other processes share, take longest.
         let l2 = Machine::current().caches.sane().l2;
         pollution.lists.retain(|list| *list <= l2);
+        corun.candidates = Candidates::named(["rep_stosb", "movnti", "clzero"], Operation::Clear);
     }
     let blocks = BlocksOptions::after(&persist);
     let mut all: Vec<Box<dyn Measure>> = vec![
@@ -73,6 +86,7 @@ pub fn all(quick: bool) -> Vec<Box<dyn Measure>> {
         Box::new(application(ApplicationOptions::write_cache())),
         Box::new(application(ApplicationOptions::log())),
         Box::new(threshold),
+        Box::new(numa),
     ];
     if memory_left().note().is_some() {
         all.retain(|it| !matches!(it.validate(), Err(MeasureError::TooLarge { .. })));
@@ -89,7 +103,7 @@ mod tests {
     fn nothing_is_left_out_and_quick_is_quicker() {
         let seconds = |quick| -> f64 { all(quick).iter().map(|it| it.seconds()).sum() };
         for quick in [false, true] {
-            let measurements: Vec<Measurement> = all(quick).iter().map(|it| it.measurement()).collect();
+            let measurements = all(quick).iter().map(|it| it.measurement()).collect::<Vec<_>>();
             // These have their own commands and time limits.
             let expected = Measurement::ALL.into_iter().filter(|it| {
                 !matches!(it, Measurement::Choice | Measurement::Targets | Measurement::Tunables)

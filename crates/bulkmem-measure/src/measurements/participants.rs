@@ -31,6 +31,15 @@ impl Default for Candidates {
 }
 
 impl Candidates {
+    /// Selects the named methods that this machine supports, without peers.
+    pub(crate) fn named<'n>(names: impl IntoIterator<Item = &'n str>, operation: Operation) -> Candidates {
+        let able = |name: &&str| {
+            method::by_name(name).is_some_and(|method| method.does(operation) && method.available())
+        };
+        let methods = MethodSet::Named(names.into_iter().filter(able).map(str::to_owned).collect());
+        Candidates { methods, peers: Peers::None, ..Candidates::default() }
+    }
+
     /// Checks that the methods can be used here. [`MeasureError::Method`] names one that cannot.
     pub(super) fn check(&self, operation: Operation) -> Result<()> {
         implementation::methods(&self.methods, operation).map(drop)

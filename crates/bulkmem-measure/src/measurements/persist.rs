@@ -5,14 +5,15 @@ mod blocks;
 
 use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect, Method};
-use bulkmem::{Intent, Operation};
+use bulkmem::{Intent, Operation, Options};
 
 use self::block_writer::BlockWriter;
 pub use self::blocks::BlocksOptions;
 pub(crate) use self::blocks::{Crossover, HALVES, WHOLE, compared, crossovers, describe, longer};
+use crate::engine::contrast::conclude;
 use crate::engine::{
-    Config, Implementation, Kind, Measure, Measurement, MethodSet, Metric, Pattern, Result, Row, Run,
-    Sampler, implementation, units,
+    Config, Contrast, Implementation, Kind, Measure, Measurement, MethodSet, Metric, Pattern, Result, Row,
+    Run, Sampler, distinct, implementation, units,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::{Candidates, participant};
@@ -109,23 +110,22 @@ pub(super) unsafe fn write_by(
     src: *const u8,
     length: usize,
 ) {
-    let chosen;
-    let choice = match implementation {
+    let options = match implementation {
         Implementation::Peer(peer) => {
-            let peer = peer.unfenced();
             // SAFETY: passed on from the caller.
-            return unsafe { peer.run(Operation::CopyPersist, dst, src, length, 0) };
+            return unsafe { peer.unfenced().run(Operation::CopyPersist, dst, src, length, 0) };
         }
-        Implementation::Method(choice) => choice,
-        // Chosen anew for each write, as in a program's calls.
-        policy => {
-            chosen = policy.chosen(Operation::CopyPersist, length);
-            chosen.as_ref().expect("this architecture has methods that persist")
+        Implementation::Method(choice) | Implementation::Dispatched(choice) => {
+            let entry = choice.method.code().copy_persist.expect("only methods that persist are selected");
+            // SAFETY: passed on from the caller.
+            return unsafe { (entry.unfenced)(dst, src, length, &choice.parameters) };
         }
+        Implementation::Policy(.., options) => options,
+        Implementation::PlainFunctions | Implementation::Read => &Options::new(),
     };
-    let entry = choice.method.code().copy_persist.expect("only methods that persist are selected");
     // SAFETY: passed on from the caller.
-    unsafe { (entry.unfenced)(dst, src, length, &choice.parameters) }
+    unsafe { options.copy_persist_unfenced(dst, src, length) }
+        .expect("this architecture has methods that persist");
 }
 
 impl Measure for PersistOptions {
@@ -187,7 +187,12 @@ impl Measure for PersistOptions {
             let what = format!("{}{}", name(pattern), fence.unwrap_or_default());
             run.interleave(&what, Metric::Bandwidth, candidates.runs, &mut samplers)?;
             for config in &configs {
-                conclude(run, &what, config, configs.len() > 1);
+                let target = config.target.as_deref().filter(|_| configs.len() > 1);
+                let target = target.map(|target| format!("{target}, ")).unwrap_or_default();
+                let wanted = |row: &&Row| Config { width: None, ..row.config.clone() } == *config;
+                let rows: Vec<&Row> = run.rows().filter(wanted).collect();
+                let text = summary(&rows, &format!("{target}{what}"));
+                conclude(run, candidates.runs, text);
             }
         }
         Ok(())
@@ -224,39 +229,47 @@ fn width(method: &Method) -> Option<u64> {
     })
 }
 
-/// Summarizes at which widths bypassing the cache is faster, compared with the source's figures. Names the target if there
-/// are several.
-fn conclude(run: &mut Run<'_>, what: &str, config: &Config, several: bool) {
-    // The best that bypasses the cache or that writes lines back.
+/// Compares the best that bypasses the cache with the best that writes lines back, by width, and both with the source's figures.
+/// `rows` are those of a target and an order. `None` without both, or with too few samples.
+fn summary(rows: &[&Row], what: &str) -> Option<String> {
     let best = |writes_back: bool, width: Option<u64>| {
         let wanted = |row: &&Row| {
             let method = method::by_name(&row.candidate.name).filter(|_| row.candidate.kind == Kind::Method);
-            Config { width: None, ..row.config.clone() } == *config
-                && (width.is_none() || row.config.width == width)
+            (width.is_none() || row.config.width == width)
                 && method.is_some_and(|it| (it.effect == CacheEffect::Evicts) == writes_back)
         };
-        let best = run.rows().filter(wanted).max_by(|a, b| a.stats.median.total_cmp(&b.stats.median))?;
-        Some((best.candidate.name.clone(), best.stats.median))
+        rows.iter().copied().filter(wanted).max_by(|a, b| a.stats.median.total_cmp(&b.stats.median))
     };
-    let (Some((name, past)), Some((name_back, back))) = (best(false, None), best(true, None)) else { return };
-    let (mut wins, mut loses) = (Vec::new(), Vec::new());
-    for width in PersistOptions::WIDTHS {
-        if let (Some(past), Some(back)) = (best(false, Some(width)), best(true, Some(width))) {
-            if past.1 >= back.1 { &mut wins } else { &mut loses }.push(width.to_string());
-        }
-    }
-    let at = match (wins.is_empty(), loses.is_empty()) {
-        (_, true) => "at every width".to_owned(),
-        (true, _) => "at no width".to_owned(),
-        _ => format!("at {} bytes, and slower at {}", wins.join(", "), loses.join(", ")),
+    let compare = |width| {
+        let (past, back) = (best(false, width)?, best(true, width)?);
+        Some((past, back, Contrast::of(past, back).filter(|it| it.enough)?))
     };
-    let ratio = past / back;
-    let target = config.target.as_deref().filter(|_| several).map(|target| format!("{target}, "));
+    let words = |contrast: &Contrast| match contrast.distinguishable() {
+        false => "as fast within the noise",
+        true if contrast.by > 0.0 => "faster",
+        true => "slower",
+    };
+    let (past, back, contrast) = compare(None)?;
+    let by_width = PersistOptions::WIDTHS.into_iter();
+    let by_width = by_width.filter_map(|width| Some((width.to_string(), words(&compare(Some(width))?.2))));
+    let by_width: Vec<(String, &str)> = by_width.collect();
+    let at = |verdict: &str| {
+        let widths = by_width.iter().filter(|it| it.1 == verdict).map(|it| it.0.as_str());
+        format!("{verdict} at {} bytes", widths.collect::<Vec<_>>().join(", "))
+    };
+    let verdict = match distinct(by_width.iter().map(|it| it.1)).as_slice() {
+        _ if by_width.len() < 2 => words(&contrast).to_owned(),
+        [all] => format!("{all} at every width"),
+        several => several.iter().map(|it| at(it)).collect::<Vec<_>>().join("; "),
+    };
+    let [ratio, low, high] =
+        [contrast.by, contrast.interval[0], contrast.interval[1]].map(|percent| 1.0 + percent / 100.0);
     let mut text = format!(
-        "{}{what}: bypassing the cache is faster than storing and writing back {at}. The best of each: {name} {past:.2} GB/s, \
-         {name_back} {back:.2} GB/s; a ratio of {ratio:.2}.",
-        target.unwrap_or_default(),
+        "{what}: compared with storing and writing back, bypassing the cache is {verdict}. The best of each: {} {:.2} GB/s, {} \
+         {:.2} GB/s; a ratio of {ratio:.2} ({low:.2} to {high:.2}).",
+        past.candidate.name, past.stats.median, back.candidate.name, back.stats.median
     );
+    let config = &past.config;
     if config.pattern == Some(Pattern::Sequential) && config.chunk.is_none() {
         // GB/s of the best non-temporal width and the best with CLWB.
         let (memory, past, back) = match config.durable {
@@ -265,7 +278,7 @@ fn conclude(run: &mut Run<'_>, what: &str, config: &Config, several: bool) {
         };
         text += &format!(" Published (Patocka 2020, {memory}): {past} and {back} GB/s; {:.2}.", past / back);
     }
-    run.add_finding(text);
+    Some(text)
 }
 
 #[cfg(test)]

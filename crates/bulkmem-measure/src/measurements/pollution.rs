@@ -48,7 +48,7 @@ pub struct PollutionOptions {
     pub size: Option<u64>,
     /// The sides of a copy that are measured alone; `None` measures both together.
     pub sides: Vec<Option<CopySide>>,
-    /// Memory that the operation writes to, each of its own size; interleaved.
+    /// Memory that the operation writes to, each of its own size; interleaved. A source alone is read in ordinary memory.
     pub targets: Vec<TargetOptions>,
     /// Page size of all ordinary memory.
     pub page_size: PageSize,
@@ -103,12 +103,17 @@ impl PollutionOptions {
         self.side(list).saturating_mul(sides)
     }
 
-    /// Returns the targets with room for the destinations for a list, and what they must have.
-    fn targets(&self, list: u64) -> (Vec<TargetOptions>, Want) {
+    /// Returns the targets with room for the destinations for a list, and what they must have. A source alone is measured
+    /// once, in ordinary memory, as no target is written to.
+    fn targets(&self, list: u64, side: Option<CopySide>) -> (Vec<TargetOptions>, Want) {
         let least = self.side(list);
         let page_size = self.page_size;
         let sized = |target: &TargetOptions| TargetOptions { page_size, ..target.with_room(least) };
-        (self.targets.iter().map(sized).collect(), Want { writes: true, least, usual: least })
+        let targets = match side {
+            Some(CopySide::Source) => vec![sized(&TargetOptions::ram())],
+            _ => self.targets.iter().map(sized).collect(),
+        };
+        (targets, Want { writes: true, least, usual: least })
     }
 }
 
@@ -140,12 +145,16 @@ impl Measure for PollutionOptions {
         let whole = self.operation.has_source() || self.sides.iter().all(Option::is_none);
         let reason = format!("a {} has no source; name copy or copy_persist with --op", self.operation);
         require(whole, "--side", reason)?;
+        let once = distinct(&self.sides).len() == self.sides.len();
+        require(once, "--side", "a side is named twice; name each once")?;
         for &list in &self.lists {
             let reason = format!("a list of {list} bytes has fewer than two lines; name at least 128 bytes");
             require(list >= 2 * LINE as u64, "--list", reason)?;
             fits(self.working_set(list).saturating_add(list))?;
-            let (targets, want) = self.targets(list);
-            check_all(&targets, want)?;
+            for &side in &self.sides {
+                let (targets, want) = self.targets(list, side);
+                check_all(&targets, want)?;
+            }
         }
         self.page_size.check()?;
         self.candidates.check(self.operation)
@@ -162,7 +171,8 @@ impl Measure for PollutionOptions {
             let most = f64::from(MOST_REPEATS);
             once * self.walks.map_or((SAMPLE_NS / once).max(1.0), f64::from).min(most) / 1e9 + 0.01
         };
-        let parts = (self.targets.len() * self.sides.len()) as f64;
+        let targets = |side: &Option<CopySide>| self.targets(LEAST, *side).0.len();
+        let parts = self.sides.iter().map(targets).sum::<usize>() as f64;
         self.lists.iter().map(|list| rounds * sample(list)).sum::<f64>() * parts
     }
 
@@ -182,7 +192,7 @@ impl Measure for PollutionOptions {
             let sources = sources.as_mut().map(Buffer::raw_range);
             let mut page = Buffer::new(ONE_SIDE as u64, PageSize(Pages::Base), Content::Mixed)?;
             let other = page.raw_range().start;
-            let (targets, want) = self.targets(list);
+            let (targets, want) = self.targets(list, side);
             let mut targets = open_all(run, &targets, want)?;
             let mut samplers = Vec::new();
             for target in &mut targets {
@@ -429,18 +439,49 @@ mod tests {
             let results = testing::run(&options, false).0.unwrap();
             let of = |target: &str| -> Vec<&str> {
                 let rows = results.rows.iter().filter(|row| row.config.target.as_deref() == Some(target));
+                let rows = rows.filter(|row| row.config.side != Some(CopySide::Source));
                 rows.map(|row| row.candidate.name.as_str()).collect()
             };
+            let sources = results.rows.iter().filter(|row| row.config.side == Some(CopySide::Source));
+            let places: Vec<Option<&str>> = distinct(sources.map(|row| row.config.target.as_deref()));
+            assert_eq!(places, vec![Some(RAM); usize::from(operation == Operation::Copy)]);
             assert!(of("ram").len() > 4 && of("ram") == of(path.to_str().unwrap()), "{operation}");
             assert!(results.rows.iter().all(|row| row.config.size == Some(32768) && row.samples.len() == 5));
             let texts: Vec<&str> = results.findings.iter().map(|it| it.text.as_str()).collect();
+            // The source alone touches no target.
+            let expected: &[bool] = match operation {
+                Operation::Copy => &[false, true, false, false, true],
+                _ => &[false, true],
+            };
             assert_eq!(
                 texts.iter().map(|it| it.contains(" in /")).collect::<Vec<_>>(),
-                [false, true].repeat(options.sides.len()),
+                expected,
                 "{texts:?}"
             );
             assert!(!path.exists());
         }
+    }
+
+    /// A target's size is never raised, or bytes would be lost that the user wants to keep.
+    #[test]
+    fn a_target_of_too_small_a_size_is_refused_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept");
+        let file = |size| TargetOptions {
+            target: path.clone(),
+            size: Some(size),
+            overwrite: true,
+            ..TargetOptions::ram()
+        };
+        let sized = |size| PollutionOptions { targets: vec![file(size)], ..small(Operation::Clear) };
+        let refused = || sized(65536).validate().unwrap_err().to_string();
+        assert!(refused().contains("65536 bytes are too small: 131072 are needed"), "{}", refused());
+        assert!(!path.exists());
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        assert!(refused().contains("too small"), "{}", refused());
+        testing::run(&sized(1 << 19), false).0.unwrap();
+        let content = std::fs::read(&path).unwrap();
+        assert!(content.len() == 1 << 20 && content[131_072..].iter().all(|byte| *byte == 7));
     }
 
     #[test]
@@ -455,6 +496,9 @@ mod tests {
                 .contains("name clear, fill, copy, fill_persist or")
         );
         assert!(refused(&|it| it.sides = vec![Some(CopySide::Source)]).contains("clear has no source"));
+        let mut copy = small(Operation::Copy);
+        copy.sides = vec![Some(CopySide::Source), None, Some(CopySide::Source)];
+        assert!(copy.validate().unwrap_err().to_string().contains("--side: a side is named twice"));
         assert!(refused(&|it| it.lists = vec![64]).contains("fewer than two lines"));
         assert!(refused(&|it| it.lists = vec![1 << 46]).contains("of memory"));
         assert!(refused(&|it| it.size = Some(u64::MAX)).contains("of memory"));

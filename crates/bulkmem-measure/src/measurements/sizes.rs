@@ -1,7 +1,5 @@
 //! Clear, fill and copy by size and method: the tables that the sources made with `perf bench mem`.
 
-use std::error::Error;
-use std::iter::successors;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -14,7 +12,7 @@ use crate::engine::run::ONE_THREAD;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, MethodSet, Metric,
     PageSize, Passes, Peers, RawRange, Reservation, Result, Row, Run, Sample, Sampler, implementation,
-    memory, units,
+    memory, units, with_causes,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::{Candidates, FIRST_TOUCH, sampler};
@@ -180,7 +178,7 @@ impl Measure for SizesOptions {
                     for memory in &mut memory {
                         let mut config = self.config(size, pages, threads);
                         if let Memory::Module(memory) = memory {
-                            config.target = Some(bulkmem_kmod::PATH.to_owned());
+                            config.target = Some(bulkmem_kmod::MEMORY_PATH.to_owned());
                             config.attribute = Some(memory.options().attribute.to_string());
                             config.page_size = Some(PageSize(memory.options().pages));
                         }
@@ -207,12 +205,7 @@ impl Measure for SizesOptions {
                 Some(policy.stats.median / others.map(|row| row.stats.median).reduce(f64::max)?)
             };
             let ratios = rows.iter().filter(|row| row.candidate.kind == Kind::Policy).filter_map(ratio);
-            let (least, most) =
-                ratios.map(|it| (it, it)).reduce(|all, it| (all.0.min(it.0), all.1.max(it.1)))?;
-            Some(match (format!("{least:.2}"), format!("{most:.2}")) {
-                (least, most) if least == most => least,
-                (least, most) => format!("{least} to {most}"),
-            })
+            units::range(ratios)
         };
         let c_library = against(|candidate| candidate.name == "c_library");
         let best = against(|candidate| candidate.kind == Kind::Method || candidate.name == "c_library");
@@ -286,10 +279,8 @@ impl SizesOptions {
                     }));
                 }
                 Err(error) => {
-                    let causes = successors(Some(&error as &dyn Error), |error| (*error).source());
-                    let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
                     let left_out = "the kernel's first touch is left out, as it needs memory of its own";
-                    run.note(format!("{left_out}: {causes}"));
+                    run.note(format!("{left_out}: {}", with_causes(&error)));
                 }
             }
         }

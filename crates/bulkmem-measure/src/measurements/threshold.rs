@@ -50,7 +50,8 @@ impl Measure for ThresholdOptions {
 
     fn validate(&self) -> Result<()> {
         for operation in &self.operations {
-            let reason = format!("the C library has no {operation}; name clear or copy");
+            let reason =
+                format!("the threshold is that of memset or memcpy, not of {operation}; name clear or copy");
             require(matches!(operation, Operation::Clear | Operation::Copy), "--op", reason)?;
         }
         let reason = format!("{} bytes are less than {}", self.longest, bytes(SHORTEST));
@@ -114,7 +115,7 @@ impl Measure for ThresholdOptions {
         for &operation in &self.operations {
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.operation == Some(operation)).collect();
             if let Some(found) = located(&rows) {
-                let text = conclusion(&found, &rows, &tunables);
+                let text = found.map_or_else(|why| why + ".", |it| conclusion(&it, &rows, &tunables));
                 run.add_finding(text);
             }
         }
@@ -132,17 +133,25 @@ fn sample(arena: &Arena, neighbour: &Neighbour, operation: Operation, length: u6
     Sample { value: length as f64 / ns, also }
 }
 
-/// Returns the threshold that the rows of one operation show: below the first two lengths in a row whose results are not in the
-/// cache. `None` if none shows what is there.
-pub fn located(rows: &[&Row]) -> Option<Threshold> {
+/// Returns the threshold that the rows of one operation show, or why it is unclear: a length whose result is in the cache, above
+/// one whose result is not. `None` if no row shows what is in the cache.
+pub fn located(rows: &[&Row]) -> Option<Result<Threshold, String>> {
     let of = |row: &&Row| Some((row.config.size?, *row.also.get(UNCACHED)? > 50.0));
     let mut states: Vec<(u64, bool)> = rows.iter().filter_map(of).collect();
     states.sort_unstable();
     let operation = rows.first()?.config.operation?;
-    let uncached = |at: &usize| states[*at..].iter().take(2).all(|(_, uncached)| *uncached);
-    let first = (0..states.len()).find(uncached).unwrap_or(states.len());
-    let cached = first.checked_sub(1).map_or(0, |before| states[before].0);
-    (!states.is_empty()).then(|| Threshold { operation, cached, uncached: states.get(first).map(|it| it.0) })
+    let longest = states.iter().rfind(|(_, uncached)| !uncached).map_or(0, |it| it.0);
+    let shortest = states.iter().find(|(_, uncached)| *uncached).map(|it| it.0);
+    (!states.is_empty()).then(|| match shortest {
+        Some(uncached) if uncached < longest => Err(format!(
+            "{}: unclear from where on it bypasses the cache, because of noise: the result of {} is not in the cache, that of \
+             {} is",
+            c_function(operation),
+            bytes(uncached),
+            bytes(longest)
+        )),
+        uncached => Ok(Threshold { operation, cached: longest, uncached }),
+    })
 }
 
 /// Returns the C library's function for an operation.
@@ -225,7 +234,8 @@ mod tests {
 
     fn of(recorded: &Recorded) -> Option<(u64, Option<u64>)> {
         let rows = rows(recorded);
-        located(&rows.iter().collect::<Vec<_>>()).map(|it| (it.cached >> 10, it.uncached.map(|it| it >> 10)))
+        let found = located(&rows.iter().collect::<Vec<_>>())?.expect("no contradiction");
+        Some((found.cached >> 10, found.uncached.map(|it| it >> 10)))
     }
 
     #[test]
@@ -241,8 +251,6 @@ mod tests {
         assert_eq!(of(&recorded[..3]), Some((12288, None)));
         assert_eq!(of(&recorded[3..]), Some((0, Some(12480))));
         assert_eq!(of(&[]), None);
-        // A result that something else evicted, between lengths that stay in the cache, is no step.
-        assert_eq!(of(&[(32, 40.0, 1.0), (64, 40.0, 80.0), (128, 39.0, 2.0)]), Some((128, None)));
         let rows = rows(&recorded);
         let rows: Vec<&Row> = rows.iter().collect();
         let tunable = Tunable {
@@ -252,7 +260,7 @@ mod tests {
             limits: [0x4040, u64::MAX],
             recommended: None,
         };
-        let found = located(&rows).unwrap();
+        let found = located(&rows).unwrap().unwrap();
         let text = conclusion(&found, &rows, &[tunable]);
         for part in [
             "memcpy bypasses the cache from between 12 MiB and 12.2 MiB on (x86_non_temporal_threshold is 12 MiB)",
@@ -263,6 +271,17 @@ mod tests {
         }
         let none = conclusion(&Threshold { uncached: None, ..found }, &rows, &[]);
         assert_eq!(none, "memcpy does not bypass the cache up to 12 MiB (no tunable listed).");
+    }
+
+    #[test]
+    fn lengths_that_contradict_each_other_show_no_threshold() {
+        let noisy = rows(&[(16 << 10, 18.0, 3.0), (32 << 10, 14.0, 88.0), (64 << 10, 14.0, 45.0)]);
+        let text = located(&noisy.iter().collect::<Vec<_>>()).unwrap().unwrap_err();
+        assert_eq!(
+            text,
+            "memcpy: unclear from where on it bypasses the cache, because of noise: the result of 32 MiB is not in the cache, \
+             that of 64 MiB is"
+        );
     }
 
     #[test]

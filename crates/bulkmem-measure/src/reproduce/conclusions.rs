@@ -2,12 +2,12 @@
 
 use bulkmem::Operation;
 
-use super::ours::{Ours, Place};
+use super::ours::{Ours, Place, beside_clearing, is_build};
 use super::published::published;
 use super::{Conclusion, Verdict};
 use crate::engine::Direction::{Read, Write};
 use crate::engine::units::bytes;
-use crate::engine::{Contrast, CopySide, Measurement, Row};
+use crate::engine::{Contrast, CopySide, Measurement, Results, Row};
 use crate::measurements::{
     BYPASSING_COPIES, BYPASSING_PAGES, CACHED_PAGES, Crossover, HALVES, KERNEL_4K, WHOLE, compared,
     crossovers, describe, located, longer,
@@ -17,6 +17,8 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 /// Smaller differences count as none.
 const SAME: f64 = 0.05;
+/// The same, percent.
+const PERCENT: f64 = 100.0 * SAME;
 /// A ratio above this is closer to two orders of magnitude than to one.
 const TWO_ORDERS: f64 = 31.6;
 
@@ -30,8 +32,14 @@ const GAIN_BESIDE: f64 = 2.0;
 /// The methods whose copies are judged with and without prefetches of the source.
 pub(super) const LOOPS: [&str; 2] = ["store_sse2", "nontemporal_sse2"];
 
-/// True if a conclusion holds, with this machine's figures in words; `None` if they were not measured.
-type Here = Option<(bool, String)>;
+/// Thresholds are judged if they were located to within this factor.
+const LOCATED: f64 = 1.1;
+
+/// True if a conclusion holds, `None` inside if the figures do not decide it, and the figures in words; `None` if they were not
+/// measured.
+type Here = Option<(Option<bool>, String)>;
+/// The same for conclusions that medians decide.
+type Decided = Option<(bool, String)>;
 /// The same, by the conclusion's `id` in the published facts, and in their order.
 type Judged = Vec<(&'static str, Here)>;
 
@@ -44,11 +52,14 @@ pub(super) fn judge(ours: &Ours<'_>) -> Vec<Conclusion> {
             "pmem_crossover" => describe(&compared(&ours.blocks(Place::Ram))),
             _ => None,
         };
-        let elsewhere = it.processors.as_ref().filter(|only| !only.include(&ours.0.provenance.cpu));
+        let elsewhere = it.processors.as_ref().filter(|only| !only.include(&ours.all.provenance.cpu));
         let (verdict, here) = match (elsewhere, found) {
             (Some(only), _) => (Verdict::NotApplicable, format!("about {} only", only.name)),
-            (None, Some((true, here))) => (Verdict::Holds, here),
-            (None, Some((false, here))) => (Verdict::Fails, here),
+            (None, Some((Some(true), here))) => (Verdict::Holds, here),
+            (None, Some((Some(false), here))) => (Verdict::Fails, here),
+            (None, Some((None, here))) => {
+                (Verdict::NotMeasured, format!("measured, but not decided: {here}"))
+            }
             (None, None) => {
                 let aside = aside().map(|text| format!("; in ordinary memory, {text}")).unwrap_or_default();
                 (Verdict::NotMeasured, format!("not measured here: {}{aside}", it.needs))
@@ -65,6 +76,32 @@ pub(super) fn judge_by_id(ours: &Ours<'_>) -> Judged {
         .concat()
 }
 
+fn decided<const N: usize>(found: [(&'static str, Decided); N]) -> Judged {
+    found.map(|(id, found)| (id, found.map(|(holds, here)| (Some(holds), here)))).into()
+}
+
+/// Judges a difference in percent by its interval; undecided if that contains the bound, or there are too few samples.
+fn by_interval(contrast: &Contrast, bound: f64, above: bool) -> Option<bool> {
+    let [low, high] = contrast.interval;
+    let decided = contrast.enough && (low > bound || high <= bound);
+    decided.then_some((low > bound) == above)
+}
+
+/// Combines two verdicts, both of which a conclusion needs.
+fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        _ => Some(one? && other?),
+    }
+}
+
+/// A difference with its interval: `+8.0 % (+7.1 to +8.9)`.
+fn spread(contrast: &Contrast) -> String {
+    let [low, high] = contrast.interval;
+    let few = if contrast.enough { "" } else { "too few samples, " };
+    format!("{:+.1} % ({few}{low:+.1} to {high:+.1})", contrast.by)
+}
+
 /// A ratio as the sources write it: `+117.3 %`.
 fn percent(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
@@ -79,7 +116,7 @@ fn same(ratio: f64) -> bool {
 }
 
 /// Judges how many times as much the largest speed is as the smallest, if enough of them were measured.
-fn flat(speeds: impl Iterator<Item = Option<f64>>, at_most: f64, of_what: &str) -> Here {
+fn flat(speeds: impl Iterator<Item = Option<f64>>, at_most: f64, of_what: &str) -> Decided {
     let speeds: Vec<f64> = speeds.flatten().collect();
     let least = speeds.iter().copied().fold(f64::INFINITY, f64::min);
     let most = speeds.iter().copied().fold(0.0, f64::max);
@@ -100,62 +137,62 @@ fn clear_by_size(ours: &Ours<'_>) -> Judged {
         Some((small / large, format!("{small:.1} GB/s at 16 MiB, {large:.1} at 1 GiB")))
     };
     let string = loss("rep_stosb").map(|(ratio, text)| (ratio > 1.2, format!("{text}: {ratio:.1} times")));
-    vec![
+    decided([
         ("movnti_within_cache", gain(16).map(|ratio| (ratio < 1.0, text(ratio, "16 MiB")))),
         ("movnti_beyond_cache", beyond),
         ("movnti_no_gain", gain(1024).map(|ratio| (same(ratio), text(ratio, "1 GiB")))),
         ("string_loss", string),
         ("movnti_flat_sizes", loss("movnti").map(|(ratio, text)| ((ratio - 1.0).abs() <= 0.15, text))),
-    ]
+    ])
 }
 
 fn clear_by_chunk(ours: &Ours<'_>) -> Judged {
     let chunks = || published().clear_by_chunk.lengths.iter();
     let flat = |name| flat(chunks().map(|chunk| ours.chunk(name, *chunk)), 1.25, " over the chunks");
     let string = |to: u64, from: u64| Some(ours.chunk("rep_stosb", to)? / ours.chunk("rep_stosb", from)?);
-    let beats_string = |name: &str| -> Here {
+    let beats_string = |name: &str| -> Decided {
         let gain = ours.chunk(name, 2 * MIB)? / ours.chunk("rep_stosb", 2 * MIB)?;
         Some((more(gain), format!("{gain:.2} times REP STOSB by 2 MiB")))
     };
     let larger = |gain| (more(gain), format!("{} from 4 KiB to 2 MiB", percent(gain)));
     let scales = |gain| (gain > 1.5, format!("{gain:.2} times as fast by 1 GiB as by 2 MiB"));
-    vec![
+    decided([
         ("larger_extents", string(2 * MIB, 4096).map(larger)),
         ("string_scales", string(GIB, 2 * MIB).map(scales)),
         ("movnti_flat_chunks", flat("movnti")),
         ("movnti_fastest_intel", beats_string("movnti")),
         ("clzero_fastest_amd", beats_string("clzero")),
         ("clzero_flat_chunks", flat("clzero")),
-    ]
+    ])
 }
 
 fn persist(ours: &Ours<'_>) -> Judged {
-    let write_cache =
-        |(gain, group)| (more(gain), format!("{} against MOVNTI, a commit for each {group}", percent(gain)));
+    let write_cache = |(contrast, group): (Contrast, u64)| {
+        let text = format!("{} against MOVNTI, a commit for each {group}", spread(&contrast));
+        (by_interval(&contrast, PERCENT, true), text)
+    };
     let pollution = |place, holds: fn(f64, f64) -> bool| {
-        let (bypassing, cached) =
-            ours.growth(place, "movnti", None).zip(ours.growth(place, "store_8_clwb", None))?;
+        let (bypassing, cached) = ours.growth(place, "movnti").zip(ours.growth(place, "store_8_clwb"))?;
         let text = format!(
             "the walk takes {bypassing:.2} times as long after MOVNTI, {cached:.2} times after stores and CLWB"
         );
-        Some((holds(bypassing - 1.0, cached - 1.0), text))
+        Some((Some(holds(bypassing - 1.0, cached - 1.0)), text))
     };
     // "As much": the smaller is at least three quarters of the larger. "Far less": at most half.
     let as_much = |bypassing: f64, cached: f64| bypassing.min(cached) >= 0.75 * bypassing.max(cached);
     let far_less = |bypassing: f64, cached: f64| bypassing <= 0.5 * cached;
     let compared = compared(&ours.blocks(Place::Persistent));
-    let crossover = describe(&compared).map(|text| {
-        let published = |it: &Crossover| !it.bypassing && it.interval[0] < 1024 && it.interval[1] > 512;
-        (crossovers(&compared).iter().any(published), text)
-    });
-    let sides =
-        [CopySide::Source, CopySide::Destination].map(|side| ours.growth(Place::Ram, "movnti", Some(side)));
-    let source = sides[0].zip(sides[1]).map(|(source, destination)| {
+    let crossover = describe(&compared).map(|text| (pmem_crossover(&compared), text));
+    let sides = [CopySide::Source, CopySide::Destination].map(|side| ours.growth_by_side("movnti", side));
+    let [source, destination] = sides;
+    let source = source.zip(destination).map(|(source, destination)| {
         let text = format!(
-            "the walk takes {source:.2} times as long after reading the source of MOVNTI's copy, {destination:.2} times after \
-             writing its destination"
+            "the walk takes {} of time after reading the source of MOVNTI's copy, {} after writing its destination",
+            spread(&source),
+            spread(&destination)
         );
-        (more(source) && source > destination, text)
+        let source = by_interval(&source, PERCENT, true);
+        (both(source, by_interval(&destination, PERCENT, false)), text)
     });
     let names = ["nontemporal_widths", "cached_stores_clwb", "wide_stores_clwb", "clflushopt_clwb"];
     let persistent = [
@@ -176,6 +213,23 @@ fn persist(ours: &Ours<'_>) -> Judged {
     all
 }
 
+/// Judges whether stores that are written back overtake MOVNTI at 512 to 1024 bytes. Undecided if a crossover's interval
+/// contains these lengths and more than the next ones, or if there is no crossover, and no difference on one side of them.
+fn pmem_crossover(compared: &[(u64, Contrast)]) -> Option<bool> {
+    let at = |it: &Crossover| match it.interval {
+        [low, high] if low >= 1024 || high <= 512 => Some(false),
+        [low, high] if low >= 256 && high <= 2048 => Some((512.0..=1024.0).contains(&it.at)),
+        _ => None,
+    };
+    let all: Vec<Option<bool>> = crossovers(compared).iter().filter(|it| !it.bypassing).map(at).collect();
+    if all.contains(&Some(true)) {
+        return Some(true);
+    }
+    let mut decided = compared.iter().filter(|(_, contrast)| contrast.distinguishable()).map(|it| it.0);
+    let around = decided.clone().any(|it| it <= 512) && decided.any(|it| it >= 1024);
+    ((around || !all.is_empty()) && !all.contains(&None)).then_some(false)
+}
+
 /// Judges persistent writes by width and kind of store.
 fn by_width(ours: &Ours<'_>, place: Place, ids: [&'static str; 4]) -> Judged {
     let ratio = |name: &str, other: &str| Some(ours.persist(place, name)? / ours.persist(place, other)?);
@@ -188,109 +242,108 @@ fn by_width(ours: &Ours<'_>, place: Place, ids: [&'static str; 4]) -> Judged {
         ratio("store_avx512_clwb", "store_8_clwb").map(wide),
         ratio("store_8_clflushopt", "store_8_clwb").map(alike),
     ];
-    ids.into_iter().zip(found).collect()
+    let mut found = found.into_iter();
+    decided(ids.map(|id| (id, found.next().flatten())))
 }
 
 /// Judges blocks in which the first half of every line is written before the second half of any.
 fn half_lines(rows: &[&Row]) -> Here {
     let block =
         rows.iter().filter(|row| row.candidate.name == HALVES).filter_map(|row| row.config.chunk).max()?;
-    let contrast = longer(rows, block, [HALVES, WHOLE].map(str::to_owned)).filter(|it| it.enough)?;
-    let [low, high] = contrast.interval;
-    let text = format!(
-        "{:+.0} % ({low:+.0} to {high:+.0}) of time for blocks of {} written by half lines",
-        contrast.by,
-        bytes(block)
-    );
-    Some((contrast.distinguishable() && contrast.by > SAME * 100.0, text))
+    let contrast = longer(rows, block, [HALVES, WHOLE].map(str::to_owned))?;
+    let text = format!("{} of time for blocks of {} written by half lines", spread(&contrast), bytes(block));
+    Some((by_interval(&contrast, PERCENT, true), text))
 }
 
 /// Judges whether `memcpy` bypasses the cache from three quarters of the last-level cache on, as this process sees it.
 fn glibc_threshold(ours: &Ours<'_>) -> Here {
     let copies =
-        ours.0.of(Measurement::Threshold).filter(|row| row.config.operation == Some(Operation::Copy));
-    let found = located(&copies.collect::<Vec<_>>())?;
-    let cache = ours.0.provenance.caches.into_iter().max().filter(|bytes| *bytes > 0)?;
+        ours.all.of(Measurement::Threshold).filter(|row| row.config.operation == Some(Operation::Copy));
+    let found = match located(&copies.collect::<Vec<_>>())? {
+        Ok(found) => found,
+        Err(why) => return Some((None, why)),
+    };
+    let cache = ours.all.provenance.caches.into_iter().max().filter(|bytes| *bytes > 0)?;
     let share = |length: u64| length as f64 / cache as f64;
     let here = format!("{}; the cache has {}", found.text(), bytes(cache));
-    Some((
-        share(found.cached) <= 0.75 + SAME && found.uncached.is_some_and(|it| share(it) >= 0.75 - SAME),
-        here,
-    ))
+    let (low, high) = (share(found.cached), found.uncached.map_or(f64::INFINITY, share));
+    let possible = low <= 0.75 + SAME && high >= 0.75 - SAME;
+    Some(((!possible || high <= low * LOCATED).then_some(possible), here))
 }
 
 /// What clearing by the kernel and in the background does to others.
 fn vm(ours: &Ours<'_>) -> Judged {
     let creation = ours.declared().filter(|contrast| contrast.enough).map(|contrast| {
         let time = 1.0 + contrast.by / 100.0;
-        (time <= 0.5 + SAME, format!("{} of time if declared to the kernel module", percent(time)))
+        (Some(time <= 0.5 + SAME), format!("{} of time if declared to the kernel module", percent(time)))
     });
-    let beside = |cached, than: &str| {
-        let contrast = ours.beside_clearing(cached, "movnti")?;
+    let beside = |files: &[&Results], cached, than: &str| -> Here {
+        let contrast = match beside_clearing(files, cached, "movnti")? {
+            Ok(contrast) => contrast,
+            Err(why) => return Some((None, why)),
+        };
+        let text = format!("{} of time with MOVNTI{than}", spread(&contrast));
         let [low, high] = contrast.interval;
-        let text = format!("{:+.1} % ({low:+.1} to {high:+.1}) of time with MOVNTI{than}", contrast.by);
         // Too noisy to tell the published gain from none.
         let open = !contrast.enough || (low <= -GAIN_BESIDE && high >= 0.0);
-        (!open).then_some((high < 0.0, text))
+        Some(((!open).then_some(high < 0.0), text))
     };
-    let build = ours.is_build().then(|| beside(KERNEL_4K, " instead of the kernel's own clearing"));
-    let program = beside("rep_stosb", "");
-    vec![("vm_creation", creation), ("corun", program), ("corun_build", build.flatten())]
+    let builds: Vec<&Results> = ours.files.iter().copied().filter(|file| is_build(file)).collect();
+    let build = beside(&builds, KERNEL_4K, " instead of the kernel's own clearing");
+    vec![("vm_creation", creation), ("corun", beside(ours.files, "rep_stosb", "")), ("corun_build", build)]
 }
 
 fn pages(ours: &Ours<'_>) -> Judged {
     let gains = |name: &str| Contrast::of(ours.copies(name, true)?, ours.copies(name, false)?);
-    let text =
-        |gain: &Contrast| format!("{:+.1} % ({:+.1} to {:+.1})", gain.by, gain.interval[0], gain.interval[1]);
     let prefetch = gains(LOOPS[0]).map(|cached| {
-        let past = gains(LOOPS[1]).map(|past| format!(", {} with non-temporal stores", text(&past)));
-        let here = text(&cached) + " with cached stores" + &past.unwrap_or_default();
-        (cached.distinguishable() && cached.by > SAME * 100.0, here)
+        let past = gains(LOOPS[1]).map(|past| format!(", {} with non-temporal stores", spread(&past)));
+        let here = spread(&cached) + " with cached stores" + &past.unwrap_or_default();
+        (by_interval(&cached, PERCENT, true), here)
     });
     let ratio = |name: &str, other: &str| Some(ours.copy(name)? / ours.copy(other)?);
-    let fastest = NONTEMPORAL.iter().filter_map(|name| ours.copy(name)).max_by(f64::total_cmp);
-    let nontemporal = fastest.zip(ours.copy("rep_movsd")).map(|(fastest, string)| fastest / string);
+    let alike = |gain: f64| (Some(same(gain)), percent(gain));
+    let against_string = |row: Option<&Row>, bound| -> Here {
+        let gain = Contrast::of(row?, ours.copies("rep_movsd", false)?)?;
+        Some((by_interval(&gain, bound, true), spread(&gain)))
+    };
+    let fastest = NONTEMPORAL.iter().filter_map(|name| ours.copies(name, false));
+    let fastest = fastest.max_by(|a, b| a.stats.median.total_cmp(&b.stats.median));
     let bypassing = |size: u64, longer: bool| {
         let ratio = ours.read_back(size)?;
-        Some(((ratio > 1.0) == longer, format!("bypassing takes {ratio:.2} times as long as caching")))
+        Some((Some((ratio > 1.0) == longer), format!("bypassing takes {ratio:.2} times as long as caching")))
     };
     // Times of two pairs of methods at the smallest and the largest buffer of the source.
-    let pairs = |name: &str, other: &str, holds: fn(f64) -> bool| {
-        let times = |size| Some(ours.pages(name, size)? / ours.pages(other, size)?);
+    let pairs = |name: &str, other: &str, bound: f64, above: bool| -> Here {
+        let times = |size| Contrast::of(ours.pages(name, size)?, ours.pages(other, size)?);
         let (small, large) = (times(4 << 10)?, times(256 << 10)?);
-        let here = format!(
-            "{} of time with 4 KiB, {} with 256 KiB, within a process",
-            percent(small),
-            percent(large)
-        );
-        Some((holds(small) && holds(large), here))
+        let [at_small, at_large] = [&small, &large].map(|times| by_interval(times, bound, above));
+        let (small, large) = (spread(&small), spread(&large));
+        let here = format!("{small} of time with 4 KiB, {large} with 256 KiB, within a process");
+        Some((both(at_small, at_large), here))
     };
     vec![
-        ("loops_string", ratio(LOOPS[0], "rep_movsd").map(|gain| (more(gain), percent(gain)))),
-        (
-            "loop_alignment",
-            ratio("loop_aligned_sse2", "loop_unaligned_sse2").map(|gain| (same(gain), percent(gain))),
-        ),
+        ("loops_string", against_string(ours.copies(LOOPS[0], false), PERCENT)),
+        ("loop_alignment", ratio("loop_aligned_sse2", "loop_unaligned_sse2").map(alike)),
         ("prefetch_gain", prefetch),
-        ("nontemporal_gain", nontemporal.map(|gain| (gain >= 1.5 - SAME, percent(gain)))),
+        ("nontemporal_gain", against_string(fastest, 50.0 - PERCENT)),
         ("read_back_32k", bypassing(32 << 10, true)),
         ("read_back_320k", bypassing(320 << 10, false)),
         // A program cannot choose how the kernel copies pages.
         ("fork_copy", None),
-        ("fork_pages", pairs(BYPASSING_PAGES, CACHED_PAGES, |times| times < 1.0 - SAME)),
-        ("fork_cached_clears", pairs(BYPASSING_COPIES, BYPASSING_PAGES, |times| times > 1.0 - SAME)),
+        ("fork_pages", pairs(BYPASSING_PAGES, CACHED_PAGES, -PERCENT, false)),
+        ("fork_cached_clears", pairs(BYPASSING_COPIES, BYPASSING_PAGES, -PERCENT, true)),
     ]
 }
 
 fn random_access(ours: &Ours<'_>) -> Judged {
-    let against_memcpy = |best: Option<f64>, direction, verb: &str, holds: fn(f64) -> bool| -> Here {
+    let against_memcpy = |best: Option<f64>, direction, verb: &str, holds: fn(f64) -> bool| -> Decided {
         let (best, plain) = (best? / 1e6, ours.iops("c_library", direction)? / 1e6);
         let ratio = best / plain;
         Some((holds(ratio), format!("{best:.2} M against {plain:.2} M {verb} a second: {}", percent(ratio))))
     };
     // The best of the methods that load with MOVNTDQA and store ordinarily or around the cache.
     let streaming = |figure: &dyn Fn(&str) -> Option<f64>| {
-        let names = ours.0.of(Measurement::Iops).map(|row| row.candidate.name.as_str());
+        let names = ours.all.of(Measurement::Iops).map(|row| row.candidate.name.as_str());
         names.filter(|name| name.starts_with("movntdqa_")).filter_map(figure).max_by(f64::total_cmp)
     };
     let plain = |attribute: &str, direction| ours.iops_in(attribute, "c_library", direction);
@@ -302,14 +355,14 @@ fn random_access(ours: &Ours<'_>) -> Judged {
         );
         (reads.min(writes) > TWO_ORDERS, text)
     });
-    let compare = |here: Option<f64>, other: Option<f64>, holds: fn(f64) -> bool| -> Here {
+    let compare = |here: Option<f64>, other: Option<f64>, holds: fn(f64) -> bool| -> Decided {
         let (here, other) = (here?, other?);
         Some((holds(here / other), format!("{here:.0} a second against {other:.0}")))
     };
     let (reads, writes) = (plain("wc", Read), plain("wc", Write));
     let loads = streaming(&|name| ours.iops(name, Read));
     let not_less = |ratio| ratio >= 1.0 - SAME;
-    vec![
+    decided([
         ("random_writes", against_memcpy(ours.iops("movnti", Write), Write, "writes", not_less)),
         ("random_streaming_loads", against_memcpy(loads, Read, "reads", more)),
         ("uncached_slow", uncached),
@@ -318,5 +371,5 @@ fn random_access(ours: &Ours<'_>) -> Judged {
         ("wc_reads_movnti", compare(movnti(Read), reads, |ratio| ratio > 2.0)),
         ("wc_writes_movnti", compare(movnti(Write), writes, |ratio| ratio < 1.0 - SAME)),
         ("wc_streaming_loads", compare(streaming(&|name| ours.iops_in("wc", name, Read)), reads, more)),
-    ]
+    ])
 }

@@ -72,8 +72,8 @@ pub(super) fn compare(ours: &Ours<'_>) -> Vec<PublishedFigure> {
     }
     for (place, name) in Place::ALL {
         let rows = facts.cache_pollution.rows.iter().filter(|row| Place::named(&row.target) == place);
-        let rows = rows
-            .map(|row| (row.method.clone(), row.after / row.before, ours.growth(place, &row.method, None)));
+        let rows =
+            rows.map(|row| (row.method.clone(), row.after / row.before, ours.growth(place, &row.method)));
         let table = ["cache pollution", "unnamed", "times the walk before"];
         figures.add(table, &format!("L1 list, {name}"), Metric::Nanoseconds, rows);
     }
@@ -103,7 +103,7 @@ pub(super) fn compare(ours: &Ours<'_>) -> Vec<PublishedFigure> {
             (BYPASSING_COPIES, row.bypassing_copy_only),
         ];
         let entries = pairs.into_iter().filter_map(|(name, seconds)| {
-            let here = ours.pages(name, row.length).map(|ns| ns / 1e3);
+            let here = ours.pages(name, row.length).map(|row| row.stats.median / 1e3);
             Some((name.to_owned(), seconds? / row.loops * 1e6, here))
         });
         let table = ["the pages of a fork, within a process here", "Duron", "µs"];

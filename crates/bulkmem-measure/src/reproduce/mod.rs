@@ -13,7 +13,7 @@ mod published;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Provenance, Results};
-pub use needed::measurements;
+pub use needed::{besides_all, measurements};
 use ours::Ours;
 use published::{Measured, published};
 
@@ -120,7 +120,13 @@ pub struct Reproduction {
 impl Reproduction {
     /// Compares the published tables with results. What a run left out counts as not measured.
     pub fn of(results: &Results) -> Reproduction {
-        let ours = Ours(results);
+        Reproduction::of_files(results, &[results])
+    }
+
+    /// The same for results from several files; `results` has the rows of all. Judges what happened to a program by each file
+    /// alone: another file may be about another program.
+    pub fn of_files(results: &Results, files: &[&Results]) -> Reproduction {
+        let ours = Ours { all: results, files };
         Reproduction {
             provenance: results.provenance.clone(),
             alike: rank(&ours),
@@ -165,7 +171,7 @@ fn judge(
     lengths: &[u64],
     here: impl Fn(&str, u64) -> Option<f64>,
 ) -> Alike {
-    let provenance = &ours.0.provenance;
+    let provenance = &ours.all.provenance;
     let (cpu, own) = (&machine.cpu, &provenance.cpu);
     let same_model = cpu.same_model(own);
     let mut reasons = vec![if same_model && cpu.stepping == own.stepping {

@@ -33,12 +33,12 @@ pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measu
         sizes: sizes.filter(|size| *size <= most.min(largest)).collect(),
         page_sizes: page_sizes.clone(),
         loops: Some(1),
-        candidates: named(["rep_stosb", "rep_stosq", "movnti"], Operation::Clear),
+        candidates: Candidates::named(["rep_stosb", "rep_stosq", "movnti"], Operation::Clear),
         ..SizesOptions::new(Operation::Clear)
     };
     let chunks = ChunksOptions {
         page_sizes,
-        candidates: named(["rep_stosb", "movnti", "clzero"], Operation::Clear),
+        candidates: Candidates::named(["rep_stosb", "movnti", "clzero"], Operation::Clear),
         ..ChunksOptions::of(ChunksOptions::default().extent.min(largest))
     };
     let persisted = facts.persist_by_width.rows.iter().map(|row| &row.method);
@@ -52,21 +52,16 @@ pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measu
     let persist = PersistOptions {
         targets: targets.to_vec(),
         patterns: vec![Pattern::Sequential],
-        candidates: named(persisted, Operation::CopyPersist),
+        candidates: Candidates::named(persisted, Operation::CopyPersist),
         ..PersistOptions::default()
     };
-    let pollution = PollutionOptions {
-        lists: vec![Machine::current().caches.sane().l1d / 2],
-        targets: blocks.targets.clone(),
-        candidates: named(["movnti", "store_8_clflushopt", "store_8_clwb"], Operation::CopyPersist),
-        ..PollutionOptions::new(Operation::CopyPersist)
-    };
+    let pollution = PollutionOptions { targets: blocks.targets.clone(), ..pollution() };
     let time = Duration::from_millis(if quick { 30 } else { 200 });
     let write_cache = ApplicationOptions {
         // As dm-writecache commits on its own.
         groups: vec![64],
         time,
-        candidates: named(["movnti", "store_8_clflushopt"], Operation::CopyPersist),
+        candidates: Candidates::named(["movnti", "store_8_clflushopt"], Operation::CopyPersist),
         ..ApplicationOptions::write_cache()
     };
     let mut fork = ForkOptions { candidates: no_peers(), ..ForkOptions::default() };
@@ -81,27 +76,22 @@ pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measu
     };
     let attributes = Attributes::Named(vec![Attribute::Wb, Attribute::Wc, Attribute::Uc]);
     let by_attribute = IopsOptions { attributes, candidates: no_peers(), ..iops.clone() };
-    let copy = SizesOptions {
-        sizes: vec![COPIES],
-        candidates: Candidates { methods: MethodSet::Named(copies()), ..no_peers() },
-        ..SizesOptions::new(Operation::Copy)
-    };
     let vm = VmOptions {
         threads: vec![1],
-        candidates: named([], Operation::Clear),
+        candidates: Candidates::named([], Operation::Clear),
         hint: BulkHint::available().is_ok(),
         ..VmOptions::default()
     };
     let vm = VmOptions { size: vm.size.min(largest), ..vm };
     let corun = CorunOptions {
-        candidates: named(["rep_stosb", "movnti"], Operation::Clear),
+        candidates: Candidates::named(["rep_stosb", "movnti"], Operation::Clear),
         ..CorunOptions::new(Victim::Walk)
     };
     let threshold = ThresholdOptions { operations: vec![Operation::Copy], ..ThresholdOptions::default() };
     let threshold = ThresholdOptions { longest: threshold.longest.min(largest / 4), ..threshold };
     let mut all: Vec<Box<dyn Measure>> = vec![
         Box::new(clear),
-        Box::new(copy),
+        Box::new(copy()),
         Box::new(chunks),
         Box::new(vm),
         Box::new(corun),
@@ -117,7 +107,51 @@ pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measu
     if by_attribute.validate().is_ok() {
         all.push(Box::new(by_attribute));
     }
-    all.extend(facts.zero_then_read.rows.iter().map(|row| -> Box<dyn Measure> {
+    all.extend(reuse());
+    all
+}
+
+/// Returns what the conclusions need besides [`all`](crate::measurements::all): other sizes and methods. Its `quick` extents are
+/// not far beyond the last-level cache.
+pub fn besides_all(quick: bool) -> Vec<Box<dyn Measure>> {
+    let mut all: Vec<Box<dyn Measure>> = vec![Box::new(copy()), Box::new(pollution())];
+    all.extend(reuse());
+    if quick && memory_left().bytes / 4 >= 1 << 30 {
+        all.push(Box::new(SizesOptions {
+            sizes: vec![16 << 20, 1 << 30],
+            candidates: Candidates::named(["rep_stosb", "movnti"], Operation::Clear),
+            ..SizesOptions::new(Operation::Clear)
+        }));
+        all.push(Box::new(ChunksOptions {
+            chunks: vec![4 << 10, 2 << 20, 1 << 30],
+            candidates: Candidates::named(["rep_stosb", "movnti", "clzero"], Operation::Clear),
+            ..ChunksOptions::of(1 << 30)
+        }));
+    }
+    all
+}
+
+fn copy() -> SizesOptions {
+    SizesOptions {
+        sizes: vec![COPIES],
+        candidates: Candidates { methods: MethodSet::Named(copies()), ..no_peers() },
+        ..SizesOptions::new(Operation::Copy)
+    }
+}
+
+fn pollution() -> PollutionOptions {
+    PollutionOptions {
+        lists: vec![Machine::current().caches.sane().l1d / 2],
+        candidates: Candidates::named(
+            ["movnti", "store_8_clflushopt", "store_8_clwb"],
+            Operation::CopyPersist,
+        ),
+        ..PollutionOptions::new(Operation::CopyPersist)
+    }
+}
+
+fn reuse() -> impl Iterator<Item = Box<dyn Measure>> {
+    published().zero_then_read.rows.iter().map(|row| -> Box<dyn Measure> {
         Box::new(ReuseOptions {
             operations: vec![Operation::Clear],
             sizes: vec![row.length],
@@ -127,8 +161,7 @@ pub fn measurements(quick: bool, targets: &[TargetOptions]) -> Vec<Box<dyn Measu
             candidates: no_peers(),
             ..ReuseOptions::default()
         })
-    }));
-    all
+    })
 }
 
 /// The copies that conclusions are about: by the string instruction, by loops at two places in the code, without and with
@@ -148,11 +181,18 @@ fn no_peers() -> Candidates {
     Candidates { peers: Peers::None, ..Candidates::default() }
 }
 
-/// Selects the named methods that this machine supports, without peers.
-fn named<'n>(names: impl IntoIterator<Item = &'n str>, operation: Operation) -> Candidates {
-    let able = |name: &&str| {
-        method::by_name(name).is_some_and(|method| method.does(operation) && method.available())
-    };
-    let methods = MethodSet::Named(names.into_iter().filter(able).map(str::to_owned).collect());
-    Candidates { methods, ..no_peers() }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_is_too_small_for_a_measurement_is_refused_before_any() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("small");
+        let target = TargetOptions { target, size: Some(64 << 10), keep: true, ..TargetOptions::ram() };
+        let all = measurements(true, &[target]);
+        let refused: Vec<String> =
+            all.iter().filter_map(|it| Some(it.validate().err()?.to_string())).collect();
+        assert!(refused.iter().any(|it| it.contains("65536 bytes are too small")), "{refused:?}");
+    }
 }

@@ -4,14 +4,19 @@ use bulkmem::machine::Caches;
 use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Operation, Pages};
 
-use crate::engine::contrast::Contrast;
+use crate::engine::contrast::{Contrast, control_of};
 use crate::engine::{Config, CopySide, Direction, Measurement, PageSize, Pattern, Results, Row};
-use crate::measurements::{CHILD_WRITES, HINTED, PREFAULT};
+use crate::measurements::{CHILD_WRITES, FULL_RATE, HINTED, PREFAULT, SAME_TIME};
 
 /// Bytes of a copy far beyond the caches of a core, two of which fit any machine.
 pub(super) const COPIES: u64 = 64 << 20;
 
-pub(super) struct Ours<'r>(pub(super) &'r Results);
+pub(super) struct Ours<'r> {
+    /// The rows of all files.
+    pub(super) all: &'r Results,
+    /// The files apart: times of programs from different runs cannot be compared.
+    pub(super) files: &'r [&'r Results],
+}
 
 impl Ours<'_> {
     /// Returns the first row of a measurement and candidate with a matching configuration.
@@ -21,7 +26,7 @@ impl Ours<'_> {
         name: &str,
         at: impl Fn(&Config) -> bool,
     ) -> Option<&Row> {
-        self.0.of(measurement).find(|row| row.candidate.name == name && at(&row.config))
+        self.all.of(measurement).find(|row| row.candidate.name == name && at(&row.config))
     }
 
     fn median(&self, measurement: Measurement, name: &str, at: impl Fn(&Config) -> bool) -> Option<f64> {
@@ -39,7 +44,7 @@ impl Ours<'_> {
     /// Copies of [`COPIES`] bytes in one call, by a method with or without prefetches of the source. `None` if both ranges fit
     /// the last-level cache.
     pub(super) fn copies(&self, name: &str, prefetching: bool) -> Option<&Row> {
-        if Caches::from(self.0.provenance.caches).sane().l3 >= 2 * COPIES {
+        if Caches::from(self.all.provenance.caches).sane().l3 >= 2 * COPIES {
             return None;
         }
         let wanted = |row: &&Row| {
@@ -50,7 +55,7 @@ impl Ours<'_> {
                 && row.config.chunk.is_none()
                 && one_thread(&row.config)
         };
-        self.0.of(Measurement::Copy).find(wanted)
+        self.all.of(Measurement::Copy).find(wanted)
     }
 
     /// GB/s of such copies without prefetches.
@@ -62,7 +67,7 @@ impl Ours<'_> {
     /// largest pages that were measured.
     pub(super) fn vm(&self, hinted: bool) -> Option<f64> {
         let name = if hinted { HINTED } else { PREFAULT };
-        let rows = self.0.of(Measurement::Vm);
+        let rows = self.all.of(Measurement::Vm);
         let rows = rows.filter(|row| row.candidate.name == name && one_thread(&row.config));
         let row = rows.max_by_key(|row| row.config.page_size.map(PageSize::bytes))?;
         Some(row.config.size? as f64 / 1e9 / row.stats.median)
@@ -77,24 +82,10 @@ impl Ours<'_> {
         Contrast::of(declared, plain)
     }
 
-    /// How much longer a program takes beside clearing by one method than beside clearing by another, at the same rate.
-    pub(super) fn beside_clearing(&self, cached: &str, bypassing: &str) -> Option<Contrast> {
-        let clears = |config: &Config| config.operation.is_none_or(|it| it == Operation::Clear);
-        let of = |name| self.row(Measurement::Corun, name, clears);
-        let cached = of(cached)?;
-        let row = self.row(Measurement::Corun, bypassing, |config| *config == cached.config)?;
-        Contrast::of(row, cached)
-    }
-
-    /// True if the program was a build by make.
-    pub(super) fn is_build(&self) -> bool {
-        let mut words = self.0.command.iter().skip_while(|word| *word != "--");
-        words.any(|word| word.split_whitespace().any(|word| word == "make" || word.ends_with("/make")))
-    }
-
-    /// GB/s of clearing an extent by chunk.
+    /// GB/s of clearing the largest extent that was measured, by chunk.
     pub(super) fn chunk(&self, name: &str, chunk: u64) -> Option<f64> {
-        self.median(Measurement::Chunks, name, |config| config.chunk == Some(chunk))
+        let largest = self.all.of(Measurement::Chunks).filter_map(|row| row.config.size).max();
+        self.median(Measurement::Chunks, name, |config| config.chunk == Some(chunk) && config.size == largest)
     }
 
     /// GB/s of sequential persistent writes with one fence at the end.
@@ -106,7 +97,7 @@ impl Ours<'_> {
 
     /// Sequential writes by block; of the first such target.
     pub(super) fn blocks(&self, place: Place) -> Vec<&Row> {
-        let rows = self.0.of(Measurement::Blocks);
+        let rows = self.all.of(Measurement::Blocks);
         let rows =
             rows.filter(|row| row.config.pattern == Some(Pattern::Sequential) && place.includes(&row.config));
         let rows: Vec<&Row> = rows.collect();
@@ -122,7 +113,7 @@ impl Ours<'_> {
     pub(super) fn iops_in(&self, attribute: &str, name: &str, direction: Direction) -> Option<f64> {
         self.random(name, direction, |config| {
             config.chunk == Some(4096)
-                && config.target.as_deref() == Some(bulkmem_kmod::PATH)
+                && config.target.as_deref() == Some(bulkmem_kmod::MEMORY_PATH)
                 && config.attribute.as_deref() == Some(attribute)
         })
     }
@@ -133,31 +124,45 @@ impl Ours<'_> {
     }
 
     /// How many times as long a walk over the smallest list takes after persisting as before.
-    /// With a side, after that side of the copy alone.
-    pub(super) fn growth(&self, place: Place, name: &str, side: Option<CopySide>) -> Option<f64> {
-        let persists = |row: &&Row| {
-            let config = &row.config;
-            config.operation == Some(Operation::CopyPersist) && config.side == side && place.includes(config)
-        };
-        let rows = || self.0.of(Measurement::Pollution).filter(persists);
-        let least = rows().filter_map(|row| row.config.list).min();
-        let row = rows().find(|row| row.candidate.name == name && row.config.list == least)?;
+    pub(super) fn growth(&self, place: Place, name: &str) -> Option<f64> {
+        let row = self.pollution(name, |config| config.side.is_none() && place.includes(config))?;
         Some(row.also.get("after_ns")? / row.also.get("before_ns")?)
     }
 
-    /// How many times as many operations a second a write cache performs by one method as by another, in the largest groups
-    /// that were measured. Returns the group too.
-    pub(super) fn write_cache(&self, name: &str, other: &str) -> Option<(f64, u64)> {
-        let rows = self.0.of(Measurement::WriteCache).filter(|row| row.candidate.name == name);
+    /// By how much longer the walk takes after one side of a copy in ordinary memory than after the same time without it.
+    pub(super) fn growth_by_side(&self, name: &str, side: CopySide) -> Option<Contrast> {
+        let row = self.pollution(name, |config| config.side == Some(side) && in_memory(config))?;
+        let rows: Vec<&Row> = self.all.of(Measurement::Pollution).collect();
+        let growth = Contrast::of(row, control_of(&rows, row, SAME_TIME)?)?;
+        let percent = |ns: f64| Some(ns / row.also.get("control_ns")? * 100.0);
+        let [low, high] = growth.interval.map(percent);
+        Some(Contrast { by: percent(growth.by)?, interval: [low?, high?], ..growth })
+    }
+
+    fn pollution(&self, name: &str, at: impl Fn(&Config) -> bool) -> Option<&Row> {
+        let persists = |row: &&Row| row.config.operation == Some(Operation::CopyPersist) && at(&row.config);
+        let rows = || self.all.of(Measurement::Pollution).filter(persists);
+        let least = rows().filter_map(|row| row.config.list).min();
+        rows().find(|row| row.candidate.name == name && row.config.list == least)
+    }
+
+    /// By how much more operations a second a write cache performs by one method than by another, in the largest groups that
+    /// were measured with writes to memory. Returns the group too.
+    pub(super) fn write_cache(&self, name: &str, other: &str) -> Option<(Contrast, u64)> {
+        let writes = |config: &Config| config.mix.is_some_and(|reads| reads < 100);
+        let places = |config: &Config| Place::ALL.iter().any(|(place, _)| place.includes(config));
+        let rows = self.all.of(Measurement::WriteCache);
+        let rows =
+            rows.filter(|row| row.candidate.name == name && writes(&row.config) && places(&row.config));
         let row = rows.max_by_key(|row| row.config.group)?;
         let other = self.row(Measurement::WriteCache, other, |config| *config == row.config)?;
-        Some((row.stats.median / other.stats.median, row.config.group?))
+        Some((Contrast::of(row, other)?, row.config.group?))
     }
 
     /// How many times as long clearing and reading back takes with the best bypassing method as with the best caching one.
     pub(super) fn read_back(&self, size: u64) -> Option<f64> {
         let best = |effect: CacheEffect| {
-            let rows = self.0.of(Measurement::Reuse).filter(|row| {
+            let rows = self.all.of(Measurement::Reuse).filter(|row| {
                 row.config.operation == Some(Operation::Clear)
                     && row.config.size == Some(size)
                     && row.config.read_back == Some(100.0)
@@ -170,14 +175,49 @@ impl Ours<'_> {
     }
 
     /// Nanoseconds for the pages of a fork with a buffer of that size, within the process, by a pair of methods.
-    pub(super) fn pages(&self, pair: &str, size: u64) -> Option<f64> {
-        self.median(Measurement::Fork, pair, |config| config.size == Some(size))
+    pub(super) fn pages(&self, pair: &str, size: u64) -> Option<&Row> {
+        self.row(Measurement::Fork, pair, |config| config.size == Some(size))
     }
 
     /// Nanoseconds for a fork whose child writes to a buffer of that size.
     pub(super) fn fork(&self, size: u64) -> Option<f64> {
         self.median(Measurement::Fork, CHILD_WRITES, |config| config.size == Some(size))
     }
+}
+
+/// By how much longer a program takes beside clearing by one method than beside clearing by another, in the first file and at
+/// the first rate that both achieved. `None` if no two were measured; fails with the reason if none can be compared.
+pub(super) fn beside_clearing(
+    files: &[&Results],
+    cached: &str,
+    bypassing: &str,
+) -> Option<Result<Contrast, String>> {
+    // Clearing by the kernel has a page size of its own.
+    let at = |row: &Row| Config { page_size: None, ..row.config.clone() };
+    let compare = |pair: [&Row; 2]| {
+        let rate = pair[0].config.rate.ok_or("at an unlimited rate, methods clear different amounts")?;
+        let achieved = |row: &Row| row.also.get("rate").copied().unwrap_or_default();
+        if let Some(slow) = pair.into_iter().find(|row| achieved(row) < rate * FULL_RATE) {
+            return Err(format!("{} achieved {:.2} of {rate} GB/s", slow.candidate.name, achieved(slow)));
+        }
+        Contrast::of(pair[1], pair[0]).ok_or_else(|| "there are no samples".to_owned())
+    };
+    let of_file = |file: &Results| {
+        let clears = |name| {
+            let clears = |row: &&Row| row.config.operation.is_none_or(|it| it == Operation::Clear);
+            file.of(Measurement::Corun).filter(move |row| row.candidate.name == name && clears(row))
+        };
+        let pair = |cached| Some([cached, clears(bypassing).find(|row| at(row) == at(cached))?]);
+        clears(cached).filter_map(pair).map(compare).collect::<Vec<_>>()
+    };
+    let compared: Vec<_> = files.iter().flat_map(|file| of_file(file)).collect();
+    compared.iter().find(|it| it.is_ok()).or(compared.first()).cloned()
+}
+
+/// True if the program was a build by make.
+pub(super) fn is_build(found: &Results) -> bool {
+    let mut words = found.command.iter().skip_while(|word| *word != "--");
+    words.any(|word| word.split_whitespace().any(|word| word == "make" || word.ends_with("/make")))
 }
 
 /// Memory that is written to.

@@ -4,6 +4,7 @@
 pub(crate) mod device;
 mod memory;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -28,7 +29,7 @@ pub const RAM: &str = "ram";
 /// A target to read from and write to, with permissions and properties.
 #[derive(Clone, Debug)]
 pub struct TargetOptions {
-    /// [`RAM`]; [`bulkmem_kmod::PATH`] for memory of the kernel module's device, zeroed, of any cache attribute; or the path
+    /// [`RAM`]; [`bulkmem_kmod::MEMORY_PATH`] for memory of the kernel module's device, zeroed, of any cache attribute; or the path
     /// of a file, a DAX file, or a device that can be mapped.
     pub target: PathBuf,
     /// Bytes to work on, from the start of the target. A file that does not exist is created with this size and removed
@@ -101,11 +102,12 @@ struct Found {
 }
 
 impl TargetOptions {
-    /// Returns the target with room for so many bytes, in whole units of its mappings.
+    /// Returns the target with room for so many bytes, in whole units of its mappings, but never for more than its size.
     pub(crate) fn with_room(&self, bytes: u64) -> TargetOptions {
         let align = fs::metadata(&self.target).ok().and_then(|metadata| dax_figure(&metadata, "align"));
         let unit = align.unwrap_or(Machine::current().page_size as u64).max(1);
-        TargetOptions { size: Some(bytes.checked_next_multiple_of(unit).unwrap_or(bytes)), ..self.clone() }
+        let room = bytes.checked_next_multiple_of(unit).unwrap_or(bytes);
+        TargetOptions { size: Some(self.size.map_or(room, |size| size.min(room))), ..self.clone() }
     }
 
     /// Checks that the target can be used, without changing anything. The error is the first obstacle, with the remedy.
@@ -137,7 +139,7 @@ impl TargetOptions {
                 config.page_size = Some(self.page_size);
                 (Memory::Ram(Buffer::new(bytes, self.page_size, Content::Mixed)?), false, None)
             }
-            Some(bulkmem_kmod::PATH) => {
+            Some(bulkmem_kmod::MEMORY_PATH) => {
                 step(0.0)?;
                 let memory = device::allocate(bytes, attribute.unwrap_or_default(), self.page_size)?;
                 config.page_size = Some(PageSize(memory.options().pages));
@@ -223,7 +225,7 @@ impl TargetOptions {
                 Reservation::check(bytes, self.page_size)?;
                 Found { bytes, attribute, ..Found::default() }
             }
-            Some(bulkmem_kmod::PATH) => {
+            Some(bulkmem_kmod::MEMORY_PATH) => {
                 let attribute = self.attribute.unwrap_or_default();
                 device::check(bytes, self.page_size)?;
                 Attributes::Named(vec![attribute]).check()?;
@@ -232,7 +234,7 @@ impl TargetOptions {
             _ => self.find_file(want)?,
         };
         if found.bytes < want.least {
-            let remedy = "give a larger --size or a smaller --block, or name a larger target";
+            let remedy = "give a larger --size or name a larger target, or write smaller blocks or records";
             let cause = format!("{} bytes are too small: {} are needed", found.bytes, want.least);
             return self.refuse(cause, remedy);
         }
@@ -297,10 +299,31 @@ impl TargetOptions {
         Ok(Found { bytes, attribute, told, file: Some(file), device })
     }
 
+    /// Returns the folder of a file.
+    fn folder(&self) -> &Path {
+        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.unwrap_or(Path::new("."))
+    }
+
+    /// Returns what all names of a target have in common: the number of the device, or that of the file on its device; for
+    /// a file that does not exist, the number of its folder and its name.
+    fn identity(&self) -> Option<(bool, u64, u64, Option<&OsStr>)> {
+        if self.target.to_str() == Some(RAM) {
+            return None;
+        }
+        let (it, name) = match fs::metadata(&self.target) {
+            Ok(it) => (it, None),
+            Err(_) => (fs::metadata(self.folder()).ok()?, self.target.file_name()),
+        };
+        let kind = it.file_type();
+        let is_device = kind.is_block_device() || kind.is_char_device();
+        let [number, file] = if is_device { [it.rdev(), 0] } else { [it.dev(), it.ino()] };
+        Some((kind.is_char_device(), number, file, name))
+    }
+
     /// Checks that a file can be created there.
     fn missing(&self) -> Result<Found> {
-        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
+        let folder = self.folder();
         if folder == "/dev" {
             return self.refuse("there is no such device", "name one that exists, or a file elsewhere");
         }
@@ -335,7 +358,7 @@ impl TargetOptions {
             (Some(known), Some(asked)) if known != asked => Err(MeasureError::Option {
                 option: "--attr",
                 reason: format!(
-                    "{target} is mapped {known}, not {asked}; name a target that is: /dev/bulkmem, which the kernel module \
+                    "{target} is mapped {known}, not {asked}; name a target that is: /dev/bulkmem-memory, which the kernel module \
                      provides, or the memory of a PCI device, as /sys/bus/pci/devices/…/resource0_wc (wc) or resource0 (uc)"
                 ),
             }),
@@ -351,8 +374,16 @@ impl TargetOptions {
 /// Checks that all targets can be used at the same time.
 pub(crate) fn check_all(targets: &[TargetOptions], want: Want) -> Result<()> {
     for (at, target) in targets.iter().enumerate() {
-        if targets[..at].iter().any(|earlier| earlier.target == target.target) {
-            return target.refuse("is named twice", "name each target once");
+        let same = |earlier: &&TargetOptions| {
+            earlier.target == target.target
+                || target.identity().is_some_and(|it| earlier.identity() == Some(it))
+        };
+        if let Some(earlier) = targets[..at].iter().find(same) {
+            let cause = match earlier.target == target.target {
+                true => "is named twice".to_owned(),
+                false => format!("is the same as {}", earlier.target.display()),
+            };
+            return target.refuse(cause, "name each target once");
         }
         target.check(want)?;
     }

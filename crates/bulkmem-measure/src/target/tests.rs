@@ -150,6 +150,32 @@ fn what_cannot_be_used_is_refused_with_the_remedy() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing was made");
 }
 
+/// Written through two names, a file would be compared with itself.
+#[test]
+fn other_names_of_a_target_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("file"), [1; 8192]).unwrap();
+    std::fs::write(path("ram"), [1; 8192]).unwrap();
+    std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+    std::fs::hard_link(path("file"), path("other")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+    let check = |names: [PathBuf; 2]| {
+        let target = |name| TargetOptions { overwrite: true, size: Some(8192), ..at(name) };
+        check_all(&names.map(target), want(true)).map_err(|error| error.to_string())
+    };
+    for other in ["link", "other"] {
+        let error = check([path("file"), path(other)]).unwrap_err();
+        assert!(error.contains("is the same as") && error.contains("name each target once"), "{error}");
+    }
+    assert!(check(["/dev/zero".into(), path("zero")]).unwrap_err().contains("is the same as /dev/zero"));
+    assert!(check([path("new"), path("../").join(folder.path().file_name().unwrap()).join("new")]).is_err());
+    for names in [[path("file"), path("ram")], [RAM.into(), path("ram")], [path("new"), path("newer")]] {
+        check(names).unwrap();
+    }
+    check(["/dev/zero".into(), "/dev/null".into()]).unwrap();
+}
+
 #[test]
 fn a_file_that_may_not_be_written_is_refused() {
     let folder = tempfile::tempdir().unwrap();

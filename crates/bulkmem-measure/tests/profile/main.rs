@@ -13,7 +13,8 @@ use bulkmem::policy::{Basis, Policy, PolicyFileError, Situation};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
-    Condition, Cost, Coverage, FORMAT, Figure, Mode, Profile, ProfileError, Rule, Saturation, VERSION,
+    Condition, Cost, Coverage, FORMAT, Figure, Mode, ModuleFigure, Profile, ProfileError, Rule, Saturation,
+    VERSION,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -70,6 +71,15 @@ fn sample() -> Profile {
             quartiles_ns: [80.0, 84.0],
             disturbance_ns: None,
             samples: 31,
+        }],
+        module: vec![ModuleFigure {
+            method: "prefetchw".to_owned(),
+            prefetch_distance: Some(4096),
+            extent: 32 << 20,
+            chunk: 2 << 20,
+            median_ns: 2.5e6,
+            quartiles_ns: [2.4e6, 2.7e6],
+            samples: 9,
         }],
     }
 }
@@ -295,6 +305,12 @@ fn rules_that_cannot_be_followed_are_refused_with_their_number() {
     assert!(text.contains("number of threads 2") && text.contains("not after 1048576"), "{text}");
     let text = refusal("/figures/0/median_ns", json!(-1.0));
     assert!(text.contains("figure 1") && text.contains("-1"), "{text}");
+    let text = refusal("/module/0/method", json!("memset"));
+    assert!(text.contains("module figure 1 of the profile names a method that is unknown"), "{text}");
+    let text = refusal("/module/0/median_ns", json!(-1.0));
+    assert!(text.contains("module figure 1 of the profile has the impossible times"), "{text}");
+    let text = refusal("/module/0/chunk", json!(0));
+    assert!(text.contains("module figure 1 of the profile has 33554432 bytes in chunks of 0"), "{text}");
     let text = refusal("/figures/0/quartiles_ns", json!([5.0, 4.0]));
     assert!(text.contains("figure 1"), "{text}");
     let text = refusal("/figures/0/condition/threads", json!(0));
@@ -517,6 +533,27 @@ proptest! {
             prop_assert!(policy.runs_here());
         }
     }
+}
+
+#[test]
+fn a_profile_without_measurements_of_the_linux_module_is_read() {
+    let mut json = serde_json::to_value(sample()).unwrap();
+    json.as_object_mut().unwrap().remove("module").unwrap();
+    let profile = Profile::parse(&serde_json::to_vec(&json).unwrap()).unwrap();
+    profile.check(Machine::current()).unwrap();
+    assert!(profile.module_times().is_empty());
+}
+
+#[test]
+fn the_linux_module_gets_its_measurements_with_their_noise() {
+    let mut profile = sample();
+    let times = profile.module_times();
+    let [time] = times.as_slice() else { panic!("{times:?}") };
+    assert_eq!((time.method.name(), time.prefetch_distance), ("prefetchw", 4096));
+    assert_eq!((time.extent, time.chunk, time.ns), (32 << 20, 2 << 20, 2.5e6));
+    assert!((time.noise_ns - 157e3).abs() < 1.0, "1.57 × 0.3 ms ÷ √9: {time:?}");
+    profile.module[0].samples = 4;
+    assert!(profile.module_times()[0].noise_ns.is_infinite());
 }
 
 /// The example in the book is a profile, and the book names every field.

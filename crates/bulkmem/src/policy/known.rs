@@ -362,6 +362,11 @@ pub(super) fn of(cpu: CpuKey) -> &'static Microarchitecture {
     measured.or_else(|| of_vendor.find(|row| !row.is_measured())).unwrap_or(&UNKNOWN)
 }
 
+/// True if an entry of that processor says that MOVNTI is slower than cached stores.
+pub(super) fn movnti_is_slow(cpu: CpuKey) -> bool {
+    !of(cpu).bypass_pays
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

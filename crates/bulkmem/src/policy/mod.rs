@@ -50,6 +50,12 @@ pub fn problems() -> Vec<PolicyError> {
     active::problems()
 }
 
+/// True if published measurements say that MOVNTI is slower than cached stores on a processor: Intel's Skylake family. The
+/// Linux module has the same list.
+pub fn movnti_is_slow(cpu: &CpuIdentity) -> bool {
+    known::movnti_is_slow(cpu.as_key())
+}
+
 /// False if `BULKMEM_LOOK` forbids looks, also to policies other than the process-wide one, which need not be loaded.
 pub(crate) fn may_look() -> bool {
     environment::current().and_then(|environment| environment.look) != Some(c"off")

@@ -86,7 +86,7 @@ fn iops_by_attribute_are_one_table() -> Result<(), Failed> {
                     row["config"]["attribute"] == attribute
                         && row["config"]["direction"] == direction
                         && row["candidate"]["name"] == name
-                        && row["config"]["target"] == "/dev/bulkmem"
+                        && row["config"]["target"] == "/dev/bulkmem-memory"
                 });
                 assert_eq!(rows.count(), 1, "{attribute}, {direction}, {name}");
             }
@@ -107,7 +107,7 @@ fn iops_by_attribute_are_one_table() -> Result<(), Failed> {
     }
     // A single attribute is shown in the usual tables.
     let alone = text(&[&short[..2], &["--attr", "uc"], &short[4..]].concat())?;
-    assert!(alone.contains("of /dev/bulkmem (uc)"), "{alone}");
+    assert!(alone.contains("of /dev/bulkmem-memory (uc)"), "{alone}");
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use testkit::harness::Suite;
 use crate::huge::{GIGANTIC, HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, CACHED, Fault, counted};
 use crate::process::Child;
+use crate::sizes::chosen;
 
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("clearing::available_says_what_the_processor_has", available_says_what_the_processor_has);
@@ -30,6 +31,7 @@ pub(crate) fn tests(suite: &mut Suite) {
             suite.test(&name("fallocate", size), move || set().and_then(|()| fallocate()));
         }
     }
+    suite.test("clearing::shared_memory_is_not_covered", shared_memory_is_not_covered);
     suite.test("clearing::populated_at_once", populated_at_once);
     suite.test("clearing::chunks_divide_the_extent_or_not", chunks_divide_the_extent_or_not);
     suite.test("clearing::copy_on_write_clears_nothing::Pool2M", || copy_on_write(Source::Pool2M));
@@ -53,6 +55,33 @@ pub(crate) fn choose(method: &str, size: &str) -> Result<(), Failed> {
         module::set("cached_method", method)?;
     }
     Ok(())
+}
+
+/// Transparent huge pages of shared memory are cleared by the kernel, as docs/kernel/README.md says.
+fn shared_memory_is_not_covered() -> Result<(), Failed> {
+    const SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    module::fresh()?;
+    let before = chosen(SWITCH)?;
+    fs::write(SWITCH, "force")?;
+    let result = counted(&[], || {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), 3 * MIDDLE, protection, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        for page in 0..3 {
+            // SAFETY: within the mapping.
+            unsafe { start.cast::<u8>().add(page * MIDDLE).write_volatile(1) };
+        }
+        let memory = fs::read_to_string("/proc/meminfo")?;
+        // SAFETY: nothing refers to it.
+        unsafe { libc::munmap(start, 3 * MIDDLE) };
+        let huge = memory.lines().find(|line| line.starts_with("ShmemHugePages:"));
+        assert!(huge.is_some_and(|line| !line.contains(" 0 kB")), "no huge pages: {huge:?}");
+        Ok(())
+    });
+    fs::write(SWITCH, before)?;
+    result
 }
 
 /// Offsets of the first touch of a huge page: at its ends, near them, where the part cleared last reaches an end exactly,

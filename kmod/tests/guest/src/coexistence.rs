@@ -1,9 +1,11 @@
 //! Tests the module with the rest of the kernel: taint, tracing that is disabled or traces the replaced function, and
-//! kernels that refuse unsigned modules. `docs/kernel/install.md` documents this behaviour.
+//! another livepatch, and kernels that refuse the module. `docs/kernel/install.md` documents this behaviour.
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
+use bulkmem_kmod::Module;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
@@ -19,7 +21,9 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("coexistence::needs_ftrace_to_load", needs_ftrace_to_load);
     suite.test("coexistence::keeps_ftrace_on", keeps_ftrace_on);
     suite.test("coexistence::probed_where_it_replaces", probed_where_it_replaces);
-    suite.test("unsigned::is_refused", unsigned_is_refused);
+    suite.test("coexistence::a_cumulative_livepatch_is_noticed", a_cumulative_livepatch_is_noticed);
+    suite.test("unsigned::is_refused", is_refused);
+    suite.test("blacklisted::is_refused", is_refused);
 }
 
 fn taints_as_documented() -> Result<(), Failed> {
@@ -88,15 +92,43 @@ fn probed_where_it_replaces() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Kernels that refuse unsigned modules, each with its own message.
-fn unsigned_is_refused() -> Result<(), Failed> {
+/// The probe's second module replaces every livepatch, as vendors' do.
+fn a_cumulative_livepatch_is_noticed() -> Result<(), Failed> {
+    const OTHER: &str = "/sys/kernel/livepatch/bulkmem_cumulative";
+    module::fresh()?;
+    module::insert("/bulkmem_cumulative.ko", "")?;
+    module::until("our livepatch is there", || Ok(!Path::new("/sys/kernel/livepatch/bulkmem").exists()))?;
+    let (status, mapping) = (Module::running().status()?, HugeMapping::new(Source::Pool2M, 1)?);
+    assert_eq!((status.loaded, status.livepatch), (true, None));
+    assert_eq!(status.superseded_by.as_deref(), Some("bulkmem_cumulative"));
+    counted(&[], || {
+        mapping.touch(0);
+        Ok(())
+    })?;
+    module::until("it is in transition", || {
+        Ok(fs::read_to_string(format!("{OTHER}/transition"))?.trim() == "0")
+    })?;
+    fs::write(format!("{OTHER}/enabled"), "0")?;
+    module::until("it is there", || Ok(!Path::new(OTHER).exists()))?;
+    for name in [c"bulkmem_cumulative", c"bulkmem"] {
+        module::until("the module is there", || Ok(module::remove_named(name).is_ok()))?;
+    }
+    module::fresh()?;
+    assert_eq!(Module::running().status()?.superseded_by, None);
+    Ok(())
+}
+
+/// Kernels that refuse unsigned modules, or this one by name, each with its own message.
+fn is_refused() -> Result<(), Failed> {
     let line = fs::read_to_string("/proc/cmdline")?;
     let (error, words) = if line.contains("lockdown=") {
         (libc::EPERM, "unsigned module loading is restricted; see man kernel_lockdown.7")
     } else if line.contains("module.sig_enforce") {
         (libc::EKEYREJECTED, "Loading of unsigned module is rejected")
+    } else if line.contains("module_blacklist=bulkmem") {
+        (libc::EPERM, "Module bulkmem is blacklisted")
     } else {
-        return Err(io::Error::other("this kernel takes unsigned modules").into());
+        return Err(io::Error::other("this kernel takes the module").into());
     };
     let text = logged(|| refused("", error))?;
     assert!(text.contains(words), "the log has no {words:?}: {text}");

@@ -9,7 +9,7 @@ use bulkmem::policy::Situation;
 use bulkmem::{Mapping, Operation, Pages};
 use bulkmem_kmod::{BulkHint, KernelError, Method, Module, Settings, prefault_hinted};
 use bulkmem_measure::Provenance;
-use bulkmem_measure::calibration::{Coverage, FORMAT, Mode, Profile, Rule, VERSION};
+use bulkmem_measure::calibration::{Coverage, FORMAT, Mode, ModuleFigure, Profile, Rule, VERSION};
 use libtest_mimic::Failed;
 use serde_json::Value;
 use testkit::harness::Suite;
@@ -20,16 +20,14 @@ use crate::module::{self, Counters, METHODS, Parameters};
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("command::without_the_module_it_says_how_to_get_it", without_the_module);
     suite.test("command::status_says_what_the_files_say", status_says_what_the_files_say);
-    for (method, expected) in
-        [("movnti", "movnti"), ("nontemporal_sse2", "movnti"), ("write_prefetch_8", "prefetchw")]
-    {
+    for method in ["movnti", "rep_stosq", "prefetchw"] {
         let name = format!("command::apply_sets_what_the_profile_says::{method}");
-        // The library uses CPUID only; the kernel knows of PREFETCHW even if CPUID does not report it.
-        match bulkmem::method::by_name(method).is_some_and(|method| method.available()) {
-            true => suite.test(&name, move || apply_sets_what_the_profile_says(method, expected)),
-            false => suite.skip(&name, "CPUID says of no such instruction"),
+        match module::possible().contains(&method) {
+            true => suite.test(&name, move || apply_sets_what_the_profile_says(method)),
+            false => suite.skip(&name, "this processor does not have the instruction"),
         }
     }
+    suite.test("command::apply_needs_measurements_of_the_module", apply_needs_measurements_of_the_module);
     suite.test("command::other_machines_profiles_change_nothing", other_machines_profiles_change_nothing);
     suite.test("command::a_refusal_changes_nothing", a_refusal_changes_nothing);
     let lacking = "command::what_the_processor_lacks_changes_nothing";
@@ -126,7 +124,7 @@ fn status_says_what_the_files_say() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns a profile of this processor: the string instruction, and from 2 MiB on `method`.
+/// Returns a profile of this processor in which `method` measured best, and `rep_stosb` second.
 fn profile(method: &str) -> Profile {
     let machine = Machine::current();
     let rule = |from, method: &str| Rule {
@@ -134,12 +132,26 @@ fn profile(method: &str) -> Profile {
         situation: Situation::Throughput,
         from,
         method: method.to_owned(),
-        parameters: Tunables {
-            write_distance: if method.starts_with("write_prefetch") { 1024 } else { 0 },
-            ..Tunables::default()
-        },
+        parameters: Tunables::default(),
         reason: "a test".to_owned(),
     };
+    let gb_per_s = |it: &str| match it {
+        _ if it == method => 20.0,
+        "rep_stosb" => 15.0,
+        _ => 10.0,
+    };
+    let module = ["stock", "rep_stosb", "rep_stosq", "movnti", "prefetchw"].map(|it| {
+        let ns = MIDDLE as f64 / gb_per_s(it);
+        ModuleFigure {
+            method: it.to_owned(),
+            prefetch_distance: (it == "prefetchw").then_some(4096),
+            extent: MIDDLE as u64,
+            chunk: MIDDLE as u64,
+            median_ns: ns,
+            quartiles_ns: [ns, ns],
+            samples: 9,
+        }
+    });
     Profile {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -161,9 +173,10 @@ fn profile(method: &str) -> Profile {
         coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
         durability: None,
         looks: Vec::new(),
-        rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, method)],
+        rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, "movnti")],
         threads: Vec::new(),
         figures: Vec::new(),
+        module: module.into(),
     }
 }
 
@@ -173,7 +186,19 @@ fn saved(profile: &Profile) -> Result<&'static str, Failed> {
     Ok(PATH)
 }
 
-fn apply_sets_what_the_profile_says(method: &str, expected: &str) -> Result<(), Failed> {
+fn apply_needs_measurements_of_the_module() -> Result<(), Failed> {
+    module::fresh()?;
+    let before = Parameters::read()?;
+    let mut silent = profile("movnti");
+    silent.module.clear();
+    let output = bulkmem(&["kmod", "apply", "--profile", saved(&silent)?])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("run `bulkmem calibrate` again"), "{said}");
+    assert_eq!(Parameters::read()?, before);
+    Ok(())
+}
+
+fn apply_sets_what_the_profile_says(method: &str) -> Result<(), Failed> {
     const FILE: &str = "/etc/modprobe.d/bulkmem.conf";
     module::fresh()?;
     let path = saved(&profile(method))?;
@@ -182,19 +207,17 @@ fn apply_sets_what_the_profile_says(method: &str, expected: &str) -> Result<(), 
     assert_eq!(Parameters::read()?, before, "a dry run sets nothing");
     text(&["kmod", "apply", "--profile", path, "--persist"])?;
     let now = Parameters::read()?;
-    assert_eq!((now.method.as_str(), now.cached_method.as_str()), (expected, "rep_stosb"));
-    assert_eq!((now.threshold, now.ignore_quirks), (MIDDLE as u64, expected == "movnti"));
-    assert_eq!(now.chunk, before.chunk, "the profile has no figures");
-    if expected == "prefetchw" {
-        assert_eq!(now.prefetch_distance, 1024);
-    }
+    let cached = if method == "movnti" { "rep_stosb" } else { method };
+    assert_eq!((now.method.as_str(), now.cached_method.as_str()), (method, cached));
+    let threshold = if method == "movnti" { MIDDLE as u64 } else { before.threshold };
+    assert_eq!((now.threshold, now.ignore_quirks, now.chunk), (threshold, false, MIDDLE as u64));
     // A page fault uses the method.
     let counted = Counters::read()?;
     let mapping = HugeMapping::new(Source::Transparent, 1)?;
     mapping.touch(0);
     assert_eq!(mapping.first_dirt(), None);
     let since = Counters::read()?.since(&counted);
-    assert!(since.get(&format!("{expected}/bytes")) >= (MIDDLE - 5 * 4096) as u64, "{since:?}");
+    assert!(since.get(&format!("{method}/bytes")) >= (MIDDLE - 5 * 4096) as u64, "{since:?}");
     agrees()?;
     // Loading the module with the saved line gives the same parameters.
     let written = fs::read_to_string(FILE)?;

@@ -1,21 +1,50 @@
-//! `/dev/bulkmem` through raw system calls, as in `kmod/bulkmem_ioctl.h`.
+//! The devices through raw system calls, as in `kmod/bulkmem_ioctl.h`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 
-const ABI: u64 = 0x8004_b700;
-pub(crate) const HINT: u64 = 0x4010_b701;
-const UNHINT: u64 = 0xb702;
+/// The device of hints.
+pub(crate) const HINTS: &str = "/dev/bulkmem";
+/// The device of memory.
+pub(crate) const MEMORY: &str = "/dev/bulkmem-memory";
 
-/// An open file of the device.
+const ABI: u64 = 0x8004_c400;
+pub(crate) const HINT: u64 = 0xc401;
+const UNHINT: u64 = 0xc402;
+
+/// An open file of a device.
 #[derive(Debug)]
 pub(crate) struct Device(pub(crate) File);
 
+/// `struct bulkmem_hint`, and a member that a later version might have.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hint {
+    pub(crate) size: u32,
+    pub(crate) flags: u32,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    pub(crate) later: u64,
+}
+
+impl Hint {
+    pub(crate) const SIZE: u32 = 24;
+
+    pub(crate) fn new(address: usize, length: u64) -> Hint {
+        Hint { size: Hint::SIZE, flags: 0, address: address as u64, length, later: 0 }
+    }
+}
+
 impl Device {
-    /// Opens the device.
+    /// Opens the device of hints.
     pub(crate) fn open() -> io::Result<Device> {
-        Ok(Device(OpenOptions::new().read(true).write(true).open("/dev/bulkmem")?))
+        Device::open_at(HINTS)
+    }
+
+    /// Opens a device.
+    pub(crate) fn open_at(path: &str) -> io::Result<Device> {
+        Ok(Device(OpenOptions::new().read(true).write(true).open(path)?))
     }
 
     /// Returns the version of the interface.
@@ -27,8 +56,12 @@ impl Device {
 
     /// Declares a range of this process's addresses.
     pub(crate) fn hint(&self, address: usize, length: u64) -> io::Result<()> {
-        let hint = [address as u64, length];
-        self.ioctl(HINT, hint.as_ptr().addr())
+        self.hint_as(&Hint::new(address, length))
+    }
+
+    /// Makes the request with any structure.
+    pub(crate) fn hint_as(&self, hint: &Hint) -> io::Result<()> {
+        self.ioctl(HINT, std::ptr::from_ref(hint).addr())
     }
 
     /// Removes every hint of this file.
@@ -38,8 +71,8 @@ impl Device {
 
     /// Makes any request with any argument.
     pub(crate) fn ioctl(&self, request: u64, argument: usize) -> io::Result<()> {
-        // SAFETY: an open file of a driver that reads and writes at most 16 bytes at the argument, by functions that
-        // fail for unmapped addresses; the callers above pass locals of that size.
+        // SAFETY: an open file of a driver that accesses the argument by functions that fail for unmapped addresses, and
+        // writes at most four bytes; the callers pass locals of the size that their structure states.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }

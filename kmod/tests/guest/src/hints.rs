@@ -9,7 +9,7 @@ use std::process::Command;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::device::Device;
+use crate::device::{Device, Hint};
 use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, Counters, Fault, counted, until};
 use crate::process::Child;
@@ -38,6 +38,8 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("hints::end_with_a_killed_process", end_with_a_killed_process);
     suite.test("hints::end_with_exec", end_with_exec);
     suite.test("hints::have_a_limit", have_a_limit);
+    suite.test("hints::one_process_leaves_room_for_others", one_process_leaves_room_for_others);
+    suite.test("hints::structures_can_grow", structures_can_grow);
     suite.test("hints::nonsense_is_refused", nonsense_is_refused);
     suite.test("hints::only_root_may", only_root_may);
 }
@@ -288,11 +290,56 @@ fn have_a_limit() -> Result<(), Failed> {
     };
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
     assert_eq!(Counters::read()?.get("hints"), taken as u64);
-    // Another file has its own limit, and removing hints makes room.
+    // The limit is that of the process, whichever file it uses.
     let other = Device::open()?;
-    other.hint(0, LONG)?;
+    let refused = other.hint(0, LONG).map_err(|error| error.raw_os_error());
+    assert_eq!(refused, Err(Some(libc::ENOSPC)), "another file of the process");
+    // Another process has its own limit, also with the same file, and removing hints makes room.
+    Child::spawn(|| {
+        device.hint(0, LONG)?;
+        Device::open()?.hint(0, LONG)?;
+        Ok(())
+    })?
+    .succeed()?;
     device.unhint()?;
-    device.hint(0, LONG)?;
+    other.hint(0, LONG)?;
+    assert_eq!(Counters::read()?.get("hints"), 1);
+    Ok(())
+}
+
+/// One process uses many files to take as many hints as it can; another process still gets its own.
+fn one_process_leaves_room_for_others() -> Result<(), Failed> {
+    choose(LONG)?;
+    let mut files = Vec::new();
+    for _ in 0..80 {
+        let device = Device::open()?;
+        while device.hint(0, LONG).is_ok() {}
+        files.push(device);
+    }
+    Child::spawn(|| Ok(Device::open()?.hint(MIDDLE, LONG)?))?.succeed()
+}
+
+/// The structures may grow: a longer one is accepted if the module knows everything that is set in it.
+fn structures_can_grow() -> Result<(), Failed> {
+    choose(LONG)?;
+    let device = Device::open()?;
+    let hint = Hint::new(MIDDLE, LONG);
+    let error = |hint: Hint| device.hint_as(&hint).map_err(|error| error.raw_os_error());
+    for size in [0, 4, 16, Hint::SIZE - 1] {
+        assert_eq!(error(Hint { size, ..hint }), Err(Some(libc::EINVAL)), "of {size} bytes");
+    }
+    assert_eq!(error(Hint { flags: 1, ..hint }), Err(Some(libc::EINVAL)), "an unknown flag");
+    assert_eq!(error(Hint { flags: 1 << 31, ..hint }), Err(Some(libc::EINVAL)), "an unknown flag");
+    for later in [1, 1 << 63] {
+        assert_eq!(error(Hint { size: Hint::SIZE + 8, later, ..hint }), Err(Some(libc::E2BIG)));
+    }
+    assert_eq!(error(Hint { size: u32::MAX, ..hint }), Err(Some(libc::E2BIG)));
+    assert_eq!(Counters::read()?.get("hints"), 0, "nothing of it was taken");
+    assert_eq!(error(Hint { size: Hint::SIZE + 8, ..hint }), Ok(()));
+    assert_eq!(error(Hint { later: 7, ..hint }), Ok(()), "what is after the structure does not count");
+    assert_eq!(Counters::read()?.get("hints"), 2);
+    // A request for a file of a namespace (NS_GET_PARENT) is none of this device.
+    assert_eq!(device.ioctl(0xb702, 0).map_err(|error| error.raw_os_error()), Err(Some(libc::ENOTTY)));
     assert_eq!(Counters::read()?.get("hints"), 2);
     Ok(())
 }
@@ -300,7 +347,7 @@ fn have_a_limit() -> Result<(), Failed> {
 fn nonsense_is_refused() -> Result<(), Failed> {
     choose(LONG)?;
     let device = Device::open()?;
-    assert_eq!(device.abi()?, 1);
+    assert_eq!(device.abi()?, 2);
     let refused = |what: &str, result: io::Result<()>, wanted: i32| match result
         .map_err(|error| error.raw_os_error())
     {
@@ -317,7 +364,7 @@ fn nonsense_is_refused() -> Result<(), Failed> {
     refused("the kernel's addresses", device.hint(usize::MAX << 47, LONG), libc::EINVAL)?;
     refused("no memory", device.hint_at(0), libc::EFAULT)?;
     refused("the kernel's memory", device.hint_at(usize::MAX << 47), libc::EFAULT)?;
-    refused("an unknown request", device.ioctl(0xb7ff, 0), libc::ENOTTY)?;
+    refused("an unknown request", device.ioctl(0xc4ff, 0), libc::ENOTTY)?;
     refused("a request of another device", device.ioctl(0x5401, 0), libc::ENOTTY)?;
     assert_eq!(Counters::read()?.get("hints"), 0, "nothing of it was taken");
     device.hint(0, (1 << 47) - SMALL as u64)?;

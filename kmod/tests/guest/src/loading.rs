@@ -39,9 +39,14 @@ pub(crate) fn refused(parameters: &str, error: i32) -> Result<(), Failed> {
         other => return Err(format!("{parameters:?}: {other:?} in place of error {error}").into()),
     }
     assert!(!module::is_loaded(), "{parameters:?} was refused, and yet the module is there");
-    for rest in
-        ["/dev/bulkmem", "/sys/class/misc/bulkmem", "/sys/kernel/livepatch/bulkmem", "/sys/module/bulkmem"]
-    {
+    for rest in [
+        "/dev/bulkmem",
+        "/dev/bulkmem-memory",
+        "/sys/class/misc/bulkmem",
+        "/sys/devices/bulkmem",
+        "/sys/kernel/livepatch/bulkmem",
+        "/sys/module/bulkmem",
+    ] {
         assert!(!Path::new(rest).exists(), "{parameters:?} was refused, and yet {rest} is there");
     }
     Ok(())
@@ -250,7 +255,7 @@ fn removed_only_after_the_device_is_closed() -> Result<(), Failed> {
     disable()?;
     stays("its device is open")?;
     // The mapping still works.
-    assert_eq!(device.abi()?, 1);
+    assert_eq!(device.abi()?, 2);
     drop(device);
     module::until("the module is in use", || Ok(module::remove().is_ok()))?;
     // An open counter does not hold the module; reading it afterwards fails.

@@ -1,7 +1,7 @@
 //! Loading and unloading the module, its parameters and counters.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -17,9 +17,9 @@ const COUNTERS: &str = "/sys/class/misc/bulkmem";
 const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// All methods, available or not.
-pub(crate) const METHODS: [&str; 5] = ["stock", "rep_stosb", "movnti", "clzero", "prefetchw"];
+pub(crate) const METHODS: [&str; 6] = ["stock", "rep_stosb", "rep_stosq", "movnti", "clzero", "prefetchw"];
 /// The methods that leave the cleared memory in the cache.
-pub(crate) const CACHED: [&str; 3] = ["stock", "rep_stosb", "prefetchw"];
+pub(crate) const CACHED: [&str; 4] = ["stock", "rep_stosb", "rep_stosq", "prefetchw"];
 
 /// Returns the path of the module's file.
 fn file() -> String {
@@ -28,14 +28,17 @@ fn file() -> String {
 
 /// Loads the module with these parameters, and waits until every task uses it.
 pub(crate) fn load(parameters: &str) -> io::Result<()> {
-    let file = File::open(file())?;
+    insert(&file(), parameters)?;
+    settle()
+}
+
+/// Loads a module's file.
+pub(crate) fn insert(file: &str, parameters: &str) -> io::Result<()> {
+    let file = File::open(file)?;
     let parameters = CString::new(parameters)?;
     // SAFETY: an open file and a NUL-terminated string, both valid during the call.
     let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), 0) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    settle()
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Waits for the end of the livepatch's transition.
@@ -75,8 +78,13 @@ pub(crate) fn enable(on: bool) -> io::Result<()> {
 
 /// Removes the module as `rmmod` does, without other steps.
 pub(crate) fn remove() -> io::Result<()> {
+    remove_named(c"bulkmem")
+}
+
+/// Removes a module.
+pub(crate) fn remove_named(name: &CStr) -> io::Result<()> {
     // SAFETY: a NUL-terminated string; O_NONBLOCK as in rmmod.
-    let result = unsafe { libc::syscall(libc::SYS_delete_module, c"bulkmem".as_ptr(), libc::O_NONBLOCK) };
+    let result = unsafe { libc::syscall(libc::SYS_delete_module, name.as_ptr(), libc::O_NONBLOCK) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

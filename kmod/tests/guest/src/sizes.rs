@@ -19,13 +19,17 @@ pub(crate) fn tests(suite: &mut Suite) {
     }
     suite.test("gigantic::threshold", gigantic_threshold);
     suite.test("smaller::transparent", smaller_transparent_pages);
+    suite.test(
+        "smaller::the_documented_threshold_keeps_them_cached",
+        the_documented_threshold_keeps_them_cached,
+    );
 }
 
 fn gigantic(method: &str) -> Result<(), Failed> {
     // One place per method, because a gigantic page takes a while.
     let offset = match method {
         "stock" => 0,
-        "rep_stosb" => GIGANTIC - 1,
+        "rep_stosb" | "rep_stosq" => GIGANTIC - 1,
         "movnti" => GIGANTIC / 2 + 17,
         _ => GIGANTIC - 3 * SMALL,
     };
@@ -61,13 +65,21 @@ fn gigantic_threshold() -> Result<(), Failed> {
 
 const SMALLER: usize = 64 << 10;
 
-fn smaller_transparent_pages() -> Result<(), Failed> {
+/// Runs `work` while transparent pages have 64 KiB.
+fn with_smaller_pages(work: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
     let switch = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
     let whole = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled";
     let before = (chosen(switch)?, chosen(whole)?);
     fs::write(whole, "never")?;
     fs::write(switch, "always")?;
-    let result = (|| {
+    let result = work();
+    fs::write(switch, before.0)?;
+    fs::write(whole, before.1)?;
+    result
+}
+
+fn smaller_transparent_pages() -> Result<(), Failed> {
+    with_smaller_pages(|| {
         choose("movnti", "large")?;
         let mapping = HugeMapping::new(Source::Transparent, 1)?;
         let pages: Vec<usize> = (0..16).map(|page| page * SMALL + 9).collect();
@@ -83,14 +95,34 @@ fn smaller_transparent_pages() -> Result<(), Failed> {
             None => Ok(()),
             Some(at) => Err(Failed::from(format!("byte {at:#x} is not 0"))),
         }
-    })();
-    fs::write(switch, before.0)?;
-    fs::write(whole, before.1)?;
-    result
+    })
+}
+
+/// The threshold that docs/kernel/README.md advises for programs without hints bypasses the cache for huge pages only.
+fn the_documented_threshold_keeps_them_cached() -> Result<(), Failed> {
+    let advice = include_str!("../../../../docs/kernel/README.md").lines().find_map(|line| {
+        line.strip_prefix("# echo ")?.strip_suffix(" > /sys/module/bulkmem/parameters/threshold")
+    });
+    choose("movnti", "large")?;
+    module::set("cached_method", "rep_stosq")?;
+    module::set("threshold", advice.ok_or("docs/kernel/README.md advises no threshold")?)?;
+    with_smaller_pages(|| {
+        let mapping = HugeMapping::new(Source::Transparent, 1)?;
+        let before = Counters::read()?;
+        mapping.touch(9);
+        let since = Counters::read()?.since(&before);
+        assert!(since.get("rep_stosq/bytes") > 0 && since.get("movnti/bytes") == 0, "{since:?}");
+        Ok(())
+    })?;
+    let mapping = HugeMapping::new(Source::Transparent, 1)?;
+    let before = Counters::read()?;
+    mapping.touch(9);
+    assert!(Counters::read()?.since(&before).get("movnti/bytes") > 0);
+    Ok(())
 }
 
 /// Returns the word in brackets of a setting in /sys.
-fn chosen(switch: &str) -> Result<String, Failed> {
+pub(crate) fn chosen(switch: &str) -> Result<String, Failed> {
     let text = fs::read_to_string(switch)?;
     let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     Ok(word.ok_or_else(|| format!("{switch} says {text:?}"))?.to_owned())

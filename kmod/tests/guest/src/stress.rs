@@ -13,7 +13,7 @@ use fastrand::Rng;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::device::{Device, HINT};
+use crate::device::{Device, HINT, Hint};
 use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module::{self, CACHED, Counters, METHODS, until};
 use crate::process::{Child, End};
@@ -141,8 +141,8 @@ fn hinted_under_faults() -> Result<(), Failed> {
                     // SAFETY: between fork and exec, only one system call with a local runs.
                     unsafe {
                         child.pre_exec(move || {
-                            let hint = [0, MIDDLE as u64];
-                            match libc::ioctl(descriptor, HINT, hint.as_ptr()) {
+                            let hint = Hint::new(0, MIDDLE as u64);
+                            match libc::ioctl(descriptor, HINT, &raw const hint) {
                                 0 => Ok(()),
                                 _ => Err(io::Error::last_os_error()),
                             }

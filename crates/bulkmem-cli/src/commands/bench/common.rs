@@ -52,8 +52,8 @@ const PEERS: &[(&str, &str, Peers)] =
 /// Whether to count hardware events.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct CountersArg {
-    /// Also count cycles, instructions, cache events, and lines fetched per line written, of work in this thread (not fork,
-    /// pollution, corun, iops), in up to six more samples of each candidate
+    /// Also count cycles, instructions, cache events, and lines fetched per line written, in up to six more samples of each
+    /// candidate; a measurement that cannot count says so
     #[arg(long)]
     pub(super) counters: bool,
 }
@@ -89,8 +89,8 @@ pub(crate) struct PageSizesArg {
 /// The memory that is written, one or several kinds of it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TargetNames {
-    /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc; several, except for
-    /// iops, are interleaved [default: ram]
+    /// `ram`, or a path: a file, a file on DAX, /dev/daxX.Y, a PCI device's resourceN or resourceN_wc; several are
+    /// interleaved, where the measurement takes several (persist, pollution) [default: ram]
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     pub(super) target: Vec<PathBuf>,
     /// Overwrite an existing target
@@ -148,7 +148,7 @@ impl Display {
 impl TargetNames {
     /// Returns the targets, with the attribute that they must have.
     pub(super) fn options(&self, attribute: Option<Attribute>) -> Vec<TargetOptions> {
-        let usual = if attribute.is_some() { bulkmem_kmod::PATH } else { RAM };
+        let usual = if attribute.is_some() { bulkmem_kmod::MEMORY_PATH } else { RAM };
         let (overwrite, usual) = (self.overwrite, vec![usual.into()]);
         let option = |target| TargetOptions { target, overwrite, attribute, ..TargetOptions::ram() };
         given_or(self.target.clone(), usual).into_iter().map(option).collect()

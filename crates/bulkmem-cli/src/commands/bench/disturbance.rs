@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use bulkmem::Operation;
 use bulkmem::machine::CACHE_LINE;
-use bulkmem_measure::engine::{CopySide, Dimension, MISSES, Measurement, Results, Row, distinct};
+use bulkmem_measure::engine::{CopySide, Dimension, MISSES, Measurement, Results, Row, control_of, distinct};
 use bulkmem_measure::measurements::{
     CorunOptions, PollutionOptions, RAM, SAME_PROCESSOR_TIME, SAME_TIME, Victim, alone, beside, home_of,
 };
@@ -12,9 +12,8 @@ use clap::{ArgAction, Args};
 
 use super::common::{Common, PageSizeArg, TargetNames};
 use super::pivot::Pivot;
-use super::rows::{also, beyond, by_target, remarks, short_name, tables_by_config};
+use super::rows::{DOUBTFUL, also, beyond, by_target, deviation, remarks, short_name, tables_by_config};
 use crate::failure::Outcome;
-use crate::figures::deviation;
 use crate::output::{Column, Table, count, digits, exact_size, faint, section, signed};
 use crate::parsers::{given_or, one_of, operation, size, sizes};
 
@@ -31,7 +30,7 @@ use crate::parsers::{given_or, one_of, operation, size, sizes};
 /// With --target, the operation writes to persistent memory, a file or a device, and a copy reads ordinary memory. A file
 /// that does not exist is created, and removed afterwards. Several targets are in one table.
 ///
-/// Copies have two more tables: for the source alone and for the destination alone.
+/// Copies have two more tables: for the source alone, in ordinary memory, and for the destination alone.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 How to read it: `before – after` is a walk in a settled cache and the walk after the operation, as the source prints it; \
@@ -90,13 +89,15 @@ pub(super) fn pollution(args: &PollutionArgs) -> Outcome {
 
 pub(super) fn view_pollution(found: &Results, width: usize) -> String {
     let rows: Vec<&Row> = found.of(Measurement::Pollution).collect();
-    if distinct(rows.iter().map(|row| &row.config.target)).len() > 1 {
+    // The source alone is in ordinary memory whatever the targets.
+    let written = rows.iter().filter(|row| row.config.side != Some(CopySide::Source));
+    if distinct(written.map(|row| &row.config.target)).len() > 1 {
         let cell = |row: &Row| {
             let [before, after] = ["before_ns", "after_ns"].map(|name| also(row, name, 1.0));
             format!("{before} – {after}, {}", signed(row.stats.median))
         };
         let rows = by_target(rows);
-        let table = Pivot { cell: Some(cell), ..Pivot::across(Dimension::Target) };
+        let table = Pivot { cell: Some(cell), control: Some(SAME_TIME), ..Pivot::across(Dimension::Target) };
         let table = table.text(&rows.iter().collect::<Vec<_>>(), width);
         // Intervals are in the findings.
         let key = "A walk before – after the operation, and how much longer than the control it takes.";
@@ -140,10 +141,10 @@ fn pollution_table(rows: &[&Row], width: usize) -> String {
 /// Slow-down of a command of yours while memory is cleared in the background
 ///
 /// Runs the command again and again while another thread clears memory (or copies or persists: --op) at a limited rate, with
-/// each method in turn. With --clearing kernel, the kernel clears too: the thread maps pages and unmaps them again. The
-/// run time is compared with a control: a thread that uses as much processor time as clearing with the C library, and
-/// sleeps as often, without touching memory. The difference is the effect on caches and memory bandwidth. The command
-/// alone shows the cost of the control itself.
+/// each method in turn. With --clearing kernel, the kernel clears too: the thread maps pages and unmaps them again (this
+/// needs a command, as it would interrupt --builtin). The run time is compared with a control: a thread that uses as much
+/// processor time as clearing with the C library, and sleeps as often, without touching memory. The difference is the
+/// effect on caches and memory bandwidth. The command alone shows the cost of the control itself.
 ///
 /// The clearing thread runs on the last processor and the command on all others; with --same-cpu, or on a single
 /// processor, they share it. Ctrl-C ends the command and everything in its process group.
@@ -226,8 +227,13 @@ pub(super) fn corun(args: &CorunArgs) -> Outcome {
 }
 
 pub(super) fn view_corun(found: &Results, width: usize) -> String {
-    let note = "* slows it least, within the noise. Intervals are 95 %.";
-    tables_by_config(found.of(Measurement::Corun), note, width, corun_table) + &remarks(found, width)
+    let note = format!("* slows it least, within the noise. Intervals are 95 %. {DOUBTFUL}");
+    let rows: Vec<&Row> = found.of(Measurement::Corun).collect();
+    // The kernel's rows are in the table of their control.
+    let config =
+        |row: &Row| control_of(&rows, row, SAME_PROCESSOR_TIME).map_or(&row.config, |it| &it.config).clone();
+    let rows: Vec<Row> = rows.iter().map(|row| Row { config: config(row), ..(*row).clone() }).collect();
+    tables_by_config(rows.iter(), &note, width, corun_table) + &remarks(found, width)
 }
 
 fn corun_table(rows: &[&Row], width: usize) -> String {
@@ -239,7 +245,7 @@ fn corun_table(rows: &[&Row], width: usize) -> String {
     );
     let table = Table::of(rows)
         .column(Column::left("next to"), |row| short_name(row, rows))
-        .column(Column::right("seconds"), |row| format!("{} ±{}", digits(row.stats.mean), deviation(row)))
+        .column(Column::right("seconds "), |row| format!("{} {}", digits(row.stats.mean), deviation(row)))
         .column(Column::right("longer than the control "), |row| {
             beyond(rows, SAME_PROCESSOR_TIME, row, |percent| format!("{percent:+.1}%"))
         })
@@ -258,4 +264,43 @@ fn corun_table(rows: &[&Row], width: usize) -> String {
         None => table,
     };
     section(&heading, &table.render(width), width)
+}
+
+#[cfg(test)]
+mod tests {
+    use bulkmem_measure::Kind;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn pages_that_the_kernel_cleared_are_in_the_table_of_the_control() {
+        let row = |kind: Kind, name: &str, page_size: &str, samples: [f64; 5]| -> Value {
+            json!({
+                "measurement": "corun", "candidate": { "kind": kind, "name": name },
+                "config": { "operation": "clear", "rate": 1.0, "page_size": page_size },
+                "metric": "seconds", "samples": samples,
+                "stats": bulkmem_measure::stats::Stats::of(&samples),
+            })
+        };
+        let rows = [
+            row(Kind::Control, SAME_PROCESSOR_TIME, "thp", [1.0; 5]),
+            row(Kind::Method, "movnti", "thp", [1.1; 5]),
+            row(Kind::Kernel, "4K pages", "4K", [1.5; 5]),
+        ];
+        let rows = rows.map(|row| serde_json::from_value::<Row>(row).expect("a row")).to_vec();
+        let found = Results {
+            format: Results::FORMAT.to_owned(),
+            version: Results::VERSION,
+            provenance: bulkmem_measure::Provenance::default(),
+            command: Vec::new(),
+            rows,
+            findings: Vec::new(),
+            notes: Vec::new(),
+            complete: true,
+        };
+        let text = anstream::adapter::strip_str(&view_corun(&found, 80)).to_string();
+        assert_eq!(text.matches("corun: a run next to").count(), 1, "{text}");
+        assert!(text.lines().any(|line| line.contains("4K pages") && line.contains("+50.0%")), "{text}");
+    }
 }

@@ -7,9 +7,8 @@ use clap::Args;
 
 use super::common::Common;
 use super::pivot::Pivot;
-use super::rows::{group_by, remarks, value};
+use super::rows::{DOUBTFUL, deviation, group_by, remarks, value};
 use crate::failure::Outcome;
-use crate::figures::deviation;
 use crate::output::{Column, Table, digits, faint, section};
 use crate::parsers::{given_or, sizes};
 
@@ -70,7 +69,7 @@ fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
         rows.find(|row| row.candidate.name == name && config(row) == config(like))
     };
     let time = |like: &Row, name: &str| {
-        let text = |row: &&Row| format!("{} ±{}", digits(row.stats.mean / 1e3), deviation(row));
+        let text = |row: &&Row| format!("{} {}", digits(row.stats.mean / 1e3), deviation(row));
         row(like, name).map_or("–".to_owned(), text)
     };
     let per_page = |like: &Row, name: &str, without: Option<&str>| {
@@ -88,8 +87,8 @@ fn times(forks: &[&Row], others: &[&Row], width: usize) -> String {
         .column(Column::right("parent writes"), |row| time(row, "fork, parent writes"))
         .column(Column::right("per page"), |row| per_page(row, CHILD_WRITES, Some("fork alone")))
         .column(Column::right("copy").optional(1), |row| per_page(row, "c_library", None));
-    let note = "Mean ± standard deviation; per page and copy: from medians.";
-    section("fork: microseconds", &(table.render(width) + &faint(note, width)), width)
+    let note = format!("Mean ± standard deviation; per page and copy: from medians. {DOUBTFUL}");
+    section("fork: microseconds", &(table.render(width) + &faint(&note, width)), width)
 }
 
 /// Shows the pages that the kernel copied and cleared: for each buffer if the child writes, and for the largest buffer in

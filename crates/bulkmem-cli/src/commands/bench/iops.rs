@@ -58,7 +58,8 @@ pub(crate) struct IopsArgs {
     common: Common,
 }
 
-pub(super) const KEY: &str = "IOPS: mean ± standard deviation; latencies in µs.";
+pub(super) const KEY: &str =
+    "IOPS: median ± standard deviation in % of the mean; GB/s: of that median; latencies in µs.";
 
 const DIRECTIONS: &[(&str, &str, Direction)] = &[
     ("read", "Random reads", Direction::Read),
@@ -70,7 +71,7 @@ pub(super) fn run(args: &IopsArgs) -> Outcome {
     let default = IopsOptions::default();
     let names = args.target.paths();
     let target = args.target.only("iops")?;
-    let is_other = target.is_some_and(|path| path.as_os_str() != bulkmem_kmod::PATH);
+    let is_other = target.is_some_and(|path| path.as_os_str() != bulkmem_kmod::MEMORY_PATH);
     let (own, attributes) = match args.attr.as_slice() {
         [Some(attribute)] if is_other => (Some(*attribute), Attributes::Own),
         [_, ..] if is_other => {
@@ -136,7 +137,7 @@ pub(super) fn latency_table(group: &[&Row], width: usize) -> String {
 
 /// Returns the figure of a row among its rivals.
 fn iops(rivals: &[&Row], row: &Row) -> String {
-    marked(&format!("{} {}", count(row.stats.mean), deviation(row)), is_best(rivals, row))
+    marked(&format!("{} {}", count(row.stats.median), deviation(row)), is_best(rivals, row))
 }
 
 /// Splits rows into groups that differ only in attribute, direction and candidate, and have several attributes; and all
@@ -192,7 +193,7 @@ mod tests {
             "measurement": "iops",
             "candidate": { "kind": Kind::Method, "name": method },
             "config": {
-                "target": "/dev/bulkmem", "attribute": attribute, "direction": direction, "chunk": 4096,
+                "target": bulkmem_kmod::MEMORY_PATH, "attribute": attribute, "direction": direction, "chunk": 4096,
                 "size": 1 << 30, "threads": 1,
             },
             "metric": "iops",
@@ -200,6 +201,15 @@ mod tests {
             "stats": Stats::of(&samples),
         }))
         .expect("a row")
+    }
+
+    #[test]
+    fn operations_and_bytes_a_second_are_of_the_same_median() {
+        let samples = [0.5e6, 4.0e6, 4.5e6];
+        let stats = Stats::of(&samples).unwrap();
+        let row = Row { samples: samples.to_vec(), stats, ..row("wb", "read", "movnti", 1.0) };
+        let text = anstream::adapter::strip_str(&latency_table(&[&row], 80)).to_string();
+        assert!(text.contains("4.00M ±") && text.contains(" 16.4 "), "{text}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod counted;
 mod disturbance;
 mod fork;
 mod iops;
+mod numa;
 mod persist;
 mod pivot;
 mod reuse;
@@ -16,14 +17,23 @@ mod sizes;
 mod threshold;
 mod vm;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
+use super::placement::PlacementArgs;
 use crate::failure::Outcome;
 
 pub(super) use common::TargetArgs;
 pub(super) use rows::remarks;
 
 /// Measure memory: the tables of the sources, and how well the policy chooses
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    placement: PlacementArgs,
+    #[command(subcommand)]
+    measurement: BenchCommand,
+}
+
 #[derive(Debug, Subcommand)]
 #[command(subcommand_value_name = "MEASUREMENT", subcommand_help_heading = "Measurements")]
 pub(crate) enum BenchCommand {
@@ -41,13 +51,15 @@ pub(crate) enum BenchCommand {
     Writecache(applications::WriteCacheArgs),
     Log(applications::LogArgs),
     Threshold(threshold::ThresholdArgs),
+    Numa(numa::NumaArgs),
     All(all::AllArgs),
     Choice(choice::ChoiceArgs),
     Targets(choice::TargetsArgs),
 }
 
-pub(super) fn run(measurement: &BenchCommand) -> Outcome {
-    match measurement {
+pub(super) fn run(args: &BenchArgs) -> Outcome {
+    args.placement.apply()?;
+    match &args.measurement {
         BenchCommand::Clear(args) => sizes::clear(args),
         BenchCommand::Fill(args) => sizes::fill(args),
         BenchCommand::Copy(args) => sizes::copy(args),
@@ -62,6 +74,7 @@ pub(super) fn run(measurement: &BenchCommand) -> Outcome {
         BenchCommand::Writecache(args) => applications::write_cache(args),
         BenchCommand::Log(args) => applications::log(args),
         BenchCommand::Threshold(args) => threshold::run(args),
+        BenchCommand::Numa(args) => numa::run(args),
         BenchCommand::All(args) => all::run(args),
         BenchCommand::Choice(args) => choice::run(args),
         BenchCommand::Targets(args) => args.run(),

@@ -95,8 +95,11 @@ fn widths(found: &Results, width: usize) -> String {
     let config = |row: &Row| Config { width: None, ..row.config.clone() };
     if distinct(rows.iter().map(|row| &row.config.target)).len() > 1 {
         let rows = by_target(rows).into_iter().map(|row| Row { config: config(&row), ..row });
-        return Pivot::across(Dimension::Target)
-            .text(&rows.collect::<Vec<_>>().iter().collect::<Vec<_>>(), width);
+        let pivot = Pivot { cell: Some(with_latency), ..Pivot::across(Dimension::Target) };
+        let table = pivot.text(&rows.collect::<Vec<_>>().iter().collect::<Vec<_>>(), width);
+        let key = "GB/s: mean ± standard deviation; then the time per block with its fence, or per 8 bytes if there is one \
+                   fence at the end. ~ doubtful: the notes say why.";
+        return table + &faint(key, width);
     }
     let groups = group_by(rows, config);
     if groups.is_empty() {
@@ -105,6 +108,13 @@ fn widths(found: &Results, width: usize) -> String {
     let tables: String = groups.iter().map(|group| table(group, width)).collect();
     let key = format!("thr: mean ± standard deviation; lat: per 8 bytes; per block: with its fence. {MARKS}");
     tables + &faint(&key, width)
+}
+
+/// Returns the throughput, and the time per block or, with a single fence, per 8 bytes.
+fn with_latency(row: &Row) -> String {
+    let time = ["per_block_ns", "per_8_bytes_ns"].into_iter().find(|name| row.also.contains_key(*name));
+    let time = time.map_or("–".to_owned(), |name| also(row, name, 1.0));
+    format!("{} {}, {time} ns", digits(row.stats.mean), deviation(row).trim_end())
 }
 
 fn table(group: &[&Row], width: usize) -> String {

@@ -3,7 +3,7 @@
 
 use bulkmem_measure::engine::{Dimension, Row, distinct, varying};
 
-use super::rows::{competes, group_by, is_best, name, value};
+use super::rows::{DOUBTFUL, competes, group_by, is_best, is_nearest, name, value};
 use crate::figures::{self, describe_config, words};
 use crate::output::{Column, Table, digits, faint, marked, section};
 use crate::results::group;
@@ -23,12 +23,14 @@ pub(super) struct Pivot<'a> {
     pub(super) baseline: Option<&'a str>,
     /// Text of a cell instead of mean and standard deviation.
     pub(super) cell: Option<fn(&Row) -> String>,
+    /// Name of the control, if the best is the nearest to it.
+    pub(super) control: Option<&'a str>,
 }
 
 impl<'a> Pivot<'a> {
     /// Lists candidates down and values across, and marks the best of each column.
     pub(super) fn across(dimension: Dimension) -> Pivot<'a> {
-        Pivot { dimension, candidates_across: false, baseline: None, cell: None }
+        Pivot { dimension, candidates_across: false, baseline: None, cell: None, control: None }
     }
 
     /// Lists values down and candidates across, and marks the best of each line.
@@ -55,9 +57,12 @@ impl<'a> Pivot<'a> {
         }
         let line = if self.candidates_across { "line" } else { "column" };
         let notes = [
-            contested.then(|| format!("* the best of a {line}, by median.")),
+            contested.then(|| match self.control {
+                None => format!("* the best of a {line}, by median."),
+                Some(_) => format!("* the best of a {line}, within the noise."),
+            }),
             self.baseline.filter(|_| compared).map(|name| format!("Speed-ups are by medians, over {name}.")),
-            doubtful.then(|| "~ doubtful: the notes say why.".to_owned()),
+            doubtful.then(|| DOUBTFUL.to_owned()),
         ];
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         if notes.is_empty() { text } else { text + &faint(&notes.join(" "), width) }
@@ -107,7 +112,11 @@ impl<'a> Grid<'a> {
                 format!("{mean}{doubtful}±{:>deviation$}", figures::deviation(row))
             };
             let text = self.pivot.cell.map_or_else(figure, |cell| cell(row));
-            marked(&text, is_contested(rivals) && is_best(rivals, row))
+            let best = self
+                .pivot
+                .control
+                .map_or_else(|| is_best(rivals, row), |control| is_nearest(rivals, control, row));
+            marked(&text, is_contested(rivals) && best)
         };
         let table = self.table("", &cell);
         let mut text = match self.values.as_slice() {

@@ -8,6 +8,7 @@ use crate::output::{FAINT, digits, faint, marked, styled, wrapped};
 use crate::results::group;
 
 pub(super) const MARKS: &str = "* best by median; ~ doubtful: the notes say why.";
+pub(super) const DOUBTFUL: &str = "~ doubtful: the notes say why.";
 const INDISTINCT: &str = "not distinguishable here";
 
 pub(super) fn name(row: &Row) -> String {
@@ -70,18 +71,29 @@ pub(super) fn beyond(rows: &[&Row], control: &str, row: &Row, number: impl Fn(f6
     if row.candidate.kind == Kind::Control && row.candidate.name == control {
         return styled(FAINT, "the control ");
     }
-    let contrast = |row: &Row| Contrast::of(row, control_of(rows, row, control)?);
-    let Some(found) = contrast(row) else { return "– ".to_owned() };
+    let Some(found) = contrast(rows, control, row) else { return "– ".to_owned() };
     if !found.enough {
         return "too few runs to tell ".to_owned();
     }
     let [by, low, high] = [found.by, found.interval[0], found.interval[1]].map(number);
     let text =
         if found.distinguishable() { format!("{by} ({low} to {high})") } else { INDISTINCT.to_owned() };
+    marked(&text, is_nearest(rows, control, row))
+}
+
+/// Returns true if no competing row is nearer to the control of that name, within the noise.
+pub(super) fn is_nearest(rows: &[&Row], control: &str, row: &Row) -> bool {
     // Rows that are not distinguishable from the control are equal.
     let rank = |contrast: Contrast| if contrast.distinguishable() { contrast.by.max(0.0) } else { 0.0 };
-    let rivals = rows.iter().filter(|rival| competes(rival)).filter_map(|rival| contrast(rival));
-    marked(&text, competes(row) && rivals.map(rank).all(|rival| rank(found) <= rival))
+    let Some(found) = contrast(rows, control, row).filter(|it| competes(row) && it.enough) else {
+        return false;
+    };
+    let rivals = rows.iter().filter(|rival| competes(rival));
+    rivals.filter_map(|rival| contrast(rows, control, rival)).all(|rival| rank(found) <= rank(rival))
+}
+
+fn contrast(rows: &[&Row], control: &str, row: &Row) -> Option<Contrast> {
+    Contrast::of(row, control_of(rows, row, control)?)
 }
 
 /// Returns the name of a row's candidate, without parameters if no other row has the same name.

@@ -6,11 +6,10 @@ use bulkmem_measure::measurements::{ThresholdOptions, UNCACHED, WALK, c_function
 use clap::Args;
 
 use super::common::Outputs;
-use super::rows::{group_by, remarks, value};
+use super::rows::{DOUBTFUL, deviation, group_by, remarks, value};
 use crate::failure::Outcome;
-use crate::figures::deviation;
-use crate::output::{Column, Table, digits, section};
-use crate::parsers::{operation, size};
+use crate::output::{Column, Table, digits, faint, section};
+use crate::parsers::{one_of, size};
 
 /// The lengths from which the C library's memset and memcpy bypass the cache
 ///
@@ -32,8 +31,8 @@ memcpy_flushcache, dm-devel, April 2020: glibc uses non-temporal stores above th
 JSON: `rows` as in all measurements; `metric` is `bandwidth`; `config` has `operation` and `size`; `also` has `uncached_percent` \
 (absent if that cannot be told) and `walk_percent`.")]
 pub(crate) struct ThresholdArgs {
-    /// clear for memset, copy for memcpy
-    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = operation(), default_value = "clear,copy")]
+    /// The functions
+    #[arg(long, value_name = "OPERATIONS", value_delimiter = ',', value_parser = one_of(FUNCTIONS), default_value = "clear,copy")]
     op: Vec<Operation>,
     /// Longest length
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "512M")]
@@ -44,6 +43,9 @@ pub(crate) struct ThresholdArgs {
     #[command(flatten)]
     outputs: Outputs,
 }
+
+const FUNCTIONS: &[(&str, &str, Operation)] =
+    &[("clear", "memset", Operation::Clear), ("copy", "memcpy", Operation::Copy)];
 
 pub(super) fn run(args: &ThresholdArgs) -> Outcome {
     let options =
@@ -60,10 +62,11 @@ pub(super) fn view(found: &Results, width: usize) -> String {
             |row: &Row, name: &str| row.also.get(name).map_or("–".to_owned(), |it| format!("{it:.0} %"));
         let table = Table::of(&rows)
             .column(Column::right("length"), |row| value(row, Dimension::Size))
-            .column(Column::right("GB/s"), |row| format!("{} ±{}", digits(row.stats.mean), deviation(row)))
+            .column(Column::right("GB/s "), |row| format!("{} {}", digits(row.stats.mean), deviation(row)))
             .column(Column::right("not in cache"), |row| percent(row, UNCACHED))
             .column(Column::right("walk after"), |row| percent(row, WALK));
-        section(&format!("threshold: {function} by length"), &table.render(width), width)
+        let text = table.render(width) + &faint(&format!("Mean ± standard deviation. {DOUBTFUL}"), width);
+        section(&format!("threshold: {function} by length"), &text, width)
     });
     tables.collect::<String>() + &remarks(found, width)
 }

@@ -1,13 +1,12 @@
 //! `bulkmem bench vm`.
 
-use bulkmem_measure::engine::{Dimension, Measurement, Memory, PageSize, Results, Row};
+use bulkmem_measure::engine::{Dimension, Measurement, Memory, PageSize, Results, Row, distinct};
 use bulkmem_measure::measurements::VmOptions;
 use clap::Args;
 
 use super::common::Common;
-use super::rows::{group_by, is_best, name, remarks, value};
+use super::rows::{DOUBTFUL, deviation, group_by, is_best, name, remarks, short_name, value};
 use crate::failure::Outcome;
-use crate::figures::deviation;
 use crate::output::{Column, Table, digits, faint, marked, section};
 use crate::parsers::{given_or, size, threads};
 
@@ -58,37 +57,48 @@ pub(super) fn run(args: &VmArgs) -> Outcome {
     args.common.outputs.run(&[], &[&options], &view)
 }
 
-/// Shows for each size and page size the time of each candidate, and the phases of fresh memory.
+/// Shows for each size and page size the time of each candidate, for fresh and for reused memory, and the phases of fresh
+/// memory.
 pub(super) fn view(found: &Results, width: usize) -> String {
     let config = |row: &Row| [Dimension::Size, Dimension::PageSize].map(|dimension| value(row, dimension));
     let tables = group_by(found.of(Measurement::Vm), config).into_iter().map(|rows| {
         let [size, page_size] = config(rows[0]);
-        let heading = format!("vm, {size} in {page_size} pages");
-        section(&heading, &times(&rows, width), width) + &phases(&rows, width)
+        let parts = group_by(rows.iter().copied(), |row| row.config.memory).into_iter().map(|part| {
+            let memory = value(part[0], Dimension::Memory);
+            let heading = format!("vm, {size} in {page_size} pages, {memory} memory");
+            section(&heading, &times(&part, &rows, width), width) + &phases(&part, width)
+        });
+        let note = format!(
+            "Mean ± standard deviation; other columns by medians. * marks the best of fresh and of reused memory; \
+             {DOUBTFUL}"
+        );
+        parts.collect::<String>() + &faint(&note, width) + "\n"
     });
     tables.collect::<String>() + &remarks(found, width)
 }
 
-fn times(rows: &[&Row], width: usize) -> String {
-    let base = rows.iter().find(|row| row.config.memory == Some(Memory::Fresh)).map(|row| row.stats.median);
-    let longest = rows.iter().map(|row| row.stats.mean).fold(0.0, f64::max);
+/// Returns the table of fresh or of reused memory; `all` has the rows of both.
+fn times(rows: &[&Row], all: &[&Row], width: usize) -> String {
+    let base = all.iter().find(|row| row.config.memory == Some(Memory::Fresh)).map(|row| row.stats.median);
+    let longest = all.iter().map(|row| row.stats.mean).fold(0.0, f64::max);
     let (unit, scale) = if longest < 1.0 { ("milliseconds", 1e3) } else { ("seconds", 1.0) };
     let rate = |row: &Row| row.config.size.map_or(f64::NAN, |size| size as f64 / 1e9 / row.stats.median);
     let seconds = |row: &Row| {
-        let mut rivals = rows.to_vec();
-        rivals.retain(|rival| rival.config.memory == row.config.memory);
-        let text = format!("{} ±{}", digits(row.stats.mean * scale), deviation(row));
-        marked(&text, is_best(&rivals, row))
+        marked(&format!("{} {}", digits(row.stats.mean * scale), deviation(row)), is_best(rows, row))
+    };
+    let short = |row: &Row| {
+        let rivals = rows.iter().copied().filter(|rival| rival.config == row.config);
+        short_name(row, &rivals.collect::<Vec<_>>())
     };
     let table = Table::of(rows)
-        .column(Column::left("memory").optional(1), |row| value(row, Dimension::Memory))
-        .column(Column::left(""), |row| name(row))
+        .column(Column::left(""), |row| short(row))
         .column(Column::right("threads"), |row| value(row, Dimension::Threads))
         .column(Column::right(format!("{unit} ")), |row| seconds(row))
-        .column(Column::right("bytes/ns"), |row| digits(rate(row)))
+        .column(Column::right("bytes/ns").optional(1), |row| digits(rate(row)))
         .column(Column::right("times"), |row| digits(base.map_or(f64::NAN, |base| base / row.stats.median)));
-    let note = "Mean ± standard deviation; other columns by medians. * marks the best of fresh and of reused memory.";
-    table.render(width) + &faint(note, width)
+    let shortened = distinct(rows.iter().filter(|row| short(row) != name(row)).map(|row| name(row)));
+    let names = faint(&format!("With parameters: {}.", shortened.join(", ")), width);
+    table.render(width) + if shortened.is_empty() { "" } else { &names }
 }
 
 fn phases(rows: &[&Row], width: usize) -> String {

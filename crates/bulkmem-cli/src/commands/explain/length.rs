@@ -202,6 +202,10 @@ impl Answer {
         for measurements in &self.measured {
             text += &measurements.text(self.operation, width);
         }
+        if self.measured.iter().any(Measurements::another_is_faster) {
+            let note = "→ is the choice for a range of lengths: at one of them, another method may have measured better.";
+            text += &format!("\n{}", faint(note, width));
+        }
         text
     }
 }
@@ -257,6 +261,11 @@ fn measurements(series: &Series<'_>, length: u64, choice: Choice) -> Measurement
 }
 
 impl Measurements {
+    fn another_is_faster(&self) -> bool {
+        let mut methods = self.figures.iter().filter(|it| it.method != LIBPMEM);
+        methods.next().is_some_and(|fastest| !fastest.chosen) && methods.any(|it| it.chosen)
+    }
+
     fn text(&self, operation: Operation, width: usize) -> String {
         let Measurements { cost, condition: Condition { aligned, warm, threads }, length, figures } = self;
         let state = if *warm { "Warm memory" } else { "Cold memory" };
@@ -273,7 +282,8 @@ impl Measurements {
             });
         if *cost == Cost::Stream {
             table = table.column(Column::right("disturbance, ns").optional(4), |it| {
-                it.disturbance_ns.map_or("–".to_owned(), |ns| format!("{ns:.0}"))
+                // Below 0 it is noise, and counts as 0.
+                it.disturbance_ns.map_or("–".to_owned(), |ns| format!("{:.0}", ns.max(0.0)))
             });
         }
         let table = table

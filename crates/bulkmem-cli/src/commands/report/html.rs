@@ -7,7 +7,7 @@ use askama::Template;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::model::{Card, Cells, Chart, Grid, Report, Section};
+use super::model::{Card, Cells, Chart, Grid, Report, Section, Shape};
 use super::style::Styles;
 use crate::plain;
 
@@ -86,17 +86,20 @@ fn json(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(plain::json(&serde_json::to_string(value)?).replace('<', "\\u003c"))
 }
 
-/// Returns a chart for the script of the page: with the style of each series, and the ends of the y axis, which charts of
-/// one group share.
+/// Returns a chart for the script of the page: with the style of each series, and the ends of the axis of values, which
+/// charts of one group share.
 fn chart_json(chart: &Chart, all: &[&Chart], styles: &Styles) -> serde_json::Result<Value> {
     let group = || all.iter().filter(|other| other.group == chart.group);
     let points = group().flat_map(|chart| &chart.series).flat_map(|series| &series.points);
+    let bars = chart.shape == Shape::Bars;
+    let ends = points.map(|it| if bars { it.ends() } else { [it.value; 2] });
     let (least, most) =
-        points.fold((0.0, 0.0), |(least, most), it| (f64::min(least, it.value), f64::max(most, it.value)));
-    let several = group().count() > 1;
+        ends.fold((0.0, 0.0), |(least, most), [low, high]| (f64::min(least, low), f64::max(most, high)));
+    // ECharts makes room for bars, but not for their intervals.
+    let fixed = bars || group().count() > 1;
     let mut json = serde_json::to_value(chart)?;
-    json["max"] = several.then(|| round_up(most)).into();
-    json["min"] = (several && least < 0.0).then(|| -round_up(-least)).into();
+    json["max"] = fixed.then(|| round_up(most)).into();
+    json["min"] = (fixed && least < 0.0).then(|| -round_up(-least)).into();
     for (at, series) in chart.series.iter().enumerate() {
         json["series"][at]["style"] = serde_json::to_value(styles.style(series.kind, &series.name))?;
     }

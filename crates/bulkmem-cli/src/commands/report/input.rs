@@ -36,7 +36,8 @@ pub(super) struct Machine<'i> {
     pub(super) provenance: &'i Provenance,
     /// The C library and others, with their versions.
     pub(super) libraries: Vec<String>,
-    last_results: Option<&'i Results>,
+    /// The results of each file.
+    pub(super) files: Vec<&'i Results>,
     /// True if it is the only machine of the report.
     only: bool,
 }
@@ -120,8 +121,8 @@ impl<'i> Machine<'i> {
         let provenance = &inputs[inputs.len() - 1].provenance;
         let libraries = inputs.iter().flat_map(|input| &input.provenance.libraries);
         let libraries = distinct(libraries.cloned());
-        let last_results = files().next_back();
-        Machine { label, rows, findings, profile, provenance, libraries, last_results, only }
+        let files = files().collect();
+        Machine { label, rows, findings, profile, provenance, libraries, files, only }
     }
 
     /// Returns its name with the microarchitecture, if that is known: `AMD EPYC, Zen 5`.
@@ -135,7 +136,7 @@ impl<'i> Machine<'i> {
     /// Returns all rows as if they came from one file; `None` if there is only a profile.
     pub(super) fn results(&self) -> Option<Results> {
         let rows = self.rows.iter().map(|row| (*row).clone()).collect();
-        Some(Results { rows, ..self.last_results?.clone() })
+        Some(Results { rows, ..(*self.files.last()?).clone() })
     }
 
     pub(super) fn of(&self, measurement: Measurement) -> Vec<&'i Row> {

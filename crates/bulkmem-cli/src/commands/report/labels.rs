@@ -41,6 +41,9 @@ pub(super) fn in_title(row: &Row, key: Dimension) -> String {
         Dimension::Offset => format!("off by {value}"),
         Dimension::Intent => format!("intent {value}"),
         Dimension::Source => format!("{value} source"),
+        Dimension::ProcessorNode => format!("processors of node {value}"),
+        Dimension::MemoryNode => format!("memory of node {value}"),
+        Dimension::SourceNode => format!("source on node {value}"),
         _ => value,
     }
 }

@@ -5,11 +5,12 @@ use std::cmp::Ordering;
 
 use bulkmem::method::c_library;
 use bulkmem_measure::Kind;
-use bulkmem_measure::engine::{Dimension, Metric, Row};
+use bulkmem_measure::engine::{Dimension, Measurement, Metric, Row};
 
 use super::input::Machine;
 use super::labels;
 use super::model::{Axis, Cells, Chart, Grid, Point, Scale, Series, Shape};
+use super::style::CONTROLS;
 use crate::figures::candidate;
 use crate::output::{digits, size};
 use crate::results::{Columns, group, word};
@@ -40,7 +41,13 @@ pub(super) fn charts(
 pub(super) fn latency_charts(machine: &Machine<'_>, measurement: &str, rows: &[&Row]) -> Vec<Chart> {
     let rows: Vec<&Row> = rows.iter().copied().filter(|row| !percentiles(row).is_empty()).collect();
     let name = format!("{measurement} latency");
-    split_by(machine, [&name, "Latency of one operation"], &rows, &varying(&rows), plot_latencies)
+    // A log is timed by groups, not by records.
+    let title = if measurement == Measurement::Log.name() {
+        "Latency of one group"
+    } else {
+        "Latency of one operation"
+    };
+    split_by(machine, [&name, title], &rows, &varying(&rows), plot_latencies)
 }
 
 /// Returns a chart for each metric and each combination of values in some dimensions, completed by `plot`.
@@ -183,7 +190,7 @@ fn kind_name(row: &Row) -> &'static str {
         Kind::Peer => "other libraries",
         Kind::Kernel => "the kernel",
         Kind::Read => "(reading)",
-        Kind::Control => "controls",
+        Kind::Control => CONTROLS,
     }
 }
 
@@ -197,7 +204,10 @@ fn point(row: &Row, x: f64) -> Point {
 fn scale(rows: &[&Row], key: Dimension) -> Scale {
     match key {
         _ if key.is_bytes() => Scale::Bytes,
-        Dimension::Threads | Dimension::Group => Scale::Whole,
+        Dimension::Threads | Dimension::Group => {
+            let mut values = rows.iter().filter_map(|row| row.config.get(key)?.parse::<u64>().ok());
+            if values.all(u64::is_power_of_two) { Scale::Powers } else { Scale::Whole }
+        }
         Dimension::ReadBack | Dimension::Rate => Scale::Linear,
         _ => Scale::Named(group(rows, |row| labels::value(row, key)).into_iter().map(|it| it.0).collect()),
     }

@@ -142,6 +142,8 @@ pub(super) enum Scale {
     Linear,
     /// The same, divided at whole numbers.
     Whole,
+    /// Powers of two, logarithmic to base 2.
+    Powers,
     /// Logarithmic to base 10.
     Decades,
     /// Categories; the position of a point is an index.
@@ -167,6 +169,14 @@ pub(super) struct Point {
     /// The 95 % confidence interval of the value.
     pub(super) interval: Option<[f64; 2]>,
     pub(super) remark: String,
+}
+
+impl Point {
+    /// Returns the smallest range with the value and its interval.
+    pub(super) fn ends(&self) -> [f64; 2] {
+        let [low, high] = self.interval.unwrap_or([self.value; 2]);
+        [low.min(self.value), high.max(self.value)]
+    }
 }
 
 #[derive(Debug, Default)]

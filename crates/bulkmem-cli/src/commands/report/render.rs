@@ -172,12 +172,12 @@ impl<'c> Picture<'c> {
         Ok(())
     }
 
-    /// Draws horizontal bars, each with its figure at the end.
+    /// Draws horizontal bars, each with its interval, and its figure at the end.
     fn bars<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
         let height = self.each * BAR_HEIGHT;
         let (left, right, top) = (760, WIDTH - 180, TITLE_HEIGHT);
         let lower = top + self.names.len() as i32 * height;
-        let (low, high) = ends(self.points().map(|point| point.value));
+        let (low, high) = ends(self.points().flat_map(Point::ends));
         let (low, high) = (low.min(0.0), high.max(0.0));
         let x = |value: f64| spread(value, (low, high), left, right);
         for (at, name) in ticks(&self.chart.y_axis, low, high) {
@@ -196,7 +196,15 @@ impl<'c> Picture<'c> {
                 let (end, middle) = (x(point.value.max(0.0)), upper + BAR_HEIGHT / 2);
                 bar(area, (x(0.0), upper + 8), (x(point.value), upper + BAR_HEIGHT - 8), *style)?;
                 symbol(area, (end, middle), *style)?;
-                text(area, &digits(point.value), (end + 24, middle), (28, INK, HPos::Left, VPos::Center))?;
+                let [from, to] = point.ends().map(x);
+                if from < to {
+                    line(area, &[(from, middle), (to, middle)], ("solid", 2, INK))?;
+                    for end in [from, to] {
+                        line(area, &[(end, middle - 10), (end, middle + 10)], ("solid", 2, INK))?;
+                    }
+                }
+                let figure = (end.max(to) + 24, middle);
+                text(area, &digits(point.value), figure, (28, INK, HPos::Left, VPos::Center))?;
             }
         }
         line(area, &[(x(0.0), top), (x(0.0), lower)], ("solid", 1, FAINT))
@@ -259,7 +267,7 @@ fn colour(style: Style) -> RGBColor {
 /// Returns the position of a figure along an axis, on a linear scale.
 fn linear(axis: &Axis, figure: f64) -> f64 {
     match axis.scale {
-        Scale::Bytes => figure.max(1.0).log2(),
+        Scale::Bytes | Scale::Powers => figure.max(1.0).log2(),
         Scale::Decades => figure.max(1e-12).log10(),
         Scale::Linear | Scale::Whole | Scale::Named(_) => figure,
     }
@@ -293,10 +301,12 @@ fn ticks(axis: &Axis, from: f64, to: f64) -> Vec<(f64, String)> {
     let number = |it: f64| if it >= 10_000.0 { count(it) } else { format!("{}", (it * 1e9).round() / 1e9) };
     match &axis.scale {
         Scale::Named(names) => names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),
-        Scale::Bytes => {
+        Scale::Bytes | Scale::Powers => {
             let (first, last) = (from.ceil() as u32, to.floor() as u32);
             let step = (last.saturating_sub(first) / 10 + 1) as usize;
-            (first..=last.min(63)).step_by(step).map(|at| (f64::from(at), size(1 << at))).collect()
+            let name =
+                |power: u64| if axis.scale == Scale::Bytes { size(power) } else { number(power as f64) };
+            (first..=last.min(63)).step_by(step).map(|at| (f64::from(at), name(1 << at))).collect()
         }
         Scale::Decades => {
             (from as i32..=to as i32).map(|at| (f64::from(at), number(10f64.powi(at)))).collect()
@@ -349,6 +359,7 @@ mod tests {
         vec![
             chart(Shape::Lines, Scale::Bytes, &[(4096.0, 10.0), (1e9, 4.0)]),
             chart(Shape::Lines, Scale::Bytes, &[(4096.0, 10.0)]),
+            chart(Shape::Lines, Scale::Powers, &[(1.0, 10.0), (8.0, 11.0), (64.0, 4.0)]),
             chart(Shape::Lines, Scale::Linear, &[(0.0, -3.0), (100.0, f64::NAN)]),
             chart(Shape::Lines, Scale::Linear, &[]),
             chart(Shape::Bars, names(), &[(0.0, -5.0), (1.0, 7.0)]),
@@ -390,6 +401,26 @@ mod tests {
         {
             assert!(font.glyph_id(letter).0 != 0, "{letter:?}");
         }
+    }
+
+    /// A line and its two ends for each of two bars.
+    #[test]
+    fn bars_have_their_intervals() {
+        let mut chart = chart(Shape::Bars, Scale::Named(vec!["first".into()]), &[(0.0, 10.0)]);
+        let lines = |chart: &Chart| svg(chart).unwrap().matches("stroke=\"#1C1E21\"").count();
+        assert_eq!(lines(&chart), 0);
+        chart.series.iter_mut().for_each(|it| it.points[0].interval = Some([2.0, 40.0]));
+        assert_eq!(lines(&chart), 6);
+        assert!(svg(&chart).unwrap().contains("\n40\n"), "the axis ends with the intervals");
+    }
+
+    #[test]
+    fn powers_of_two_are_equally_far_apart() {
+        let axis = Axis { name: "group".into(), scale: Scale::Powers };
+        let [first, second, third] = [1.0, 8.0, 64.0].map(|at| linear(&axis, at));
+        assert_eq!(second - first, third - second);
+        let names: Vec<String> = ticks(&axis, first, third).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(names, ["1", "2", "4", "8", "16", "32", "64"]);
     }
 
     #[test]

@@ -366,3 +366,38 @@ proptest! {
         prop_assert_eq!(rules[0].method.as_str(), "c_library");
     }
 }
+
+/// Returns the last rule for a situation.
+fn last(figures: &[Figure], situation: Situation) -> Rule {
+    derive_policy(figures).rules.into_iter().rfind(|rule| rule.situation == situation).unwrap()
+}
+
+#[test]
+fn the_reason_says_why_a_faster_method_is_not_the_choice() {
+    let figure = |(method, cold, warm): (&str, f64, f64)| {
+        [(false, cold), (true, warm)].map(|(warm, gb_per_s)| Figure {
+            condition: Condition { warm, ..COLD },
+            ..at(method, 64 * MIB, gb_per_s, 0.01)
+        })
+    };
+    let figures = [("c_library", 10.0, 100.0), ("movnti", 20.0, 95.0), ("nontemporal_sse2", 33.0, 60.0)];
+    let rule = last(&figures.map(figure).concat(), Situation::Throughput);
+    let but = "next best nontemporal_sse2 takes 0.98 × its time, but loses to c_library in a condition";
+    assert!(rule.method == "movnti" && rule.reason.ends_with(but), "{rule:?}");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_reason_for_streams_names_the_rule() {
+    let mut figures = vec![at("c_library", 64 * MIB, 10.0, 0.01)];
+    for (method, gb_per_s) in [("c_library", 10.0), ("movnti", 20.0)] {
+        let disturbance_ns = Some(-500.0);
+        let figure = at(method, 64 * MIB, gb_per_s, 0.01);
+        figures.push(Figure { cost: Cost::Stream, disturbance_ns, ..figure });
+    }
+    let rule = last(&figures, Situation::Stream);
+    for part in ["at most 3 % slower than the fastest of them", "in the cache (0.0 µs), over all lengths; "]
+    {
+        assert!(rule.method == "movnti" && rule.reason.contains(part), "{rule:?}");
+    }
+}

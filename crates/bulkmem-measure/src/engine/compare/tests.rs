@@ -150,6 +150,11 @@ fn machines_are_told_apart() {
     updated.turbo = Some(updated.turbo != Some(true));
     let found = Differences::between(&here, &updated);
     assert_eq!((found.machine.len(), found.settings.len()), (0, 3), "{found:?}");
+    let mut elsewhere = here.clone();
+    (elsewhere.processor_list, elsewhere.memory_nodes) = (Some("0-3,8".to_owned()), Some("1".to_owned()));
+    let found = Differences::between(&Provenance { processor_list: None, ..here.clone() }, &elsewhere);
+    let texts = ["processors: all before, 0-3,8 now", "NUMA nodes of the memory: any before, 1 now"];
+    assert_eq!((found.machine.len(), found.settings), (0, texts.map(str::to_owned).to_vec()));
     // A brand string of its own is no other machine.
     let mut renamed = here.clone();
     renamed.cpu.name = "another".to_owned();

@@ -114,7 +114,7 @@ impl Quality {
             ),
             QualityFlag::Noise => format!(
                 "{of_rows} vary by more than {NOISY_PERCENT} % (most: {detail}, by {worst:.0} %; ~ marks doubtful \
-                 rows): let the machine rest, pin the command (taskset -c 1 bulkmem …), or ask for more --runs"
+                 rows): let the machine rest, pin the measurement (--cpu 1), or ask for more --runs"
             ),
             QualityFlag::Outliers => format!(
                 "{of_rows} have single samples far off the others (most: {detail}, ±{worst:.0} %): compare by medians, \
@@ -122,8 +122,8 @@ impl Quality {
             ),
             QualityFlag::TwoSpeeds => format!(
                 "{of_rows} have two speeds rather than one (most: {detail}, {worst:.0} % apart): look at the samples; \
-                 often clocks that change, or another placement of the memory; pin the command (taskset -c 1 \
-                 bulkmem …), or fix the clock (cpupower frequency-set -g performance)"
+                 often clocks that change, or another placement of the memory; pin the measurement (--cpu 1), or \
+                 fix the clock (cpupower frequency-set -g performance)"
             ),
         }
     }

@@ -210,6 +210,26 @@ fn every_cost_calls_the_operation_and_only_stream_has_a_disturbance() {
 }
 
 #[test]
+fn an_extent_is_cleared_whole_and_only_where_other_bytes_were() {
+    let mut workloads = workloads();
+    let RawRange { start, length } = workloads.arena.destination;
+    // SAFETY: the range lies in the arena, which lives as long as the test.
+    let contents = |from, to| unsafe { std::slice::from_raw_parts(start.wrapping_add(from), to - from) };
+    let part = length / 5 * 2;
+    for name in ["portable", "movnti", "rep_stosb"] {
+        let Some(method) = bulkmem::method::by_name(name) else { continue };
+        let choice = Choice::of(method, Operation::Clear);
+        workloads.cleared = length;
+        for (chunk, end) in [(4096, part), (2 << 20, 2 * part), (part, part)] {
+            assert!(workloads.extent(&Extent { choice, length: part, chunk }) > 0.0);
+            assert_eq!(workloads.cleared, end, "the third does not fit and starts over");
+            assert!(contents(0, end).iter().all(|byte| *byte == 0), "{name}");
+            assert!(contents(end, length).iter().all(|byte| *byte != 0), "{name}");
+        }
+    }
+}
+
+#[test]
 fn methods_do_their_operation_directly_and_through_the_interface() {
     let mut workloads = workloads();
     for operation in Operation::ALL {

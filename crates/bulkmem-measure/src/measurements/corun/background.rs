@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use bulkmem::Operation;
 use rustix::mm::{Advice, madvise};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::engine::buffer::populate;
 use crate::engine::clock::{processor_times, spin};
+use crate::engine::placement::Pinned;
 use crate::engine::{FILL_BYTE, Implementation, MeasureError, RawRange, Result};
 
 /// The work for each chunk.
@@ -84,7 +85,7 @@ impl Background {
         chunks: &AtomicU64,
         ready: Sender<()>,
     ) -> io::Result<[f64; 2]> {
-        let _bound = Bound::to(self.processors);
+        let _pinned = pinned(self.processors);
         let start = Instant::now();
         let pause = self.chunk as f64 / self.rate;
         for done in 0u64.. {
@@ -154,24 +155,10 @@ impl Placement {
     }
 }
 
-/// Binds this thread, and what it starts, to processors until dropped.
-#[derive(Debug)]
-pub(super) struct Bound(Option<CpuSet>);
-
-impl Bound {
-    pub(super) fn to(processors: Option<CpuSet>) -> Bound {
-        Bound(processors.and_then(|processors| {
-            let before = sched_getaffinity(None).ok()?;
-            // If the kernel refuses, the thread runs where it ran: the processors were allowed before.
-            sched_setaffinity(None, &processors).ok().map(|()| before)
-        }))
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        _ = self.0.map(|before| sched_setaffinity(None, &before));
-    }
+/// Restricts this thread, and what it starts, to processors until dropped. If the kernel refuses, it runs where it ran: the
+/// processors were allowed before.
+pub(super) fn pinned(processors: Option<CpuSet>) -> Option<Pinned> {
+    Pinned::to(&processors?).ok()
 }
 
 #[cfg(test)]
@@ -271,10 +258,10 @@ mod tests {
         let before = sched_getaffinity(None).unwrap();
         let placement = Placement::new(false);
         {
-            let _bound = Bound::to(placement.background);
+            let _pinned = pinned(placement.background);
             assert_eq!(sched_getaffinity(None).unwrap(), placement.background.unwrap());
         }
-        drop(Bound::to(None));
+        assert!(pinned(None).is_none());
         assert_eq!(sched_getaffinity(None).unwrap(), before);
     }
 }

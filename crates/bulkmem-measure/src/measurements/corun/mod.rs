@@ -10,13 +10,14 @@ use std::rc::Rc;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Mapping, Operation, Pages};
 
-use self::background::{Background, Bound, Placement, Work};
+use self::background::{Background, Placement, Work, pinned};
 use self::victim::Walker;
 use crate::engine::arena::HUGE;
 use crate::engine::buffer::map;
 use crate::engine::clock::time;
-use crate::engine::contrast::{conclude, contrasts};
+use crate::engine::contrast::{conclude, contrasts, control_of};
 use crate::engine::stats::median;
+use crate::engine::units::bytes;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Implementation, Kind, Measure, Measurement, Metric, Neighbour,
     PageSize, Peers, RawRange, Result, Row, Run, Sample, Sampler, counters, fits, implementation,
@@ -27,11 +28,15 @@ use crate::measurements::participants::Candidates;
 
 /// Name of the control with nothing in the background.
 pub const ALONE: &str = "alone";
-/// Name of the control that slow-downs are relative to: a thread in the background that is as busy as clearing.
+/// Name of the control that slow-downs are relative to: a thread in the background that is as busy as the C library's memset
+/// or memcpy.
 pub const SAME_PROCESSOR_TIME: &str = "same processor time";
 
-/// Candidates that achieve less than this share of the requested rate are noted.
-const FULL_RATE: f64 = 0.95;
+/// Candidates that achieve less than this share of the requested rate are noted, and not compared with others.
+pub(crate) const FULL_RATE: f64 = 0.95;
+
+/// Candidates whose share of a processor differs from the control's by more than this are noted, percent of a processor.
+const AS_BUSY: f64 = 1.0;
 
 /// Names of the kernel's candidates, which clear pages of these sizes.
 const KERNEL: [(&str, PageSize); 2] =
@@ -60,7 +65,8 @@ pub struct CorunOptions {
     pub victim: Victim,
     /// What the methods do in the background; anything but persist.
     pub operation: Operation,
-    /// If set, the kernel clears pages in the background too: it maps them, and unmaps them again.
+    /// If set, the kernel clears pages in the background too: it maps them, and unmaps them again. Not next to
+    /// [`Victim::Walk`], which that would interrupt.
     pub kernel: bool,
     /// Rates that the background is limited to, GB/s; infinite for no limit.
     pub rates: Vec<f64>,
@@ -125,6 +131,9 @@ impl Measure for CorunOptions {
         require(!self.kernel || self.operation == Operation::Clear, "--clearing", reason)?;
         let reason = "the kernel clears pages of up to 2M; name a multiple of 2M";
         require(!self.kernel || self.chunk.is_multiple_of(HUGE as u64), "--chunk", reason)?;
+        let reason = "unmapping pages would interrupt the built-in walk, which is in the same process; name a command: \
+                      bulkmem bench corun --clearing kernel -- make -j2";
+        require(!self.kernel || self.victim != Victim::Walk, "--clearing", reason)?;
         let parts = 1 + u64::from(self.operation.has_source()) + if self.kernel { 2 } else { 0 };
         fits(self.size().saturating_mul(parts).saturating_add(self.list()))?;
         self.page_size.check()?;
@@ -134,7 +143,10 @@ impl Measure for CorunOptions {
     fn seconds(&self) -> f64 {
         // The time of a command is unknown; progress adapts to what is observed.
         let once = if self.victim == Victim::Walk { 0.6 } else { 5.0 };
-        once * (self.candidates.runs + 1) as f64 * 13.0 * self.rates.len() as f64
+        let methods = implementation::methods(&self.candidates.methods, self.operation);
+        // Besides the methods: the policy's choice, two controls, and the kernel with two sizes of pages.
+        let all = methods.map_or(10, |methods| methods.len()) + 3 + if self.kernel { 2 } else { 0 };
+        once * ((self.candidates.runs + 1) * all * self.rates.len()) as f64
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
@@ -150,7 +162,7 @@ impl Measure for CorunOptions {
         let placement = Placement::new(self.same_cpu);
         placement.note.into_iter().for_each(|note| run.note(note));
         // The victim runs in this thread, or is its child and inherits the processors.
-        let _bound = Bound::to(placement.victim);
+        let _pinned = pinned(placement.victim);
         for &rate in &self.rates {
             let (whole, listed) = (memory.raw_range(), listed.raw_range());
             let chunk = usize::try_from(self.chunk).unwrap_or(usize::MAX).min(whole.length);
@@ -164,7 +176,8 @@ impl Measure for CorunOptions {
             let what = beside(self.operation, rate);
             run.interleave(&what, Metric::Seconds, self.candidates.runs, &mut samplers)?;
             let rows: Vec<&Row> = run.rows().filter(|row| row.config.rate == rate).collect();
-            let (text, notes) = (self.conclusion(&rows), shortfalls(&rows));
+            let (text, busy) = (self.conclusion(&rows), busy_otherwise(&rows).map(|(_, note)| note));
+            let notes: Vec<String> = shortfalls(&rows).into_iter().chain([busy]).flatten().collect();
             conclude(run, self.candidates.runs, text);
             notes.into_iter().for_each(|note| run.note(note));
         }
@@ -231,7 +244,11 @@ impl CorunOptions {
                 sample.also.extend(done);
                 Ok(sample)
             };
-            Sampler { candidate, config: config.clone(), sample: Box::new(sample), counted: false, chosen }
+            let clears =
+                KERNEL.iter().find(|(name, _)| candidate.kind == Kind::Kernel && candidate.name == *name);
+            let page_size = clears.map(|(_, page_size)| *page_size).or(config.page_size);
+            let config = Config { page_size, ..config.clone() };
+            Sampler { candidate, config, sample: Box::new(sample), counted: false, chosen }
         });
         Ok(samplers.collect())
     }
@@ -259,9 +276,11 @@ impl CorunOptions {
             (longer, "") => (longer, String::new()),
             (longer, even) => (longer, format!(" Not distinguishable here: {even}.")),
         };
-        Some(format!(
-            "Next to {beside}, {name} takes {longer} than alongside a thread that is as busy without touching memory.{rest}"
-        ))
+        let control = match busy_otherwise(rows) {
+            None => "is as busy without touching memory".to_owned(),
+            Some((share, _)) => format!("is busy {share:.0} % of the time without touching memory"),
+        };
+        Some(format!("Next to {beside}, {name} takes {longer} than alongside a thread that {control}.{rest}"))
     }
 }
 
@@ -305,20 +324,49 @@ fn in_words(row: &Row) -> String {
     format!("{of}{}", row.candidate.name)
 }
 
-fn shortfalls(rows: &[&Row]) -> Option<String> {
-    let asked = rows.first()?.config.rate?;
-    let slow = rows.iter().filter(|row| row.candidate.kind != Kind::Control).filter_map(|row| {
-        let achieved = row.also.get("rate").filter(|rate| **rate < asked * FULL_RATE)?;
-        Some(format!("{} {achieved:.2}", in_words(row)))
-    });
-    let slow: Vec<String> = slow.collect();
-    (!slow.is_empty()).then(|| {
-        format!(
-            "these candidates did not reach {asked} GB/s, so their slow-downs are for less work: {} GB/s; give a lower \
-             --rate to compare them",
-            slow.join(", ")
-        )
-    })
+/// Returns the control's share of a processor, percent, and a note that names the candidates whose share is another; `None`
+/// if there are none.
+fn busy_otherwise(rows: &[&Row]) -> Option<(f64, String)> {
+    let share = |row: &Row| row.also.get("busy_percent").copied();
+    let first = rows.first()?;
+    let control = share(control_of(rows, first, SAME_PROCESSOR_TIME)?)?;
+    let others = rows.iter().filter(|row| row.candidate.kind != Kind::Control);
+    let others = others.filter_map(|row| Some((row, share(row)?)));
+    let others = others.filter(|(_, own)| (own - control).abs() > AS_BUSY);
+    let others: Vec<String> = others.map(|(row, own)| format!("{} {own:.1} %", in_words(row))).collect();
+    let note = format!(
+        "{}: the control is not as busy as these candidates, which also changes the run time if they share a processor with \
+         the command: {}; the control {control:.1} %",
+        beside(first.config.operation.unwrap_or(Operation::Clear), first.config.rate),
+        others.join(", ")
+    );
+    (!others.is_empty()).then_some((control, note))
+}
+
+/// Returns notes about candidates that did not reach the rate: because the command ended early, and because they are slow.
+fn shortfalls(rows: &[&Row]) -> [Option<String>; 2] {
+    let Some(asked) = rows.first().and_then(|row| row.config.rate) else { return [None, None] };
+    let chunk = rows[0].config.chunk.unwrap_or_default();
+    let others = rows.iter().filter(|row| row.candidate.kind != Kind::Control);
+    let rates = others.filter_map(|row| Some((*row, *row.also.get("rate")?)));
+    let missed = rates.filter(|(_, rate)| *rate < asked * FULL_RATE);
+    // A chunk may start late, and the last one may not be complete when the command ends.
+    let (early, slow): (Vec<_>, Vec<_>) =
+        missed.partition(|(row, rate)| (asked - rate) * row.stats.median * 1e9 <= 2.0 * chunk as f64);
+    let note = |missed: Vec<(&Row, f64)>, remedy: &str| {
+        let rates = missed.iter().map(|(row, rate)| format!("{} {rate:.2}", in_words(row)));
+        let rates = rates.collect::<Vec<_>>().join(", ");
+        (!missed.is_empty()).then(|| {
+            format!(
+                "these candidates did not reach {asked} GB/s, so their slow-downs are for less work: {rates} GB/s; {remedy}"
+            )
+        })
+    };
+    let ended = format!(
+        "the command ends before the last chunks of {} are complete: name one that takes longer, or a smaller --chunk",
+        bytes(chunk)
+    );
+    [note(early, &ended), note(slow, "give a lower --rate to compare them")]
 }
 
 #[cfg(test)]
@@ -392,6 +440,10 @@ mod tests {
             let kernel: Vec<&Row> = rows().filter(|row| row.candidate.kind == Kind::Kernel).collect();
             let names: Vec<&str> = kernel.iter().map(|row| row.candidate.name.as_str()).collect();
             assert_eq!(names, [KERNEL_4K, "2M pages"]);
+            let pages: Vec<_> = kernel.iter().map(|row| row.config.page_size).collect();
+            assert_eq!(pages, KERNEL.map(|(_, page_size)| Some(page_size)));
+            let all: Vec<&Row> = rows().collect();
+            assert!(kernel.iter().all(|row| control_of(&all, row, SAME_PROCESSOR_TIME).is_some()));
             assert!(kernel.iter().all(|row| row.also["written_gb"] > 0.0 && row.also["busy_percent"] > 0.0));
             assert!(rows().all(|row| row.config.operation == Some(Operation::Clear)));
         }
@@ -444,6 +496,10 @@ mod tests {
         assert!(refused(&|it| it.kernel = true).contains("a multiple of 2M"));
         let copy = |it: &mut CorunOptions| (it.kernel, it.operation) = (true, Operation::Copy);
         assert!(refused(&copy).contains("the kernel only clears"));
+        let walk = |it: &mut CorunOptions| {
+            *it = CorunOptions { kernel: true, ..CorunOptions::new(Victim::Walk) };
+        };
+        assert!(refused(&walk).contains("name a command"));
         assert!(refused(&|it| it.chunk = 0).contains("name a smaller size"));
         assert!(refused(&|it| it.chunk = 2 << 20).contains("name a smaller size"));
         assert!(refused(&|it| it.size = Some(1 << 46)).contains("of memory"));
@@ -483,8 +539,31 @@ mod tests {
         let text = options.conclusion(&[&rows[1], &rows[4]]).unwrap();
         assert!(text.contains("no distinguishably longer"), "{text}");
         assert_eq!(options.conclusion(&[&rows[0], &rows[2]]), None, "no finding without the control");
-        let note = shortfalls(&all).unwrap();
-        assert!(note.contains("slow 1.20 GB/s") && !note.contains("little"), "{note}");
-        assert_eq!(shortfalls(&all[3..]), None);
+        let mut busy: Vec<Row> = rows.to_vec();
+        for (row, share) in busy.iter_mut().skip(1).zip([3.7, 22.9, 4.5, 3.0]) {
+            row.also.insert("busy_percent".to_owned(), share);
+        }
+        let busy: Vec<&Row> = busy.iter().collect();
+        let text = options.conclusion(&busy).unwrap();
+        assert!(text.contains("a thread that is busy 4 % of the time without touching memory."), "{text}");
+        let (_, note) = busy_otherwise(&busy).unwrap();
+        assert!(note.ends_with("with the command: slow 22.9 %; the control 3.7 %"), "{note}");
+        assert_eq!((busy_otherwise(&[busy[1], busy[3]]), busy_otherwise(&all)), (None, None));
+        let [None, Some(note)] = shortfalls(&all) else { panic!("one is slow") };
+        assert!(note.contains("slow 1.20 GB/s; give a lower") && !note.contains("little"), "{note}");
+        assert_eq!(shortfalls(&all[3..]), [None, None]);
+    }
+
+    #[test]
+    fn a_command_that_ends_before_the_first_chunk_needs_no_lower_rate() {
+        let mut row = planted(Kind::Method, "movnti", 0.0015);
+        row.config.chunk = Some(2 << 20);
+        row.also.insert("rate".to_owned(), 0.0);
+        let [Some(note), None] = shortfalls(&[&row]) else { panic!("it ended early") };
+        assert!(
+            note.contains("movnti 0.00 GB/s; the command ends before the last chunks of 2 MiB"),
+            "{note}"
+        );
+        assert!(note.ends_with("name one that takes longer, or a smaller --chunk"), "{note}");
     }
 }

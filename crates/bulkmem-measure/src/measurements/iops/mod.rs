@@ -82,7 +82,11 @@ impl IopsOptions {
 
     /// Returns memory of the device as the target.
     fn of(&self, attribute: Attribute) -> TargetOptions {
-        TargetOptions { target: bulkmem_kmod::PATH.into(), attribute: Some(attribute), ..self.target.clone() }
+        TargetOptions {
+            target: bulkmem_kmod::MEMORY_PATH.into(),
+            attribute: Some(attribute),
+            ..self.target.clone()
+        }
     }
 }
 

@@ -128,7 +128,12 @@ fn attributes_are_measured_side_by_side_or_the_error_says_how_to_get_the_module(
                 let of = results.rows.iter().filter(|row| row.config.attribute.as_deref() == Some(attribute));
                 assert_eq!(of.count(), 6, "two directions, the policy and two methods: {attribute}");
             }
-            assert!(results.rows.iter().all(|row| row.config.target.as_deref() == Some("/dev/bulkmem")));
+            assert!(
+                results
+                    .rows
+                    .iter()
+                    .all(|row| row.config.target.as_deref() == Some(bulkmem_kmod::MEMORY_PATH))
+            );
         }
         Err(error) => {
             println!("skipped: blocks in memory of other attributes: {error}");

@@ -247,29 +247,38 @@ pub(crate) fn crossovers(compared: &[(u64, Contrast)]) -> Vec<Crossover> {
     changes.map(change).collect()
 }
 
-/// Returns the crossover in words, or which is faster throughout; `None` without blocks, or with too few samples of them.
+/// Returns the crossover in words, or which is faster, and the lengths without a distinguishable difference; `None` without
+/// blocks, or with too few samples of them.
 pub(crate) fn describe(compared: &[(u64, Contrast)]) -> Option<String> {
     let faster = |bypassing: bool| {
         if bypassing { "non-temporal stores are faster" } else { "stores that are written back are faster" }
     };
     let range = format!("from {} to {}", bytes(compared.first()?.0), bytes(compared.last()?.0));
+    let (decided, open): (Vec<_>, Vec<_>) =
+        compared.iter().partition(|(_, contrast)| contrast.distinguishable());
+    let Some((_, one)) = decided.first() else {
+        let enough = compared.iter().all(|(_, contrast)| contrast.enough);
+        return enough.then(|| format!("neither kind of store is distinguishably faster {range}"));
+    };
+    let lengths = |of: &[(u64, Contrast)]| of.iter().map(|it| bytes(it.0)).collect::<Vec<_>>().join(", ");
     let changes = crossovers(compared);
-    if !changes.is_empty() {
+    let mut text = if changes.is_empty() {
+        let times = decided.iter().map(|(_, it)| (it.by / 100.0).ln_1p().abs().exp());
+        let (least, most) =
+            times.fold((f64::INFINITY, 0.0), |(least, most), it| (it.min(least), it.max(most)));
+        let range = if open.is_empty() { range } else { format!("at {}", lengths(&decided)) };
+        format!("{} {range}, {least:.2} to {most:.2} times", faster(one.by > 0.0))
+    } else {
         let change = |it: &Crossover| {
             let [at, low, high] = [it.at.round() as u64, it.interval[0], it.interval[1]].map(bytes);
             format!("{} from about {at} on ({low} to {high})", faster(it.bypassing))
         };
-        return Some(changes.iter().map(change).collect::<Vec<_>>().join("; "));
-    }
-    let decided =
-        || compared.iter().map(|(_, contrast)| contrast).filter(|contrast| contrast.distinguishable());
-    let Some(one) = decided().next() else {
-        let enough = compared.iter().all(|(_, contrast)| contrast.enough);
-        return enough.then(|| format!("neither kind of store is distinguishably faster {range}"));
+        changes.iter().map(change).collect::<Vec<_>>().join("; ")
     };
-    let times = decided().map(|it| (it.by / 100.0).ln_1p().abs().exp());
-    let (least, most) = times.fold((f64::INFINITY, 0.0), |(least, most), it| (it.min(least), it.max(most)));
-    Some(format!("{} {range}, {least:.2} to {most:.2} times", faster(one.by > 0.0)))
+    if !open.is_empty() {
+        text += &format!("; no distinguishable difference at {}", lengths(&open));
+    }
+    Some(text)
 }
 
 /// Returns how much longer blocks with half-written lines take, at the shortest and at the longest block; rows of one target.
@@ -329,7 +338,12 @@ mod tests {
         assert_eq!((found.len(), found[0].interval, found[0].bypassing), (1, [256, 2048], true));
         assert_eq!(
             describe(&noisy[2..]).unwrap(),
-            "non-temporal stores are faster from 1 KiB to 2 KiB, 1.25 to 1.25 times"
+            "non-temporal stores are faster at 2 KiB, 1.25 to 1.25 times; no distinguishable difference at 1 KiB"
+        );
+        assert!(describe(&noisy).unwrap().ends_with("; no distinguishable difference at 512 B, 1 KiB"));
+        assert_eq!(
+            describe(&published[1..]).unwrap(),
+            "stores that are written back are faster from 1 KiB to 2 KiB, 1.08 to 1.52 times"
         );
         assert_eq!(
             describe(&noisy[1..3]).unwrap(),

@@ -39,7 +39,8 @@ fn every_persisting_method_has_a_width_and_a_way() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn each_order_has_a_row_of_everybody_with_its_latency() {
-    let results = run(&small()).unwrap();
+    let options = PersistOptions { candidates: Candidates::default(), ..small() };
+    let results = run(&options).unwrap();
     for (pattern, chunk) in [(Pattern::Sequential, None), (Pattern::Random, Some(64))] {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.config.pattern == Some(pattern)).collect();
         let named = |name: &str| rows.iter().find(|row| row.candidate.name == name);
@@ -59,10 +60,37 @@ fn each_order_has_a_row_of_everybody_with_its_latency() {
     let findings: Vec<&str> = results.findings.iter().map(|finding| finding.text.as_str()).collect();
     assert_eq!(findings.len(), 2);
     assert!(
-        findings[0].starts_with("sequential: bypassing the cache is faster")
+        findings[0]
+            .starts_with("sequential: compared with storing and writing back, bypassing the cache is ")
             && findings[0].contains("Published")
     );
     assert!(findings[1].starts_with("random, a fence for each 64 B: ") && !findings[1].contains("Published"));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn noise_is_no_difference_and_one_width_is_not_every_width() {
+    let row = |name: &str, middle: f64, noise: f64| {
+        let width = width(method::by_name(name).unwrap());
+        let config = Config { width, pattern: Some(Pattern::Random), ..Config::default() };
+        let samples = [-1.0, -0.5, 0.0, 0.5, 1.0].map(|it| middle + it * noise);
+        let kind = (Kind::Method, name);
+        testing::row(Measurement::Persist, kind, config, (Metric::Bandwidth, &samples), &[])
+    };
+    let of = |rows: &[Row]| summary(&rows.iter().collect::<Vec<_>>(), "random");
+    let noisy = [row("movnti", 17.42, 7.0), row("store_8_clflush", 17.22, 7.0)];
+    let text = of(&noisy).unwrap();
+    assert!(text.contains("bypassing the cache is as fast within the noise. The best of each: "), "{text}");
+    assert!(text.contains("movnti 17.42 GB/s, store_8_clflush 17.22 GB/s; a ratio of 1.01 (0."), "{text}");
+    let others = [row("nontemporal_sse2", 9.0, 0.1), row("store_sse2_clflush", 3.0, 0.1)];
+    let text = of(&[&noisy[..], &others].concat()).unwrap();
+    assert!(text.contains("is as fast within the noise at 8 bytes; faster at 16 bytes."), "{text}");
+    let slower = [row("movnti", 3.0, 0.1), row("store_8_clflush", 9.0, 0.1)];
+    assert!(of(&slower).unwrap().contains("bypassing the cache is slower. The best"));
+    let same = [&others[..], &[row("movnti", 9.0, 0.1), row("store_8_clflush", 3.0, 0.1)]].concat();
+    assert!(of(&same).unwrap().contains("is faster at every width."));
+    let few: Vec<Row> = slower.clone().map(|row| Row { samples: row.samples[..2].to_vec(), ..row }).into();
+    assert_eq!((of(&few), of(&slower[..1])), (None, None));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -134,7 +162,7 @@ fn several_targets_have_the_same_rows() {
     let folder = tempfile::tempdir().unwrap();
     let ram = small().targets.remove(0);
     let file = TargetOptions { target: folder.path().join("made"), ..ram.clone() };
-    let candidates = named(&["movnti", "store_8_clflush"], Peers::None, 2);
+    let candidates = named(&["movnti", "store_8_clflush"], Peers::None, 5);
     let options = PersistOptions { targets: vec![ram.clone(), file.clone()], candidates, ..small() };
     let results = run(&options).unwrap();
     let of = |target: &std::path::Path| -> Vec<(&str, Option<Pattern>)> {

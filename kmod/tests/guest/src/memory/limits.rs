@@ -10,13 +10,14 @@ use testkit::harness::Suite;
 use super::{KINDS, Kind, all_back, each_kind, fill, free_memory, holds, is_zero, meminfo, once, try_map};
 use crate::device::Device;
 use crate::huge::{HugeMapping, MIDDLE, SMALL};
+use crate::module;
 use crate::process::{Child, End};
 
 pub(super) fn tests(suite: &mut Suite) {
     each_kind(
         suite,
-        "the_locked_memory_limit_is_kept_to_the_page",
-        the_locked_memory_limit_is_kept_to_the_page,
+        "the_locked_memory_limit_is_kept_to_the_unit",
+        the_locked_memory_limit_is_kept_to_the_unit,
     );
     each_kind(suite, "killed_users_are_uncharged", killed_users_are_uncharged);
     each_kind(suite, "another_user_may_end_the_charge", another_user_may_end_the_charge);
@@ -41,44 +42,44 @@ fn become_user(user: u32, saved: u32) {
     assert_eq!(unsafe { libc::setresuid(user, user, saved) }, 0);
 }
 
-/// A user can allocate the whole limit and not a page more: nothing else is charged.
-fn nothing_is_charged(device: &Device, kind: Kind) {
+/// A user can allocate the whole limit and not a byte more: nothing else is charged.
+fn nothing_is_charged(device: &Device) {
     let map = |length| try_map(device.0.as_fd(), 0, length, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
-    assert_eq!(map(LIMIT + kind.page), Err(libc::ENOMEM), "a page more than the limit");
+    assert_eq!(map(LIMIT + MIDDLE), Err(libc::ENOMEM), "2 MiB more than the limit");
     assert_eq!(map(LIMIT), Ok(()), "the limit itself");
 }
 
-fn the_locked_memory_limit_is_kept_to_the_page(kind: Kind) -> Result<(), Failed> {
+fn the_locked_memory_limit_is_kept_to_the_unit(kind: Kind) -> Result<(), Failed> {
     // Opened by root: another test covers the mode of the file.
     let device = Device::of(kind)?;
     Child::spawn(|| {
         become_user(1000, 1000);
-        nothing_is_charged(&device, kind);
-        let first = device.map(LIMIT - kind.page)?;
-        let last = device.map(kind.page)?;
-        assert!(device.map(kind.page).is_err(), "a page more than the limit");
+        nothing_is_charged(&device);
+        let first = device.map(LIMIT - MIDDLE)?;
+        let last = device.map(MIDDLE)?;
+        assert!(device.map(MIDDLE).is_err(), "2 MiB more than the limit");
         drop(last);
-        let mut last = device.map(kind.page)?;
+        let mut last = device.map(MIDDLE)?;
         fill(last.bytes_mut(), 1);
         // While any part is mapped, the whole memory exists and is charged.
         let start = first.address();
         // SAFETY: a piece of this test's mapping, without references to it.
-        assert_eq!(unsafe { libc::munmap((start + kind.page) as *mut _, LIMIT - 2 * kind.page) }, 0);
-        assert!(device.map(kind.page).is_err(), "a page more while one of the others is mapped");
+        assert_eq!(unsafe { libc::munmap((start + MIDDLE) as *mut _, LIMIT - 2 * MIDDLE) }, 0);
+        assert!(device.map(MIDDLE).is_err(), "2 MiB more while a part of the others is mapped");
         drop(first);
-        holds(last.bytes(), 1, "the page that stayed")?;
+        holds(last.bytes(), 1, "the memory that stayed")?;
         drop(last);
-        nothing_is_charged(&device, kind);
+        nothing_is_charged(&device);
         // Memory shared with a child is charged once.
         let shared = device.map(LIMIT / 2)?;
         Child::spawn(|| {
             let _own = device.map(LIMIT / 2)?;
-            assert!(device.map(kind.page).is_err(), "a page more than the limit");
+            assert!(device.map(MIDDLE).is_err(), "2 MiB more than the limit");
             Ok(())
         })?
         .succeed()?;
         drop(shared);
-        nothing_is_charged(&device, kind);
+        nothing_is_charged(&device);
         Ok(())
     })?
     .succeed()
@@ -98,7 +99,7 @@ fn killed_users_are_uncharged(kind: Kind) -> Result<(), Failed> {
         assert_eq!(child.kill()?, End::Signal(libc::SIGKILL), "the child ended before it was killed");
         Child::spawn(|| {
             become_user(1001, 1001);
-            nothing_is_charged(&device, kind);
+            nothing_is_charged(&device);
             Ok(())
         })?
         .succeed()?;
@@ -122,18 +123,18 @@ fn another_user_may_end_the_charge(kind: Kind) -> Result<(), Failed> {
                 assert_eq!(libc::setresuid(0, 0, 0), 0);
             }
             become_user(1003, 1003);
-            nothing_is_charged(&device, kind);
+            nothing_is_charged(&device);
             // SAFETY: this process's own mapping, which nothing else unmaps: it ends by `_exit`.
             assert_eq!(unsafe { libc::munmap(mapping.address() as *mut _, LIMIT) }, 0);
-            nothing_is_charged(&device, kind);
+            nothing_is_charged(&device);
             Ok(())
         })?;
         drop(mapping);
-        assert!(device.map(kind.page).is_err(), "uncharged while the heir has it mapped");
+        assert!(device.map(MIDDLE).is_err(), "uncharged while the heir has it mapped");
         // SAFETY: writes one byte of a constant.
         assert_eq!(unsafe { libc::write(ends[1], b"x".as_ptr().cast(), 1) }, 1);
         heir.succeed()?;
-        nothing_is_charged(&device, kind);
+        nothing_is_charged(&device);
         Ok(())
     })?
     .succeed()
@@ -176,6 +177,8 @@ impl Drop for Group {
 }
 
 fn a_memory_cgroup_is_charged(kind: Kind) -> Result<(), Failed> {
+    // The pool's memory outlives its users and is charged to no group.
+    module::set("memory_pool", "0")?;
     let group = Group::new(64 << 20)?;
     let device = Device::of(kind)?;
     Child::spawn(|| {
@@ -184,8 +187,8 @@ fn a_memory_cgroup_is_charged(kind: Kind) -> Result<(), Failed> {
         let mapping = device.map(32 << 20)?;
         let charged = group.number("memory.current", "")?.saturating_sub(before);
         assert!(charged >= 32 << 20, "{charged} bytes are charged for 32 MiB");
-        let refused = try_map(device.0.as_fd(), 0, 64 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
-        assert_eq!(refused, Err(libc::ENOMEM), "more than the group may have");
+        let refused = device.map(64 << 20).map(drop).map_err(|error| error.raw_os_error());
+        assert_eq!(refused, Err(Some(libc::ENOMEM)), "more than the group may have");
         assert_eq!(group.number("memory.events", "oom_kill ")?, 0);
         is_zero(&mapping, "what was had before")?;
         drop(mapping);

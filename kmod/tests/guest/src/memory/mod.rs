@@ -1,4 +1,4 @@
-//! Tests the memory of `/dev/bulkmem`.
+//! Tests the memory of `/dev/bulkmem-memory`.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -10,13 +10,17 @@ use std::ptr::null_mut;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
-use crate::device::Device;
+use crate::device::{Device, MEMORY};
 use crate::huge::{HugeMapping, MIDDLE, SMALL, Source};
 use crate::module;
 
 mod contents;
+mod kvm;
 mod limits;
+mod poison;
+mod pool;
 mod refusals;
+mod rights;
 mod shared;
 mod storm;
 
@@ -25,6 +29,10 @@ pub(crate) fn tests(suite: &mut Suite) {
     shared::tests(suite);
     refusals::tests(suite);
     limits::tests(suite);
+    pool::tests(suite);
+    rights::tests(suite);
+    poison::tests(suite);
+    kvm::tests(suite);
     storm::tests(suite);
 }
 
@@ -75,7 +83,7 @@ impl fmt::Display for Kind {
 fn each_kind(suite: &mut Suite, name: &str, test: fn(Kind) -> Result<(), Failed>) {
     for kind in KINDS {
         suite.test(&format!("memory::{name}::{kind}"), move || {
-            module::fresh()?;
+            fresh()?;
             test(kind)
         });
     }
@@ -84,46 +92,105 @@ fn each_kind(suite: &mut Suite, name: &str, test: fn(Kind) -> Result<(), Failed>
 /// Adds a test `memory::NAME`.
 fn once(suite: &mut Suite, name: &str, test: fn() -> Result<(), Failed>) {
     suite.test(&format!("memory::{name}"), move || {
-        module::fresh()?;
+        fresh()?;
         test()
     });
+}
+
+/// The most MiB in each pool, as after loading.
+const POOL: usize = 32;
+
+/// Loads the module and sets every parameter to its default. The pools keep their memory.
+fn fresh() -> io::Result<()> {
+    module::fresh()?;
+    module::set("memory_unprivileged", "0")?;
+    module::set("memory_pool", POOL.to_string())
+}
+
+/// Empties the pools.
+fn drain() -> io::Result<()> {
+    module::set("memory_pool", "0")?;
+    module::set("memory_pool", POOL.to_string())
+}
+
+/// Reads a counter of the device's memory.
+fn counter(name: &str) -> io::Result<usize> {
+    let text = fs::read_to_string(format!("/sys/class/misc/bulkmem-memory/{name}"))?;
+    text.trim().parse().map_err(io::Error::other)
 }
 
 /// `struct bulkmem_memory`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Description {
+    size: u32,
+    flags: u32,
     attribute: u32,
     page_shift: u32,
     node: i32,
-    flags: u32,
+    reserved: u32,
 }
 
 impl From<Kind> for Description {
     fn from(kind: Kind) -> Description {
         let page_shift = kind.page.trailing_zeros();
-        Description { attribute: kind.attribute as u32, page_shift, node: -1, flags: 0 }
+        Description {
+            size: 24,
+            flags: 0,
+            attribute: kind.attribute as u32,
+            page_shift,
+            node: -1,
+            reserved: 0,
+        }
     }
 }
 
-/// Makes the request `BULKMEM_IOC_MEMORY`.
-const MEMORY: u64 = 0x4010_b703;
+/// `struct bulkmem_populate`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    size: u32,
+    flags: u32,
+    address: u64,
+    length: u64,
+}
+
+impl Range {
+    fn new(address: usize, length: usize) -> Range {
+        Range { size: 24, flags: 0, address: address as u64, length: length as u64 }
+    }
+}
+
+/// Makes the requests `BULKMEM_IOC_MEMORY` and `BULKMEM_IOC_POPULATE`.
+const DESCRIBE: u64 = 0xc403;
+const POPULATE: u64 = 0xc404;
 
 impl Device {
     /// Opens the device and describes `kind`.
     fn of(kind: Kind) -> io::Result<Device> {
-        let device = Device::open()?;
+        let device = Device::open_at(MEMORY)?;
         device.describe(&kind.into())?;
         Ok(device)
     }
 
     fn describe(&self, description: &Description) -> io::Result<()> {
-        self.ioctl(MEMORY, std::ptr::from_ref(description).addr())
+        self.ioctl(DESCRIBE, std::ptr::from_ref(description).addr())
     }
 
-    /// Maps new memory.
-    fn map(&self, length: usize) -> io::Result<HugeMapping> {
+    fn populate(&self, range: &Range) -> io::Result<()> {
+        self.ioctl(POPULATE, std::ptr::from_ref(range).addr())
+    }
+
+    /// Maps new memory, which is allocated when it is touched.
+    fn reserve(&self, length: usize) -> io::Result<HugeMapping> {
         HugeMapping::of_file(self.0.as_fd(), length, SMALL)
+    }
+
+    /// Maps new memory and allocates it.
+    fn map(&self, length: usize) -> io::Result<HugeMapping> {
+        let mapping = self.reserve(length)?;
+        self.populate(&Range::new(mapping.address(), length))?;
+        Ok(mapping)
     }
 }
 
@@ -241,9 +308,10 @@ fn free_memory() -> io::Result<usize> {
 /// The tolerance for other uses of memory: page tables of the direct map, this program's heap.
 const SLACK: usize = 24 << 20;
 
-/// Fails unless the free memory returns to its previous amount.
+/// Fails unless the free memory returns to its previous amount, once the pools are empty.
 fn all_back(before: usize) -> Result<(), Failed> {
     let mut now = 0;
+    drain()?;
     let back = module::until("memory is missing", || {
         now = free_memory()?;
         Ok(now + SLACK >= before)

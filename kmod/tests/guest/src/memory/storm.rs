@@ -9,17 +9,16 @@ use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
 use super::{
-    KINDS, Kind, Probe, all_back, each_kind, fill, first_change, free_memory, holds, is_zero, meminfo,
-    memory, once,
+    KINDS, Kind, all_back, each_kind, fill, first_change, free_memory, holds, is_zero, memory, once,
 };
 use crate::huge::{MIDDLE, SMALL};
+use crate::module;
 use crate::process::Child;
 
 pub(super) fn tests(suite: &mut Suite) {
     once(suite, "many_threads_map_and_unmap", many_threads_map_and_unmap);
     once(suite, "processes_and_their_children", processes_and_their_children);
     each_kind(suite, "faults_race_with_changes_of_the_mapping", faults_race_with_changes_of_the_mapping);
-    once(suite, "broken_memory_is_kept_from_everybody", broken_memory_is_kept_from_everybody);
 }
 
 const TIME: Duration = Duration::from_secs(3);
@@ -62,6 +61,13 @@ fn many_threads_map_and_unmap() -> Result<(), Failed> {
                 })
             })
             .collect();
+        // The pools shrink and grow at the same time.
+        let start = Instant::now();
+        while start.elapsed() < TIME {
+            for limit in ["0", "4", "32"] {
+                module::set("memory_pool", limit).expect("a valid limit");
+            }
+        }
         threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
     });
     for result in results {
@@ -155,32 +161,4 @@ fn faults_race_with_changes_of_the_mapping(kind: Kind) -> Result<(), Failed> {
         }
     }
     all_back(before)
-}
-
-/// Marks a page as broken, as the machine-check handler would.
-fn broken_memory_is_kept_from_everybody() -> Result<(), Failed> {
-    let inject = "/sys/kernel/debug/hwpoison/corrupt-pfn";
-    let probe = Probe::open()?;
-    for kind in KINDS {
-        let corrupted = meminfo("HardwareCorrupted")?;
-        let mut mapping = memory(kind, 2 * MIDDLE)?;
-        fill(mapping.bytes_mut(), 5);
-        let victim = probe.at(mapping.address() + MIDDLE + 7 * SMALL)?;
-        // The kernel may report that it cannot handle such a page.
-        let _ = std::fs::write(inject, victim.frame.to_string());
-        if meminfo("HardwareCorrupted")? <= corrupted {
-            return Err(format!("{inject} did not break frame {:#x}", victim.frame).into());
-        }
-        drop(mapping);
-        let flags = std::fs::File::open("/proc/kpageflags")?;
-        let mut entry = [0; 8];
-        std::os::unix::fs::FileExt::read_exact_at(&flags, &mut entry, victim.frame * 8)?;
-        let entry = u64::from_ne_bytes(entry);
-        // Bits 19 and 10: broken and free.
-        assert_eq!((entry >> 19 & 1, entry >> 10 & 1), (1, 0), "the broken page's flags are {entry:#x}");
-        let now = probe.frame(victim.frame)?;
-        assert_eq!(now.direct.memory_type, super::Attribute::Wb.memory_type());
-        drop(memory(kind, 64 << 20)?);
-    }
-    Ok(())
 }

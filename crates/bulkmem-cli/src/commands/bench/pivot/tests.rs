@@ -137,6 +137,26 @@ fn other_keys_and_metrics_make_tables_of_their_own_and_cells_may_say_anything() 
     assert!(line(tables[2], "write_prefetch").contains("<10>*"), "{text}");
 }
 
+/// Differences have no ratios: without the control, each would be the best.
+#[test]
+fn the_nearest_to_a_control_is_the_best() {
+    let growth = |kind, name: &str, growth: f64| {
+        let samples: Vec<f64> = [-2.0, -1.0, 0.0, 1.0, 2.0].iter().map(|noise| growth + noise).collect();
+        let stats = Stats::of(&samples).unwrap();
+        Row { metric: Metric::Growth, samples, stats, ..row(kind, name, 4096, growth) }
+    };
+    let rows = [
+        growth(Kind::Method, "movnti", 20.0),
+        growth(Kind::Method, "rep_stosb", 700.0),
+        growth(Kind::Method, "clzero", 0.5),
+        growth(Kind::Control, "still", 0.0),
+    ];
+    let text = text(Pivot { control: Some("still"), ..Pivot::across(Dimension::Size) }, &rows, 80);
+    assert!(line(&text, "clzero").contains('*'), "{text}");
+    assert!(!line(&text, "movnti").contains('*') && !line(&text, "rep_stosb").contains('*'), "{text}");
+    assert!(text.contains("* the best of a column, within the noise."), "{text}");
+}
+
 #[test]
 fn nothing_and_one_alone_are_shown_too() {
     assert_eq!(Pivot::across(Dimension::Size).text(&[], 80), "");

@@ -50,7 +50,7 @@
     }
   }
   const positionTitle = (spec, position) =>
-    ["linear", "whole"].includes(spec.x_axis.scale) ? `${spec.x_axis.name} ${positionName(spec, position)}` : positionName(spec, position);
+    ["linear", "whole", "powers"].includes(spec.x_axis.scale) ? `${spec.x_axis.name} ${positionName(spec, position)}` : positionName(spec, position);
 
   const SYMBOLS = {
     circle: '<circle cx="14" cy="7" r="3.5" fill="currentColor"/>',
@@ -114,7 +114,7 @@
     }
     const positions = spec.series.flatMap((series) => series.points.map((point) => point.x));
     const [min, max] = [Math.min(...positions), Math.max(...positions)];
-    if (spec.x_axis.scale === "bytes") {
+    if (["bytes", "powers"].includes(spec.x_axis.scale)) {
       // ECharts draws a tick at each power of the base; there is room for about ten.
       const logBase = 2 ** Math.max(1, Math.ceil(Math.log2(max / min) / 9.5));
       return { ...common, type: "log", logBase, min, max };
@@ -170,12 +170,25 @@
         stack: spec.x_axis.name ? undefined : "all",
         barMaxWidth: 18,
         itemStyle: { color: ink(it) },
-        label: {
-          show: true,
-          position: "right",
-          color: colour("--ink"),
-          fontSize: narrow ? 10.5 : 12,
-          formatter: (bar) => digits(bar.value[0]),
+        // The interval, with the figure at its end.
+        markLine: {
+          silent: true,
+          symbol: "none",
+          animation: false,
+          lineStyle: { color: colour("--ink"), type: "solid", width: 1.5 },
+          label: {
+            position: "end",
+            color: colour("--ink"),
+            fontSize: narrow ? 10.5 : 12,
+            formatter: (line) => line.name,
+          },
+          data: it.points.map(({ x, value, interval }) => {
+            const [low, high] = interval ?? [value, value];
+            const end = Math.max(high, value);
+            // The label needs a line, however short.
+            const start = Math.min(low, value, end - Math.abs(end) * 1e-6);
+            return [{ name: digits(value), coord: [start, x] }, { coord: [end, x] }];
+          }),
         },
         data: it.points.map((point) => [point.value, point.x]),
       }));

@@ -18,7 +18,7 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
     };
     for machine in machines {
         let Some(results) = machine.results() else { continue };
-        let found = Reproduction::of(&results);
+        let found = Reproduction::of_files(&results, &machine.files);
         if !found.figures.iter().any(|figure| figure.here.is_some()) {
             continue;
         }

@@ -121,7 +121,8 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
                 "Run time of a program while memory is cleared or copied in the background, by method, or cleared by the \
              kernel. Shorter is better.",
                 "The control uses the same processor time and touches no memory. The difference between a method and \
-             the control is the effect on memory and caches.",
+             the control is the effect on memory and caches. The thin line at the end of a bar is its 95 % interval: \
+             where it overlaps the control's, the difference may be noise.",
             ],
             ..BY_CANDIDATE
         },
@@ -193,6 +194,16 @@ pub(in super::super) fn about(measurement: Measurement) -> MeasurementSection {
              time of a neighbour's walk in the cache after the call, in percent of the time before.",
             ],
             ..BY_SIZE
+        },
+        Measurement::Numa => MeasurementSection {
+            title: "Local and remote memory",
+            series: &[Dimension::MemoryNode, Dimension::SourceNode],
+            intro: &[
+                "Speed of the processors of each NUMA node with the memory of each node. Memory is local to the processors of \
+             its own node and remote to all others. Higher is faster.",
+                "A machine with one node has no remote memory: then the figures only show that local memory was measured.",
+            ],
+            ..BY_CANDIDATE
         },
         Measurement::Choice => MeasurementSection {
             title: "The policy's choice",
