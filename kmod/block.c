@@ -19,16 +19,16 @@
  * security modules log a capability that is checked and missing.
  */
 
-static unsigned long pages_of(struct block *block)
+static unsigned long bulkmem_block_pages_of(struct block *block)
 {
 	return block->count << HUGE_ORDER;
 }
 
-static int charge(struct block *block)
+static int bulkmem_block_charge(struct block *block)
 {
 	long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
 	struct user_struct *user = current_user();
-	long pages = pages_of(block);
+	long pages = bulkmem_block_pages_of(block);
 	long charged;
 
 	charged = atomic_long_read(&user->locked_vm);
@@ -40,11 +40,11 @@ static int charge(struct block *block)
 	return 0;
 }
 
-static void uncharge(struct block *block)
+static void bulkmem_block_uncharge(struct block *block)
 {
 	if (!block->user)
 		return;
-	atomic_long_sub(pages_of(block), &block->user->locked_vm);
+	atomic_long_sub(bulkmem_block_pages_of(block), &block->user->locked_vm);
 	free_uid(block->user);
 }
 
@@ -69,7 +69,7 @@ struct block *bulkmem_block_make(const struct bulkmem_memory *memory, unsigned l
 	block->length = length;
 	block->count = count;
 
-	err = charge(block);
+	err = bulkmem_block_charge(block);
 	if (!err && rated && !bulkmem_unit_allow(count))
 		err = -EAGAIN;
 	if (err) {
@@ -121,7 +121,7 @@ void bulkmem_block_put(struct block *block)
 			bulkmem_unit_refund(1);
 		cond_resched();
 	}
-	uncharge(block);
+	bulkmem_block_uncharge(block);
 	mutex_destroy(&block->lock);
 	kvfree(block);
 }

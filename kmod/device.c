@@ -49,7 +49,7 @@ int bulkmem_device_argument(void *argument, size_t known, const void __user *use
 	return copy_struct_from_user(argument, known, user, size);
 }
 
-static int hint_open(struct inode *inode, struct file *filp)
+static int bulkmem_hint_open(struct inode *inode, struct file *filp)
 {
 	struct bulkmem_file *file;
 
@@ -63,7 +63,7 @@ static int hint_open(struct inode *inode, struct file *filp)
 	return nonseekable_open(inode, filp);
 }
 
-static int hint_release(struct inode *inode, struct file *filp)
+static int bulkmem_hint_release(struct inode *inode, struct file *filp)
 {
 	struct bulkmem_file *file = filp->private_data;
 
@@ -72,7 +72,7 @@ static int hint_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-static long hint_ioctl(struct file *filp, unsigned int command, unsigned long argument)
+static long bulkmem_hint_ioctl(struct file *filp, unsigned int command, unsigned long argument)
 {
 	struct bulkmem_file *file = filp->private_data;
 	void __user *user = (void __user *)argument;
@@ -95,9 +95,9 @@ static long hint_ioctl(struct file *filp, unsigned int command, unsigned long ar
 
 static const struct file_operations hint_operations = {
 	.owner = THIS_MODULE,
-	.open = hint_open,
-	.release = hint_release,
-	.unlocked_ioctl = hint_ioctl,
+	.open = bulkmem_hint_open,
+	.release = bulkmem_hint_release,
+	.unlocked_ioctl = bulkmem_hint_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 };
 
@@ -112,7 +112,7 @@ static struct miscdevice hint_misc = {
 /* Has the counters while there is no /dev/bulkmem: /sys/devices/bulkmem. */
 static struct device *without_node;
 
-static int register_counters(void)
+static int bulkmem_register_counters(void)
 {
 	int err;
 
@@ -125,7 +125,7 @@ static int register_counters(void)
 	return err;
 }
 
-static void unregister_hints(void)
+static void bulkmem_unregister_hints(void)
 {
 	if (hint_device) {
 		misc_deregister(&hint_misc);
@@ -143,7 +143,7 @@ int bulkmem_device_register(void)
 	if (err)
 		return err;
 	bulkmem_stats_init();
-	err = hint_device ? misc_register(&hint_misc) : register_counters();
+	err = hint_device ? misc_register(&hint_misc) : bulkmem_register_counters();
 	if (err)
 		goto exit_hints;
 	if (memory_device) {
@@ -154,7 +154,7 @@ int bulkmem_device_register(void)
 	return 0;
 
 unregister_hints:
-	unregister_hints();
+	bulkmem_unregister_hints();
 exit_hints:
 	bulkmem_hint_exit();
 	return err;
@@ -165,7 +165,7 @@ void bulkmem_device_unregister(void)
 {
 	if (memory_device)
 		misc_deregister(&bulkmem_memory_device);
-	unregister_hints();
+	bulkmem_unregister_hints();
 	bulkmem_hint_exit();
 	bulkmem_unit_exit();
 }

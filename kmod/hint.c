@@ -79,7 +79,7 @@ void bulkmem_hint_exit(void)
 }
 
 /* Removes the entry of an mm without hints. */
-static void forget(struct hinted *hinted)
+static void bulkmem_hint_forget(struct hinted *hinted)
 {
 	rhashtable_remove_fast(&table, &hinted->node, by_mm);
 	list_del(&hinted->of_all);
@@ -88,23 +88,23 @@ static void forget(struct hinted *hinted)
 	kfree_rcu(hinted, rcu);
 }
 
-static void drop(struct hint *hint)
+static void bulkmem_hint_drop(struct hint *hint)
 {
 	lockdep_assert_held(&hints_lock);
 	list_del_rcu(&hint->of_mm);
 	list_del(&hint->of_file);
 	if (!--hint->hinted->count)
-		forget(hint->hinted);
+		bulkmem_hint_forget(hint->hinted);
 	kfree_rcu(hint, rcu);
 }
 
-static bool is_dead(const struct hinted *hinted)
+static bool bulkmem_hint_is_dead(const struct hinted *hinted)
 {
 	return !atomic_read(&hinted->mm->mm_users);
 }
 
 /* Finds or creates the entry of an mm, which may still be without hints. */
-static struct hinted *enter(struct mm_struct *mm)
+static struct hinted *bulkmem_hint_enter(struct mm_struct *mm)
 {
 	struct hinted *hinted = rhashtable_lookup_fast(&table, &mm, by_mm);
 	int err;
@@ -146,9 +146,9 @@ long bulkmem_hint_add(struct bulkmem_file *file, const struct bulkmem_hint *aske
 
 	mutex_lock(&hints_lock);
 	list_for_each_entry_safe(old, next, &file->hints, of_file)
-		if (is_dead(old->hinted))
-			drop(old);
-	hinted = enter(mm);
+		if (bulkmem_hint_is_dead(old->hinted))
+			bulkmem_hint_drop(old);
+	hinted = bulkmem_hint_enter(mm);
 	if (IS_ERR(hinted)) {
 		err = PTR_ERR(hinted);
 	} else if (hinted->count == HINTS_PER_PROCESS) {
@@ -171,7 +171,7 @@ void bulkmem_hint_drop_all(struct bulkmem_file *file)
 
 	mutex_lock(&hints_lock);
 	list_for_each_entry_safe(hint, next, &file->hints, of_file)
-		drop(hint);
+		bulkmem_hint_drop(hint);
 	mutex_unlock(&hints_lock);
 }
 
@@ -182,7 +182,7 @@ unsigned long bulkmem_hint_count(void)
 
 	mutex_lock(&hints_lock);
 	list_for_each_entry(hinted, &all, of_all)
-		if (!is_dead(hinted))
+		if (!bulkmem_hint_is_dead(hinted))
 			count += hinted->count;
 	mutex_unlock(&hints_lock);
 	return count;

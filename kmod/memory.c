@@ -46,13 +46,13 @@ struct memory_file {
 };
 
 /* A file that was opened while the parameter was set stops working with it. */
-static bool may_map(const struct memory_file *file)
+static bool bulkmem_memory_may_map(const struct memory_file *file)
 {
 	return file->admin || READ_ONCE(memory_unprivileged);
 }
 
 /* Without PAT, the kernel maps write-combining memory uncached. */
-static bool has_write_combining(void)
+static bool bulkmem_memory_has_write_combining(void)
 {
 	return cachemode2protval(_PAGE_CACHE_MODE_WC) !=
 	       cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS);
@@ -62,7 +62,7 @@ static bool has_write_combining(void)
  * Xen's paravirtual guests have no large pages. From Linux 6.2 to 6.5, reading
  * /proc/PID/smaps warns of large pages without references.
  */
-static bool has_huge_pages(void)
+static bool bulkmem_memory_has_huge_pages(void)
 {
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
 	return has_transparent_hugepage() && (LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0) ||
@@ -78,20 +78,20 @@ static bool has_huge_pages(void)
  * not support. Write-through is refused: no exported function changes the direct
  * map to that type, and a page must never be mapped with two types.
  */
-static long describe(struct memory_file *file, const struct bulkmem_memory *memory)
+static long bulkmem_memory_describe(struct memory_file *file, const struct bulkmem_memory *memory)
 {
 	if (memory->flags || memory->reserved || memory->attribute > BULKMEM_WT)
 		return -EINVAL;
 	if (memory->page_shift != PAGE_SHIFT && memory->page_shift != PMD_SHIFT)
 		return -EINVAL;
-	if (memory_is_huge(memory) && !has_huge_pages())
+	if (memory_is_huge(memory) && !bulkmem_memory_has_huge_pages())
 		return -EOPNOTSUPP;
 	if (memory->node != NUMA_NO_NODE &&
 	    (memory->node < 0 || memory->node >= MAX_NUMNODES || !node_online(memory->node)))
 		return -EINVAL;
 	if (memory->attribute == BULKMEM_WT)
 		return -EOPNOTSUPP;
-	if (memory->attribute == BULKMEM_WC && !has_write_combining())
+	if (memory->attribute == BULKMEM_WC && !bulkmem_memory_has_write_combining())
 		return -EOPNOTSUPP;
 
 	mutex_lock(&file->lock);
@@ -100,7 +100,7 @@ static long describe(struct memory_file *file, const struct bulkmem_memory *memo
 	return 0;
 }
 
-static struct bulkmem_memory description(struct memory_file *file)
+static struct bulkmem_memory bulkmem_memory_description(struct memory_file *file)
 {
 	struct bulkmem_memory memory;
 
@@ -112,14 +112,14 @@ static struct bulkmem_memory description(struct memory_file *file)
 
 /* Mappings. */
 
-static void block_vm_open(struct vm_area_struct *vma)
+static void bulkmem_block_vm_open(struct vm_area_struct *vma)
 {
 	struct block *block = vma->vm_private_data;
 
 	refcount_inc(&block->references);
 }
 
-static void block_vm_close(struct vm_area_struct *vma)
+static void bulkmem_block_vm_close(struct vm_area_struct *vma)
 {
 	bulkmem_block_put(vma->vm_private_data);
 }
@@ -136,7 +136,7 @@ static void block_vm_close(struct vm_area_struct *vma)
 # define HUGE_ENTRY	(PFN_DEV | PFN_MAP)
 #endif
 
-static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
+static vm_fault_t bulkmem_memory_map_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	bool write = vmf->flags & FAULT_FLAG_WRITE;
 	pfn_t huge = __pfn_to_pfn_t(ALIGN_DOWN(pfn, HUGE_PAGES), HUGE_ENTRY);
@@ -144,15 +144,15 @@ static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
 	return vmf_insert_pfn_pmd(vmf, huge, write);
 }
 #else
-/* Never called: describe() refuses huge pages. */
-static vm_fault_t map_huge(struct vm_fault *vmf, unsigned long pfn)
+/* Never called: bulkmem_memory_describe() refuses huge pages. */
+static vm_fault_t bulkmem_memory_map_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	return VM_FAULT_SIGBUS;
 }
 #endif
 
 /* True if the mapping contains the whole huge page at the address, aligned. */
-static bool fits_huge(struct vm_fault *vmf, unsigned long pfn)
+static bool bulkmem_memory_fits_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	unsigned long start = ALIGN_DOWN(vmf->address, PMD_SIZE);
 	struct vm_area_struct *vma = vmf->vma;
@@ -165,7 +165,7 @@ static bool fits_huge(struct vm_fault *vmf, unsigned long pfn)
  * Maps small pages: the one at the address and, if the block has small pages,
  * the rest of its unit, except broken pages.
  */
-static vm_fault_t map_small(struct vm_fault *vmf, struct block *block)
+static vm_fault_t bulkmem_memory_map_small(struct vm_fault *vmf, struct block *block)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	unsigned long index = ALIGN_DOWN(vmf->pgoff, HUGE_PAGES);
@@ -191,7 +191,7 @@ static vm_fault_t map_small(struct vm_fault *vmf, struct block *block)
  * Not huge_fault(), which the kernel does not call for such mappings before
  * 6.12.
  */
-static vm_fault_t block_vm_fault(struct vm_fault *vmf)
+static vm_fault_t bulkmem_block_vm_fault(struct vm_fault *vmf)
 {
 	struct block *block = vmf->vma->vm_private_data;
 	unsigned long pfn;
@@ -214,17 +214,17 @@ static vm_fault_t block_vm_fault(struct vm_fault *vmf)
 	 * page, there is nothing left to do.
 	 */
 	pmd = READ_ONCE(*vmf->pmd);
-	if (pmd_none(pmd) && block_is_huge(block) && fits_huge(vmf, pfn) &&
+	if (pmd_none(pmd) && block_is_huge(block) && bulkmem_memory_fits_huge(vmf, pfn) &&
 	    !bulkmem_is_poisoned(pfn_to_page(ALIGN_DOWN(pfn, HUGE_PAGES)), HUGE_PAGES))
-		return map_huge(vmf, pfn);
+		return bulkmem_memory_map_huge(vmf, pfn);
 	if (pmd_trans_huge(pmd) || pmd_devmap(pmd))
 		return VM_FAULT_NOPAGE;
-	return map_small(vmf, block);
+	return bulkmem_memory_map_small(vmf, block);
 }
 
 /* For debuggers, which cannot take references to the pages. */
-static int block_vm_access(struct vm_area_struct *vma, unsigned long addr, void *buf, int len,
-			   int write)
+static int bulkmem_block_vm_access(struct vm_area_struct *vma, unsigned long addr, void *buf,
+				   int len, int write)
 {
 	struct block *block = vma->vm_private_data;
 	unsigned long index = vma->vm_pgoff + ((addr - vma->vm_start) >> PAGE_SHIFT);
@@ -250,13 +250,13 @@ static int block_vm_access(struct vm_area_struct *vma, unsigned long addr, void 
 }
 
 static const struct vm_operations_struct block_vm_ops = {
-	.open = block_vm_open,
-	.close = block_vm_close,
-	.fault = block_vm_fault,
-	.access = block_vm_access,
+	.open = bulkmem_block_vm_open,
+	.close = bulkmem_block_vm_close,
+	.fault = bulkmem_block_vm_fault,
+	.access = bulkmem_block_vm_access,
 };
 
-static void set_flags(struct vm_area_struct *vma)
+static void bulkmem_memory_set_flags(struct vm_area_struct *vma)
 {
 	const vm_flags_t set = VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP;
 
@@ -285,14 +285,14 @@ static pgprot_t protection(struct vm_area_struct *vma, u32 attribute)
  * memory_unprivileged has been unset; -ENOMEM beyond RLIMIT_MEMLOCK or what the
  * machine has; -EAGAIN beyond the rate.
  */
-static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
+static int bulkmem_memory_mmap(struct file *filp, struct vm_area_struct *vma)
 {
 	struct memory_file *file = filp->private_data;
-	struct bulkmem_memory memory = description(file);
+	struct bulkmem_memory memory = bulkmem_memory_description(file);
 	unsigned long length = vma->vm_end - vma->vm_start;
 	struct block *block;
 
-	if (!may_map(file))
+	if (!bulkmem_memory_may_map(file))
 		return -EPERM;
 	if (!(vma->vm_flags & VM_MAYSHARE) || vma->vm_flags & VM_EXEC || vma->vm_pgoff)
 		return -EINVAL;
@@ -306,7 +306,7 @@ static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (IS_ERR(block))
 		return PTR_ERR(block);
 
-	set_flags(vma);
+	bulkmem_memory_set_flags(vma);
 	vma->vm_page_prot = protection(vma, memory.attribute);
 	vma->vm_private_data = block;
 	vma->vm_ops = &block_vm_ops;
@@ -314,7 +314,7 @@ static int memory_mmap(struct file *filp, struct vm_area_struct *vma)
 }
 
 /* Populates the unit at @addr, and sets *@next to the address of the next one. */
-static int populate_unit(unsigned long addr, unsigned long *next)
+static int bulkmem_memory_populate_unit(unsigned long addr, unsigned long *next)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
@@ -351,7 +351,7 @@ static int populate_unit(unsigned long addr, unsigned long *next)
 	return err;
 }
 
-static long populate(const struct bulkmem_populate *asked)
+static long bulkmem_memory_populate(const struct bulkmem_populate *asked)
 {
 	unsigned long addr;
 	u64 end;
@@ -361,7 +361,7 @@ static long populate(const struct bulkmem_populate *asked)
 	    check_add_overflow(asked->addr, asked->length, &end) || end > current->mm->task_size)
 		return -EINVAL;
 	for (addr = asked->addr; addr < end; ) {
-		int err = populate_unit(addr, &addr);
+		int err = bulkmem_memory_populate_unit(addr, &addr);
 
 		if (err)
 			return err;
@@ -370,7 +370,7 @@ static long populate(const struct bulkmem_populate *asked)
 	return 0;
 }
 
-static long memory_ioctl(struct file *filp, unsigned int command, unsigned long argument)
+static long bulkmem_memory_ioctl(struct file *filp, unsigned int command, unsigned long argument)
 {
 	void __user *user = (void __user *)argument;
 	struct bulkmem_populate range;
@@ -382,20 +382,22 @@ static long memory_ioctl(struct file *filp, unsigned int command, unsigned long 
 		return put_user(BULKMEM_ABI, (__u32 __user *)user);
 	case BULKMEM_IOC_MEMORY:
 		err = bulkmem_device_argument(&memory, sizeof(memory), user);
-		return err ?: describe(filp->private_data, &memory);
+		return err ?: bulkmem_memory_describe(filp->private_data, &memory);
 	case BULKMEM_IOC_POPULATE:
 		err = bulkmem_device_argument(&range, sizeof(range), user);
-		return err ?: populate(&range);
+		return err ?: bulkmem_memory_populate(&range);
 	default:
 		return -ENOTTY;
 	}
 }
 
 /* The address is aligned to the page size described. */
-static unsigned long memory_area(struct file *filp, unsigned long addr, unsigned long length,
-				 unsigned long pgoff, unsigned long flags)
+static unsigned long bulkmem_memory_area(struct file *filp, unsigned long addr,
+					 unsigned long length, unsigned long pgoff,
+					 unsigned long flags)
 {
-	struct bulkmem_memory __maybe_unused memory = description(filp->private_data);
+	struct bulkmem_memory __maybe_unused memory =
+		bulkmem_memory_description(filp->private_data);
 
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
 	if (memory_is_huge(&memory)) {
@@ -411,7 +413,7 @@ static unsigned long memory_area(struct file *filp, unsigned long addr, unsigned
 #endif
 }
 
-static int memory_open(struct inode *inode, struct file *filp)
+static int bulkmem_memory_open(struct inode *inode, struct file *filp)
 {
 	struct memory_file *file;
 
@@ -423,7 +425,7 @@ static int memory_open(struct inode *inode, struct file *filp)
 	/* Nothing to log if the parameter allows it anyway. */
 	file->admin = READ_ONCE(memory_unprivileged) ?
 		      ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN) : capable(CAP_SYS_ADMIN);
-	if (!may_map(file)) {
+	if (!bulkmem_memory_may_map(file)) {
 		kfree(file);
 		return -EPERM;
 	}
@@ -437,7 +439,7 @@ static int memory_open(struct inode *inode, struct file *filp)
 	return nonseekable_open(inode, filp);
 }
 
-static int memory_release(struct inode *inode, struct file *filp)
+static int bulkmem_memory_release(struct inode *inode, struct file *filp)
 {
 	struct memory_file *file = filp->private_data;
 
@@ -448,12 +450,12 @@ static int memory_release(struct inode *inode, struct file *filp)
 
 static const struct file_operations memory_operations = {
 	.owner = THIS_MODULE,
-	.open = memory_open,
-	.release = memory_release,
-	.unlocked_ioctl = memory_ioctl,
+	.open = bulkmem_memory_open,
+	.release = bulkmem_memory_release,
+	.unlocked_ioctl = bulkmem_memory_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
-	.mmap = memory_mmap,
-	.get_unmapped_area = memory_area,
+	.mmap = bulkmem_memory_mmap,
+	.get_unmapped_area = bulkmem_memory_area,
 };
 
 struct miscdevice bulkmem_memory_device = {

@@ -102,7 +102,7 @@ bool bulkmem_is_poisoned(struct page *page, unsigned long n)
 
 /* Attributes. */
 
-static int set_attribute(struct page *page, u32 attribute)
+static int bulkmem_unit_set_attribute(struct page *page, u32 attribute)
 {
 	unsigned long kaddr = (unsigned long)page_address(page);
 
@@ -119,7 +119,7 @@ static int set_attribute(struct page *page, u32 attribute)
 
 /* Allocating and freeing. */
 
-static struct page *allocate(const struct bulkmem_memory *memory, bool account)
+static struct page *bulkmem_unit_allocate(const struct bulkmem_memory *memory, bool account)
 {
 	/* RETRY_MAYFAIL: fail instead of invoking the OOM killer. */
 	gfp_t gfp = GFP_USER | __GFP_COMP | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
@@ -150,13 +150,13 @@ static struct page *allocate(const struct bulkmem_memory *memory, bool account)
  * keeps its attribute: if it were write-back, the processor could load from the
  * broken page speculatively.
  */
-static void release(u32 attribute, struct page *page)
+static void bulkmem_unit_release(u32 attribute, struct page *page)
 {
 	if (bulkmem_is_poisoned(page, HUGE_PAGES)) {
 		atomic_long_inc(&lost);
 		return;
 	}
-	if (attribute != BULKMEM_WB && set_attribute(page, BULKMEM_WB)) {
+	if (attribute != BULKMEM_WB && bulkmem_unit_set_attribute(page, BULKMEM_WB)) {
 		atomic_long_inc(&lost);
 		pr_err_once("memory did not become write-back again and stays out of use until the next boot\n");
 		return;
@@ -171,7 +171,7 @@ static void release(u32 attribute, struct page *page)
  * context switch executes locked instructions; both drain the write-combining
  * buffers.
  */
-static void clear_retyped(struct page *page)
+static void bulkmem_unit_clear_retyped(struct page *page)
 {
 	unsigned long i;
 
@@ -188,7 +188,7 @@ static void clear_retyped(struct page *page)
 /* The pool. */
 
 /* Removes a free unit from the pool's list. */
-static void unlist(struct pool *pool, struct page *page)
+static void bulkmem_unit_unlist(struct pool *pool, struct page *page)
 {
 	lockdep_assert_held(&pool_lock);
 	list_del(&page->lru);
@@ -200,7 +200,7 @@ static void unlist(struct pool *pool, struct page *page)
  * pool: the one returned does, and one that the caller allocates does if there
  * is room for it, which is then counted.
  */
-static struct page *take(const struct bulkmem_memory *memory, bool *of_pool)
+static struct page *bulkmem_unit_take(const struct bulkmem_memory *memory, bool *of_pool)
 {
 	struct pool *pool = &pools[memory->attribute];
 	struct page *page, *next, *found = NULL;
@@ -209,13 +209,13 @@ static struct page *take(const struct bulkmem_memory *memory, bool *of_pool)
 	list_for_each_entry_safe(page, next, &pool->free, lru) {
 		if (memory->node != NUMA_NO_NODE && page_to_nid(page) != memory->node)
 			continue;
-		unlist(pool, page);
+		bulkmem_unit_unlist(pool, page);
 		if (!bulkmem_is_poisoned(page, HUGE_PAGES)) {
 			found = page;
 			break;
 		}
 		pool->count--;
-		release(memory->attribute, page);
+		bulkmem_unit_release(memory->attribute, page);
 	}
 	*of_pool = found || pool->count < pool_limit;
 	if (*of_pool && !found)
@@ -224,8 +224,8 @@ static struct page *take(const struct bulkmem_memory *memory, bool *of_pool)
 	return found;
 }
 
-/* For a unit that take() counted and that does not exist. */
-static void leave(u32 attribute)
+/* For a unit that bulkmem_unit_take() counted and that does not exist. */
+static void bulkmem_unit_leave(u32 attribute)
 {
 	mutex_lock(&pool_lock);
 	pools[attribute].count--;
@@ -233,7 +233,7 @@ static void leave(u32 attribute)
 }
 
 /* Puts a unit back into its pool. Otherwise it no longer belongs to the pool. */
-static bool give_back(u32 attribute, struct page *page)
+static bool bulkmem_unit_give_back(u32 attribute, struct page *page)
 {
 	struct pool *pool = &pools[attribute];
 	bool kept;
@@ -250,7 +250,7 @@ static bool give_back(u32 attribute, struct page *page)
 	return kept;
 }
 
-static void set_pool_limit(unsigned long units)
+static void bulkmem_unit_set_pool_limit(unsigned long units)
 {
 	u32 attribute;
 
@@ -262,9 +262,9 @@ static void set_pool_limit(unsigned long units)
 		while (pool->count > pool_limit && !list_empty(&pool->free)) {
 			struct page *page = list_first_entry(&pool->free, struct page, lru);
 
-			unlist(pool, page);
+			bulkmem_unit_unlist(pool, page);
 			pool->count--;
-			release(attribute, page);
+			bulkmem_unit_release(attribute, page);
 			cond_resched();
 		}
 	}
@@ -273,28 +273,28 @@ static void set_pool_limit(unsigned long units)
 
 void bulkmem_unit_exit(void)
 {
-	set_pool_limit(0);
+	bulkmem_unit_set_pool_limit(0);
 }
 
-static int memory_pool_set(const char *value, const struct kernel_param *param)
+static int bulkmem_memory_pool_set(const char *value, const struct kernel_param *param)
 {
 	unsigned int mib;
 	int err = kstrtouint(value, 0, &mib);
 
 	if (err || mib % (PMD_SIZE / SZ_1M) || mib > SZ_1G / SZ_1M)
 		return -EINVAL;
-	set_pool_limit(mib / (PMD_SIZE / SZ_1M));
+	bulkmem_unit_set_pool_limit(mib / (PMD_SIZE / SZ_1M));
 	return 0;
 }
 
-static int memory_pool_get(char *buffer, const struct kernel_param *param)
+static int bulkmem_memory_pool_get(char *buffer, const struct kernel_param *param)
 {
 	return sysfs_emit(buffer, "%lu\n", READ_ONCE(pool_limit) * (PMD_SIZE / SZ_1M));
 }
 
 static const struct kernel_param_ops memory_pool_ops = {
-	.set = memory_pool_set,
-	.get = memory_pool_get,
+	.set = bulkmem_memory_pool_set,
+	.get = bulkmem_memory_pool_get,
 };
 module_param_cb(memory_pool, &memory_pool_ops, NULL, 0644);
 MODULE_PARM_DESC(memory_pool,
@@ -310,24 +310,24 @@ int bulkmem_unit_get(const struct bulkmem_memory *memory, u64 extent, struct uni
 	if (fatal_signal_pending(current))
 		return -EINTR;
 	if (memory->attribute != BULKMEM_WB)
-		page = take(memory, &unit->of_pool);
+		page = bulkmem_unit_take(memory, &unit->of_pool);
 	if (page) {
-		clear_retyped(page);
+		bulkmem_unit_clear_retyped(page);
 		atomic_long_inc(&reused);
 		unit->page = page;
 		return 0;
 	}
 
-	page = allocate(memory, !unit->of_pool);
+	page = bulkmem_unit_allocate(memory, !unit->of_pool);
 	if (!page)
 		goto failed;
 	bulkmem_clear(page_address(page), PMD_SIZE, extent);
 	unit->page = page;
 	if (memory->attribute == BULKMEM_WB)
 		return 0;
-	if (set_attribute(page, memory->attribute)) {
+	if (bulkmem_unit_set_attribute(page, memory->attribute)) {
 		/* No memory to split a larger page of the direct map. */
-		release(memory->attribute, page);
+		bulkmem_unit_release(memory->attribute, page);
 		goto failed;
 	}
 	atomic_long_inc(&retyped);
@@ -335,14 +335,14 @@ int bulkmem_unit_get(const struct bulkmem_memory *memory, u64 extent, struct uni
 
 failed:
 	if (unit->of_pool)
-		leave(memory->attribute);
+		bulkmem_unit_leave(memory->attribute);
 	return fatal_signal_pending(current) ? -EINTR : -ENOMEM;
 }
 
 void bulkmem_unit_put(u32 attribute, const struct unit *unit)
 {
-	if (!unit->of_pool || !give_back(attribute, unit->page))
-		release(attribute, unit->page);
+	if (!unit->of_pool || !bulkmem_unit_give_back(attribute, unit->page))
+		bulkmem_unit_release(attribute, unit->page);
 }
 
 /* Counters in /sys/class/misc/bulkmem-memory, in units of 2 MiB except changes. */
@@ -352,30 +352,31 @@ struct counter {
 	atomic_long_t *value;
 };
 
-static ssize_t show_counter(struct device *device, struct device_attribute *attribute,
-			    char *buffer)
+static ssize_t bulkmem_unit_show_counter(struct device *device, struct device_attribute *attribute,
+					 char *buffer)
 {
 	struct counter *counter = container_of(attribute, struct counter, attribute);
 
 	return sysfs_emit(buffer, "%ld\n", atomic_long_read(counter->value));
 }
 
-static ssize_t pooled_show(struct device *device, struct device_attribute *attribute,
-			   char *buffer)
+static ssize_t bulkmem_unit_show_pooled(struct device *device, struct device_attribute *attribute,
+					char *buffer)
 {
-	unsigned long pooled;
+	unsigned long count;
 
 	mutex_lock(&pool_lock);
-	pooled = pools[BULKMEM_WC].free_count + pools[BULKMEM_UC].free_count;
+	count = pools[BULKMEM_WC].free_count + pools[BULKMEM_UC].free_count;
 	mutex_unlock(&pool_lock);
-	return sysfs_emit(buffer, "%lu\n", pooled);
+	return sysfs_emit(buffer, "%lu\n", count);
 }
 
-static DEVICE_ATTR_RO(pooled);
+static struct device_attribute pooled = __ATTR(pooled, 0444, bulkmem_unit_show_pooled, NULL);
 
 #define COUNTER(_name)							\
 	static struct counter counter_##_name = {			\
-		.attribute = __ATTR(_name, 0444, show_counter, NULL),	\
+		.attribute =						\
+			__ATTR(_name, 0444, bulkmem_unit_show_counter, NULL),	\
 		.value = &_name,					\
 	}
 
@@ -389,7 +390,7 @@ static struct attribute *attributes[] = {
 	&counter_reused.attribute.attr,
 	&counter_changes.attribute.attr,
 	&counter_lost.attribute.attr,
-	&dev_attr_pooled.attr,
+	&pooled.attr,
 	NULL
 };
 

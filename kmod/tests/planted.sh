@@ -18,11 +18,11 @@ PLANTED=(
     # The hot pages are not counted.
     'hot_count|clear.c|s/^\tbulkmem_stats_count(&bulkmem_methods\[BULKMEM_STOCK\], 1, hot_pages, false);//|clearing::populated_at_once'
     # Hints outlive the file.
-    'hints_stay|hint.c|/^void bulkmem_hint_drop_all/,/^}/s/drop(hint)/break/|hints::undone::Pool2M'
+    'hints_stay|hint.c|/^void bulkmem_hint_drop_all/,/^}/s/bulkmem_hint_drop(hint)/break/|hints::undone::Pool2M'
     # Memory of the device is not cleared.
     'uncleared|unit.c|/^\tbulkmem_clear(/d|memory::what_it_was_before_is_never_seen::Wb_2m'
     # Memory from the pool is not cleared.
-    'uncleared_pool|unit.c|s/^\t\tclear_retyped(page);/\t\tif (!page) clear_retyped(page);/|memory::reused_memory_is_zero::Wc_4k'
+    'uncleared_pool|unit.c|s/^\t\tbulkmem_unit_clear_retyped(page);/\t\tif (!page) bulkmem_unit_clear_retyped(page);/|memory::reused_memory_is_zero::Wc_4k'
     # The pool takes everything.
     'pool_unbounded|unit.c|s/pool->count <= pool_limit \&\& /true \&\& /;s/pool->count < pool_limit/true/|memory::the_pool_is_bounded'
     # The pool takes broken pages, and forgets that it did.
