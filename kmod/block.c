@@ -5,7 +5,7 @@
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
-#include <linux/math.h>
+#include <linux/kernel.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/user.h>
@@ -27,7 +27,7 @@ static unsigned long bulkmem_block_pages_of(struct block *block)
 static int bulkmem_block_charge(struct block *block)
 {
 	long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
-	struct user_struct *user = current_user();
+	struct user_struct *user = current_user();	/* lives as long as its credentials */
 	long pages = bulkmem_block_pages_of(block);
 	long charged;
 
@@ -36,16 +36,16 @@ static int bulkmem_block_charge(struct block *block)
 		if (pages > limit || charged > limit - pages)
 			return capable(CAP_IPC_LOCK) ? 0 : -ENOMEM;
 	} while (!atomic_long_try_cmpxchg(&user->locked_vm, &charged, charged + pages));
-	block->user = get_uid(user);
+	block->cred = get_current_cred();
 	return 0;
 }
 
 static void bulkmem_block_uncharge(struct block *block)
 {
-	if (!block->user)
+	if (!block->cred)
 		return;
-	atomic_long_sub(bulkmem_block_pages_of(block), &block->user->locked_vm);
-	free_uid(block->user);
+	atomic_long_sub(bulkmem_block_pages_of(block), &block->cred->user->locked_vm);
+	put_cred(block->cred);
 }
 
 struct block *bulkmem_block_make(const struct bulkmem_memory *memory, unsigned long length,

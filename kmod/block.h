@@ -56,7 +56,7 @@ extern const struct attribute_group *bulkmem_unit_groups[];
  * @references: mappings of any part of it, and calls that use it
  * @lock: serializes allocation
  * @memory: its attribute, page size and node
- * @user: the user whose RLIMIT_MEMLOCK it counts against, or NULL
+ * @cred: of the user whose RLIMIT_MEMLOCK it counts against, or NULL
  * @length: in bytes
  * @rated: its units count against the rate of bulkmem_unit_allow()
  * @count: number of units
@@ -66,7 +66,7 @@ struct block {
 	refcount_t references;
 	struct mutex lock;		/* held while a unit is allocated */
 	struct bulkmem_memory memory;
-	struct user_struct *user;
+	const struct cred *cred;
 	unsigned long length;
 	bool rated;
 	unsigned long count;

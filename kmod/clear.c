@@ -5,11 +5,11 @@
  * come last, through the cache.
  */
 #include <linux/highmem.h>
-#include <linux/kmsan-checks.h>
 #include <linux/minmax.h>
 #include <linux/sched.h>
 
 #include "bulkmem.h"
+#include "compat.h"
 
 #ifndef CONFIG_SPARSEMEM_VMEMMAP
 # error "huge pages must be contiguous in the memory map and the direct map"
@@ -93,6 +93,37 @@ void bulkmem_clear(void *kaddr, size_t length, u64 extent)
 	bulkmem_stats_count(plan.method, extents, length >> PAGE_SHIFT, false);
 }
 
+#ifdef BULKMEM_STOCK_RANGES
+/* Clears the pages from number @first to before number @end. */
+static void bulkmem_clear_range(struct page *page, unsigned long base, unsigned long first,
+				unsigned long end)
+{
+	unsigned long unit = preempt_model_preemptible() ? end : PROCESS_PAGES_NON_PREEMPT_BATCH;
+
+	while (first < end) {
+		unsigned long now = min(unit, end - first);
+
+		cond_resched();
+		clear_user_highpages(page + first, base + (first << PAGE_SHIFT), now);
+		first += now;
+	}
+}
+
+/*
+ * Clears with the kernel's function and in its order: the pages after the
+ * touched ones, those before them, and the touched ones.
+ */
+static void bulkmem_clear_stock(struct page *page, unsigned long base, unsigned long pages,
+				unsigned long hot)
+{
+	unsigned long first = hot - min(hot, HOT_PAGES);
+	unsigned long end = min(hot + HOT_PAGES + 1, pages);
+
+	bulkmem_clear_range(page, base, end, pages);
+	bulkmem_clear_range(page, base, 0, first);
+	bulkmem_clear_range(page, base, first, end);
+}
+#else
 static void bulkmem_clear_one(struct page *page, unsigned long base, unsigned long i)
 {
 	cond_resched();
@@ -127,6 +158,7 @@ static void bulkmem_clear_stock(struct page *page, unsigned long base, unsigned 
 			bulkmem_clear_one(page, base, --high);
 	}
 }
+#endif
 
 /*
  * fallocate() of hugetlbfs passes an offset in the file as @addr_hint, which may

@@ -19,9 +19,9 @@
 #ifndef CONFIG_LIVEPATCH
 # error "bulkmem needs a kernel with CONFIG_LIVEPATCH=y, as Debian's and most distributions' are"
 #endif
-/* The tested versions; keep in step with dkms.conf. */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0) || LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
-# error "bulkmem is for Linux 6.1 to 6.12"
+/* The oldest and the newest tested version; keep in step with dkms.conf. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 10, 0) || LINUX_VERSION_CODE >= KERNEL_VERSION(7, 4, 0)
+# error "bulkmem is for Linux 5.10 to 7.3"
 #endif
 
 /*

@@ -18,15 +18,14 @@
 #include <linux/mman.h>
 #include <linux/module.h>
 #include <linux/overflow.h>
-#include <linux/pfn_t.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
-#include <linux/version.h>
 
 #include <asm/memtype.h>
 
 #include "block.h"
+#include "compat.h"
 
 static bool memory_unprivileged;
 module_param(memory_unprivileged, bool, 0644);
@@ -59,20 +58,6 @@ static bool bulkmem_memory_has_write_combining(void)
 }
 
 /*
- * Xen's paravirtual guests have no large pages. From Linux 6.2 to 6.5, reading
- * /proc/PID/smaps warns of large pages without references.
- */
-static bool bulkmem_memory_has_huge_pages(void)
-{
-#ifdef CONFIG_TRANSPARENT_HUGEPAGE
-	return has_transparent_hugepage() && (LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0) ||
-					      LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0));
-#else
-	return false;
-#endif
-}
-
-/*
  * Describes the memory of the next mmap() of a file. -EINVAL for an invalid
  * description, -EOPNOTSUPP for an attribute or page size that this kernel does
  * not support. Write-through is refused: no exported function changes the direct
@@ -84,7 +69,7 @@ static long bulkmem_memory_describe(struct memory_file *file, const struct bulkm
 		return -EINVAL;
 	if (memory->page_shift != PAGE_SHIFT && memory->page_shift != PMD_SHIFT)
 		return -EINVAL;
-	if (memory_is_huge(memory) && !bulkmem_memory_has_huge_pages())
+	if (memory_is_huge(memory) && !bulkmem_maps_huge_pages())
 		return -EOPNOTSUPP;
 	if (memory->node != NUMA_NO_NODE &&
 	    (memory->node < 0 || memory->node >= MAX_NUMNODES || !node_online(memory->node)))
@@ -125,23 +110,11 @@ static void bulkmem_block_vm_close(struct vm_area_struct *vma)
 }
 
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
-/*
- * From 6.12 on, the entry is special, and the kernel takes no references by it.
- * Before, it is one of device memory, and the kernel finds no device to take
- * references from.
- */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
-# define HUGE_ENTRY	PFN_DEV
-#else
-# define HUGE_ENTRY	(PFN_DEV | PFN_MAP)
-#endif
-
 static vm_fault_t bulkmem_memory_map_huge(struct vm_fault *vmf, unsigned long pfn)
 {
 	bool write = vmf->flags & FAULT_FLAG_WRITE;
-	pfn_t huge = __pfn_to_pfn_t(ALIGN_DOWN(pfn, HUGE_PAGES), HUGE_ENTRY);
 
-	return vmf_insert_pfn_pmd(vmf, huge, write);
+	return bulkmem_insert_pmd(vmf, ALIGN_DOWN(pfn, HUGE_PAGES), write);
 }
 #else
 /* Never called: bulkmem_memory_describe() refuses huge pages. */
@@ -217,7 +190,7 @@ static vm_fault_t bulkmem_block_vm_fault(struct vm_fault *vmf)
 	if (pmd_none(pmd) && block_is_huge(block) && bulkmem_memory_fits_huge(vmf, pfn) &&
 	    !bulkmem_is_poisoned(pfn_to_page(ALIGN_DOWN(pfn, HUGE_PAGES)), HUGE_PAGES))
 		return bulkmem_memory_map_huge(vmf, pfn);
-	if (pmd_trans_huge(pmd) || pmd_devmap(pmd))
+	if (bulkmem_pmd_is_huge(pmd))
 		return VM_FAULT_NOPAGE;
 	return bulkmem_memory_map_small(vmf, block);
 }
@@ -255,17 +228,6 @@ static const struct vm_operations_struct block_vm_ops = {
 	.fault = bulkmem_block_vm_fault,
 	.access = bulkmem_block_vm_access,
 };
-
-static void bulkmem_memory_set_flags(struct vm_area_struct *vma)
-{
-	const vm_flags_t set = VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP;
-
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-	vm_flags_mod(vma, set, VM_MAYEXEC);
-#else
-	vma->vm_flags = (vma->vm_flags | set) & ~VM_MAYEXEC;
-#endif
-}
 
 static pgprot_t protection(struct vm_area_struct *vma, u32 attribute)
 {
@@ -306,7 +268,7 @@ static int bulkmem_memory_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (IS_ERR(block))
 		return PTR_ERR(block);
 
-	bulkmem_memory_set_flags(vma);
+	bulkmem_vm_flags_mod(vma, VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP, VM_MAYEXEC);
 	vma->vm_page_prot = protection(vma, memory.attribute);
 	vma->vm_private_data = block;
 	vma->vm_ops = &block_vm_ops;
@@ -325,7 +287,7 @@ static int bulkmem_memory_populate_unit(unsigned long addr, unsigned long *next)
 
 	if (mmap_read_lock_killable(mm))
 		return -EINTR;
-	vma = vma_lookup(mm, addr);
+	vma = bulkmem_vma_lookup(mm, addr);
 	if (!vma || vma->vm_ops != &block_vm_ops) {
 		mmap_read_unlock(mm);
 		return -EFAULT;
@@ -406,11 +368,7 @@ static unsigned long bulkmem_memory_area(struct file *filp, unsigned long addr,
 		return thp_get_unmapped_area(filp, addr, length, pgoff, flags);
 	}
 #endif
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-	return mm_get_unmapped_area(current->mm, filp, addr, length, pgoff, flags);
-#else
-	return current->mm->get_unmapped_area(filp, addr, length, pgoff, flags);
-#endif
+	return bulkmem_unmapped_area(filp, addr, length, pgoff, flags);
 }
 
 static int bulkmem_memory_open(struct inode *inode, struct file *filp)

@@ -6,7 +6,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/kstrtox.h>
+#include <linux/kernel.h>
 #include <linux/moduleparam.h>
 #include <linux/printk.h>
 #include <linux/sizes.h>

@@ -13,6 +13,7 @@
 #include <asm/processor.h>
 
 #include "bulkmem.h"
+#include "compat.h"
 
 struct bulkmem_policy bulkmem_policy = {
 	.chunk = SZ_2M,

@@ -11,6 +11,7 @@
  * lines.
  */
 #include <linux/minmax.h>
+#include <asm/cpufeature.h>
 #include <asm/page.h>
 
 #include "bulkmem.h"

@@ -16,7 +16,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/device.h>
-#include <linux/kstrtox.h>
+#include <linux/kernel.h>
 #include <linux/list.h>
 #include <linux/moduleparam.h>
 #include <linux/page_ref.h>

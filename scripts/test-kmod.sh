@@ -43,10 +43,12 @@ done
 
 # Runs of runs.sh: the names in its order, and for each "KERNEL VARIANT" to build and whether it needs the command.
 all=()
+default=()
 declare -A module_of=() needs_command=() needs_libpmem=() needs_fio=()
 guest() {
     local name=$1 kernel=$2 variant=plain
     all+=("$name")
+    [[ ${when-} == all ]] || default+=("$name")
     shift 2
     while (($# > 0)); do
         case $1 in
@@ -67,6 +69,7 @@ declare -A kernels_of=()
 script() {
     local name=$1 word
     all+=("$name")
+    [[ ${when-} == all ]] || default+=("$name")
     shift
     for word in "$@"; do
         [[ -z ${KERNELS[$word]-} ]] || kernels_of[$name]+=" $word"
@@ -81,7 +84,7 @@ if [[ -n $list ]]; then
     printf '%s\n' "${all[@]}"
     exit
 fi
-((${#names[@]})) || names=("${all[@]}")
+((${#names[@]})) || names=("${default[@]}")
 for name in "${names[@]}"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "kmod/tests/runs.sh has no run $name; there are: ${all[*]}"
 done

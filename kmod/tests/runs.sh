@@ -70,3 +70,18 @@ script dkms kmod/tests/dkms.sh 6.1 6.12
 # A function that no kernel has.
 variant_unpatchable() { sed -i 's/"\(clear_huge_page\|folio_zero_user\)"/"no_such_function"/' main.c; }
 guest unpatchable 6.12 --variant unpatchable --qemu '-smp 1' --tests 'unpatchable::'
+
+# From here on: only with --all, or by name.
+when=all
+# On 7.x, init_on_alloc clears transparent huge pages instead of the function that the module replaces.
+for kernel in 5.10 7.2 7.3; do
+    guest "$kernel" "$kernel" --kernel-line "$huge_pages $bare" --qemu '-m 4G' --seconds 600 \
+        --tests "$clearing gigantic::$([[ $kernel == 5.10 ]] || echo ' smaller::')"
+    guest "loading-$kernel" "$kernel" --kernel-line "$pool $bare" --tests 'loading:: params:: coexistence::'
+    guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
+        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 600
+done
+# Loads and unloads under faults on two processors. bare-6.1 does so on 6.1.
+for kernel in 5.10 6.12 7.2 7.3; do
+    guest "stress-$kernel" "$kernel" --kernel-line "$pool $bare" --qemu '-smp 2' --tests 'stress::' --seconds 600
+done

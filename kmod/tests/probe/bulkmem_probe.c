@@ -36,9 +36,9 @@ static struct entry decode(u64 value, u64 size)
 	unsigned int pat_bit = size == PAGE_SIZE ? _PAGE_BIT_PAT : _PAGE_BIT_PAT_LARGE;
 	unsigned int index = (value >> _PAGE_BIT_PWT & 1) | (value >> _PAGE_BIT_PCD & 1) << 1 |
 			     (value >> pat_bit & 1) << 2;
-	u64 pat;
+	/* Later kernels have renamed rdmsrl(). */
+	u64 pat = native_read_msr(MSR_IA32_CR_PAT);
 
-	rdmsrl(MSR_IA32_CR_PAT, pat);
 	return (struct entry) { .value = value, .size = size, .type = pat >> index * 8 & 7 };
 }
 

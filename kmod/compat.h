@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The differences between the kernels that the module supports, 5.10 to 7.3,
+ * except for the function that it replaces, which main.c declares.
+ */
+#ifndef _BULKMEM_COMPAT_H
+#define _BULKMEM_COMPAT_H
+
+#include <linux/huge_mm.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/version.h>
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 1, 0)
+# include <linux/kmsan-checks.h>
+#else
+static inline void kmsan_unpoison_memory(const void *address, size_t size)
+{
+}
+#endif
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+# include <linux/pfn_t.h>
+#endif
+
+/* cpuid_count() */
+#if __has_include(<asm/cpuid/api.h>)
+# include <asm/cpuid/api.h>
+#endif
+
+/*
+ * From 7.0 on, the kernel clears ranges of a huge page by one string instruction
+ * each; before, page by page.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0)
+# define BULKMEM_STOCK_RANGES
+#endif
+
+/* Returns the mapping that contains the address, or NULL. */
+static inline struct vm_area_struct *bulkmem_vma_lookup(struct mm_struct *mm, unsigned long addr)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 14, 0)
+	return vma_lookup(mm, addr);
+#else
+	return find_vma_intersection(mm, addr, addr + 1);
+#endif
+}
+
+/* For a mapping that is being created. */
+static inline void bulkmem_vm_flags_mod(struct vm_area_struct *vma, vm_flags_t set,
+					vm_flags_t clear)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	vm_flags_mod(vma, set, clear);
+#else
+	vma->vm_flags = (vma->vm_flags | set) & ~clear;
+#endif
+}
+
+static inline unsigned long bulkmem_unmapped_area(struct file *filp, unsigned long addr,
+						  unsigned long length, unsigned long pgoff,
+						  unsigned long flags)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0)
+	return mm_get_unmapped_area(filp, addr, length, pgoff, flags);
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+	return mm_get_unmapped_area(current->mm, filp, addr, length, pgoff, flags);
+#else
+	return current->mm->get_unmapped_area(filp, addr, length, pgoff, flags);
+#endif
+}
+
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+/*
+ * Maps a huge page of VM_PFNMAP memory. From 6.12 on, the entry is special, and
+ * the kernel takes no references by it. Before, it is one of device memory, and
+ * the kernel finds no device to take references from.
+ */
+static inline vm_fault_t bulkmem_insert_pmd(struct vm_fault *vmf, unsigned long pfn, bool write)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+	return vmf_insert_pfn_pmd(vmf, pfn, write);
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+	return vmf_insert_pfn_pmd(vmf, __pfn_to_pfn_t(pfn, PFN_DEV), write);
+#else
+	return vmf_insert_pfn_pmd(vmf, __pfn_to_pfn_t(pfn, PFN_DEV | PFN_MAP), write);
+#endif
+}
+#endif
+
+/* True if the entry maps a huge page. */
+static inline bool bulkmem_pmd_is_huge(pmd_t pmd)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+	return pmd_trans_huge(pmd);
+#else
+	return pmd_trans_huge(pmd) || pmd_devmap(pmd);
+#endif
+}
+
+/*
+ * False where the kernel cannot map huge pages of this memory: as a guest of
+ * Xen without hardware support, and from 6.2 to 6.5, where reading
+ * /proc/PID/smaps warns of huge pages without references.
+ */
+static inline bool bulkmem_maps_huge_pages(void)
+{
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+	return has_transparent_hugepage() && (LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0) ||
+					      LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0));
+#else
+	return false;
+#endif
+}
+
+#endif /* _BULKMEM_COMPAT_H */
