@@ -38,6 +38,7 @@ pub(crate) struct HugeMapping {
     start: NonNull<u8>,
     length: usize,
     page: usize,
+    flags: i32,
 }
 
 // SAFETY: the value owns the mapping, which is not bound to a thread.
@@ -87,7 +88,7 @@ impl HugeMapping {
             if aligned { 0 } else { reserved.addr().get().next_multiple_of(page) - reserved.addr().get() };
         // SAFETY: at most `page` bytes into a mapping of `length + page`.
         let start = unsafe { reserved.add(ahead) };
-        Ok(HugeMapping { reserved: (reserved, whole), start, length, page })
+        Ok(HugeMapping { reserved: (reserved, whole), start, length, page, flags })
     }
 
     /// Returns its address.
@@ -105,6 +106,38 @@ impl HugeMapping {
         // SAFETY: the value's own mapping; no references exist to pages that MADV_DONTNEED drops.
         let result = unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, advice) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Makes the kernel fault every page in.
+    pub(crate) fn populate(&self) -> io::Result<()> {
+        match self.advise(libc::MADV_POPULATE_WRITE) {
+            // Before Linux 5.14: locked memory is populated.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                // SAFETY: the value's own mapping.
+                if unsafe { libc::mlock(self.start.as_ptr().cast(), self.length) } != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // SAFETY: as above.
+                unsafe { libc::munlock(self.start.as_ptr().cast(), self.length) };
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Drops every page of private memory, so that it is faulted in again.
+    pub(crate) fn discard(&mut self) -> io::Result<()> {
+        match self.advise(libc::MADV_DONTNEED) {
+            // Pages of the pool before Linux 5.18: new memory in their place.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let (start, access) = (self.start.as_ptr().cast(), libc::PROT_READ | libc::PROT_WRITE);
+                // SAFETY: replaces the value's own mapping, which no references exist to, by one of the same kind.
+                let new =
+                    unsafe { libc::mmap(start, self.length, access, self.flags | libc::MAP_FIXED, -1, 0) };
+                if new == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+            }
+            result => result,
+        }
     }
 
     /// Calls `madvise` for every other piece of this length.

@@ -253,7 +253,7 @@ fn killed_in_faults() -> Result<(), Failed> {
     until("their hints are there", || Ok(Counters::read()?.get("hints") == 0))?;
     // Pages that they left half written come back as zeros.
     let mapping = HugeMapping::new(Source::Pool2M, free)?;
-    mapping.advise(libc::MADV_POPULATE_WRITE)?;
+    mapping.populate()?;
     match mapping.first_dirt() {
         None => Ok(()),
         Some(at) => Err(format!("byte {at:#x} of the pool is not 0").into()),
