@@ -6,8 +6,10 @@
 #ifndef _BULKMEM_COMPAT_H
 #define _BULKMEM_COMPAT_H
 
+#include <linux/err.h>
 #include <linux/huge_mm.h>
 #include <linux/mm.h>
+#include <linux/mman.h>
 #include <linux/sched.h>
 #include <linux/version.h>
 
@@ -71,6 +73,26 @@ static inline unsigned long bulkmem_unmapped_area(struct file *filp, unsigned lo
 }
 
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
+/*
+ * As above, aligned to PMD_SIZE; @addr is, too. 5.10 aligns only files on DAX,
+ * and the kernels between it and 6.1 were not tested.
+ */
+static inline unsigned long bulkmem_huge_unmapped_area(struct file *filp, unsigned long addr,
+						       unsigned long length,
+						       unsigned long pgoff, unsigned long flags)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 1, 0)
+	return thp_get_unmapped_area(filp, addr, length, pgoff, flags);
+#else
+	if (flags & MAP_FIXED)
+		return bulkmem_unmapped_area(filp, addr, length, pgoff, flags);
+	if (length > TASK_SIZE - PMD_SIZE)
+		return -ENOMEM;
+	addr = bulkmem_unmapped_area(filp, addr, length + PMD_SIZE, pgoff, flags);
+	return IS_ERR_VALUE(addr) ? addr : ALIGN(addr, PMD_SIZE);
+#endif
+}
+
 /*
  * Maps a huge page of VM_PFNMAP memory. From 6.12 on, the entry is special, and
  * the kernel takes no references by it. Before, it is one of device memory, and

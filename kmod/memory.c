@@ -365,7 +365,7 @@ static unsigned long bulkmem_memory_area(struct file *filp, unsigned long addr,
 	if (memory_is_huge(&memory)) {
 		if (!(flags & MAP_FIXED))
 			addr = ALIGN(addr, PMD_SIZE);
-		return thp_get_unmapped_area(filp, addr, length, pgoff, flags);
+		return bulkmem_huge_unmapped_area(filp, addr, length, pgoff, flags);
 	}
 #endif
 	return bulkmem_unmapped_area(filp, addr, length, pgoff, flags);

@@ -36,9 +36,19 @@ fn taints_as_documented() -> Result<(), Failed> {
     Ok(())
 }
 
+/// From Linux 7.3 on, ftrace cannot be turned off.
+fn ftrace_stays_on() -> Result<(), Failed> {
+    assert!(module::kernel()? >= (7, 3), "this kernel can turn ftrace off");
+    assert_eq!(fs::read_to_string(FTRACE)?.trim(), "1");
+    Ok(())
+}
+
 fn needs_ftrace_to_load() -> Result<(), Failed> {
     module::gone()?;
-    fs::write(FTRACE, "0")?;
+    match fs::write(FTRACE, "0") {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return ftrace_stays_on(),
+        result => result?,
+    }
     let result = logged(|| refused("", libc::EBUSY));
     fs::write(FTRACE, "1")?;
     let text = result?;
@@ -52,6 +62,7 @@ fn keeps_ftrace_on() -> Result<(), Failed> {
     module::fresh()?;
     match fs::write(FTRACE, "0") {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => ftrace_stays_on(),
         result => {
             fs::write(FTRACE, "1")?;
             Err(format!("with the module loaded, turning ftrace off gave {result:?}").into())

@@ -65,6 +65,14 @@ pub(crate) fn until(still: &str, mut done: impl FnMut() -> io::Result<bool>) -> 
     Ok(())
 }
 
+/// Returns the first two numbers of the kernel's release.
+pub(crate) fn kernel() -> io::Result<(u32, u32)> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let mut numbers = release.split('.').map(|number| number.parse().map_err(io::Error::other));
+    let mut next = || numbers.next().ok_or_else(|| io::Error::other(release.clone()))?;
+    Ok((next()?, next()?))
+}
+
 /// True if the module is loaded.
 pub(crate) fn is_loaded() -> bool {
     fs::read_to_string("/proc/modules")
