@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-kmod test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
+.PHONY: help run check test test-kmod test-kmod-all test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -19,6 +19,9 @@ test: ## Run every test; say what was skipped and why, and how to rerun what fai
 
 test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module
 	@scripts/test-kmod.sh
+
+test-kmod-all: ## The same with every kernel that the module supports, 5.10 to 7.3 (half an hour)
+	@scripts/test-kmod.sh --all
 
 test-glibc: ## Run glibc's own tests of memcpy and memset with the library to preload (ten minutes)
 	@scripts/glibc-string-tests.sh

@@ -45,6 +45,23 @@ INPUT
 
 expect counts_nothing_as_nothing '0 0 0' </dev/null
 
+# A test with output of its own, one that failed, one that crashed, and a kernel without one of the groups.
+compare tells_kernels_apart "$(printf '%-12s%12s%12s\n' '' 6.1 7.3 build 1 - hints 2 1/3 guest 1 0/1)" \
+    "$(awk -f ../kmod/tests/matrix.awk <<'INPUT'
+6.1	test build::6.1::plain ... ok
+6.1	test hints::one   ... ok
+6.1	test hints::two ... two: BULKMEM_SEED=1
+6.1	ok
+6.1	test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out
+6.1	test 6.1::reaches_its_end ... ok
+7.3	test hints::one ... ok
+7.3	test hints::two ... FAILED
+7.3	test hints::left_out ... ignored
+7.3	test hints::three ...
+7.3	test 7.3::reaches_its_end ... FAILED
+INPUT
+)"
+
 lists names_what_failed_and_its_rerun cargo 'cargo test' \
     "plan::tests::overlap: cargo test -p bulkmem --lib -- --exact 'plan::tests::overlap'
 crates/bulkmem/src/lib.rs - (line 4): cargo test -p bulkmem --doc -- --exact 'crates/bulkmem/src/lib.rs - (line 4)'" <<'INPUT'

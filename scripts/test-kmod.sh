@@ -11,11 +11,13 @@ set -euo pipefail
 
 usage() {
     cat <<'END'
-Usage: scripts/test-kmod.sh [NAME…] [--tests 'FILTERS'] [--shell] [--list]
+Usage: scripts/test-kmod.sh [NAME…] [--all] [--kernel KERNEL] [--tests 'FILTERS'] [--shell] [--list]
 
 Tests the Linux module in virtual machines (QEMU, software emulation: no KVM, no module on this
-machine). Without a NAME: every run of kmod/tests/runs.sh, some at a time.
+machine). Without a NAME: the runs of kmod/tests/runs.sh on Debian 12's kernels, some at a time.
 
+  --all           every run, on all kernels: 5.10, 6.1, 6.12, 7.2, 7.3
+  --kernel 7.3    only the runs on this kernel
   --tests 'A B'   only the guests' tests whose names contain A or B
   --shell         boot the one NAME to a shell instead
   --list          the names
@@ -29,11 +31,15 @@ names=()
 options=()
 shell=
 list=
+everything=
+only_kernel=
 while (($# > 0)); do
     case $1 in
     --tests) options+=(--tests "${2:?--tests needs filters}") && shift ;;
     --shell) shell=1 ;;
     --list) list=1 ;;
+    --all) everything=1 ;;
+    --kernel) only_kernel=${2:?--kernel needs a kernel} && everything=1 && shift ;;
     -h | --help) usage && exit ;;
     -*) usage >&2 && exit 2 ;;
     *) names+=("$1") ;;
@@ -84,7 +90,20 @@ if [[ -n $list ]]; then
     printf '%s\n' "${all[@]}"
     exit
 fi
-((${#names[@]})) || names=("${default[@]}")
+if [[ -n $only_kernel && -z ${KERNELS[$only_kernel]-} ]]; then
+    fail "there is no kernel $only_kernel; there are: $(printf '%s\n' "${!KERNELS[@]}" | sort -V | xargs)"
+fi
+# runs_on KERNEL NAME: true if the run uses the kernel.
+runs_on() { [[ " ${module_of[$2]% *} ${kernels_of[$2]-} " == *" $1 "* ]]; }
+if ((${#names[@]} == 0)); then
+    names=("${default[@]}")
+    if [[ -n $everything ]]; then
+        names=()
+        for name in "${all[@]}"; do
+            [[ -n $only_kernel ]] && ! runs_on "$only_kernel" "$name" || names+=("$name")
+        done
+    fi
+fi
 for name in "${names[@]}"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "kmod/tests/runs.sh has no run $name; there are: ${all[*]}"
 done
@@ -98,20 +117,23 @@ skip() {
     exit
 }
 
-# drop_fio WHY: skips only the runs with fio. Ends with those that are left, if any.
-drop_fio() {
-    local name
+# drop WHAT WHY COMMAND…: skips only the runs for whose name COMMAND succeeds. Ends if no other is left.
+drop() {
+    local name what=$1 why=$2
     local -a left=()
+    shift 2
     for name in "${names[@]}"; do
-        [[ -n ${needs_fio[$name]-} ]] || left+=("$name")
+        "$@" "$name" || left+=("$name")
     done
     if ((${#left[@]} == 0)) || [[ -n ${BULKMEM_KMOD_REQUIRED-} ]]; then
-        skip "$1"
+        skip "$why"
     fi
     names=("${left[@]}")
-    echo "skipped: the Linux module with fio: $1"
+    echo "skipped: the Linux module with $what: $why"
     echo "test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out"
 }
+# shellcheck disable=SC2317 # drop calls it
+uses_fio() { [[ -n ${needs_fio[$1]-} ]]; }
 
 # need_programs: installs missing programs that the tests need, from Debian's packages.
 need_programs() {
@@ -171,9 +193,9 @@ for name in "${names[@]}"; do
     [[ -n ${needs_fio[$name]-} ]] || continue
     cargo build --locked -p bulkmem-c
     if ! command -v fio >/dev/null && ! install_packages fio; then
-        drop_fio "the Debian package fio could not be installed"
+        drop fio "the Debian package fio could not be installed" uses_fio
     elif ! scripts/build-fio.sh "$TARGET_DIR/debug/libbulkmem_c.a"; then
-        drop_fio "the engine for fio cannot be built: see above"
+        drop fio "the engine for fio cannot be built: see above" uses_fio
     fi
     break
 done
@@ -184,26 +206,32 @@ gcc-12 -std=gnu11 -Wall -Wextra -Werror -Ikmod -o "$KMOD_TARGET/device-example" 
     fail "the C example of docs/kernel/device.md does not compile: see above"
 
 heading "kernels"
-declare -A kernels=() modules=()
+for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
+    wanted=
+    for name in "${names[@]}"; do
+        ! runs_on "$kernel" "$name" || wanted=1
+    done
+    [[ -n $wanted ]] || continue
+    # One at a time, also if two checkouts are tested concurrently.
+    exec {lock}>"$KMOD_CACHE/lock"
+    flock "$lock"
+    if (fetch_kernel "$kernel"); then
+        use_kernel "$kernel"
+        echo "$kernel: $kernel_release"
+    else
+        drop "kernel $kernel" "kernel $kernel is unavailable: see above" runs_on "$kernel"
+    fi
+    exec {lock}>&-
+done
+declare -A modules=()
 for name in "${names[@]}"; do
     for kernel in ${kernels_of[$name]-}; do
-        kernels[$kernel]=1
         modules[$kernel plain]=1
     done
     [[ -n ${module_of[$name]-} ]] || continue
     modules[${module_of[$name]}]=1
     # The control.
     [[ ${module_of[$name]} != *" planted" ]] || modules[${module_of[$name]/planted/plain}]=1
-    kernels[${module_of[$name]% *}]=1
-done
-for kernel in "${!kernels[@]}"; do
-    # One at a time, also if two checkouts are tested concurrently.
-    exec {lock}>"$KMOD_CACHE/lock"
-    flock "$lock"
-    (fetch_kernel "$kernel") || skip "kernel $kernel could not be had: see above"
-    exec {lock}>&-
-    use_kernel "$kernel"
-    echo "$kernel: $kernel_release"
 done
 
 if [[ -n $shell ]]; then
@@ -214,17 +242,20 @@ if [[ -n $shell ]]; then
 fi
 
 heading "the module, with warnings as errors"
+builds=()
 passed=0
 failed=0
 for module in "${!modules[@]}"; do
     read -r kernel variant <<<"$module"
     if build_variant "$kernel" "$variant"; then
         passed=$((passed + 1))
-        echo "test build::$kernel::$variant ... ok"
+        built="test build::$kernel::$variant ... ok"
     else
         failed=$((failed + 1))
-        echo "test build::$kernel::$variant ... FAILED"
+        built="test build::$kernel::$variant ... FAILED"
     fi
+    echo "$built"
+    builds+=("$kernel"$'\t'"$built")
 done
 echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
 # Otherwise a guest would test the results of an earlier build.
@@ -259,4 +290,19 @@ done
 while ((${#running[@]} > 0)); do
     reap
 done
+
+if [[ -n $everything ]]; then
+    heading "tests by kernel"
+    {
+        printf '%s\n' "${builds[@]}" | sort -V
+        for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
+            for name in "${names[@]}"; do
+                # Not runs that use several kernels.
+                [[ "${module_of[$name]% *}${kernels_of[$name]-}" =~ ^\ *"$kernel"\ *$ ]] || continue
+                sed "s/^/$kernel\t/" "$logs/$name.out"
+            done
+        done
+    } | awk -f kmod/tests/matrix.awk
+    [[ -n $only_kernel ]] || echo "for one kernel: scripts/test-kmod.sh --kernel 7.3"
+fi
 exit "$status"

@@ -72,6 +72,7 @@ variant_unpatchable() { sed -i 's/"\(clear_huge_page\|folio_zero_user\)"/"no_suc
 guest unpatchable 6.12 --variant unpatchable --qemu '-smp 1' --tests 'unpatchable::'
 
 # From here on: only with --all, or by name.
+# shellcheck disable=SC2034 # test-kmod.sh reads it
 when=all
 # On 7.x, init_on_alloc clears transparent huge pages instead of the function that the module replaces.
 for kernel in 5.10 7.2 7.3; do
