@@ -26,7 +26,7 @@ static inline void kmsan_unpoison_memory(const void *address, size_t size)
 #endif
 
 /* cpuid_count() */
-#if __has_include(<asm/cpuid/api.h>)
+#if __has_include("asm/cpuid/api.h")
 # include <asm/cpuid/api.h>
 #endif
 

@@ -11,7 +11,8 @@
  *
  * While a unit is in use or in the pool, the reference count of its pages is 0:
  * the kernel refuses to take references to them. So nothing can pin them, and
- * KVM, which would map them write-back, refuses them (up to Linux 6.12).
+ * KVM, which would map them write-back, refuses them up to Linux 6.12, but not
+ * 7.2 and 7.3.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

@@ -61,13 +61,13 @@ installed() {
     grep -qx 'ExecStart=/usr/bin/bulkmem kmod apply' "$root/usr/lib/systemd/system/bulkmem-kmod.service"
 }
 
-# DKMS must refuse, with a reason, untested kernels and one without livepatches.
+# DKMS must refuse, with a reason, kernels before and after the tested ones, and one without livepatches.
 refused() {
     local said release headers=$root/headers
     mkdir -p "$headers"
     echo CONFIG_LIVEPATCH=y >"$headers/.config"
     : >"$headers/Makefile"
-    for release in 5.10.0-28-amd64 6.13.1-amd64 6.60.1-amd64 6.5.0-1-amd64; do
+    for release in 5.9.0-5-amd64 6.60.1-amd64 7.4.1-amd64 7.30.1-amd64 6.5.0-1-amd64; do
         [[ $release != 6.5.* ]] || sed -i '/^CONFIG_LIVEPATCH=/d' "$headers/.config"
         said=$($trees build "bulkmem/$version" -k "$release" --kernelsourcedir "$headers" 2>&1) &&
             { echo "DKMS built it for $release: $said"; return 1; }

@@ -97,8 +97,8 @@ fn how_to_load(status: &Status) -> String {
         (Some(file), _) => format!("it is installed as {}: run `modprobe bulkmem` as root", file.display()),
         (None, "") => "build it with `make -C kmod`, see docs/kernel/README.md".to_owned(),
         (None, kernel) => format!(
-            "it is not installed for this kernel, {kernel}: `make install-kmod` builds and installs it for kernels 6.1 to \
-             6.12 whose headers are installed"
+            "it is not installed for this kernel, {kernel}: `make install-kmod` builds and installs it for kernels 5.10 to \
+             7.3 whose headers are installed"
         ),
     }
 }
