@@ -52,10 +52,10 @@ END
 # refresh_lists [SUITE]: updates Debian's package lists, once a day; without a network the old ones are used.
 refresh_lists() {
     local suite=${1-} stamp=$KMOD_CACHE/lists${1:+-${1#* }}
-    local -a root=(as_root)
+    local -a via=(as_root)
     [[ -n $(find "$stamp" -mtime -1 2>/dev/null) ]] && return
-    [[ -z $suite ]] || root=(with_suite "$suite")
-    if "${root[@]}" timeout 120 apt-get -o APT::Sandbox::User=root update -qq >/dev/null 2>&1; then
+    [[ -z $suite ]] || via=(with_suite "$suite")
+    if "${via[@]}" timeout 120 apt-get -o APT::Sandbox::User=root update -qq >/dev/null 2>&1; then
         touch "$stamp"
     else
         missing "new package lists${suite:+ of $suite} (apt-get update failed: no network, or neither root nor sudo); the old ones are used"
