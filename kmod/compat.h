@@ -26,7 +26,7 @@ static inline void kmsan_unpoison_memory(const void *address, size_t size)
 #endif
 
 /* cpuid_count() */
-#if __has_include("asm/cpuid/api.h")
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 16, 0)
 # include <asm/cpuid/api.h>
 #endif
 

@@ -209,9 +209,7 @@ fn populated_at_once() -> Result<(), Failed> {
     for source in [Source::Pool2M, Source::Transparent] {
         choose("prefetchw", "large")?;
         let mapping = HugeMapping::new(source, PAGES)?;
-        counted(&[Fault { size: MIDDLE, offset: 0, hint: 0 }; PAGES], || {
-            Ok(mapping.populate()?)
-        })?;
+        counted(&[Fault { size: MIDDLE, offset: 0, hint: 0 }; PAGES], || Ok(mapping.populate()?))?;
         all_zero(&mapping, MIDDLE, &format!("{source:?}"))?;
     }
     Ok(())
