@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loading, unloading, and the livepatch that replaces the kernel's function for
- * clearing huge pages. To unload, write 0 to
+ * Loading, unloading, and the livepatch that replaces the kernel's functions for
+ * clearing and copying huge pages. To unload, write 0 to
  * /sys/kernel/livepatch/bulkmem/enabled, wait until that directory is gone,
  * then rmmod.
  */
@@ -12,6 +12,7 @@
 #include <linux/version.h>
 
 #include "bulkmem.h"
+#include "copy.h"
 
 #ifndef CONFIG_X86_64
 # error "bulkmem is for x86-64 only"
@@ -49,10 +50,39 @@ static void bulkmem_clear_huge_page(struct page *page, unsigned long addr_hint,
 }
 #endif
 
+/* Declared as above. */
+#if BULKMEM_COPY_IS_SAFE
+# define COPY_REPLACED		"copy_user_large_folio"
+# define COPY_REPLACEMENT	bulkmem_copy_user_large_folio
+static typeof(copy_user_large_folio) bulkmem_copy_user_large_folio;
+
+static int bulkmem_copy_user_large_folio(struct folio *dst, struct folio *src,
+					 unsigned long addr_hint, struct vm_area_struct *vma)
+{
+	return bulkmem_copy_huge(folio_page(dst, 0), folio_page(src, 0), addr_hint, vma,
+				 folio_nr_pages(dst));
+}
+#else
+# define COPY_REPLACED		"copy_user_huge_page"
+# define COPY_REPLACEMENT	bulkmem_copy_user_huge_page
+static typeof(copy_user_huge_page) bulkmem_copy_user_huge_page;
+
+static void bulkmem_copy_user_huge_page(struct page *dst, struct page *src,
+					unsigned long addr_hint, struct vm_area_struct *vma,
+					unsigned int pages_per_huge_page)
+{
+	bulkmem_copy_huge(dst, src, addr_hint, vma, pages_per_huge_page);
+}
+#endif
+
 static struct klp_func functions[] = {
 	{
 		.old_name = REPLACED,
 		.new_func = REPLACEMENT,
+	},
+	{
+		.old_name = COPY_REPLACED,
+		.new_func = COPY_REPLACEMENT,
 	},
 	{}
 };
@@ -76,6 +106,9 @@ static int __init bulkmem_init(void)
 
 	if (err)
 		return err;
+	err = bulkmem_copy_selftest();
+	if (err)
+		return err;
 	err = bulkmem_policy_settle();
 	if (err)
 		return err;
@@ -87,7 +120,7 @@ static int __init bulkmem_init(void)
 	/* Last: only the user can disable it again. */
 	err = klp_enable_patch(&patch);
 	if (err) {
-		pr_err("cannot replace " REPLACED ": %d\n", err);
+		pr_err("cannot replace " REPLACED " and " COPY_REPLACED ": %d\n", err);
 		bulkmem_device_unregister();
 		return err;
 	}
@@ -105,7 +138,7 @@ static void __exit bulkmem_exit(void)
 module_init(bulkmem_init);
 module_exit(bulkmem_exit);
 
-MODULE_DESCRIPTION("Clears huge pages by the method that was measured to be best");
+MODULE_DESCRIPTION("Clears and copies huge pages by the methods that were measured to be best");
 MODULE_AUTHOR("The bulkmem authors");
 MODULE_VERSION("0.1.0");
 MODULE_LICENSE("GPL");

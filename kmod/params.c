@@ -13,6 +13,7 @@
 #include <linux/sysfs.h>
 
 #include "bulkmem.h"
+#include "copy.h"
 
 static int bulkmem_find_available(const char *value, const struct bulkmem_method **method)
 {
@@ -133,6 +134,56 @@ static int bulkmem_get_available(char *buffer, const struct kernel_param *param)
 	return length + sysfs_emit_at(buffer, length, "\n");
 }
 
+static int bulkmem_get_copy_method(char *buffer, const struct kernel_param *param)
+{
+	const struct bulkmem_copy_method *method =
+		*(const struct bulkmem_copy_method **)param->arg;
+
+	return sysfs_emit(buffer, "%s\n", method->name);
+}
+
+static int bulkmem_set_copy_method(const char *value, const struct kernel_param *param)
+{
+	const struct bulkmem_copy_method *method = bulkmem_copy_method_find(value);
+
+	if (!method)
+		return -EINVAL;
+	if (!method->available())
+		return -EOPNOTSUPP;
+	if (method->weak && param->arg == &bulkmem_copy_policy.cached)
+		return -EINVAL;
+	WRITE_ONCE(*(const struct bulkmem_copy_method **)param->arg, method);
+	return 0;
+}
+
+static int bulkmem_set_copy_threshold(const char *value, const struct kernel_param *param)
+{
+	u64 bytes;
+	int err = kstrtou64(value, 0, &bytes);
+
+	if (err)
+		return -EINVAL;
+	WRITE_ONCE(bulkmem_copy_policy.threshold, bytes);
+	return 0;
+}
+
+static int bulkmem_get_copy_threshold(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%llu\n", bulkmem_copy_policy.threshold);
+}
+
+static int bulkmem_get_copy_available(char *buffer, const struct kernel_param *param)
+{
+	unsigned int i;
+	int length = 0;
+
+	for (i = 0; i < BULKMEM_COPY_METHODS; i++)
+		if (bulkmem_copy_methods[i].available())
+			length += sysfs_emit_at(buffer, length, "%s%s", length ? " " : "",
+						bulkmem_copy_methods[i].name);
+	return length + sysfs_emit_at(buffer, length, "\n");
+}
+
 /* sysfs refuses writes by the permissions; this refuses them in insmod. */
 static int bulkmem_set_available(const char *value, const struct kernel_param *param)
 {
@@ -156,8 +207,18 @@ SETTING(threshold, bulkmem_set_threshold, bulkmem_get_threshold, NULL, 0644,
 SETTING(chunk, bulkmem_set_chunk, bulkmem_get_size, &bulkmem_policy.chunk, 0644,
 	"Bytes between two points where the kernel may reschedule: a multiple of 4096, up to 1 GiB (default: 2 MiB)");
 SETTING(prefetch_distance, bulkmem_set_ahead, bulkmem_get_size, &bulkmem_policy.ahead, 0644,
-	"Prefetch distance of prefetchw in bytes: a multiple of 64, up to 65536 (default: 4096)");
+	"Prefetch distance of prefetchw, and of copies by movnti, in bytes: a multiple of 64, up to 65536 (default: 4096)");
 SETTING(ignore_quirks, bulkmem_set_ignore_quirks, bulkmem_get_ignore_quirks, NULL, 0644,
 	"Allow method=movnti on processors where it is known to be slow (bool)");
+SETTING(copy_method, bulkmem_set_copy_method, bulkmem_get_copy_method, &bulkmem_copy_policy.large,
+	0644,
+	"Method for copies of copy_threshold bytes and more, one of those in copy_available (default: stock)");
+SETTING(copy_cached_method, bulkmem_set_copy_method, bulkmem_get_copy_method,
+	&bulkmem_copy_policy.cached, 0644,
+	"Method for smaller copies: stock or rep_movsb (default: stock)");
+SETTING(copy_threshold, bulkmem_set_copy_threshold, bulkmem_get_copy_threshold, NULL, 0644,
+	"Smallest large copy in bytes (default: 2097152, every huge page)");
+SETTING(copy_available, bulkmem_set_available, bulkmem_get_copy_available, NULL, 0444,
+	"Methods of copying that this processor supports (read only)");
 SETTING(available, bulkmem_set_available, bulkmem_get_available, NULL, 0444,
 	"Methods that this processor supports (read only)");

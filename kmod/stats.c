@@ -14,6 +14,7 @@
 #include <linux/sysfs.h>
 
 #include "bulkmem.h"
+#include "copy.h"
 
 struct method_counts {
 	u64 extents;
@@ -107,7 +108,7 @@ static struct attribute *attributes[BULKMEM_METHODS][PER_METHOD + 1];
 static struct attribute_group groups[BULKMEM_METHODS];
 
 /* Filled in by bulkmem_stats_init(); the last element stays NULL. */
-const struct attribute_group *bulkmem_stats_groups[BULKMEM_METHODS + 2] = { &common_group };
+const struct attribute_group *bulkmem_stats_groups[BULKMEM_METHODS + 3] = { &common_group };
 
 void bulkmem_stats_init(void)
 {
@@ -123,4 +124,6 @@ void bulkmem_stats_init(void)
 		groups[id].attrs = attributes[id];
 		bulkmem_stats_groups[id + 1] = &groups[id];
 	}
+	bulkmem_copy_stats_init();
+	bulkmem_stats_groups[id + 1] = &bulkmem_copy_group;
 }

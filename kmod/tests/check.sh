@@ -52,26 +52,27 @@ emits() {
     grep -qE "\s$2(\s|\$)" <<<"$code" || fail "in the module for $kernel, $1 has no $2"
 }
 
-# stays_on_the_stack FUNCTION: checks that it calls bulkmem_clear_huge. After a jump it would not be on the task's stack,
+# stays_on_the_stack FUNCTION CALLEE: checks that it calls CALLEE. After a jump it would not be on the task's stack,
 # and the livepatch could be removed and its code freed while the task still runs it.
 stays_on_the_stack() {
     local code
-    code=$(objdump --reloc --no-show-raw-insn "--disassemble=$1" "$folder/bulkmem.o" | grep -B 1 '_PLT32\s*bulkmem_clear_huge-')
+    code=$(objdump --reloc --no-show-raw-insn "--disassemble=$1" "$folder/bulkmem.o" | grep -B 1 "_PLT32\s*$2-")
     if ! grep -qE '\scall\s' <<<"$code" || grep -qE '\sjmp\s' <<<"$code"; then
-        fail "in the module for $kernel, $1 does not call bulkmem_clear_huge: ${code:-nothing refers to it}"
+        fail "in the module for $kernel, $1 does not call $2: ${code:-nothing refers to it}"
     fi
 }
 
-# must_report FAULT EDIT WANTED: checks that sparse reports WANTED after the sed expression EDIT has changed clear.c.
+# must_report FAULT EDIT WANTED [FILE]: checks that sparse reports WANTED after the sed expression EDIT has changed FILE,
+# by default clear.c.
 must_report() {
-    local fault=$1 edit=$2 wanted=$3 said
+    local fault=$1 edit=$2 wanted=$3 file=${4:-clear.c} said
     copy "$folder"
-    sed -i "$edit" "$folder/clear.c"
-    ! cmp -s kmod/clear.c "$folder/clear.c" || fail "clear.c does not contain what the fault \"$fault\" changes: adapt check.sh"
+    sed -i "$edit" "$folder/$file"
+    ! cmp -s "kmod/$file" "$folder/$file" || fail "$file does not contain what the fault \"$fault\" changes: adapt check.sh"
     if said=$(check "$kernel" "$folder" 2>&1); then
         fail "sparse does not report this fault: $fault"
     fi
-    grep -q "clear\.c:.*$wanted" <<<"$said" || fail "for the fault \"$fault\" sparse does not report \"$wanted\", but: $said"
+    grep -q "${file/./\\.}:.*$wanted" <<<"$said" || fail "for the fault \"$fault\" sparse does not report \"$wanted\", but: $said"
     echo "reported: $fault"
 }
 
@@ -84,13 +85,17 @@ for kernel in "${checked[@]}"; do
     folder=$KMOD_TARGET/check/$kernel
     copy "$folder"
     check "$kernel" "$folder" || fail "sparse on the module for $kernel: see above"
-    stays_on_the_stack "$([[ $kernel == 6.1 ]] && echo bulkmem_clear_huge_page || echo bulkmem_folio_zero_user)"
+    stays_on_the_stack "$([[ $kernel == 6.1 ]] && echo bulkmem_clear_huge_page || echo bulkmem_folio_zero_user)" bulkmem_clear_huge
+    stays_on_the_stack "$([[ $kernel == 6.1 ]] && echo bulkmem_copy_user_huge_page || echo bulkmem_copy_user_large_folio)" bulkmem_copy_huge
     emits bulkmem_clear_around sfence
     emits bulkmem_store_rep_stosb 'rep stos %al,%es:.*'
     emits bulkmem_store_rep_stosq 'rep stos %rax,%es:.*'
     emits bulkmem_store_movnti movnti
     emits bulkmem_store_clzero clzero
     emits bulkmem_store_prefetchw prefetchw
+    emits bulkmem_copy_around sfence
+    emits bulkmem_store_copy_movnti movnti
+    emits bulkmem_store_copy_movnti prefetchnta
     parameters=$(PATH=$PATH:/sbin:/usr/sbin modinfo -p "$folder/bulkmem.ko")
     ! grep 'For tests' <<<"$parameters" || fail "in the module for $kernel, a production build has this parameter"
     [[ $parameters == *threshold:* ]] || fail "modinfo shows no parameters of the module for $kernel: $parameters"
@@ -105,3 +110,6 @@ must_report "weakly ordered stores to an ordinary pointer" 's/clear_weak(plan, a
     "incorrect type in argument 2 (different address spaces)"
 must_report "an ordinary pointer without a fence" 's/kaddr = incoherent_end(addr);/kaddr = addr;/' \
     "incorrect type in assignment (different address spaces)"
+must_report "a fence of a copy left out" 's/to = incoherent_end(addr);/;/' "context imbalance in 'bulkmem_copy_around'" copy.c
+must_report "weakly ordered copies to an ordinary pointer" 's/copy_weak(plan, addr, from, first)/copy_weak(plan, to, from, first)/' \
+    "incorrect type in argument 2 (different address spaces)" copy.c

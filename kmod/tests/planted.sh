@@ -37,4 +37,18 @@ PLANTED=(
     'unfrozen|unit.c|s/while (!page_ref_freeze(page, 1)) {/while (false) {/;s/page_ref_unfreeze(page, 1);/;/|memory::a_virtual_machine_cannot_have_it::Wc_4k'
     # All processes share one limit of hints.
     'global_hints|hint.c|s/hinted->count == HINTS_PER_PROCESS/bulkmem_hint_count_of_all() >= HINTS_PER_PROCESS/;s/^long bulkmem_hint_add/static unsigned long bulkmem_hint_count_of_all(void) { struct hinted *h; unsigned long n = 0; list_for_each_entry(h, \&all, of_all) n += h->count; return n; }\n\n&/|hints::one_process_leaves_room_for_others'
+    # The last page is not copied, unless it is near the written one.
+    'copy_last_page|copy.c|s/copy_weak(plan, addr + end, from + end, length - end)/copy_weak(plan, addr + end, from + end, length - end - (end + 16 * PAGE_SIZE < length ? PAGE_SIZE : 0))/|copies::chunks::movnti'
+    # The last line of a long chunk is not copied.
+    'copy_last_line|copy.c|s/weak(to, from, now, /weak(to, from, now > 1048576 ? now - BULKMEM_LINE : now, /|copies::chunks::movnti'
+    # A page near the written one is not copied.
+    'copy_hot|copy.c|s/bulkmem_copy_pages(&copy, first, end)/bulkmem_copy_pages(\&copy, first + (first < copy.hot), end)/|copies::chunks::movnti'
+    # The stock method copies the second page to the first.
+    'copy_stock|copy.c|s/copy->src + i, addr/copy->src + (i ? i : 1), addr/|copies::chunks::stock'
+    # What a method left when it stopped stays.
+    'copy_not_redone|copy.c|s/^\t\t\tend = pages;/\t\t\tend = pages - 1;/|copies::an_exception_is_not_seen::movnti'
+    # A broken page is not reported.
+    'copy_error_lost|copy.c|s/^\treturn err;/\treturn 0;/|copies::a_broken_page_ends_in_sigbus::stock'
+    # A copy as long as the threshold counts as short.
+    'copy_threshold|copy.c|s/below = size < /below = size <= /|copies::threshold'
 )

@@ -19,6 +19,8 @@ pool='hugepagesz=2M hugepages=64'
 huge_pages="hugepagesz=1G hugepages=1 $pool"
 
 clearing='frame:: clearing:: hints::'
+# Those of copies that are quick.
+copying='copies::threads copies::chunks copies::an_exception copies::a_broken copies::switched'
 # Without init_on_alloc, by which Debian's kernels clear pages at allocation and would hide what the module leaves out.
 bare='init_on_alloc=0'
 # Debian has no KASAN kernel of these versions; these are all the checks that its kernels have.
@@ -42,13 +44,17 @@ done
 guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic:: smaller::"
 guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic::"
 # 6.12 is loaded and unloaded on one processor, which is not slower: see the end of README.md.
-guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence::'
-guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence::'
+guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence:: copies_loading::'
+guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence:: copies_loading::'
 script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device
+# Copies on write of huge pages, also of gigantic ones (gigantic_copies::).
+for kernel in 6.12 6.1; do
+    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 600 --tests 'copies::'
+done
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
-guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: stress:: memory::processes'
-guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: stress:: memory::processes memory::many'
+guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests "clearing:: hints:: stress:: memory::processes $copying"
+guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests "clearing:: hints:: stress:: memory::processes memory::many $copying"
 guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 600 --planted
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
@@ -60,7 +66,7 @@ guest fio 6.12-cloud --kernel-line "$bare" --program /usr/bin/fio --program "$TA
 guest numa 6.12-cloud --program "$TARGET_DIR/debug/bulkmem" --qemu "$(two_nodes 512)" --run kmod/tests/numa-guest.sh
 guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::populated hints::'
 # The real quirk, without pretend_movnt_slow. The kernel would warn about mitigations that the emulation does not have.
-guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk'
+guest quirk 6.1 --kernel-line 'mitigations=off' --qemu '-smp 1 -cpu Cascadelake-Server' --tests 'loading::defaults loading::quirk fragile::'
 guest lockdown 6.12-cloud --kernel-line 'lockdown=integrity' --tests 'unsigned::'
 guest sig-enforce 6.1 --kernel-line 'module.sig_enforce=1' --tests 'unsigned::'
 guest blacklist 6.12-cloud --kernel-line 'module_blacklist=bulkmem' --tests 'blacklisted::'

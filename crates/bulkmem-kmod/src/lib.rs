@@ -38,6 +38,7 @@
 mod doctests;
 
 mod abi;
+mod copies;
 mod device;
 mod error;
 mod hint;
@@ -48,6 +49,7 @@ mod settings;
 mod status;
 
 pub use abi::{Attribute, UnknownAttribute};
+pub use copies::CopyCounters;
 pub use device::{HINT_PATH, MEMORY_PATH};
 pub use error::KernelError;
 pub use hint::{BulkHint, prefault_hinted};

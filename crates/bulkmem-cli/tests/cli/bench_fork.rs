@@ -55,6 +55,34 @@ fn json_has_the_pages_counted() {
     }
 }
 
+/// On a machine without free huge pages that may not reserve some, the error says how many are needed and what to do.
+#[test]
+fn huge_pages_are_counted_whole_or_refused_with_a_remedy() {
+    let home = Home::new();
+    let arguments =
+        ["bench", "fork", "--huge", "--loops", "1", "--method", "portable", "--runs", "2", "--json"];
+    let output = home.bulkmem().args(arguments).args(["--size", "2M"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let remedies = ["nr_hugepages", "this kernel has no huge pages", "hugepages="];
+        assert!(remedies.iter().any(|remedy| said.contains(remedy)), "{said}");
+        assert!(output.stdout.is_empty());
+        println!("skipped: copies of huge pages: {said}");
+        return;
+    }
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = found["rows"].as_array().unwrap();
+    for (name, copied) in [("fork, child writes", 1.0), ("fork, parent writes", 1.0), ("fork alone", 0.0)] {
+        let row = rows.iter().find(|row| row["candidate"]["name"] == name).unwrap();
+        assert_eq!(row["config"]["page_size"], "2M");
+        if let Some(pages) = row["also"]["buffer_pages_copied"].as_f64() {
+            assert_eq!(pages, copied, "{name}");
+        }
+    }
+    let refused = home.bulkmem().args(arguments).args(["--size", "64K"]).assert().failure();
+    refused.stderr(contains("--size: 65536 bytes are not a whole number of pages"));
+}
+
 #[test]
 fn bad_arguments_name_cause_and_remedy() {
     let home = Home::new();

@@ -39,6 +39,11 @@ pub(crate) fn tests(suite: &mut Suite) {
     }
     suite.test("command::a_hint_lives_as_long_as_its_value", a_hint_lives_as_long_as_its_value);
     suite.test("command::vm_with_a_hint_beside_none", vm_with_a_hint_beside_none);
+    for method in ["stock", "rep_movsb", "movnti"] {
+        suite
+            .test(&format!("command::fork_counts_copies_of_huge_pages::{method}"), move || fork_huge(method));
+    }
+    suite.test("command::fork_without_huge_pages_says_how_to_reserve_them", fork_without_huge_pages);
 }
 
 fn bulkmem(arguments: &[&str]) -> Result<Output, Failed> {
@@ -332,5 +337,45 @@ fn vm_with_a_hint_beside_none() -> Result<(), Failed> {
     // A warm-up and one pass, by one thread and by two, four huge pages each.
     assert!(since.get("movnti/hinted") >= 16, "{since:?}");
     assert_eq!(Counters::read()?.get("hints"), before.get("hints"));
+    Ok(())
+}
+
+const FORK: [&str; 10] =
+    ["bench", "fork", "--huge", "--size", "4M", "--loops", "1", "--runs", "2", "--method=portable"];
+
+/// The command's counts of a fork, from pagemap and from the module, are those of a buffer of two huge pages. It reserves
+/// the pages, as root.
+fn fork_huge(method: &str) -> Result<(), Failed> {
+    module::fresh()?;
+    module::set("copy_threshold", "0")?;
+    module::set("copy_method", method)?;
+    let found = json(&[&FORK[..], &["--json"]].concat())?;
+    let shown = text(&FORK);
+    module::set("copy_method", "stock")?;
+    let rows = found["rows"].as_array().ok_or("no rows")?;
+    for (name, pages) in
+        [("fork, child writes", 2.0), ("fork, parent writes", 2.0), ("fork, child reads", 0.0)]
+    {
+        let row = rows.iter().find(|row| row["candidate"]["name"] == name).ok_or(name)?;
+        let also = |counter: &str| row["also"][counter].as_f64();
+        assert_eq!(also("buffer_pages_copied"), Some(pages), "{name}: {row}");
+        assert_eq!(also("module_pages"), Some(pages), "{name}: {row}");
+        let bytes = also(&format!("module_{method}_bytes")).ok_or("no bytes")?;
+        // All but the written page, which is the first, and two after it.
+        let expected = if method == "stock" { MIDDLE } else { MIDDLE - 3 * 4096 };
+        assert_eq!(bytes, pages * expected as f64, "{name}: {row}");
+    }
+    let shown = shown?;
+    assert!(shown.contains("module's method") && shown.contains(method), "{shown}");
+    assert_eq!(fs::read_to_string("/proc/sys/vm/nr_hugepages")?.trim(), "0", "they are given back");
+    Ok(())
+}
+
+/// More than the machine's memory.
+fn fork_without_huge_pages() -> Result<(), Failed> {
+    let output = bulkmem(&["bench", "fork", "--huge", "--size", "1G"])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(said.contains("available") || said.contains("hugepages"), "{said}");
     Ok(())
 }

@@ -11,6 +11,7 @@ mod attributes;
 mod clearing;
 mod coexistence;
 mod command;
+mod copies;
 mod device;
 mod frame;
 mod hints;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     clearing::tests(&mut suite);
     coexistence::tests(&mut suite);
     command::tests(&mut suite);
+    copies::tests(&mut suite);
     hints::tests(&mut suite);
     sizes::tests(&mut suite);
     libpmem::tests(&mut suite);

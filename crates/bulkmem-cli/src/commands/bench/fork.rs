@@ -8,7 +8,7 @@ use clap::Args;
 use super::common::Common;
 use super::pivot::Pivot;
 use super::rows::{DOUBTFUL, deviation, group_by, remarks, value};
-use crate::failure::Outcome;
+use crate::failure::{Outcome, measure_failure};
 use crate::output::{Column, Table, digits, faint, section};
 use crate::parsers::{given_or, sizes};
 
@@ -24,6 +24,9 @@ use crate::parsers::{given_or, sizes};
 /// "pages ..." clear 3 pages and copy 8 and those of the buffer within the process, and use some bytes of each, as the source's
 /// kernel did: with string instructions, through the cache, past it, and with only copies or only clears past it.
 ///
+/// With --huge, the buffer is a private mapping of reserved huge pages (hugetlbfs), which the kernel copies whole. If the
+/// bulkmem module is loaded, its counters show which method copied.
+///
 /// Source: Denis Vlasenko, "copy_page(): non-temporal stores look useful?", linux-kernel, 2004, who counted inside the
 /// kernel 3 pages cleared and 8 copied per fork, besides those of the buffer.
 #[derive(Args, Debug)]
@@ -31,11 +34,16 @@ use crate::parsers::{given_or, sizes};
 JSON: `rows` as in all measurements; `metric` is `nanoseconds`; `config` has `operation` (`copy`: forks, and copying within the \
 process; `clear`: first touch of fresh pages, and clearing within the process; absent for `pages ...`), `size` and `page_size`; `also` has, for forks, \
 `buffer_pages_copied`, `pages_copied` (including those of the buffer), `pages_cleared`, `page_table_pages` and `minor_faults` \
-(of the child).")]
+(of the child); with the module, `module_pages` (huge pages that it copied) and `module_stock_bytes`, \
+`module_rep_movsb_bytes` and `module_movnti_bytes`.")]
 pub(crate) struct ForkArgs {
-    /// Buffer sizes in whole pages, or ranges of them [default: 4K,20K,28K,32K,64K,128K,256K]
+    /// Buffer sizes in whole pages, or ranges of them [default: 4K,20K,28K,32K,64K,128K,256K; with --huge: 1, 4 and 16
+    /// pages]
     #[arg(long, short = 's', value_name = "SIZES", value_delimiter = ',', value_parser = sizes)]
     size: Vec<Vec<u64>>,
+    /// Use private huge pages of hugetlbfs; reserves missing ones until the end, as root
+    #[arg(long)]
+    huge: bool,
     /// Forks per sample [default: as many as accurate timing needs]
     #[arg(long, short = 'l', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     loops: Option<u32>,
@@ -44,8 +52,10 @@ pub(crate) struct ForkArgs {
 }
 
 pub(super) fn run(args: &ForkArgs) -> Outcome {
-    let sizes = given_or(args.size.concat(), ForkOptions::default().sizes);
-    let options = ForkOptions { sizes, loops: args.loops, candidates: args.common.candidates() };
+    let like = if args.huge { ForkOptions::huge().map_err(measure_failure)? } else { ForkOptions::default() };
+    let sizes = given_or(args.size.concat(), like.sizes);
+    let options =
+        ForkOptions { sizes, pages: like.pages, loops: args.loops, candidates: args.common.candidates() };
     args.common.outputs.run(&[], &[&options], &view)
 }
 
@@ -102,7 +112,8 @@ fn pages(forks: &[&Row], width: usize) -> String {
         return String::new();
     }
     let count = |row: &Row, name: &str| row.also.get(name).map_or("–".to_owned(), |it| format!("{it:.0}"));
-    let table = Table::of(shown)
+    let by_module = shown.iter().any(|row| row.also.get("module_pages").is_some_and(|pages| *pages > 0.0));
+    let mut table = Table::of(shown)
         .column(Column::right("buffer"), |row| value(row, Dimension::Size))
         .column(Column::left(""), |row| row.candidate.name.clone())
         .column(Column::right("copied"), |row| count(row, "pages_copied"))
@@ -110,5 +121,16 @@ fn pages(forks: &[&Row], width: usize) -> String {
         .column(Column::right("cleared"), |row| count(row, "pages_cleared"))
         .column(Column::right("tables"), |row| count(row, "page_table_pages"))
         .column(Column::right("faults"), |row| count(row, "minor_faults"));
+    if by_module {
+        table = table.column(Column::left("module's method").optional(1), |row| module_method(row));
+    }
     section("fork: pages per fork", &table.render(width), width)
+}
+
+/// Returns the method by which the module copied most bytes of a row's counted fork.
+fn module_method(row: &Row) -> String {
+    let methods = ["stock", "rep_movsb", "movnti"];
+    let bytes = methods.map(|name| row.also.get(&format!("module_{name}_bytes")).copied().unwrap_or(0.0));
+    let most = methods.into_iter().zip(bytes).max_by(|a, b| a.1.total_cmp(&b.1));
+    most.filter(|(_, bytes)| *bytes > 0.0).map_or("–".to_owned(), |(name, _)| name.to_owned())
 }

@@ -6,7 +6,6 @@
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-use bulkmem::machine::Machine;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use crate::engine::RawRange;
@@ -22,16 +21,20 @@ pub(super) enum Work {
     Nothing,
 }
 
-/// Writes to every page of a buffer, forks, performs the work, and waits until the child has ended. Returns the time
-/// since the fork. With a ledger, the child records its memory there after the work.
+/// Writes to every page of a buffer, each of `page` bytes, forks, performs the work, and waits until the child has ended.
+/// Returns the time since the fork. With a ledger, the child records its memory there after the work.
 ///
 /// # Safety
 /// The buffer is mapped, readable and writable, and no other code uses it.
 ///
 /// # Errors
 /// If the fork fails, or the child does not exit with status 0.
-pub(super) unsafe fn fork(buffer: RawRange, work: Work, ledger: Option<&Ledger>) -> io::Result<Duration> {
-    let page = Machine::current().page_size;
+pub(super) unsafe fn fork(
+    buffer: RawRange,
+    page: usize,
+    work: Work,
+    ledger: Option<&Ledger>,
+) -> io::Result<Duration> {
     let pages = || (0..buffer.length).step_by(page).map(|at| buffer.start.wrapping_add(at));
     // SAFETY: within the buffer, for which the caller vouches.
     let write = |byte| pages().for_each(|page| unsafe { page.write_volatile(byte) });

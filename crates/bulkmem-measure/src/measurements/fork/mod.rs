@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation, Pages};
+use bulkmem_kmod::{CopyCounters, Module};
 
 use self::child::Work;
 use self::pages::Ledger;
@@ -19,7 +20,7 @@ pub(crate) use self::pairs::{
 use crate::engine::buffer::map;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Kind, Measure, MeasureError, Measurement, MethodSet, Metric,
-    PageSize, RawRange, Result, Row, Run, Sample, fits, go_on, units,
+    PageSize, RawRange, Reservation, Result, Row, Run, Sample, fits, go_on, units,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::{Candidates, FIRST_TOUCH, sampler};
@@ -50,6 +51,8 @@ const FORKS: [(Work, Kind, &str); 4] = [
 pub struct ForkOptions {
     /// Sizes of the buffer, bytes: whole pages.
     pub sizes: Vec<u64>,
+    /// Pages of the buffer. Explicit huge ones are copied whole.
+    pub pages: PageSize,
     /// Forks per sample. Default: as many as can be timed precisely.
     pub loops: Option<u32>,
     /// Methods that copy and clear as much in this process, peers and samples.
@@ -60,7 +63,26 @@ impl Default for ForkOptions {
     /// The source's sizes, 5 samples.
     fn default() -> ForkOptions {
         let sizes = [4, 20, 28, 32, 64, 128, 256].map(|kibibytes| kibibytes << 10).to_vec();
-        ForkOptions { sizes, loops: None, candidates: Candidates::default() }
+        ForkOptions { sizes, pages: BASE, loops: None, candidates: Candidates::default() }
+    }
+}
+
+impl ForkOptions {
+    /// Private buffers of 1, 4 and 16 huge pages, of the smallest size that the machine has.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn huge() -> Result<ForkOptions> {
+        let smallest = Machine::current().huge_page_sizes.iter().min().copied();
+        let reason = "this kernel has no huge pages (/sys/kernel/mm/hugepages)";
+        require(smallest.is_some(), "--huge", reason.to_owned())?;
+        let page = smallest.unwrap_or(BASE.bytes());
+        let sizes = [1, 4, 16].map(|pages| pages * page).to_vec();
+        Ok(ForkOptions { sizes, pages: PageSize(Pages::Explicit(page)), ..ForkOptions::default() })
+    }
+
+    fn is_huge(&self) -> bool {
+        matches!(self.pages.0, Pages::Explicit(_))
     }
 }
 
@@ -71,11 +93,14 @@ impl Measure for ForkOptions {
 
     fn validate(&self) -> Result<()> {
         for &size in &self.sizes {
-            let page = BASE.bytes();
+            let page = self.pages.bytes();
             let reason = format!("{size} bytes are not a whole number of pages: name a multiple of {page}");
             require(size > 0 && size.is_multiple_of(page), "--size", reason)?;
-            // The buffer and the child's copies.
-            fits(size.saturating_mul(2))?;
+            // The buffer and the child's copies; within the process, fresh pages too.
+            match self.is_huge() {
+                true => Reservation::check(size.saturating_mul(3), self.pages)?,
+                false => fits(size.saturating_mul(2))?,
+            }
         }
         // A method may support only one of them.
         let copying = self.candidates.check(Operation::Copy);
@@ -93,11 +118,15 @@ impl Measure for ForkOptions {
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
-        run.expect_groups(3 * self.sizes.len());
+        run.expect_groups(if self.is_huge() { 2 } else { 3 } * self.sizes.len());
         for &size in &self.sizes {
+            let _reservation = Reservation::of(size.saturating_mul(3), self.pages)?;
             self.forks(run, size)?;
             self.within(run, size)?;
-            self.pairs(run, size)?;
+            // The source's kernel cleared and copied base pages.
+            if !self.is_huge() {
+                self.pairs(run, size)?;
+            }
         }
         Ok(())
     }
@@ -137,7 +166,7 @@ impl Measure for ForkOptions {
         }
         conclude_pairs(run, most);
         let Some((alone, writes)) = time(ALONE, most).zip(time(CHILD_WRITES, most)) else { return };
-        let (pages, size) = ((most / BASE.bytes()) as f64, units::bytes(most));
+        let (pages, size) = ((most / self.pages.bytes()) as f64, units::bytes(most));
         let a_page = (writes - alone) / pages;
         if a_page <= 0.0 {
             return run.note(format!(
@@ -159,18 +188,18 @@ impl Measure for ForkOptions {
 impl ForkOptions {
     /// Forks with only the buffer as the measurement's memory.
     fn forks(&self, run: &mut Run<'_>, size: u64) -> Result<()> {
-        let mut memory = Buffer::new(size, BASE, Content::Mixed)?;
-        let buffer = memory.raw_range();
-        let config = Config::of(Operation::Copy, size, BASE);
+        let mut memory = Buffer::new(size, self.pages, Content::Mixed)?;
+        let (buffer, page) = (memory.raw_range(), self.pages.bytes() as usize);
+        let config = Config::of(Operation::Copy, size, self.pages);
         let mut samplers = Vec::new();
         for (work, kind, name) in FORKS {
-            let also = counted(buffer, work).unwrap_or_else(|error| {
+            let also = counted(buffer, page, work).unwrap_or_else(|error| {
                 run.note(format!("pages copied and cleared are not counted: not available: {error}"));
                 Vec::new()
             });
             let fork = move || {
                 // SAFETY: the buffer lives as long as the samplers, and no other code uses it.
-                let took = unsafe { child::fork(buffer, work, None) };
+                let took = unsafe { child::fork(buffer, page, work, None) };
                 took.map_err(|source| MeasureError::System { doing: "fork", source })
             };
             let sample = mean_time(self.loops, SAMPLE, run.observer.stop, also, fork);
@@ -183,15 +212,16 @@ impl ForkOptions {
     /// Copies and clears as much within this process, and touches as many fresh pages.
     fn within(&self, run: &mut Run<'_>, size: u64) -> Result<()> {
         let length = usize::try_from(size).unwrap_or(usize::MAX);
-        let mut memory = Buffer::new(size.saturating_mul(2), BASE, Content::Mixed)?;
+        let mut memory = Buffer::new(size.saturating_mul(2), self.pages, Content::Mixed)?;
         let dst = memory.raw_range().start;
         let stop = run.observer.stop;
-        let (_, cleared) = first_touch(length, true)?;
+        let pages = self.pages;
+        let (_, cleared) = first_touch(length, pages, true)?;
         let also = cleared.map(|pages| ("pages_cleared", pages as f64)).into_iter().collect();
-        let touch = move || first_touch(length, false).map(|(took, _)| took);
+        let touch = move || first_touch(length, pages, false).map(|(took, _)| took);
         let mut samplers = vec![sampler(
             Candidate::named(Kind::Kernel, FIRST_TOUCH),
-            &Config::of(Operation::Clear, size, BASE),
+            &Config::of(Operation::Clear, size, self.pages),
             false,
             mean_time(None, SHORT_SAMPLE, stop, also, touch),
         )];
@@ -201,7 +231,7 @@ impl ForkOptions {
                 run.note(format!("none of the named methods can {operation}: only the others are measured"));
                 candidates.methods = MethodSet::Named(Vec::new());
             }
-            let config = Config::of(operation, size, BASE);
+            let config = Config::of(operation, size, self.pages);
             for implementation in candidates.implementations(run, operation, &[Intent::Throughput], length)? {
                 // The buffer holds the destination and, after it, the source.
                 let ranges = (dst, dst.wrapping_add(length).cast_const(), length);
@@ -257,27 +287,38 @@ fn mean_time(
     }
 }
 
-/// Counts what the kernel copies and clears for one fork.
-fn counted(buffer: RawRange, work: Work) -> io::Result<Vec<(&'static str, f64)>> {
+/// Counts what the kernel copies and clears for one fork, and what our module in it copies.
+fn counted(buffer: RawRange, page: usize, work: Work) -> io::Result<Vec<(&'static str, f64)>> {
     let ledger = Ledger::new()?;
+    let module = Module::running();
+    let mut before = None;
     // The first fork also copies pages of the program that no later one copies again.
     for _ in 0..2 {
+        before = module.copies().ok().flatten();
         // SAFETY: the caller's buffer, and no other code uses it.
-        unsafe { child::fork(buffer, work, Some(&ledger)) }?;
+        unsafe { child::fork(buffer, page, work, Some(&ledger)) }?;
     }
-    Ok(ledger.count(buffer))
+    let mut counts = ledger.count(buffer, page);
+    if let (Some(before), Some(after)) = (before, module.copies().ok().flatten()) {
+        let numbers = |it: &CopyCounters| [it.faults, it.stock_bytes, it.rep_movsb_bytes, it.movnti_bytes];
+        let names = ["module_pages", "module_stock_bytes", "module_rep_movsb_bytes", "module_movnti_bytes"];
+        let changes = numbers(&after).into_iter().zip(numbers(&before)).map(|(after, before)| after - before);
+        counts.extend(names.into_iter().zip(changes.map(|change| change as f64)));
+    }
+    Ok(counts)
 }
 
 /// Maps fresh pages, writes to each, and unmaps them. Returns the time and, with `count`, the number of pages if it can be
 /// counted.
-fn first_touch(length: usize, count: bool) -> Result<(Duration, Option<usize>)> {
+fn first_touch(length: usize, pages: PageSize, count: bool) -> Result<(Duration, Option<usize>)> {
     let start = Instant::now();
-    let mut region = map(length, Pages::Base)?;
-    region.iter_mut().step_by(Machine::current().page_size).for_each(|byte| *byte = 1);
+    let mut region = map(length, pages.0)?;
+    region.iter_mut().step_by(pages.bytes() as usize).for_each(|byte| *byte = 1);
     std::hint::black_box(&mut region);
-    let pages = count.then(|| pages::own_pages(&region).ok()).flatten();
+    let shown = count.then(|| pages::own_pages(&region).ok()).flatten();
+    let touched = shown.map(|shown| shown / (pages.bytes() / BASE.bytes()) as usize);
     drop(region);
-    Ok((start.elapsed(), pages))
+    Ok((start.elapsed(), touched))
 }
 
 #[cfg(test)]

@@ -92,9 +92,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Counts the changes, those of the buffer separately, and the child's page faults that needed no disk, by name. Call
-    /// only after a child has recorded its pages and ended.
-    pub(super) fn count(&self, buffer: RawRange) -> Vec<(&'static str, f64)> {
+    /// Counts the changes, those of the buffer separately, and the child's page faults that needed no disk, by name. A page
+    /// of the buffer has `page` bytes and counts as one. Call only after a child has recorded its pages and ended.
+    pub(super) fn count(&self, buffer: RawRange, page: usize) -> Vec<(&'static str, f64)> {
         // SAFETY: the child has ended, so nothing writes.
         let words = unsafe { std::slice::from_raw_parts(self.shared, self.bytes / 8) };
         let (before, after) = words[ENTRIES..].split_at(self.entries);
@@ -113,6 +113,10 @@ impl Ledger {
                 Change::None => {}
             }
         }
+        // The kernel shows a huge page as base pages, and copies all of them.
+        let each = (page / self.page) as u64;
+        copied -= buffer_copied - buffer_copied / each;
+        buffer_copied /= each;
         let text: Vec<u8> = words[TEXT..ENTRIES].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let tables = table_bytes(&String::from_utf8_lossy(&text)) / self.page as u64;
         let counts = [

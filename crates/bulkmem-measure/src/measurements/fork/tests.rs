@@ -13,6 +13,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn small() -> ForkOptions {
     ForkOptions {
         sizes: vec![4 * BASE.bytes(), 9 * BASE.bytes()],
+        pages: BASE,
         loops: Some(3),
         candidates: named(&["portable", "c_library"], Peers::All, 2),
     }
@@ -38,7 +39,7 @@ fn a_page_written_is_a_page_copied_and_no_other_of_the_buffer_is() {
             (Work::ChildReads, 0),
             (Work::Nothing, 0),
         ] {
-            let counted = match counted(buffer.raw_range(), work) {
+            let counted = match counted(buffer.raw_range(), BASE.bytes() as usize, work) {
                 Ok(counted) => counted,
                 Err(error) => {
                     println!("skipped: counting pages around a fork: {error}");
@@ -46,7 +47,7 @@ fn a_page_written_is_a_page_copied_and_no_other_of_the_buffer_is() {
                 }
             };
             let [buffer_copied, copied, _, tables, faults] =
-                counted.iter().map(|(_, count)| *count as u64).collect::<Vec<_>>()[..]
+                counted[..5].iter().map(|(_, count)| *count as u64).collect::<Vec<_>>()[..]
             else {
                 panic!("{counted:?}")
             };
@@ -62,7 +63,7 @@ fn a_page_written_is_a_page_copied_and_no_other_of_the_buffer_is() {
 #[test]
 fn pages_touched_first_are_pages_cleared() {
     let page = Machine::current().page_size;
-    let (took, pages) = first_touch(5 * page, true).unwrap();
+    let (took, pages) = first_touch(5 * page, BASE, true).unwrap();
     assert!(took > Duration::ZERO);
     match pages {
         Some(pages) => assert_eq!(pages, 5),
@@ -78,7 +79,7 @@ fn the_parent_keeps_its_own_pages() {
     let whole = buffer.raw_range();
     for (work, byte) in [(Work::ChildWrites, 1), (Work::Nothing, 1), (Work::ParentWrites, 2)] {
         // SAFETY: the buffer is this test's own.
-        unsafe { child::fork(whole, work, None) }.unwrap();
+        unsafe { child::fork(whole, BASE.bytes() as usize, work, None) }.unwrap();
         // SAFETY: it is mapped and touched.
         assert_eq!(unsafe { whole.start.read_volatile() }, byte, "{work:?}");
     }
@@ -167,6 +168,36 @@ fn a_child_that_is_killed_is_an_error() {
     // dies of touching it.
     assert_eq!(unsafe { libc::madvise(whole.start.cast(), page, libc::MADV_DONTFORK) }, 0);
     // SAFETY: the parent's buffer is mapped; the child's is not, which is what is tried here: it gets a signal.
-    let error = unsafe { child::fork(whole, Work::ChildWrites, None) }.unwrap_err();
+    let error = unsafe { child::fork(whole, page, Work::ChildWrites, None) }.unwrap_err();
     assert!(error.to_string().contains("signal 11"), "{error}");
+}
+
+/// A huge page counts as one, and as the module counts it.
+#[test]
+fn a_huge_page_is_copied_whole() {
+    let _alone = alone();
+    let Ok(options) = ForkOptions::huge() else {
+        println!("skipped: copies of huge pages: this machine has none");
+        return;
+    };
+    let (pages, size) = (options.pages, 2 * options.pages.bytes());
+    let options = ForkOptions { sizes: vec![size], pages, ..small() };
+    if let Err(error) = options.validate() {
+        assert!(error.to_string().contains("huge pages of"), "{error}");
+        println!("skipped: copies of huge pages: {error}");
+        return;
+    }
+    let found = run(&options).unwrap();
+    let of = |name: &str| found.rows.iter().find(|row| row.candidate.name == name).unwrap();
+    for (name, copied) in [(CHILD_WRITES, 2.0), ("fork, parent writes", 2.0), ("fork, child reads", 0.0)] {
+        let row = of(name);
+        assert_eq!((row.config.size, row.config.page_size), (Some(size), Some(pages)));
+        if let Some(pages) = row.also.get("buffer_pages_copied") {
+            assert_eq!(*pages, copied, "{name}");
+        }
+        if let Some(pages) = row.also.get("module_pages") {
+            assert_eq!(*pages, copied, "{name}");
+        }
+    }
+    assert!(found.rows.iter().all(|row| row.config.operation.is_some()), "the pairs are about base pages");
 }
