@@ -1,6 +1,7 @@
 //! Hints: the total length that page faults are parts of.
 
 use bulkmem::{Mapping, MappingError};
+use rustix::io::Errno;
 
 use crate::KernelError;
 use crate::abi;
@@ -96,6 +97,27 @@ pub fn prefault_hinted(mapping: &mut Mapping) -> Result<bool, MappingError> {
     Ok(hint.is_ok())
 }
 
+/// Hints this process as a whole: from now on, the kernel clears all its huge pages of 2 MiB and more as parts of large
+/// ranges.
+///
+/// The hint holds across `exec`, and is inherited by the processes that this one starts from now on, so that it can be given
+/// for a program that does not know of it. It ends with each process, and cannot be withdrawn. A process that is hinted
+/// already stays so. `bulkmem run --bulk-hint` is this function on the command line.
+///
+/// At most 1024 processes inherit one hint at a time; further children work without it, and
+/// [`Counters::unhinted_processes`](crate::Counters::unhinted_processes) counts them.
+///
+/// # Errors
+/// [`KernelError::NotLoaded`], [`KernelError::NoDevice`] and [`KernelError::Denied`] if the device cannot be opened,
+/// [`KernelError::TooOld`] if the module does not know the request, [`KernelError::TooManyHinted`] beyond the user's limit, and [`KernelError::System`].
+pub fn hint_process() -> Result<(), KernelError> {
+    Device::open(HINT_PATH)?.hint_process().map_err(|error| match error {
+        Errno::NOTTY => KernelError::TooOld { doing: "hint a process as a whole" },
+        Errno::NOSPC => KernelError::TooManyHinted { source: error.into() },
+        error => KernelError::System { doing: "hint this process as a whole", source: error.into() },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use bulkmem::Pages;
@@ -119,6 +141,15 @@ mod tests {
                 assert!(BulkHint::available().is_err());
                 assert!(error.to_string().contains(HINT_PATH), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn without_the_device_no_process_is_hinted() {
+        // With the module, this would hint the test's process, which changes no result.
+        if let Err(error) = hint_process() {
+            assert!(BulkHint::available().is_err());
+            assert!(error.to_string().contains(HINT_PATH), "{error}");
         }
     }
 

@@ -59,6 +59,10 @@ pub struct Counters {
     pub skipped: u64,
     /// Hints in force now.
     pub hints: u64,
+    /// Processes that are hinted as a whole now.
+    pub hinted_processes: u64,
+    /// Children of such processes for which there was no room, so that they are not hinted.
+    pub unhinted_processes: u64,
     /// Counters of each method. The pages around the faulting address, which are cleared last, count as stock.
     pub methods: Vec<MethodCounters>,
 }
@@ -165,6 +169,8 @@ impl Module {
             faults: count("faults")?,
             skipped: count("skipped")?,
             hints: count("hints")?,
+            hinted_processes: count("hinted_processes")?,
+            unhinted_processes: count("unhinted_processes")?,
             methods: Method::ALL.into_iter().map(counters).collect::<Result<_, KernelError>>()?,
         })
     }

@@ -42,7 +42,9 @@ fn planted(home: &Home) -> PathBuf {
     write(root.join("dev/bulkmem"), "");
     write(root.join("lib/modules/6.1.0-56-amd64/modules.dep"), "updates/dkms/bulkmem.ko:\n");
     let misc = root.join("sys/class/misc/bulkmem");
-    for (name, value) in [("faults", 4096), ("skipped", 7), ("hints", 1)] {
+    for (name, value) in
+        [("faults", 4096), ("skipped", 7), ("hints", 1), ("hinted_processes", 3), ("unhinted_processes", 2)]
+    {
         write(misc.join(name), &format!("{value}\n"));
     }
     for (at, method) in METHODS.iter().enumerate() {
@@ -109,7 +111,7 @@ fn status_shows_everything_and_fits() {
             "prefetch_distance",
             "8388608",
             "4096 huge pages were cleared for page faults, 7 of them below",
-            "1 hint is active",
+            "1 hint is active. 3 processes are hinted as a whole. 2 children were not, because",
         ] {
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words.contains(word), "{word}\n{text}");

@@ -12,6 +12,7 @@ pub(crate) const MEMORY: &str = "/dev/bulkmem-memory";
 const ABI: u64 = 0x8004_c400;
 pub(crate) const HINT: u64 = 0xc401;
 const UNHINT: u64 = 0xc402;
+pub(crate) const HINT_PROCESS: u64 = 0xc405;
 
 /// An open file of a device.
 #[derive(Debug)]
@@ -34,6 +35,19 @@ impl Hint {
     pub(crate) fn new(address: usize, length: u64) -> Hint {
         Hint { size: Hint::SIZE, flags: 0, address: address as u64, length, later: 0 }
     }
+}
+
+/// `struct bulkmem_hint_process`, and a member that a later version might have.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HintProcess {
+    pub(crate) size: u32,
+    pub(crate) flags: u32,
+    pub(crate) later: u64,
+}
+
+impl HintProcess {
+    pub(crate) const SIZE: u32 = 8;
 }
 
 impl Device {
@@ -67,6 +81,16 @@ impl Device {
     /// Removes every hint of this file.
     pub(crate) fn unhint(&self) -> io::Result<()> {
         self.ioctl(UNHINT, 0)
+    }
+
+    /// Hints this process as a whole.
+    pub(crate) fn hint_process(&self) -> io::Result<()> {
+        self.hint_process_as(&HintProcess { size: HintProcess::SIZE, flags: 0, later: 0 })
+    }
+
+    /// As [`Device::hint_process`], with any structure.
+    pub(crate) fn hint_process_as(&self, asked: &HintProcess) -> io::Result<()> {
+        self.ioctl(HINT_PROCESS, std::ptr::from_ref(asked).addr())
     }
 
     /// Makes any request with any argument.

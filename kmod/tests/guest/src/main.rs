@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use testkit::harness::Suite;
 
 mod attributes;
+mod callers;
 mod clearing;
 mod coexistence;
 mod command;
@@ -28,11 +29,15 @@ mod sizes;
 mod stress;
 
 fn main() -> ExitCode {
+    if let Some(ended) = callers::as_program() {
+        return ended;
+    }
     let machine = std::fs::read_to_string("/name").unwrap_or_else(|_| "guest".to_owned());
     let mut suite = Suite::new(machine.trim().to_owned().leak());
     suite.serial();
     frame::tests(&mut suite);
     attributes::tests(&mut suite);
+    callers::tests(&mut suite);
     clearing::tests(&mut suite);
     coexistence::tests(&mut suite);
     command::tests(&mut suite);
