@@ -180,6 +180,16 @@ unsigned long bulkmem_process_count(void);
 /* Returns the number of children that should have been marked and were not. */
 unsigned long bulkmem_process_unhinted(void);
 
+/* cgroup.c: cgroups of which all huge pages count as parts of large extents. */
+
+/* Declares or withdraws a cgroup. */
+long bulkmem_cgroup_request(const struct bulkmem_hint_cgroup *asked);
+void bulkmem_cgroup_forget_all(void);
+/* True if current is in such a cgroup or below one. */
+bool bulkmem_cgroup_is_hinted(void);
+/* Writes their numbers to a page, one in each line. Returns the length. */
+ssize_t bulkmem_cgroup_list(char *buffer);
+
 /* device.c: /dev/bulkmem, and what both devices have in common. */
 
 int bulkmem_device_register(void);

@@ -77,6 +77,7 @@ static long bulkmem_hint_ioctl(struct file *filp, unsigned int command, unsigned
 	struct bulkmem_file *file = filp->private_data;
 	void __user *user = (void __user *)argument;
 	struct bulkmem_hint_process process;
+	struct bulkmem_hint_cgroup cgroup;
 	struct bulkmem_hint hint;
 	int err;
 
@@ -92,6 +93,9 @@ static long bulkmem_hint_ioctl(struct file *filp, unsigned int command, unsigned
 	case BULKMEM_IOC_HINT_PROCESS:
 		err = bulkmem_device_argument(&process, sizeof(process), user);
 		return err ?: bulkmem_process_add(&process);
+	case BULKMEM_IOC_HINT_CGROUP:
+		err = bulkmem_device_argument(&cgroup, sizeof(cgroup), user);
+		return err ?: bulkmem_cgroup_request(&cgroup);
 	default:
 		return -ENOTTY;
 	}
@@ -171,6 +175,7 @@ void bulkmem_device_unregister(void)
 		misc_deregister(&bulkmem_memory_device);
 	bulkmem_unregister_hints();
 	bulkmem_process_forget_all();
+	bulkmem_cgroup_forget_all();
 	bulkmem_hint_exit();
 	bulkmem_unit_exit();
 }

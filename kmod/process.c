@@ -176,15 +176,15 @@ static void bulkmem_process_fork(void *unused, struct task_struct *parent,
 	raw_spin_unlock_irqrestore(&marks_lock, flags);
 }
 
-/* From 6.16 on, the tracepoint also tells whether the last thread ends. */
+/*
+ * Of several threads that end at the same time, each may be the last one here.
+ * From 6.16 on, the tracepoint also tells whether the last thread ends.
+ */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 16, 0)
-# define AND_GROUP_DEAD	, bool group_dead
+static void bulkmem_process_exit(void *unused, struct task_struct *task, bool group_dead)
 #else
-# define AND_GROUP_DEAD
+static void bulkmem_process_exit(void *unused, struct task_struct *task)
 #endif
-
-/* Of several threads that end at the same time, each may be the last one here. */
-static void bulkmem_process_exit(void *unused, struct task_struct *task AND_GROUP_DEAD)
 {
 	struct mark *mark;
 	unsigned long flags;

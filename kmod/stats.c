@@ -9,7 +9,8 @@
  * are an extent of "stock". faults counts the huge pages cleared, skipped those
  * of them below the threshold, hints the live hints, hinted_processes the live
  * processes that are hinted as a whole, and unhinted_processes the children of
- * such processes for which there was no room.
+ * such processes for which there was no room. hinted_cgroups lists the numbers of
+ * the hinted cgroups, which are the inode numbers of their folders.
  */
 #include <linux/device.h>
 #include <linux/percpu.h>
@@ -87,11 +88,19 @@ static ssize_t bulkmem_show_unhinted(struct device *device, struct device_attrib
 	return sysfs_emit(buffer, "%lu\n", bulkmem_process_unhinted());
 }
 
+static ssize_t bulkmem_show_cgroups(struct device *device, struct device_attribute *attribute,
+				    char *buffer)
+{
+	return bulkmem_cgroup_list(buffer);
+}
+
 static struct device_attribute hints = __ATTR(hints, 0444, bulkmem_show_hints, NULL);
 static struct device_attribute processes =
 	__ATTR(hinted_processes, 0444, bulkmem_show_processes, NULL);
 static struct device_attribute unhinted =
 	__ATTR(unhinted_processes, 0444, bulkmem_show_unhinted, NULL);
+static struct device_attribute cgroups =
+	__ATTR(hinted_cgroups, 0444, bulkmem_show_cgroups, NULL);
 
 #define COUNTER(_name, _offset) {					\
 	.attribute = __ATTR(_name, 0444, bulkmem_show_counter, NULL),		\
@@ -107,6 +116,7 @@ static struct attribute *common_attributes[] = {
 	&hints.attr,
 	&processes.attr,
 	&unhinted.attr,
+	&cgroups.attr,
 	NULL
 };
 

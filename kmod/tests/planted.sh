@@ -43,6 +43,12 @@ PLANTED=(
     'hinted_smaller|hint.c|s/size >= PMD_SIZE \&\& //|smaller::of_a_hinted_process_stay_cached'
     # A user has no limit of hinted processes.
     'no_family_limit|process.c|s/< FAMILIES_PER_USER/< 1000 * FAMILIES_PER_USER/|callers::a_user_has_a_limit'
+    # Hints of cgroups do not reach those below.
+    'no_cgroups_below|cgroup.c|s/found = cgroup_is_descendant(own, hinted->cgroup);/found = own == hinted->cgroup;/|cgroups::members_and_those_below::Pool2M'
+    # Anybody who can open the device may hint a cgroup.
+    'cgroup_for_all|cgroup.c|s/if (!capable(CAP_SYS_ADMIN))/if (false)/|cgroups::need_a_capability'
+    # Removed cgroups stay in the list.
+    'cgroups_stay|cgroup.c|s/if (!(hinted->cgroup->self.flags & CSS_ONLINE))/if (false)/|cgroups::end_with_the_cgroup'
     # All processes share one limit of hints.
     'global_hints|hint.c|s/hinted->count == HINTS_PER_PROCESS/bulkmem_hint_count_of_all() >= HINTS_PER_PROCESS/;s/^long bulkmem_hint_add/static unsigned long bulkmem_hint_count_of_all(void) { struct hinted *h; unsigned long n = 0; list_for_each_entry(h, \&all, of_all) n += h->count; return n; }\n\n&/|hints::one_process_leaves_room_for_others'
 )

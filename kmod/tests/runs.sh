@@ -18,7 +18,7 @@
 pool='hugepagesz=2M hugepages=64'
 huge_pages="hugepagesz=1G hugepages=1 $pool"
 
-clearing='frame:: clearing:: hints:: callers::'
+clearing='frame:: clearing:: hints:: callers:: cgroups::'
 # Without init_on_alloc, by which Debian's kernels clear pages at allocation and would hide what the module leaves out.
 bare='init_on_alloc=0'
 # Debian has no KASAN kernel of these versions; these are all the checks that its kernels have.
@@ -47,8 +47,8 @@ guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: p
 script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
-guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: callers:: stress:: memory::processes'
-guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: callers:: stress:: memory::processes memory::many'
+guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: callers:: cgroups:: stress:: memory::processes'
+guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: callers:: cgroups:: stress:: memory::processes memory::many'
 guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 600 --planted
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'

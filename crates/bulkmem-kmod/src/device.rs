@@ -74,6 +74,13 @@ impl Device {
         unsafe { ioctl(&self.0, Setter::<{ abi::IOC_HINT_PROCESS }, abi::Process>::new(abi::Process::new())) }
     }
 
+    /// Hints the processes of a control group, or withdraws that.
+    pub(crate) fn hint_cgroup(&self, cgroup: abi::Cgroup) -> Result<(), Errno> {
+        // SAFETY: the request reads one `bulkmem_hint_cgroup`, which `abi::Cgroup` is, and does not change this process's
+        // memory. It looks up the descriptor and does not keep it.
+        unsafe { ioctl(&self.0, Setter::<{ abi::IOC_HINT_CGROUP }, abi::Cgroup>::new(cgroup)) }
+    }
+
     /// Describes the memory of the next mapping.
     pub(crate) fn describe(&self, memory: abi::Memory) -> Result<(), Errno> {
         // SAFETY: the request reads one `bulkmem_memory`, which `abi::Memory` is, and does not change this process's

@@ -70,6 +70,24 @@ pub enum KernelError {
         #[source]
         source: io::Error,
     },
+    /// The capability for what affects other processes is missing.
+    #[error("hinting control groups affects other processes and needs CAP_SYS_ADMIN: run as root")]
+    NotAdmin,
+    /// A folder that is not a control group's.
+    #[error(
+        "{} is not the folder of a control group of version 2, as those in /sys/fs/cgroup are (or in          /sys/fs/cgroup/unified, if version 1 is used too)",
+        .path.display()
+    )]
+    NotACgroup {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The hint of a control group that has none.
+    #[error("{} is not hinted: `bulkmem kmod status` lists what is", .path.display())]
+    CgroupNotHinted {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A length of 0.
     #[error("the length is 0: ask for at least one byte")]
     Empty,

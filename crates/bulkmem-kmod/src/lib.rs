@@ -11,6 +11,7 @@
 //! | keep its parameters for later loads | [`Settings::save`] |
 //! | declare memory that is about to be faulted in as one large range | [`BulkHint`], [`prefault_hinted`] |
 //! | hint a whole process, and a program that it executes | [`hint_process`] |
+//! | hint the processes of a control group | [`hint_cgroup`], [`unhint_cgroup`] |
 //! | allocate memory with a cache attribute from `/dev/bulkmem-memory` | [`DeviceMemory`] |
 //!
 //! The crate `bulkmem` does not need the module and never opens its devices. `bulkmem kmod apply` and `bulkmem kmod status`
@@ -51,9 +52,9 @@ mod status;
 pub use abi::{Attribute, UnknownAttribute};
 pub use device::{HINT_PATH, MEMORY_PATH};
 pub use error::KernelError;
-pub use hint::{BulkHint, hint_process, prefault_hinted};
+pub use hint::{BulkHint, hint_cgroup, hint_process, prefault_hinted, unhint_cgroup};
 pub use memory::{DeviceMemory, MemoryOptions};
 pub use module::{Module, PreviousValues};
 pub use plan::{ClearTime, Plan, PlanError, Reason};
 pub use settings::{Method, Settings, UnknownMethod};
-pub use status::{Counters, Livepatch, MethodCounters, Status};
+pub use status::{Counters, HintedCgroup, Livepatch, MethodCounters, Status};

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use bulkmem::machine::Machine;
-use bulkmem_kmod::{Counters, Module, Plan, Reason, Settings, Status};
+use bulkmem_kmod::{Counters, Module, Plan, Reason, Settings, Status, unhint_cgroup};
 use bulkmem_measure::calibration::Profile;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -21,7 +21,8 @@ use crate::plain::plain;
 /// /dev/bulkmem-memory gives memory of a chosen cache attribute. See docs/kernel/README.md.
 ///
 /// A process declares memory that it is about to touch as one range through the library (bulkmem_kmod::BulkHint). For a
-/// program that does not, `bulkmem run --bulk-hint` declares all its memory.
+/// program that does not, `bulkmem run --bulk-hint` declares all its memory, and `bulkmem kmod hint-cgroup` that of a control
+/// group.
 #[derive(Args, Debug)]
 #[command(subcommand_value_name = "COMMAND")]
 pub(crate) struct KmodArgs {
@@ -33,12 +34,14 @@ pub(crate) struct KmodArgs {
 enum KmodCommand {
     Status(StatusArgs),
     Apply(ApplyArgs),
+    HintCgroup(HintCgroupArgs),
 }
 
 pub(super) fn run(args: &KmodArgs) -> Outcome {
     match &args.command {
         KmodCommand::Status(args) => status(args),
         KmodCommand::Apply(args) => apply(args),
+        KmodCommand::HintCgroup(args) => hint_cgroup(args),
     }
 }
 
@@ -58,7 +61,8 @@ page faults, `skipped` those below the threshold, which cached_method clears. Me
 JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled, superseded), `kernel`, `installed` (the module's file, or null), \
 `loaded`, `device`, `livepatch` (`enabled`, `transition`), `superseded_by` (another livepatch, or null), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
 `threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`), `available`, `counters` (`faults`, `skipped`, `hints`, \
-`hinted_processes`, `unhinted_processes`, `methods`: each with `method`, `extents`, `pages`, `bytes`, `hinted`), `persisted`.")]
+`hinted_processes`, `unhinted_processes`, `methods`: each with `method`, `extents`, `pages`, `bytes`, `hinted`), `hinted_cgroups` \
+(each with `id`, `path`), `persisted`.")]
 struct StatusArgs {
     /// Print JSON
     #[arg(long)]
@@ -95,6 +99,31 @@ fn require_in_force(module: &Module, status: &Status) -> Result<(), Failure> {
     }
     let help = "see \"Removing it\" and \"With other software\" in docs/kernel/install.md";
     Err(Failure::new("the module is loaded, but its livepatch is not in force").help(help))
+}
+
+/// Hint the processes of a control group, such as a virtual machine's or a service's
+///
+/// From now on, the kernel clears all huge pages of the processes in the control group, and in those below it, as parts of
+/// large ranges. The hint ends with the control group, with --remove, or when the module is unloaded. `bulkmem kmod status`
+/// lists the hinted control groups. Needs root. See docs/kernel/callers.md.
+#[derive(Args, Debug)]
+struct HintCgroupArgs {
+    /// Folder of a control group of version 2, such as /sys/fs/cgroup/machine.slice
+    path: PathBuf,
+    /// Withdraw the hint
+    #[arg(long)]
+    remove: bool,
+}
+
+fn hint_cgroup(args: &HintCgroupArgs) -> Outcome {
+    if args.remove {
+        unhint_cgroup(&args.path).map_err(Failure::new)?;
+        return Ok(Exit::Done);
+    }
+    let module = Module::running();
+    require_in_force(&module, &module.status().map_err(Failure::new)?)?;
+    bulkmem_kmod::hint_cgroup(&args.path).map_err(Failure::new)?;
+    Ok(Exit::Done)
 }
 
 /// Hints this process, and the programs that it executes, as a whole.
@@ -177,6 +206,14 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
             .column(Column::right("hinted"), |it| it.hinted.to_string());
         let counters = format!("{}{}\n", table.render(width), wrapped(&sum, "", width));
         text += &section("Counters", &counters, width);
+    }
+    let cgroups = status.hinted_cgroups.iter().map(|cgroup| {
+        let number = || format!("number {}, not below /sys/fs/cgroup", cgroup.id);
+        cgroup.path.as_ref().map_or_else(number, |path| plain(&path.display().to_string()))
+    });
+    let cgroups: Vec<String> = cgroups.collect();
+    if !cgroups.is_empty() {
+        text += &section("Hinted control groups", &(cgroups.join("\n") + "\n"), width);
     }
     text.pop();
     text

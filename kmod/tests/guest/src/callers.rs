@@ -16,9 +16,9 @@ use crate::process::{Child, End};
 use crate::sizes::with_smaller_pages;
 
 /// The extent of a hinted process: longer than any threshold.
-const ALL: u64 = u64::MAX;
+pub(crate) const ALL: u64 = u64::MAX;
 /// A threshold that one huge page does not reach.
-const LONG: u64 = 8 << 20;
+pub(crate) const LONG: u64 = 8 << 20;
 /// The processes that can have one hint, and the hints of a user.
 const PROCESSES: u64 = 1024;
 const FAMILIES: usize = 64;
@@ -70,7 +70,7 @@ pub(crate) fn as_program() -> Option<ExitCode> {
     })
 }
 
-fn hint_this_process() -> io::Result<()> {
+pub(crate) fn hint_this_process() -> io::Result<()> {
     // The hint does not need the file.
     Device::open()?.hint_process()
 }
@@ -80,19 +80,19 @@ fn hinted(processes: u64) -> io::Result<()> {
 }
 
 /// A pair of ends by which one process waits for another.
-struct Signal(std::fs::File, std::fs::File);
+pub(crate) struct Signal(std::fs::File, std::fs::File);
 
 impl Signal {
-    fn new() -> io::Result<Signal> {
+    pub(crate) fn new() -> io::Result<Signal> {
         let (read, write) = pipe()?;
         Ok(Signal(read, write))
     }
 
-    fn give(&self) -> io::Result<()> {
+    pub(crate) fn give(&self) -> io::Result<()> {
         (&self.1).write_all(b"!")
     }
 
-    fn wait(&self) -> io::Result<()> {
+    pub(crate) fn wait(&self) -> io::Result<()> {
         (&self.0).read_exact(&mut [0])
     }
 }

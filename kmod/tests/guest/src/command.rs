@@ -41,6 +41,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("command::a_hint_lives_as_long_as_its_value", a_hint_lives_as_long_as_its_value);
     suite.test("command::vm_with_a_hint_beside_none", vm_with_a_hint_beside_none);
     suite.test("command::run_hints_a_program", run_hints_a_program);
+    suite.test("command::hint_cgroup_hints_it", hint_cgroup_hints_it);
     suite.test("command::run_says_why_it_cannot_hint", run_says_why_it_cannot_hint);
 }
 
@@ -398,5 +399,31 @@ fn run_says_why_it_cannot_hint() -> Result<(), Failed> {
     until("the livepatch is there", || Ok(!fs::exists("/sys/kernel/livepatch/bulkmem")?))?;
     refused("its livepatch is not in force")?;
     until("the module is in use", || Ok(module::remove().is_ok()))?;
+    Ok(())
+}
+
+fn hint_cgroup_hints_it() -> Result<(), Failed> {
+    const FOLDER: &str = "/sys/fs/cgroup/by-the-command";
+    module::fresh()?;
+    fs::create_dir(FOLDER)?;
+    let listed = || Ok::<_, Failed>(json(&["kmod", "status", "--json"])?["hinted_cgroups"].clone());
+    let none = Value::Array(Vec::new());
+    assert_eq!(listed()?, none);
+    text(&["kmod", "hint-cgroup", FOLDER])?;
+    assert_eq!(listed()?[0]["path"], FOLDER);
+    assert!(text(&["kmod", "status"])?.contains(FOLDER));
+    text(&["kmod", "hint-cgroup", "--remove", FOLDER])?;
+    assert_eq!(listed()?, none);
+    let refused: [(&[&str], &str); 3] = [
+        (&["kmod", "hint-cgroup", "--remove", FOLDER], "is not hinted: `bulkmem kmod status` lists"),
+        (&["kmod", "hint-cgroup", "/tmp"], "/tmp is not the folder of a control group"),
+        (&["kmod", "hint-cgroup", "/nowhere"], "/nowhere cannot be read"),
+    ];
+    for (arguments, words) in refused {
+        let output = bulkmem(arguments)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(words), "{words:?} is not in: {said}");
+    }
+    fs::remove_dir(FOLDER)?;
     Ok(())
 }

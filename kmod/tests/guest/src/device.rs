@@ -13,6 +13,7 @@ const ABI: u64 = 0x8004_c400;
 pub(crate) const HINT: u64 = 0xc401;
 const UNHINT: u64 = 0xc402;
 pub(crate) const HINT_PROCESS: u64 = 0xc405;
+const HINT_CGROUP: u64 = 0xc406;
 
 /// An open file of a device.
 #[derive(Debug)]
@@ -44,6 +45,22 @@ pub(crate) struct HintProcess {
     pub(crate) size: u32,
     pub(crate) flags: u32,
     pub(crate) later: u64,
+}
+
+/// `struct bulkmem_hint_cgroup`, and a member that a later version might have.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HintCgroup {
+    pub(crate) size: u32,
+    pub(crate) flags: u32,
+    pub(crate) fd: i32,
+    pub(crate) reserved: u32,
+    pub(crate) later: u64,
+}
+
+impl HintCgroup {
+    pub(crate) const SIZE: u32 = 16;
+    pub(crate) const REMOVE: u32 = 1;
 }
 
 impl HintProcess {
@@ -91,6 +108,11 @@ impl Device {
     /// As [`Device::hint_process`], with any structure.
     pub(crate) fn hint_process_as(&self, asked: &HintProcess) -> io::Result<()> {
         self.ioctl(HINT_PROCESS, std::ptr::from_ref(asked).addr())
+    }
+
+    /// Hints the processes of a cgroup, or withdraws that, with any structure.
+    pub(crate) fn hint_cgroup_as(&self, asked: &HintCgroup) -> io::Result<()> {
+        self.ioctl(HINT_CGROUP, std::ptr::from_ref(asked).addr())
     }
 
     /// Makes any request with any argument.

@@ -9,6 +9,7 @@ use testkit::harness::Suite;
 
 mod attributes;
 mod callers;
+mod cgroups;
 mod clearing;
 mod coexistence;
 mod command;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     frame::tests(&mut suite);
     attributes::tests(&mut suite);
     callers::tests(&mut suite);
+    cgroups::tests(&mut suite);
     clearing::tests(&mut suite);
     coexistence::tests(&mut suite);
     command::tests(&mut suite);
