@@ -190,6 +190,14 @@ bool bulkmem_cgroup_is_hinted(void);
 /* Writes their numbers to a page, one in each line. Returns the length. */
 ssize_t bulkmem_cgroup_list(char *buffer);
 
+/* automatic.c: ranges that one call faults in, if the parameter is set. */
+
+/* Allows the parameter to take effect. */
+void bulkmem_automatic_start(void);
+void bulkmem_automatic_stop(void);
+/* Returns the length of the extent of current's call, if @addr is in its range, or 0. */
+u64 bulkmem_automatic_extent(unsigned long addr);
+
 /* device.c: /dev/bulkmem, and what both devices have in common. */
 
 int bulkmem_device_register(void);

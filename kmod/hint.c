@@ -217,5 +217,5 @@ u64 bulkmem_hint_extent(unsigned long addr, u64 size)
 {
 	if (size >= PMD_SIZE && (bulkmem_process_is_hinted() || bulkmem_cgroup_is_hinted()))
 		return U64_MAX;
-	return bulkmem_hint_range(addr);
+	return max(bulkmem_hint_range(addr), bulkmem_automatic_extent(addr));
 }

@@ -49,6 +49,10 @@ PLANTED=(
     'cgroup_for_all|cgroup.c|s/if (!capable(CAP_SYS_ADMIN))/if (false)/|cgroups::need_a_capability'
     # Removed cgroups stay in the list.
     'cgroups_stay|cgroup.c|s/if (!(hinted->cgroup->self.flags & CSS_ONLINE))/if (false)/|cgroups::end_with_the_cgroup'
+    # The automatic rule holds after the call.
+    'call_never_ends|automatic.c|s/^\t\tWRITE_ONCE(note->task, NULL);/\t\tREAD_ONCE(note->task);/|automatic::only_while_the_call_lasts::Pool2M'
+    # It holds for pins that are not for long.
+    'short_pins|automatic.c|s/if (length < PMD_SIZE ||/if (/|automatic::short_pins_are_no_extents'
     # All processes share one limit of hints.
     'global_hints|hint.c|s/hinted->count == HINTS_PER_PROCESS/bulkmem_hint_count_of_all() >= HINTS_PER_PROCESS/;s/^long bulkmem_hint_add/static unsigned long bulkmem_hint_count_of_all(void) { struct hinted *h; unsigned long n = 0; list_for_each_entry(h, \&all, of_all) n += h->count; return n; }\n\n&/|hints::one_process_leaves_room_for_others'
 )

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use testkit::harness::Suite;
 
 mod attributes;
+mod automatic;
 mod callers;
 mod cgroups;
 mod clearing;
@@ -28,6 +29,7 @@ mod process;
 mod ryzen;
 mod sizes;
 mod stress;
+mod vfio;
 
 fn main() -> ExitCode {
     if let Some(ended) = callers::as_program() {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     suite.serial();
     frame::tests(&mut suite);
     attributes::tests(&mut suite);
+    automatic::tests(&mut suite);
     callers::tests(&mut suite);
     cgroups::tests(&mut suite);
     clearing::tests(&mut suite);
@@ -53,5 +56,6 @@ fn main() -> ExitCode {
     stress::tests(&mut suite);
     pressure::tests(&mut suite);
     pmem::tests(&mut suite);
+    vfio::tests(&mut suite);
     suite.run()
 }
