@@ -192,7 +192,9 @@ fn many_threads() -> Result<(), Failed> {
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })?;
     let since = Counters::read()?.since(&before);
-    assert_eq!((since.get("faults"), since.get("skipped")), (6 * 4 * PAGES as u64, 0), "{since:?}");
+    // The threads' own memory may add faults that are not hinted.
+    assert_eq!(since.get("movnti/hinted"), 6 * 4 * PAGES as u64, "{since:?}");
+    assert_eq!(since.get("skipped"), since.get("faults") - 6 * 4 * PAGES as u64, "{since:?}");
     Ok(())
 }
 
