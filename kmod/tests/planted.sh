@@ -38,7 +38,7 @@ PLANTED=(
     # Children of a hinted process are not hinted.
     'no_heirs|process.c|s/bulkmem_process_mark(mark->family, task_tgid(child))/bulkmem_process_mark(mark->family, task_tgid(parent))/|callers::children_and_their_children::Pool2M'
     # The first thread that ends ends the hint of the process.
-    'first_thread|process.c|s/if (atomic_read(&task->signal->live) ||/if (!atomic_read(\&task->signal->live) ||/|callers::a_thread_that_ends_first_changes_nothing'
+    'first_thread|process.c|s/if (atomic_read(&task->signal->live)/if (!atomic_read(\&task->signal->live)/|callers::a_thread_that_ends_first_changes_nothing'
     # The smaller transparent pages of a hinted process bypass the cache.
     'hinted_smaller|hint.c|s/size >= PMD_SIZE \&\& //|smaller::of_a_hinted_process_stay_cached'
     # A user has no limit of hinted processes.
@@ -52,7 +52,7 @@ PLANTED=(
     # The automatic rule holds after the call.
     'call_never_ends|automatic.c|s/^\t\tWRITE_ONCE(note->task, NULL);/\t\tREAD_ONCE(note->task);/|automatic::only_while_the_call_lasts::Pool2M'
     # It holds for pins that are not for long.
-    'short_pins|automatic.c|s/if (length < PMD_SIZE ||/if (/|automatic::short_pins_are_no_extents'
+    'short_pins|automatic.c|s/length < PMD_SIZE/length == 0/|automatic::short_pins_are_no_extents'
     # All processes share one limit of hints.
     'global_hints|hint.c|s/hinted->count == HINTS_PER_PROCESS/bulkmem_hint_count_of_all() >= HINTS_PER_PROCESS/;s/^long bulkmem_hint_add/static unsigned long bulkmem_hint_count_of_all(void) { struct hinted *h; unsigned long n = 0; list_for_each_entry(h, \&all, of_all) n += h->count; return n; }\n\n&/|hints::one_process_leaves_room_for_others'
 )
