@@ -50,7 +50,7 @@ PLANTED=(
     # Removed cgroups stay in the list.
     'cgroups_stay|cgroup.c|s/if (!(hinted->cgroup->self.flags & CSS_ONLINE))/if (false)/|cgroups::end_with_the_cgroup'
     # The automatic rule holds after the call.
-    'call_never_ends|automatic.c|s/^\t\tWRITE_ONCE(note->task, NULL);/\t\tREAD_ONCE(note->task);/|automatic::only_while_the_call_lasts::Pool2M'
+    'call_never_ends|automatic.c|s/^\tif (note) {/\tif (note \&\& !note->extent) {/|automatic::only_while_the_call_lasts::Pool2M'
     # It holds for pins that are not for long.
     'short_pins|automatic.c|s/length < PMD_SIZE/length == 0/|automatic::short_pins_are_no_extents'
     # All processes share one limit of hints.
