@@ -160,10 +160,43 @@ int bulkmem_hint_init(void);
 void bulkmem_hint_exit(void);
 long bulkmem_hint_add(struct bulkmem_file *file, const struct bulkmem_hint *hint);
 void bulkmem_hint_drop_all(struct bulkmem_file *file);
-/* Returns the length of the hinted range of current that contains @addr, or 0. */
-u64 bulkmem_hint_extent(unsigned long addr);
+/*
+ * Returns the length of the range that a huge page of @size bytes, which current
+ * faults in at @addr, is a part of because of a hint, or 0.
+ */
+u64 bulkmem_hint_extent(unsigned long addr, u64 size);
 /* Returns the number of hints of all live processes. */
 unsigned long bulkmem_hint_count(void);
+
+/* process.c: processes of which all huge pages count as parts of large extents. */
+
+/* Marks the calling process. */
+long bulkmem_process_add(const struct bulkmem_hint_process *asked);
+void bulkmem_process_forget_all(void);
+/* True if current is a thread of such a process. */
+bool bulkmem_process_is_hinted(void);
+/* Returns the number of such processes now. */
+unsigned long bulkmem_process_count(void);
+/* Returns the number of children that should have been marked and were not. */
+unsigned long bulkmem_process_unhinted(void);
+
+/* cgroup.c: cgroups of which all huge pages count as parts of large extents. */
+
+/* Declares or withdraws a cgroup. */
+long bulkmem_cgroup_request(const struct bulkmem_hint_cgroup *asked);
+void bulkmem_cgroup_forget_all(void);
+/* True if current is in such a cgroup or below one. */
+bool bulkmem_cgroup_is_hinted(void);
+/* Writes their numbers to a page, one in each line. Returns the length. */
+ssize_t bulkmem_cgroup_list(char *buffer);
+
+/* automatic.c: ranges that one call faults in, if the parameter is set. */
+
+/* Allows the parameter to take effect. */
+void bulkmem_automatic_start(void);
+void bulkmem_automatic_stop(void);
+/* Returns the length of the extent of current's call, if @addr is in its range, or 0. */
+u64 bulkmem_automatic_extent(unsigned long addr);
 
 /* device.c: /dev/bulkmem, and what both devices have in common. */
 

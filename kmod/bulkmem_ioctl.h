@@ -39,6 +39,38 @@ struct bulkmem_hint {
 /* /dev/bulkmem: ends all hints of this file. */
 #define BULKMEM_IOC_UNHINT	_IO(BULKMEM_IOC, 2)
 
+/*
+ * /dev/bulkmem: from now on, all huge pages of 2 MiB and more that the calling
+ * process faults in are cleared as parts of large extents, also after exec. The
+ * processes that it starts from now on inherit this. It ends with each of them, and
+ * does not need the file to stay open. No effect on a process that has it already.
+ * ENOSPC beyond the user's limit.
+ */
+struct bulkmem_hint_process {
+	__u32 size;	/* of this structure */
+	__u32 flags;	/* 0 */
+};
+
+#define BULKMEM_IOC_HINT_PROCESS	_IO(BULKMEM_IOC, 5)	/* struct bulkmem_hint_process */
+
+#define BULKMEM_CGROUP_REMOVE	1
+
+/*
+ * /dev/bulkmem: from now on, huge pages of 2 MiB and more that the processes in a
+ * cgroup, or below it, fault in are cleared as parts of large extents. It ends
+ * with the cgroup, or by this request with BULKMEM_CGROUP_REMOVE. Needs
+ * CAP_SYS_ADMIN. EBADF if @fd is not the folder of a cgroup of version 2, ENOSPC
+ * beyond 64 cgroups, ESRCH if the one to withdraw was not declared.
+ */
+struct bulkmem_hint_cgroup {
+	__u32 size;	/* of this structure */
+	__u32 flags;	/* 0 or BULKMEM_CGROUP_REMOVE */
+	__s32 fd;	/* an open folder */
+	__u32 reserved;	/* 0 */
+};
+
+#define BULKMEM_IOC_HINT_CGROUP	_IO(BULKMEM_IOC, 6)	/* struct bulkmem_hint_cgroup */
+
 enum bulkmem_attribute {
 	BULKMEM_WB = 0,	/* write-back: ordinary memory */
 	BULKMEM_WC = 1,	/* write-combining */

@@ -169,7 +169,7 @@ void bulkmem_clear_huge(struct page *page, unsigned long addr_hint, unsigned lon
 	u64 size = (u64)pages << PAGE_SHIFT;
 	unsigned long base = addr_hint & ~(size - 1);
 	unsigned long hot = (addr_hint - base) >> PAGE_SHIFT;
-	u64 hint = bulkmem_hint_extent(addr_hint);
+	u64 hint = bulkmem_hint_extent(addr_hint, size);
 	bool hinted = hint > size, below;
 	struct bulkmem_plan plan = bulkmem_policy_plan(hinted ? hint : size, &below);
 	unsigned long hot_pages;

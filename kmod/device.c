@@ -76,6 +76,8 @@ static long bulkmem_hint_ioctl(struct file *filp, unsigned int command, unsigned
 {
 	struct bulkmem_file *file = filp->private_data;
 	void __user *user = (void __user *)argument;
+	struct bulkmem_hint_process process;
+	struct bulkmem_hint_cgroup cgroup;
 	struct bulkmem_hint hint;
 	int err;
 
@@ -88,6 +90,12 @@ static long bulkmem_hint_ioctl(struct file *filp, unsigned int command, unsigned
 	case BULKMEM_IOC_UNHINT:
 		bulkmem_hint_drop_all(file);
 		return 0;
+	case BULKMEM_IOC_HINT_PROCESS:
+		err = bulkmem_device_argument(&process, sizeof(process), user);
+		return err ?: bulkmem_process_add(&process);
+	case BULKMEM_IOC_HINT_CGROUP:
+		err = bulkmem_device_argument(&cgroup, sizeof(cgroup), user);
+		return err ?: bulkmem_cgroup_request(&cgroup);
 	default:
 		return -ENOTTY;
 	}
@@ -166,6 +174,8 @@ void bulkmem_device_unregister(void)
 	if (memory_device)
 		misc_deregister(&bulkmem_memory_device);
 	bulkmem_unregister_hints();
+	bulkmem_process_forget_all();
+	bulkmem_cgroup_forget_all();
 	bulkmem_hint_exit();
 	bulkmem_unit_exit();
 }

@@ -189,7 +189,7 @@ unsigned long bulkmem_hint_count(void)
 }
 
 /* If several hints contain the address, the longest counts. */
-u64 bulkmem_hint_extent(unsigned long addr)
+static u64 bulkmem_hint_range(unsigned long addr)
 {
 	struct mm_struct *mm = current->mm;
 	struct hinted *hinted;
@@ -207,4 +207,15 @@ u64 bulkmem_hint_extent(unsigned long addr)
 				extent = max(extent, hint->length);
 	rcu_read_unlock();
 	return extent;
+}
+
+/*
+ * What is hinted as a whole is as long as can be, so that any threshold is below.
+ * Its smaller transparent pages are not part of it: programs usually read them soon.
+ */
+u64 bulkmem_hint_extent(unsigned long addr, u64 size)
+{
+	if (size >= PMD_SIZE && (bulkmem_process_is_hinted() || bulkmem_cgroup_is_hinted()))
+		return U64_MAX;
+	return max(bulkmem_hint_range(addr), bulkmem_automatic_extent(addr));
 }

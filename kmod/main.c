@@ -125,12 +125,14 @@ static int __init bulkmem_init(void)
 		return err;
 	}
 	bulkmem_device_ready();
+	bulkmem_automatic_start();
 	return 0;
 }
 
 /* Runs only after the livepatch is disabled, because it holds the module. */
 static void __exit bulkmem_exit(void)
 {
+	bulkmem_automatic_stop();
 	bulkmem_device_unregister();
 	/* kfree_rcu() needs no code of this module, so pending frees do not matter. */
 }

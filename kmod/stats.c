@@ -7,7 +7,10 @@
  * METHOD/pages their 4 KiB pages, METHOD/bytes their bytes, METHOD/hinted the
  * ranges whose total length came from a hint. The pages around the touched one
  * are an extent of "stock". faults counts the huge pages cleared, skipped those
- * of them below the threshold, hints the live hints.
+ * of them below the threshold, hints the live hints, hinted_processes the live
+ * processes that are hinted as a whole, and unhinted_processes the children of
+ * such processes for which there was no room. hinted_cgroups lists the numbers of
+ * the hinted cgroups, which are the inode numbers of their folders.
  */
 #include <linux/device.h>
 #include <linux/percpu.h>
@@ -74,7 +77,31 @@ static ssize_t bulkmem_show_hints(struct device *device, struct device_attribute
 	return sysfs_emit(buffer, "%lu\n", bulkmem_hint_count());
 }
 
+static ssize_t bulkmem_show_processes(struct device *device, struct device_attribute *attribute,
+				      char *buffer)
+{
+	return sysfs_emit(buffer, "%lu\n", bulkmem_process_count());
+}
+
+static ssize_t bulkmem_show_unhinted(struct device *device, struct device_attribute *attribute,
+				     char *buffer)
+{
+	return sysfs_emit(buffer, "%lu\n", bulkmem_process_unhinted());
+}
+
+static ssize_t bulkmem_show_cgroups(struct device *device, struct device_attribute *attribute,
+				    char *buffer)
+{
+	return bulkmem_cgroup_list(buffer);
+}
+
 static struct device_attribute hints = __ATTR(hints, 0444, bulkmem_show_hints, NULL);
+static struct device_attribute processes =
+	__ATTR(hinted_processes, 0444, bulkmem_show_processes, NULL);
+static struct device_attribute unhinted =
+	__ATTR(unhinted_processes, 0444, bulkmem_show_unhinted, NULL);
+static struct device_attribute cgroups =
+	__ATTR(hinted_cgroups, 0444, bulkmem_show_cgroups, NULL);
 
 #define COUNTER(_name, _offset) {					\
 	.attribute = __ATTR(_name, 0444, bulkmem_show_counter, NULL),		\
@@ -88,6 +115,9 @@ static struct attribute *common_attributes[] = {
 	&faults.attribute.attr,
 	&skipped.attribute.attr,
 	&hints.attr,
+	&processes.attr,
+	&unhinted.attr,
+	&cgroups.attr,
 	NULL
 };
 

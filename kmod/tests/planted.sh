@@ -35,6 +35,24 @@ PLANTED=(
     'no_rate|unit.c|s/allowed = rate_until + units.*/allowed = true;/|memory::users_retype_at_a_limited_rate'
     # References can be taken to the pages, also by KVM.
     'unfrozen|unit.c|s/while (!page_ref_freeze(page, 1)) {/while (false) {/;s/page_ref_unfreeze(page, 1);/;/|memory::a_virtual_machine_cannot_have_it::Wc_4k'
+    # Children of a hinted process are not hinted.
+    'no_heirs|process.c|s/bulkmem_process_mark(mark->family, task_tgid(child))/bulkmem_process_mark(mark->family, task_tgid(parent))/|callers::children_and_their_children::Pool2M'
+    # The first thread that ends ends the hint of the process.
+    'first_thread|process.c|s/if (atomic_read(&task->signal->live)/if (!atomic_read(\&task->signal->live)/|callers::a_thread_that_ends_first_changes_nothing'
+    # The smaller transparent pages of a hinted process bypass the cache.
+    'hinted_smaller|hint.c|s/size >= PMD_SIZE \&\& //|smaller::of_a_hinted_process_stay_cached'
+    # A user has no limit of hinted processes.
+    'no_family_limit|process.c|s/< FAMILIES_PER_USER/< 1000 * FAMILIES_PER_USER/|callers::a_user_has_a_limit'
+    # Hints of cgroups do not reach those below.
+    'no_cgroups_below|cgroup.c|s/found = cgroup_is_descendant(own, hinted->cgroup);/found = own == hinted->cgroup;/|cgroups::members_and_those_below::Pool2M'
+    # Anybody who can open the device may hint a cgroup.
+    'cgroup_for_all|cgroup.c|s/if (!capable(CAP_SYS_ADMIN))/if (false)/|cgroups::need_a_capability'
+    # Removed cgroups stay in the list.
+    'cgroups_stay|cgroup.c|s/if (!(hinted->cgroup->self.flags & CSS_ONLINE))/if (false)/|cgroups::end_with_the_cgroup'
+    # The automatic rule holds after the call.
+    'call_never_ends|automatic.c|s/^\tif (note) {/\tif (note \&\& !note->extent) {/|automatic::only_while_the_call_lasts::Pool2M'
+    # It holds for pins that are not for long.
+    'short_pins|automatic.c|s/length < PMD_SIZE/length == 0/|automatic::short_pins_are_no_extents'
     # All processes share one limit of hints.
     'global_hints|hint.c|s/hinted->count == HINTS_PER_PROCESS/bulkmem_hint_count_of_all() >= HINTS_PER_PROCESS/;s/^long bulkmem_hint_add/static unsigned long bulkmem_hint_count_of_all(void) { struct hinted *h; unsigned long n = 0; list_for_each_entry(h, \&all, of_all) n += h->count; return n; }\n\n&/|hints::one_process_leaves_room_for_others'
     # The last page is not copied, unless it is near the written one.

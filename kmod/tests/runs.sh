@@ -21,6 +21,7 @@ huge_pages="hugepagesz=1G hugepages=1 $pool"
 clearing='frame:: clearing:: hints::'
 # Those of copies that are quick.
 copying='copies::threads copies::chunks copies::an_exception copies::a_broken copies::switched'
+clearing='frame:: clearing:: hints:: callers:: cgroups:: automatic::'
 # Without init_on_alloc, by which Debian's kernels clear pages at allocation and would hide what the module leaves out.
 bare='init_on_alloc=0'
 # Debian has no KASAN kernel of these versions; these are all the checks that its kernels have.
@@ -55,6 +56,8 @@ guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
 guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests "clearing:: hints:: stress:: memory::processes $copying"
 guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests "clearing:: hints:: stress:: memory::processes memory::many $copying"
+guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: callers:: cgroups:: automatic:: stress:: memory::processes'
+guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: callers:: cgroups:: automatic:: stress:: memory::processes memory::many'
 guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 600 --planted
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
@@ -62,6 +65,11 @@ guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --
 guest command-6.1 6.1 --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
 guest fio 6.12-cloud --kernel-line "$bare" --program /usr/bin/fio --program "$TARGET_DIR/fio/bulkmem-fio.so" --file fio/jobs/attributes.fio \
     --run kmod/tests/fio-guest.sh
+# A user of VFIO, with an emulated IOMMU and a device that does nothing.
+for kernel in 6.12 6.1; do
+    guest "vfio-$kernel" "$kernel" --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
+        --load 'vfio_iommu_type1 vfio-pci' --tests 'vfio::'
+done
 # Measurements on two NUMA nodes.
 guest numa 6.12-cloud --program "$TARGET_DIR/debug/bulkmem" --qemu "$(two_nodes 512)" --run kmod/tests/numa-guest.sh
 guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::populated hints::'

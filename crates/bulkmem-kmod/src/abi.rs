@@ -1,6 +1,7 @@
 //! The interface of the module's devices: the numbers and structures of `kmod/bulkmem_ioctl.h`. A test compares the two.
 
 use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::str::FromStr;
 
 use rustix::ioctl::{Opcode, opcode};
@@ -22,6 +23,12 @@ pub(crate) const IOC_UNHINT: Opcode = opcode::none(GROUP, 2);
 pub(crate) const IOC_MEMORY: Opcode = opcode::none(GROUP, 3);
 /// Allocates and maps the memory of a range.
 pub(crate) const IOC_POPULATE: Opcode = opcode::none(GROUP, 4);
+/// Hints the calling process and its descendants as a whole.
+pub(crate) const IOC_HINT_PROCESS: Opcode = opcode::none(GROUP, 5);
+/// Hints the processes of a control group, or withdraws that.
+pub(crate) const IOC_HINT_CGROUP: Opcode = opcode::none(GROUP, 6);
+/// The flag that withdraws it.
+const CGROUP_REMOVE: u32 = 1;
 
 /// `struct bulkmem_hint` and `struct bulkmem_populate`, which have the same members.
 #[repr(C)]
@@ -36,6 +43,37 @@ pub(crate) struct Range {
 impl Range {
     pub(crate) fn new(addr: usize, length: usize) -> Range {
         Range { size: size_of::<Range>() as u32, flags: 0, addr: addr as u64, length: length as u64 }
+    }
+}
+
+/// `struct bulkmem_hint_process`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    size: u32,
+    flags: u32,
+}
+
+impl Process {
+    pub(crate) fn new() -> Process {
+        Process { size: size_of::<Process>() as u32, flags: 0 }
+    }
+}
+
+/// `struct bulkmem_hint_cgroup`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cgroup {
+    size: u32,
+    flags: u32,
+    fd: i32,
+    reserved: u32,
+}
+
+impl Cgroup {
+    pub(crate) fn new(folder: BorrowedFd<'_>, remove: bool) -> Cgroup {
+        let flags = if remove { CGROUP_REMOVE } else { 0 };
+        Cgroup { size: size_of::<Cgroup>() as u32, flags, fd: folder.as_raw_fd(), reserved: 0 }
     }
 }
 
@@ -132,12 +170,19 @@ mod tests {
 int main(void)
 {
 	printf("%u\n", (unsigned int)BULKMEM_ABI);
-	printf("%lu %lu %lu %lu %lu\n", (unsigned long)BULKMEM_IOC_ABI, (unsigned long)BULKMEM_IOC_HINT,
-	       (unsigned long)BULKMEM_IOC_UNHINT, (unsigned long)BULKMEM_IOC_MEMORY, (unsigned long)BULKMEM_IOC_POPULATE);
+	printf("%lu %lu %lu %lu %lu %lu %lu\n", (unsigned long)BULKMEM_IOC_ABI, (unsigned long)BULKMEM_IOC_HINT,
+	       (unsigned long)BULKMEM_IOC_UNHINT, (unsigned long)BULKMEM_IOC_MEMORY, (unsigned long)BULKMEM_IOC_POPULATE,
+	       (unsigned long)BULKMEM_IOC_HINT_PROCESS, (unsigned long)BULKMEM_IOC_HINT_CGROUP);
 #define RANGE(type) printf("%zu %zu %zu %zu %zu\n", sizeof(type), offsetof(type, size), offsetof(type, flags), \
 			   offsetof(type, addr), offsetof(type, length))
 	RANGE(struct bulkmem_hint);
 	RANGE(struct bulkmem_populate);
+	printf("%zu %zu %zu\n", sizeof(struct bulkmem_hint_process), offsetof(struct bulkmem_hint_process, size),
+	       offsetof(struct bulkmem_hint_process, flags));
+	printf("%zu %zu %zu %zu %zu %d\n", sizeof(struct bulkmem_hint_cgroup),
+	       offsetof(struct bulkmem_hint_cgroup, size), offsetof(struct bulkmem_hint_cgroup, flags),
+	       offsetof(struct bulkmem_hint_cgroup, fd), offsetof(struct bulkmem_hint_cgroup, reserved),
+	       BULKMEM_CGROUP_REMOVE);
 	printf("%zu %zu %zu %zu %zu %zu\n", sizeof(struct bulkmem_memory), offsetof(struct bulkmem_memory, size),
 	       offsetof(struct bulkmem_memory, flags), offsetof(struct bulkmem_memory, attribute),
 	       offsetof(struct bulkmem_memory, page_shift), offsetof(struct bulkmem_memory, node));
@@ -176,7 +221,17 @@ int main(void)
             offset_of!(Range, length),
         );
         let expected = format!(
-            "{ABI}\n{IOC_ABI} {IOC_HINT} {IOC_UNHINT} {IOC_MEMORY} {IOC_POPULATE}\n{range}{range}{} {} {} {} {} {}\n{}\n",
+            "{ABI}\n{IOC_ABI} {IOC_HINT} {IOC_UNHINT} {IOC_MEMORY} {IOC_POPULATE} {IOC_HINT_PROCESS} \
+             {IOC_HINT_CGROUP}\n\
+             {range}{range}{} {} {}\n{} {} {} {} {} {CGROUP_REMOVE}\n{} {} {} {} {} {}\n{}\n",
+            size_of::<Process>(),
+            offset_of!(Process, size),
+            offset_of!(Process, flags),
+            size_of::<Cgroup>(),
+            offset_of!(Cgroup, size),
+            offset_of!(Cgroup, flags),
+            offset_of!(Cgroup, fd),
+            offset_of!(Cgroup, reserved),
             size_of::<Memory>(),
             offset_of!(Memory, size),
             offset_of!(Memory, flags),

@@ -1,20 +1,29 @@
 //! Opening the module's devices and their requests.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, NoArg, Setter, ioctl};
 
-use crate::KernelError;
 use crate::abi::{self, ABI};
+use crate::{KernelError, Module};
 
 /// The path of the device that accepts hints.
 pub const HINT_PATH: &str = "/dev/bulkmem";
 
 /// The path of the device that provides memory.
 pub const MEMORY_PATH: &str = "/dev/bulkmem-memory";
+
+/// The error for a device that is not there.
+fn missing(path: PathBuf) -> KernelError {
+    let parameter = [(HINT_PATH, "hint_device"), (MEMORY_PATH, "memory_device")];
+    match parameter.into_iter().find(|(device, _)| path == Path::new(device)) {
+        Some((_, parameter)) if Module::running().is_loaded() => KernelError::NoDevice { path, parameter },
+        _ => KernelError::NotLoaded { path },
+    }
+}
 
 /// An open file of a device: a set of hints, or the description of the next mapping.
 #[derive(Debug)]
@@ -27,9 +36,7 @@ impl Device {
         let file =
             open(path(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
                 // ENXIO and ENODEV: a device node that outlived its module.
-                Errno::NOENT | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
-                    KernelError::NotLoaded { path: path() }
-                }
+                Errno::NOENT | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => missing(path()),
                 Errno::ACCESS | Errno::PERM => KernelError::Denied { path: path(), source: error.into() },
                 error => KernelError::System { doing: "open the device", source: error.into() },
             })?;
@@ -58,6 +65,20 @@ impl Device {
     pub(crate) fn unhint(&self) -> Result<(), Errno> {
         // SAFETY: the request takes no argument.
         unsafe { ioctl(&self.0, NoArg::<{ abi::IOC_UNHINT }>::new()) }
+    }
+
+    /// Hints this process, and the children that it has from now on, as a whole.
+    pub(crate) fn hint_process(&self) -> Result<(), Errno> {
+        // SAFETY: the request reads one `bulkmem_hint_process`, which `abi::Process` is, and does not change this
+        // process's memory.
+        unsafe { ioctl(&self.0, Setter::<{ abi::IOC_HINT_PROCESS }, abi::Process>::new(abi::Process::new())) }
+    }
+
+    /// Hints the processes of a control group, or withdraws that.
+    pub(crate) fn hint_cgroup(&self, cgroup: abi::Cgroup) -> Result<(), Errno> {
+        // SAFETY: the request reads one `bulkmem_hint_cgroup`, which `abi::Cgroup` is, and does not change this process's
+        // memory. It looks up the descriptor and does not keep it.
+        unsafe { ioctl(&self.0, Setter::<{ abi::IOC_HINT_CGROUP }, abi::Cgroup>::new(cgroup)) }
     }
 
     /// Describes the memory of the next mapping.

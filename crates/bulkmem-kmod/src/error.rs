@@ -20,6 +20,17 @@ pub enum KernelError {
         /// The file or folder that does not exist.
         path: PathBuf,
     },
+    /// The module is loaded without the device.
+    #[error(
+        "the kernel module `bulkmem` is loaded without {} ({parameter}=0): load it again with {parameter}=1",
+        .path.display()
+    )]
+    NoDevice {
+        /// The device.
+        path: PathBuf,
+        /// The module's parameter.
+        parameter: &'static str,
+    },
     /// This user may not open the device.
     #[error(
         "{} is for root only: run as root, or have root give you access to it (`chown`, or a udev rule; memory also needs \
@@ -41,6 +52,41 @@ pub enum KernelError {
     Abi {
         /// The module's version.
         found: u32,
+    },
+    /// The loaded module has the same interface, but was built before the request existed.
+    #[error(
+        "the loaded module is too old to {doing}: install the module of this release of bulkmem, and load it again"
+    )]
+    TooOld {
+        /// The action.
+        doing: &'static str,
+    },
+    /// The user has as many hinted programs as the module allows.
+    #[error(
+        "this user has 64 hinted programs, as many as a user may have: wait for one to end, or run as root"
+    )]
+    TooManyHinted {
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The capability for what affects other processes is missing.
+    #[error("hinting control groups affects other processes and needs CAP_SYS_ADMIN: run as root")]
+    NotAdmin,
+    /// A folder that is not a control group's.
+    #[error(
+        "{} is not the folder of a control group of version 2, as those in /sys/fs/cgroup are (or in          /sys/fs/cgroup/unified, if version 1 is used too)",
+        .path.display()
+    )]
+    NotACgroup {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The hint of a control group that has none.
+    #[error("{} is not hinted: `bulkmem kmod status` lists what is", .path.display())]
+    CgroupNotHinted {
+        /// The folder.
+        path: PathBuf,
     },
     /// A length of 0.
     #[error("the length is 0: ask for at least one byte")]

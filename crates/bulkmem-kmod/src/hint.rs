@@ -1,6 +1,11 @@
 //! Hints: the total length that page faults are parts of.
 
+use std::os::fd::AsFd;
+use std::path::Path;
+
 use bulkmem::{Mapping, MappingError};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 
 use crate::KernelError;
 use crate::abi;
@@ -96,6 +101,65 @@ pub fn prefault_hinted(mapping: &mut Mapping) -> Result<bool, MappingError> {
     Ok(hint.is_ok())
 }
 
+/// Hints this process as a whole: from now on, the kernel clears all its huge pages of 2 MiB and more as parts of large
+/// ranges.
+///
+/// The hint holds across `exec`, and is inherited by the processes that this one starts from now on, so that it can be given
+/// for a program that does not know of it. It ends with each process, and cannot be withdrawn. A process that is hinted
+/// already stays so. `bulkmem run --bulk-hint` is this function on the command line.
+///
+/// At most 1024 processes inherit one hint at a time; further children work without it, and
+/// [`Counters::unhinted_processes`](crate::Counters::unhinted_processes) counts them.
+///
+/// # Errors
+/// [`KernelError::NotLoaded`], [`KernelError::NoDevice`] and [`KernelError::Denied`] if the device cannot be opened,
+/// [`KernelError::TooOld`] if the module does not know the request, [`KernelError::TooManyHinted`] beyond the user's limit, and [`KernelError::System`].
+pub fn hint_process() -> Result<(), KernelError> {
+    Device::open(HINT_PATH)?.hint_process().map_err(|error| match error {
+        Errno::NOTTY => KernelError::TooOld { doing: "hint a process as a whole" },
+        Errno::NOSPC => KernelError::TooManyHinted { source: error.into() },
+        error => KernelError::System { doing: "hint this process as a whole", source: error.into() },
+    })
+}
+
+/// Hints the processes in a control group (version 2) and in those below it: from now on, the kernel clears their huge pages
+/// of 2 MiB and more as parts of large ranges. `folder` is that of the control group, as
+/// `/sys/fs/cgroup/machine.slice`.
+///
+/// The hint ends with the control group, by [`unhint_cgroup`], or when the module is unloaded, and does not need this process.
+/// [`Status::hinted_cgroups`](crate::Status::hinted_cgroups) lists what is hinted. Hinting it again changes nothing.
+///
+/// # Errors
+/// As [`hint_process`]; [`KernelError::NotAdmin`] without `CAP_SYS_ADMIN`, [`KernelError::NotACgroup`], and
+/// [`KernelError::System`] beyond 64 control groups.
+pub fn hint_cgroup(folder: impl AsRef<Path>) -> Result<(), KernelError> {
+    change_cgroup(folder.as_ref(), false)
+}
+
+/// Withdraws the hint of [`hint_cgroup`]. Those of control groups above and below stay.
+///
+/// # Errors
+/// As [`hint_cgroup`]; [`KernelError::CgroupNotHinted`].
+pub fn unhint_cgroup(folder: impl AsRef<Path>) -> Result<(), KernelError> {
+    change_cgroup(folder.as_ref(), true)
+}
+
+fn change_cgroup(path: &Path, remove: bool) -> Result<(), KernelError> {
+    let device = Device::open(HINT_PATH)?;
+    let folder = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| KernelError::Unreadable { path: path.to_owned(), source: error.into() })?;
+    device.hint_cgroup(abi::Cgroup::new(folder.as_fd(), remove)).map_err(|error| match error {
+        Errno::NOTTY => KernelError::TooOld { doing: "hint control groups" },
+        Errno::PERM => KernelError::NotAdmin,
+        Errno::BADF => KernelError::NotACgroup { path: path.to_owned() },
+        Errno::SRCH => KernelError::CgroupNotHinted { path: path.to_owned() },
+        error => KernelError::System {
+            doing: "hint the control group (64 at most can be hinted)",
+            source: error.into(),
+        },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use bulkmem::Pages;
@@ -119,6 +183,19 @@ mod tests {
                 assert!(BulkHint::available().is_err());
                 assert!(error.to_string().contains(HINT_PATH), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn without_the_device_nothing_is_hinted() {
+        for change in [hint_cgroup::<&str>, unhint_cgroup] {
+            let error = change("/proc").unwrap_err();
+            assert!(BulkHint::available().is_ok() || error.to_string().contains(HINT_PATH), "{error}");
+        }
+        // With the module, this would hint the test's process, which changes no result.
+        if let Err(error) = hint_process() {
+            assert!(BulkHint::available().is_err());
+            assert!(error.to_string().contains(HINT_PATH), "{error}");
         }
     }
 

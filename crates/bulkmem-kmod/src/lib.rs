@@ -10,6 +10,8 @@
 //! | derive its parameters from a policy that was measured | [`Plan::derive`] |
 //! | keep its parameters for later loads | [`Settings::save`] |
 //! | declare memory that is about to be faulted in as one large range | [`BulkHint`], [`prefault_hinted`] |
+//! | hint a whole process, and a program that it executes | [`hint_process`] |
+//! | hint the processes of a control group | [`hint_cgroup`], [`unhint_cgroup`] |
 //! | allocate memory with a cache attribute from `/dev/bulkmem-memory` | [`DeviceMemory`] |
 //!
 //! The crate `bulkmem` does not need the module and never opens its devices. `bulkmem kmod apply` and `bulkmem kmod status`
@@ -32,7 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A process can hint only for its own address space.
+//! A process can hint only for its own address space, or with [`hint_process`] for itself and the processes that it starts.
 
 #[cfg(doctest)]
 mod doctests;
@@ -52,9 +54,9 @@ pub use abi::{Attribute, UnknownAttribute};
 pub use copies::CopyCounters;
 pub use device::{HINT_PATH, MEMORY_PATH};
 pub use error::KernelError;
-pub use hint::{BulkHint, prefault_hinted};
+pub use hint::{BulkHint, hint_cgroup, hint_process, prefault_hinted, unhint_cgroup};
 pub use memory::{DeviceMemory, MemoryOptions};
 pub use module::{Module, PreviousValues};
 pub use plan::{ClearTime, Plan, PlanError, Reason};
 pub use settings::{Method, Settings, UnknownMethod};
-pub use status::{Counters, Livepatch, MethodCounters, Status};
+pub use status::{Counters, HintedCgroup, Livepatch, MethodCounters, Status};

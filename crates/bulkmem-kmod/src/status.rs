@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -35,8 +36,20 @@ pub struct Status {
     pub available: Vec<Method>,
     /// The counters since the module was loaded; `None` if it is not.
     pub counters: Option<Counters>,
+    /// The control groups whose processes are hinted.
+    pub hinted_cgroups: Vec<HintedCgroup>,
     /// The parameters for later loads: the lines of `/etc/modprobe.d/bulkmem.conf` without comments.
     pub persisted: Option<String>,
+}
+
+/// A control group whose processes are hinted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HintedCgroup {
+    /// Its number: the inode number of its folder.
+    pub id: u64,
+    /// Its folder; `None` if it is not below `/sys/fs/cgroup`.
+    pub path: Option<PathBuf>,
 }
 
 /// The state of the livepatch.
@@ -59,6 +72,10 @@ pub struct Counters {
     pub skipped: u64,
     /// Hints in force now.
     pub hints: u64,
+    /// Processes that are hinted as a whole now.
+    pub hinted_processes: u64,
+    /// Children of such processes for which there was no room, so that they are not hinted.
+    pub unhinted_processes: u64,
     /// Counters of each method. The pages around the faulting address, which are cleared last, count as stock.
     pub methods: Vec<MethodCounters>,
 }
@@ -107,6 +124,7 @@ impl Module {
             parameters: if loaded { Some(self.settings()?) } else { None },
             available: if loaded { self.available()? } else { Vec::new() },
             counters: if loaded { Some(self.counters()?) } else { None },
+            hinted_cgroups: if loaded { self.hinted_cgroups()? } else { Vec::new() },
             persisted: self.persisted(),
         })
     }
@@ -144,12 +162,39 @@ impl Module {
         methods.map_err(|_| KernelError::Unexpected { path, found })
     }
 
-    fn counters(&self) -> Result<Counters, KernelError> {
-        // Without /dev/bulkmem (hint_device=0), the counters are elsewhere.
-        let folder = match self.path("sys/class/misc/bulkmem") {
+    /// Returns the folder of the counters, which are elsewhere without /dev/bulkmem (hint_device=0).
+    fn counters_folder(&self) -> PathBuf {
+        match self.path("sys/class/misc/bulkmem") {
             folder if folder.is_dir() => folder,
             _ => self.path("sys/devices/bulkmem"),
-        };
+        }
+    }
+
+    fn hinted_cgroups(&self) -> Result<Vec<HintedCgroup>, KernelError> {
+        let path = self.counters_folder().join("hinted_cgroups");
+        let found = self.text(&path)?;
+        let numbers: Result<Vec<u64>, _> = found.split_whitespace().map(str::parse).collect();
+        let numbers = numbers.map_err(|_| KernelError::Unexpected { path, found })?;
+        let mut cgroups: Vec<_> = numbers.into_iter().map(|id| HintedCgroup { id, path: None }).collect();
+        let mut folders = vec![self.path("sys/fs/cgroup")];
+        while let Some(folder) = folders.pop().filter(|_| cgroups.iter().any(|it| it.path.is_none())) {
+            // A control group may end at any moment.
+            let Ok(number) = fs::metadata(&folder).map(|folder| folder.ino()) else { continue };
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            folders.extend(below.map(|entry| entry.path()));
+            // Folders of version 1, which do not have the file, have numbers of their own.
+            let is_version_2 = folder.join("cgroup.controllers").exists();
+            let cgroup = cgroups.iter_mut().find(|it| is_version_2 && it.id == number && it.path.is_none());
+            if let Some(cgroup) = cgroup {
+                cgroup.path = Some(folder);
+            }
+        }
+        Ok(cgroups)
+    }
+
+    fn counters(&self) -> Result<Counters, KernelError> {
+        let folder = self.counters_folder();
         let count = |name: &str| self.value::<u64>(&folder.join(name));
         let of = |method: Method, name: &str| count(&format!("{method}/{name}"));
         let counters = |method| {
@@ -165,6 +210,8 @@ impl Module {
             faults: count("faults")?,
             skipped: count("skipped")?,
             hints: count("hints")?,
+            hinted_processes: count("hinted_processes")?,
+            unhinted_processes: count("unhinted_processes")?,
             methods: Method::ALL.into_iter().map(counters).collect::<Result<_, KernelError>>()?,
         })
     }

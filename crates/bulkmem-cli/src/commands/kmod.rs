@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use bulkmem::machine::Machine;
-use bulkmem_kmod::{Module, Plan, Reason, Settings, Status};
+use bulkmem_kmod::{Counters, Module, Plan, Reason, Settings, Status, unhint_cgroup};
 use bulkmem_measure::calibration::Profile;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -20,8 +20,9 @@ use crate::plain::plain;
 /// The module clears huge pages at page faults with the method that measured best here, on unmodified kernels. Its device
 /// /dev/bulkmem-memory gives memory of a chosen cache attribute. See docs/kernel/README.md.
 ///
-/// A process declares memory that it is about to touch as one range through the library (bulkmem_kmod::BulkHint). Such a
-/// hint is for the caller's own memory, so that no command can give it for another process.
+/// A process declares memory that it is about to touch as one range through the library (bulkmem_kmod::BulkHint). For a
+/// program that does not, `bulkmem run --bulk-hint` declares all its memory, and `bulkmem kmod hint-cgroup` that of a control
+/// group.
 #[derive(Args, Debug)]
 #[command(subcommand_value_name = "COMMAND")]
 pub(crate) struct KmodArgs {
@@ -33,12 +34,14 @@ pub(crate) struct KmodArgs {
 enum KmodCommand {
     Status(StatusArgs),
     Apply(ApplyArgs),
+    HintCgroup(HintCgroupArgs),
 }
 
 pub(super) fn run(args: &KmodArgs) -> Outcome {
     match &args.command {
         KmodCommand::Status(args) => status(args),
         KmodCommand::Apply(args) => apply(args),
+        KmodCommand::HintCgroup(args) => hint_cgroup(args),
     }
 }
 
@@ -50,15 +53,16 @@ pub(super) fn run(args: &KmodArgs) -> Outcome {
 Counters:
   extents  contiguous ranges that the method cleared
   pages    pages of 4 KiB; bytes: the same in bytes
-  hinted   extents whose total length came from a process's hint
+  hinted   extents whose total length came from a hint
 
 The kernel clears the pages around the faulting address last, in its own way; they count as stock. `faults` counts huge pages for \
 page faults, `skipped` those below the threshold, which cached_method clears. Memory of /dev/bulkmem-memory counts only for its method.
 
 JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled, superseded), `kernel`, `installed` (the module's file, or null), \
 `loaded`, `device`, `livepatch` (`enabled`, `transition`), `superseded_by` (another livepatch, or null), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
-`threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`), `available`, `counters` (`faults`, `skipped`, `hints`, `methods`: each \
-with `method`, `extents`, `pages`, `bytes`, `hinted`), `persisted`.")]
+`threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`), `available`, `counters` (`faults`, `skipped`, `hints`, \
+`hinted_processes`, `unhinted_processes`, `methods`: each with `method`, `extents`, `pages`, `bytes`, `hinted`), `hinted_cgroups` \
+(each with `id`, `path`), `persisted`.")]
 struct StatusArgs {
     /// Print JSON
     #[arg(long)]
@@ -84,12 +88,49 @@ fn status(args: &StatusArgs) -> Outcome {
             status_text(&meaning, &status, width)
         })?;
     }
-    module.require_loaded().map_err(|error| Failure::new(error).help(how_to_load(&status)))?;
-    if ["enabled", "enabling"].contains(&state) {
-        return Ok(Exit::Done);
+    require_in_force(&module, &status).map(|()| Exit::Done)
+}
+
+/// Returns an error that says what to do, unless the module clears huge pages now.
+fn require_in_force(module: &Module, status: &Status) -> Result<(), Failure> {
+    module.require_loaded().map_err(|error| Failure::new(error).help(how_to_load(status)))?;
+    if ["enabled", "enabling"].contains(&state_of(status).0) {
+        return Ok(());
     }
     let help = "see \"Removing it\" and \"With other software\" in docs/kernel/install.md";
     Err(Failure::new("the module is loaded, but its livepatch is not in force").help(help))
+}
+
+/// Hint the processes of a control group, such as a virtual machine's or a service's
+///
+/// From now on, the kernel clears all huge pages of the processes in the control group, and in those below it, as parts of
+/// large ranges. The hint ends with the control group, with --remove, or when the module is unloaded. `bulkmem kmod status`
+/// lists the hinted control groups. Needs root. See docs/kernel/callers.md.
+#[derive(Args, Debug)]
+struct HintCgroupArgs {
+    /// Folder of a control group of version 2, such as /sys/fs/cgroup/machine.slice
+    path: PathBuf,
+    /// Withdraw the hint
+    #[arg(long)]
+    remove: bool,
+}
+
+fn hint_cgroup(args: &HintCgroupArgs) -> Outcome {
+    if args.remove {
+        unhint_cgroup(&args.path).map_err(Failure::new)?;
+        return Ok(Exit::Done);
+    }
+    let module = Module::running();
+    require_in_force(&module, &module.status().map_err(Failure::new)?)?;
+    bulkmem_kmod::hint_cgroup(&args.path).map_err(Failure::new)?;
+    Ok(Exit::Done)
+}
+
+/// Hints this process, and the programs that it executes, as a whole.
+pub(super) fn hint_process() -> Result<(), Failure> {
+    let module = Module::running();
+    require_in_force(&module, &module.status().map_err(Failure::new)?)?;
+    bulkmem_kmod::hint_process().map_err(Failure::new)
 }
 
 fn how_to_load(status: &Status) -> String {
@@ -148,11 +189,12 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
     if let Some(found) = &status.counters {
         let sum = format!(
             "{} huge pages were cleared for page faults, {} of them below the threshold (by cached_method); {} \
-             hint{} active.",
+             hint{} active. {}",
             found.faults,
             found.skipped,
             found.hints,
             if found.hints == 1 { " is" } else { "s are" },
+            hinted_processes(found),
         );
         let rounded = |bytes| if bytes == 0 { String::new() } else { size(bytes) };
         let table = Table::of(&found.methods)
@@ -165,7 +207,30 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
         let counters = format!("{}{}\n", table.render(width), wrapped(&sum, "", width));
         text += &section("Counters", &counters, width);
     }
+    let cgroups = status.hinted_cgroups.iter().map(|cgroup| {
+        let number = || format!("number {}, not below /sys/fs/cgroup", cgroup.id);
+        cgroup.path.as_ref().map_or_else(number, |path| plain(&path.display().to_string()))
+    });
+    let cgroups: Vec<String> = cgroups.collect();
+    if !cgroups.is_empty() {
+        text += &section("Hinted control groups", &(cgroups.join("\n") + "\n"), width);
+    }
     text.pop();
+    text
+}
+
+/// Returns a sentence on the processes that are hinted as a whole.
+fn hinted_processes(found: &Counters) -> String {
+    let plural = |count| if count == 1 { "process is" } else { "processes are" };
+    let mut text =
+        format!("{} {} hinted as a whole.", found.hinted_processes, plural(found.hinted_processes));
+    if found.unhinted_processes > 0 {
+        let were = if found.unhinted_processes == 1 { "child was" } else { "children were" };
+        text += &format!(
+            " {} {were} not, because a hint has room for 1024 processes at a time.",
+            found.unhinted_processes
+        );
+    }
     text
 }
 

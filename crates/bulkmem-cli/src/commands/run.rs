@@ -29,7 +29,7 @@ const FROM: &str = "BULKMEM_FROM";
 /// The name that programs load.
 const LIBPMEM: &str = "libpmem.so.1";
 
-/// Run a program with bulkmem's memcpy and memset, or its libpmem, in place of the system's
+/// Run a program with bulkmem's memcpy and memset, or its libpmem, in place of the system's, or with a hint
 ///
 /// Long copies, moves, fills and clears of the program then use the methods that `bulkmem calibrate` measured. The program
 /// replaces this command (without --histogram), so that signals and its exit status are its own. The system's libraries are
@@ -43,7 +43,10 @@ ignore them, and programs with an rpath of their own do not look for libpmem the
 
 With --histogram, the program is a child of this command, which passes SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 on, \
 and exits with the program's status, or 128 plus the signal that ended it. Counting adds about 10 ns to every call (measured on Zen \
-5): do not measure the program's speed with it. See docs/preload.md. `bulkmem schema histogram` describes the JSON.")]
+5): do not measure the program's speed with it. See docs/preload.md. `bulkmem schema histogram` describes the JSON.
+
+--bulk-hint needs the Linux module and the right to open /dev/bulkmem. Programs that PROGRAM starts are hinted too, up to 1024 \
+processes at a time; the hint ends with each process. See docs/kernel/README.md.")]
 pub(crate) struct RunArgs {
     /// Give the program bulkmem's libpmem.so.1, and the system's memcpy and memset
     #[arg(long)]
@@ -52,6 +55,10 @@ pub(crate) struct RunArgs {
     /// last-level cache, so that the program finds in the cache what it wrote]
     #[arg(long, value_name = "SIZE", value_parser = parsers::size, conflicts_with = "libpmem")]
     from: Option<u64>,
+    /// Hint the program to the Linux module: the kernel clears all its huge pages as parts of large ranges. Without --from,
+    /// --histogram and --libpmem, no library is preloaded
+    #[arg(long)]
+    bulk_hint: bool,
     /// Count calls and bytes by length, and report them when the program has ended
     #[arg(long, conflicts_with = "libpmem")]
     histogram: bool,
@@ -71,18 +78,24 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Failure::usage("no program"));
     };
-    let (variable, value) = if args.libpmem {
-        ("LD_LIBRARY_PATH", before_others("LD_LIBRARY_PATH", b":;$", library_folder(LIBPMEM)?)?)
-    } else {
-        ("LD_PRELOAD", before_others("LD_PRELOAD", b": $", library_folder(PRELOAD)?.join(PRELOAD))?)
-    };
     let mut command = Command::new(program);
-    command.args(arguments).env(variable, value);
+    command.args(arguments);
+    if args.libpmem {
+        let folder = library_folder(LIBPMEM)?;
+        command.env("LD_LIBRARY_PATH", before_others("LD_LIBRARY_PATH", b":;$", folder)?);
+    } else if !args.bulk_hint || args.from.is_some() || args.histogram {
+        let library = library_folder(PRELOAD)?.join(PRELOAD);
+        command.env("LD_PRELOAD", before_others("LD_PRELOAD", b": $", library)?);
+    }
     command.envs(args.from.map(|from| (FROM, from.to_string())));
     let cannot_run = |error| {
         Failure::new(format!("cannot run {}: {error}", program.display()))
             .help("give the program's path, or a name that is in one of the folders of PATH")
     };
+    if args.bulk_hint {
+        // This process's hint is inherited by the program, whether it is a child or takes this process's place.
+        super::kmod::hint_process()?;
+    }
     if !args.histogram {
         return Err(cannot_run(command.exec()));
     }

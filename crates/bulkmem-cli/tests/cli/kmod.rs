@@ -1,7 +1,7 @@
 //! `bulkmem kmod`, on planted files in place of a loaded module's.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use bulkmem_measure::calibration::{ModuleFigure, Profile};
@@ -42,9 +42,19 @@ fn planted(home: &Home) -> PathBuf {
     write(root.join("dev/bulkmem"), "");
     write(root.join("lib/modules/6.1.0-56-amd64/modules.dep"), "updates/dkms/bulkmem.ko:\n");
     let misc = root.join("sys/class/misc/bulkmem");
-    for (name, value) in [("faults", 4096), ("skipped", 7), ("hints", 1)] {
+    for (name, value) in
+        [("faults", 4096), ("skipped", 7), ("hints", 1), ("hinted_processes", 3), ("unhinted_processes", 2)]
+    {
         write(misc.join(name), &format!("{value}\n"));
     }
+    // One of a folder that is version 2's, one of a folder that is not, and one that is nowhere.
+    let cgroups = ["machine.slice/vm1.scope", "version1"].map(|name| {
+        let folder = root.join("sys/fs/cgroup").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::metadata(folder).unwrap().ino()
+    });
+    write(root.join("sys/fs/cgroup/machine.slice/vm1.scope/cgroup.controllers"), "");
+    write(misc.join("hinted_cgroups"), &format!("{}\n{}\n{}\n", cgroups[0], cgroups[1], u64::MAX));
     for (at, method) in METHODS.iter().enumerate() {
         for (name, value) in [("extents", 1), ("pages", 512), ("bytes", 2 << 20), ("hinted", 2)] {
             write(misc.join(method).join(name), &format!("{}\n", value * at as u64));
@@ -109,7 +119,8 @@ fn status_shows_everything_and_fits() {
             "prefetch_distance",
             "8388608",
             "4096 huge pages were cleared for page faults, 7 of them below",
-            "1 hint is active",
+            "sys/fs/cgroup/machine.slice/vm1.scope number ",
+            "1 hint is active. 3 processes are hinted as a whole. 2 children were not, because",
         ] {
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words.contains(word), "{word}\n{text}");
@@ -126,6 +137,7 @@ fn status_as_json_has_what_the_files_have() {
         "available",
         "counters",
         "device",
+        "hinted_cgroups",
         "installed",
         "kernel",
         "kernel_taint",
@@ -144,6 +156,12 @@ fn status_as_json_has_what_the_files_have() {
     );
     assert_eq!(found["parameters"]["threshold"], 33_554_432);
     assert_eq!(found["parameters"]["ignore_quirks"], false);
+    let counters = &found["counters"];
+    assert_eq!((&counters["hinted_processes"], &counters["unhinted_processes"]), (&json!(3), &json!(2)));
+    let cgroups = found["hinted_cgroups"].as_array().unwrap();
+    let paths: Vec<_> = cgroups.iter().map(|cgroup| cgroup["path"].as_str().unwrap_or("none")).collect();
+    assert!(paths[0].ends_with("/sys/fs/cgroup/machine.slice/vm1.scope"), "{paths:?}");
+    assert_eq!((paths[1], paths[2], &cgroups[2]["id"]), ("none", "none", &json!(u64::MAX)));
     let movnti = &found["counters"]["methods"][3];
     assert_eq!(
         *movnti,

@@ -63,6 +63,31 @@ fn the_folder_of_the_library_comes_first() {
     }
 }
 
+/// Tests of the module in virtual machines run programs with the hint; here, the error must come before the program runs.
+#[test]
+fn a_hint_without_the_module_is_an_error_with_a_remedy() {
+    if std::path::Path::new("/sys/module/bulkmem").exists() {
+        println!("skipped: the module is loaded");
+        return;
+    }
+    let home = Home::new();
+    library(&home);
+    for options in [
+        &["run", "--bulk-hint"][..],
+        &["run", "--bulk-hint", "--histogram"],
+        &["run", "--bulk-hint", "--libpmem"],
+    ] {
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(options).args(["--", "echo", "it ran"]);
+        let remedy = contains("modprobe bulkmem").and(contains("\nhelp: "));
+        command
+            .assert()
+            .code(1)
+            .stdout("")
+            .stderr(contains("error: the kernel module `bulkmem` is not loaded").and(remedy));
+    }
+}
+
 #[test]
 fn status_and_signals_are_those_of_the_program() {
     let home = Home::new();

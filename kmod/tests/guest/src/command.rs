@@ -15,7 +15,8 @@ use serde_json::Value;
 use testkit::harness::Suite;
 
 use crate::huge::{HugeMapping, MIDDLE, Source};
-use crate::module::{self, Counters, METHODS, Parameters};
+use crate::module::{self, Counters, METHODS, Parameters, counter, until};
+use crate::process::Child;
 
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("command::without_the_module_it_says_how_to_get_it", without_the_module);
@@ -44,6 +45,9 @@ pub(crate) fn tests(suite: &mut Suite) {
             .test(&format!("command::fork_counts_copies_of_huge_pages::{method}"), move || fork_huge(method));
     }
     suite.test("command::fork_without_huge_pages_says_how_to_reserve_them", fork_without_huge_pages);
+    suite.test("command::run_hints_a_program", run_hints_a_program);
+    suite.test("command::hint_cgroup_hints_it", hint_cgroup_hints_it);
+    suite.test("command::run_says_why_it_cannot_hint", run_says_why_it_cannot_hint);
 }
 
 fn bulkmem(arguments: &[&str]) -> Result<Output, Failed> {
@@ -377,5 +381,91 @@ fn fork_without_huge_pages() -> Result<(), Failed> {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && output.stdout.is_empty());
     assert!(said.contains("available") || said.contains("hugepages"), "{said}");
+/// A program that does not know of the module: its buffer is transparent huge pages, which a system call faults in.
+const DD: [&str; 6] = ["--", "/bin/dd", "if=/dev/zero", "of=/dev/null", "bs=16M", "count=1"];
+
+fn run_hints_a_program() -> Result<(), Failed> {
+    module::fresh()?;
+    module::set("method", "movnti")?;
+    module::set("threshold", (64 * MIDDLE).to_string())?;
+    // No library of these names; the program ignores the variables.
+    fs::create_dir_all("/tmp/lib")?;
+    for library in ["libpmem.so.1", "libbulkmem_preload.so"] {
+        fs::write(format!("/tmp/lib/{library}"), "")?;
+    }
+    for options in [&[][..], &["--libpmem"], &["--histogram"], &["--from", "1M"]] {
+        let run = |hint: &[&str]| {
+            let before = Counters::read()?;
+            let output = Command::new("/bin/bulkmem")
+                .args([&["run"], hint, options, &DD].concat())
+                .env("BULKMEM_LIBDIR", if options.is_empty() { "/nowhere" } else { "/tmp/lib" })
+                .output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.contains("1+0 records out"), "{options:?}: {said}");
+            Ok::<_, Failed>(Counters::read()?.since(&before))
+        };
+        let since = run(&["--bulk-hint"])?;
+        // Of 16 MiB that do not start at a huge page, 7; each has at least one range around the touched page.
+        assert!(since.get("movnti/hinted") >= 7, "{options:?}: {since:?}");
+        until("processes are hinted", || Ok(counter("hinted_processes")? == 0))?;
+        if !options.is_empty() {
+            let since = run(&[])?;
+            assert_eq!((since.get("movnti/hinted"), since.get("skipped") >= 7), (0, true), "{since:?}");
+        }
+    }
+    Ok(())
+}
+
+fn run_says_why_it_cannot_hint() -> Result<(), Failed> {
+    let refused = |words: &str| {
+        let output = bulkmem(&[&["run", "--bulk-hint"], &DD[..]].concat())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() != Some(1) || !said.contains(words) || said.contains("records") {
+            return Err(Failed::from(format!("{words:?} is not in: {said}")));
+        }
+        Ok(())
+    };
+    module::gone()?;
+    refused("the kernel module `bulkmem` is not loaded")?;
+    module::load("hint_device=0")?;
+    refused("is loaded without /dev/bulkmem (hint_device=0)")?;
+    module::unload()?;
+    module::fresh()?;
+    Child::spawn(|| {
+        // SAFETY: changes the user of this child only.
+        assert_eq!(unsafe { libc::setresuid(1000, 1000, 1000) }, 0);
+        refused("/dev/bulkmem is for root only")
+    })?
+    .succeed()?;
+    module::enable(false)?;
+    until("the livepatch is there", || Ok(!fs::exists("/sys/kernel/livepatch/bulkmem")?))?;
+    refused("its livepatch is not in force")?;
+    until("the module is in use", || Ok(module::remove().is_ok()))?;
+    Ok(())
+}
+
+fn hint_cgroup_hints_it() -> Result<(), Failed> {
+    const FOLDER: &str = "/sys/fs/cgroup/by-the-command";
+    module::fresh()?;
+    fs::create_dir(FOLDER)?;
+    let listed = || Ok::<_, Failed>(json(&["kmod", "status", "--json"])?["hinted_cgroups"].clone());
+    let none = Value::Array(Vec::new());
+    assert_eq!(listed()?, none);
+    text(&["kmod", "hint-cgroup", FOLDER])?;
+    assert_eq!(listed()?[0]["path"], FOLDER);
+    assert!(text(&["kmod", "status"])?.contains(FOLDER));
+    text(&["kmod", "hint-cgroup", "--remove", FOLDER])?;
+    assert_eq!(listed()?, none);
+    let refused: [(&[&str], &str); 3] = [
+        (&["kmod", "hint-cgroup", "--remove", FOLDER], "is not hinted: `bulkmem kmod status` lists"),
+        (&["kmod", "hint-cgroup", "/tmp"], "/tmp is not the folder of a control group"),
+        (&["kmod", "hint-cgroup", "/nowhere"], "/nowhere cannot be read"),
+    ];
+    for (arguments, words) in refused {
+        let output = bulkmem(arguments)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(words), "{words:?} is not in: {said}");
+    }
+    fs::remove_dir(FOLDER)?;
     Ok(())
 }

@@ -12,6 +12,8 @@ pub(crate) const MEMORY: &str = "/dev/bulkmem-memory";
 const ABI: u64 = 0x8004_c400;
 pub(crate) const HINT: u64 = 0xc401;
 const UNHINT: u64 = 0xc402;
+pub(crate) const HINT_PROCESS: u64 = 0xc405;
+const HINT_CGROUP: u64 = 0xc406;
 
 /// An open file of a device.
 #[derive(Debug)]
@@ -34,6 +36,35 @@ impl Hint {
     pub(crate) fn new(address: usize, length: u64) -> Hint {
         Hint { size: Hint::SIZE, flags: 0, address: address as u64, length, later: 0 }
     }
+}
+
+/// `struct bulkmem_hint_process`, and a member that a later version might have.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HintProcess {
+    pub(crate) size: u32,
+    pub(crate) flags: u32,
+    pub(crate) later: u64,
+}
+
+/// `struct bulkmem_hint_cgroup`, and a member that a later version might have.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HintCgroup {
+    pub(crate) size: u32,
+    pub(crate) flags: u32,
+    pub(crate) fd: i32,
+    pub(crate) reserved: u32,
+    pub(crate) later: u64,
+}
+
+impl HintCgroup {
+    pub(crate) const SIZE: u32 = 16;
+    pub(crate) const REMOVE: u32 = 1;
+}
+
+impl HintProcess {
+    pub(crate) const SIZE: u32 = 8;
 }
 
 impl Device {
@@ -67,6 +98,21 @@ impl Device {
     /// Removes every hint of this file.
     pub(crate) fn unhint(&self) -> io::Result<()> {
         self.ioctl(UNHINT, 0)
+    }
+
+    /// Hints this process as a whole.
+    pub(crate) fn hint_process(&self) -> io::Result<()> {
+        self.hint_process_as(&HintProcess { size: HintProcess::SIZE, flags: 0, later: 0 })
+    }
+
+    /// As [`Device::hint_process`], with any structure.
+    pub(crate) fn hint_process_as(&self, asked: &HintProcess) -> io::Result<()> {
+        self.ioctl(HINT_PROCESS, std::ptr::from_ref(asked).addr())
+    }
+
+    /// Hints the processes of a cgroup, or withdraws that, with any structure.
+    pub(crate) fn hint_cgroup_as(&self, asked: &HintCgroup) -> io::Result<()> {
+        self.ioctl(HINT_CGROUP, std::ptr::from_ref(asked).addr())
     }
 
     /// Makes any request with any argument.

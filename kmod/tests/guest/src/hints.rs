@@ -45,7 +45,7 @@ pub(crate) fn tests(suite: &mut Suite) {
 }
 
 /// Sets a method for large extents that cannot be set for small ones.
-fn choose(threshold: u64) -> io::Result<()> {
+pub(crate) fn choose(threshold: u64) -> io::Result<()> {
     module::fresh()?;
     module::set("method", "movnti")?;
     module::set("cached_method", "prefetchw")?;
@@ -53,7 +53,7 @@ fn choose(threshold: u64) -> io::Result<()> {
 }
 
 /// Touches each offset; the number next to it is the length of the hint that contains it.
-fn touch(mapping: &HugeMapping, touches: &[(usize, u64)]) -> Result<(), Failed> {
+pub(crate) fn touch(mapping: &HugeMapping, touches: &[(usize, u64)]) -> Result<(), Failed> {
     let fault = |(offset, hint): &(usize, u64)| Fault { size: MIDDLE, offset: offset % MIDDLE, hint: *hint };
     let faults: Vec<Fault> = touches.iter().map(fault).collect();
     counted(&faults, || {
@@ -204,7 +204,7 @@ fn closed(source: Source) -> Result<(), Failed> {
 }
 
 /// Creates a pipe: the reading end and the writing end.
-fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
+pub(crate) fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
     let mut ends = [0; 2];
     // SAFETY: writes two descriptors to a local of that size.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
@@ -243,7 +243,7 @@ fn end_with_the_process() -> Result<(), Failed> {
     Ok(())
 }
 
-fn sleep_for_ever() -> Result<(), Failed> {
+pub(crate) fn sleep_for_ever() -> Result<(), Failed> {
     loop {
         std::thread::park();
     }

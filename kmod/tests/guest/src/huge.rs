@@ -96,6 +96,11 @@ impl HugeMapping {
         self.start.addr().get()
     }
 
+    /// Returns its address, for system calls.
+    pub(crate) fn pointer(&self) -> *mut libc::c_void {
+        self.start.as_ptr().cast()
+    }
+
     /// Returns its length in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length

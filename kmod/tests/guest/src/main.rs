@@ -8,6 +8,9 @@ use std::process::ExitCode;
 use testkit::harness::Suite;
 
 mod attributes;
+mod automatic;
+mod callers;
+mod cgroups;
 mod clearing;
 mod coexistence;
 mod command;
@@ -27,13 +30,20 @@ mod process;
 mod ryzen;
 mod sizes;
 mod stress;
+mod vfio;
 
 fn main() -> ExitCode {
+    if let Some(ended) = callers::as_program() {
+        return ended;
+    }
     let machine = std::fs::read_to_string("/name").unwrap_or_else(|_| "guest".to_owned());
     let mut suite = Suite::new(machine.trim().to_owned().leak());
     suite.serial();
     frame::tests(&mut suite);
     attributes::tests(&mut suite);
+    automatic::tests(&mut suite);
+    callers::tests(&mut suite);
+    cgroups::tests(&mut suite);
     clearing::tests(&mut suite);
     coexistence::tests(&mut suite);
     command::tests(&mut suite);
@@ -48,5 +58,6 @@ fn main() -> ExitCode {
     stress::tests(&mut suite);
     pressure::tests(&mut suite);
     pmem::tests(&mut suite);
+    vfio::tests(&mut suite);
     suite.run()
 }

@@ -202,6 +202,12 @@ impl Parameters {
     }
 }
 
+/// Reads one counter.
+pub(crate) fn counter(name: &str) -> io::Result<u64> {
+    let text = fs::read_to_string(Path::new(COUNTERS).join(name))?;
+    text.trim_end().parse().map_err(|error| io::Error::other(format!("{name}: {error}")))
+}
+
 /// The counters by path: `movnti/bytes`, `faults`, …
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters(BTreeMap<String, u64>);
@@ -216,9 +222,7 @@ impl Counters {
         }
         let mut counters = Counters::default();
         for name in names {
-            let text = fs::read_to_string(Path::new(COUNTERS).join(&name))?;
-            let value =
-                text.trim_end().parse().map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+            let value = counter(&name)?;
             counters.0.insert(name, value);
         }
         Ok(counters)

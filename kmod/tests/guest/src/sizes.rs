@@ -66,7 +66,7 @@ fn gigantic_threshold() -> Result<(), Failed> {
 const SMALLER: usize = 64 << 10;
 
 /// Runs `work` while transparent pages have 64 KiB.
-fn with_smaller_pages(work: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+pub(crate) fn with_smaller_pages(work: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
     let switch = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
     let whole = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled";
     let before = (chosen(switch)?, chosen(whole)?);
