@@ -20,6 +20,7 @@
 #include <linux/atomic.h>
 #include <linux/hash.h>
 #include <linux/kprobes.h>
+#include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/mutex.h>
@@ -35,8 +36,7 @@
 #endif
 
 /* Calls at a time. Beyond, a call has no effect on the extent. */
-#define NOTES_BITS	8
-#define NOTES		(1 << NOTES_BITS)
+#define NOTES		256
 /* Notes that are searched for one task. */
 #define NEAR		8
 
@@ -60,7 +60,7 @@ static atomic_t calls;
 
 static struct note *bulkmem_automatic_near(unsigned int i)
 {
-	return &notes[(hash_ptr(current, NOTES_BITS) + i) % NOTES];
+	return &notes[(hash_ptr(current, ilog2(NOTES)) + i) % NOTES];
 }
 
 static struct note *bulkmem_automatic_find(void)
