@@ -18,10 +18,10 @@
 pool='hugepagesz=2M hugepages=64'
 huge_pages="hugepagesz=1G hugepages=1 $pool"
 
-clearing='frame:: clearing:: hints::'
+hinting='hints:: callers:: cgroups:: automatic::'
+clearing="frame:: clearing:: $hinting"
 # Those of copies that are quick.
 copying='copies::threads copies::chunks copies::an_exception copies::a_broken copies::switched'
-clearing='frame:: clearing:: hints:: callers:: cgroups:: automatic::'
 # Without init_on_alloc, by which Debian's kernels clear pages at allocation and would hide what the module leaves out.
 bare='init_on_alloc=0'
 # Debian has no KASAN kernel of these versions; these are all the checks that its kernels have.
@@ -54,10 +54,9 @@ for kernel in 6.12 6.1; do
 done
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
-guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests "clearing:: hints:: stress:: memory::processes $copying"
-guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests "clearing:: hints:: stress:: memory::processes memory::many $copying"
-guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' --tests 'clearing:: hints:: callers:: cgroups:: automatic:: stress:: memory::processes'
-guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests 'clearing:: hints:: callers:: cgroups:: automatic:: stress:: memory::processes memory::many'
+guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' \
+    --tests "clearing:: $hinting stress:: memory::processes $copying"
+guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests "clearing:: $hinting stress:: memory::processes memory::many $copying"
 guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 600 --planted
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
