@@ -7,7 +7,7 @@
 PATH=$PATH:/usr/sbin:/sbin
 
 # Our name of each kernel, and the end of the name of Debian's package that depends on the newest kernel of that kind.
-declare -A KERNELS=([6.1]=amd64 [6.12]=6.12-amd64 [6.12-cloud]=6.12-cloud-amd64)
+declare -A KERNELS=([6.1]=amd64 [6.12]=6.12-amd64 [6.12-cloud]=6.12-cloud-amd64 [6.1-rt]=rt-amd64 [6.12-rt]=6.12-rt-amd64)
 
 # $KMOD_CACHE/NAME/RELEASE contains an unpacked kernel with its headers, laid out like / of a machine that has it.
 KMOD_CACHE=$(realpath -m "${BULKMEM_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/kmod}")

@@ -194,6 +194,17 @@ impl Parameters {
     }
 }
 
+/// Reads one counter: `faults`, `movnti/ns`, …
+pub(crate) fn counter(path: &str) -> io::Result<u64> {
+    let text = fs::read_to_string(Path::new(COUNTERS).join(path))?;
+    text.trim_end().parse().map_err(|error| io::Error::other(format!("{path}: {error}")))
+}
+
+/// Writes to a counter that can be written.
+pub(crate) fn put_counter(path: &str, value: &str) -> io::Result<()> {
+    put(&Path::new(COUNTERS).join(path), value.as_bytes())
+}
+
 /// The counters by path: `movnti/bytes`, `faults`, …
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters(BTreeMap<String, u64>);
@@ -208,9 +219,7 @@ impl Counters {
         }
         let mut counters = Counters::default();
         for name in names {
-            let text = fs::read_to_string(Path::new(COUNTERS).join(&name))?;
-            let value =
-                text.trim_end().parse().map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+            let value = counter(&name)?;
             counters.0.insert(name, value);
         }
         Ok(counters)
