@@ -25,9 +25,9 @@ impl BulkHint {
     /// Declares `length` bytes from `start` on, extended to whole pages.
     ///
     /// # Errors
-    /// [`KernelError::NotLoaded`] and [`KernelError::Denied`] if the device cannot be opened, [`KernelError::Empty`] and
-    /// [`KernelError::TooLong`] if the range is not valid, and [`KernelError::System`] if the module refuses the hint, as
-    /// it does when the process has too many.
+    /// [`KernelError::NotLoaded`], [`KernelError::Disabled`], [`KernelError::NoDevice`] and [`KernelError::Denied`] if the
+    /// device cannot be opened, [`KernelError::Empty`] and [`KernelError::TooLong`] if the range is not valid, and
+    /// [`KernelError::System`] if the module refuses the hint, as it does when the process has too many.
     pub fn new(start: *const u8, length: usize) -> Result<BulkHint, KernelError> {
         if length == 0 {
             return Err(KernelError::Empty);
