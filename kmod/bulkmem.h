@@ -7,6 +7,7 @@
 
 #include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/sched.h>
 #include <linux/types.h>
 
 #include "bulkmem_ioctl.h"
@@ -116,15 +117,35 @@ struct bulkmem_plan bulkmem_policy_plan(u64 extent, bool *below);
 /* No page of the range is known to be touched before the others. */
 #define BULKMEM_NO_HOT	ULONG_MAX
 
+/**
+ * struct bulkmem_part - a contiguous range that was cleared
+ * @bytes: its length; 0: there was none
+ * @ns: the time that it took, including interruptions
+ */
+struct bulkmem_part {
+	size_t bytes;
+	u64 ns;
+};
+
+/**
+ * struct bulkmem_parts - what bulkmem_clear_around() cleared
+ * @head: the range before the hot pages, or all of it
+ * @tail: the range after the hot pages
+ * @hot: the hot pages, by the method "stock"
+ */
+struct bulkmem_parts {
+	struct bulkmem_part head;
+	struct bulkmem_part tail;
+	struct bulkmem_part hot;
+};
+
 /*
  * Zeroes @pages pages of directly mapped, write-back memory at @kaddr by @plan.
  * Clears the pages around page number @hot last and through the cache, unless
- * it is BULKMEM_NO_HOT. Fenced on return. May sleep. Returns the number of hot
- * pages, and in *@extents the number of contiguous ranges of the other pages.
+ * it is BULKMEM_NO_HOT. Fenced on return. May sleep.
  */
-unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
-				   unsigned long pages, unsigned long hot,
-				   unsigned int *extents);
+void bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr, unsigned long pages,
+			  unsigned long hot, struct bulkmem_parts *parts);
 
 /*
  * Zeroes @length bytes of directly mapped, write-back memory at @kaddr (both
@@ -133,17 +154,37 @@ unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
  */
 void bulkmem_clear(void *kaddr, size_t length, u64 extent);
 
-/* Zeroes a huge page of @pages pages; the page fault was at @addr_hint. */
-void bulkmem_clear_huge(struct page *page, unsigned long addr_hint, unsigned long pages);
+/*
+ * Zeroes a huge page of @pages pages in place of the kernel's @function; the page
+ * fault was at @addr_hint.
+ */
+void bulkmem_clear_huge(const char *function, struct page *page, unsigned long addr_hint,
+			unsigned long pages);
 
 /* stats.c: counters of what each method cleared. */
 
 extern const struct attribute_group *bulkmem_stats_groups[];
 
 void bulkmem_stats_init(void);
-void bulkmem_stats_count(const struct bulkmem_method *method, unsigned int extents,
-			 u64 pages, bool hinted);
+/* The function of extents that are cleared for /dev/bulkmem-memory. */
+#define BULKMEM_DEVICE	"device"
+
+/*
+ * Counts an extent, and traces it. Kernels that trace no livepatch have a kprobe
+ * here, so the documentation names these parameters.
+ */
+void bulkmem_stats_count(const char *function, const struct bulkmem_method *method,
+			 u64 bytes, u64 ns, bool hinted);
 void bulkmem_stats_fault(bool below);
+/* Counts @bytes that @method cleared without a reschedule point between them. */
+void bulkmem_stats_stretch(const struct bulkmem_method *method, size_t bytes);
+
+/* A reschedule point, after @bytes that @method cleared since the last one. */
+static inline void bulkmem_reschedule(const struct bulkmem_method *method, size_t bytes)
+{
+	bulkmem_stats_stretch(method, bytes);
+	cond_resched();
+}
 
 /* selftest.c: tests every method before it clears memory of others. */
 

@@ -6,7 +6,7 @@
  */
 #include <linux/highmem.h>
 #include <linux/minmax.h>
-#include <linux/sched.h>
+#include <linux/timekeeping.h>
 
 #include "bulkmem.h"
 #include "compat.h"
@@ -18,6 +18,15 @@
 /* The number of hot pages on each side of the touched one. */
 #define HOT_PAGES	2UL
 
+/* Returns the time since *@clock in ns, and sets *@clock to now. */
+static u64 bulkmem_lap(u64 *clock)
+{
+	u64 start = *clock;
+
+	*clock = ktime_get_ns();
+	return *clock - start;
+}
+
 static void bulkmem_clear_cached(const struct bulkmem_plan *plan, void *kaddr, size_t length)
 {
 	while (length) {
@@ -26,7 +35,7 @@ static void bulkmem_clear_cached(const struct bulkmem_plan *plan, void *kaddr, s
 		plan->method->cached(kaddr, now, plan->ahead);
 		kaddr += now;
 		length -= now;
-		cond_resched();
+		bulkmem_reschedule(plan->method, now);
 	}
 }
 
@@ -39,15 +48,15 @@ static void bulkmem_clear_weak(const struct bulkmem_plan *plan, void __incoheren
 		plan->method->weak(kaddr, now);
 		kaddr += now;
 		length -= now;
-		cond_resched();
+		bulkmem_reschedule(plan->method, now);
 	}
 }
 
-unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
-				   unsigned long pages, unsigned long hot,
-				   unsigned int *extents)
+void bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr, unsigned long pages,
+			  unsigned long hot, struct bulkmem_parts *parts)
 {
 	unsigned long first = pages, end = pages, i;
+	u64 clock = ktime_get_ns();
 	size_t head, rest, tail;
 
 	if (hot != BULKMEM_NO_HOT) {
@@ -57,40 +66,60 @@ unsigned long bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr,
 	head = first << PAGE_SHIFT;
 	rest = end << PAGE_SHIFT;
 	tail = (pages - end) << PAGE_SHIFT;
-	*extents = !!head + !!tail;
+	*parts = (struct bulkmem_parts) {
+		.head.bytes = head,
+		.tail.bytes = tail,
+		.hot.bytes = rest - head,
+	};
 
 	kmsan_unpoison_memory(kaddr, pages << PAGE_SHIFT);
 	if (plan->method->weak) {
 		void __incoherent *addr = incoherent_begin(kaddr);
 
 		bulkmem_clear_weak(plan, addr, head);
+		if (head && tail)
+			parts->head.ns = bulkmem_lap(&clock);
 		bulkmem_clear_weak(plan, addr + rest, tail);
 		kaddr = incoherent_end(addr);
 	} else {
 		bulkmem_clear_cached(plan, kaddr, head);
+		if (head && tail)
+			parts->head.ns = bulkmem_lap(&clock);
 		bulkmem_clear_cached(plan, kaddr + rest, tail);
 	}
+	if (tail)
+		parts->tail.ns = bulkmem_lap(&clock);
+	else if (head)
+		parts->head.ns = bulkmem_lap(&clock);
 
 	if (first == end)
-		return 0;
+		return;
 	/* Approach the touched page from both sides, as the kernel does. */
 	for (i = first; i < hot; i++)
 		clear_page(kaddr + (i << PAGE_SHIFT));
 	for (i = end - 1; i > hot; i--)
 		clear_page(kaddr + (i << PAGE_SHIFT));
 	clear_page(kaddr + (hot << PAGE_SHIFT));
-	return end - first;
+	bulkmem_stats_stretch(&bulkmem_methods[BULKMEM_STOCK], parts->hot.bytes);
+	parts->hot.ns = bulkmem_lap(&clock);
+}
+
+static void bulkmem_count(const char *function, const struct bulkmem_method *method,
+			  const struct bulkmem_part *part, bool hinted)
+{
+	if (part->bytes)
+		bulkmem_stats_count(function, method, part->bytes, part->ns, hinted);
 }
 
 void bulkmem_clear(void *kaddr, size_t length, u64 extent)
 {
 	bool below;
 	struct bulkmem_plan plan = bulkmem_policy_plan(extent, &below);
-	unsigned int extents;
+	struct bulkmem_parts parts;
 
 	might_sleep();
-	bulkmem_clear_around(&plan, kaddr, length >> PAGE_SHIFT, BULKMEM_NO_HOT, &extents);
-	bulkmem_stats_count(plan.method, extents, length >> PAGE_SHIFT, false);
+	bulkmem_clear_around(&plan, kaddr, length >> PAGE_SHIFT, BULKMEM_NO_HOT, &parts);
+	bulkmem_count(BULKMEM_DEVICE, plan.method, &parts.head, false);
 }
 
 #ifdef BULKMEM_STOCK_RANGES
@@ -105,6 +134,7 @@ static void bulkmem_clear_range(struct page *page, unsigned long base, unsigned 
 
 		cond_resched();
 		clear_user_highpages(page + first, base + (first << PAGE_SHIFT), now);
+		bulkmem_stats_stretch(&bulkmem_methods[BULKMEM_STOCK], now << PAGE_SHIFT);
 		first += now;
 	}
 }
@@ -128,6 +158,7 @@ static void bulkmem_clear_one(struct page *page, unsigned long base, unsigned lo
 {
 	cond_resched();
 	clear_user_highpage(page + i, base + (i << PAGE_SHIFT));
+	bulkmem_stats_stretch(&bulkmem_methods[BULKMEM_STOCK], PAGE_SIZE);
 }
 
 /*
@@ -164,7 +195,8 @@ static void bulkmem_clear_stock(struct page *page, unsigned long base, unsigned 
  * fallocate() of hugetlbfs passes an offset in the file as @addr_hint, which may
  * match a hint for other memory. That affects only the speed.
  */
-void bulkmem_clear_huge(struct page *page, unsigned long addr_hint, unsigned long pages)
+void bulkmem_clear_huge(const char *function, struct page *page, unsigned long addr_hint,
+			unsigned long pages)
 {
 	u64 size = (u64)pages << PAGE_SHIFT;
 	unsigned long base = addr_hint & ~(size - 1);
@@ -172,18 +204,19 @@ void bulkmem_clear_huge(struct page *page, unsigned long addr_hint, unsigned lon
 	u64 hint = bulkmem_hint_extent(addr_hint, size);
 	bool hinted = hint > size, below;
 	struct bulkmem_plan plan = bulkmem_policy_plan(hinted ? hint : size, &below);
-	unsigned long hot_pages;
-	unsigned int extents;
+	struct bulkmem_parts parts;
 
 	might_sleep();
 	bulkmem_stats_fault(below);
 	if (plan.method == &bulkmem_methods[BULKMEM_STOCK]) {
+		u64 clock = ktime_get_ns();
+
 		bulkmem_clear_stock(page, base, pages, hot);
-		bulkmem_stats_count(plan.method, 1, pages, hinted);
+		bulkmem_stats_count(function, plan.method, size, bulkmem_lap(&clock), hinted);
 		return;
 	}
-	hot_pages = bulkmem_clear_around(&plan, page_address(page), pages, hot, &extents);
-	if (extents)
-		bulkmem_stats_count(plan.method, extents, pages - hot_pages, hinted);
-	bulkmem_stats_count(&bulkmem_methods[BULKMEM_STOCK], 1, hot_pages, false);
+	bulkmem_clear_around(&plan, page_address(page), pages, hot, &parts);
+	bulkmem_count(function, plan.method, &parts.head, hinted);
+	bulkmem_count(function, plan.method, &parts.tail, hinted);
+	bulkmem_count(function, &bulkmem_methods[BULKMEM_STOCK], &parts.hot, false);
 }

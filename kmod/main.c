@@ -36,7 +36,7 @@ static typeof(folio_zero_user) bulkmem_folio_zero_user;
 
 static void bulkmem_folio_zero_user(struct folio *folio, unsigned long addr_hint)
 {
-	bulkmem_clear_huge(folio_page(folio, 0), addr_hint, folio_nr_pages(folio));
+	bulkmem_clear_huge(REPLACED, folio_page(folio, 0), addr_hint, folio_nr_pages(folio));
 }
 #else
 # define REPLACED	"clear_huge_page"
@@ -46,7 +46,7 @@ static typeof(clear_huge_page) bulkmem_clear_huge_page;
 static void bulkmem_clear_huge_page(struct page *page, unsigned long addr_hint,
 				    unsigned int pages_per_huge_page)
 {
-	bulkmem_clear_huge(page, addr_hint, pages_per_huge_page);
+	bulkmem_clear_huge(REPLACED, page, addr_hint, pages_per_huge_page);
 }
 #endif
 

@@ -123,8 +123,9 @@ static int __init bulkmem_test_pages(const struct bulkmem_method *method, u8 *ar
 	static const size_t chunks[] __initconst = { SZ_4K, 3 * SZ_4K, SZ_2M };
 	static const unsigned long pages[] __initconst = { 1, 2, 3, 4, 5, 6, 8, 16, MOST_PAGES };
 	struct bulkmem_plan plan = { .method = method, .ahead = SZ_4K };
-	unsigned int i, j, extents;
+	struct bulkmem_parts parts;
 	unsigned long hot, at;
+	unsigned int i, j;
 	int err;
 
 	for (i = 0; i < ARRAY_SIZE(pages); i++) {
@@ -137,7 +138,7 @@ static int __init bulkmem_test_pages(const struct bulkmem_method *method, u8 *ar
 				hot = at < pages[i] ? at : BULKMEM_NO_HOT;
 				memset(area, DIRT, length + 2 * PAGE_SIZE);
 				bulkmem_clear_around(&plan, area + PAGE_SIZE, pages[i], hot,
-						     &extents);
+						     &parts);
 				err = bulkmem_check(method, area, PAGE_SIZE, length,
 						    length + 2 * PAGE_SIZE);
 				if (err) {

@@ -174,6 +174,8 @@ static void bulkmem_unit_release(u32 attribute, struct page *page)
  */
 static void bulkmem_unit_clear_retyped(struct page *page)
 {
+	const struct bulkmem_method *method = &bulkmem_methods[BULKMEM_MOVNTI];
+	u64 start = ktime_get_ns();
 	unsigned long i;
 
 	for (i = 0; i < HUGE_PAGES; i++) {
@@ -181,9 +183,9 @@ static void bulkmem_unit_clear_retyped(struct page *page)
 
 		bulkmem_store_movnti(addr, PAGE_SIZE);
 		incoherent_end(addr);
-		cond_resched();
+		bulkmem_reschedule(method, PAGE_SIZE);
 	}
-	bulkmem_stats_count(&bulkmem_methods[BULKMEM_MOVNTI], 1, HUGE_PAGES, false);
+	bulkmem_stats_count(BULKMEM_DEVICE, method, PMD_SIZE, ktime_get_ns() - start, false);
 }
 
 /* The pool. */

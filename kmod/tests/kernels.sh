@@ -7,7 +7,8 @@
 PATH=$PATH:/usr/sbin:/sbin
 
 # Our name of each kernel, and the end of the name of Debian's package that depends on the newest kernel of that kind.
-declare -A KERNELS=([5.10]=amd64 [6.1]=amd64 [6.12]=6.12-amd64 [6.12-cloud]=6.12-cloud-amd64 [7.2]=amd64 [7.3]=amd64)
+declare -A KERNELS=([5.10]=amd64 [6.1]=amd64 [6.12]=6.12-amd64 [6.12-cloud]=6.12-cloud-amd64 [6.1-rt]=rt-amd64
+    [6.12-rt]=6.12-rt-amd64 [7.2]=amd64 [7.3]=amd64)
 # The archive and suite of those that Debian 12, which the tests run on, does not have. Later releases move to a newer
 # kernel; then the cached one is used.
 declare -A SUITES=([5.10]='debian-security bullseye-security' [7.2]='debian sid' [7.3]='debian trixie-backports')

@@ -6,7 +6,7 @@
 # does not run, or need larger sizes.
 PLANTED=(
     # The last page is not cleared, unless it is near the touched one.
-    'last_page|clear.c|s/page_address(page), pages, hot/page_address(page), pages - (hot + 3 < pages), hot/|clearing::refaulted::Pool2M::movnti'
+    'last_page|clear.c|s/clear_weak(plan, addr + rest, tail)/clear_weak(plan, addr + rest, tail - (tail > 1048576 ? PAGE_SIZE : 0))/|clearing::refaulted::Pool2M::movnti'
     # The last line of a long chunk is not cleared. Visible only if the kernel does not clear transparent pages first.
     'last_line|clear.c|s/weak(kaddr, now)/weak(kaddr, now > 1048576 ? now - BULKMEM_LINE : now)/|clearing::refaulted::Transparent::movnti'
     # The stock method does not clear the first page.
@@ -16,7 +16,7 @@ PLANTED=(
     # The hint reaches one byte too far.
     'hint_end|hint.c|s/hint->addr < hint->length/hint->addr <= hint->length/|hints::edges_inside_a_page::Pool2M'
     # The hot pages are not counted.
-    'hot_count|clear.c|s/^\tbulkmem_stats_count(&bulkmem_methods\[BULKMEM_STOCK\], 1, hot_pages, false);//|clearing::populated_at_once'
+    'hot_count|clear.c|s/^\tbulkmem_count(function, &bulkmem_methods\[BULKMEM_STOCK\], &parts.hot, false);//|clearing::populated_at_once'
     # Hints outlive the file.
     'hints_stay|hint.c|/^void bulkmem_hint_drop_all/,/^}/s/bulkmem_hint_drop(hint)/break/|hints::undone::Pool2M'
     # Memory of the device is not cleared.
@@ -53,6 +53,12 @@ PLANTED=(
     'call_never_ends|automatic.c|s/^\tif (note) {/\tif (note \&\& !note->extent) {/|automatic::only_while_the_call_lasts::Pool2M'
     # It holds for pins that are not for long.
     'short_pins|automatic.c|s/length < PMD_SIZE/length == 0/|automatic::short_pins_are_no_extents'
+    # The trace does not tell of hints.
+    'trace|stats.c|s/trace_bulkmem_extent(function, method->name, bytes, ns, hinted);/trace_bulkmem_extent(function, method->name, bytes, ns, false);/|observing::every_extent_is_traced::movnti'
+    # The time of the part after the touched page is lost.
+    'time|clear.c|s/^\t\tparts->tail.ns = bulkmem_lap(&clock);/\t\tbulkmem_lap(\&clock);/|observing::every_extent_is_traced::rep_stosq'
+    # No reschedule point between chunks.
+    'chunk|clear.c|s/now = min(length, plan->chunk);/now = length;/|observing::the_longest_stretch_is_the_chunk::movnti'
     # All processes share one limit of hints.
     'global_hints|hint.c|s/hinted->count == HINTS_PER_PROCESS/bulkmem_hint_count_of_all() >= HINTS_PER_PROCESS/;s/^long bulkmem_hint_add/static unsigned long bulkmem_hint_count_of_all(void) { struct hinted *h; unsigned long n = 0; list_for_each_entry(h, \&all, of_all) n += h->count; return n; }\n\n&/|hints::one_process_leaves_room_for_others'
     # The last page is not copied, unless it is near the written one.

@@ -62,6 +62,10 @@ guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'p
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --tests 'command:: attributes::'
 guest command-6.1 6.1 --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
+# Every preemption model: those that the kernel can switch between, and PREEMPT_RT.
+for kernel in 6.12 6.1 6.12-rt 6.1-rt; do
+    guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
+done
 guest fio 6.12-cloud --kernel-line "$bare" --program /usr/bin/fio --program "$TARGET_DIR/fio/bulkmem-fio.so" --file fio/jobs/attributes.fio \
     --run kmod/tests/fio-guest.sh
 # A user of VFIO, with an emulated IOMMU and a device that does nothing.

@@ -1,7 +1,7 @@
 //! Opening the module's devices and their requests.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -16,15 +16,6 @@ pub const HINT_PATH: &str = "/dev/bulkmem";
 /// The path of the device that provides memory.
 pub const MEMORY_PATH: &str = "/dev/bulkmem-memory";
 
-/// The error for a device that is not there.
-fn missing(path: PathBuf) -> KernelError {
-    let parameter = [(HINT_PATH, "hint_device"), (MEMORY_PATH, "memory_device")];
-    match parameter.into_iter().find(|(device, _)| path == Path::new(device)) {
-        Some((_, parameter)) if Module::running().is_loaded() => KernelError::NoDevice { path, parameter },
-        _ => KernelError::NotLoaded { path },
-    }
-}
-
 /// An open file of a device: a set of hints, or the description of the next mapping.
 #[derive(Debug)]
 pub(crate) struct Device(pub(crate) OwnedFd);
@@ -36,7 +27,9 @@ impl Device {
         let file =
             open(path(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
                 // ENXIO and ENODEV: a device node that outlived its module.
-                Errno::NOENT | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => missing(path()),
+                Errno::NOENT | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
+                    Module::running().no_device(path())
+                }
                 Errno::ACCESS | Errno::PERM => KernelError::Denied { path: path(), source: error.into() },
                 error => KernelError::System { doing: "open the device", source: error.into() },
             })?;
@@ -104,9 +97,13 @@ mod tests {
     fn other_files_are_refused_with_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let missing = Device::open(folder.path().join("bulkmem")).unwrap_err();
-        assert!(matches!(missing, KernelError::NotLoaded { .. }), "{missing}");
-        for word in ["modprobe bulkmem", "docs/kernel/README.md", "bulkmem is not there"] {
-            assert!(missing.to_string().contains(word), "{word}: {missing}");
+        if Module::running().is_loaded() {
+            assert!(matches!(missing, KernelError::NoDevice { .. }), "{missing}");
+        } else {
+            assert!(matches!(missing, KernelError::NotLoaded { .. }), "{missing}");
+            for word in ["modprobe bulkmem", "docs/kernel/README.md", "bulkmem is not there"] {
+                assert!(missing.to_string().contains(word), "{word}: {missing}");
+            }
         }
         let path = folder.path().join("file");
         std::fs::write(&path, "").unwrap();

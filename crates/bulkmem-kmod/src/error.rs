@@ -20,16 +20,25 @@ pub enum KernelError {
         /// The file or folder that does not exist.
         path: PathBuf,
     },
-    /// The module is loaded without the device.
+    /// The module was loaded without the device.
     #[error(
-        "the kernel module `bulkmem` is loaded without {} ({parameter}=0): load it again with {parameter}=1",
-        .path.display()
+        "there is no {}: the kernel module `bulkmem` was loaded with {parameter}=0; load it again without that \
+         (/etc/modprobe.d may contain it)", .path.display()
+    )]
+    Disabled {
+        /// The device.
+        path: PathBuf,
+        /// The parameter that disables it.
+        parameter: &'static str,
+    },
+    /// The module provides the device, but its file does not exist.
+    #[error(
+        "{} does not exist, although the kernel module `bulkmem` is loaded: in a container, pass it with `--device {}`; \
+         elsewhere, check that /dev is a devtmpfs", .path.display(), .path.display()
     )]
     NoDevice {
         /// The device.
         path: PathBuf,
-        /// The module's parameter.
-        parameter: &'static str,
     },
     /// This user may not open the device.
     #[error(

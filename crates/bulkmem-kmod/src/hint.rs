@@ -30,9 +30,9 @@ impl BulkHint {
     /// Declares `length` bytes from `start` on, extended to whole pages.
     ///
     /// # Errors
-    /// [`KernelError::NotLoaded`] and [`KernelError::Denied`] if the device cannot be opened, [`KernelError::Empty`] and
-    /// [`KernelError::TooLong`] if the range is not valid, and [`KernelError::System`] if the module refuses the hint, as
-    /// it does when the process has too many.
+    /// [`KernelError::NotLoaded`], [`KernelError::Disabled`], [`KernelError::NoDevice`] and [`KernelError::Denied`] if the
+    /// device cannot be opened, [`KernelError::Empty`] and [`KernelError::TooLong`] if the range is not valid, and
+    /// [`KernelError::System`] if the module refuses the hint, as it does when the process has too many.
     pub fn new(start: *const u8, length: usize) -> Result<BulkHint, KernelError> {
         if length == 0 {
             return Err(KernelError::Empty);
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn without_the_device_nothing_is_hinted() {
-        for change in [hint_cgroup::<&str>, unhint_cgroup] {
-            let error = change("/proc").unwrap_err();
+        for result in [hint_cgroup("/proc"), unhint_cgroup("/proc")] {
+            let error = result.unwrap_err();
             assert!(BulkHint::available().is_ok() || error.to_string().contains(HINT_PATH), "{error}");
         }
         // With the module, this would hint the test's process, which changes no result.

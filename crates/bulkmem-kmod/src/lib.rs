@@ -5,7 +5,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | read its state, parameters and counters | [`Module::status`] |
+//! | read its state, parameters and counters | [`Module::status`], [`Status::prometheus`] |
 //! | set its parameters, all or none | [`Module::set`] with [`Settings`] |
 //! | derive its parameters from a policy that was measured | [`Plan::derive`] |
 //! | keep its parameters for later loads | [`Settings::save`] |
@@ -19,17 +19,16 @@
 //!
 //! ```
 //! use bulkmem::{Mapping, Pages};
-//! use bulkmem_kmod::{BulkHint, KernelError};
+//! use bulkmem_kmod::BulkHint;
 //!
 //! let mut mapping = Mapping::new(8 << 20, Pages::Transparent)?;
 //! match BulkHint::of(&mapping) {
 //!     // While the hint lives, the kernel clears each huge page of the mapping as a part of 8 MiB.
 //!     Ok(_hint) => mapping.prefault()?,
-//!     Err(error @ (KernelError::NotLoaded { .. } | KernelError::Denied { .. })) => {
+//!     Err(error) => {
 //!         println!("{error}");
 //!         mapping.prefault()?;
 //!     }
-//!     Err(error) => return Err(error.into()),
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -47,6 +46,7 @@ mod hint;
 mod memory;
 mod module;
 mod plan;
+mod prometheus;
 mod settings;
 mod status;
 
@@ -59,4 +59,4 @@ pub use memory::{DeviceMemory, MemoryOptions};
 pub use module::{Module, PreviousValues};
 pub use plan::{ClearTime, Plan, PlanError, Reason};
 pub use settings::{Method, Settings, UnknownMethod};
-pub use status::{Counters, HintedCgroup, Livepatch, MethodCounters, Status};
+pub use status::{Counters, DeviceState, HintedCgroup, Livepatch, MethodCounters, Status};

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::device::{HINT_PATH, MEMORY_PATH};
 use crate::{KernelError, Method, Module, Settings};
 
 /// The module's state at one moment.
@@ -19,8 +20,10 @@ pub struct Status {
     pub installed: Option<PathBuf>,
     /// True if the module is loaded.
     pub loaded: bool,
-    /// True if `/dev/bulkmem` exists.
-    pub device: bool,
+    /// The state of `/dev/bulkmem`.
+    pub hint_device: DeviceState,
+    /// The state of `/dev/bulkmem-memory`.
+    pub memory_device: DeviceState,
     /// The livepatch of the kernel's clearing; `None` if it is not loaded.
     pub livepatch: Option<Livepatch>,
     /// The livepatch that is in force in place of ours: a later one of the same function, or, if ours has disappeared, one
@@ -50,6 +53,21 @@ pub struct HintedCgroup {
     pub id: u64,
     /// Its folder; `None` if it is not below `/sys/fs/cgroup`.
     pub path: Option<PathBuf>,
+}
+
+/// The state of one of the module's devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum DeviceState {
+    /// It exists.
+    Present,
+    /// The module was loaded without it (`hint_device=0`, `memory_device=0`).
+    Disabled,
+    /// The module is not loaded.
+    NotLoaded,
+    /// The module provides it, but `/dev` does not have it, as in a container.
+    Missing,
 }
 
 /// The state of the livepatch.
@@ -92,8 +110,12 @@ pub struct MethodCounters {
     pub pages: u64,
     /// Bytes cleared.
     pub bytes: u64,
+    /// Nanoseconds that this took, interruptions included.
+    pub ns: u64,
     /// Ranges whose total length came from a hint.
     pub hinted: u64,
+    /// The most bytes between two points at which the kernel may reschedule; a maximum, not a sum.
+    pub longest: u64,
 }
 
 impl Module {
@@ -116,7 +138,8 @@ impl Module {
             installed: self.installed(&kernel),
             kernel,
             loaded,
-            device: self.path("dev/bulkmem").exists(),
+            hint_device: self.device(Path::new(HINT_PATH))?,
+            memory_device: self.device(Path::new(MEMORY_PATH))?,
             superseded_by: if loaded { self.superseded_by(livepatch.is_some()) } else { None },
             livepatch,
             taint: self.text(&self.path("sys/module/bulkmem/taint")).ok().filter(|taint| !taint.is_empty()),
@@ -127,6 +150,32 @@ impl Module {
             hinted_cgroups: if loaded { self.hinted_cgroups()? } else { Vec::new() },
             persisted: self.persisted(),
         })
+    }
+
+    /// Returns the state of a device, `HINT_PATH` or `MEMORY_PATH`.
+    fn device(&self, path: &Path) -> Result<DeviceState, KernelError> {
+        let parameter = if path == Path::new(MEMORY_PATH) { "memory_device" } else { "hint_device" };
+        Ok(if !self.is_loaded() {
+            DeviceState::NotLoaded
+        } else if !self.switch(&self.parameter(parameter))? {
+            DeviceState::Disabled
+        } else if self.root().join(path.strip_prefix("/").unwrap_or(path)).exists() {
+            DeviceState::Present
+        } else {
+            DeviceState::Missing
+        })
+    }
+
+    /// Returns the reason why a device cannot be opened because it does not exist.
+    pub(crate) fn no_device(&self, path: PathBuf) -> KernelError {
+        match self.device(&path) {
+            Ok(DeviceState::Disabled) if path == Path::new(MEMORY_PATH) => {
+                KernelError::Disabled { path, parameter: "memory_device" }
+            }
+            Ok(DeviceState::Disabled) => KernelError::Disabled { path, parameter: "hint_device" },
+            Ok(DeviceState::Present | DeviceState::Missing) => KernelError::NoDevice { path },
+            Ok(DeviceState::NotLoaded) | Err(_) => KernelError::NotLoaded { path },
+        }
     }
 
     fn superseded_by(&self, ours_is_there: bool) -> Option<String> {
@@ -203,7 +252,9 @@ impl Module {
                 extents: of(method, "extents")?,
                 pages: of(method, "pages")?,
                 bytes: of(method, "bytes")?,
+                ns: of(method, "ns")?,
                 hinted: of(method, "hinted")?,
+                longest: of(method, "longest")?,
             })
         };
         Ok(Counters {
@@ -232,10 +283,43 @@ mod tests {
     fn a_module_that_is_not_loaded_is_a_state() {
         let root = tempfile::tempdir().unwrap();
         let status = Module::with_root(root.path()).status().unwrap();
-        assert!(!status.loaded && !status.device && status.livepatch.is_none() && status.counters.is_none());
+        assert!(!status.loaded && status.livepatch.is_none() && status.counters.is_none());
+        assert_eq!(
+            (status.hint_device, status.memory_device),
+            (DeviceState::NotLoaded, DeviceState::NotLoaded)
+        );
         assert_eq!((status.kernel.as_str(), status.installed), ("", None));
         // The files of this machine can be read, whether the module is loaded or not.
         Module::running().status().unwrap();
+    }
+
+    #[test]
+    fn a_device_that_does_not_exist_has_a_reason() {
+        let root = tempfile::tempdir().unwrap();
+        let module = Module::with_root(root.path());
+        let reason = |path: &str| module.no_device(PathBuf::from(path)).to_string();
+        fs::create_dir(root.path().join("dev")).unwrap();
+        fs::write(root.path().join("dev/bulkmem"), "").unwrap();
+        // A node that outlived the module.
+        assert_eq!(module.device(Path::new(HINT_PATH)).unwrap(), DeviceState::NotLoaded);
+        assert!(matches!(module.no_device(HINT_PATH.into()), KernelError::NotLoaded { .. }));
+
+        let parameters = root.path().join("sys/module/bulkmem/parameters");
+        fs::create_dir_all(&parameters).unwrap();
+        fs::write(parameters.join("hint_device"), "Y\n").unwrap();
+        fs::write(parameters.join("memory_device"), "N\n").unwrap();
+        assert_eq!(module.device(Path::new(HINT_PATH)).unwrap(), DeviceState::Present);
+        assert_eq!(module.device(Path::new(MEMORY_PATH)).unwrap(), DeviceState::Disabled);
+        for word in [MEMORY_PATH, "memory_device=0", "/etc/modprobe.d"] {
+            assert!(reason(MEMORY_PATH).contains(word), "{word}: {}", reason(MEMORY_PATH));
+        }
+        fs::write(parameters.join("hint_device"), "N\n").unwrap();
+        assert!(reason(HINT_PATH).contains("hint_device=0"), "{}", reason(HINT_PATH));
+        fs::write(parameters.join("hint_device"), "Y\n").unwrap();
+        fs::remove_file(root.path().join("dev/bulkmem")).unwrap();
+        assert_eq!(module.device(Path::new(HINT_PATH)).unwrap(), DeviceState::Missing);
+        assert!(matches!(module.no_device(HINT_PATH.into()), KernelError::NoDevice { .. }));
+        assert!(reason(HINT_PATH).contains("--device /dev/bulkmem"), "{}", reason(HINT_PATH));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod guard;
 pub mod harness;
 pub mod oracle;
 pub mod profile;
+pub mod prometheus;
 pub mod table;
 
 #[cfg(target_arch = "x86_64")]

@@ -5,14 +5,16 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use bulkmem::machine::Machine;
-use bulkmem_kmod::{Counters, Module, Plan, Reason, Settings, Status, unhint_cgroup};
+use bulkmem_kmod::{
+    Counters, DeviceState, HINT_PATH, MEMORY_PATH, Module, Plan, Reason, Settings, Status, unhint_cgroup,
+};
 use bulkmem_measure::calibration::Profile;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::active_policy::ActivePolicy;
 use crate::failure::{Exit, Failure, Outcome, chain, show};
-use crate::output::{BAD, Column, GOOD, Table, faint, pairs, section, size, styled, wrapped};
+use crate::output::{BAD, Column, GOOD, Table, faint, pairs, print_raw, section, size, styled, wrapped};
 use crate::plain::plain;
 
 /// Show the state of the Linux module, or set its parameters from the profile
@@ -53,20 +55,26 @@ pub(super) fn run(args: &KmodArgs) -> Outcome {
 Counters:
   extents  contiguous ranges that the method cleared
   pages    pages of 4 KiB; bytes: the same in bytes
-  hinted   extents whose total length came from a hint
+  ms       the time that this took, interruptions included
+  hinted   extents whose total length came from a process's hint
+  longest  most bytes between two points at which the kernel may reschedule;
+           write 0 to METHOD/longest in /sys/class/misc/bulkmem to start again
 
 The kernel clears the pages around the faulting address last, in its own way; they count as stock. `faults` counts huge pages for \
 page faults, `skipped` those below the threshold, which cached_method clears. Memory of /dev/bulkmem-memory counts only for its method.
 
 JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled, superseded), `kernel`, `installed` (the module's file, or null), \
-`loaded`, `device`, `livepatch` (`enabled`, `transition`), `superseded_by` (another livepatch, or null), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
+`loaded`, `hint_device` and `memory_device` (present, disabled by the parameter of this name, missing in /dev, or not_loaded), `livepatch` (`enabled`, `transition`), `superseded_by` (another livepatch, or null), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
 `threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`), `available`, `counters` (`faults`, `skipped`, `hints`, \
-`hinted_processes`, `unhinted_processes`, `methods`: each with `method`, `extents`, `pages`, `bytes`, `hinted`), `hinted_cgroups` \
+`hinted_processes`, `unhinted_processes`, `methods`: each with `method`, `extents`, `pages`, `bytes`, `ns`, `hinted`, `longest`), `hinted_cgroups` \
 (each with `id`, `path`), `persisted`.")]
 struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print Prometheus's text format, for the textfile collector of node_exporter
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
     /// The folder above /sys, /proc, /etc and /lib, for tests
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     root: PathBuf,
@@ -83,7 +91,9 @@ fn status(args: &StatusArgs) -> Outcome {
     let module = Module::with_root(&args.root);
     let status = module.status().map_err(Failure::new)?;
     let (state, meaning) = state_of(&status);
-    if args.json || status.loaded {
+    if args.prometheus {
+        print_raw(status.prometheus().as_bytes())?;
+    } else if args.json || status.loaded {
         show(args.json, &StatusDocument { state, status: &status }, |width| {
             status_text(&meaning, &status, width)
         })?;
@@ -203,7 +213,9 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
             .column(Column::right("pages"), |it| it.pages.to_string())
             .column(Column::right("bytes"), |it| it.bytes.to_string())
             .column(Column::right("").optional(1), |it| rounded(it.bytes))
-            .column(Column::right("hinted"), |it| it.hinted.to_string());
+            .column(Column::right("ms").optional(2), |it| format!("{:.1}", it.ns as f64 / 1e6))
+            .column(Column::right("hinted"), |it| it.hinted.to_string())
+            .column(Column::right("longest").optional(3), |it| it.longest.to_string());
         let counters = format!("{}{}\n", table.render(width), wrapped(&sum, "", width));
         text += &section("Counters", &counters, width);
     }
@@ -234,21 +246,29 @@ fn hinted_processes(found: &Counters) -> String {
     text
 }
 
-fn about(state: &str, status: &Status) -> [(&'static str, String); 6] {
+fn about(state: &str, status: &Status) -> [(&'static str, String); 7] {
     let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
     let taint = status.kernel_taint.map(|taint| format!("the kernel's is {taint}"));
     let own = status.taint.as_ref().map(|letters| format!("{letters} of the module"));
     let taint: Vec<String> = own.into_iter().chain(taint).collect();
     let file = status.installed.as_ref().map(|file| plain(&file.display().to_string()));
-    let device = if status.device { "/dev/bulkmem" } else { "missing: /dev/bulkmem does not exist" };
     [
         ("state", state.to_owned()),
         ("kernel", or(status.kernel.clone(), "unknown")),
         ("file", or(file.unwrap_or_default(), "not installed: lost at reboot")),
-        ("device", device.to_owned()),
+        ("hints", device(status.hint_device, HINT_PATH, "hint_device")),
+        ("memory", device(status.memory_device, MEMORY_PATH, "memory_device")),
         ("taint", or(taint.join("; "), "unknown")),
         ("at load", or(plain(status.persisted.as_deref().unwrap_or_default()), "the module's own defaults")),
     ]
+}
+
+fn device(state: DeviceState, path: &str, parameter: &str) -> String {
+    match state {
+        DeviceState::Present => path.to_owned(),
+        DeviceState::Disabled => format!("none: the module was loaded with {parameter}=0"),
+        _ => format!("missing: {path} does not exist; in a container, pass it with --device"),
+    }
 }
 
 fn parameters(settings: &Settings, width: usize) -> String {

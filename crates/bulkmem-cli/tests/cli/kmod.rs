@@ -11,13 +11,15 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, assert_fits, keys, profile};
 
-const PARAMETERS: [(&str, &str); 7] = [
+const PARAMETERS: [(&str, &str); 9] = [
     ("method", "movnti"),
     ("cached_method", "rep_stosb"),
     ("threshold", "33554432"),
     ("chunk", "2097152"),
     ("prefetch_distance", "4096"),
     ("ignore_quirks", "N"),
+    ("hint_device", "Y"),
+    ("memory_device", "Y"),
     ("available", "stock rep_stosb rep_stosq movnti clzero prefetchw"),
 ];
 
@@ -40,6 +42,7 @@ fn planted(home: &Home) -> PathBuf {
     write(root.join("proc/sys/kernel/osrelease"), "6.1.0-56-amd64\n");
     write(root.join("proc/sys/kernel/tainted"), "45056\n");
     write(root.join("dev/bulkmem"), "");
+    write(root.join("dev/bulkmem-memory"), "");
     write(root.join("lib/modules/6.1.0-56-amd64/modules.dep"), "updates/dkms/bulkmem.ko:\n");
     let misc = root.join("sys/class/misc/bulkmem");
     for (name, value) in
@@ -56,8 +59,15 @@ fn planted(home: &Home) -> PathBuf {
     write(root.join("sys/fs/cgroup/machine.slice/vm1.scope/cgroup.controllers"), "");
     write(misc.join("hinted_cgroups"), &format!("{}\n{}\n{}\n", cgroups[0], cgroups[1], u64::MAX));
     for (at, method) in METHODS.iter().enumerate() {
-        for (name, value) in [("extents", 1), ("pages", 512), ("bytes", 2 << 20), ("hinted", 2)] {
-            write(misc.join(method).join(name), &format!("{}\n", value * at as u64));
+        for (name, value) in [
+            ("extents", 1),
+            ("pages", 512),
+            ("bytes", 2 << 20),
+            ("ns", 1_000_000_007),
+            ("hinted", 2),
+            ("longest", 4096),
+        ] {
+            write(misc.join(method).join(name), &format!("{}\n", value * at));
         }
     }
     root
@@ -113,7 +123,8 @@ fn status_shows_everything_and_fits() {
         for word in [
             "active: bulkmem clears",
             "updates/dkms/bulkmem.ko",
-            "/dev/bulkmem",
+            "hints /dev/bulkmem",
+            "memory /dev/bulkmem-memory",
             "OE of the module",
             "33554432",
             "prefetch_distance",
@@ -136,13 +147,14 @@ fn status_as_json_has_what_the_files_have() {
     let expected = [
         "available",
         "counters",
-        "device",
+        "hint_device",
         "hinted_cgroups",
         "installed",
         "kernel",
         "kernel_taint",
         "livepatch",
         "loaded",
+        "memory_device",
         "parameters",
         "persisted",
         "state",
@@ -151,8 +163,8 @@ fn status_as_json_has_what_the_files_have() {
     ];
     assert_eq!(keys(&found), expected);
     assert_eq!(
-        (&found["state"], &found["loaded"], &found["device"]),
-        (&json!("enabled"), &json!(true), &json!(true))
+        (&found["state"], &found["loaded"], &found["hint_device"], &found["memory_device"]),
+        (&json!("enabled"), &json!(true), &json!("present"), &json!("present"))
     );
     assert_eq!(found["parameters"]["threshold"], 33_554_432);
     assert_eq!(found["parameters"]["ignore_quirks"], false);
@@ -165,8 +177,77 @@ fn status_as_json_has_what_the_files_have() {
     let movnti = &found["counters"]["methods"][3];
     assert_eq!(
         *movnti,
-        json!({ "method": "movnti", "extents": 3, "pages": 1536, "bytes": 6 << 20, "hinted": 6 })
+        json!({
+            "method": "movnti", "extents": 3, "pages": 1536, "bytes": 6 << 20, "ns": 3_000_000_021_u64, "hinted": 6,
+            "longest": 12288
+        })
     );
+}
+
+#[test]
+fn each_device_has_its_state() {
+    let home = Home::new();
+    let root = planted(&home);
+    let state = |name: &str| home.json(&with_root(&["kmod", "status", "--json"], &root))[name].clone();
+    let text = || {
+        let text = home.text(&with_root(&["kmod", "status"], &root), 80);
+        assert_fits(&text, 80);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let disable = |name| write(root.join("sys/module/bulkmem/parameters").join(name), "N\n");
+    fs::remove_file(root.join("dev/bulkmem-memory")).unwrap();
+    assert_eq!((state("hint_device"), state("memory_device")), (json!("present"), json!("missing")));
+    assert!(text().contains("missing: /dev/bulkmem-memory"), "{}", text());
+    disable("memory_device");
+    assert_eq!((state("hint_device"), state("memory_device")), (json!("present"), json!("disabled")));
+    assert!(text().contains("memory none: the module was loaded with memory_device=0"), "{}", text());
+    disable("hint_device");
+    assert_eq!(state("hint_device"), "disabled");
+    assert!(text().contains("hints none: the module was loaded with hint_device=0"), "{}", text());
+}
+
+#[test]
+fn prometheus_has_what_the_files_have() {
+    let home = Home::new();
+    let root = planted(&home);
+    let arguments = with_root(&["kmod", "status", "--prometheus"], &root);
+    let text = home.text(&arguments, 80);
+    let metrics = testkit::prometheus::parse(&text).unwrap();
+    for (sample, value) in [
+        ("bulkmem_module_loaded", 1.0),
+        ("bulkmem_livepatch_enabled", 1.0),
+        ("bulkmem_livepatch_transition", 0.0),
+        ("bulkmem_livepatch_superseded", 0.0),
+        ("bulkmem_device_present{device=\"/dev/bulkmem\"}", 1.0),
+        ("bulkmem_device_present{device=\"/dev/bulkmem-memory\"}", 1.0),
+        ("bulkmem_faults_total", 4096.0),
+        ("bulkmem_faults_below_threshold_total", 7.0),
+        ("bulkmem_hints", 1.0),
+        ("bulkmem_cleared_bytes_total{method=\"movnti\"}", 6_291_456.0),
+        ("bulkmem_cleared_seconds_total{method=\"movnti\"}", 3.000_000_021),
+        ("bulkmem_extents_total{method=\"clzero\"}", 4.0),
+        ("bulkmem_hinted_extents_total{method=\"clzero\"}", 8.0),
+        ("bulkmem_longest_bytes{method=\"prefetchw\"}", 20480.0),
+    ] {
+        assert_eq!(metrics.samples.get(sample), Some(&value), "{sample}\n{text}");
+    }
+    assert_eq!(metrics.samples.len(), 9 + 5 * METHODS.len(), "{text}");
+    // A livepatch that is not in force fails as without the option, and so does a module that is not loaded.
+    write(root.join("sys/kernel/livepatch/bulkmem/enabled"), "0\n");
+    write(root.join("sys/module/bulkmem/parameters/memory_device"), "N\n");
+    fs::remove_file(root.join("dev/bulkmem-memory")).unwrap();
+    let fails = |message: &str| {
+        let assert = home.bulkmem().args(&arguments).assert().code(1).stderr(contains(message));
+        testkit::prometheus::parse(std::str::from_utf8(&assert.get_output().stdout).unwrap()).unwrap().samples
+    };
+    let samples = fails("its livepatch is not in force");
+    assert_eq!(samples["bulkmem_livepatch_enabled"], 0.0);
+    assert_eq!(samples["bulkmem_device_present{device=\"/dev/bulkmem-memory\"}"], 0.0);
+    fs::remove_dir_all(root.join("sys")).unwrap();
+    let samples = fails("not loaded");
+    assert_eq!((samples["bulkmem_module_loaded"], samples.get("bulkmem_hints")), (0.0, None));
+    let both = [arguments.as_slice(), &["--json"]].concat();
+    home.bulkmem().args(&both).assert().code(2);
 }
 
 #[test]

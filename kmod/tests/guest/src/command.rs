@@ -1,5 +1,6 @@
 //! Tests the `bulkmem` command and the library with the real module: status, parameters from a profile, and hints.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Output};
 
@@ -7,7 +8,9 @@ use bulkmem::machine::Machine;
 use bulkmem::method::Parameters as Tunables;
 use bulkmem::policy::Situation;
 use bulkmem::{Mapping, Operation, Pages};
-use bulkmem_kmod::{BulkHint, KernelError, Method, Module, Settings, prefault_hinted};
+use bulkmem_kmod::{
+    BulkHint, DeviceMemory, KernelError, MemoryOptions, Method, Module, Settings, prefault_hinted,
+};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{Coverage, FORMAT, Mode, ModuleFigure, Profile, Rule, VERSION};
 use libtest_mimic::Failed;
@@ -21,6 +24,8 @@ use crate::process::Child;
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("command::without_the_module_it_says_how_to_get_it", without_the_module);
     suite.test("command::status_says_what_the_files_say", status_says_what_the_files_say);
+    suite.test("command::prometheus_says_what_the_files_say", prometheus_says_what_the_files_say);
+    suite.test("command::a_disabled_device_is_named", a_disabled_device_is_named);
     for method in ["movnti", "rep_stosq", "prefetchw"] {
         let name = format!("command::apply_sets_what_the_profile_says::{method}");
         match module::possible().contains(&method) {
@@ -90,6 +95,10 @@ fn without_the_module() -> Result<(), Failed> {
 /// Checks that the command reports every number as the module's files do.
 fn agrees() -> Result<Value, Failed> {
     let (parameters, counters) = (Parameters::read()?, Counters::read()?);
+    let mut at_first = BTreeMap::new();
+    for name in METHODS.iter().flat_map(|method| [format!("{method}/ns"), format!("{method}/longest")]) {
+        at_first.insert(name.clone(), module::counter(&name)?);
+    }
     let found = json(&["kmod", "status", "--json"])?;
     let own = &found["parameters"];
     let read = Parameters {
@@ -105,8 +114,10 @@ fn agrees() -> Result<Value, Failed> {
         let of = &found["counters"]["methods"][at];
         assert_eq!(of["method"], *method);
         // The command itself may fault in huge pages, so the numbers can have grown.
-        for counter in ["extents", "pages", "bytes", "hinted"] {
-            let before = counters.get(&format!("{method}/{counter}"));
+        for counter in ["extents", "pages", "bytes", "hinted", "ns", "longest"] {
+            let name = format!("{method}/{counter}");
+            let before =
+                if ["ns", "longest"].contains(&counter) { at_first[&name] } else { counters.get(&name) };
             assert!(
                 of[counter].as_u64().is_some_and(|now| now >= before),
                 "{method}/{counter}: {of} < {before}"
@@ -120,8 +131,8 @@ fn status_says_what_the_files_say() -> Result<(), Failed> {
     module::fresh()?;
     let found = agrees()?;
     assert_eq!(
-        (&found["state"], &found["loaded"], &found["device"]),
-        (&"enabled".into(), &true.into(), &true.into())
+        (&found["state"], &found["loaded"], &found["hint_device"], &found["memory_device"]),
+        (&"enabled".into(), &true.into(), &"present".into(), &"present".into())
     );
     let available: Vec<String> = serde_json::from_value(found["available"].clone())?;
     assert_eq!(available, module::available()?);
@@ -131,6 +142,60 @@ fn status_says_what_the_files_say() -> Result<(), Failed> {
     }
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
     Ok(())
+}
+
+fn prometheus_says_what_the_files_say() -> Result<(), Failed> {
+    module::fresh()?;
+    module::set("threshold", "0")?;
+    module::set("method", "movnti")?;
+    HugeMapping::new(Source::Transparent, 1)?.touch(0);
+    let (before, ns, longest) =
+        (Counters::read()?, module::counter("movnti/ns")?, module::counter("movnti/longest")?);
+    let shown = testkit::prometheus::parse(&text(&["kmod", "status", "--prometheus"])?)?.samples;
+    let value = |name: &str| shown.get(name).copied().ok_or_else(|| format!("no {name} in {shown:?}"));
+    for (name, known) in [
+        ("bulkmem_faults_total", before.get("faults") as f64),
+        ("bulkmem_cleared_bytes_total{method=\"movnti\"}", before.get("movnti/bytes") as f64),
+        ("bulkmem_extents_total{method=\"movnti\"}", before.get("movnti/extents") as f64),
+        ("bulkmem_cleared_seconds_total{method=\"movnti\"}", ns as f64 / 1e9),
+        ("bulkmem_longest_bytes{method=\"movnti\"}", longest as f64),
+    ] {
+        // The command itself may fault in huge pages.
+        let found = value(name)?;
+        assert!(known > 0.0 && (known..=known * 100.0).contains(&found), "{name}: {found}, at first {known}");
+    }
+    for name in ["module_loaded", "livepatch_enabled", "device_present{device=\"/dev/bulkmem-memory\"}"] {
+        assert_eq!(value(&format!("bulkmem_{name}"))?, 1.0, "{name}");
+    }
+    module::gone()?;
+    let output = bulkmem(&["kmod", "status", "--prometheus"])?;
+    let shown = testkit::prometheus::parse(std::str::from_utf8(&output.stdout)?)?.samples;
+    assert_eq!((output.status.code(), shown["bulkmem_module_loaded"]), (Some(1), 0.0));
+    Ok(())
+}
+
+fn a_disabled_device_is_named() -> Result<(), Failed> {
+    let memory = || DeviceMemory::new(MIDDLE, MemoryOptions::default()).map(drop);
+    for (parameter, hints, states) in
+        [("hint_device", false, ["disabled", "present"]), ("memory_device", true, ["present", "disabled"])]
+    {
+        module::gone()?;
+        module::load(&format!("{parameter}=0"))?;
+        let (works, fails) =
+            if hints { (BulkHint::available(), memory()) } else { (memory(), BulkHint::available()) };
+        assert!(works.is_ok(), "{parameter}: {works:?}");
+        match fails {
+            Err(error @ KernelError::Disabled { .. }) => {
+                assert!(error.to_string().contains(&format!("{parameter}=0")), "{error}");
+            }
+            other => return Err(format!("{parameter}: {other:?}").into()),
+        }
+        let found = json(&["kmod", "status", "--json"])?;
+        assert_eq!([&found["hint_device"], &found["memory_device"]], states, "{parameter}");
+        let counters = &found["counters"]["methods"];
+        assert!(counters.as_array().is_some_and(|methods| methods.len() == METHODS.len()), "{counters}");
+    }
+    Ok(module::gone()?)
 }
 
 /// Returns a profile of this processor in which `method` measured best, and `rep_stosb` second.
@@ -381,6 +446,9 @@ fn fork_without_huge_pages() -> Result<(), Failed> {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && output.stdout.is_empty());
     assert!(said.contains("available") || said.contains("hugepages"), "{said}");
+    Ok(())
+}
+
 /// A program that does not know of the module: its buffer is transparent huge pages, which a system call faults in.
 const DD: [&str; 6] = ["--", "/bin/dd", "if=/dev/zero", "of=/dev/null", "bs=16M", "count=1"];
 
@@ -428,7 +496,7 @@ fn run_says_why_it_cannot_hint() -> Result<(), Failed> {
     module::gone()?;
     refused("the kernel module `bulkmem` is not loaded")?;
     module::load("hint_device=0")?;
-    refused("is loaded without /dev/bulkmem (hint_device=0)")?;
+    refused("was loaded with hint_device=0")?;
     module::unload()?;
     module::fresh()?;
     Child::spawn(|| {

@@ -202,10 +202,15 @@ impl Parameters {
     }
 }
 
-/// Reads one counter.
-pub(crate) fn counter(name: &str) -> io::Result<u64> {
-    let text = fs::read_to_string(Path::new(COUNTERS).join(name))?;
-    text.trim_end().parse().map_err(|error| io::Error::other(format!("{name}: {error}")))
+/// Reads one counter: `faults`, `movnti/ns`, …
+pub(crate) fn counter(path: &str) -> io::Result<u64> {
+    let text = fs::read_to_string(Path::new(COUNTERS).join(path))?;
+    text.trim_end().parse().map_err(|error| io::Error::other(format!("{path}: {error}")))
+}
+
+/// Writes to a counter that can be written.
+pub(crate) fn put_counter(path: &str, value: &str) -> io::Result<()> {
+    put(&Path::new(COUNTERS).join(path), value.as_bytes())
 }
 
 /// The counters by path: `movnti/bytes`, `faults`, …

@@ -1,0 +1,95 @@
+//! The state and the counters in Prometheus's text format.
+
+use std::fmt::Write;
+
+use crate::status::{DeviceState, MethodCounters};
+use crate::{Counters, HINT_PATH, MEMORY_PATH, Status};
+
+impl Status {
+    /// Returns the state and the counters in Prometheus's text format, version 0.0.4. If the module is not loaded, there
+    /// are no counters.
+    pub fn prometheus(&self) -> String {
+        let mut text = Text::default();
+        let (enabled, transition) =
+            self.livepatch.map_or((false, false), |patch| (patch.enabled, patch.transition));
+        text.flag("bulkmem_module_loaded", "1 if the module is loaded.", self.loaded);
+        text.flag("bulkmem_livepatch_enabled", "1 if the livepatch is enabled.", enabled);
+        let help = "1 while the kernel moves processes to or from the livepatch.";
+        text.flag("bulkmem_livepatch_transition", help, transition);
+        let help = "1 if another livepatch is in force in place of bulkmem's.";
+        text.flag("bulkmem_livepatch_superseded", help, self.superseded_by.is_some());
+        text.metric("bulkmem_device_present", "gauge", "1 if the device exists.");
+        for (path, state) in [(HINT_PATH, self.hint_device), (MEMORY_PATH, self.memory_device)] {
+            text.sample(&format!("{{device=\"{path}\"}}"), u8::from(state == DeviceState::Present));
+        }
+        if let Some(counters) = &self.counters {
+            text.counters(counters);
+        }
+        text.text
+    }
+}
+
+#[derive(Default)]
+struct Text {
+    text: String,
+    /// The metric that samples belong to.
+    metric: &'static str,
+}
+
+impl Text {
+    /// Begins a metric. No name, text or label here needs an escape.
+    fn metric(&mut self, name: &'static str, kind: &str, help: &str) {
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        self.metric = name;
+    }
+
+    /// Adds a sample of the last metric.
+    fn sample(&mut self, labels: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.text, "{}{labels} {value}", self.metric);
+    }
+
+    fn flag(&mut self, name: &'static str, help: &str, value: bool) {
+        self.metric(name, "gauge", help);
+        self.sample("", u8::from(value));
+    }
+
+    fn counters(&mut self, counters: &Counters) {
+        self.metric("bulkmem_faults_total", "counter", "Huge pages cleared for page faults.");
+        self.sample("", counters.faults);
+        let help = "Those of bulkmem_faults_total that were below the threshold.";
+        self.metric("bulkmem_faults_below_threshold_total", "counter", help);
+        self.sample("", counters.skipped);
+        self.metric("bulkmem_hints", "gauge", "Hints in force.");
+        self.sample("", counters.hints);
+        let methods = &counters.methods;
+        let help = "Bytes cleared by the method.";
+        self.of_methods(methods, "bulkmem_cleared_bytes_total", "counter", help, |it| it.bytes.to_string());
+        let help = "Time that the method took, interruptions included.";
+        self.of_methods(methods, "bulkmem_cleared_seconds_total", "counter", help, |it| seconds(it.ns));
+        let help = "Contiguous ranges cleared by the method.";
+        self.of_methods(methods, "bulkmem_extents_total", "counter", help, |it| it.extents.to_string());
+        let help = "Those of bulkmem_extents_total whose length came from a hint.";
+        self.of_methods(methods, "bulkmem_hinted_extents_total", "counter", help, |it| it.hinted.to_string());
+        let help = "Most bytes that the method cleared between two points where the kernel may reschedule.";
+        self.of_methods(methods, "bulkmem_longest_bytes", "gauge", help, |it| it.longest.to_string());
+    }
+
+    fn of_methods(
+        &mut self,
+        methods: &[MethodCounters],
+        name: &'static str,
+        kind: &str,
+        help: &str,
+        value: impl Fn(&MethodCounters) -> String,
+    ) {
+        self.metric(name, kind, help);
+        for it in methods {
+            self.sample(&format!("{{method=\"{}\"}}", it.method), value(it));
+        }
+    }
+}
+
+/// Returns nanoseconds as seconds, exactly.
+fn seconds(ns: u64) -> String {
+    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
