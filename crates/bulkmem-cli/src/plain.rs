@@ -74,6 +74,7 @@ pub(crate) fn profile(mut profile: Profile) -> Profile {
     clean_provenance(&mut profile.provenance);
     clean(profile.rules.iter_mut().flat_map(|rule| [&mut rule.method, &mut rule.reason]));
     clean(profile.looks.iter_mut().flat_map(|look| [&mut look.method, &mut look.reason]));
+    clean(profile.aliasing.iter_mut().flat_map(|rule| [&mut rule.method, &mut rule.reason]));
     clean(profile.figures.iter_mut().map(|figure| &mut figure.method));
     clean(profile.module.iter_mut().map(|figure| &mut figure.method));
     profile

@@ -6,7 +6,7 @@ use crate::c_functions;
 use crate::error::Error;
 use crate::method::{self, Code, CopyFn, Entry, FillFn, Ordering, Parameters, PersistFn};
 use crate::operation::Operation;
-use crate::policy::Choice;
+use crate::policy::{Choice, PageAliasing};
 
 /// The memory of one call.
 #[derive(Clone, Copy)]
@@ -58,6 +58,12 @@ impl Memory {
         // SAFETY: passed on from the caller.
         unsafe { c_functions::copy_overlapping(self.dst, self.src, self.length) }
         method::fence();
+    }
+
+    /// True if the C library would copy slowly.
+    #[inline(always)]
+    pub(crate) fn aliases(&self, aliasing: &PageAliasing) -> bool {
+        aliasing.applies(self.dst, self.src, self.length)
     }
 
     /// True if the ranges of a copy share a byte.

@@ -192,7 +192,7 @@ impl Options<'_> {
         }
         let memory = Memory::pair(dst, src)?;
         // SAFETY: `pair` vouches for the slices.
-        unsafe { self.plan_copy(dst.len()).fenced(memory) }
+        unsafe { self.plan_copy(&memory).fenced(memory) }
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl Options<'_> {
     pub fn copy_persist(&self, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
         let memory = Memory::pair(dst, src)?;
         // SAFETY: `pair` vouches for the slices.
-        unsafe { self.plan_copy_persist(dst.len())?.fenced(memory) }
+        unsafe { self.plan_copy_persist(&memory)?.fenced(memory) }
         Ok(())
     }
 

@@ -2,10 +2,10 @@
 
 use crate::durability::Durability;
 use crate::error::Error;
-use crate::kernel::{Kernel, Step};
+use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
 use crate::machine;
-use crate::method::{CopyFn, FillFn, PersistFn};
+use crate::method::{self, CopyFn, FillFn, PersistFn};
 use crate::operation::{Intent, Operation};
 use crate::plan::{Plan, PlannedLook};
 use crate::policy::{self, Choice, Policy, Rules};
@@ -256,8 +256,27 @@ impl<'p> Options<'p> {
     }
 
     #[inline(always)]
-    pub(crate) fn plan_copy(&self, length: usize) -> Plan<'_, CopyFn> {
-        self.plan(Operation::Copy, length).expect(SUPPORTED)
+    pub(crate) fn plan_copy(&self, memory: &Memory) -> Plan<'_, CopyFn> {
+        let plan = match self.aliased(memory) {
+            Some(choice) => {
+                let threads = self.thread_count(Operation::Copy, memory.length);
+                Step::new(choice, Operation::Copy).map(|step| Plan::new(step, None, threads, self.workers))
+            }
+            None => self.plan(Operation::Copy, memory.length),
+        };
+        plan.expect(SUPPORTED)
+    }
+
+    /// The choice if page aliasing would slow down the C library: without it, and without a look, whose first part it does.
+    #[inline(always)]
+    fn aliased(&self, memory: &Memory) -> Option<&Choice> {
+        let rules = self.rules()?;
+        let aliasing = rules.aliasing().filter(|aliasing| memory.aliases(aliasing))?;
+        if matches!(&self.forced, Some((Operation::Copy, _))) {
+            return None;
+        }
+        let chosen = self.choose(Some(rules), Operation::Copy, memory.length);
+        Some(if std::ptr::eq(chosen.method, method::c_library()) { &aliasing.choice } else { chosen })
     }
 
     #[inline(always)]
@@ -270,12 +289,12 @@ impl<'p> Options<'p> {
     }
 
     #[inline(always)]
-    pub(crate) fn plan_copy_persist(&self, length: usize) -> Result<Plan<'_, CopyFn>, Error> {
+    pub(crate) fn plan_copy_persist(&self, memory: &Memory) -> Result<Plan<'_, CopyFn>, Error> {
         let operation = Operation::CopyPersist;
         if self.caches_survive(operation) {
-            return Ok(self.plan_copy(length).always_fenced());
+            return Ok(self.plan_copy(memory).always_fenced());
         }
-        self.plan(operation, length).ok_or(Error::NotDurable { operation })
+        self.plan(operation, memory.length).ok_or(Error::NotDurable { operation })
     }
 
     /// `None` if a fence suffices.
@@ -299,3 +318,61 @@ impl<'p> Options<'p> {
 
 /// Policies, and the check of forced methods, guarantee it.
 const SUPPORTED: &str = "the chosen method supports the operation";
+
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::policy::{POLICY_FORMAT, POLICY_VERSION};
+
+    /// A policy of this machine: the C library up to 8 KiB, then MOVNTI; copies of 2 to 16 KiB are slow if they are aliased.
+    fn policy(lines: &str) -> Policy {
+        let machine = Machine::current();
+        let cpu = &machine.cpu;
+        let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+        let text = format!(
+            "{POLICY_FORMAT} {POLICY_VERSION}\n{cpu}\nrule copy throughput 0 c_library\nrule copy throughput 8192 movnti\n\
+             {lines}end\n"
+        );
+        Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
+    }
+
+    #[test]
+    fn an_aliased_copy_gets_the_method_for_it_in_place_of_the_c_library() {
+        let with = policy("aliasing copy 2048 16384 store_sse2\n");
+        let without = policy("");
+        let source = vec![0_u8; 32 << 10];
+        let mut destination = vec![0_u8; 32 << 10];
+        let base = destination.as_mut_ptr();
+        let behind = source.as_ptr().addr().wrapping_sub(base.addr()) % 4096;
+        let name = |options: &Options<'_>, length: usize, distance: usize| {
+            let dst = base.wrapping_add((behind + distance) % 4096);
+            options.aliased(&Memory::copied(dst, source.as_ptr(), length)).map(|choice| choice.method.name)
+        };
+        let options = Options::new().policy(&with).unwrap();
+        for distance in [1, 8, 31] {
+            for (length, expected) in [
+                (2047, None),
+                (2048, Some("store_sse2")),
+                (8191, Some("store_sse2")),
+                (8192, Some("movnti")),
+                (16383, Some("movnti")),
+                (16384, None),
+            ] {
+                assert_eq!(name(&options, length, distance), expected, "{length} bytes, {distance}");
+                assert_eq!(name(&Options::new().policy(&without).unwrap(), length, distance), None);
+            }
+        }
+        for distance in [0, 32, 64, 4095] {
+            assert_eq!(name(&options, 4096, distance), None, "{distance}");
+        }
+        // What the caller or the user chose is used as it is.
+        let library = policy("").choose(Operation::Copy, 0, Intent::Throughput).unwrap();
+        assert_eq!(name(&options.method(Operation::Copy, library).unwrap(), 4096, 8), None);
+        let mut forced = with.clone();
+        forced.force("copy:c_library").unwrap();
+        assert_eq!(name(&Options::new().policy(&forced).unwrap(), 4096, 8), None);
+        assert_eq!(with.page_aliasing().map(|it| (it.from, it.below)), Some((2048, 16384)));
+        assert_eq!(forced.page_aliasing(), None);
+    }
+}

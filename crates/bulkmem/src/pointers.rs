@@ -15,7 +15,7 @@ use crate::kernel::Memory;
 use crate::machine;
 use crate::operation::Operation;
 use crate::options::Options;
-use crate::policy;
+use crate::policy::{self, PageAliasing};
 use crate::short_calls;
 
 /// Sets `length` bytes from `dst` to zero; see [`clear`](crate::clear).
@@ -117,8 +117,15 @@ unsafe fn fill_by_policy(dst: *mut u8, length: usize, byte: u8) {
 #[inline(never)]
 unsafe fn copy_by_policy(dst: *mut u8, src: *const u8, length: usize) {
     short_calls::learn(Operation::Copy);
+    let memory = Memory::copied(dst, src, length);
     // SAFETY: passed on from the caller.
-    unsafe { Options::new().plan_copy(length).fenced(Memory::copied(dst, src, length)) }
+    unsafe {
+        if short_calls::use_c_library_unless_aliased(length) && !PageAliasing::is_between(dst, src) {
+            c_functions::copy(dst, src, length);
+        } else {
+            Options::new().plan_copy(&memory).fenced(memory);
+        }
+    }
 }
 
 impl Options<'_> {
@@ -148,8 +155,9 @@ impl Options<'_> {
     /// As [`copy`]. The caller fences before the bytes are published or have to be durable.
     pub unsafe fn copy_unfenced(&self, dst: *mut u8, src: *const u8, length: usize) {
         let options = self.deferred();
+        let memory = Memory::copied(dst, src, length);
         // SAFETY: passed on from the caller.
-        _ = unsafe { options.plan_copy(length).unfenced(Memory::copied(dst, src, length)) };
+        _ = unsafe { options.plan_copy(&memory).unfenced(memory) };
     }
 
     /// Copies `length` bytes from `src` to `dst`, which are durable after a fence; see [`pointers`](crate::pointers).
@@ -166,8 +174,9 @@ impl Options<'_> {
         length: usize,
     ) -> Result<(), Error> {
         let options = self.deferred();
+        let memory = Memory::copied(dst, src, length);
         // SAFETY: passed on from the caller.
-        _ = unsafe { options.plan_copy_persist(length)?.unfenced(Memory::copied(dst, src, length)) };
+        _ = unsafe { options.plan_copy_persist(&memory)?.unfenced(memory) };
         Ok(())
     }
 

@@ -101,7 +101,7 @@ impl Options<'_> {
             unsafe { memory.copy_overlapping() }
         } else {
             // SAFETY: passed on from the caller, and they do not overlap.
-            unsafe { self.plan_copy(length).always_fenced().fenced(memory) }
+            unsafe { self.plan_copy(&memory).always_fenced().fenced(memory) }
         }
     }
 
@@ -121,7 +121,7 @@ impl Options<'_> {
             return Err(Error::Overlap { destination: dst.addr(), source_address: src.addr(), length });
         }
         // SAFETY: passed on from the caller, and they do not overlap.
-        unsafe { self.plan_copy_persist(length)?.always_fenced().fenced(memory) }
+        unsafe { self.plan_copy_persist(&memory)?.always_fenced().fenced(memory) }
         Ok(())
     }
 

@@ -11,6 +11,15 @@ use crate::policy;
 /// By operation: the process-wide policy uses the C library below this length. 0 while the policy is not loaded.
 static BELOW: [AtomicUsize; Operation::ALL.len()] = [const { AtomicUsize::new(0) }; Operation::ALL.len()];
 
+/// As [`BELOW`], for copies that page aliasing does not slow down. Greater than [`BELOW`] if it slows down others.
+static COPY_BELOW_UNLESS_ALIASED: AtomicUsize = AtomicUsize::new(0);
+
+/// True if a copy of that length with default options goes to the C library, unless page aliasing slows it down.
+#[inline(always)]
+pub(crate) fn use_c_library_unless_aliased(length: usize) -> bool {
+    length < COPY_BELOW_UNLESS_ALIASED.load(Relaxed)
+}
+
 /// True if a call of that length with default options goes to the C library.
 #[inline(always)]
 pub(crate) fn use_c_library(operation: Operation, length: usize) -> bool {
@@ -31,7 +40,11 @@ fn look_up(operation: Operation) {
     if let Some(rules) = policy::rules() {
         let below = rules.first_without(method::c_library(), operation, Intent::Throughput);
         // A call that looks may use another method than the rule by length says.
-        let below = below.min(rules.looks_from(operation));
+        let mut below = below.min(rules.looks_from(operation));
+        if let (Operation::Copy, Some(aliasing)) = (operation, rules.aliasing()) {
+            COPY_BELOW_UNLESS_ALIASED.store(below, Relaxed);
+            below = below.min(aliasing.from);
+        }
         // At least 1, because 0 means unknown; any method can do a call of no bytes.
         BELOW[operation as usize].store(below.max(1), Relaxed);
     }

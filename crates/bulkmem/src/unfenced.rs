@@ -122,7 +122,7 @@ impl<'scope> FenceScope<'scope, '_> {
     ) -> Result<Unfenced<'scope, &'scope mut [u8]>, Error> {
         let memory = Memory::pair(dst, src)?;
         // SAFETY: `pair` vouches for the slices.
-        let weak = unsafe { self.options.plan_copy(dst.len()).unfenced(memory) };
+        let weak = unsafe { self.options.plan_copy(&memory).unfenced(memory) };
         Ok(self.owe(weak, dst))
     }
 
@@ -137,7 +137,7 @@ impl<'scope> FenceScope<'scope, '_> {
         src: &[u8],
     ) -> Result<Unfenced<'scope, &'scope mut [u8]>, Error> {
         let memory = Memory::pair(dst, src)?;
-        let plan = self.options.plan_copy_persist(dst.len())?;
+        let plan = self.options.plan_copy_persist(&memory)?;
         // SAFETY: `pair` vouches for the slices.
         let weak = unsafe { plan.unfenced(memory) };
         Ok(self.owe(weak, dst))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bulkmem::machine::{Features, Machine};
 use bulkmem::method;
-use bulkmem::policy::{Basis, Choice, Look, Origin, Rule};
+use bulkmem::policy::{Basis, Choice, Look, Origin, PageAliasing, Rule};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::Coverage;
 use bulkmem_measure::{Provenance, c_library};
@@ -28,7 +28,7 @@ JSON: `bulkmem` (version), `machine`, `instructions` (each with `name`, `availab
 (`available`, `reason`), `durability`, `policy` (`basis`: `profile` with `path`, or `defaults` with `microarchitecture`, `why` and \
 `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`), `provenance` and `coverage` (of the \
 profile, or null), `rules` (each with `operation`, `intent`, `from`, `choice`, `reason`), `looks` (of operations that look at the cache \
-state, by their name: `from`, `part`, `cached_below`, `unmapped_from`, `choice`, `unmapped`), `thresholds` (of memcpy and memset: `operation`, `tunable` and `value`, null without a \
+state, by their name: `from`, `part`, `cached_below`, `unmapped_from`, `choice`, `unmapped`), `page_aliasing` (null, or `from`, `below`, `choice`), `thresholds` (of memcpy and memset: `operation`, `tunable` and `value`, null without a \
 tunable, and `located`, null without a profile that has it: `cached`, `uncached`; see docs/bench/threshold.md).")]
 pub(crate) struct InfoArgs {
     /// Print JSON
@@ -53,6 +53,7 @@ struct Info<'s> {
     coverage: Option<&'s Coverage>,
     rules: Vec<RuleRow>,
     looks: BTreeMap<&'static str, Look>,
+    page_aliasing: Option<PageAliasing>,
     counters: serde_json::Value,
     thresholds: [CThreshold; 2],
 }
@@ -101,6 +102,7 @@ impl Info<'_> {
             looks: Operation::all()
                 .filter_map(|operation| Some((operation.name(), active.policy.look(operation)?)))
                 .collect(),
+            page_aliasing: active.policy.page_aliasing(),
             counters: json!({ "available": reason.is_none(), "reason": reason }),
             thresholds: CThreshold::all(profile.map(|profile| &profile.provenance)),
         }
@@ -192,6 +194,13 @@ impl Info<'_> {
             self.looks.iter().map(|(name, look)| format!("{name} from {}", size(look.from as u64))).collect();
         let none = "none: methods are chosen by length alone".to_owned();
         rows.push(("looks at the cache", if looks.is_empty() { none } else { looks.join(", ") }));
+        if let Some(PageAliasing { from, below, choice, .. }) = &self.page_aliasing {
+            let lengths = format!("copies of {} to {}", size(*from as u64), size(*below as u64));
+            rows.push((
+                "page aliasing",
+                format!("{lengths} by {choice}, if it would slow down the C library"),
+            ));
+        }
         rows.push(("durability", self.durability.to_owned()));
         let forced = self.policy.forced.iter();
         rows.extend(forced.map(|(operation, choice)| ("forced", format!("{operation}: {choice}"))));

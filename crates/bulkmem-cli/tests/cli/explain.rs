@@ -4,14 +4,16 @@ use bulkmem::machine::Machine;
 use bulkmem::method::Parameters;
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Operation, Options, look};
-use bulkmem_measure::calibration::{Condition, Cost, Figure, LookRule, Profile, Rule, UnmappedMethod};
+use bulkmem_measure::calibration::{
+    AliasingRule, Condition, Cost, Figure, LookRule, Profile, Rule, UnmappedMethod,
+};
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
 
 use crate::home::{Home, assert_fits, keys, persisting, profile};
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "from",
     "intent",
     "length",
@@ -20,6 +22,7 @@ const KEYS: [&str; 11] = [
     "method",
     "operation",
     "origin",
+    "page_aliasing",
     "parameters",
     "reason",
     "threads",
@@ -470,4 +473,38 @@ fn the_overview_needs_a_profile() {
         let remedy = contains("error: there is no profile").and(contains("help: run `bulkmem calibrate`"));
         command.assert().code(1).stdout("").stderr(remedy);
     }
+}
+
+#[test]
+fn copies_that_page_aliasing_slows_down_have_a_method_of_their_own() {
+    let home = Home::new();
+    let rule = AliasingRule {
+        from: 2112,
+        below: 786_432,
+        method: "portable".into(),
+        parameters: Parameters::default(),
+        reason: "17 × as fast".into(),
+    };
+    home.write_profile(&Profile { aliasing: Some(rule), ..profile() });
+    let answer = |operation: &str, size: &str| {
+        let arguments = ["explain", "--op", operation, "--size", size];
+        let json = home.json(&[&arguments[..], &["--json"]].concat());
+        (json["page_aliasing"].clone(), home.text(&arguments, 80))
+    };
+    let (json, text) = answer("copy", "4K");
+    assert_eq!(
+        (&json["from"], &json["below"], &json["method"]),
+        (&2112.into(), &786_432.into(), &"portable".into())
+    );
+    assert_eq!(json["reason"], "17 × as fast");
+    assert!(text.contains("page aliasing") && text.contains("portable: 17 × as fast"), "{text}");
+    for (operation, size) in [("copy", "2111"), ("copy", "768K"), ("clear", "4K")] {
+        let (json, text) = answer(operation, size);
+        assert!(json.is_null() && !text.contains("page aliasing"), "{operation} {size}: {text}");
+    }
+    let info = home.json(&["info", "--json"]);
+    assert_eq!(info["page_aliasing"]["choice"]["method"], "portable");
+    assert!(home.text(&["info"], 80).contains("page aliasing"));
+    let without = Home::with_profile();
+    assert!(without.json(&["info", "--json"])["page_aliasing"].is_null());
 }

@@ -210,6 +210,7 @@ pub(crate) fn profile() -> Profile {
         coverage: Coverage { mode: Mode::Quick, complete: true, operations: vec![clear] },
         durability: None,
         looks: Vec::new(),
+        aliasing: None,
         rules: vec![
             rule(0, "c_library", "it is short"),
             rule(1 << 20, "portable", "it measured <twice> as fast"),

@@ -44,6 +44,7 @@ fn json_has_the_documented_keys() {
             "instructions",
             "looks",
             "machine",
+            "page_aliasing",
             "policy",
             "provenance",
             "rules",

@@ -1,9 +1,11 @@
 //! A meter whose answers and clock are planted, for tests of everything that decides.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bulkmem::Operation;
-use bulkmem::policy::Choice;
+use bulkmem::method;
+use bulkmem::policy::{Choice, PageAliasing};
 
 use crate::calibration::{Condition, Cost};
 
@@ -21,12 +23,18 @@ pub(crate) struct Planted<F> {
     noise: f64,
     random: fastrand::Rng,
     now_ns: f64,
+    /// Copies of these lengths by the C library take so many times as long if they are aliased.
+    aliased: (f64, Range<usize>),
 }
 
 impl<F> Planted<F> {
     /// `noise` is the largest relative deviation.
     pub(crate) fn new(noise: f64, answer: F) -> Planted<F> {
-        Planted { answer, noise, random: fastrand::Rng::with_seed(7), now_ns: 0.0 }
+        Planted { answer, noise, random: fastrand::Rng::with_seed(7), now_ns: 0.0, aliased: (1.0, 0..0) }
+    }
+
+    pub(crate) fn slow_when_aliased(self, times: f64, lengths: Range<usize>) -> Planted<F> {
+        Planted { aliased: (times, lengths), ..self }
     }
 }
 
@@ -56,6 +64,18 @@ impl<F: FnMut(&Cell, &Choice) -> f64> Meter for Planted<F> {
     fn extent(&mut self, extent: &Extent) -> f64 {
         let cell = Cell::new(Operation::Clear, Cost::Throughput, extent.length as u64, COLD);
         self.sample(&cell, Some(&extent.choice)).map_or(f64::NAN, |timing| timing.ns)
+    }
+
+    /// The planted time for a cold copy of the length, and more where it is aliased.
+    fn copy_at(&mut self, choice: &Choice, length: usize, distance: usize) -> f64 {
+        let cell = Cell::new(Operation::Copy, Cost::Throughput, length as u64, COLD);
+        let at = std::ptr::without_provenance(4096 + distance);
+        let (times, lengths) = &self.aliased;
+        let slow = choice.method == method::c_library()
+            && lengths.contains(&length)
+            && PageAliasing::is_between(at, std::ptr::without_provenance(4096));
+        let times = if slow { *times } else { 1.0 };
+        self.sample(&cell, Some(choice)).map_or(f64::NAN, |timing| timing.ns * times)
     }
 
     fn elapsed(&self) -> Duration {

@@ -35,7 +35,8 @@ pub enum Kept {
 pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     let durability = new.durability.or(old.durability);
     let (rules, looks, threads, figures, module) = Default::default();
-    let mut profile = Profile { durability, rules, looks, threads, figures, module, ..new.clone() };
+    let mut profile =
+        Profile { durability, rules, looks, threads, figures, module, aliasing: None, ..new.clone() };
     profile.coverage.operations.clear();
     let mut kept = Vec::new();
     let mut changed = durability != old.durability;
@@ -59,6 +60,9 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
         profile.threads.extend(better.threads.iter().filter(|it| it.operation == operation).cloned());
         if operation == Operation::Clear {
             profile.module.clone_from(&better.module);
+        }
+        if operation == Operation::Copy {
+            profile.aliasing.clone_from(&better.aliasing);
         }
         profile.figures.extend(better.figures.iter().filter(|it| it.operation == operation).cloned());
     }
@@ -140,6 +144,7 @@ mod tests {
             coverage: Coverage::new(&Provenance::default(), mode, &finished),
             durability: None,
             looks: Vec::new(),
+            aliasing: None,
             rules: measured
                 .iter()
                 .map(|(operation, _)| Rule {

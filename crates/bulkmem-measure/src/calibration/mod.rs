@@ -3,6 +3,7 @@
 //! For each operation and length, it searches for fast methods and measures the best of them precisely, also by their
 //! effect on the cache. Then it measures lengths around each change of the choice, and numbers of threads.
 
+mod aliasing;
 pub(crate) mod derive;
 #[cfg(test)]
 mod fake;
@@ -26,8 +27,8 @@ use bulkmem::{Durability, Operation, Pages};
 use serde::{Deserialize, Serialize};
 
 pub use profile::{
-    Coverage, FORMAT, Figure, LookRule, Mode, ModuleFigure, OperationProvenance, Profile, Rule, Saturation,
-    UnmappedMethod, VERSION,
+    AliasingRule, Coverage, FORMAT, Figure, LookRule, Mode, ModuleFigure, OperationProvenance, Profile, Rule,
+    Saturation, UnmappedMethod, VERSION,
 };
 pub use profile_file::ProfileError;
 
@@ -182,6 +183,7 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
         durability: options.durability,
         rules,
         looks,
+        aliasing: ledger.aliasing.clone(),
         threads,
         figures: ledger.figures.clone(),
         module: ledger.module.clone(),
@@ -194,6 +196,8 @@ pub(crate) struct Ledger {
     figures: Vec<Figure>,
     /// Times of the Linux module's methods.
     module: Vec<ModuleFigure>,
+    /// The copies that the C library does slowly.
+    aliasing: Option<AliasingRule>,
     /// Times of the first part of calls.
     parts: Vec<PartTimes>,
     /// Times of calls in memory whose pages are not mapped yet.
@@ -254,6 +258,9 @@ pub(crate) fn run<M: Meter>(
         if operation == Operation::Clear {
             let deadline = session.after_share(plan::MODULE_SHARE, end);
             ledger.module = module::measure(session, setting, deadline);
+        }
+        if operation == Operation::Copy {
+            ledger.aliasing = aliasing::measure(session, setting);
         }
         OperationRun { session, setting, ledger, operation }.measure(end);
         let measured = ledger.figures.iter().any(|figure| figure.operation == operation);

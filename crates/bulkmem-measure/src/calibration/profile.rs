@@ -39,6 +39,9 @@ pub struct Profile {
     /// The operations that look at the cache state, with how they do it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub looks: Vec<LookRule>,
+    /// The copies that the C library does slowly; absent if it does none, or the calibration did not look for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aliasing: Option<AliasingRule>,
     /// For each operation that several threads speed up: from which length, and how many.
     pub threads: Vec<Saturation>,
     /// The measurements that the rules are derived from.
@@ -189,6 +192,23 @@ pub struct UnmappedMethod {
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,
+}
+
+/// The method for copies that the C library does slowly, because the destination begins 1 to 31 bytes after the source modulo
+/// 4096.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AliasingRule {
+    /// Smallest length in bytes that is slow.
+    pub from: u64,
+    /// Smallest length above that is not.
+    pub below: u64,
+    /// The method for the lengths between.
+    pub method: String,
+    /// Its parameters.
+    pub parameters: Parameters,
+    /// The reason, for people.
+    pub reason: String,
 }
 
 /// The fewest threads that saturate memory.

@@ -13,7 +13,9 @@ use bulkmem::method::{self, Parameters, Tunable};
 use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION, Policy, Situation};
 use bulkmem::{Intent, Operation};
 
-use super::profile::{FORMAT, LookRule, ModuleFigure, Profile, Rule, Saturation, UnmappedMethod, VERSION};
+use super::profile::{
+    AliasingRule, FORMAT, LookRule, ModuleFigure, Profile, Rule, Saturation, UnmappedMethod, VERSION,
+};
 use crate::engine::{Head, LIBPMEM};
 
 /// Largest profile that is read; a thorough calibration writes some hundred KiB.
@@ -168,6 +170,18 @@ impl Profile {
             }
             check_method(machine, place, look.operation, &look.method, look.parameters)?;
         }
+        if let Some(AliasingRule { from, below, method, parameters, .. }) = &self.aliasing {
+            if !(1..*below).contains(from) {
+                return wrong("the rule for page aliasing", format!("is for {from} to {below} bytes"));
+            }
+            check_method(
+                machine,
+                "the rule for page aliasing".to_owned(),
+                Operation::Copy,
+                method,
+                *parameters,
+            )?;
+        }
         for (at, &Saturation { operation, from, threads }) in self.threads.iter().enumerate() {
             let place = format!("number of threads {} ({operation})", at + 1);
             if !(1..=MOST_THREADS).contains(&threads) {
@@ -255,6 +269,10 @@ impl Profile {
                     _ = write!(text, " {method}{parameters}");
                 }
                 text.push('\n');
+            }
+            let aliasing = self.aliasing.iter().filter(|_| operation == Operation::Copy);
+            for AliasingRule { from, below, method, parameters, .. } in aliasing {
+                _ = writeln!(text, "aliasing copy {from} {below} {method}{parameters}");
             }
             let threads = self.threads.iter().filter(|it| it.operation == operation);
             for Saturation { from, threads, .. } in threads {

@@ -26,6 +26,9 @@ pub(crate) trait Meter {
     /// Clears an extent; returns the time in nanoseconds.
     fn extent(&mut self, extent: &Extent) -> f64;
 
+    /// Copies with the destination `distance` bytes after the source modulo the page size; returns the time in nanoseconds.
+    fn copy_at(&mut self, choice: &Choice, length: usize, distance: usize) -> f64;
+
     /// Time since the measuring began.
     fn elapsed(&self) -> Duration;
 }
@@ -47,6 +50,10 @@ impl Meter for Workloads {
 
     fn extent(&mut self, extent: &Extent) -> f64 {
         Workloads::extent(self, extent)
+    }
+
+    fn copy_at(&mut self, choice: &Choice, length: usize, distance: usize) -> f64 {
+        Workloads::copy_at(self, choice, length, distance)
     }
 
     fn elapsed(&self) -> Duration {
@@ -107,6 +114,15 @@ impl<'a, M: Meter> Session<'a, M> {
         }
         self.samples += 1;
         Some(self.meter.extent(extent))
+    }
+
+    /// Takes the time of a copy, in nanoseconds; `None` if the stop flag is set. See [`Meter::copy_at`].
+    pub(crate) fn copy_at(&mut self, choice: &Choice, length: usize, distance: usize) -> Option<f64> {
+        if self.stopped() {
+            return None;
+        }
+        self.samples += 1;
+        Some(self.meter.copy_at(choice, length, distance))
     }
 
     /// Samples trials, interleaved. Returns the samples of each.

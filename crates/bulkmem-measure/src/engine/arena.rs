@@ -108,7 +108,8 @@ pub(crate) fn write_something(part: &mut [u8]) {
     }
 }
 
-/// Reads a range of the arena once, as fast as plain code reads.
+/// Reads a range of the arena once, as fast as plain code reads. Not inlined, so that loops that also read stay small.
+#[inline(never)]
 pub(crate) fn read(start: *const u8, length: usize) {
     // SAFETY: the range lies in the arena, which is initialized; no other thread writes to it.
     let bytes = unsafe { from_raw_parts(start, length) };

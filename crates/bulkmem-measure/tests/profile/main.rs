@@ -13,8 +13,8 @@ use bulkmem::policy::{Basis, Policy, PolicyFileError, Situation};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Provenance;
 use bulkmem_measure::calibration::{
-    Condition, Cost, Coverage, FORMAT, Figure, Mode, ModuleFigure, Profile, ProfileError, Rule, Saturation,
-    VERSION,
+    AliasingRule, Condition, Cost, Coverage, FORMAT, Figure, Mode, ModuleFigure, Profile, ProfileError, Rule,
+    Saturation, VERSION,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -56,6 +56,13 @@ fn sample() -> Profile {
             rule(Operation::Copy, 0, "portable"),
         ],
         looks: Vec::new(),
+        aliasing: Some(AliasingRule {
+            from: 2112,
+            below: 786_432,
+            method: "portable".to_owned(),
+            parameters: Parameters::default(),
+            reason: "measured".to_owned(),
+        }),
         threads: vec![
             Saturation { operation: Operation::Clear, from: 1 << 20, threads: 1 },
             Saturation { operation: Operation::Clear, from: 1 << 30, threads: 60_000 },

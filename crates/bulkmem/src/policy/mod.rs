@@ -8,6 +8,7 @@
 //! holds the measurements from which the policy was derived, for people and reports.
 
 mod active;
+mod aliasing;
 mod choice;
 mod defaults;
 mod environment;
@@ -31,6 +32,7 @@ use policy_file::{BUFFER, Owner};
 
 pub use crate::machine::CpuIdentity;
 pub(crate) use active::{init, rules};
+pub use aliasing::PageAliasing;
 pub use choice::Choice;
 pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError};
@@ -302,6 +304,12 @@ impl Policy {
     /// Returns when and how an operation [looks at the cache state](crate::look); `None` if it does not.
     pub fn look(&self, operation: Operation) -> Option<Look> {
         self.rules.look(operation).copied()
+    }
+
+    /// Returns the method for copies that the C library would do slowly because of page aliasing; `None` if there are none
+    /// here, or calibration has not looked for them.
+    pub fn page_aliasing(&self) -> Option<PageAliasing> {
+        self.rules.aliasing().copied()
     }
 
     /// Returns the method and parameters for `length` bytes in a situation; `None` as for [`Policy::choose`].

@@ -9,6 +9,7 @@
 //! rule clear cached 0 c_library
 //! rule clear uncached 0 nontemporal_avx512
 //! look clear 65536 16384 1400 40000 c_library
+//! aliasing copy 2112 786432 store_avx
 //! threads clear 67108864 2
 //! end
 //! ```
@@ -22,6 +23,7 @@ use std::ffi::CStr;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, openat};
 use rustix::io::Errno;
 
+use super::aliasing::PageAliasing;
 use super::format::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
 use super::look::Look;
 use super::rules::{RuleError, RuleOrigin, Rules, Situation};
@@ -137,6 +139,7 @@ where
             "durability" => durability(rest, rules),
             "rule" => rule(rest, machine, rules),
             "look" => look(rest, machine, rules),
+            "aliasing" => aliasing(rest, machine, rules),
             "threads" => threads(rest, machine, rules),
             "end" if rest.is_empty() => return lines.nothing_more(),
             _ => Err(LineError::Unknown),
@@ -213,6 +216,24 @@ fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
     let (choice, unmapped) = (choice(method)?, choice(unmapped)?);
     let look = Look { from, part, cached_below, unmapped_from, choice, unmapped };
     rules.set_look(operation, look).map_err(LineError::from)
+}
+
+/// `copy FROM BELOW METHOD`.
+fn aliasing(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError> {
+    let mut words = text.split(' ');
+    let mut word = || words.next().ok_or(LineError::Fields);
+    let (operation, from, below, method) = (word()?, word()?, word()?, word()?);
+    let number = |text: &str| text.parse().map_err(|_| LineError::Fields);
+    let (from, below): (usize, usize) = (number(from)?, number(below)?);
+    if words.next().is_some()
+        || Operation::by_name(operation) != Some(Operation::Copy)
+        || !(1..below).contains(&from)
+    {
+        return Err(LineError::Fields);
+    }
+    let choice =
+        Choice::parse_borrowed(method, Operation::Copy, machine.features).map_err(|_| LineError::Method)?;
+    rules.set_aliasing(PageAliasing { from, below, choice }).map_err(LineError::from)
 }
 
 /// `OPERATION FROM THREADS`.

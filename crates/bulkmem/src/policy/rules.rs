@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::Choice;
+use super::aliasing::PageAliasing;
 use super::choice::built_in;
 use super::format::MOST_RULES;
 use super::look::Look;
@@ -140,6 +141,8 @@ pub(crate) struct Rules {
     looks: [Option<Look>; OPERATIONS],
     /// By operation: the length from which it looks; the greatest if it does not.
     looks_from: [usize; OPERATIONS],
+    /// The copies that the C library does slowly, if it does any.
+    aliasing: Option<PageAliasing>,
     /// By operation, rising: from this length on, so many threads.
     threads: [[(usize, usize); MOST_RULES]; OPERATIONS],
     thread_rules: [u8; OPERATIONS],
@@ -156,6 +159,7 @@ impl Rules {
         tables: [[Table { start: 0, length: 0, measured: false }; Situation::ALL.len()]; OPERATIONS],
         looks: [None; OPERATIONS],
         looks_from: [usize::MAX; OPERATIONS],
+        aliasing: None,
         threads: [[(0, 0); MOST_RULES]; OPERATIONS],
         thread_rules: [0; OPERATIONS],
         requires: Features::empty(),
@@ -168,6 +172,7 @@ impl Rules {
         self.tables.as_flattened_mut().iter_mut().for_each(|table| table.length = 0);
         self.looks = [None; OPERATIONS];
         self.looks_from = [usize::MAX; OPERATIONS];
+        self.aliasing = None;
         self.thread_rules.iter_mut().for_each(|count| *count = 0);
         self.requires = Features::empty();
         self.durability = Durability::FlushToMemory;
@@ -242,6 +247,16 @@ impl Rules {
         Ok(())
     }
 
+    /// Sets the method for copies that the C library does slowly; once.
+    pub(super) fn set_aliasing(&mut self, aliasing: PageAliasing) -> Result<(), RuleError> {
+        if self.aliasing.is_some() {
+            return Err(RuleError::Order);
+        }
+        self.aliasing = Some(aliasing);
+        self.requires |= aliasing.choice.method.requires;
+        Ok(())
+    }
+
     /// Uses one choice for every length and intent of an operation.
     pub(super) fn force(&mut self, operation: Operation, choice: Choice) {
         let at = FORCED + operation as usize;
@@ -250,6 +265,9 @@ impl Rules {
         self.tables[operation as usize] = [table; Situation::ALL.len()];
         self.looks[operation as usize] = None;
         self.looks_from[operation as usize] = usize::MAX;
+        if operation == Operation::Copy {
+            self.aliasing = None;
+        }
         self.requires |= choice.method.requires;
     }
 
@@ -299,6 +317,12 @@ impl Rules {
     /// When and how an operation looks at the cache state, if it does.
     pub(crate) fn look(&self, operation: Operation) -> Option<&Look> {
         self.looks[operation as usize].as_ref()
+    }
+
+    /// The copies that the C library does slowly, if it does any.
+    #[inline(always)]
+    pub(crate) fn aliasing(&self) -> Option<&PageAliasing> {
+        self.aliasing.as_ref()
     }
 
     /// The length from which an operation looks; the greatest if it does not.

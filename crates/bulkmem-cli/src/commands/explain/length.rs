@@ -1,7 +1,7 @@
 //! The answer for one length: the method, what decides, and how the alternatives measured.
 
 use bulkmem::method::{Parameters, c_library};
-use bulkmem::policy::{Choice, Situation};
+use bulkmem::policy::{Choice, PageAliasing, Policy, Situation};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
 use bulkmem_measure::engine::LIBPMEM;
@@ -32,6 +32,7 @@ pub(super) struct Answer {
     from: usize,
     reason: String,
     look: Option<LookAnswer>,
+    page_aliasing: Option<AliasedAnswer>,
     threads: usize,
     origin: String,
     measured: Vec<Measurements>,
@@ -51,6 +52,16 @@ struct LookAnswer {
     cached: Branch,
     uncached: Branch,
     unmapped: Choice,
+}
+
+/// What is chosen in place of the C library where page aliasing slows that down.
+#[derive(Serialize)]
+struct AliasedAnswer {
+    from: usize,
+    below: usize,
+    #[serde(flatten)]
+    choice: Choice,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -110,11 +121,13 @@ impl Answer {
             from,
             reason,
             look: None,
+            page_aliasing: None,
             threads,
             origin: active.describe_rules(operation, intent),
             measured: Vec::new(),
         };
         answer.look = answer.find_look(&branches, profile);
+        answer.page_aliasing = answer.find_aliasing(policy, profile);
         answer.measured = profile.map(|profile| answer.find_measured(&branches, profile)).unwrap_or_default();
         Ok(answer)
     }
@@ -140,6 +153,17 @@ impl Answer {
             uncached: branch(branches.uncached, Situation::Uncached),
             unmapped: look.unmapped,
         })
+    }
+
+    fn find_aliasing(&self, policy: &Policy, profile: Option<&Profile>) -> Option<AliasedAnswer> {
+        let PageAliasing { from, below, choice, .. } = policy.page_aliasing()?;
+        let concerned =
+            self.operation == Operation::Copy && (from as u64..below as u64).contains(&self.length);
+        let rule = profile.and_then(|profile| profile.aliasing.as_ref());
+        let reason = rule.map_or("measured here".to_owned(), |rule| rule.reason.clone());
+        // Other methods are used as they are.
+        let library = self.look.is_some() || self.choice.method == c_library();
+        (concerned && library).then_some(AliasedAnswer { from, below, choice, reason })
     }
 
     /// Returns the nearest measurements of cold and of warm memory.
@@ -187,6 +211,9 @@ impl Answer {
                 "by length",
                 format!("{} (from {from}, without a look): {}", self.choice, plain(&self.reason)),
             ));
+        }
+        if let Some(AliasedAnswer { choice, reason, .. }) = &self.page_aliasing {
+            pairs.push(("page aliasing", format!("{}: {}", styled(GOOD, choice), plain(reason))));
         }
         pairs.extend([("threads", self.threads.to_string()), ("policy", plain(&self.origin))]);
         let mut text = format!("{}\n\n{}", styled(HEADING, heading), output::pairs(&pairs, width));
