@@ -12,6 +12,7 @@
 #include <linux/mman.h>
 #include <linux/sched.h>
 #include <linux/version.h>
+#include <asm/asm.h>
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 1, 0)
 # include <linux/kmsan-checks.h>
@@ -28,6 +29,14 @@ static inline void kmsan_unpoison_memory(const void *address, size_t size)
 /* cpuid_count() */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 16, 0)
 # include <asm/cpuid/api.h>
+#endif
+
+/* An entry of the exception table for a load that may raise a machine check. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 16, 0)
+# include <asm/extable_fixup_types.h>
+# define BULKMEM_EXTABLE_SAFE(from, to)	_ASM_EXTABLE_TYPE(from, to, EX_TYPE_DEFAULT_MCE_SAFE)
+#else
+# define BULKMEM_EXTABLE_SAFE(from, to)	_ASM_EXTABLE(from, to)
 #endif
 
 /*

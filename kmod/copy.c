@@ -9,7 +9,6 @@
  * page exactly as they do without the module.
  */
 #include <linux/highmem.h>
-#include <linux/kmsan-checks.h>
 #include <linux/minmax.h>
 #include <linux/module.h>
 #include <linux/sched.h>
@@ -20,6 +19,7 @@
 #include <asm/cpufeature.h>
 
 #include "bulkmem.h"
+#include "compat.h"
 #include "copy.h"
 
 #if BULKMEM_COPY_IS_SAFE && !defined(copy_mc_to_kernel)

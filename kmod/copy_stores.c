@@ -5,15 +5,14 @@
  *
  * A load that raises a machine check, because the memory is broken, ends the copy
  * and not the kernel: its address is in the exception table as
- * EX_TYPE_DEFAULT_MCE_SAFE. The kernel's handler looks there, also in the tables of
+ * EX_TYPE_DEFAULT_MCE_SAFE (not on 5.10, which does not survive it anyway). The kernel's handler looks there, also in the tables of
  * modules, before it decides that it cannot recover.
  */
 #include <linux/minmax.h>
 #include <linux/uaccess.h>
-#include <asm/asm.h>
-#include <asm/extable_fixup_types.h>
 
 #include "bulkmem.h"
+#include "compat.h"
 #include "copy.h"
 
 /*
@@ -55,7 +54,7 @@ size_t bulkmem_store_rep_movsb(void *to, const void *from, size_t length)
 	SAFE_LOAD(1) SAFE_LOAD(2) SAFE_LOAD(3) SAFE_LOAD(4)	\
 	SAFE_LOAD(5) SAFE_LOAD(6) SAFE_LOAD(7) SAFE_LOAD(8)
 
-#define SAFE_LOAD(label)	_ASM_EXTABLE_TYPE(label##b, 9b, EX_TYPE_DEFAULT_MCE_SAFE)
+#define SAFE_LOAD(label)	BULKMEM_EXTABLE_SAFE(label##b, 9b)
 
 size_t bulkmem_store_copy_movnti(void __incoherent *to, const void *from, size_t length,
 				 size_t ahead)
