@@ -247,6 +247,7 @@ fn profile(method: &str) -> Profile {
         coverage: Coverage { mode: Mode::Quick, complete: true, operations: Vec::new() },
         durability: None,
         looks: Vec::new(),
+        aliasing: None,
         rules: vec![rule(0, "rep_stosb"), rule(MIDDLE as u64, "movnti")],
         threads: Vec::new(),
         figures: Vec::new(),
