@@ -78,19 +78,18 @@ static ssize_t bulkmem_show_copy(struct device *device, struct device_attribute 
 	.offset = offsetof(struct copy_counts, _member),		\
 }
 
-/* @method is the name in bulkmem_copy_methods. */
-#define METHOD(_method, _id)						\
-	COUNTER(_method##_extents, method[_id].extents),		\
-	COUNTER(_method##_bytes, method[_id].bytes)
-
+/* Those of a method begin with its name in bulkmem_copy_methods. */
 static struct copy_counter counters[] = {
 	COUNTER(faults, faults),
 	COUNTER(skipped, skipped),
 	COUNTER(redone, redone),
 	COUNTER(failed, failed),
-	METHOD(stock, BULKMEM_COPY_STOCK),
-	METHOD(rep_movsb, BULKMEM_COPY_REP_MOVSB),
-	METHOD(movnti, BULKMEM_COPY_MOVNTI),
+	COUNTER(stock_extents, method[BULKMEM_COPY_STOCK].extents),
+	COUNTER(stock_bytes, method[BULKMEM_COPY_STOCK].bytes),
+	COUNTER(rep_movsb_extents, method[BULKMEM_COPY_REP_MOVSB].extents),
+	COUNTER(rep_movsb_bytes, method[BULKMEM_COPY_REP_MOVSB].bytes),
+	COUNTER(movnti_extents, method[BULKMEM_COPY_MOVNTI].extents),
+	COUNTER(movnti_bytes, method[BULKMEM_COPY_MOVNTI].bytes),
 };
 
 /* Filled in by bulkmem_copy_stats_init(); the last element stays NULL. */

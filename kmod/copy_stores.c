@@ -5,8 +5,9 @@
  *
  * A load that raises a machine check, because the memory is broken, ends the copy
  * and not the kernel: its address is in the exception table as
- * EX_TYPE_DEFAULT_MCE_SAFE (not on 5.10, which does not survive it anyway). The kernel's handler looks there, also in the tables of
- * modules, before it decides that it cannot recover.
+ * EX_TYPE_DEFAULT_MCE_SAFE (not on 5.10, which does not survive it anyway). The
+ * kernel's handler looks there, also in the tables of modules, before it decides
+ * that it cannot recover.
  */
 #include <linux/minmax.h>
 #include <linux/uaccess.h>
