@@ -20,6 +20,7 @@
 #include <linux/atomic.h>
 #include <linux/hash.h>
 #include <linux/kprobes.h>
+#include <linux/minmax.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
@@ -38,17 +39,20 @@
 /* Calls at a time. Beyond, a call has no effect on the extent. */
 #define NOTES		256
 /* Notes that are searched for one task. */
-#define NEAR		8
+#define NEAR		32
 
 /**
  * struct note - a call in progress
  * @task: the task that makes the call, or NULL; another task only ever sets NULL
+ * @born: its start time: a task that dies in a call leaves its note, and the next
+ *        task may have its address
  * @start: first address
  * @length: in bytes
  * @extent: the length of the extent
  */
 struct note {
 	struct task_struct *task;
+	u64 born;
 	unsigned long start;
 	u64 length;
 	u64 extent;
@@ -67,9 +71,12 @@ static struct note *bulkmem_automatic_find(void)
 {
 	unsigned int i;
 
-	for (i = 0; i < NEAR; i++)
-		if (READ_ONCE(bulkmem_automatic_near(i)->task) == current)
-			return bulkmem_automatic_near(i);
+	for (i = 0; i < NEAR; i++) {
+		struct note *note = bulkmem_automatic_near(i);
+
+		if (READ_ONCE(note->task) == current && note->born == current->start_time)
+			return note;
+	}
 	return NULL;
 }
 
@@ -84,8 +91,12 @@ static int bulkmem_automatic_note(unsigned long start, u64 length, u64 extent)
 	for (i = 0; i < NEAR; i++) {
 		struct note *note = bulkmem_automatic_near(i);
 
-		if (cmpxchg(&note->task, NULL, current))
+		/* One that a task at the same address has left counts as a call already. */
+		if (READ_ONCE(note->task) == current)
+			atomic_dec(&calls);
+		else if (cmpxchg(&note->task, NULL, current))
 			continue;
+		note->born = current->start_time;
 		note->start = start & PAGE_MASK;
 		note->length = length + offset_in_page(start);
 		note->extent = extent;
@@ -106,14 +117,24 @@ static int bulkmem_automatic_end(struct kretprobe_instance *instance, struct pt_
 	return 0;
 }
 
-/* __mm_populate(start, length, ...) */
+/* __mm_populate(start, length, ...); mlockall() passes the whole address space. */
 static int bulkmem_automatic_populate(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	u64 length = regs_get_kernel_argument(regs, 1);
+	u64 mapped = current->mm ? (u64)READ_ONCE(current->mm->total_vm) << PAGE_SHIFT : 0;
 
-	return bulkmem_automatic_note(regs_get_kernel_argument(regs, 0), length, length);
+	return bulkmem_automatic_note(regs_get_kernel_argument(regs, 0), length,
+				      min(length, mapped));
 }
 
+/* The functions of MADV_POPULATE, which 5.10 does not have. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+# define MADVISE	"faultin_page_range"
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(5, 14, 0)
+# define MADVISE	"faultin_vma_page_range"
+#endif
+
+#ifdef MADVISE
 /* faultin_page_range(mm, start, end, ...), before 6.10 faultin_vma_page_range(vma, ...) */
 static int bulkmem_automatic_madvise(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
@@ -122,6 +143,7 @@ static int bulkmem_automatic_madvise(struct kretprobe_instance *instance, struct
 
 	return bulkmem_automatic_note(start, length, length);
 }
+#endif
 
 static int bulkmem_automatic_long_term(unsigned long start, unsigned long pages,
 				       unsigned int flags)
@@ -131,11 +153,19 @@ static int bulkmem_automatic_long_term(unsigned long start, unsigned long pages,
 	return bulkmem_automatic_note(start, (u64)pages << PAGE_SHIFT, U64_MAX);
 }
 
-/* pin_user_pages(start, pages, flags, ...) and pin_user_pages_fast() */
+/* pin_user_pages(unsigned long start, unsigned long pages, unsigned int flags, ...) */
 static int bulkmem_automatic_pin(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	return bulkmem_automatic_long_term(regs_get_kernel_argument(regs, 0),
 					   regs_get_kernel_argument(regs, 1),
+					   regs_get_kernel_argument(regs, 2));
+}
+
+/* pin_user_pages_fast(unsigned long start, int pages, unsigned int flags, ...) */
+static int bulkmem_automatic_fast(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	return bulkmem_automatic_long_term(regs_get_kernel_argument(regs, 0),
+					   (u32)regs_get_kernel_argument(regs, 1),
 					   regs_get_kernel_argument(regs, 2));
 }
 
@@ -147,12 +177,6 @@ static int bulkmem_automatic_remote(struct kretprobe_instance *instance, struct 
 					   regs_get_kernel_argument(regs, 3));
 }
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-# define MADVISE	"faultin_page_range"
-#else
-# define MADVISE	"faultin_vma_page_range"
-#endif
-
 #define RETURN_PROBE(_name, _start) {			\
 	.kp.symbol_name = _name,			\
 	.entry_handler = _start,			\
@@ -162,9 +186,11 @@ static int bulkmem_automatic_remote(struct kretprobe_instance *instance, struct 
 
 static struct kretprobe probes[] = {
 	RETURN_PROBE("__mm_populate", bulkmem_automatic_populate),
+#ifdef MADVISE
 	RETURN_PROBE(MADVISE, bulkmem_automatic_madvise),
+#endif
 	RETURN_PROBE("pin_user_pages", bulkmem_automatic_pin),
-	RETURN_PROBE("pin_user_pages_fast", bulkmem_automatic_pin),
+	RETURN_PROBE("pin_user_pages_fast", bulkmem_automatic_fast),
 	RETURN_PROBE("pin_user_pages_remote", bulkmem_automatic_remote),
 };
 

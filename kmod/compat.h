@@ -40,6 +40,25 @@ static inline void kmsan_unpoison_memory(const void *address, size_t size)
 #endif
 
 /*
+ * Takes a page with a hardware error out of use, after copy_mc_user_highpage() has
+ * met it. From 6.11 on, that function does so itself.
+ */
+static inline void bulkmem_memory_failed(struct page *page)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 11, 0) && defined(CONFIG_MEMORY_FAILURE)
+	memory_failure_queue(page_to_pfn(page), 0);
+#endif
+}
+
+/*
+ * Frees after a grace period, without the delay of lazy RCU: its processors may
+ * otherwise keep what is freed for seconds.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+# define call_rcu_hurry	call_rcu
+#endif
+
+/*
  * From 7.0 on, the kernel clears ranges of a huge page by one string instruction
  * each; before, page by page.
  */

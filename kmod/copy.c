@@ -187,8 +187,10 @@ static int bulkmem_copy_one(const struct bulkmem_copy *copy, unsigned long i)
 
 	cond_resched();
 #if BULKMEM_COPY_IS_SAFE
-	if (copy_mc_user_highpage(copy->dst + i, copy->src + i, addr, copy->vma))
+	if (copy_mc_user_highpage(copy->dst + i, copy->src + i, addr, copy->vma)) {
+		bulkmem_memory_failed(copy->src + i);
 		return -EHWPOISON;
+	}
 #else
 	copy_user_highpage(copy->dst + i, copy->src + i, addr, copy->vma);
 #endif

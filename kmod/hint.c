@@ -211,11 +211,14 @@ static u64 bulkmem_hint_range(unsigned long addr)
 
 /*
  * What is hinted as a whole is as long as can be, so that any threshold is below.
- * Its smaller transparent pages are not part of it: programs usually read them soon.
+ * Smaller transparent pages are not part of it, nor of the automatic rule: programs
+ * usually read them soon.
  */
 u64 bulkmem_hint_extent(unsigned long addr, u64 size)
 {
-	if (size >= PMD_SIZE && (bulkmem_process_is_hinted() || bulkmem_cgroup_is_hinted()))
+	if (size < PMD_SIZE)
+		return bulkmem_hint_range(addr);
+	if (bulkmem_process_is_hinted() || bulkmem_cgroup_is_hinted())
 		return U64_MAX;
 	return max(bulkmem_hint_range(addr), bulkmem_automatic_extent(addr));
 }

@@ -15,8 +15,8 @@
  * programs that close all files, and is slow to find; a cgroup needs a place in
  * the hierarchy, which systemd manages. Modules cannot hook fork otherwise.
  *
- * Tracepoints run their probes with preemption disabled, and on PREEMPT_RT a probe
- * can then neither allocate nor free. Therefore a declaration allocates the marks
+ * Before 7.0, tracepoints run their probes with preemption disabled, and on PREEMPT_RT
+ * a probe can then neither allocate nor free. Therefore a declaration allocates the marks
  * of the process and all its descendants, a family, and a mark is released after
  * a grace period, which page faults that search for it need too. A child for
  * which its family has no mark left is not hinted, and neither are its children;
@@ -43,11 +43,14 @@
 #include <trace/events/sched.h>
 
 #include "bulkmem.h"
+#include "compat.h"
 
 /* A process and its descendants, at a time. */
 #define PROCESSES_PER_FAMILY	1024
-/* 3 MiB. Processes with CAP_SYS_RESOURCE have no limit. */
+/* 4 MiB. Processes with CAP_SYS_RESOURCE only have the limit of all together. */
 #define FAMILIES_PER_USER	64
+/* Each declaration looks at all of them with interrupts disabled. */
+#define FAMILIES		1024
 
 /**
  * struct mark - one process
@@ -157,7 +160,7 @@ static void bulkmem_process_drop(struct mark *mark)
 	lockdep_assert_held(&marks_lock);
 	hash_del_rcu(&mark->node);
 	WRITE_ONCE(processes, processes - 1);
-	call_rcu(&mark->rcu, bulkmem_process_release);
+	call_rcu_hurry(&mark->rcu, bulkmem_process_release);
 }
 
 static void bulkmem_process_fork(void *unused, struct task_struct *parent,
@@ -274,15 +277,18 @@ static struct family *bulkmem_process_new_family(void)
 	return family;
 }
 
-static unsigned int bulkmem_process_families(kuid_t user)
+/* True if there is room for another family. */
+static bool bulkmem_process_has_room(kuid_t user, bool unlimited)
 {
 	const struct family *family;
-	unsigned int count = 0;
+	unsigned int all = 0, own = 0;
 
 	lockdep_assert_held(&marks_lock);
-	list_for_each_entry(family, &families, of_all)
-		count += uid_eq(family->user, user);
-	return count;
+	list_for_each_entry(family, &families, of_all) {
+		all++;
+		own += uid_eq(family->user, user);
+	}
+	return all < FAMILIES && (unlimited || own < FAMILIES_PER_USER);
 }
 
 /* Adds the calling process with a new family. Returns false beyond the user's limit. */
@@ -292,7 +298,7 @@ static bool bulkmem_process_enter(struct family *family, bool unlimited)
 	bool allowed;
 
 	raw_spin_lock_irqsave(&marks_lock, flags);
-	allowed = unlimited || bulkmem_process_families(family->user) < FAMILIES_PER_USER;
+	allowed = bulkmem_process_has_room(family->user, unlimited);
 	/* Another thread may have declared the process since. */
 	if (allowed && !bulkmem_process_find(task_tgid(current))) {
 		list_add(&family->of_all, &families);

@@ -94,7 +94,10 @@ if [[ -n $only_kernel && -z ${KERNELS[$only_kernel]-} ]]; then
     fail "there is no kernel $only_kernel; there are: $(printf '%s\n' "${!KERNELS[@]}" | sort -V | xargs)"
 fi
 # runs_on KERNEL NAME: true if the run uses the kernel.
-runs_on() { [[ " ${module_of[$2]% *} ${kernels_of[$2]-} " == *" $1 "* ]]; }
+runs_on() {
+    local module=${module_of[$2]-}
+    [[ " ${module% *} ${kernels_of[$2]-} " == *" $1 "* ]]
+}
 if ((${#names[@]} == 0)); then
     names=("${default[@]}")
     if [[ -n $everything ]]; then
@@ -298,7 +301,8 @@ if [[ -n $everything ]]; then
         for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
             for name in "${names[@]}"; do
                 # Not runs that use several kernels.
-                [[ "${module_of[$name]% *}${kernels_of[$name]-}" =~ ^\ *"$kernel"\ *$ ]] || continue
+                module=${module_of[$name]-}
+                [[ "${module% *}${kernels_of[$name]-}" =~ ^\ *"$kernel"\ *$ ]] || continue
                 sed "s/^/$kernel\t/" "$logs/$name.out"
             done
         done

@@ -98,6 +98,7 @@ for kernel in 5.10 7.2 7.3; do
     guest "loading-$kernel" "$kernel" --kernel-line "$pool $bare" --tests 'loading:: params:: coexistence::'
     guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
         --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 600
+    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 600 --tests 'copies::'
 done
 # Loads and unloads under faults on two processors. bare-6.1 does so on 6.1.
 for kernel in 5.10 6.12 7.2 7.3; do

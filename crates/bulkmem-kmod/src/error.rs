@@ -70,9 +70,9 @@ pub enum KernelError {
         /// The action.
         doing: &'static str,
     },
-    /// The user has as many hinted programs as the module allows.
+    /// The user has, or all users together have, as many hinted programs as the module allows.
     #[error(
-        "this user has 64 hinted programs, as many as a user may have: wait for one to end, or run as root"
+        "this user has 64 hinted programs, or all users have 1024: wait for one to end; root may have more than 64"
     )]
     TooManyHinted {
         /// The kernel's error.
