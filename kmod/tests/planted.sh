@@ -40,7 +40,7 @@ PLANTED=(
     # The first thread that ends ends the hint of the process.
     'first_thread|process.c|s/if (atomic_read(&task->signal->live)/if (!atomic_read(\&task->signal->live)/|callers::a_thread_that_ends_first_changes_nothing'
     # The smaller transparent pages of a hinted process bypass the cache.
-    'hinted_smaller|hint.c|s/size >= PMD_SIZE \&\& //|smaller::of_a_hinted_process_stay_cached'
+    'hinted_smaller|hint.c|s/if (size < PMD_SIZE)/if (!size)/|smaller::of_a_hinted_process_stay_cached'
     # A user has no limit of hinted processes.
     'no_family_limit|process.c|s/< FAMILIES_PER_USER/< 1000 * FAMILIES_PER_USER/|callers::a_user_has_a_limit'
     # Hints of cgroups do not reach those below.
