@@ -20,7 +20,7 @@ test: ## Run every test; say what was skipped and why, and how to rerun what fai
 test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module
 	@scripts/test-kmod.sh
 
-test-kmod-all: ## The same with every kernel that the module supports, 5.10 to 7.3 (half an hour)
+test-kmod-all: ## The same with every kernel that the module supports, 5.10 to 7.3
 	@scripts/test-kmod.sh --all
 
 test-glibc: ## Run glibc's own tests of memcpy and memset with the library to preload (ten minutes)

@@ -91,7 +91,7 @@ mod tests {
         threads: 1,
     };
 
-    /// What is found if the C library takes so many times as long where it is aliased, from a length to another.
+    /// Measures where the C library takes so many times as long if it is aliased, from a length to another.
     fn found(times: f64, (from, below): (usize, usize), stopped: bool) -> Option<AliasingRule> {
         let meter = Planted::new(0.05, |cell: &Cell, choice: &Choice| {
             let library = choice.method == method::c_library();

@@ -54,7 +54,7 @@ struct LookAnswer {
     unmapped: Choice,
 }
 
-/// What is chosen in place of the C library where page aliasing slows that down.
+/// The choice in place of the C library where page aliasing slows that down.
 #[derive(Serialize)]
 struct AliasedAnswer {
     from: usize,
