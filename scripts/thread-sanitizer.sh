@@ -21,7 +21,7 @@ run() {
 awk -F '\t*: ' '$1 == "processor" && seen++ { exit } { about[$1] = $2 } END {
     print "bulkmem-policy 3\ncpu", about["cpu family"], about["model"], about["stepping"], about["vendor_id"]
     print "rule fill throughput 0 c_library\nrule fill cached 0 c_library\nrule fill uncached 0 portable"
-    print "look fill 8192 4096 1 4000000000 c_library\nend"
+    print "look fill 8192 1 4000000000 c_library\nend"
 }' /proc/cpuinfo >"$folder/looking.policy"
 run threads
 if report=$(run race 2>&1); then fail "ThreadSanitizer does not report the race in race.c"; fi

@@ -73,7 +73,8 @@ pub(crate) fn profile(mut profile: Profile) -> Profile {
     clean([&mut profile.format]);
     clean_provenance(&mut profile.provenance);
     clean(profile.rules.iter_mut().flat_map(|rule| [&mut rule.method, &mut rule.reason]));
-    clean(profile.looks.iter_mut().flat_map(|look| [&mut look.method, &mut look.reason]));
+    clean(profile.looks.iter_mut().map(|look| &mut look.reason));
+    clean(profile.looks.iter_mut().flat_map(|look| &mut look.unmapped).map(|it| &mut it.method));
     clean(profile.aliasing.iter_mut().flat_map(|rule| [&mut rule.method, &mut rule.reason]));
     clean(profile.figures.iter_mut().map(|figure| &mut figure.method));
     clean(profile.module.iter_mut().map(|figure| &mut figure.method));
@@ -205,8 +206,8 @@ mod tests {
             "operation": "clear", "situation": "throughput", "from": 0, "method": "m", "reason": "r", "parameters": {},
         });
         let look = serde_json::json!({
-            "operation": "clear", "from": 65536, "part": 16384, "method": "m", "parameters": {}, "cached_below": 9,
-            "reason": "r",
+            "operation": "clear", "from": 65536, "cached_below": 9, "reason": "r",
+            "unmapped": { "from": 9, "method": "m", "parameters": {} },
         });
         let figure = serde_json::json!({
             "operation": "clear", "cost": "throughput", "method": "m", "length": 64, "median_ns": 1.0, "parameters": {},

@@ -1,7 +1,7 @@
-//! Verdicts about the cache state that are carried from call to call, for a large total that arrives in calls which are
-//! too short to [look](crate::look) each.
+//! Verdicts about the cache state that are carried from call to call: for a large total that arrives in calls which are too
+//! short to [look](crate::look) each, and for calls that have found the same again and again.
 //!
-//! The calls of one thread and operation are taken for one stream: a verdict holds for its next megabytes. A thread is
+//! The calls of one thread and operation are taken for one stream: a verdict holds for so many of its next bytes. A thread is
 //! recognized by the address of its stack, because thread-local memory may have to be allocated at its first use. Two threads
 //! that share a slot by chance share verdicts, which costs time and nothing else.
 
@@ -22,20 +22,22 @@ static STREAMS: [[Stream; SLOTS]; Operation::ALL.len()] =
 #[repr(align(64))]
 pub(crate) struct Stream(AtomicU64);
 
-/// The state of a stream between two calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It is looking: so many bytes took so many ticks.
-    Looking { bytes: usize, ticks: u64 },
-    /// It has looked. The verdict, `None` if the clock failed, holds for so many bytes more.
-    Known { verdict: Option<CacheVerdict>, left: usize },
+/// What is known about a stream between two calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// The verdict of the last look; `None` if its clock failed, or none took place.
+    pub(crate) verdict: Option<CacheVerdict>,
+    /// How many looks in a row have agreed with the one before, at most [`MOST_AGREED`].
+    pub(crate) agreed: u8,
+    /// How many bytes more the verdict holds for, at most [`MOST_BYTES`].
+    pub(crate) left: usize,
 }
 
-/// Of the 64 bits of a stream, the lowest say what they mean, the next 24 count bytes, and the rest ticks.
-const KIND_BITS: u32 = 3;
-const BYTES_BITS: u32 = 24;
-const MOST_BYTES: usize = (1 << BYTES_BITS) - 1;
-const MOST_TICKS: u64 = u64::MAX >> (KIND_BITS + BYTES_BITS);
+pub(crate) const MOST_AGREED: u8 = 7;
+/// Of the 64 bits of a stream, the lowest name the verdict, the next count agreeing looks, and the rest bytes.
+const VERDICT_BITS: u32 = 2;
+const AGREED_BITS: u32 = 3;
+const MOST_BYTES: usize = usize::MAX >> (VERDICT_BITS + AGREED_BITS);
 
 impl Stream {
     pub(crate) const fn new() -> Stream {
@@ -51,30 +53,31 @@ impl Stream {
         &STREAMS[operation as usize][(spread >> 60) as usize % SLOTS]
     }
 
-    pub(crate) fn load(&self) -> State {
+    #[inline]
+    pub(crate) fn load(&self) -> Known {
         let word = self.0.load(Relaxed);
-        let bytes = (word >> KIND_BITS) as usize & MOST_BYTES;
-        let known = |verdict| State::Known { verdict, left: bytes };
-        match word & ((1 << KIND_BITS) - 1) {
-            0 => State::Looking { bytes, ticks: word >> (KIND_BITS + BYTES_BITS) },
-            1 => known(Some(CacheVerdict::Cached)),
-            2 => known(Some(CacheVerdict::Uncached)),
-            3 => known(Some(CacheVerdict::Unmapped)),
-            _ => known(None),
-        }
+        let verdict = match word & ((1 << VERDICT_BITS) - 1) {
+            1 => Some(CacheVerdict::Cached),
+            2 => Some(CacheVerdict::Uncached),
+            3 => Some(CacheVerdict::Unmapped),
+            _ => None,
+        };
+        let agreed = (word >> VERDICT_BITS) as u8 & MOST_AGREED;
+        Known { verdict, agreed, left: (word >> (VERDICT_BITS + AGREED_BITS)) as usize }
     }
 
-    /// Stores a state; another thread that shares the stream may overwrite it.
-    pub(crate) fn store(&self, state: State) {
-        let (kind, bytes, ticks) = match state {
-            State::Looking { bytes, ticks } => (0, bytes, ticks),
-            State::Known { verdict: Some(CacheVerdict::Cached), left } => (1, left, 0),
-            State::Known { verdict: Some(CacheVerdict::Uncached), left } => (2, left, 0),
-            State::Known { verdict: Some(CacheVerdict::Unmapped), left } => (3, left, 0),
-            State::Known { verdict: None, left } => (4, left, 0),
+    /// Another thread that shares the stream may overwrite it.
+    #[inline]
+    pub(crate) fn store(&self, known: Known) {
+        let verdict: u64 = match known.verdict {
+            None => 0,
+            Some(CacheVerdict::Cached) => 1,
+            Some(CacheVerdict::Uncached) => 2,
+            Some(CacheVerdict::Unmapped) => 3,
         };
-        let counts = bytes.min(MOST_BYTES) as u64 | (ticks.min(MOST_TICKS) << BYTES_BITS);
-        self.0.store(kind | (counts << KIND_BITS), Relaxed);
+        let agreed = u64::from(known.agreed.min(MOST_AGREED)) << VERDICT_BITS;
+        let left = (known.left.min(MOST_BYTES) as u64) << (VERDICT_BITS + AGREED_BITS);
+        self.0.store(verdict | agreed | left, Relaxed);
     }
 }
 
@@ -83,18 +86,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_keeps_every_state() {
+    fn a_stream_keeps_what_is_known() {
         let stream = Stream::new();
-        assert_eq!(stream.load(), State::Looking { bytes: 0, ticks: 0 });
+        assert_eq!(stream.load(), Known::default());
         let verdicts = [CacheVerdict::Cached, CacheVerdict::Uncached, CacheVerdict::Unmapped];
-        let known = verdicts.map(Some).into_iter().chain([None]);
-        let known = known.map(|verdict| State::Known { verdict, left: 4 << 20 });
-        for state in known.chain([State::Looking { bytes: 12345, ticks: 1 << 36 }]) {
-            stream.store(state);
-            assert_eq!(stream.load(), state);
+        for verdict in verdicts.map(Some).into_iter().chain([None]) {
+            for agreed in [0, 5, MOST_AGREED] {
+                let known = Known { verdict, agreed, left: 4 << 20 };
+                stream.store(known);
+                assert_eq!(stream.load(), known);
+                stream.store(Known { agreed: u8::MAX, left: usize::MAX, ..known });
+                assert_eq!(stream.load(), Known { verdict, agreed: MOST_AGREED, left: MOST_BYTES });
+            }
         }
-        stream.store(State::Looking { bytes: usize::MAX, ticks: u64::MAX });
-        assert_eq!(stream.load(), State::Looking { bytes: MOST_BYTES, ticks: MOST_TICKS });
     }
 
     #[test]

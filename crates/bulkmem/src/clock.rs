@@ -1,7 +1,8 @@
 //! The clock that short times are taken with: as cheap as a few instructions.
 #![cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
 
-/// Reads the time stamp counter, after all earlier instructions and before all later ones.
+/// Reads the time stamp counter, after all earlier instructions. Later loads may begin before it; no later store can be
+/// seen before it.
 ///
 /// The kernel can forbid the instruction ([`is_usable`]).
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -11,9 +12,7 @@ pub fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has both instructions; `is_usable` says whether the second one is allowed.
     unsafe {
         _mm_lfence();
-        let ticks = _rdtsc();
-        _mm_lfence();
-        ticks
+        _rdtsc()
     }
 }
 

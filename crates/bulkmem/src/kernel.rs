@@ -60,6 +60,19 @@ impl Memory {
         method::fence();
     }
 
+    /// The 8 bytes that the operation writes at an offset.
+    ///
+    /// # Safety
+    /// The source, if there is one, is valid for reads of 8 bytes there.
+    #[inline(always)]
+    pub(crate) unsafe fn word(&self, at: usize) -> u64 {
+        if self.src.is_null() {
+            return u64::from_ne_bytes([self.byte; 8]);
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { self.src.wrapping_add(at).cast::<u64>().read_unaligned() }
+    }
+
     /// True if the C library would copy slowly.
     #[inline(always)]
     pub(crate) fn aliases(&self, aliasing: &PageAliasing) -> bool {

@@ -105,6 +105,10 @@ mod options;
 mod plan;
 pub mod pointers;
 pub mod policy;
+#[cfg(feature = "unstable-internals")]
+pub mod probe;
+#[cfg(not(feature = "unstable-internals"))]
+mod probe;
 pub mod raw_memory;
 mod short_calls;
 mod signals;

@@ -1,12 +1,12 @@
 //! Choosing the method by the cache state of the memory itself.
 //!
 //! The best method for a length differs by a factor of two to eight between memory that is cached and memory that is not.
-//! The caller's intent rarely says which it is, but the operation finds out: it writes its first 8 to 32 KiB by a
-//! method that stores through the cache, and takes the time. If they were fast, the memory is cached; if they were slow, it is
-//! not; if they were far slower, the kernel was mapping pages, which are in the cache then. For each state there is a method.
-//! The operation looks again after 64 KiB, later after 4 MiB, so that a wrong verdict costs no more than that. No byte is touched
-//! that would not be written anyway. Short calls of a large [`total_len`](crate::Options::total_len) look together, and
-//! carry the verdict over.
+//! The caller's intent rarely says which it is, but the operation finds out: it stores to four lines, scattered over the
+//! range, and takes the time. If it was short, the memory is cached; if it was long, it is not; if even reaching the pages
+//! took far longer, the kernel was mapping them, and they are in the cache then. For each state there is a method. The
+//! operation looks again after 4 MiB, or 16 MiB while its stores bypass the cache, so that a wrong verdict costs no more than
+//! that. No byte is written that would not be written there anyway. Calls of less than 1 MiB look less often while a thread's
+//! looks agree, and short calls of a large [`total_len`](crate::Options::total_len) carry one verdict over.
 //!
 //! The methods and the thresholds come from the policy file; without one, nothing looks. [`Options::look`] and the
 //! variable `BULKMEM_LOOK=off` switch it off, after which the same arguments always lead to the same method. A program that

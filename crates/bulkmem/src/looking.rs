@@ -2,47 +2,40 @@
 
 use std::ops::Range;
 
-use crate::carried::{State, Stream};
+use crate::carried::{Known, MOST_AGREED, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
-use crate::method;
 use crate::operation::Operation;
 use crate::policy::{CacheVerdict, Look};
+use crate::probe;
 
-/// Bytes between two looks.
+/// Bytes from a look to the next while stores go through the cache.
 const INTERVAL: usize = 4 << 20;
-/// The most bytes between two looks while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
+/// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
+/// No look is at more.
 const LONGEST_INTERVAL: usize = 16 << 20;
-/// Bytes until the second look while stores go through the cache, and then [`GROWTH`] times as many each time. Such a look costs
-/// next to nothing, and the first part alone may deceive: the call before wrote it through the cache, too, whatever it did
-/// with the rest.
-const FIRST_INTERVAL: usize = 64 << 10;
-/// With 4 instead, warm clears of 2 MiB took 8 % longer on Zen 5 than one call of the method.
-const GROWTH: usize = 16;
-
-/// Bytes until the second look while stores bypass the cache: a range that is larger than a cache loses its first kilobytes
-/// first. Without it, warm clears of 2 MiB took 2.3 times as long on Zen 5 as one call of the method for cached memory.
-const FIRST_BYPASSING: usize = 1 << 20;
-
-/// A further look pays only if so many parts follow. It costs about half the time of a part, so 1 or 2 %.
-const WORTH_ANOTHER: usize = 32;
+/// A further look pays only for so many bytes: it costs up to 2 % of them. Calls that are shorter, of which a look costs up to
+/// a quarter, look less often while looks agree.
+const WORTH_ANOTHER: usize = 1 << 20;
+/// Bytes of shorter calls that a verdict is carried over to when many looks have agreed.
+const CARRIED: usize = 512 << 10;
 
 /// How a call that looks is executed.
 #[derive(Clone, Copy)]
 pub(crate) struct Looking<'c, K: 'static> {
     pub(crate) operation: Operation,
     pub(crate) look: &'c Look,
-    /// For the part whose time is taken.
-    pub(crate) part: Step<'c, K>,
     /// For memory whose pages are not mapped yet.
     pub(crate) unmapped: Step<'c, K>,
     pub(crate) cached: Step<'c, K>,
     pub(crate) uncached: Step<'c, K>,
     /// By length alone: for pieces that are too short, and if the clock fails.
     pub(crate) otherwise: Step<'c, K>,
-    /// Where verdicts are carried from call to call, if the call is a short part of a large total.
-    pub(crate) stream: Option<&'c Stream>,
+    /// The length of the call.
+    pub(crate) whole: usize,
+    /// Carries verdicts from call to call.
+    pub(crate) stream: &'c Stream,
 }
 
 impl<K: Kernel> Looking<'_, K> {
@@ -60,43 +53,24 @@ impl<K: Kernel> Looking<'_, K> {
     /// As [`Looking::run`].
     #[inline(always)]
     unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
-        if let Some(stream) = self.stream {
+        if piece.len() < WORTH_ANOTHER {
             // SAFETY: passed on from the caller.
-            return unsafe { self.carry(stream, memory, piece, clock) };
+            return unsafe { self.carry(memory, piece, clock) };
         }
-        let Look { from, part, .. } = *self.look;
-        // A look does not pay in a shorter piece.
         let mut step = self.otherwise;
-        let mut looks = piece.len() >= from;
+        let mut looks = true;
         let mut weak = false;
-        // Bytes until the next look.
-        let mut through_cache = FIRST_INTERVAL;
-        let mut bypassing = FIRST_BYPASSING;
         let mut at = piece.start;
         while at < piece.end {
-            let worth = if at == piece.start { 2 } else { WORTH_ANOTHER };
-            if looks && piece.end - at >= worth * part {
-                if weak {
-                    method::drain();
-                }
-                // SAFETY: passed on from the caller; the part is within the piece.
-                let ticks = unsafe { self.take_time(memory, at..at + part, &mut clock) };
-                let verdict = self.judge(ticks);
-                weak = self.part.weak;
-                at += part;
+            let rest = piece.end - at;
+            if looks && (at == piece.start || rest >= WORTH_ANOTHER) {
+                // SAFETY: passed on from the caller; what is looked at lies within the piece.
+                let verdict =
+                    unsafe { self.look_at(memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
                 step = self.step(verdict);
                 looks = verdict.is_some();
             }
-            let rest = piece.end - at;
-            let until_next = if step.weak { bypassing } else { through_cache };
-            if step.weak {
-                bypassing = (4 * bypassing).min(LONGEST_INTERVAL);
-                // A look that finds cached memory after this may deceive, too.
-                through_cache = FIRST_INTERVAL;
-            } else {
-                bypassing = FIRST_BYPASSING;
-                through_cache = (GROWTH * through_cache).min(INTERVAL);
-            }
+            let until_next = if step.weak { LONGEST_INTERVAL } else { INTERVAL };
             let length = if looks && step.may_be_cut { rest.min(until_next) } else { rest };
             // SAFETY: as above.
             unsafe { step.call(memory, at..at + length) }
@@ -106,65 +80,55 @@ impl<K: Kernel> Looking<'_, K> {
         weak
     }
 
-    /// Works on a piece that is a short part of a large total: looks over several calls, and uses the verdict for those that
-    /// follow. Returns true if the calling thread must fence.
+    /// Works on a short piece: looks, or uses the verdict of an earlier call. That of the first of several calls that are too
+    /// short to look each, parts of a large total, holds for those that follow. Otherwise, many looks must have agreed.
+    /// Returns true if the calling thread must fence.
     ///
     /// # Safety
     /// As [`Looking::run`].
-    unsafe fn carry(
-        &self,
-        stream: &Stream,
-        memory: &Memory,
-        piece: Range<usize>,
-        mut clock: impl FnMut() -> u64,
-    ) -> bool {
-        let mut rest = piece;
-        let mut weak = false;
-        let (verdict, left) = match stream.load() {
-            State::Known { verdict, left } if left > 0 => (verdict, left),
-            state => {
-                let (seen, before) = match state {
-                    State::Looking { bytes, ticks } => (bytes.min(self.look.part), ticks),
-                    State::Known { .. } => (0, 0),
-                };
-                if seen == 0 {
-                    method::drain();
-                }
-                let part = rest.start..rest.end.min(rest.start + self.look.part - seen);
-                rest.start = part.end;
-                let bytes = seen + part.len();
-                // SAFETY: passed on from the caller; the part is within the piece.
-                let ticks = before.saturating_add(unsafe { self.take_time(memory, part, &mut clock) });
-                weak = self.part.weak;
-                if bytes < self.look.part {
-                    stream.store(State::Looking { bytes, ticks });
-                    return weak;
-                }
-                (self.judge(ticks), INTERVAL)
-            }
+    #[inline(always)]
+    unsafe fn carry(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
+        let part_of_total = self.whole < self.look.from;
+        let shortest = if part_of_total { probe::LEAST } else { self.look.from };
+        let last = self.stream.load();
+        let known = if last.left > 0 {
+            last
+        } else if piece.len() < shortest {
+            // SAFETY: passed on from the caller.
+            unsafe { self.otherwise.call(memory, piece) }
+            return self.otherwise.weak;
+        } else {
+            // SAFETY: passed on from the caller.
+            let verdict = unsafe { self.look_at(memory, piece.clone(), &mut clock) };
+            let agreed = if verdict == last.verdict { (last.agreed + 1).min(MOST_AGREED) } else { 0 };
+            let left = match agreed {
+                _ if part_of_total => INTERVAL,
+                MOST_AGREED => CARRIED + piece.len(),
+                _ => 0,
+            };
+            Known { verdict, agreed, left }
         };
-        stream.store(State::Known { verdict, left: left.saturating_sub(rest.len()) });
-        let step = self.step(verdict);
+        self.stream.store(Known { left: known.left.saturating_sub(piece.len()), ..known });
+        let step = self.step(known.verdict);
         // SAFETY: as above.
-        unsafe { step.call(memory, rest) }
-        weak | step.weak
+        unsafe { step.call(memory, piece) }
+        step.weak
     }
 
-    /// Works on a part and returns the ticks that it takes.
+    /// Looks at a part of a piece, judges, and counts the verdict.
     ///
     /// # Safety
     /// As [`Looking::run`], of the part.
     #[inline(always)]
-    unsafe fn take_time(&self, memory: &Memory, part: Range<usize>, clock: &mut impl FnMut() -> u64) -> u64 {
-        let before = clock();
-        // SAFETY: passed on from the caller.
-        unsafe { self.part.call(memory, part) }
-        clock().wrapping_sub(before)
-    }
-
-    /// Judges by the time of a whole part, and counts the verdict.
-    fn judge(&self, ticks: u64) -> Option<CacheVerdict> {
-        let verdict = self.look.judge(ticks);
+    unsafe fn look_at(
+        &self,
+        memory: &Memory,
+        part: Range<usize>,
+        clock: &mut impl FnMut() -> u64,
+    ) -> Option<CacheVerdict> {
+        // SAFETY: passed on from the caller. Looks are for operations that write, and calls whose ranges overlap are not
+        // planned.
+        let verdict = self.look.judge(unsafe { probe::take(memory, part, self.look.cached_below, clock) });
         if let Some(verdict) = verdict {
             look::count(self.operation, verdict as usize);
         }
@@ -183,18 +147,11 @@ impl<K: Kernel> Looking<'_, K> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
-
     use super::*;
     use crate::method::{Entry, FillFn, Parameters};
-    use crate::policy::built_in;
+    use crate::policy::{Unmapped, built_in};
 
-    const PART: usize = 16 << 10;
     const FROM: usize = 64 << 10;
-    static LOOK: LazyLock<Look> = LazyLock::new(|| {
-        let choice = *built_in(Operation::Clear);
-        Look { from: FROM, part: PART, cached_below: 100, unmapped_from: 1000, choice, unmapped: choice }
-    });
 
     /// Kernels that show by the byte that they write which of them ran.
     macro_rules! writes {
@@ -208,7 +165,6 @@ mod tests {
             };
         };
     }
-    writes!(TIMED, b'p');
     writes!(CACHED, b'c');
     writes!(UNCACHED, b'u');
     writes!(UNMAPPED, b'm');
@@ -219,24 +175,38 @@ mod tests {
     }
 
     fn looking() -> Looking<'static, FillFn> {
+        let unmapped = Unmapped { from: 1000, choice: *built_in(Operation::Clear) };
         Looking {
             operation: Operation::Clear,
-            look: &LOOK,
-            part: step(&TIMED, false),
+            look: Box::leak(Box::new(Look { from: FROM, cached_below: 100, unmapped: Some(unmapped) })),
             unmapped: step(&UNMAPPED, false),
             cached: step(&CACHED, false),
             uncached: step(&UNCACHED, true),
             otherwise: step(&OTHERWISE, false),
-            stream: None,
+            whole: FROM,
+            stream: Box::leak(Box::new(Stream::new())),
         }
     }
 
+    /// The time until lines in their pages were reached, or after that of storing to others.
+    const FINDS_CACHED: &[u64] = &[99];
+    const FINDS_UNCACHED: &[u64] = &[999, 100];
+    const FINDS_UNMAPPED: &[u64] = &[1000, 50];
+
     /// Works on `length` bytes with looks that take those times; returns the kernels that ran and the lengths of their
     /// work, and whether a fence is needed. No further look may happen.
-    fn run(looking: &Looking<'_, FillFn>, length: usize, times: &[u64]) -> (Vec<(u8, usize)>, bool) {
+    fn run(looking: &Looking<'_, FillFn>, length: usize, looks: &[&[u64]]) -> (Vec<(u8, usize)>, bool) {
         let mut bytes = vec![0; length];
         let memory = Memory::filled(bytes.as_mut_ptr(), length, 0);
-        let mut readings = times.iter().flat_map(|time| [7, 7_u64.wrapping_add(*time)]);
+        let mut now = 7_u64;
+        let mut readings = looks.iter().flat_map(|times| {
+            let first = now;
+            let later = times.iter().map(|ticks| {
+                now = now.wrapping_add(*ticks);
+                now
+            });
+            [first].into_iter().chain(later).collect::<Vec<_>>()
+        });
         // SAFETY: the memory is valid for its length.
         let weak = unsafe { looking.run_by(&memory, 0..length, || readings.next().expect("one more look")) };
         assert_eq!(readings.next(), None, "a look less");
@@ -245,96 +215,125 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_part_tells_decides_about_the_rest() {
+    fn the_times_decide() {
         let length = 1 << 20;
-        let rest = length - PART;
-        let short = PART + FIRST_INTERVAL;
-        assert_eq!(run(&looking(), short, &[99]), (vec![(b'p', PART), (b'c', FIRST_INTERVAL)], false));
-        assert_eq!(run(&looking(), length, &[100]), (vec![(b'p', PART), (b'u', rest)], true));
-        assert_eq!(run(&looking(), short, &[1000]), (vec![(b'p', PART), (b'm', FIRST_INTERVAL)], false));
+        assert_eq!(run(&looking(), length, &[&[99]]), (vec![(b'c', length)], false));
+        assert_eq!(run(&looking(), length, &[&[100, 99]]), (vec![(b'c', length)], false));
+        assert_eq!(run(&looking(), length, &[&[100, 100]]), (vec![(b'u', length)], true));
+        assert_eq!(run(&looking(), length, &[&[999, 5000]]), (vec![(b'u', length)], true));
+        assert_eq!(run(&looking(), length, &[&[1000, 1]]), (vec![(b'm', length)], false));
     }
 
     #[test]
     fn a_clock_that_cannot_be_trusted_leaves_the_rule_by_length() {
         let length = 20 << 20;
-        let by_length = (vec![(b'p', PART), (b'o', length - PART)], false);
-        for time in [0, 1_u64.wrapping_neg(), 1 << 40] {
-            assert_eq!(run(&looking(), length, &[time]), by_length, "{time}");
+        let backwards = 1_u64.wrapping_neg();
+        for times in
+            [&[0][..], &[backwards, 50], &[1 << 40, 50], &[100, 0], &[100, backwards], &[100, 1 << 40]]
+        {
+            assert_eq!(run(&looking(), length, &[times]), (vec![(b'o', length)], false), "{times:?}");
         }
     }
 
     #[test]
     fn it_looks_again_after_each_interval() {
-        let (p, c, u) = ((b'p', PART), |bytes| (b'c', bytes), |bytes| (b'u', bytes));
-        let cached = [p, c(FIRST_INTERVAL), p, c(GROWTH * FIRST_INTERVAL), p, c(INTERVAL)];
-        let uncached = [p, u(FIRST_BYPASSING), p, u(INTERVAL)];
-        let expected = [&cached[..], &uncached, &cached].concat();
-        let length = expected.iter().map(|(_, bytes)| bytes).sum();
-        let (runs, weak) = run(&looking(), length, &[50, 50, 50, 500, 500, 50, 50, 50]);
-        assert_eq!(runs, expected);
-        assert!(!weak, "fenced before the last look");
-        let rest = FIRST_BYPASSING + WORTH_ANOTHER * PART - 1;
-        assert_eq!(run(&looking(), PART + rest, &[500]).0, [p, u(rest)], "not worth another look");
-        let length = PART + FIRST_BYPASSING + PART + INTERVAL + PART + LONGEST_INTERVAL;
-        let expected = [p, u(FIRST_BYPASSING), p, u(INTERVAL), p, u(LONGEST_INTERVAL)];
-        assert_eq!(run(&looking(), length, &[500; 3]).0, expected);
-    }
-
-    #[test]
-    fn a_method_whose_speed_depends_on_the_call_gets_the_rest_in_one() {
+        let (c, u) = ((b'c', INTERVAL), (b'u', LONGEST_INTERVAL));
+        let looks = [
+            FINDS_CACHED,
+            FINDS_CACHED,
+            FINDS_UNCACHED,
+            FINDS_CACHED,
+            FINDS_UNCACHED,
+            FINDS_UNCACHED,
+            FINDS_CACHED,
+        ];
         let mut looking = looking();
+        let expected = [(b'c', 2 * INTERVAL), u, c, (b'u', 2 * LONGEST_INTERVAL), c];
+        let length = expected.iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(run(&looking, length, &looks), (expected.to_vec(), true));
+        let length = INTERVAL + WORTH_ANOTHER - 1;
+        assert_eq!(
+            run(&looking, length, &[FINDS_CACHED]),
+            (vec![(b'c', length)], false),
+            "not worth another look"
+        );
+        assert_eq!(
+            run(&looking, length + 1, &[FINDS_CACHED, FINDS_UNCACHED]),
+            (vec![c, (b'u', WORTH_ANOTHER)], true)
+        );
         looking.uncached.may_be_cut = false;
-        let length = 3 * INTERVAL;
-        assert_eq!(run(&looking, length, &[500]).0, [(b'p', PART), (b'u', length - PART)]);
+        let length = 3 * LONGEST_INTERVAL;
+        assert_eq!(
+            run(&looking, length, &[FINDS_UNCACHED]).0,
+            [(b'u', length)],
+            "its speed depends on the call"
+        );
     }
 
     #[test]
     fn short_pieces_follow_the_rule_by_length() {
-        for length in [0, 1, PART, FROM - 1] {
+        for length in [0, 1, probe::LEAST, FROM - 1] {
             let runs = run(&looking(), length, &[]).0;
             assert!(runs.iter().all(|run| *run == (b'o', length)), "{length}: {runs:?}");
         }
-        assert_eq!(run(&looking(), FROM, &[50]).0, [(b'p', PART), (b'c', FROM - PART)]);
+        assert_eq!(run(&looking(), FROM, &[FINDS_CACHED]).0, [(b'c', FROM)]);
     }
 
     #[test]
-    fn short_calls_look_together_and_carry_the_verdict() {
-        let stream = Stream::new();
-        let looking = Looking { stream: Some(&stream), ..looking() };
-        let call = PART / 2 + 64;
-        let rest = 2 * call - PART;
-        assert_eq!(run(&looking, call, &[40]), (vec![(b'p', call)], false));
-        assert_eq!(run(&looking, call, &[59]), (vec![(b'p', call - rest), (b'c', rest)], false));
-        for _ in 0..(INTERVAL - rest).div_ceil(call) {
+    fn the_first_short_call_of_a_total_looks_for_those_that_follow() {
+        let call = probe::LEAST;
+        let looking = Looking { whole: call, ..looking() };
+        assert_eq!(run(&looking, call - 1, &[]), (vec![(b'o', call - 1)], false), "no room to look");
+        assert_eq!(run(&looking, call, &[FINDS_CACHED]), (vec![(b'c', call)], false));
+        for _ in 1..INTERVAL / call {
             assert_eq!(run(&looking, call, &[]), (vec![(b'c', call)], false));
         }
-        // Each interval begins with another look. 99 ticks are cached, 100 are not, and 1000 map pages.
-        assert_eq!(run(&looking, PART, &[100]).0, [(b'p', PART)]);
-        assert_eq!(run(&looking, INTERVAL, &[]), (vec![(b'u', INTERVAL)], true));
-        assert_eq!(run(&looking, PART + 9, &[1000]), (vec![(b'p', PART), (b'm', 9)], false));
-        assert_eq!(run(&looking, INTERVAL - 9, &[]).0, [(b'm', INTERVAL - 9)]);
+        // Each interval begins with another look.
+        assert_eq!(run(&looking, call, &[FINDS_UNCACHED]), (vec![(b'u', call)], true));
+        assert_eq!(run(&looking, 64, &[]), (vec![(b'u', 64)], true));
+        for _ in 2..=INTERVAL / call {
+            assert_eq!(run(&looking, call, &[]), (vec![(b'u', call)], true));
+        }
+        assert_eq!(run(&looking, call, &[FINDS_UNMAPPED]), (vec![(b'm', call)], false));
+        for _ in 1..INTERVAL / call {
+            assert_eq!(run(&looking, call, &[]), (vec![(b'm', call)], false));
+        }
+        // A clock that fails.
+        assert_eq!(run(&looking, call, &[&[0]]), (vec![(b'o', call)], false));
+        assert_eq!(run(&looking, call, &[]), (vec![(b'o', call)], false));
     }
 
     #[test]
-    fn short_calls_survive_a_clock_that_fails() {
-        for (first, second) in [(0, 0), (1_u64.wrapping_neg(), 5), (1 << 40, 1)] {
-            let stream = Stream::new();
-            let looking = Looking { stream: Some(&stream), ..looking() };
-            assert_eq!(run(&looking, PART / 2, &[first]).0, [(b'p', PART / 2)]);
-            assert_eq!(run(&looking, PART, &[second]).0, [(b'p', PART / 2), (b'o', PART / 2)], "{first}");
-            assert_eq!(run(&looking, INTERVAL - PART / 2, &[]).0, [(b'o', INTERVAL - PART / 2)]);
+    fn calls_look_less_often_while_looks_agree() {
+        let looking = looking();
+        let length = WORTH_ANOTHER / 4;
+        for _ in 0..=MOST_AGREED {
+            assert_eq!(run(&looking, length, &[FINDS_CACHED]), (vec![(b'c', length)], false));
         }
+        for _ in 0..3 {
+            for _ in 0..CARRIED / length {
+                assert_eq!(run(&looking, length, &[]), (vec![(b'c', length)], false));
+            }
+            assert_eq!(run(&looking, length, &[FINDS_CACHED]), (vec![(b'c', length)], false));
+        }
+        // Longer ones look as ever.
+        assert_eq!(run(&looking, WORTH_ANOTHER, &[FINDS_UNCACHED]), (vec![(b'u', WORTH_ANOTHER)], true));
+        for _ in 0..CARRIED / length {
+            assert_eq!(run(&looking, length, &[]), (vec![(b'c', length)], false));
+        }
+        // One that disagrees is believed immediately, and ends it.
+        for _ in 0..=MOST_AGREED {
+            assert_eq!(run(&looking, length, &[FINDS_UNCACHED]), (vec![(b'u', length)], true));
+        }
+        assert_eq!(run(&looking, length, &[]), (vec![(b'u', length)], true));
     }
 
     #[test]
     fn verdicts_are_counted() {
         let looking = Looking { operation: Operation::FillPersist, ..looking() };
         let before = look::counts(looking.operation);
-        run(
-            &looking,
-            PART + FIRST_INTERVAL + PART + FIRST_BYPASSING + WORTH_ANOTHER * PART,
-            &[50, 500, 5000],
-        );
+        let length = INTERVAL + LONGEST_INTERVAL + WORTH_ANOTHER;
+        run(&looking, length, &[FINDS_CACHED, FINDS_UNCACHED, FINDS_UNMAPPED]);
         let after = look::counts(looking.operation);
         assert_eq!((after.cached, after.uncached), (before.cached + 1, before.uncached + 1));
         assert_eq!(after.unmapped, before.unmapped + 1);

@@ -267,7 +267,7 @@ impl<'p> Options<'p> {
         plan.expect(SUPPORTED)
     }
 
-    /// The choice if page aliasing would slow down the C library: without it, and without a look, whose first part it does.
+    /// The choice if page aliasing would slow down the C library: without it, and without a look, which may choose it.
     #[inline(always)]
     fn aliased(&self, memory: &Memory) -> Option<&Choice> {
         let rules = self.rules()?;

@@ -118,17 +118,16 @@ impl<'c, K: Kernel> Plan<'c, K> {
         };
         let uncached = rules.choose_part(operation, memory.length, total_len, Situation::Uncached, 0);
         let cached = rules.choose(operation, memory.length, Situation::Cached);
-        let carries = memory.length < look.from;
         let looking = Looking {
             operation,
             look,
-            part: step(&look.choice),
-            // Written in parts by any method: it fits in a cache, and so does a part. Beyond the caches both choices are one.
+            // Cut for any method: it fits in a cache, and so does what is cut off. Beyond the caches both choices are one.
             cached: Step { may_be_cut: cached != uncached || Rules::may_be_cut(cached), ..step(cached) },
-            unmapped: step(&look.unmapped),
+            unmapped: look.unmapped.as_ref().map_or(self.step, |unmapped| step(&unmapped.choice)),
             uncached: Step { may_be_cut: Rules::may_be_cut(uncached), ..step(uncached) },
             otherwise: self.step,
-            stream: carries.then(|| Stream::of_this_thread(operation)),
+            whole: memory.length,
+            stream: Stream::of_this_thread(operation),
         };
         // SAFETY: passed on from the caller.
         unsafe { looking.run(memory, piece) }

@@ -15,14 +15,16 @@ use testkit::guard::Place;
 use testkit::table;
 
 const FROM: usize = 8192;
-const PART: usize = 4096;
-/// Bytes between two looks.
+/// Bytes from one look to the next in cached memory, and where stores bypass the cache; and the least for another.
 const INTERVAL: usize = 4 << 20;
+const LONGEST_INTERVAL: usize = 16 << 20;
+const WORTH_ANOTHER: usize = 1 << 20;
 
-/// Thresholds of time with which each look finds the same.
-const ALWAYS_CACHED: &str = "4000000000 4000000001";
+/// Thresholds of time with which each look finds the same: the lines are cached if they take fewer ticks than the first
+/// number, and the pages not mapped if reaching them takes at least the second.
+const ALWAYS_CACHED: &str = "4000000000 4000000000";
 const ALWAYS_UNCACHED: &str = "1 4000000000";
-const ALWAYS_UNMAPPED: &str = "1 2";
+const ALWAYS_UNMAPPED: &str = "1 1";
 
 const OPERATIONS: [Operation; 5] =
     [Operation::Clear, Operation::Fill, Operation::Copy, Operation::FillPersist, Operation::CopyPersist];
@@ -41,7 +43,7 @@ fn policy_file(lines: &str) -> Result<Policy, PolicyFileError> {
 fn looking(operation: Operation, cached: &str, uncached: &str, times: &str) -> Policy {
     let lines = format!(
         "rule {operation} cached 0 {cached}\nrule {operation} uncached 0 {uncached}\n\
-         look {operation} {FROM} {PART} {times} {cached}\n"
+         look {operation} {FROM} {times} {cached}\n"
     );
     policy_file(&lines).unwrap()
 }
@@ -84,13 +86,13 @@ fn the_bytes_are_right_whatever_is_found() {
 
 #[test]
 fn the_bytes_are_right_over_several_looks_and_threads() {
-    let lengths = [INTERVAL + PART - 1, INTERVAL + 3 * PART, 3 * INTERVAL + 12_345];
-    let mut bench = Bench::new(lengths[2]);
+    let lengths = [INTERVAL + WORTH_ANOTHER, LONGEST_INTERVAL + WORTH_ANOTHER + 12_345];
+    let mut bench = Bench::new(lengths[1]);
     for operation in OPERATIONS {
         let weak = methods(operation).into_iter().find(|method| method.name.starts_with("nontemporal"));
         let weak = weak.expect("a method that bypasses the cache").name;
         let other = methods(operation)[0].name;
-        for times in [ALWAYS_CACHED, ALWAYS_UNCACHED, ALWAYS_UNMAPPED, "1500 40000"] {
+        for times in [ALWAYS_CACHED, ALWAYS_UNCACHED, ALWAYS_UNMAPPED, "200 40000"] {
             let policy = looking(operation, other, weak, times);
             let options = Options::new().policy(&policy).unwrap();
             let several = options.threads(Threads::Exactly(NonZeroUsize::new(3).unwrap()));
@@ -104,7 +106,6 @@ fn the_bytes_are_right_over_several_looks_and_threads() {
     }
 }
 
-/// A part of 4 KiB ends within a call or at its end, and verdicts are carried over.
 #[test]
 fn the_bytes_are_right_in_short_calls_of_a_large_total() {
     let mut bench = Bench::new(FROM);
@@ -135,8 +136,7 @@ fn short_calls_of_a_large_total_look_once_in_an_interval() {
         const CALL: usize = 4096;
         let policy = policy_file(&format!(
             "rule copy cached 0 c_library\nrule copy uncached 0 movnti\n\
-             look copy 65536 {} {ALWAYS_UNCACHED} c_library\n",
-            4 * CALL
+             look copy 65536 {ALWAYS_UNCACHED} c_library\n"
         ));
         let policy = policy.unwrap();
         let (source, mut memory) = (vec![1; 2 * CALL], vec![0; 2 * CALL]);
@@ -151,12 +151,12 @@ fn short_calls_of_a_large_total_look_once_in_an_interval() {
         let options = options.total_len(1 << 30);
         assert_eq!(looks(options, CALL - 1, 100), [0; 3], "too short");
         assert_eq!(looks(options.look(false), CALL, 100), [0; 3]);
-        assert_eq!(looks(options, CALL, 3), [0; 3], "not a whole part yet");
         assert_eq!(looks(options, CALL, 1), [0, 1, 0]);
         let interval = INTERVAL / CALL;
-        assert_eq!(looks(options, CALL, interval + 3), [0; 3], "the verdict is carried over");
+        assert_eq!(looks(options, CALL, interval - 1), [0; 3], "the verdict is carried over");
         assert_eq!(looks(options, CALL, 1), [0, 1, 0]);
-        assert_eq!(looks(options, 2 * CALL, 10 * (interval / 2 + 2)), [0, 10, 0]);
+        assert_eq!(looks(options, CALL, interval - 1), [0; 3]);
+        assert_eq!(looks(options, 2 * CALL, 10 * (interval / 2)), [0, 10, 0]);
         assert_eq!(memory, source);
     });
 }
@@ -190,7 +190,7 @@ fn each_look_is_counted_and_none_happens_unasked() {
     alone("each_look_is_counted_and_none_happens_unasked", &[], || {
         let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNCACHED);
         let options = Options::new().policy(&policy).unwrap();
-        let mut memory = vec![1; 3 * (INTERVAL + PART)];
+        let mut memory = vec![1; 2 * LONGEST_INTERVAL + WORTH_ANOTHER];
         let looks = |options: Options<'_>, memory: &mut [u8]| {
             found(Operation::Clear, || options.clear(memory)).iter().sum::<u64>()
         };
@@ -297,31 +297,31 @@ fn lines_that_make_no_sense_are_refused() {
         Err(PolicyFileError::Line { error, .. }) => error,
         other => panic!("{lines}: {other:?}"),
     };
-    policy_file(&format!("{rules}look clear 65536 16384 400 20000 c_library\n")).unwrap();
+    for good in
+        ["look clear 65536 400", "look clear 4096 400 400 c_library", "look clear 65536 400 20000 portable"]
+    {
+        policy_file(&format!("{rules}{good}\n")).unwrap();
+    }
     for odd in [
         "look clear",
-        "look clear 65536 16384 400",
-        "look clear 65536 16384 400 20000",
-        "look clear 65536 16384 400 20000 c_library c_library 1",
-        "look clean 65536 16384 400 20000 c_library",
-        "look clear 65536 16384 400 -1 c_library",
-        "look clear 65536 16384 400 400 c_library",
-        "look clear 65536 16384 0 400 c_library",
-        "look clear 65536 4095 400 20000 c_library",
-        "look clear 65536 32769 400 20000 c_library",
-        "look clear 65536 16384 400 99999999999999999999 c_library",
-        "look persist 65536 16384 400 20000 clwb",
+        "look clear 65536",
+        "look clear 65536 400 20000",
+        "look clear 65536 400 20000 c_library 1",
+        "look clear 65536 400 c_library",
+        "look clean 65536 400 20000 c_library",
+        "look clear 65536 400 -1 c_library",
+        "look clear 65536 0 400 c_library",
+        "look clear 65536 400 0 c_library",
+        "look clear 4095 400 20000 c_library",
+        "look clear 65536 400 99999999999999999999 c_library",
+        "look persist 65536 400 20000 clwb",
         "rule clear warm 0 c_library",
     ] {
         assert_eq!(refused(&format!("{rules}{odd}\n")), LineError::Fields, "{odd}");
     }
-    for unknown in ["none", "c_library 1", "c_library none"] {
-        let line = format!("{rules}look clear 65536 16384 400 20000 {unknown}\n");
-        assert_eq!(refused(&line), LineError::Method, "{unknown}");
-    }
-    policy_file(&format!("{rules}look clear 65536 16384 400 20000 c_library portable\n")).unwrap();
+    assert_eq!(refused(&format!("{rules}look clear 65536 400 20000 none\n")), LineError::Method);
     // A look needs the rules of both states, once.
-    let look = "look clear 65536 16384 400 20000 c_library\n";
+    let look = "look clear 65536 400 20000 c_library\n";
     for without in ["", "rule clear cached 0 c_library\n", "rule clear uncached 0 movnti\n"] {
         assert_eq!(refused(&format!("{without}{look}")), LineError::Order, "{without}");
     }

@@ -78,7 +78,7 @@ fn policy() -> &'static Path {
             {
                 text += &format!("rule {operation} {situation} 0 {method}\n");
             }
-            text += &format!("look {operation} 8192 4096 1 4000000000 c_library\n");
+            text += &format!("look {operation} 8192 1 4000000000 c_library\n");
         }
         let path = Path::new(SCRATCH).join("looking.policy");
         fs::write(&path, text + "end\n").unwrap();

@@ -28,7 +28,7 @@ JSON: `bulkmem` (version), `machine`, `instructions` (each with `name`, `availab
 (`available`, `reason`), `durability`, `policy` (`basis`: `profile` with `path`, or `defaults` with `microarchitecture`, `why` and \
 `source`; `forced`: pairs of operation and method; `refused`: each with `path` and `reason`), `provenance` and `coverage` (of the \
 profile, or null), `rules` (each with `operation`, `intent`, `from`, `choice`, `reason`), `looks` (of operations that look at the cache \
-state, by their name: `from`, `part`, `cached_below`, `unmapped_from`, `choice`, `unmapped`), `page_aliasing` (null, or `from`, `below`, `choice`), `thresholds` (of memcpy and memset: `operation`, `tunable` and `value`, null without a \
+state, by their name: `from`, `cached_below`, `unmapped`: null, or `from`, `choice`), `page_aliasing` (null, or `from`, `below`, `choice`), `thresholds` (of memcpy and memset: `operation`, `tunable` and `value`, null without a \
 tunable, and `located`, null without a profile that has it: `cached`, `uncached`; see docs/bench/threshold.md).")]
 pub(crate) struct InfoArgs {
     /// Print JSON

@@ -5,7 +5,7 @@ use bulkmem::method::Parameters;
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Operation, Options, look};
 use bulkmem_measure::calibration::{
-    AliasingRule, Condition, Cost, Figure, LookRule, Profile, Rule, UnmappedMethod,
+    AliasingRule, Condition, Cost, Figure, LookRule, Profile, Rule, UnmappedRule,
 };
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -182,12 +182,12 @@ fn looking() -> Profile {
     profile.looks.push(LookRule {
         operation: Operation::Clear,
         from: 65536,
-        part: 16384,
-        method: "c_library".into(),
-        parameters: Parameters::default(),
         cached_below: 777,
-        unmapped_from: Some(9999),
-        unmapped: Some(UnmappedMethod { method: "portable".into(), parameters: Parameters::default() }),
+        unmapped: Some(UnmappedRule {
+            from: 9999,
+            method: "portable".into(),
+            parameters: Parameters::default(),
+        }),
         reason: "it is worth a look".into(),
     });
     let warm = |figure: &Figure| {
@@ -226,22 +226,10 @@ fn a_look_shows_both_branches_and_marks_each_in_its_table() {
     let answer = home.json(&["explain", "--op", "clear", "--size", "1M", "--json"]);
     assert_eq!(keys(&answer), KEYS);
     let look = &answer["look"];
-    let expected = [
-        "cached",
-        "cached_below",
-        "from",
-        "method",
-        "parameters",
-        "part",
-        "reason",
-        "uncached",
-        "unmapped",
-        "unmapped_from",
-    ];
-    assert_eq!(keys(look), expected);
-    assert_eq!((&look["part"], &look["cached_below"]), (&16384.into(), &777.into()));
-    assert_eq!((&look["method"], &look["unmapped_from"]), (&"c_library".into(), &9999.into()));
-    assert_eq!(look["unmapped"]["method"], "portable");
+    assert_eq!(keys(look), ["cached", "cached_below", "from", "reason", "uncached", "unmapped"]);
+    assert_eq!((&look["from"], &look["cached_below"]), (&65536.into(), &777.into()));
+    assert_eq!(keys(&look["unmapped"]), ["from", "method", "parameters"]);
+    assert_eq!((&look["unmapped"]["from"], &look["unmapped"]["method"]), (&9999.into(), &"portable".into()));
     for (state, method) in [("cached", "c_library"), ("uncached", "portable")] {
         assert_eq!(keys(&look[state]), ["method", "parameters", "reason"]);
         assert_eq!(look[state]["method"], method);
@@ -255,7 +243,7 @@ fn a_look_shows_both_branches_and_marks_each_in_its_table() {
         assert_fits(&text, columns as usize);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in [
-            "the time of the first 16 KiB, by c_library",
+            "the time of stores to a few lines",
             "c_library (fewer than 777 ticks): it is good for cached memory",
             "portable (from 777 ticks on): it is good for uncached memory",
             "portable (from 9999 ticks on, which mapping pages takes)",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bulkmem::Operation;
 use bulkmem::method;
 use bulkmem::policy::{Choice, PageAliasing};
+use bulkmem::probe::Times;
 
 use crate::calibration::{Condition, Cost};
 
@@ -14,6 +15,12 @@ use crate::engine::workload::{Cell, Extent, MemoryState, Timing};
 
 /// Aligned, cold, one thread.
 pub(crate) const COLD: Condition = Condition { aligned: true, warm: false, threads: 1 };
+
+/// Times of looks in ticks: of storing to lines, and of reaching pages.
+pub(crate) const CACHED_TICKS: u64 = 40;
+pub(crate) const UNCACHED_TICKS: u64 = 400;
+pub(crate) const REACHING_TICKS: u64 = 2000;
+pub(crate) const UNMAPPED_TICKS: u64 = 20_000;
 
 pub(crate) const LIBPMEM_GB_PER_S: f64 = 1000.0;
 
@@ -51,13 +58,23 @@ impl<F: FnMut(&Cell, &Choice) -> f64> Meter for Planted<F> {
         Some(Timing { ns, disturbance_ns, operations: 1 })
     }
 
-    /// The planted time for the cell, scaled to the part, at one tick per nanosecond. In fresh memory every method takes a
-    /// nanosecond per byte.
-    fn part(&mut self, cell: &Cell, trial: Choice, part: u64, state: MemoryState) -> Option<u64> {
-        let condition = Condition { warm: state == MemoryState::Cached, ..cell.condition };
-        let whole = self.sample(&Cell { condition, ..*cell }, Some(&trial))?.ns;
-        let mapped = whole * part as f64 / cell.length as f64;
-        Some(if state == MemoryState::Unmapped { part } else { mapped as u64 })
+    fn look(&mut self, _: &Cell, state: MemoryState) -> Option<Times> {
+        self.now_ns += 20_000.0;
+        Some(match state {
+            MemoryState::Cached => Times { reaching: 50, storing: Some(CACHED_TICKS) },
+            MemoryState::Uncached => Times { reaching: REACHING_TICKS, storing: Some(UNCACHED_TICKS) },
+            MemoryState::Unmapped => Times { reaching: UNMAPPED_TICKS, storing: Some(CACHED_TICKS) },
+        })
+    }
+
+    /// Every method takes a tick per byte.
+    fn unmapped(&mut self, cell: &Cell, _: Choice) -> Option<u64> {
+        self.now_ns += 20_000.0;
+        Some(cell.length)
+    }
+
+    fn ns_per_tick(&self) -> f64 {
+        0.5
     }
 
     /// The planted time for a cold clear of the length, whatever the chunk.

@@ -28,12 +28,12 @@ use serde::{Deserialize, Serialize};
 
 pub use profile::{
     AliasingRule, Coverage, FORMAT, Figure, LookRule, Mode, ModuleFigure, OperationProvenance, Profile, Rule,
-    Saturation, UnmappedMethod, VERSION,
+    Saturation, UnmappedRule, VERSION,
 };
 pub use profile_file::ProfileError;
 
 use crate::calibration::derive::Derived;
-use crate::calibration::derive::look::{PartTimes, UnmappedTimes};
+use crate::calibration::derive::look::Samples;
 use crate::calibration::operation::OperationRun;
 use crate::calibration::plan::Setting;
 use crate::calibration::session::{Meter, Session};
@@ -172,7 +172,7 @@ pub fn calibrate(
 /// Derives the profile from the figures so far.
 fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &CalibrateOptions) -> Profile {
     let pages = session.meter.arena.backing_page_size();
-    let Derived { rules, looks, threads } = derive::derive(&ledger.figures, &ledger.parts, &ledger.unmapped);
+    let Derived { rules, looks, threads } = derive::derive(&ledger.figures, &ledger.looks);
     let provenance = Provenance::collect(pages, session.elapsed().as_secs_f64(), session.samples);
     let provenance = Provenance { thresholds: ledger.thresholds.clone(), ..provenance };
     Profile {
@@ -198,10 +198,8 @@ pub(crate) struct Ledger {
     module: Vec<ModuleFigure>,
     /// The copies that the C library does slowly.
     aliasing: Option<AliasingRule>,
-    /// Times of the first part of calls.
-    parts: Vec<PartTimes>,
-    /// Times of calls in memory whose pages are not mapped yet.
-    unmapped: Vec<UnmappedTimes>,
+    /// Times of looks, and of calls in memory whose pages are not mapped yet.
+    looks: Samples,
     /// The operations that were measured to the end, with the time and the load.
     finished: Vec<(Operation, SystemTime, Option<Load>)>,
     /// The lengths from which the C library bypasses the cache.

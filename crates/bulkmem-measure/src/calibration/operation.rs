@@ -10,8 +10,8 @@ use bulkmem::method;
 use bulkmem::policy::{Choice, Situation};
 
 use crate::calibration::derive;
-use crate::calibration::derive::look::{PartTimes, UnmappedTimes};
-use crate::calibration::derive::table::{self, Key};
+use crate::calibration::derive::look::{self, Looked, UnmappedTimes};
+use crate::calibration::derive::table::Key;
 use crate::calibration::plan::{self, LONG, Setting};
 use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
@@ -36,7 +36,7 @@ const NOISY: f64 = 1.5;
 /// Share of the remaining time for changes of the choice; the rest is for threads.
 const CHANGES_SHARE: f64 = 0.65;
 /// Share of the time after that for looks; the rest is for threads.
-const PARTS_SHARE: f64 = 0.3;
+const LOOKS_SHARE: f64 = 0.3;
 /// Share of the time after that for memory whose pages are not mapped yet.
 const UNMAPPED_SHARE: f64 = 0.2;
 /// Fewer samples do not show how much they vary.
@@ -79,7 +79,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         self.libpmem(self.session.after_share(LIBPMEM_SHARE, end), end);
         self.repeat_noisy(self.session.after_share(REPEAT_SHARE, changes_end));
         self.refine(changes_end);
-        self.parts(self.session.after_share(PARTS_SHARE, end));
+        self.looks(self.session.after_share(LOOKS_SHARE, end));
         self.unmapped(self.session.after_share(UNMAPPED_SHARE, end));
         self.threads(end);
     }
@@ -257,28 +257,20 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
     }
 
-    /// Takes the times of the first parts of calls, interleaved, in each state of the memory, by the method for
-    /// parts.
-    fn parts(&mut self, deadline: Duration) {
-        /// Lengths of the part. Shorter ones do not tell: the store buffer and the prefetchers hide their misses.
-        const PARTS: [u64; 3] = [8 << 10, 16 << 10, 32 << 10];
-        const MOST_SAMPLES: usize = 25;
+    /// Takes the times of looks, interleaved, at memory in each state.
+    fn looks(&mut self, deadline: Duration) {
+        const MOST_SAMPLES: usize = 51;
         let operation = self.operation;
-        let throughput = table::rows(&self.ledger.figures, operation, Cost::Throughput);
-        let Some(choice) = derive::for_parts(operation, &throughput).and_then(|key| key.choice()) else {
-            return;
-        };
-        let lengths = self.setting.lengths().into_iter().filter(|length| *length >= 4 * PARTS[0]);
-        let lengths: Vec<u64> = lengths.filter(|length| *length <= self.setting.last_level / 2).collect();
-        let Some(&first) = lengths.first() else { return };
+        let lengths = self.setting.lengths().into_iter();
+        let lengths = lengths.filter(|it| (look::LEAST_LENGTH..=self.setting.last_level / 2).contains(it));
+        let lengths: Vec<u64> = lengths.collect();
+        let Some(&first) = lengths.first().filter(|_| operation != Operation::Persist) else { return };
         self.session.report(format!("{operation}, looks"), None);
         let cached = lengths.iter().map(|&length| (length, MemoryState::Cached));
-        let others = [MemoryState::Uncached, MemoryState::UncachedInStream, MemoryState::Unmapped];
+        let others = [MemoryState::Uncached, MemoryState::Unmapped];
         let states = cached.chain(others.map(|state| (first, state)));
-        let mut parts: Vec<PartTimes> = states
-            .flat_map(|(length, state)| PARTS.map(|part| (length, state, part)))
-            .map(|(length, state, part)| PartTimes { operation, length, part, state, ticks: Vec::new() })
-            .collect();
+        let mut looked: Vec<Looked> =
+            states.map(|(length, state)| Looked { operation, length, state, times: Vec::new() }).collect();
         for taken in 0..MOST_SAMPLES {
             if self.session.over(deadline) {
                 if taken < LEAST_SAMPLES {
@@ -286,23 +278,23 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 }
                 break;
             }
-            for PartTimes { length, part, state, ticks, .. } in &mut parts {
+            for Looked { length, state, times, .. } in &mut looked {
                 let condition = Condition { aligned: true, warm: *state == MemoryState::Cached, threads: 1 };
                 let cell = Cell::new(operation, Cost::Throughput, *length, condition);
-                let Some(time) = self.session.meter.part(&cell, choice, *part, *state) else { return };
-                ticks.push(time);
+                let Some(time) = self.session.meter.look(&cell, *state) else { return };
+                times.push(time);
             }
         }
-        self.ledger.parts.extend(parts);
+        self.ledger.looks.looks.extend(looked);
+        self.ledger.looks.ns_per_tick = self.session.meter.ns_per_tick();
     }
 
     /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the
     /// cache and by those that the rules by length use.
     fn unmapped(&mut self, deadline: Duration) {
-        const LENGTH: u64 = 64 << 10;
         const MOST_SAMPLES: usize = 31;
         let operation = self.operation;
-        if !self.ledger.parts.iter().any(|it| it.operation == operation) {
+        if !self.ledger.looks.looks.iter().any(|it| it.operation == operation) {
             return;
         }
         let by_length = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
@@ -316,10 +308,11 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         keys.dedup();
         let choices = keys.into_iter().filter_map(|key| Some((key.choice()?, key)));
         let mut all: Vec<(Choice, UnmappedTimes)> = choices
-            .map(|(choice, key)| (choice, UnmappedTimes { operation, key, ticks: Vec::new() }))
+            .flat_map(|(choice, key)| [true, false].map(|aligned| (choice, key.clone(), aligned)))
+            .map(|(choice, key, aligned)| {
+                (choice, UnmappedTimes { operation, key, aligned, ticks: Vec::new() })
+            })
             .collect();
-        let condition = Condition { aligned: true, warm: false, threads: 1 };
-        let cell = Cell::new(operation, Cost::Throughput, LENGTH, condition);
         for taken in 0..MOST_SAMPLES {
             if self.session.over(deadline) {
                 if taken < LEAST_SAMPLES {
@@ -328,12 +321,13 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 break;
             }
             for (choice, times) in &mut all {
-                let state = MemoryState::Unmapped;
-                let Some(time) = self.session.meter.part(&cell, *choice, LENGTH, state) else { return };
+                let condition = Condition { aligned: times.aligned, warm: false, threads: 1 };
+                let cell = Cell::new(operation, Cost::Throughput, look::LEAST_LENGTH, condition);
+                let Some(time) = self.session.meter.unmapped(&cell, *choice) else { return };
                 times.ticks.push(time);
             }
         }
-        self.ledger.unmapped.extend(all.into_iter().map(|(_, times)| times));
+        self.ledger.looks.unmapped.extend(all.into_iter().map(|(_, times)| times));
     }
 
     /// Compares numbers of threads at the lengths where several may be faster, with the choice for each length.

@@ -17,7 +17,7 @@ use crate::engine::{Condition, Cost, Load, Provenance};
 /// Value of the field `format`.
 pub const FORMAT: &str = crate::engine::PROFILE_FORMAT;
 /// Version of the format that this library reads and writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The measurements of one machine and the rules derived from them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -158,7 +158,7 @@ pub struct Rule {
     pub reason: String,
 }
 
-/// How an operation looks at the cache state: it takes the time of its first part.
+/// How an operation looks at the cache state: by the time of stores to a few places.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LookRule {
@@ -166,29 +166,22 @@ pub struct LookRule {
     pub operation: Operation,
     /// Length in bytes from which a look pays.
     pub from: u64,
-    /// Bytes whose time is taken.
-    pub part: u64,
-    /// The method for the part.
-    pub method: String,
-    /// Its parameters.
-    pub parameters: Parameters,
-    /// A part that takes fewer ticks of the time stamp counter is cached.
+    /// The memory is cached if storing to its lines takes fewer ticks of the time stamp counter.
     pub cached_below: u64,
-    /// The pages of a part that takes at least so many ticks are not mapped yet; absent if that cannot be told.
+    /// How memory is recognized whose pages are not mapped yet; absent if that cannot be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unmapped_from: Option<u64>,
-    /// The method for such memory; absent if it is that for the part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unmapped: Option<UnmappedMethod>,
+    pub unmapped: Option<UnmappedRule>,
     /// The reason, for people.
     pub reason: String,
 }
 
-/// The method for memory whose pages are not mapped yet.
+/// How a look recognizes memory whose pages are not mapped yet, and the method for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct UnmappedMethod {
-    /// Its name.
+pub struct UnmappedRule {
+    /// Reaching the pages takes at least so many ticks.
+    pub from: u64,
+    /// The method's name.
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,

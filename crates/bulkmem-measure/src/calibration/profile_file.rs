@@ -11,10 +11,10 @@ use rustix::fs::OFlags;
 use bulkmem::machine::Machine;
 use bulkmem::method::{self, Parameters, Tunable};
 use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION, Policy, Situation};
-use bulkmem::{Intent, Operation};
+use bulkmem::{Intent, Operation, probe};
 
 use super::profile::{
-    AliasingRule, FORMAT, LookRule, ModuleFigure, Profile, Rule, Saturation, UnmappedMethod, VERSION,
+    AliasingRule, FORMAT, LookRule, ModuleFigure, Profile, Rule, Saturation, UnmappedRule, VERSION,
 };
 use crate::engine::{Head, LIBPMEM};
 
@@ -162,13 +162,13 @@ impl Profile {
             if self.looks[..at].iter().any(|other| other.operation == look.operation) {
                 return wrong(place, "is the second one of its operation");
             }
-            if look.part > look.from / 2 || look.cached_below >= look.unmapped_from.unwrap_or(u64::MAX) {
-                return wrong(place, "has values that contradict each other");
+            let impossible = look.from < probe::LEAST as u64 || look.cached_below == 0;
+            if impossible || look.unmapped.as_ref().is_some_and(|it| it.from == 0) {
+                return wrong(place, "has values that no look can have");
             }
-            if let Some(UnmappedMethod { method, parameters }) = &look.unmapped {
-                check_method(machine, place.clone(), look.operation, method, *parameters)?;
+            if let Some(UnmappedRule { method, parameters, .. }) = &look.unmapped {
+                check_method(machine, place, look.operation, method, *parameters)?;
             }
-            check_method(machine, place, look.operation, &look.method, look.parameters)?;
         }
         if let Some(AliasingRule { from, below, method, parameters, .. }) = &self.aliasing {
             if !(1..*below).contains(from) {
@@ -259,14 +259,10 @@ impl Profile {
                 }
             }
             for look in self.looks.iter().filter(|it| it.operation == operation) {
-                let LookRule { from, part, cached_below, unmapped_from, method, parameters, .. } = look;
-                let unmapped_from = unmapped_from.unwrap_or(u64::MAX);
-                _ = write!(
-                    text,
-                    "look {operation} {from} {part} {cached_below} {unmapped_from} {method}{parameters}"
-                );
-                if let Some(UnmappedMethod { method, parameters }) = &look.unmapped {
-                    _ = write!(text, " {method}{parameters}");
+                let LookRule { from, cached_below, unmapped, .. } = look;
+                _ = write!(text, "look {operation} {from} {cached_below}");
+                if let Some(UnmappedRule { from, method, parameters }) = unmapped {
+                    _ = write!(text, " {from} {method}{parameters}");
                 }
                 text.push('\n');
             }

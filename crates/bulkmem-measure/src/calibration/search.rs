@@ -54,8 +54,8 @@ pub(crate) fn spares_cache(choice: &Choice) -> bool {
     matches!(choice.method.effect, CacheEffect::Bypasses | CacheEffect::Evicts)
 }
 
-/// True if the time of a method tells whether the memory is cached, because it stores through the cache. Copies and fills
-/// that persist write the lines back, too; a write-back alone stores nothing.
+/// True if a method stores through the cache. Copies and fills that persist write the lines back, too; a write-back alone
+/// stores nothing.
 pub(crate) fn stores_through_cache(operation: Operation, choice: &Choice) -> bool {
     let writes_back = matches!(operation, Operation::CopyPersist | Operation::FillPersist);
     !spares_cache(choice) || (writes_back && choice.method.effect == CacheEffect::Evicts)

@@ -2,9 +2,11 @@
 //! measuring it: tests plant the answers and the clock of a [`Meter`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bulkmem::clock;
 use bulkmem::policy::Choice;
+use bulkmem::probe::Times;
 
 use crate::calibration::plan;
 use crate::engine::implementation::{Implementation, peers};
@@ -20,8 +22,14 @@ pub(crate) trait Meter {
     /// Takes a sample of a choice, or without one of libpmem; `None` if that is not installed.
     fn sample(&mut self, cell: &Cell, choice: Option<&Choice>) -> Option<Timing>;
 
-    /// Takes the time of the first `part` bytes of a call, in ticks; `None` without a usable clock, or without memory.
-    fn part(&mut self, cell: &Cell, choice: Choice, part: u64, state: MemoryState) -> Option<u64>;
+    /// Takes the times of a look at memory in that state; `None` without a usable clock, or without memory.
+    fn look(&mut self, cell: &Cell, state: MemoryState) -> Option<Times>;
+
+    /// Takes the time of a call in memory whose pages are not mapped yet, in ticks; `None` as for a look.
+    fn unmapped(&mut self, cell: &Cell, choice: Choice) -> Option<u64>;
+
+    /// Nanoseconds of a tick.
+    fn ns_per_tick(&self) -> f64;
 
     /// Clears an extent; returns the time in nanoseconds.
     fn extent(&mut self, extent: &Extent) -> f64;
@@ -44,8 +52,20 @@ impl Meter for Workloads {
         Some(sample.expect("only fresh destinations are mapped for a sample, and calibration has none"))
     }
 
-    fn part(&mut self, cell: &Cell, choice: Choice, part: u64, state: MemoryState) -> Option<u64> {
-        Workloads::part(self, cell, choice, part as usize, state)
+    fn look(&mut self, cell: &Cell, state: MemoryState) -> Option<Times> {
+        Workloads::look(self, cell, state)
+    }
+
+    fn unmapped(&mut self, cell: &Cell, choice: Choice) -> Option<u64> {
+        Workloads::unmapped(self, cell, choice)
+    }
+
+    fn ns_per_tick(&self) -> f64 {
+        const DURATION: Duration = Duration::from_millis(1);
+        let (start, first) = (Instant::now(), clock::ticks());
+        while start.elapsed() < DURATION {}
+        let ticks = clock::ticks().wrapping_sub(first).max(1);
+        start.elapsed().as_nanos() as f64 / ticks as f64
     }
 
     fn extent(&mut self, extent: &Extent) -> f64 {

@@ -7,7 +7,9 @@ use crate::calibration::{Condition, Rule};
 use super::*;
 use bulkmem::method::Parameters;
 
-use crate::calibration::fake::{LIBPMEM_GB_PER_S, Planted};
+use crate::calibration::fake::{
+    CACHED_TICKS, LIBPMEM_GB_PER_S, Planted, REACHING_TICKS, UNCACHED_TICKS, UNMAPPED_TICKS,
+};
 use crate::engine::LIBPMEM;
 use crate::engine::workload::Cell;
 
@@ -124,7 +126,7 @@ fn an_operation_looks_where_the_best_method_depends_on_the_cache_state() {
         let mut session =
             Session::new(Planted::new(0.01, answer), &stop, &mut quiet, Duration::from_secs(20));
         run(&mut session, &SETTING, &[Operation::Clear], &mut ledger, &mut |_, _| {});
-        let derived = derive::derive(&ledger.figures, &ledger.parts, &ledger.unmapped);
+        let derived = derive::derive(&ledger.figures, &ledger.looks);
         let of = |situation| {
             let rules = derived.rules.iter().filter(move |rule| rule.situation == situation);
             rules.map(|rule| rule.method.as_str()).collect::<Vec<_>>()
@@ -134,11 +136,11 @@ fn an_operation_looks_where_the_best_method_depends_on_the_cache_state() {
             continue;
         }
         let [look] = derived.looks.as_slice() else { panic!("{:?}", derived.looks) };
-        // 16 KiB take 205 ns cached, 1638 ns uncached, and 16,384 ns in fresh memory.
-        let part = look.part as f64;
-        assert!((part / 80.0..part / 10.0).contains(&(look.cached_below as f64)), "{look:?}");
-        assert!((part / 10.0..part).contains(&(look.unmapped_from.unwrap() as f64)), "{look:?}");
-        assert!((32 << 10..=256 << 10).contains(&look.from), "{look:?}");
+        assert!((CACHED_TICKS + 1..=UNCACHED_TICKS).contains(&look.cached_below), "{look:?}");
+        let unmapped = look.unmapped.as_ref().unwrap();
+        assert!((REACHING_TICKS..=UNMAPPED_TICKS).contains(&unmapped.from), "{look:?}");
+        assert_eq!(unmapped.method, "c_library", "of equals");
+        assert!((64 << 10..=256 << 10).contains(&look.from), "{look:?}");
         assert_eq!(of(Situation::Cached).first(), Some(&"c_library"));
         assert_eq!(of(Situation::Uncached).last(), Some(&"movnti"));
     }
@@ -264,14 +266,14 @@ fn a_length_that_was_disturbed_is_measured_again() {
     let mut ledger = Ledger::default();
     let mut disturbed = 0;
     let answer = |cell: &Cell, choice: &Choice| {
-        let load = cell.length == 64 << 10 && disturbed < 900;
+        let load = cell.length == 64 << 10 && disturbed < 400;
         disturbed += u32::from(load);
         machine(cell, choice) * if load && disturbed % 3 > 0 { 4.0 } else { 1.0 }
     };
     let budget = Duration::from_secs(20);
     let mut session = Session::new(Planted::new(0.01, answer), &stop, &mut quiet, budget);
     run(&mut session, &SETTING, &[Operation::Clear], &mut ledger, &mut |_, _| {});
-    assert_eq!(disturbed, 900, "all of the disturbance was measured");
+    assert_eq!(disturbed, 400, "all of the disturbance was measured");
     let figures = ledger.figures.iter().filter(|it| it.length == 64 << 10 && it.cost == Cost::Throughput);
     let spread = figures.map(|it| it.quartiles_ns[1] / it.quartiles_ns[0]);
     assert!(

@@ -9,7 +9,7 @@ use std::time::Instant;
 use bulkmem::machine::{Caches, Machine};
 use bulkmem::method::{self, Ordering, fence};
 use bulkmem::policy::{Choice, Situation};
-use bulkmem::{Mapping, Operation, Pages, clock};
+use bulkmem::{Mapping, Operation, Pages, clock, probe};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -90,8 +90,6 @@ impl Cell {
 pub(crate) enum MemoryState {
     Cached,
     Uncached,
-    /// Uncached as well, but the memory before it was just written through the cache, so that the prefetchers have begun.
-    UncachedInStream,
     /// Its pages are not mapped yet.
     Unmapped,
 }
@@ -129,24 +127,20 @@ impl Work for Timed<'_> {
     }
 }
 
-/// A part of a call, `skip` bytes from its beginning, after a call of `before` bytes.
-struct Part {
+/// One call, timed in ticks.
+struct Ticks {
     dst: *mut u8,
     src: *const u8,
-    part: usize,
-    before: usize,
-    skip: usize,
+    length: usize,
 }
 
-impl Work for Part {
+impl Work for Ticks {
     type Output = u64;
 
     fn run(self, call: impl Fn(*mut u8, *const u8, usize)) -> u64 {
-        let Part { dst, src, part, before, skip } = self;
-        call(dst, src, before);
-        let (dst, src) = (dst.wrapping_add(skip), src.wrapping_add(skip));
+        let Ticks { dst, src, length } = self;
         let start = clock::ticks();
-        call(dst, src, part);
+        call(dst, src, length);
         clock::ticks().wrapping_sub(start)
     }
 }
@@ -177,10 +171,6 @@ impl Work for Repeated {
 const PAGE: usize = 4096;
 /// So many bytes are copied for a sample of short copies.
 const COPIED: usize = 64 << 10;
-/// Uncached parts are taken from ranges of at most this length.
-const SHORTEST_SPREAD: usize = 64 << 10;
-/// So much is written before a part in a stream.
-const STREAM: usize = 64 << 10;
 /// A sample spans at least this long.
 const SAMPLE_NS: f64 = 20_000.0;
 /// And at most so many operations.
@@ -264,34 +254,33 @@ impl Workloads {
         unsafe { implementation.run(cell.condition.threads, cell.operation, FILL_BYTE, work) }
     }
 
-    /// Takes the time of `part` bytes of a call, of the cell's length if they are cached, in ticks; `None` if the clock
-    /// cannot be used or memory cannot be mapped.
-    pub(crate) fn part(
-        &mut self,
-        cell: &Cell,
-        choice: Choice,
-        part: usize,
-        state: MemoryState,
-    ) -> Option<u64> {
-        if !clock::is_usable() {
-            return None;
-        }
-        let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
+    /// Takes the times of a look at the cell's length; `None` if the clock cannot be used or memory cannot be mapped.
+    pub(crate) fn look(&mut self, cell: &Cell, state: MemoryState) -> Option<probe::Times> {
         let warm = state == MemoryState::Cached;
-        // Uncached parts are spread as widely as possible: those of long calls would soon be cached.
-        let (spread, before, skip) = match state {
-            MemoryState::Cached => (length, length, 0),
-            MemoryState::UncachedInStream => (STREAM + part, STREAM, STREAM),
-            MemoryState::Uncached => (length.min(SHORTEST_SPREAD), 0, 0),
-            MemoryState::Unmapped => (length.min(SHORTEST_SPREAD).max(part), 0, 0),
-        };
         let fresh = (state == MemoryState::Unmapped).then_some(Pages::Base);
         let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };
-        self.choose_ranges(&cell, spread, 1).ok()?;
-        let (dst, src) = *self.ranges.first()?;
-        let work = Part { dst, src, part, before, skip };
+        let (dst, src, length) = self.timed_range(&cell)?;
+        self.warm(&cell, length);
+        let src = if cell.operation.has_source() { src } else { std::ptr::null() };
+        // SAFETY: as in `sample`.
+        Some(unsafe { probe::times(dst, src, length, FILL_BYTE) })
+    }
+
+    /// Takes the time of a call of the cell's length in memory whose pages are not mapped yet, in ticks; `None` as for a look.
+    pub(crate) fn unmapped(&mut self, cell: &Cell, choice: Choice) -> Option<u64> {
+        let cell = Cell { fresh: Some(Pages::Base), ..*cell };
+        let (dst, src, length) = self.timed_range(&cell)?;
+        let work = Ticks { dst, src, length };
         // SAFETY: as in `sample`.
         Some(unsafe { Implementation::Dispatched(choice).run(1, cell.operation, FILL_BYTE, work) })
+    }
+
+    /// Chooses the ranges of one call for the processor's clock; `None` if that cannot be used, or memory not be mapped.
+    fn timed_range(&mut self, cell: &Cell) -> Option<(*mut u8, *const u8, usize)> {
+        let length = usize::try_from(cell.length).ok().filter(|_| clock::is_usable())?;
+        self.choose_ranges(cell, length, 1).ok()?;
+        let (dst, src) = *self.ranges.first()?;
+        Some((dst, src, length))
     }
 
     /// Clears the next part of the destination, which is not in the cache and holds other bytes than zero; returns the time in

@@ -45,7 +45,7 @@ pub(crate) fn with_looks() -> &'static Path {
         let looks = OPERATIONS.map(|operation| {
             format!(
                 "rule {operation} cached 0 c_library\nrule {operation} uncached 0 nontemporal_sse2\n\
-                 look {operation} 32768 16384 2000 50000 c_library\n"
+                 look {operation} 32768 300 50000 c_library\n"
             )
         });
         let text = fs::read_to_string(by_length()).unwrap();

@@ -203,11 +203,11 @@ pub fn fence() {
 /// The time of what follows is its own then. After 4 MiB of non-temporal stores and an SFENCE, Zen 5 takes 1,500 ticks
 /// instead of 400 for the next 16 KiB of cached memory: later stores wait until those before the SFENCE are written.
 ///
-/// x86-64: MFENCE. Elsewhere a sequentially consistent fence.
+/// x86-64: a locked instruction. Elsewhere a sequentially consistent fence.
 #[inline(always)]
 pub(crate) fn drain() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    x86_64::mfence();
+    x86_64::drain_stores();
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     fence();
 }

@@ -1,31 +1,37 @@
-//! Finding out whether the memory of a call is cached: the time that its first part takes tells.
+//! Finding out whether the memory of a call is cached: the time of a few stores tells.
 
 use super::Choice;
+use crate::probe::Times;
 
-/// When and how an operation [looks at the cache state](crate::look): it takes the time of a part by a method that stores
-/// through the cache, and chooses the method for what follows by that time.
+/// When and how an operation [looks at the cache state](crate::look): it stores to a few places, and chooses the method by
+/// the time that takes. Times are in ticks of the time stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Look {
     /// The smallest length in bytes for which a look pays.
     pub from: usize,
-    /// Bytes whose time is taken.
-    pub part: usize,
-    /// A part that takes fewer ticks of the time stamp counter is cached.
+    /// The lines are cached if storing to them, or even reaching their pages, takes fewer ticks.
     pub cached_below: u64,
-    /// The pages of a part that takes at least so many ticks are not mapped yet.
-    pub unmapped_from: u64,
-    /// The method for the part.
-    pub choice: Choice,
-    /// The method for memory whose pages are not mapped yet.
-    pub unmapped: Choice,
+    /// How memory is recognized whose pages are not mapped yet; `None` if it cannot be told from other memory.
+    pub unmapped: Option<Unmapped>,
 }
 
-/// What the time of a part says about the memory that follows.
+/// How a look recognizes memory whose pages are not mapped yet, and the method for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Unmapped {
+    /// Reaching the pages takes at least so many ticks.
+    pub from: u64,
+    /// The method.
+    pub choice: Choice,
+}
+
+/// What the time of a look says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheVerdict {
-    /// It is in a cache.
+    /// The memory is in a cache.
     Cached,
     /// It is not.
     Uncached,
@@ -35,16 +41,21 @@ pub(crate) enum CacheVerdict {
 }
 
 impl Look {
-    /// Judges by the time of a whole part. `None` if the clock stands still, ran backwards or jumped.
-    pub(crate) fn judge(&self, ticks: u64) -> Option<CacheVerdict> {
+    /// Judges by the times of a look. `None` if the clock stands still, ran backwards or jumped.
+    #[inline(always)]
+    pub(crate) fn judge(&self, times: Times) -> Option<CacheVerdict> {
         /// Half a minute of the fastest clocks.
         const LONGEST: u64 = 1 << 37;
-        match ticks {
-            0 | LONGEST.. => None,
-            ticks if ticks < self.cached_below => Some(CacheVerdict::Cached),
-            ticks if ticks < self.unmapped_from => Some(CacheVerdict::Uncached),
-            _ => Some(CacheVerdict::Unmapped),
+        let Times { reaching, storing } = times;
+        let possible = |ticks: u64| (1..LONGEST).contains(&ticks);
+        if !possible(reaching) || !storing.is_none_or(possible) {
+            return None;
         }
+        Some(match self.unmapped {
+            Some(unmapped) if reaching >= unmapped.from => CacheVerdict::Unmapped,
+            _ if storing.is_none_or(|storing| storing < self.cached_below) => CacheVerdict::Cached,
+            _ => CacheVerdict::Uncached,
+        })
     }
 }
 
@@ -55,28 +66,29 @@ mod tests {
     use crate::policy::built_in;
 
     #[test]
-    fn the_time_of_a_part_tells_the_state_of_the_cache() {
-        let choice = *built_in(Operation::Clear);
-        let look = Look {
-            from: 65536,
-            part: 16384,
-            cached_below: 400,
-            unmapped_from: 20_000,
-            choice,
-            unmapped: choice,
-        };
-        for (ticks, verdict) in [
-            (1, CacheVerdict::Cached),
-            (399, CacheVerdict::Cached),
-            (400, CacheVerdict::Uncached),
-            (19_999, CacheVerdict::Uncached),
-            (20_000, CacheVerdict::Unmapped),
-            (1 << 36, CacheVerdict::Unmapped),
+    fn the_times_of_a_look_tell_the_state_of_the_cache() {
+        let unmapped = Unmapped { from: 20_000, choice: *built_in(Operation::Clear) };
+        let look = Look { from: 65536, cached_below: 400, unmapped: Some(unmapped) };
+        let at_once = Times { reaching: 399, storing: None };
+        assert_eq!(look.judge(at_once), Some(CacheVerdict::Cached));
+        for (reaching, storing, verdict) in [
+            (400, 1, CacheVerdict::Cached),
+            (19_999, 399, CacheVerdict::Cached),
+            (400, 400, CacheVerdict::Uncached),
+            (19_999, 1 << 36, CacheVerdict::Uncached),
+            (20_000, 1, CacheVerdict::Unmapped),
+            (1 << 36, 500, CacheVerdict::Unmapped),
         ] {
-            assert_eq!(look.judge(ticks), Some(verdict), "{ticks}");
+            let times = Times { reaching, storing: Some(storing) };
+            assert_eq!(look.judge(times), Some(verdict), "{times:?}");
+            let mapped = if storing < 400 { CacheVerdict::Cached } else { CacheVerdict::Uncached };
+            assert_eq!(Look { unmapped: None, ..look }.judge(times), Some(mapped), "{times:?}");
         }
         for nonsense in [0, 0_u64.wrapping_sub(1), 5_u64.wrapping_sub(1000), 1 << 37] {
-            assert_eq!(look.judge(nonsense), None, "{nonsense}");
+            for storing in [None, Some(9)] {
+                assert_eq!(look.judge(Times { reaching: nonsense, storing }), None, "{nonsense}");
+            }
+            assert_eq!(look.judge(Times { reaching: 9, storing: Some(nonsense) }), None, "{nonsense}");
         }
     }
 }

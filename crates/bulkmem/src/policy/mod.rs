@@ -38,7 +38,7 @@ pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError};
 pub use format::{MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
 pub(crate) use look::CacheVerdict;
-pub use look::Look;
+pub use look::{Look, Unmapped};
 #[cfg(feature = "unstable-internals")]
 pub use rules::Situation;
 #[cfg(not(feature = "unstable-internals"))]

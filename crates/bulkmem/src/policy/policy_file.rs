@@ -1,14 +1,14 @@
 //! The policy file: the rules of one machine in a few kilobytes of text, which programs load.
 //!
 //! ```text
-//! bulkmem-policy 3
+//! bulkmem-policy 4
 //! cpu 6 207 2 GenuineIntel
 //! durability flush-to-memory
 //! rule clear throughput 0 c_library
 //! rule clear throughput 1048576 write_prefetch_avx512[write_distance=4096]
 //! rule clear cached 0 c_library
 //! rule clear uncached 0 nontemporal_avx512
-//! look clear 65536 16384 1400 40000 c_library
+//! look clear 65536 400 40000 c_library
 //! aliasing copy 2112 786432 store_avx
 //! threads clear 67108864 2
 //! end
@@ -25,20 +25,17 @@ use rustix::io::Errno;
 
 use super::aliasing::PageAliasing;
 use super::format::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
-use super::look::Look;
+use super::look::{Look, Unmapped};
 use super::rules::{RuleError, RuleOrigin, Rules, Situation};
 use super::{Choice, LineError, PolicyFileError};
 use crate::built_in;
 use crate::durability::Durability;
 use crate::machine::{CpuKey, Target};
 use crate::operation::Operation;
+use crate::probe;
 
 /// A full policy file has less than half as many bytes.
 const MOST_BYTES: u64 = 256 << 10;
-/// The store buffer and the prefetchers hide the misses of fewer bytes.
-const LEAST_PART: usize = 4096;
-/// Far more than a look needs.
-const MOST_PART: usize = 1 << 20;
 /// Room for the longest line and what is read ahead.
 pub(super) const BUFFER: usize = 1024;
 
@@ -191,30 +188,24 @@ fn rule(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
     rules.push((operation, situation), from, choice, RuleOrigin::Measured).map_err(LineError::from)
 }
 
-/// `OPERATION FROM PART CACHED_BELOW UNMAPPED_FROM METHOD [METHOD]`: the times in ticks of the clock. The second method is
-/// for unmapped pages; by default the first, which is for the part, does those too.
+/// `OPERATION FROM CACHED_BELOW [UNMAPPED_FROM METHOD]`: the times in ticks of the clock, the method for unmapped pages.
 fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError> {
     let mut words = text.split(' ');
     let operation = words.next().and_then(Operation::by_name).ok_or(LineError::Fields)?;
-    let mut number = || words.next()?.parse().ok();
-    let numbers: Option<[u64; 4]> = (|| Some([number()?, number()?, number()?, number()?]))();
-    let [from, part, cached_below, unmapped_from] = numbers.ok_or(LineError::Fields)?;
-    let (Ok(from), Ok(part)) = (usize::try_from(from), usize::try_from(part)) else {
-        return Err(LineError::Fields);
-    };
-    let method = words.next().ok_or(LineError::Fields)?;
-    let unmapped = words.next().unwrap_or(method);
-    let possible = words.next().is_none()
-        && operation != Operation::Persist
-        && (LEAST_PART..=MOST_PART.min(from / 2)).contains(&part)
-        && (1..unmapped_from).contains(&cached_below);
-    if !possible {
+    let from = words.next().and_then(|from| from.parse().ok()).ok_or(LineError::Fields)?;
+    let mut ticks = || words.next().map(|ticks| ticks.parse().map_err(|_| LineError::Fields)).transpose();
+    let (cached_below, unmapped_from): (Option<u64>, Option<u64>) = (ticks()?, ticks()?);
+    let method = words.next();
+    let cached_below = cached_below.filter(|ticks| *ticks > 0).ok_or(LineError::Fields)?;
+    let complete = unmapped_from.is_some() == method.is_some() && words.next().is_none();
+    if !complete || unmapped_from == Some(0) || operation == Operation::Persist || from < probe::LEAST {
         return Err(LineError::Fields);
     }
-    let choice =
-        |method| Choice::parse_borrowed(method, operation, machine.features).map_err(|_| LineError::Method);
-    let (choice, unmapped) = (choice(method)?, choice(unmapped)?);
-    let look = Look { from, part, cached_below, unmapped_from, choice, unmapped };
+    let unmapped = unmapped_from.zip(method).map(|(from, method)| {
+        let choice = Choice::parse_borrowed(method, operation, machine.features);
+        choice.map(|choice| Unmapped { from, choice }).map_err(|_| LineError::Method)
+    });
+    let look = Look { from, cached_below, unmapped: unmapped.transpose()? };
     rules.set_look(operation, look).map_err(LineError::from)
 }
 

@@ -243,7 +243,9 @@ impl Rules {
         }
         self.looks[operation as usize] = Some(look);
         self.looks_from[operation as usize] = look.from;
-        self.requires |= look.choice.method.requires | look.unmapped.method.requires;
+        if let Some(unmapped) = look.unmapped {
+            self.requires |= unmapped.choice.method.requires;
+        }
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The answer for one length: the method, what decides, and how the alternatives measured.
 
 use bulkmem::method::{Parameters, c_library};
-use bulkmem::policy::{Choice, PageAliasing, Policy, Situation};
+use bulkmem::policy::{Choice, PageAliasing, Policy, Situation, Unmapped};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
 use bulkmem_measure::engine::LIBPMEM;
@@ -42,16 +42,20 @@ pub(super) struct Answer {
 #[derive(Serialize)]
 struct LookAnswer {
     from: usize,
-    part: usize,
     cached_below: u64,
-    unmapped_from: Option<u64>,
-    /// For the part.
-    #[serde(flatten)]
-    choice: Choice,
     reason: String,
     cached: Branch,
     uncached: Branch,
-    unmapped: Choice,
+    unmapped: Option<UnmappedAnswer>,
+}
+
+/// The choice for memory whose pages are not mapped yet.
+#[derive(Serialize)]
+struct UnmappedAnswer {
+    /// Ticks.
+    from: u64,
+    #[serde(flatten)]
+    choice: Choice,
 }
 
 /// The choice in place of the C library where page aliasing slows that down.
@@ -144,14 +148,11 @@ impl Answer {
         let rule = rules.find(|rule| rule.operation == self.operation);
         Some(LookAnswer {
             from: look.from,
-            part: look.part,
             cached_below: look.cached_below,
-            unmapped_from: Some(look.unmapped_from).filter(|ticks| *ticks != u64::MAX),
-            choice: look.choice,
             reason: reason(rule.map(|rule| &rule.reason)),
             cached: branch(branches.cached, Situation::Cached),
             uncached: branch(branches.uncached, Situation::Uncached),
-            unmapped: look.unmapped,
+            unmapped: look.unmapped.map(|Unmapped { from, choice, .. }| UnmappedAnswer { from, choice }),
         })
     }
 
@@ -239,21 +240,18 @@ impl Answer {
 
 impl LookAnswer {
     fn pairs(&self) -> Vec<(&'static str, String)> {
-        let LookAnswer {
-            part, cached_below, unmapped_from, choice, reason, cached, uncached, unmapped, ..
-        } = self;
-        let part = exact_size(*part as u64);
+        let LookAnswer { cached_below, reason, cached, uncached, unmapped, .. } = self;
         let method = |choice: &Choice| styled(GOOD, choice);
         let branch = |it: &Branch, ticks| format!("{} {ticks}: {}", method(&it.choice), plain(&it.reason));
         let mut pairs = vec![
-            ("decided by", format!("the time of the first {part}, by {choice}")),
+            ("decided by", "the time of stores to a few lines".to_owned()),
             ("cached", branch(cached, format!("(fewer than {cached_below} ticks)"))),
             ("uncached", branch(uncached, format!("(from {cached_below} ticks on)"))),
         ];
-        if let Some(ticks) = unmapped_from {
+        if let Some(UnmappedAnswer { from, choice }) = unmapped {
             pairs.push((
                 "unmapped",
-                format!("{} (from {ticks} ticks on, which mapping pages takes)", method(unmapped)),
+                format!("{} (from {from} ticks on, which mapping pages takes)", method(choice)),
             ));
         }
         pairs.extend([("looks from", size(self.from as u64)), ("reason", plain(reason))]);

@@ -19,9 +19,8 @@ use overview::Overview;
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON with --op and --size: `operation`, `length`, `intent`, `method`, `parameters`, `from`, `reason` (the rule by length, which \
-applies if `look` is null), `look` (null, or `from`, `part`, `cached_below` and `unmapped_from` in ticks, the latter null if \
-that cannot be told, `method` and `parameters` for the part, `reason`, `cached` and `uncached`, each with \
-`method`, `parameters`, `reason`, and `unmapped` with `method`, `parameters`), `page_aliasing` (null, or for copies that the C library \
+applies if `look` is null), `look` (null, or `from`, `cached_below` in ticks, `reason`, `cached` and `uncached`, each with `method`, \
+`parameters`, `reason`, and `unmapped`, null if that cannot be told, or `from` in ticks, `method`, `parameters`), `page_aliasing` (null, or for copies that the C library \
 would do slowly: `from`, `below`, `method`, `parameters`, `reason`), `threads`, `origin`, `measured` (a list, empty without a profile that measured this; for \
 cold and for warm memory `cost`, `condition`, `length` and `figures`: each with `method`, `parameters`, `median_ns`, \
 `quartiles_ns`, `samples`, `disturbance_ns`, `gb_per_s`, `times_c_library` and `times_libpmem` (null if the \

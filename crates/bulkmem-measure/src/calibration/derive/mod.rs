@@ -18,11 +18,10 @@ use bulkmem::method::CacheEffect;
 use bulkmem::policy::Situation;
 
 use crate::calibration::{Condition, Cost, Figure, LookRule, Rule, Saturation};
-use look::{Methods, PartTimes, UnmappedTimes};
+use look::{Methods, Samples};
 pub(crate) use pick::{NOISE, allowed_loss};
 use table::{Figures, Key, Row, Timing};
 
-use super::search::stores_through_cache;
 use crate::engine::workload::WARMED_EACH;
 
 /// Steps in which the range between two measured lengths is searched for a threshold.
@@ -32,8 +31,6 @@ const STEPS: u32 = 16;
 const SHORTEST: u64 = bulkmem::pointers::SHORTEST_BY_POLICY as u64;
 /// The shortest call of a large total that knows the cache state from those before it.
 const SHORTEST_IN_STREAM: u64 = 4 << 10;
-/// The method that is best for so many bytes takes the time of parts.
-const PARTS_OF: u64 = 64 << 10;
 
 /// What a calibration decides.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,11 +47,11 @@ pub struct Derived {
 /// for every intent, in rising order of length, the first from 0. An intent without figures of its own gets the rules
 /// for throughput, and the reason says so. Looks need more than figures, so there are none.
 pub fn derive_policy(figures: &[Figure]) -> Derived {
-    derive(figures, &[], &[])
+    derive(figures, &Samples::default())
 }
 
 /// The same, with looks at the cache state for the operations that gain by them, and rules for both states.
-pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes], unmapped: &[UnmappedTimes]) -> Derived {
+pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
     let mut derived = Derived::default();
     for operation in Operation::ALL {
         let throughput = table::rows(figures, operation, Cost::Throughput);
@@ -78,10 +75,8 @@ pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes], unmapped: &[Unmapp
         let at = |situation, length| -> Option<&Key> {
             tables[&situation].0.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
         };
-        let part = for_parts(operation, &throughput);
-        let look = look::derive(operation, &throughput, (parts, unmapped), |length| {
+        let look = look::derive(operation, &throughput, looks, |length| {
             Some(Methods {
-                part: part.as_ref()?,
                 cached: at(Situation::Cached, length)?,
                 uncached: at(Situation::Uncached, length)?,
                 by_length: at(Situation::Throughput, length)?,
@@ -101,20 +96,9 @@ pub(crate) fn derive(figures: &[Figure], parts: &[PartTimes], unmapped: &[Unmapp
     derived
 }
 
-/// Returns the method for the part of memory whose time is taken: the best for [`PARTS_OF`] bytes in both states, as the
-/// rule by length would have it, that stores through the cache, since the time of others does not tell the state.
-pub(crate) fn for_parts(operation: Operation, throughput: &BTreeMap<u64, Row>) -> Option<Key> {
-    let mut rows = throughput.clone();
-    for row in rows.values_mut() {
-        row.retain(|key, _| key.choice().is_some_and(|choice| stores_through_cache(operation, &choice)));
-    }
-    let choices = fitted(&segments::complete(&rows), Situation::Throughput);
-    choices.into_iter().rfind(|(length, _)| *length <= PARTS_OF).map(|(_, key)| key)
-}
-
 /// Returns the figures of one thread in one cache state. Memory that was too long to be measured as cached is not cached,
-/// whatever its first part is. Short cached memory was in the first-level cache, where some processors execute stores that
-/// bypass the cache as fast as others; a call that looked has more than that before it.
+/// whatever a look finds. Short cached memory was in the first-level cache, where some processors execute stores that bypass
+/// the cache as fast as others; what a program clears or copies is rarely there.
 fn by_cache_state(rows: &BTreeMap<u64, Row>, cached: bool) -> BTreeMap<u64, Row> {
     let of_state = |row: &Row, warm: bool| -> Row {
         let mut row = row.clone();

@@ -253,7 +253,7 @@ fn times(figures: &[Figure], method: &str, length: u64) -> BTreeMap<(bool, bool,
         .collect()
 }
 
-/// However its first part is, memory far longer than the caches is not cached.
+/// Memory far longer than the caches is not cached.
 #[test]
 fn beyond_the_caches_the_rule_for_cached_memory_is_that_for_uncached_memory() {
     let figures: Vec<Figure> = [(MIB, true), (MIB, false), (64 * MIB, false), (256 * MIB, false)]
@@ -293,24 +293,6 @@ fn short_cached_memory_is_not_bypassed() {
     let found = choices(&figures, Operation::Clear, Situation::Cached);
     let found: Vec<(u64, &str)> = found.iter().map(|(length, key)| (*length, key.method.as_str())).collect();
     assert_eq!(found, [(4096, "c_library"), (16 << 10, "store_sse2")]);
-}
-
-/// The time of stores that bypass the cache does not tell the state; operations that persist have write-backs instead.
-#[test]
-fn the_part_is_written_through_the_cache() {
-    let part = |operation, methods: [&str; 3]| {
-        let figures: Vec<Figure> = methods
-            .into_iter()
-            .zip([10.0, 30.0, 20.0])
-            .map(|(method, gb_per_s)| Figure { operation, ..at(method, 16 << 10, gb_per_s, 0.01) })
-            .collect();
-        for_parts(operation, &table::rows(&figures, operation, Cost::Throughput)).map(|key| key.method)
-    };
-    let clear = part(Operation::Clear, ["c_library", "movnti", "store_sse2_clflush"]);
-    assert_eq!(clear.as_deref(), Some("c_library"));
-    let copy = part(Operation::CopyPersist, ["store_sse2_clflush", "movnti", "nontemporal_sse2"]);
-    assert_eq!(copy.as_deref(), Some("store_sse2_clflush"));
-    assert_eq!(part(Operation::CopyPersist, ["movnti", "nontemporal_sse2", "movnti_4"]), None);
 }
 
 proptest! {

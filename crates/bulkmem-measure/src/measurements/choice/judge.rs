@@ -53,6 +53,12 @@ pub(super) fn leeway(row: &Row, rival: &Row) -> f64 {
     above.ln().hypot(below.ln()).exp()
 }
 
+/// False for a rival that was dropped after the first rounds, while the choice was measured further: others were faster in
+/// those, and they alone, by luck, may be faster than the median of many.
+fn went_on(row: &Row, rival: &Row) -> bool {
+    rival.samples.len() >= row.samples.len().min(ENOUGH as usize)
+}
+
 /// Adds to the policy's rows how many times as fast the choice is as the best peer (`times_best_peer`), and how much
 /// longer it takes than the best method in hindsight, a share (`regret`), over the conditions of these rows. The names
 /// begin with `prefix`.
@@ -121,7 +127,9 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
     let (_, chosen) = candidates.iter().find(|(candidate, _)| candidate.kind == Kind::Policy)?;
     // The mean time of candidates that were measured in every condition that the choice was measured in, and the mean leeway.
     let mean = |times: &Times<'_>| {
-        let pairs = chosen.iter().map(|(condition, own)| Some((times.get(condition)?, own)));
+        let pairs = chosen.iter().map(|(condition, own)| {
+            times.get(condition).filter(|rival| went_on(own.1, rival.1)).map(|rival| (rival, own))
+        });
         let pairs = pairs.collect::<Option<Vec<_>>>()?;
         let leeways = pairs.iter().map(|(rival, own)| leeway(own.1, rival.1).ln().powi(2));
         let leeway = (leeways.sum::<f64>().sqrt() / pairs.len() as f64).exp();
@@ -298,6 +306,21 @@ mod tests {
             [(Some(CacheState::Cold), 1), (Some(CacheState::Warm), 1)],
             "it can observe the state"
         );
+    }
+
+    #[test]
+    fn a_method_that_was_dropped_after_the_first_rounds_is_no_rival() {
+        let speed_in = |method: f64, rounds: usize| {
+            let mut rows = [cold(Kind::Policy, "policy", 100.0), cold(Kind::Method, "clzero", method)];
+            rows[1].samples.truncate(rounds);
+            of(&rows)[0].regret
+        };
+        assert!((speed_in(80.0, 9).unwrap() - 0.25).abs() < 1e-9);
+        assert!((speed_in(80.0, 5).unwrap() - 0.25).abs() < 1e-9);
+        assert_eq!(speed_in(80.0, 4), None);
+        let mut few = [cold(Kind::Policy, "policy", 100.0), cold(Kind::Method, "clzero", 80.0)];
+        few.iter_mut().for_each(|row| row.samples.truncate(1));
+        assert!((of(&few)[0].regret.unwrap() - 0.25).abs() < 1e-9, "nothing was measured further");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Fences: SFENCE after weakly ordered stores and write-backs, and MFENCE before non-temporal loads and before
-//! a time is taken.
+//! Fences: SFENCE after weakly ordered stores and write-backs, MFENCE before non-temporal loads, and a locked instruction
+//! before a time is taken.
 
 use std::arch::asm;
 
@@ -17,4 +17,13 @@ pub(in crate::method) fn mfence() {
     // SAFETY: MFENCE has no precondition and is part of every x86-64. It is not marked `nomem`, so the compiler
     // moves no access across it.
     unsafe { asm!("mfence", options(nostack, preserves_flags)) }
+}
+
+/// A locked instruction: when it ends, all earlier stores of this thread are visible to other processors, those that
+/// bypass the cache too. It takes half the time of an MFENCE on Zen 4.
+#[inline(always)]
+pub(in crate::method) fn drain_stores() {
+    // SAFETY: it adds no bits to a word on the stack. The instruction is part of every x86-64, and not marked `nomem`, so
+    // the compiler moves no access across it; without `nostack`, no variable lies below the stack pointer.
+    unsafe { asm!("lock or dword ptr [rsp], 0") }
 }

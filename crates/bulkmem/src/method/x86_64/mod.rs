@@ -17,7 +17,7 @@ mod streams;
 mod string;
 mod tunables;
 
-pub(super) use fence::{mfence, sfence};
+pub(super) use fence::{drain_stores, sfence};
 
 use super::Method;
 use crate::operation::Operation;

@@ -23,8 +23,8 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
             "Calibration measures every method at many lengths and derives the rules below, for each operation and \
                   intent: from this length on, use this method. The intent says how the bytes are used next: unknown \
                   (throughput), read soon (reuse), or not read soon, so that the cache is left to others (stream). Where \
-                  the cache state of the memory matters, the operation finds it out by the time that its first part \
-                  takes (cached, uncached).",
+                  the cache state of the memory matters, the operation finds it out by the time that stores to a few \
+                  lines take (cached, uncached).",
         ],
         ..Section::default()
     };

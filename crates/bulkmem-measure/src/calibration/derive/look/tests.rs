@@ -4,7 +4,6 @@ use crate::engine::stats::Summary;
 use bulkmem::method::Parameters;
 
 const KIB: u64 = 1024;
-const PART: u64 = 16 * KIB;
 
 fn key(method: &str) -> Key {
     Key { method: method.to_owned(), parameters: Parameters::default() }
@@ -28,34 +27,50 @@ fn rows(c_library: [f64; 2], clzero: [f64; 2]) -> BTreeMap<u64, Row> {
     [16, 64, 256, 1024, 4096].map(|kib| (kib * KIB, row(kib * KIB))).into()
 }
 
-fn times(length: u64, state: MemoryState, ticks: &[u64]) -> PartTimes {
-    PartTimes { operation: Operation::Clear, length, part: PART, state, ticks: ticks.to_vec() }
+fn looked(length: u64, state: MemoryState, reaching: u64, storing: &[u64]) -> Looked {
+    let times = storing.iter().map(|&storing| LookTimes { reaching, storing: Some(storing) }).collect();
+    Looked { operation: Operation::Clear, length, state, times }
 }
 
-/// Times of cached parts at every length, of uncached ones, and of fresh ones.
-fn all_times(cached: &[u64], uncached: &[u64], fresh: &[u64]) -> Vec<PartTimes> {
+/// Times of storing to cached lines at every length, to uncached ones, and of reaching unmapped pages.
+fn all_times(cached: &[u64], uncached: &[u64], unmapped: &[u64]) -> Samples {
     let lengths = [64, 256, 1024, 4096].into_iter();
-    let cached = lengths.map(|kib| times(kib * KIB, MemoryState::Cached, cached));
-    let others =
-        [times(64 * KIB, MemoryState::Uncached, uncached), times(64 * KIB, MemoryState::Unmapped, fresh)];
-    cached.chain(others).collect()
+    let cached = lengths.map(|kib| looked(kib * KIB, MemoryState::Cached, 50, cached));
+    let reached = |&reaching| looked(64 * KIB, MemoryState::Unmapped, reaching, &[300]);
+    let others = [looked(64 * KIB, MemoryState::Uncached, 600, uncached)];
+    let looks = cached.chain(others).chain(unmapped.iter().map(reached)).collect();
+    Samples { looks, unmapped: vec![], ns_per_tick: 0.5 }
 }
 
-fn derived(rows: &BTreeMap<u64, Row>, times: &[PartTimes]) -> Option<LookRule> {
+fn derived(rows: &BTreeMap<u64, Row>, samples: &Samples) -> Option<LookRule> {
     let (c_library, clzero) = (key("c_library"), key("clzero"));
-    let methods =
-        |_| Some(Methods { part: &c_library, cached: &c_library, uncached: &clzero, by_length: &c_library });
-    derive(Operation::Clear, rows, (times, &[]), methods)
+    let methods = |_| Some(Methods { cached: &c_library, uncached: &clzero, by_length: &c_library });
+    derive(Operation::Clear, rows, samples, methods)
+}
+
+/// Times of a method in unmapped memory, aligned and not.
+fn in_unmapped(key: &Key, [aligned, unaligned]: [u64; 2]) -> [UnmappedTimes; 2] {
+    [(true, aligned), (false, unaligned)].map(|(aligned, ticks)| UnmappedTimes {
+        operation: Operation::Clear,
+        key: key.clone(),
+        aligned,
+        ticks: vec![ticks; 9],
+    })
 }
 
 #[test]
-fn the_threshold_lies_between_the_states() {
+fn the_thresholds_lie_between_the_states() {
     let rows = rows([10.0, 40.0], [30.0, 20.0]);
-    let look = derived(&rows, &all_times(&[100, 110, 120], &[380, 400, 500], &[9000, 20_000])).unwrap();
-    assert_eq!((look.from, look.part), (64 * KIB, PART));
+    let (c_library, clzero) = (key("c_library"), key("clzero"));
+    let samples = Samples {
+        unmapped: [in_unmapped(&c_library, [900, 900]), in_unmapped(&clzero, [950, 950])].concat(),
+        ..all_times(&[100, 110, 120], &[380, 400, 500], &[9000, 20_000])
+    };
+    let look = derived(&rows, &samples).unwrap();
+    assert_eq!(look.from, 64 * KIB);
     assert!((121..=380).contains(&look.cached_below), "{look:?}");
-    assert!((501..=9000).contains(&look.unmapped_from.unwrap()), "{look:?}");
-    assert!(look.reason.contains("ticks cached"), "{look:?}");
+    assert!((601..=9000).contains(&look.unmapped.as_ref().unwrap().from), "{look:?}");
+    assert!(look.reason.contains("110 ticks cached, 400 uncached"), "{look:?}");
 }
 
 #[test]
@@ -73,29 +88,37 @@ fn states_that_cannot_be_told_apart_or_make_no_difference_need_no_look() {
     assert_eq!(derived(&differs, &all_times(&alike, &alike, &[9000])), None);
     let same = rows([10.0, 40.0], [10.0, 40.0]);
     assert_eq!(derived(&same, &all_times(&[100], &[400], &[9000])), None);
-    assert_eq!(derived(&differs, &[]), None, "nothing was timed");
+    assert_eq!(derived(&differs, &Samples::default()), None, "nothing was timed");
+}
+
+/// What it costs short calls must not exceed what is allowed, whatever it gains in fresh memory.
+#[test]
+fn a_look_that_costs_short_calls_too_much_is_for_longer_ones() {
+    let rows = rows([10.0, 40.0], [10.0, 40.0]);
+    let (c_library, clzero) = (key("c_library"), key("clzero"));
+    let methods = |_| Some(Methods { cached: &c_library, uncached: &c_library, by_length: &c_library });
+    let unmapped = [in_unmapped(&c_library, [9000; 2]), in_unmapped(&clzero, [7200; 2])].concat();
+    // 25 ns cached and 400 uncached, of 640 and 2560 at 64 KiB.
+    let samples = Samples { unmapped, ..all_times(&[100], &[400], &[9000]) };
+    let look = derive(Operation::Clear, &rows, &samples, methods).unwrap();
+    assert_eq!(look.from, 256 * KIB, "{look:?}");
 }
 
 #[test]
 fn a_look_may_pay_in_fresh_memory_alone() {
     let mut same = rows([10.0, 40.0], [10.0, 40.0]);
     let (c_library, clzero) = (key("c_library"), key("clzero"));
-    let methods = |_| {
-        Some(Methods { part: &c_library, cached: &c_library, uncached: &c_library, by_length: &c_library })
+    let methods = |_| Some(Methods { cached: &c_library, uncached: &c_library, by_length: &c_library });
+    let derived = |rows: &BTreeMap<u64, Row>, reaching: &[u64], of_clzero: [u64; 2]| {
+        let unmapped = [in_unmapped(&c_library, [9000; 2]), in_unmapped(&clzero, of_clzero)].concat();
+        let samples = Samples { unmapped, ns_per_tick: 1e-3, ..all_times(&[100], &[400], reaching) };
+        derive(Operation::Clear, rows, &samples, methods)
     };
-    let unmapped = |key: &Key, ticks| UnmappedTimes {
-        operation: Operation::Clear,
-        key: key.clone(),
-        ticks: vec![ticks; 9],
-    };
-    let derived = |rows: &BTreeMap<u64, Row>, fresh: &[u64], of_clzero| {
-        let unmapped = [unmapped(&c_library, 9000), unmapped(&clzero, of_clzero)];
-        derive(Operation::Clear, rows, (&all_times(&[100], &[400], fresh), &unmapped), methods)
-    };
-    let look = derived(&same, &[9000], 7500).unwrap();
+    let look = derived(&same, &[9000], [7500; 2]).unwrap();
     assert_eq!(look.unmapped.map(|it| it.method), Some("clzero".to_owned()));
-    assert_eq!(derived(&same, &[9000], 8900), None, "within the noise");
-    assert_eq!(derived(&same, &[410], 7500), None, "it cannot be told");
+    assert_eq!(derived(&same, &[9000], [8900; 2]), None, "within the noise");
+    assert_eq!(derived(&same, &[9000], [7500, 10_800]), None, "only at even addresses");
+    assert_eq!(derived(&same, &[610], [7500; 2]), None, "it cannot be told");
     // A third of 5 % is too little, at however many lengths that cannot be cached.
     let longest = same[&(4096 * KIB)].clone();
     for length in (1..30).map(|times| times * 8192 * KIB) {
@@ -106,15 +129,15 @@ fn a_look_may_pay_in_fresh_memory_alone() {
         });
         same.insert(length, figures.collect());
     }
-    assert_eq!(derived(&same, &[9000], 8560), None);
+    assert_eq!(derived(&same, &[9000], [8560; 2]), None);
 }
 
 #[test]
 fn fresh_memory_that_is_not_slow_is_not_recognized() {
     let rows = rows([10.0, 40.0], [30.0, 20.0]);
-    for fresh in [&[420][..], &[]] {
-        let look = derived(&rows, &all_times(&[100], &[400], fresh)).unwrap();
-        assert_eq!(look.unmapped_from, None);
+    for reaching in [&[620][..], &[]] {
+        let look = derived(&rows, &all_times(&[100], &[400], reaching)).unwrap();
+        assert_eq!(look.unmapped, None);
     }
 }
 
@@ -130,13 +153,11 @@ fn the_threshold_keeps_away_from_the_times_of_both_states() {
 
 #[test]
 fn short_calls_look_only_if_that_pays() {
-    // The part costs eight times what it would by the other method: too much for a quarter of a call.
+    // The look costs 4 µs of 1.3 of the call.
     let rows = rows([10.0, 160.0], [11.0, 20.0]);
     let (c_library, clzero) = (key("c_library"), key("clzero"));
-    let methods =
-        |_| Some(Methods { part: &c_library, cached: &c_library, uncached: &clzero, by_length: &clzero });
-    let all = all_times(&[100], &[1600], &[9000]);
-    let look = derive(Operation::Clear, &rows, (&all, &[]), methods);
+    let methods = |_| Some(Methods { cached: &c_library, uncached: &clzero, by_length: &clzero });
+    let look = derive(Operation::Clear, &rows, &all_times(&[100], &[4000], &[9000]), methods);
     assert!(look.is_none_or(|look| look.from > 64 * KIB));
 }
 
@@ -144,16 +165,11 @@ fn short_calls_look_only_if_that_pays() {
 #[test]
 fn of_thresholds_that_gain_the_same_the_one_that_judges_right_is_chosen() {
     let rows = rows([20.0, 20.0], [20.0, 20.0]);
-    let times = all_times(&[100, 110, 120], &[380, 400, 500], &[9000, 20_000]);
     let (c_library, clzero) = (key("c_library"), key("clzero"));
-    let methods =
-        |_| Some(Methods { part: &c_library, cached: &c_library, uncached: &c_library, by_length: &clzero });
-    let of = |key: &Key, ticks| UnmappedTimes {
-        operation: Operation::Clear,
-        key: key.clone(),
-        ticks: vec![ticks],
-    };
-    let unmapped = [of(&c_library, 1000), of(&clzero, 2000)];
-    let look = derive(Operation::Clear, &rows, (&times, &unmapped), methods).unwrap();
+    let methods = |_| Some(Methods { cached: &c_library, uncached: &c_library, by_length: &clzero });
+    let unmapped = [in_unmapped(&c_library, [1000; 2]), in_unmapped(&clzero, [2000; 2])].concat();
+    let times = all_times(&[100, 110, 120], &[380, 400, 500], &[9000, 20_000]);
+    let samples = Samples { unmapped, ns_per_tick: 1e-3, ..times };
+    let look = derive(Operation::Clear, &rows, &samples, methods).unwrap();
     assert!((121..=380).contains(&look.cached_below), "{look:?}");
 }
