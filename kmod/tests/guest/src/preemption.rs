@@ -30,6 +30,9 @@ fn in_each_model(work: impl Fn(&str) -> Result<(), Failed>) -> Result<(), Failed
     let required: &[&str] = match fs::read_to_string("/proc/version")?.contains("PREEMPT_RT") {
         true if !Path::new(SWITCH).exists() => return work("full"),
         true => &["full"],
+        // Debian's 5.10 has one model. 5.12 is the first version with a choice, 7.0 the first without two of them on x86.
+        false if module::kernel()? < (5, 12) => return work("voluntary"),
+        false if module::kernel()? >= (7, 0) => &["full", "lazy"],
         false => &["none", "voluntary", "full"],
     };
     let text = fs::read_to_string(SWITCH)?;
@@ -50,7 +53,7 @@ fn the_longest_stretch_is_the_chunk() -> Result<(), Failed> {
             for chunk in [SMALL, 64 << 10, MIDDLE] {
                 let found = stretches(method, chunk, 0)?;
                 println!("preempt={model} method={method} chunk={chunk}: longest {} bytes", found.0);
-                assert_eq!(found, expected(method, chunk, 0), "{model}, {method}, chunk {chunk}");
+                assert_eq!(found, expected(method, chunk, 0)?, "{model}, {method}, chunk {chunk}");
             }
         }
         Ok(())
