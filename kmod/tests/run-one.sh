@@ -92,7 +92,7 @@ exit $failed' >>"$2/todo"
 guest() {
     [[ $1 == "$wanted" ]] || return 0
     found=1
-    local kernel=$2 tests='' line='' load='' variant=plain run='' planted='' emulator=qemu seconds=300 program root
+    local kernel=$2 tests='' line='' load='' variant=plain run='' planted='' emulator=qemu seconds=600 program root
     local -a qemu_words=() files=() programs=("$TARGET_DIR/debug/bulkmem-kmod-tests")
     shift 2
     while (($# > 0)); do

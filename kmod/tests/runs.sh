@@ -12,7 +12,7 @@
 #   --variant NAME       a module from sources that variant_NAME, a function here, has changed
 #   --planted            the module with each fault of planted.sh, and the test that must detect it
 #   --emulator bochs     Bochs instead of QEMU: a Ryzen, which supports CLZERO; one processor, 1 GiB
-#   --seconds N          time limit [default: 300]
+#   --seconds N          time limit, for a busy machine [default: 600]
 # script NAME FILE …     an executable that prints libtest's lines. It can source the same files.
 
 pool='hugepagesz=2M hugepages=64'
@@ -27,7 +27,7 @@ bare='init_on_alloc=0'
 # Debian has no KASAN kernel of these versions; these are all the checks that its kernels have.
 debug='slub_debug=FZPU page_poison=1 preempt=full'
 
-guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 600 --planted
+guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 1200 --planted
 # two_nodes MIB: QEMU's words for two NUMA nodes, each with one processor and MIB of memory.
 two_nodes() {
     echo "-m $((2 * $1))M -smp 2,sockets=2 -object memory-backend-ram,id=a,size=$1M -object memory-backend-ram,id=b,size=$1M" \
@@ -36,25 +36,25 @@ two_nodes() {
 # Memory of /dev/bulkmem-memory on two NUMA nodes.
 for kernel in 6.12 6.1; do
     guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
-        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 400
+        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 900
 done
 # Neither init_on_alloc nor the lack of checks hides a fault here; plain-6.12 and plain-6.1 have Debian's defaults.
-guest 6.12 6.12 --kernel-line "$huge_pages $bare $debug kfence.sample_interval=20" --qemu '-m 4G' --seconds 400 \
+guest 6.12 6.12 --kernel-line "$huge_pages $bare $debug kfence.sample_interval=20" --qemu '-m 4G' --seconds 900 \
     --tests "$clearing gigantic:: smaller:: memory::processes $copying"
-guest 6.1 6.1 --kernel-line "$huge_pages $bare $debug" --qemu '-m 4G' --seconds 400 \
+guest 6.1 6.1 --kernel-line "$huge_pages $bare $debug" --qemu '-m 4G' --seconds 900 \
     --tests "$clearing gigantic:: stress:: memory::processes memory::many $copying"
 # The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
 # controls are added. Each is a boot.
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 3 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
 # Copies on write of huge pages, also of gigantic ones (gigantic_copies::).
 for kernel in 6.12 6.1; do
-    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 600 --tests 'copies::'
+    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'copies::'
 done
 # 6.12 is loaded and unloaded on one processor, which is not slower: see the end of README.md.
 guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence:: copies_loading::'
 guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence:: copies_loading::'
 # Bochs is slow and uses one processor.
-guest clzero 6.12-cloud --emulator bochs --seconds 450 --kernel-line "$pool $bare" --tests 'ryzen::'
+guest clzero 6.12-cloud --emulator bochs --seconds 900 --kernel-line "$pool $bare" --tests 'ryzen::'
 script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device
 # Every preemption model: those that the kernel can switch between, and PREEMPT_RT.
 for kernel in 6.12 6.1; do
@@ -94,25 +94,25 @@ when=all
 for kernel in 6.12 6.1; do
     guest "plain-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic::"
     guest "debug-$kernel" "$kernel" --kernel-line "$pool $debug" --qemu '-smp 1' \
-        --tests "clearing:: $hinting stress:: memory::processes memory::many $copying" --seconds 400
+        --tests "clearing:: $hinting stress:: memory::processes memory::many $copying" --seconds 900
 done
 guest preempt-6.1-rt 6.1-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
 guest observing-6.12-rt 6.12-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'observing::'
 script pmem-kills-6.12 kmod/tests/pmem.sh pmem-kills-6.12 6.12 12 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged
 # On 7.x, init_on_alloc clears transparent huge pages instead of the function that the module replaces.
 for kernel in 5.10 7.2 7.3; do
-    guest "$kernel" "$kernel" --kernel-line "$huge_pages $bare" --qemu '-m 4G' --seconds 600 \
+    guest "$kernel" "$kernel" --kernel-line "$huge_pages $bare" --qemu '-m 4G' --seconds 1200 \
         --tests "$clearing gigantic::$([[ $kernel == 5.10 ]] || echo ' smaller::')"
-    guest "loading-$kernel" "$kernel" --kernel-line "$pool $bare" --seconds 600 --tests 'loading:: params:: coexistence:: copies_loading::'
+    guest "loading-$kernel" "$kernel" --kernel-line "$pool $bare" --seconds 1200 --tests 'loading:: params:: coexistence:: copies_loading::'
     guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
-        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 600
-    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 600 --tests 'copies::'
-    guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --seconds 600 --tests 'preemption:: observing::'
+        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 1200
+    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'copies::'
+    guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --seconds 1200 --tests 'preemption:: observing::'
     guest "command-$kernel" "$kernel" --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
     guest "vfio-$kernel" "$kernel" --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
         --load 'vfio_iommu_type1 vfio-pci' --tests 'vfio::'
 done
 # Loads and unloads under faults on two processors. The run 6.1 does so on 6.1.
 for kernel in 5.10 6.12 7.2 7.3; do
-    guest "stress-$kernel" "$kernel" --kernel-line "$pool $bare" --qemu '-smp 2' --tests 'stress::' --seconds 600
+    guest "stress-$kernel" "$kernel" --kernel-line "$pool $bare" --qemu '-smp 2' --tests 'stress::' --seconds 1200
 done
