@@ -33,7 +33,11 @@ pub(crate) fn tests(suite: &mut Suite) {
         suite.test(&format!("gigantic_copies::{method}"), move || gigantic(method));
     }
     suite.test("copies::threshold", threshold);
-    suite.test("copies::pinned_pages_are_copied_by_fork", pinned_pages_are_copied_by_fork);
+    let name = "copies::pinned_pages_are_copied_by_fork";
+    match module::kernel().is_ok_and(|kernel| kernel < (5, 13)) {
+        true => suite.skip(name, "this kernel does not copy pinned pages of hugetlbfs at a fork"),
+        false => suite.test(name, pinned_pages_are_copied_by_fork),
+    }
     for method in ["rep_movsb", "movnti"] {
         suite.test(&format!("copies::an_exception_is_not_seen::{method}"), move || exception(method));
     }
