@@ -47,10 +47,10 @@ while (($# > 0)); do
     shift
 done
 
-# Runs of runs.sh: the names in its order, and for each "KERNEL VARIANT" to build and whether it needs the command.
+# Runs of runs.sh: the names in its order, and for each "KERNEL VARIANT" to build.
 all=()
 default=()
-declare -A module_of=() needs_command=() needs_libpmem=() needs_fio=()
+declare -A module_of=() needs_libpmem=() needs_fio=()
 guest() {
     local name=$1 kernel=$2 variant=plain
     all+=("$name")
@@ -61,7 +61,6 @@ guest() {
         --variant) variant=$2 ;;
         --planted) variant=planted ;;
         --program)
-            [[ $2 != "$TARGET_DIR/debug/bulkmem" ]] || needs_command[$name]=1
             [[ $2 != "$TARGET_DIR/fio/bulkmem-fio.so" ]] || needs_fio[$name]=1
             ;;
         esac
@@ -69,7 +68,7 @@ guest() {
     done
     module_of[$name]="$kernel $variant"
 }
-# The arguments of a script tell its requirements: the name of a kernel, the path of the command or of libpmem.so.1.
+# The arguments of a script tell its requirements: the name of a kernel, the path of libpmem.so.1.
 declare -A kernels_of=()
 # shellcheck disable=SC2317 # runs.sh calls it
 script() {
@@ -79,7 +78,6 @@ script() {
     shift
     for word in "$@"; do
         [[ -z ${KERNELS[$word]-} ]] || kernels_of[$name]+=" $word"
-        [[ $word != "$TARGET_DIR/debug/bulkmem" ]] || needs_command[$name]=1
         [[ $word != "$KMOD_TARGET/libpmem.so.1" ]] || needs_libpmem[$name]=1
     done
 }
@@ -148,6 +146,7 @@ need_programs() {
 qemu-system-x86_64 qemu-system-x86
 cpio cpio
 xz xz-utils
+zstd zstd
 depmod kmod
 gcc-12 gcc-12
 make make
@@ -180,21 +179,37 @@ mkdir -p "$logs" "$KMOD_CACHE"
 exec {ours}>"$KMOD_TARGET/lock"
 flock -n "$ours" || fail "another run of the module's tests uses $KMOD_TARGET; wait for its end"
 
+# The table of times at the end: seconds, and seconds of processor time, which other work on the machine changes less.
+declare -A seconds_of=() work_of=()
+phase_began=$SECONDS
+worked=0
+# work: sets work to the processor time of the commands that have ended since the last call.
+work() {
+    local before=$worked
+    times >"$KMOD_TARGET/times"
+    worked=$(awk 'NR == 2 { gsub("m", " "); gsub("s", ""); printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$KMOD_TARGET/times")
+    work=$((worked - before))
+}
+# phase NAME: ends a phase.
+phase() {
+    work
+    work_of[$1]=$work
+    seconds_of[$1]=$((SECONDS - phase_began))
+    phase_began=$SECONDS
+}
+
 heading "programs"
-cargo build --locked -p bulkmem-kmod-tests
-for name in "${names[@]}"; do
-    [[ -z ${needs_command[$name]-} ]] || { cargo build --locked -p bulkmem-cli && break; }
-done
+# As `cargo test` builds them, so that `make test` builds nothing twice: all packages, because they share the features of
+# their dependencies, and with a test, because only then those of their tests count.
+cargo build --locked --profile test --workspace --exclude hostile --lib --bins --test calibrate
 for name in "${names[@]}"; do
     [[ -n ${needs_libpmem[$name]-} ]] || continue
-    cargo build --locked -p bulkmem-libpmem
     scripts/link-c.sh libpmem "$TARGET_DIR/debug/libbulkmem_libpmem.a" "$KMOD_TARGET"
     gcc-12 -std=gnu11 -Wall -Wextra -Werror -shared -fPIC -o "$KMOD_TARGET/without_map_sync.so" kmod/tests/without_map_sync.c
     break
 done
 for name in "${names[@]}"; do
     [[ -n ${needs_fio[$name]-} ]] || continue
-    cargo build --locked -p bulkmem-c
     if ! command -v fio >/dev/null && ! install_packages fio; then
         drop fio "the Debian package fio could not be installed" uses_fio
     elif ! scripts/build-fio.sh "$TARGET_DIR/debug/libbulkmem_c.a"; then
@@ -208,6 +223,8 @@ sed -n '/^```c$/,/^```$/{/^```/!p}' docs/kernel/device.md >"$KMOD_TARGET/device-
 gcc-12 -std=gnu11 -Wall -Wextra -Werror -Ikmod -o "$KMOD_TARGET/device-example" "$KMOD_TARGET/device-example.c" ||
     fail "the C example of docs/kernel/device.md does not compile: see above"
 
+phase '(programs)'
+
 heading "kernels"
 for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
     wanted=
@@ -220,6 +237,7 @@ for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
     flock "$lock"
     if (fetch_kernel "$kernel"); then
         use_kernel "$kernel"
+        unpack_image
         echo "$kernel: $kernel_release"
     else
         drop "kernel $kernel" "kernel $kernel is unavailable: see above" runs_on "$kernel"
@@ -244,6 +262,8 @@ if [[ -n $shell ]]; then
     exec kmod/tests/run-one.sh "${names[0]}" --shell
 fi
 
+phase '(kernels)'
+
 heading "the module, with warnings as errors"
 builds=()
 passed=0
@@ -264,12 +284,14 @@ echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $fa
 # Otherwise a guest would test the results of an earlier build.
 ((failed == 0)) || fail "the module does not build: see above"
 
+phase '(modules)'
+
 # A guest has up to 4 GiB, and some use all of it.
 room=$(awk '/^MemAvailable:/ { print int($2 / 1024 / 4608) }' /proc/meminfo)
 jobs=$(($(nproc) < 4 ? $(nproc) : 4))
 jobs=${BULKMEM_KMOD_JOBS:-$((room < 1 ? 1 : room < jobs ? room : jobs))}
 heading "${#names[@]} runs, $jobs at a time"
-declare -A running=()
+declare -A running=() began=()
 status=0
 
 # reap: waits for one run and prints its output.
@@ -277,6 +299,9 @@ reap() {
     local process name result=0
     wait -n -p process "${!running[@]}" || result=$?
     name=${running[$process]}
+    work
+    work_of[$name]=$work
+    seconds_of[$name]=$((SECONDS - began[$name]))
     unset "running[$process]"
     # tally.awk counts a run without a result as one failure.
     printf '\n     Running %s\n' "$name"
@@ -289,10 +314,17 @@ for name in "${names[@]}"; do
     # Ends together with this script.
     setpriv --pdeathsig KILL kmod/tests/run-one.sh "$name" "${options[@]}" >"$logs/$name.out" 2>&1 &
     running[$!]=$name
+    began[$name]=$SECONDS
 done
 while ((${#running[@]} > 0)); do
     reap
 done
+
+heading "seconds, and seconds of processor time"
+for name in "${!seconds_of[@]}"; do
+    printf '%6d %6d %s\n' "${seconds_of[$name]}" "${work_of[$name]}" "$name"
+done | sort -k 2,2nr
+printf '%6d %6d in total\n' "$SECONDS" "$worked"
 
 if [[ -n $everything ]]; then
     heading "tests by kernel"

@@ -1,6 +1,6 @@
 # Guests: the initramfs and QEMU. Sourced, never run, after kernels.sh.
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # use_kernel sets kernel_root and kernel_release
+# shellcheck disable=SC2154 # use_kernel sets kernel_root, kernel_release and kernel_image
 
 # add_file FILE ROOT PATH: copies FILE to ROOT/PATH without debug information.
 add_file() {
@@ -75,16 +75,15 @@ KERNEL_EXPECTED='MCE: Killing bulkmem-kmod-te.* due to hardware memory corruptio
 # reached its end; sets guest_status (its exit status) and guest_trouble (empty if there was none).
 boot_guest() {
     local emulator=$1 logs=$2 seconds=$3 root=$4 line="$GUEST_KERNEL_LINE $5" status=0
-    local kernel=$kernel_root/boot/vmlinuz-$kernel_release
     shift 5
     mkdir -p "$logs"
     rm -f "$logs"/{console,tests,kernel,bochs,screen}
     case $emulator in
     qemu)
-        qemu "$seconds" -kernel "$kernel" -initrd "$root.cpio" -append "$line" -serial "file:$logs/console" \
+        qemu "$seconds" -kernel "$kernel_image" -initrd "$root.cpio" -append "$line" -serial "file:$logs/console" \
             -serial "file:$logs/tests" -serial "file:$logs/kernel" "$@" >"$logs/screen" 2>&1 || status=$?
         ;;
-    bochs) bochs "$seconds" "$logs" "$kernel" "$root.cpio" "$line" || status=$? ;;
+    bochs) bochs "$seconds" "$logs" "$kernel_root/boot/vmlinuz-$kernel_release" "$root.cpio" "$line" || status=$? ;;
     *) fail "runs.sh: there is no emulator $emulator" ;;
     esac
     sed -i 's/\r$//' "$logs"/{console,tests,kernel} 2>/dev/null

@@ -181,11 +181,37 @@ with_compiler() {
         PATH=/usr/bin:/usr/sbin exec chroot "$root" "$@"' with_compiler "$KMOD_ROOT" "$KMOD_CACHE" "$KMOD_TARGET" "$@"
 }
 
-# use_kernel NAME: sets kernel_release and kernel_root to the cached kernel.
+# use_kernel NAME: sets kernel_release and kernel_root to the cached kernel, and kernel_image to the file that QEMU boots.
 use_kernel() {
     kernel_release=$(cached_release "$1")
     [[ -n $kernel_release ]] || fail "kernel $1 is not in $KMOD_CACHE; scripts/test-kmod.sh fetches it"
     kernel_root=$KMOD_CACHE/$1/$kernel_release
+    kernel_image=$kernel_root/boot/vmlinux
+    [[ -f $kernel_image ]] || kernel_image=$kernel_root/boot/vmlinuz-$kernel_release
+}
+
+# unpack_image: unpacks the image of the kernel in use, which takes an emulated processor seconds at every boot. QEMU boots
+# it by the kernel's PVH entry.
+unpack_image() {
+    local compressed=$kernel_root/boot/vmlinuz-$kernel_release image=$kernel_root/boot/vmlinux setup start length
+    local -a unpack
+    [[ -f $image ]] && return
+    # Where the compressed image is, and its length without the size at its end: Documentation/arch/x86/boot.rst.
+    setup=$(od -An -tu1 -j497 -N1 "$compressed")
+    start=$(((setup + 1) * 512 + $(od -An -tu4 -j584 -N4 "$compressed")))
+    length=$(($(od -An -tu4 -j588 -N4 "$compressed") - 4))
+    case $(od -An -tx1 -j"$start" -N4 "$compressed") in
+    ' fd 37 7a 58') unpack=(xz -dc --single-stream) ;;
+    ' 28 b5 2f fd') unpack=(zstd -dcq) ;;
+    *) unpack=(false) ;;
+    esac
+    if head -c $((start + length)) "$compressed" | tail -c +$((start + 1)) | "${unpack[@]}" >"$image.part" &&
+        readelf -n "$image.part" 2>/dev/null | grep -q Xen; then
+        mv "$image.part" "$image"
+    else
+        rm -f "$image.part"
+        missing "a way to unpack $compressed; the guests do, which takes longer"
+    fi
 }
 
 # build_variant KERNEL VARIANT: builds the unchanged module (`plain`), one module per fault of planted.sh (`planted`), or the
@@ -216,7 +242,7 @@ plant() {
 # build_module KERNEL VARIANT [COMMAND…]: copies the module's sources, runs COMMAND in the copy (which may change them), and
 # builds, with the parameters for tests; every warning is an error. module_file prints where the module is afterwards.
 build_module() {
-    local kernel=$1 variant=$2 folder log file
+    local kernel=$1 variant=$2 folder log file module compiler sum
     shift 2
     use_kernel "$kernel"
     # The variants share a folder, so that building the next one compiles only the files that differ.
@@ -231,6 +257,20 @@ build_module() {
     if (($# > 0)); then
         (cd "$folder.new" && "$@") || fail "the sources of the module's variant $variant could not be generated: see above"
     fi
+    # Nothing to do if the module was built from the same sources in the same way.
+    module=$(module_file "$kernel" "$variant")
+    compiler=${COMPILERS[$kernel]-}
+    sum=$({
+        (cd "$folder.new" && sha256sum -- *)
+        sha256sum kmod/tests/kernels.sh
+        echo "$kernel_release"
+        stat -L -c '%n %s %Y' "${compiler:+$KMOD_ROOT}/usr/bin/${compiler:-gcc-12}"
+    } | sha256sum)
+    if [[ -f $module && -f $module.sum && $(<"$module.sum") == "$sum" ]]; then
+        rm -rf "$folder.new"
+        return
+    fi
+    rm -f "$module.sum"
     # Replace only files that changed, so that only those are compiled.
     for file in "$folder"/*.[ch]; do
         [[ $file == *.mod.c || -e $folder.new/${file##*/} ]] || rm -f "$file"
@@ -248,8 +288,9 @@ build_module() {
         rm -rf "$folder"
         return 1
     fi
-    cp "$folder/bulkmem.ko" "$(module_file "$kernel" "$variant")" &&
-        cp "$folder/bulkmem_probe.ko" "$folder/bulkmem_cumulative.ko" "$(helpers "$kernel")"
+    cp "$folder/bulkmem.ko" "$module" &&
+        cp "$folder/bulkmem_probe.ko" "$folder/bulkmem_cumulative.ko" "$(helpers "$kernel")" &&
+        echo "$sum" >"$module.sum"
 }
 
 # module_file KERNEL VARIANT: prints the path of the module.

@@ -120,7 +120,7 @@ kill_one() {
     # The killer runs in the background: the machine must be this shell's child, to end with it.
     kill_while_it_writes "$here" "$moment" &
     killer=$!
-    qemu 150 -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
+    qemu 150 -kernel "$kernel_image" -initrd "$root.cpio" \
         -append "$GUEST_KERNEL_LINE pmem_part=write pmem_session=$session pmem_before=$before pmem_seed=$session_seed pmem_program=$program pmem_map=$map" \
         -serial "file:$here/console" -serial "file:$here/tests" -serial "file:$here/kernel" -pidfile "$here/pid" \
         "${nvdimm[@]}" >"$here/screen" 2>&1 || true

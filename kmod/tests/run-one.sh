@@ -47,26 +47,41 @@ script() {
     exec "$@"
 }
 
-# plant_all KERNEL ROOT: adds each module with a fault, and a script that passes if the tests fail.
+# plant_all KERNEL ROOT: adds each module with a fault, and a script that passes if the tests fail with it and pass with the
+# unchanged module.
 plant_all() {
     local row name test
-    echo 'passed=0 failed=0' >"$2/todo"
+    local -A sound=()
     cp "$(module_file "$1" plain)" "$2/plain.ko"
+    for row in "${PLANTED[@]}"; do
+        sound[${row##*|}]=1
+    done
+    cat >"$2/todo" <<END
+passed=0 failed=0
+# verdict NAME COMMAND…
+verdict() {
+    name=\$1
+    shift
+    if "\$@"; then
+        passed=\$((passed + 1)); echo "test planted::\$name ... ok"
+    else
+        failed=\$((failed + 1)); echo "test planted::\$name ... FAILED"; cat /tmp/said
+    fi
+}
+sound() {
+    BULKMEM_MODULE=/plain.ko BULKMEM_TESTS='${!sound[*]}' bulkmem-kmod-tests --color never >/tmp/said 2>&1
+}
+# The module must load, so that the test and not the self-test detects the fault, and the test must fail instead of crashing.
+seen() {
+    ! BULKMEM_MODULE=/\$1.ko bulkmem-kmod-tests --color never \$2 >/tmp/said 2>&1 &&
+        grep -q '^test result: FAILED' /tmp/said && grep -q '^bulkmem ' /proc/modules
+}
+verdict without_a_fault_all_tests_pass sound
+END
     for row in "${PLANTED[@]}"; do
         IFS='|' read -r name _ _ test <<<"$row"
         cp "$(module_file "$1" "$name")" "$2/$name.ko"
-        # The test must pass with the unchanged module. With the fault, the module must load, so that the test and not the
-        # self-test detects it, and the test must fail instead of crashing.
-        cat >>"$2/todo" <<END
-BULKMEM_MODULE=/plain.ko bulkmem-kmod-tests --color never $test >/tmp/sound 2>&1
-sound=\$?
-BULKMEM_MODULE=/$name.ko bulkmem-kmod-tests --color never $test >/tmp/said 2>&1
-if [ \$sound = 0 ] && grep -q '^test result: FAILED' /tmp/said && grep -q '^bulkmem ' /proc/modules; then
-    passed=\$((passed + 1)); echo "test planted::$name is seen by $test ... ok"
-else
-    failed=\$((failed + 1)); echo "test planted::$name is seen by $test ... FAILED"; cat /tmp/sound /tmp/said
-fi
-END
+        echo "verdict '$name is seen by $test' seen $name $test" >>"$2/todo"
     done
     # shellcheck disable=SC2016 # for the guest's shell
     echo 'word=ok; [ $failed = 0 ] || word=FAILED
@@ -77,7 +92,7 @@ exit $failed' >>"$2/todo"
 guest() {
     [[ $1 == "$wanted" ]] || return 0
     found=1
-    local kernel=$2 tests='' line='' load='' variant=plain run='' planted='' emulator=qemu seconds=300 program root
+    local kernel=$2 tests='' line='' load='' variant=plain run='' planted='' emulator=qemu seconds=600 program root
     local -a qemu_words=() files=() programs=("$TARGET_DIR/debug/bulkmem-kmod-tests")
     shift 2
     while (($# > 0)); do
@@ -124,8 +139,9 @@ guest() {
                 # shellcheck disable=SC2016 # for the guest's shell
                 printf '[ -n "$(bulkmem-kmod-tests --list %q)" ] || { echo "guest: no test matches %q"; status=1; }\n' \
                     "$program" "$program"
-                printf 'bulkmem-kmod-tests --color never %q || status=1\n' "$program"
             done
+            # In one process: each loads the module again.
+            printf 'BULKMEM_TESTS=%q bulkmem-kmod-tests --color never || status=1\n' "$tests"
             # shellcheck disable=SC2016 # for the guest's shell
             echo 'exit $status'
         } >"$root/todo"
@@ -137,7 +153,7 @@ guest() {
         [[ $emulator == qemu ]] || fail "the guest $wanted has no shell: $emulator has no interactive console"
         echo "The guest $wanted, kernel $kernel_release: \`insmod /bulkmem.ko\`, \`sh /todo\`; \`poweroff -f\` or Ctrl-A X ends it."
         exec qemu-system-x86_64 -accel tcg,thread=single -cpu max -machine q35 -smp 2 -m 2G -nographic -no-reboot \
-            -kernel "$kernel_root/boot/vmlinuz-$kernel_release" -initrd "$root.cpio" \
+            -kernel "$kernel_image" -initrd "$root.cpio" \
             -append "$GUEST_KERNEL_LINE $line kmod_shell" "${qemu_words[@]}"
     fi
 

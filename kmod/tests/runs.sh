@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 # guest NAME KERNEL OPTIONS…: boots KERNEL (a name from kernels.sh) once.
-#   --tests 'A B'        filters for the guest's tests, one process each; each must match a test
+#   --tests 'A B'        words of the names of the guest's tests, which run in one process; each must match a test
 #   --kernel-line TEXT   added to the kernel's command line
 #   --qemu 'WORDS'       added to QEMU's command line; overrides guest.sh
 #   --load 'MODULES'     the kernel's own modules to load first, by name
@@ -12,7 +12,7 @@
 #   --variant NAME       a module from sources that variant_NAME, a function here, has changed
 #   --planted            the module with each fault of planted.sh, and the test that must detect it
 #   --emulator bochs     Bochs instead of QEMU: a Ryzen, which supports CLZERO; one processor, 1 GiB
-#   --seconds N          time limit [default: 300]
+#   --seconds N          time limit, for a busy machine [default: 600]
 # script NAME FILE …     an executable that prints libtest's lines. It can source the same files.
 
 pool='hugepagesz=2M hugepages=64'
@@ -27,11 +27,7 @@ bare='init_on_alloc=0'
 # Debian has no KASAN kernel of these versions; these are all the checks that its kernels have.
 debug='slub_debug=FZPU page_poison=1 preempt=full'
 
-# Bochs is slow and uses one processor.
-guest clzero 6.12-cloud --emulator bochs --seconds 450 --kernel-line "$pool $bare" --tests 'ryzen::'
-# The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
-# controls are added. Each is a boot.
-script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 6 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
+guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 1200 --planted
 # two_nodes MIB: QEMU's words for two NUMA nodes, each with one processor and MIB of memory.
 two_nodes() {
     echo "-m $((2 * $1))M -smp 2,sockets=2 -object memory-backend-ram,id=a,size=$1M -object memory-backend-ram,id=b,size=$1M" \
@@ -40,32 +36,35 @@ two_nodes() {
 # Memory of /dev/bulkmem-memory on two NUMA nodes.
 for kernel in 6.12 6.1; do
     guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
-        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 400
+        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 900
 done
-guest 6.12 6.12 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic:: smaller::"
-guest 6.1 6.1 --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic::"
+# Neither init_on_alloc nor the lack of checks hides a fault here; plain-6.12 and plain-6.1 have Debian's defaults.
+guest 6.12 6.12 --kernel-line "$huge_pages $bare $debug kfence.sample_interval=20" --qemu '-m 4G' --seconds 900 \
+    --tests "$clearing gigantic:: smaller:: memory::processes $copying"
+guest 6.1 6.1 --kernel-line "$huge_pages $bare $debug" --qemu '-m 4G' --seconds 900 \
+    --tests "$clearing gigantic:: stress:: memory::processes memory::many $copying"
+# The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
+# controls are added. Each is a boot.
+script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 3 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
+# Copies on write of huge pages, also of gigantic ones (gigantic_copies::).
+for kernel in 6.12 6.1; do
+    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'copies::'
+done
 # 6.12 is loaded and unloaded on one processor, which is not slower: see the end of README.md.
 guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence:: copies_loading::'
 guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence:: copies_loading::'
+# Bochs is slow and uses one processor.
+guest clzero 6.12-cloud --emulator bochs --seconds 900 --kernel-line "$pool $bare" --tests 'ryzen::'
 script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device
-# Copies on write of huge pages, also of gigantic ones (gigantic_copies::).
+# Every preemption model: those that the kernel can switch between, and PREEMPT_RT.
 for kernel in 6.12 6.1; do
-    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 600 --tests 'copies::'
+    guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
 done
-guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
-guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
-guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' \
-    --tests "clearing:: $hinting stress:: memory::processes $copying"
-guest debug-6.1 6.1 --kernel-line "$pool $debug" --tests "clearing:: $hinting stress:: memory::processes memory::many $copying"
-guest planted 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --load 'hwpoison-inject kvm-amd' --seconds 600 --planted
+guest preempt-6.12-rt 6.12-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption::'
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --tests 'command:: attributes::'
 guest command-6.1 6.1 --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
-# Every preemption model: those that the kernel can switch between, and PREEMPT_RT.
-for kernel in 6.12 6.1 6.12-rt 6.1-rt; do
-    guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
-done
 guest fio 6.12-cloud --kernel-line "$bare" --program /usr/bin/fio --program "$TARGET_DIR/fio/bulkmem-fio.so" --file fio/jobs/attributes.fio \
     --run kmod/tests/fio-guest.sh
 # A user of VFIO, with an emulated IOMMU and a device that does nothing.
@@ -91,16 +90,29 @@ guest unpatchable 6.12 --variant unpatchable --qemu '-smp 1' --tests 'unpatchabl
 # From here on: only with --all, or by name.
 # shellcheck disable=SC2034 # test-kmod.sh reads it
 when=all
+# Debian's defaults, and the checks together with init_on_alloc.
+for kernel in 6.12 6.1; do
+    guest "plain-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic::"
+    guest "debug-$kernel" "$kernel" --kernel-line "$pool $debug" --qemu '-smp 1' \
+        --tests "clearing:: $hinting stress:: memory::processes memory::many $copying" --seconds 900
+done
+guest preempt-6.1-rt 6.1-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
+guest observing-6.12-rt 6.12-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'observing::'
+script pmem-kills-6.12 kmod/tests/pmem.sh pmem-kills-6.12 6.12 12 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged
 # On 7.x, init_on_alloc clears transparent huge pages instead of the function that the module replaces.
 for kernel in 5.10 7.2 7.3; do
-    guest "$kernel" "$kernel" --kernel-line "$huge_pages $bare" --qemu '-m 4G' --seconds 600 \
+    guest "$kernel" "$kernel" --kernel-line "$huge_pages $bare" --qemu '-m 4G' --seconds 1200 \
         --tests "$clearing gigantic::$([[ $kernel == 5.10 ]] || echo ' smaller::')"
-    guest "loading-$kernel" "$kernel" --kernel-line "$pool $bare" --tests 'loading:: params:: coexistence::'
+    guest "loading-$kernel" "$kernel" --kernel-line "$pool $bare" --seconds 1200 --tests 'loading:: params:: coexistence:: copies_loading::'
     guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
-        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 600
-    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 600 --tests 'copies::'
+        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 1200
+    guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'copies::'
+    guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --seconds 1200 --tests 'preemption:: observing::'
+    guest "command-$kernel" "$kernel" --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
+    guest "vfio-$kernel" "$kernel" --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
+        --load 'vfio_iommu_type1 vfio-pci' --tests 'vfio::'
 done
-# Loads and unloads under faults on two processors. bare-6.1 does so on 6.1.
+# Loads and unloads under faults on two processors. The run 6.1 does so on 6.1.
 for kernel in 5.10 6.12 7.2 7.3; do
-    guest "stress-$kernel" "$kernel" --kernel-line "$pool $bare" --qemu '-smp 2' --tests 'stress::' --seconds 600
+    guest "stress-$kernel" "$kernel" --kernel-line "$pool $bare" --qemu '-smp 2' --tests 'stress::' --seconds 1200
 done

@@ -1,13 +1,11 @@
 //! Counters of the huge pages that the module copied on write.
 
-use std::path::Path;
-
 use serde::Serialize;
 
-use crate::{KernelError, Module};
+use crate::{CopyMethod, KernelError, Module};
 
 /// The module's counters of copies since it was loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CopyCounters {
     /// Huge pages copied.
@@ -18,12 +16,27 @@ pub struct CopyCounters {
     pub redone: u64,
     /// Huge pages that could not be copied because of a hardware error.
     pub failed: u64,
-    /// Bytes copied page by page, as the kernel does without the module.
-    pub stock_bytes: u64,
-    /// Bytes copied by REP MOVSB.
-    pub rep_movsb_bytes: u64,
-    /// Bytes copied by MOVNTI, which bypasses the cache.
-    pub movnti_bytes: u64,
+    /// Counters of each method. The pages around the written address, which are copied last, count as stock.
+    pub methods: Vec<CopyMethodCounters>,
+}
+
+impl CopyCounters {
+    /// Returns the bytes that a method copied.
+    pub fn bytes(&self, method: CopyMethod) -> u64 {
+        self.methods.iter().filter(|it| it.method == method).map(|it| it.bytes).sum()
+    }
+}
+
+/// The counters of one method of copying.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CopyMethodCounters {
+    /// The method.
+    pub method: CopyMethod,
+    /// Contiguous ranges copied.
+    pub extents: u64,
+    /// Bytes copied.
+    pub bytes: u64,
 }
 
 impl Module {
@@ -32,23 +45,25 @@ impl Module {
     /// # Errors
     /// If a counter cannot be read.
     pub fn copies(&self) -> Result<Option<CopyCounters>, KernelError> {
-        // Without /dev/bulkmem (hint_device=0), the counters are elsewhere.
-        let folders = ["sys/class/misc/bulkmem/copies", "sys/devices/bulkmem/copies"];
-        let found = folders.map(|folder| self.path(folder)).into_iter().find(|folder| folder.is_dir());
-        found.map(|folder| self.copy_counters(&folder)).transpose()
-    }
-
-    fn copy_counters(&self, folder: &Path) -> Result<CopyCounters, KernelError> {
+        let folder = self.counters_folder().join("copies");
+        if !folder.is_dir() {
+            return Ok(None);
+        }
         let count = |name: &str| self.value::<u64>(&folder.join(name));
-        Ok(CopyCounters {
+        let counters = |method| {
+            Ok(CopyMethodCounters {
+                method,
+                extents: count(&format!("{method}_extents"))?,
+                bytes: count(&format!("{method}_bytes"))?,
+            })
+        };
+        Ok(Some(CopyCounters {
             faults: count("faults")?,
             skipped: count("skipped")?,
             redone: count("redone")?,
             failed: count("failed")?,
-            stock_bytes: count("stock_bytes")?,
-            rep_movsb_bytes: count("rep_movsb_bytes")?,
-            movnti_bytes: count("movnti_bytes")?,
-        })
+            methods: CopyMethod::ALL.into_iter().map(counters).collect::<Result<_, KernelError>>()?,
+        }))
     }
 }
 
@@ -63,18 +78,22 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let module = Module::with_root(root.path());
         assert_eq!(module.copies().unwrap(), None);
-        let names =
-            ["faults", "skipped", "redone", "failed", "stock_bytes", "rep_movsb_bytes", "movnti_bytes"];
+        let names = ["faults", "skipped", "redone", "failed"];
+        let of_methods =
+            CopyMethod::ALL.into_iter().flat_map(|it| [format!("{it}_extents"), format!("{it}_bytes")]);
         let folder = root.path().join("sys/devices/bulkmem/copies");
         fs::create_dir_all(&folder).unwrap();
-        for (value, name) in names.into_iter().enumerate() {
+        for (value, name) in names.into_iter().map(str::to_owned).chain(of_methods).enumerate() {
             fs::write(folder.join(name), format!("{value}\n")).unwrap();
         }
         let copies = module.copies().unwrap().unwrap();
-        let values = serde_json::to_value(copies).unwrap();
+        let values = serde_json::to_value(&copies).unwrap();
         for (value, name) in names.into_iter().enumerate() {
             assert_eq!(values[name], value);
         }
+        let found = copies.methods.iter().map(|it| (it.method.name(), it.extents, it.bytes));
+        assert_eq!(found.collect::<Vec<_>>(), [("stock", 4, 5), ("rep_movsb", 6, 7), ("movnti", 8, 9)]);
+        assert_eq!(CopyMethod::ALL.map(|method| copies.bytes(method)), [5, 7, 9]);
         fs::remove_file(folder.join("failed")).unwrap();
         assert!(matches!(module.copies(), Err(KernelError::Unreadable { .. })));
     }

@@ -1,4 +1,4 @@
-//! The Linux module `bulkmem` from user space: huge-page clearing, hints, and memory with a chosen cache attribute.
+//! The Linux module `bulkmem` from user space: huge-page clearing and copies, hints, and memory with a chosen cache attribute.
 //!
 //! While the module is loaded, it clears the huge pages of page faults by the method that its parameters name. This crate
 //! talks to it:
@@ -51,12 +51,12 @@ mod settings;
 mod status;
 
 pub use abi::{Attribute, UnknownAttribute};
-pub use copies::CopyCounters;
+pub use copies::{CopyCounters, CopyMethodCounters};
 pub use device::{HINT_PATH, MEMORY_PATH};
 pub use error::KernelError;
 pub use hint::{BulkHint, hint_cgroup, hint_process, prefault_hinted, unhint_cgroup};
 pub use memory::{DeviceMemory, MemoryOptions};
 pub use module::{Module, PreviousValues};
 pub use plan::{ClearTime, Plan, PlanError, Reason};
-pub use settings::{Method, Settings, UnknownMethod};
+pub use settings::{CopyMethod, Method, Settings, UnknownMethod};
 pub use status::{Counters, DeviceState, HintedCgroup, Livepatch, MethodCounters, Status};

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::{KernelError, Method, Settings};
+use crate::{CopyMethod, KernelError, Method, Settings};
 
 /// The most bytes read of a file: the kernel limits files in /sys to a page.
 const MOST_BYTES: u64 = 4096;
@@ -118,6 +118,7 @@ impl Module {
     pub(crate) fn settings(&self) -> Result<Settings, KernelError> {
         let number = |name| self.value::<u64>(&self.parameter(name)).map(Some);
         let method = |name| self.value::<Method>(&self.parameter(name)).map(Some);
+        let copy = |name| self.value::<CopyMethod>(&self.parameter(name)).map(Some);
         Ok(Settings {
             ignore_quirks: Some(self.switch(&self.parameter("ignore_quirks"))?),
             chunk: number("chunk")?,
@@ -125,6 +126,10 @@ impl Module {
             threshold: number("threshold")?,
             cached_method: method("cached_method")?,
             method: method("method")?,
+            copy_threshold: number("copy_threshold")?,
+            copy_cached_method: copy("copy_cached_method")?,
+            copy_method: copy("copy_method")?,
+            automatic: Some(self.switch(&self.parameter("automatic"))?),
         })
     }
 
@@ -200,13 +205,17 @@ mod tests {
 
     use super::*;
 
-    const NAMES: [(&str, &str); 6] = [
+    const NAMES: [(&str, &str); 10] = [
         ("ignore_quirks", "N"),
         ("chunk", "2097152"),
         ("prefetch_distance", "4096"),
         ("threshold", "8388608"),
         ("cached_method", "rep_stosb"),
         ("method", "movnti"),
+        ("copy_threshold", "2097152"),
+        ("copy_cached_method", "stock"),
+        ("copy_method", "rep_movsb"),
+        ("automatic", "N"),
     ];
 
     fn planted() -> (tempfile::TempDir, Module) {
@@ -233,12 +242,17 @@ mod tests {
             chunk: Some(4096),
             threshold: Some(0),
             method: Some(Method::Clzero),
+            copy_method: Some(CopyMethod::Movnti),
+            automatic: Some(true),
             ..Settings::default()
         };
         let before = module.set(&settings).unwrap();
-        assert_eq!(values(&module), ["1", "4096", "4096", "0", "rep_stosb", "clzero"]);
+        let expected = ["1", "4096", "4096", "0", "rep_stosb", "clzero", "2097152", "stock", "movnti", "1"];
+        assert_eq!(values(&module), expected);
         let now = module.settings().unwrap();
         assert_eq!((now.ignore_quirks, now.method), (Some(true), Some(Method::Clzero)));
+        assert_eq!((now.copy_threshold, now.copy_cached_method), (Some(2 << 20), Some(CopyMethod::Stock)));
+        assert_eq!((now.copy_method, now.automatic), (Some(CopyMethod::Movnti), Some(true)));
         before.restore().unwrap();
         assert_eq!(values(&module), old);
     }

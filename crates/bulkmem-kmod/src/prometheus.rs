@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::status::{DeviceState, MethodCounters};
-use crate::{Counters, HINT_PATH, MEMORY_PATH, Status};
+use crate::status::DeviceState;
+use crate::{CopyCounters, Counters, HINT_PATH, MEMORY_PATH, Status};
 
 impl Status {
     /// Returns the state and the counters in Prometheus's text format, version 0.0.4. If the module is not loaded, there
@@ -24,6 +24,9 @@ impl Status {
         }
         if let Some(counters) = &self.counters {
             text.counters(counters);
+        }
+        if let Some(copies) = &self.copies {
+            text.copies(copies);
         }
         text.text
     }
@@ -61,30 +64,55 @@ impl Text {
         self.sample("", counters.skipped);
         self.metric("bulkmem_hints", "gauge", "Hints in force.");
         self.sample("", counters.hints);
-        let methods = &counters.methods;
         let help = "Bytes cleared by the method.";
-        self.of_methods(methods, "bulkmem_cleared_bytes_total", "counter", help, |it| it.bytes.to_string());
+        self.metric("bulkmem_cleared_bytes_total", "counter", help);
+        self.by_method(&counters.methods, |it| (it.method.name(), it.bytes));
         let help = "Time that the method took, interruptions included.";
-        self.of_methods(methods, "bulkmem_cleared_seconds_total", "counter", help, |it| seconds(it.ns));
+        self.metric("bulkmem_cleared_seconds_total", "counter", help);
+        self.by_method(&counters.methods, |it| (it.method.name(), seconds(it.ns)));
         let help = "Contiguous ranges cleared by the method.";
-        self.of_methods(methods, "bulkmem_extents_total", "counter", help, |it| it.extents.to_string());
+        self.metric("bulkmem_extents_total", "counter", help);
+        self.by_method(&counters.methods, |it| (it.method.name(), it.extents));
         let help = "Those of bulkmem_extents_total whose length came from a hint.";
-        self.of_methods(methods, "bulkmem_hinted_extents_total", "counter", help, |it| it.hinted.to_string());
+        self.metric("bulkmem_hinted_extents_total", "counter", help);
+        self.by_method(&counters.methods, |it| (it.method.name(), it.hinted));
         let help = "Most bytes that the method cleared between two points where the kernel may reschedule.";
-        self.of_methods(methods, "bulkmem_longest_bytes", "gauge", help, |it| it.longest.to_string());
+        self.metric("bulkmem_longest_bytes", "gauge", help);
+        self.by_method(&counters.methods, |it| (it.method.name(), it.longest));
     }
 
-    fn of_methods(
-        &mut self,
-        methods: &[MethodCounters],
-        name: &'static str,
-        kind: &str,
-        help: &str,
-        value: impl Fn(&MethodCounters) -> String,
-    ) {
-        self.metric(name, kind, help);
-        for it in methods {
-            self.sample(&format!("{{method=\"{}\"}}", it.method), value(it));
+    fn copies(&mut self, copies: &CopyCounters) {
+        for (name, help, value) in [
+            ("bulkmem_copies_total", "Huge pages copied.", copies.faults),
+            (
+                "bulkmem_copies_below_threshold_total",
+                "Those of bulkmem_copies_total that were below the threshold of copies.",
+                copies.skipped,
+            ),
+            (
+                "bulkmem_copies_redone_total",
+                "Huge pages that the kernel copied because the method met an exception.",
+                copies.redone,
+            ),
+            (
+                "bulkmem_copies_failed_total",
+                "Huge pages not copied because of a hardware error.",
+                copies.failed,
+            ),
+        ] {
+            self.metric(name, "counter", help);
+            self.sample("", value);
+        }
+        self.metric("bulkmem_copied_bytes_total", "counter", "Bytes copied by the method.");
+        self.by_method(&copies.methods, |it| (it.method.name(), it.bytes));
+        self.metric("bulkmem_copied_extents_total", "counter", "Contiguous ranges copied by the method.");
+        self.by_method(&copies.methods, |it| (it.method.name(), it.extents));
+    }
+
+    /// Adds a sample of the last metric for each method.
+    fn by_method<C, V: std::fmt::Display>(&mut self, methods: &[C], value: impl Fn(&C) -> (&'static str, V)) {
+        for (method, value) in methods.iter().map(value) {
+            self.sample(&format!("{{method=\"{method}\"}}"), value);
         }
     }
 }

@@ -65,19 +65,68 @@ impl fmt::Display for Method {
     }
 }
 
+/// A method by which the module copies huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CopyMethod {
+    /// Page by page, as the kernel does without the module.
+    Stock,
+    /// REP MOVSB over whole chunks.
+    RepMovsb,
+    /// MOVNTI: stores that bypass the cache.
+    Movnti,
+}
+
+impl CopyMethod {
+    /// All methods, in the order of the counters.
+    pub const ALL: [CopyMethod; 3] = [CopyMethod::Stock, CopyMethod::RepMovsb, CopyMethod::Movnti];
+
+    /// Returns the name used in the module's files.
+    pub fn name(self) -> &'static str {
+        match self {
+            CopyMethod::Stock => "stock",
+            CopyMethod::RepMovsb => "rep_movsb",
+            CopyMethod::Movnti => "movnti",
+        }
+    }
+
+    /// True if the copy ends up in the cache, as `copy_cached_method` requires.
+    pub fn caches(self) -> bool {
+        self != CopyMethod::Movnti
+    }
+}
+
+impl fmt::Display for CopyMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// A text that names no method of the module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is not a method of the kernel module; write stock, rep_stosb, rep_stosq, movnti, clzero or prefetchw"
-)]
-pub struct UnknownMethod(String);
+#[error("`{name}` is not a method of the kernel module; write {known}")]
+pub struct UnknownMethod {
+    name: String,
+    known: &'static str,
+}
+
+impl FromStr for CopyMethod {
+    type Err = UnknownMethod;
+
+    fn from_str(text: &str) -> Result<CopyMethod, UnknownMethod> {
+        let found = CopyMethod::ALL.into_iter().find(|method| method.name() == text);
+        found.ok_or_else(|| UnknownMethod { name: text.to_owned(), known: "stock, rep_movsb or movnti" })
+    }
+}
 
 impl FromStr for Method {
     type Err = UnknownMethod;
 
     fn from_str(text: &str) -> Result<Method, UnknownMethod> {
         let found = Method::ALL.into_iter().find(|method| method.name() == text);
-        found.ok_or_else(|| UnknownMethod(text.to_owned()))
+        let known = "stock, rep_stosb, rep_stosq, movnti, clzero or prefetchw";
+        found.ok_or_else(|| UnknownMethod { name: text.to_owned(), known })
     }
 }
 
@@ -106,6 +155,14 @@ pub struct Settings {
     pub cached_method: Option<Method>,
     /// Method for total lengths from the threshold on, including page faults in a hinted range that large.
     pub method: Option<Method>,
+    /// Smallest copy in bytes that `copy_method` makes.
+    pub copy_threshold: Option<u64>,
+    /// Method for smaller copies.
+    pub copy_cached_method: Option<CopyMethod>,
+    /// Method for copies from `copy_threshold` on.
+    pub copy_method: Option<CopyMethod>,
+    /// True if a large call of any program (`MAP_POPULATE`, `MADV_POPULATE_WRITE`, a long-term pin) counts as one range.
+    pub automatic: Option<bool>,
 }
 
 impl Settings {
@@ -113,13 +170,19 @@ impl Settings {
     pub fn values(&self) -> Vec<(&'static str, String)> {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let name = |method: Option<Method>| method.map(|method| method.name().to_owned());
+        let copy = |method: Option<CopyMethod>| method.map(|method| method.name().to_owned());
+        let switch = |value: Option<bool>| value.map(|value| u8::from(value).to_string());
         [
-            ("ignore_quirks", self.ignore_quirks.map(|ignored| u8::from(ignored).to_string())),
+            ("ignore_quirks", switch(self.ignore_quirks)),
             ("chunk", number(self.chunk)),
             ("prefetch_distance", number(self.prefetch_distance)),
             ("threshold", number(self.threshold)),
             ("cached_method", name(self.cached_method)),
             ("method", name(self.method)),
+            ("copy_threshold", number(self.copy_threshold)),
+            ("copy_cached_method", copy(self.copy_cached_method)),
+            ("copy_method", copy(self.copy_method)),
+            ("automatic", switch(self.automatic)),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
@@ -173,6 +236,10 @@ mod tests {
         threshold: Some(0),
         cached_method: Some(Method::RepStosb),
         method: Some(Method::Movnti),
+        copy_threshold: Some(1),
+        copy_cached_method: Some(CopyMethod::Stock),
+        copy_method: Some(CopyMethod::RepMovsb),
+        automatic: Some(false),
     };
 
     #[test]
@@ -180,7 +247,8 @@ mod tests {
         assert_eq!(
             ALL.options_line(),
             "options bulkmem ignore_quirks=1 chunk=2097152 prefetch_distance=4096 threshold=0 \
-             cached_method=rep_stosb method=movnti"
+             cached_method=rep_stosb method=movnti copy_threshold=1 copy_cached_method=stock copy_method=rep_movsb \
+             automatic=0"
         );
         assert!(Settings::default().values().is_empty());
     }
@@ -194,6 +262,13 @@ mod tests {
         let error = "memset".parse::<Method>().unwrap_err().to_string();
         assert!(error.contains("`memset`") && error.contains("rep_stosb"), "{error}");
         assert!(Method::Prefetchw.caches() && !Method::Clzero.caches());
+        for method in CopyMethod::ALL {
+            assert_eq!(method.name().parse(), Ok(method));
+            assert_eq!(serde_json::to_value(method).unwrap(), method.name());
+            assert_eq!(method.caches(), method != CopyMethod::Movnti);
+        }
+        let error = "rep_stosb".parse::<CopyMethod>().unwrap_err().to_string();
+        assert!(error.contains("`rep_stosb`") && error.contains("rep_movsb"), "{error}");
     }
 
     #[test]

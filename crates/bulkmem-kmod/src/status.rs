@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::Serialize;
 
 use crate::device::{HINT_PATH, MEMORY_PATH};
-use crate::{KernelError, Method, Module, Settings};
+use crate::{CopyCounters, CopyMethod, KernelError, Method, Module, Settings};
 
 /// The module's state at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,8 +38,12 @@ pub struct Status {
     pub parameters: Option<Settings>,
     /// The methods that this processor supports.
     pub available: Vec<Method>,
+    /// The methods of copying that can be used on this processor.
+    pub copy_available: Vec<CopyMethod>,
     /// The counters since the module was loaded; `None` if it is not.
     pub counters: Option<Counters>,
+    /// The counters of copies since the module was loaded; `None` if it is not.
+    pub copies: Option<CopyCounters>,
     /// The control groups whose processes are hinted.
     pub hinted_cgroups: Vec<HintedCgroup>,
     /// The parameters for later loads: the lines of `/etc/modprobe.d/bulkmem.conf` without comments.
@@ -145,8 +150,10 @@ impl Module {
             taint: self.text(&self.path("sys/module/bulkmem/taint")).ok().filter(|taint| !taint.is_empty()),
             kernel_taint: self.value(&self.path("proc/sys/kernel/tainted")).ok(),
             parameters: if loaded { Some(self.settings()?) } else { None },
-            available: if loaded { self.available()? } else { Vec::new() },
+            available: if loaded { self.available("available")? } else { Vec::new() },
+            copy_available: if loaded { self.available("copy_available")? } else { Vec::new() },
             counters: if loaded { Some(self.counters()?) } else { None },
+            copies: if loaded { self.copies()? } else { None },
             hinted_cgroups: if loaded { self.hinted_cgroups()? } else { Vec::new() },
             persisted: self.persisted(),
         })
@@ -204,15 +211,16 @@ impl Module {
         others.into_iter().find(supersedes)
     }
 
-    fn available(&self) -> Result<Vec<Method>, KernelError> {
-        let path = self.parameter("available");
+    /// Returns the methods that a parameter lists.
+    fn available<M: FromStr>(&self, parameter: &str) -> Result<Vec<M>, KernelError> {
+        let path = self.parameter(parameter);
         let found = self.text(&path)?;
-        let methods: Result<Vec<Method>, _> = found.split_whitespace().map(str::parse).collect();
+        let methods: Result<Vec<M>, _> = found.split_whitespace().map(str::parse).collect();
         methods.map_err(|_| KernelError::Unexpected { path, found })
     }
 
     /// Returns the folder of the counters, which are elsewhere without /dev/bulkmem (hint_device=0).
-    fn counters_folder(&self) -> PathBuf {
+    pub(crate) fn counters_folder(&self) -> PathBuf {
         match self.path("sys/class/misc/bulkmem") {
             folder if folder.is_dir() => folder,
             _ => self.path("sys/devices/bulkmem"),

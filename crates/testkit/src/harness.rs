@@ -82,6 +82,16 @@ impl Suite {
         }
     }
 
+    /// Removes all tests whose names contain none of `words`. The command line can select by one word only.
+    pub fn only(&mut self, words: &[&str]) {
+        let wanted = |name: &str| words.iter().any(|word| name.contains(word));
+        self.trials.retain(|trial| wanted(trial.name()));
+        for (_, _, names) in &mut self.skipped {
+            names.retain(|name| wanted(name));
+        }
+        self.skipped.retain(|(_, _, names)| !names.is_empty());
+    }
+
     /// Runs the tests that the command line selects, and lists those that were skipped.
     pub fn run(self) -> ExitCode {
         let mut arguments = Arguments::from_args();

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use bulkmem::machine::Machine;
 use bulkmem_kmod::{
-    Counters, DeviceState, HINT_PATH, MEMORY_PATH, Module, Plan, Reason, Settings, Status, unhint_cgroup,
+    CopyCounters, Counters, DeviceState, HINT_PATH, MEMORY_PATH, Module, Plan, Reason, Settings, Status,
+    unhint_cgroup,
 };
 use bulkmem_measure::calibration::Profile;
 use clap::{Args, Subcommand};
@@ -63,10 +64,14 @@ Counters:
 The kernel clears the pages around the faulting address last, in its own way; they count as stock. `faults` counts huge pages for \
 page faults, `skipped` those below the threshold, which cached_method clears. Memory of /dev/bulkmem-memory counts only for its method.
 
+Copies of huge pages have their own counters: `faults` counts huge pages copied, `skipped` those below copy_threshold, which \
+copy_cached_method copies, `redone` those that the kernel copied because the method met an exception, `failed` those not copied because \
+of a hardware error. The pages around the written address count as stock.
+
 JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled, superseded), `kernel`, `installed` (the module's file, or null), \
 `loaded`, `hint_device` and `memory_device` (present, disabled by the parameter of this name, missing in /dev, or not_loaded), `livepatch` (`enabled`, `transition`), `superseded_by` (another livepatch, or null), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
-`threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`), `available`, `counters` (`faults`, `skipped`, `hints`, \
-`hinted_processes`, `unhinted_processes`, `methods`: each with `method`, `extents`, `pages`, `bytes`, `ns`, `hinted`, `longest`), `hinted_cgroups` \
+`threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`, `copy_method`, `copy_cached_method`, `copy_threshold`, `automatic`), `available`, `copy_available`, `counters` (`faults`, `skipped`, `hints`, \
+`hinted_processes`, `unhinted_processes`, `methods`: each with `method`, `extents`, `pages`, `bytes`, `ns`, `hinted`, `longest`), `copies` (`faults`, `skipped`, `redone`, `failed`, `methods`: each with `method`, `extents`, `bytes`), `hinted_cgroups` \
 (each with `id`, `path`), `persisted`.")]
 struct StatusArgs {
     /// Print JSON
@@ -193,7 +198,10 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
     let mut text = section("Module", &pairs(&about(state, status), width), width);
     if let Some(settings) = &status.parameters {
         let available: Vec<&str> = status.available.iter().map(|method| method.name()).collect();
-        let available = faint(&format!("This processor can run: {}.", available.join(", ")), width);
+        let copies: Vec<&str> = status.copy_available.iter().map(|method| method.name()).collect();
+        let available =
+            format!("This processor can clear by {}; copy by {}.", available.join(", "), copies.join(", "));
+        let available = faint(&available, width);
         text += &section("Parameters", &(parameters(settings, width) + &available), width);
     }
     if let Some(found) = &status.counters {
@@ -206,7 +214,6 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
             if found.hints == 1 { " is" } else { "s are" },
             hinted_processes(found),
         );
-        let rounded = |bytes| if bytes == 0 { String::new() } else { size(bytes) };
         let table = Table::of(&found.methods)
             .column(Column::left("method"), |it| it.method.to_string())
             .column(Column::right("extents"), |it| it.extents.to_string())
@@ -219,6 +226,9 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
         let counters = format!("{}{}\n", table.render(width), wrapped(&sum, "", width));
         text += &section("Counters", &counters, width);
     }
+    if let Some(found) = &status.copies {
+        text += &section("Copies", &copies(found, width), width);
+    }
     let cgroups = status.hinted_cgroups.iter().map(|cgroup| {
         let number = || format!("number {}, not below /sys/fs/cgroup", cgroup.id);
         cgroup.path.as_ref().map_or_else(number, |path| plain(&path.display().to_string()))
@@ -229,6 +239,25 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
     }
     text.pop();
     text
+}
+
+/// Returns bytes with a unit, and nothing for none.
+fn rounded(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { size(bytes) }
+}
+
+fn copies(found: &CopyCounters, width: usize) -> String {
+    let table = Table::of(&found.methods)
+        .column(Column::left("method"), |it| it.method.to_string())
+        .column(Column::right("extents"), |it| it.extents.to_string())
+        .column(Column::right("bytes"), |it| it.bytes.to_string())
+        .column(Column::right("").optional(1), |it| rounded(it.bytes));
+    let sum = format!(
+        "{} huge pages were copied, {} of them below copy_threshold (by copy_cached_method). The kernel copied {} \
+         again after an exception; {} could not be copied because of a hardware error.",
+        found.faults, found.skipped, found.redone, found.failed,
+    );
+    format!("{}{}\n", table.render(width), wrapped(&sum, "", width))
 }
 
 /// Returns a sentence on the processes that are hinted as a whole.
@@ -280,6 +309,10 @@ fn parameters(settings: &Settings, width: usize) -> String {
         ("chunk", "bytes between two points at which other tasks may run"),
         ("prefetch_distance", "bytes that prefetchw looks ahead"),
         ("ignore_quirks", "1: use movnti even where it is published to be slow"),
+        ("copy_method", "method for copies of at least copy_threshold"),
+        ("copy_cached_method", "method for smaller copies"),
+        ("copy_threshold", "bytes; 2097152: for every huge page"),
+        ("automatic", "1: a large call of any program counts as one extent"),
     ])
     .column(Column::left("parameter"), |(name, _)| name.to_string())
     .column(Column::right("value"), |(name, _)| values.get(name).cloned().unwrap_or_default())

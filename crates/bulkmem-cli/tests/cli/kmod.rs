@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, assert_fits, keys, profile};
 
-const PARAMETERS: [(&str, &str); 9] = [
+const PARAMETERS: [(&str, &str); 14] = [
     ("method", "movnti"),
     ("cached_method", "rep_stosb"),
     ("threshold", "33554432"),
@@ -21,6 +21,11 @@ const PARAMETERS: [(&str, &str); 9] = [
     ("hint_device", "Y"),
     ("memory_device", "Y"),
     ("available", "stock rep_stosb rep_stosq movnti clzero prefetchw"),
+    ("copy_method", "movnti"),
+    ("copy_cached_method", "rep_movsb"),
+    ("copy_threshold", "1073741824"),
+    ("copy_available", "stock rep_movsb movnti"),
+    ("automatic", "Y"),
 ];
 
 const METHODS: [&str; 6] = ["stock", "rep_stosb", "rep_stosq", "movnti", "clzero", "prefetchw"];
@@ -49,6 +54,20 @@ fn planted(home: &Home) -> PathBuf {
         [("faults", 4096), ("skipped", 7), ("hints", 1), ("hinted_processes", 3), ("unhinted_processes", 2)]
     {
         write(misc.join(name), &format!("{value}\n"));
+    }
+    for (name, value) in [
+        ("faults", 21),
+        ("skipped", 20),
+        ("redone", 3),
+        ("failed", 4),
+        ("stock_extents", 23),
+        ("stock_bytes", 430_080),
+        ("rep_movsb_extents", 20),
+        ("rep_movsb_bytes", 41_533_440),
+        ("movnti_extents", 2),
+        ("movnti_bytes", 1_073_721_344),
+    ] {
+        write(misc.join("copies").join(name), &format!("{value}\n"));
     }
     // One of a folder that is version 2's, one of a folder that is not, and one that is nowhere.
     let cgroups = ["machine.slice/vm1.scope", "version1"].map(|name| {
@@ -132,6 +151,14 @@ fn status_shows_everything_and_fits() {
             "4096 huge pages were cleared for page faults, 7 of them below",
             "sys/fs/cgroup/machine.slice/vm1.scope number ",
             "1 hint is active. 3 processes are hinted as a whole. 2 children were not, because",
+            "clear by stock, rep_stosb, rep_stosq, movnti, clzero, prefetchw; copy by stock, rep_movsb, movnti.",
+            "copy_method movnti",
+            "copy_cached_method rep_movsb",
+            "copy_threshold 1073741824",
+            "automatic 1",
+            "rep_movsb 20 41533440",
+            "21 huge pages were copied, 20 of them below copy_threshold (by copy_cached_method). The kernel copied 3 \
+             again after an exception; 4 could not be copied because of a hardware error.",
         ] {
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words.contains(word), "{word}\n{text}");
@@ -146,6 +173,8 @@ fn status_as_json_has_what_the_files_have() {
     let found = home.json(&with_root(&["kmod", "status", "--json"], &root));
     let expected = [
         "available",
+        "copies",
+        "copy_available",
         "counters",
         "hint_device",
         "hinted_cgroups",
@@ -168,6 +197,22 @@ fn status_as_json_has_what_the_files_have() {
     );
     assert_eq!(found["parameters"]["threshold"], 33_554_432);
     assert_eq!(found["parameters"]["ignore_quirks"], false);
+    assert_eq!(
+        ["copy_method", "copy_cached_method", "copy_threshold", "automatic"]
+            .map(|it| &found["parameters"][it]),
+        [&json!("movnti"), &json!("rep_movsb"), &json!(1 << 30), &json!(true)]
+    );
+    assert_eq!(found["copy_available"], json!(["stock", "rep_movsb", "movnti"]));
+    assert_eq!(
+        found["copies"],
+        json!({
+            "faults": 21, "skipped": 20, "redone": 3, "failed": 4, "methods": [
+                { "method": "stock", "extents": 23, "bytes": 430_080 },
+                { "method": "rep_movsb", "extents": 20, "bytes": 41_533_440 },
+                { "method": "movnti", "extents": 2, "bytes": 1_073_721_344 },
+            ]
+        })
+    );
     let counters = &found["counters"];
     assert_eq!((&counters["hinted_processes"], &counters["unhinted_processes"]), (&json!(3), &json!(2)));
     let cgroups = found["hinted_cgroups"].as_array().unwrap();
@@ -228,10 +273,17 @@ fn prometheus_has_what_the_files_have() {
         ("bulkmem_extents_total{method=\"clzero\"}", 4.0),
         ("bulkmem_hinted_extents_total{method=\"clzero\"}", 8.0),
         ("bulkmem_longest_bytes{method=\"prefetchw\"}", 20480.0),
+        ("bulkmem_copies_total", 21.0),
+        ("bulkmem_copies_below_threshold_total", 20.0),
+        ("bulkmem_copies_redone_total", 3.0),
+        ("bulkmem_copies_failed_total", 4.0),
+        ("bulkmem_copied_bytes_total{method=\"stock\"}", 430_080.0),
+        ("bulkmem_copied_bytes_total{method=\"rep_movsb\"}", 41_533_440.0),
+        ("bulkmem_copied_extents_total{method=\"movnti\"}", 2.0),
     ] {
         assert_eq!(metrics.samples.get(sample), Some(&value), "{sample}\n{text}");
     }
-    assert_eq!(metrics.samples.len(), 9 + 5 * METHODS.len(), "{text}");
+    assert_eq!(metrics.samples.len(), 13 + 5 * METHODS.len() + 2 * 3, "{text}");
     // A livepatch that is not in force fails as without the option, and so does a module that is not loaded.
     write(root.join("sys/kernel/livepatch/bulkmem/enabled"), "0\n");
     write(root.join("sys/module/bulkmem/parameters/memory_device"), "N\n");
@@ -333,6 +385,7 @@ fn without_the_module_it_says_how_to_get_it() {
     let found = home.bulkmem().args(&status).arg("--json").assert().code(1).get_output().stdout.clone();
     let found: Value = serde_json::from_slice(&found).unwrap();
     assert_eq!((&found["state"], &found["counters"]), (&json!("absent"), &Value::Null));
+    assert_eq!((&found["copies"], &found["copy_available"]), (&Value::Null, &json!([])));
     let apply = home.bulkmem().args(with_root(&["kmod", "apply"], &root)).assert().code(1);
     apply.stdout("").stderr(contains("not loaded").and(contains("--dry-run works without the module")));
     // A dry run needs no module.
@@ -386,6 +439,26 @@ fn a_refusal_changes_nothing_and_names_the_parameter() {
     let assert = home.bulkmem().args(&arguments).assert().code(1);
     assert.stderr(contains("parameters/threshold says `much`"));
     assert!(!root.join("etc").exists());
+}
+
+#[test]
+fn a_copy_method_that_the_command_does_not_know_is_an_error() {
+    let home = Home::new();
+    let root = planted(&home);
+    let status = with_root(&["kmod", "status"], &root);
+    for (file, value) in
+        [("copy_method", "rep_stosb"), ("copy_available", "stock memcpy"), ("automatic", "2")]
+    {
+        let path = root.join("sys/module/bulkmem/parameters").join(file);
+        let before = fs::read_to_string(&path).unwrap();
+        fs::write(&path, value).unwrap();
+        let assert = home.bulkmem().args(&status).assert().code(1).stdout("");
+        assert.stderr(contains(format!("parameters/{file} says `{value}`")));
+        fs::write(&path, before).unwrap();
+    }
+    fs::write(root.join("sys/class/misc/bulkmem/copies/movnti_bytes"), "many\n").unwrap();
+    let assert = home.bulkmem().args(&status).assert().code(1);
+    assert.stderr(contains("copies/movnti_bytes says `many`"));
 }
 
 #[test]

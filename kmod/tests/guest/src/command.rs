@@ -101,13 +101,19 @@ fn agrees() -> Result<Value, Failed> {
     }
     let found = json(&["kmod", "status", "--json"])?;
     let own = &found["parameters"];
+    let (text, number) =
+        (|name: &str| own[name].as_str().unwrap_or_default().to_owned(), |name: &str| own[name].as_u64());
     let read = Parameters {
-        method: own["method"].as_str().unwrap_or_default().to_owned(),
-        cached_method: own["cached_method"].as_str().unwrap_or_default().to_owned(),
-        threshold: own["threshold"].as_u64().unwrap_or(u64::MAX),
-        chunk: own["chunk"].as_u64().unwrap_or(u64::MAX),
-        prefetch_distance: own["prefetch_distance"].as_u64().unwrap_or(u64::MAX),
-        ignore_quirks: own["ignore_quirks"].as_bool().unwrap_or_default(),
+        method: text("method"),
+        cached_method: text("cached_method"),
+        threshold: number("threshold").ok_or("no threshold")?,
+        chunk: number("chunk").ok_or("no chunk")?,
+        prefetch_distance: number("prefetch_distance").ok_or("no prefetch_distance")?,
+        ignore_quirks: own["ignore_quirks"].as_bool().ok_or("no ignore_quirks")?,
+        copy_method: text("copy_method"),
+        copy_cached_method: text("copy_cached_method"),
+        copy_threshold: number("copy_threshold").ok_or("no copy_threshold")?,
+        automatic: own["automatic"].as_bool().ok_or("no automatic")?,
     };
     assert_eq!(read, parameters);
     for (at, method) in METHODS.iter().enumerate() {
@@ -136,8 +142,22 @@ fn status_says_what_the_files_say() -> Result<(), Failed> {
     );
     let available: Vec<String> = serde_json::from_value(found["available"].clone())?;
     assert_eq!(available, module::available()?);
+    let available: Vec<String> = serde_json::from_value(found["copy_available"].clone())?;
+    assert_eq!(available.join(" "), module::get("copy_available")?);
+    // Every value that is not the default, and a number that is not the one of the file.
+    for (name, value) in [
+        ("copy_method", "movnti"),
+        ("copy_cached_method", "rep_movsb"),
+        ("copy_threshold", "12345"),
+        ("automatic", "1"),
+    ] {
+        module::set(name, value)?;
+    }
+    agrees()?;
     let shown = text(&["kmod", "status"])?;
-    for word in ["active", "rep_stosb", "threshold", "huge pages were cleared"] {
+    for word in
+        ["active", "rep_stosb", "threshold", "huge pages were cleared", "12345", "huge pages were copied"]
+    {
         assert!(shown.contains(word), "{word}\n{shown}");
     }
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
@@ -434,6 +454,19 @@ fn fork_huge(method: &str) -> Result<(), Failed> {
         // All but the written page, which is the first, and two after it.
         let expected = if method == "stock" { MIDDLE } else { MIDDLE - 3 * 4096 };
         assert_eq!(bytes, pages * expected as f64, "{name}: {row}");
+    }
+    // Nothing copies huge pages now, so the numbers are equal.
+    let copies = json(&["kmod", "status", "--json"])?["copies"].clone();
+    assert!(copies["faults"].as_u64() >= Some(4), "{copies}");
+    for name in ["faults", "skipped", "redone", "failed"] {
+        assert_eq!(copies[name], counter(&format!("copies/{name}"))?, "{name}");
+    }
+    for (at, method) in ["stock", "rep_movsb", "movnti"].into_iter().enumerate() {
+        assert_eq!(copies["methods"][at]["method"], method);
+        for name in ["extents", "bytes"] {
+            let expected = counter(&format!("copies/{method}_{name}"))?;
+            assert_eq!(copies["methods"][at][name], expected, "{method}: {name}");
+        }
     }
     // At 80 columns, the table has no room for the module's method and says so.
     assert!(shown?.contains("of buffer"));

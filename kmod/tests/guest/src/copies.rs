@@ -33,16 +33,18 @@ pub(crate) fn tests(suite: &mut Suite) {
         suite.test(&format!("gigantic_copies::{method}"), move || gigantic(method));
     }
     suite.test("copies::threshold", threshold);
-    suite.test("copies::pinned_pages_are_copied_by_fork", pinned_pages_are_copied_by_fork);
+    let name = "copies::pinned_pages_are_copied_by_fork";
+    match module::kernel().is_ok_and(|kernel| kernel < (5, 13)) {
+        true => suite.skip(name, "this kernel does not copy pinned pages of hugetlbfs at a fork"),
+        false => suite.test(name, pinned_pages_are_copied_by_fork),
+    }
     for method in ["rep_movsb", "movnti"] {
         suite.test(&format!("copies::an_exception_is_not_seen::{method}"), move || exception(method));
     }
     // Before 6.4, the kernel does not survive a broken page here.
     for method in METHODS {
         let name = format!("copies::a_broken_page_ends_in_sigbus::{method}");
-        match fs::read_to_string("/proc/sys/kernel/osrelease")
-            .is_ok_and(|release| release.starts_with("6.1."))
-        {
+        match module::kernel().is_ok_and(|kernel| kernel < (6, 4)) {
             true => suite.skip(&name, "this kernel's own copying is not machine-check-safe"),
             false => suite.test(&name, move || broken_page(method)),
         }

@@ -63,5 +63,9 @@ fn main() -> ExitCode {
     pressure::tests(&mut suite);
     pmem::tests(&mut suite);
     vfio::tests(&mut suite);
+    // The words of several subjects, to run them in one process, which loads the module once.
+    if let Ok(words) = std::env::var("BULKMEM_TESTS") {
+        suite.only(&words.split_whitespace().collect::<Vec<_>>());
+    }
     suite.run()
 }

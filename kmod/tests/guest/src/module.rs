@@ -173,6 +173,10 @@ pub(crate) struct Parameters {
     pub(crate) chunk: u64,
     pub(crate) prefetch_distance: u64,
     pub(crate) ignore_quirks: bool,
+    pub(crate) copy_method: String,
+    pub(crate) copy_cached_method: String,
+    pub(crate) copy_threshold: u64,
+    pub(crate) automatic: bool,
 }
 
 impl Parameters {
@@ -186,6 +190,10 @@ impl Parameters {
             chunk: number("chunk")?,
             prefetch_distance: number("prefetch_distance")?,
             ignore_quirks: get("ignore_quirks")? == "Y",
+            copy_method: get("copy_method")?,
+            copy_cached_method: get("copy_cached_method")?,
+            copy_threshold: number("copy_threshold")?,
+            automatic: get("automatic")? == "Y",
         })
     }
 
@@ -198,7 +206,11 @@ impl Parameters {
         set("threshold", self.threshold.to_string())?;
         set("chunk", self.chunk.to_string())?;
         set("prefetch_distance", self.prefetch_distance.to_string())?;
-        set("ignore_quirks", if self.ignore_quirks { "1" } else { "0" })
+        set("ignore_quirks", if self.ignore_quirks { "1" } else { "0" })?;
+        set("copy_method", &self.copy_method)?;
+        set("copy_cached_method", &self.copy_cached_method)?;
+        set("copy_threshold", self.copy_threshold.to_string())?;
+        set("automatic", if self.automatic { "1" } else { "0" })
     }
 }
 

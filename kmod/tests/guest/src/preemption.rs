@@ -30,6 +30,9 @@ fn in_each_model(work: impl Fn(&str) -> Result<(), Failed>) -> Result<(), Failed
     let required: &[&str] = match fs::read_to_string("/proc/version")?.contains("PREEMPT_RT") {
         true if !Path::new(SWITCH).exists() => return work("full"),
         true => &["full"],
+        // Debian's 5.10 has one model. 5.12 is the first version with a choice, 7.0 the first without two of them on x86.
+        false if module::kernel()? < (5, 12) => return work("voluntary"),
+        false if module::kernel()? >= (7, 0) => &["full", "lazy"],
         false => &["none", "voluntary", "full"],
     };
     let text = fs::read_to_string(SWITCH)?;
@@ -50,7 +53,7 @@ fn the_longest_stretch_is_the_chunk() -> Result<(), Failed> {
             for chunk in [SMALL, 64 << 10, MIDDLE] {
                 let found = stretches(method, chunk, 0)?;
                 println!("preempt={model} method={method} chunk={chunk}: longest {} bytes", found.0);
-                assert_eq!(found, expected(method, chunk, 0), "{model}, {method}, chunk {chunk}");
+                assert_eq!(found, expected(method, chunk, 0)?, "{model}, {method}, chunk {chunk}");
             }
         }
         Ok(())
@@ -94,25 +97,35 @@ fn longest_wait(chunk: usize) -> Result<(Duration, Duration), Failed> {
     })
 }
 
+/// Returns the share of a fault during which the other thread did not run: the smallest of some attempts, because the emulator
+/// can also stop in between if its own machine is busy.
+fn smallest_wait(chunk: usize) -> Result<f64, Failed> {
+    let mut smallest = f64::INFINITY;
+    for _ in 0..5 {
+        let (whole, waited) = longest_wait(chunk)?;
+        smallest = smallest.min(waited.div_duration_f64(whole));
+        if smallest < LITTLE {
+            break;
+        }
+    }
+    Ok(smallest)
+}
+
+/// The share of a fault below which the other thread runs during the fault.
+const LITTLE: f64 = 0.25;
+
 fn others_run_between_chunks() -> Result<(), Failed> {
     in_each_model(|model| {
-        let (whole, waited) = longest_wait(GIGANTIC)?;
-        println!(
-            "preempt={model} chunk=1G: others waited for {:.3} of the fault",
-            waited.div_duration_f64(whole)
-        );
+        let share = smallest_wait(GIGANTIC)?;
+        println!("preempt={model} chunk=1G: others waited for {share:.3} of the fault");
         // The kernel preempts only at reschedule points in these models, and for such a thread at any instruction in others.
-        if ["none", "voluntary"].contains(&model) {
-            assert!(waited > whole / 2, "{model}: {waited:?} of {whole:?}");
-        } else {
-            assert!(waited < whole / 4, "{model}: {waited:?} of {whole:?}");
+        match ["none", "voluntary"].contains(&model) {
+            true => assert!(share > 0.5, "{model}: {share}"),
+            false => assert!(share < LITTLE, "{model}: {share}"),
         }
-        let (whole, waited) = longest_wait(MIDDLE)?;
-        println!(
-            "preempt={model} chunk=2M: others waited for {:.3} of the fault",
-            waited.div_duration_f64(whole)
-        );
-        assert!(waited < whole / 4, "{model}: {waited:?} of {whole:?}");
+        let share = smallest_wait(MIDDLE)?;
+        println!("preempt={model} chunk=2M: others waited for {share:.3} of the fault");
+        assert!(share < LITTLE, "{model}: {share}");
         Ok(())
     })
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation, Pages};
-use bulkmem_kmod::{CopyCounters, Module};
+use bulkmem_kmod::{CopyCounters, CopyMethod, Module};
 
 use self::child::Work;
 use self::pages::Ledger;
@@ -300,9 +300,10 @@ fn counted(buffer: RawRange, page: usize, work: Work) -> io::Result<Vec<(&'stati
     }
     let mut counts = ledger.count(buffer, page);
     if let (Some(before), Some(after)) = (before, module.copies().ok().flatten()) {
-        let numbers = |it: &CopyCounters| [it.faults, it.stock_bytes, it.rep_movsb_bytes, it.movnti_bytes];
+        let bytes = |it: &CopyCounters| CopyMethod::ALL.map(|method| it.bytes(method));
+        let numbers = |it: &CopyCounters| [it.faults].into_iter().chain(bytes(it));
         let names = ["module_pages", "module_stock_bytes", "module_rep_movsb_bytes", "module_movnti_bytes"];
-        let changes = numbers(&after).into_iter().zip(numbers(&before)).map(|(after, before)| after - before);
+        let changes = numbers(&after).zip(numbers(&before)).map(|(after, before)| after - before);
         counts.extend(names.into_iter().zip(changes.map(|change| change as f64)));
     }
     Ok(counts)
