@@ -1,5 +1,5 @@
-//! Measures what the preloaded library adds to short calls:
-//! `bulkmem run -- target/debug/examples/overhead`.
+//! Measures what the preloaded library adds to short calls, and what it saves of copies that page aliasing slows down:
+//! `bulkmem run -- target/release/examples/overhead`.
 //!
 //! Each round calls the function that programs get and the C library's own, one after the other, in alternating order. Prints
 //! the medians of all rounds and the median of the differences within rounds, ns per call.
@@ -15,6 +15,7 @@ const ROUNDS: usize = 1001;
 /// Bytes that one timing writes, and the fewest calls.
 const BATCH: usize = 256 << 10;
 const CALLS: usize = 1000;
+const PAGE: usize = 4096;
 
 /// Any of the functions: all take three words.
 type Function = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
@@ -41,6 +42,26 @@ fn time(function: Function, dst: &mut [u8], src: *const c_void, length: usize) -
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
+/// Calls both functions in alternating order, and prints a line.
+fn compare(name: &str, (ours, theirs): (Function, Function), dst: &mut [u8], src: *const c_void, length: usize) {
+    let (mut all_ours, mut all_theirs, mut differences) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let mut run = |function| time(function, dst, src, length);
+        let (first, second) = if round % 2 == 0 { (ours, theirs) } else { (theirs, ours) };
+        let (first, second) = (run(first), run(second));
+        let (ours, theirs) = if round % 2 == 0 { (first, second) } else { (second, first) };
+        all_ours.push(ours);
+        all_theirs.push(theirs);
+        differences.push(ours - theirs);
+    }
+    println!(
+        "{name:8} {length:>7} {:>10.2} {:>10.2} {:>+11.2}",
+        median(all_theirs),
+        median(all_ours),
+        median(differences)
+    );
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -52,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if c_library.is_null() {
         return Err("libc.so.6 is not loaded: this needs the GNU C library".into());
     }
-    let lengths = [8, 16, 32, 64, 128, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+    let lengths = [8, 16, 32, 64, 128, 256, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
     let (mut dst, src) = (vec![1_u8; 64 << 10], vec![2_u8; 64 << 10]);
     println!("{:8} {:>7} {:>10} {:>10} {:>11}", "function", "bytes", "C library", "preloaded", "difference");
     for name in [c"memcpy", c"memmove", c"memset"] {
@@ -63,24 +84,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         // memset's second argument is a byte.
         let source = if name == c"memset" { null() } else { src.as_ptr().cast() };
         for length in lengths {
-            let (mut all_ours, mut all_theirs, mut differences) = (Vec::new(), Vec::new(), Vec::new());
-            for round in 0..ROUNDS {
-                let mut run = |function| time(function, &mut dst, source, length);
-                let (first, second) = if round % 2 == 0 { (ours, theirs) } else { (theirs, ours) };
-                let (first, second) = (run(first), run(second));
-                let (ours, theirs) = if round % 2 == 0 { (first, second) } else { (second, first) };
-                all_ours.push(ours);
-                all_theirs.push(theirs);
-                differences.push(ours - theirs);
-            }
-            println!(
-                "{:8} {length:>7} {:>10.2} {:>10.2} {:>+11.2}",
-                name.to_string_lossy(),
-                median(all_theirs),
-                median(all_ours),
-                median(differences)
-            );
+            compare(&name.to_string_lossy(), (ours, theirs), &mut dst, source, length);
         }
+    }
+    println!("memcpy to 8 bytes after the source modulo 4096:");
+    let functions = (find(libc::RTLD_DEFAULT, c"memcpy")?, find(c_library, c"memcpy")?);
+    let (mut dst, src) = (vec![1_u8; (512 << 10) + PAGE], vec![2_u8; 512 << 10]);
+    let after = (src.as_ptr().addr() + 8).wrapping_sub(dst.as_ptr().addr()) % PAGE;
+    for length in [1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10, 512 << 10] {
+        compare("memcpy", functions, &mut dst[after..], src.as_ptr().cast(), length);
     }
     Ok(())
 }

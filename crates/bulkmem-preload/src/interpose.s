@@ -20,13 +20,22 @@ preload_\name:
     .size preload_\name, . - preload_\name
 .endm
 
-# dst in rdi, src in rsi, length in rdx.
+# dst in rdi, src in rsi, length in rdx. The shortest lengths pay for one comparison. Those from which page aliasing may slow down
+# the C library pay for it being looked for: the destination begins a few bytes after the source modulo the page size.
 .macro COPY name, pointer, number
 FUNCTION \name
     cmp rdx, [rip + {table} + {copy_from}]
     jae 2f
     jmp [rip + {table} + \pointer]
-2:  mov ecx, \number
+2:  cmp rdx, [rip + {table} + {copy_always_from}]
+    jae 3f
+    lea eax, [rdi - 1]
+    sub eax, esi
+    and eax, {LAST_OF_PAGE}
+    cmp eax, {MOST_DISTANCE}
+    jb 3f
+    jmp [rip + {table} + \pointer]
+3:  mov ecx, \number
     jmp .Llong_copy
 END \name
 .endm
