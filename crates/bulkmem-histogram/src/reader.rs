@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use bulkmem::Operation;
 
 use crate::{
-    ALIASED, CALLS, CLAIMED, CLASSES, COUNTS, Call, FILE_BYTES, FORKED_FROM, MAGIC, MAGIC_AT, NAME, NAME_WORDS, PID,
-    RECORD_BYTES, RECORDS, WITH_CHILDREN,
+    ALIASED, CALLS, CLAIMED, CLASSES, COUNTS, Call, FILE_BYTES, FORKED_FROM, MAGIC, MAGIC_AT, NAME,
+    NAME_WORDS, PID, RECORD_BYTES, RECORDS, WITH_CHILDREN,
 };
 
 /// A number of calls and the sum of their lengths.

@@ -140,7 +140,8 @@ pub(crate) fn policy_decides(operation: Operation, length: usize) -> bool {
 #[inline]
 pub(crate) unsafe fn copy_if_aliased(dst: *mut c_void, src: *const c_void, length: usize) -> bool {
     // SAFETY: passed on from the caller.
-    length >= ALIASED_FROM.load(Relaxed) && unsafe { pointers::copy_if_aliased(dst.cast(), src.cast(), length) }
+    length >= ALIASED_FROM.load(Relaxed)
+        && unsafe { pointers::copy_if_aliased(dst.cast(), src.cast(), length) }
 }
 
 /// # Safety

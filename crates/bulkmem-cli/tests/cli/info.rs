@@ -128,7 +128,8 @@ fn a_profile_in_place_of_the_policy_file_is_refused_and_the_policy_file_is_named
         std::fs::write(home.profile(), text).unwrap();
         let (profile, policy) = (home.profile(), home.policy());
         let (profile, policy) = (profile.display(), policy.display());
-        let expected = format!("{profile} is not used: it is the profile, not the policy file; name {policy} instead");
+        let expected =
+            format!("{profile} is not used: it is the profile, not the policy file; name {policy} instead");
         let mut command = home.bulkmem();
         let assert = command.arg("info").env("BULKMEM_PROFILE", home.profile()).assert().success();
         assert.stdout(contains("defaults for")).stderr(contains(expected));

@@ -45,5 +45,8 @@ fn aliased_copies_write_the_right_bytes() {
         }
     }
     assert_eq!(run(preloaded(functions()).env("BULKMEM_METHOD", NON_TEMPORAL).arg("aliased")), "right\n");
-    assert_eq!(run(preloaded(functions()).env("BULKMEM_METHOD", "clear:c_library").arg("aliased")), "right\n");
+    assert_eq!(
+        run(preloaded(functions()).env("BULKMEM_METHOD", "clear:c_library").arg("aliased")),
+        "right\n"
+    );
 }

@@ -70,7 +70,9 @@ pub(super) fn load(
     })?;
     let unreadable = |error: Errno| PolicyFileError::Unreadable { errno: error.raw_os_error() };
     let bytes = match acceptable(&rustix::fs::fstat(&file).map_err(unreadable)?, owner) {
-        Err(PolicyFileError::TooLarge { .. }) if is_json(&file, path) => return Err(PolicyFileError::Profile),
+        Err(PolicyFileError::TooLarge { .. }) if is_json(&file, path) => {
+            return Err(PolicyFileError::Profile);
+        }
         other => other?,
     };
     let mut left = bytes as usize;

@@ -193,7 +193,8 @@ impl TunablesOptions {
             text += &format!("gains up to {best:.0} % at {} to {}, and ", bytes(least), bytes(most));
         }
         text += &format!("loses {PERCENT:.0} % or more nowhere.");
-        text += &page_aliasing.map(|it| it.text(settings.get(MOVSB) >= Some(&it.threshold))).unwrap_or_default();
+        text +=
+            &page_aliasing.map(|it| it.text(settings.get(MOVSB) >= Some(&it.threshold))).unwrap_or_default();
         Advice { glibc_tunables: Some(line), tunables, gains, page_aliasing, text }
     }
 
@@ -202,16 +203,17 @@ impl TunablesOptions {
         let tunable = self.tunables.iter().find(|it| it.name == MOVSB)?;
         let extremes = self.extremes();
         let never = extremes.iter().find(|it| it.get(MOVSB) == Some(&tunable.limits[1]))?;
-        let gains: Vec<Gain> =
-            gains(rows, never, 1).into_iter().filter(|it| it.config.operation == Some(tunable.operation)).collect();
+        let gains: Vec<Gain> = gains(rows, never, 1)
+            .into_iter()
+            .filter(|it| it.config.operation == Some(tunable.operation))
+            .collect();
         let aliased = || gains.iter().filter(|it| it.is_aliased());
         let slow = || aliased().filter(|it| it.is_gain() && it.percent >= SLOW_PERCENT);
         let lengths = [slow().map(|it| size(&it.config)).min()?, slow().map(|it| size(&it.config)).max()?];
         let times = slow().map(|it| 1.0 + it.percent / 100.0).fold(1.0, f64::max);
         let longer = aliased().map(|it| size(&it.config)).filter(|length| *length > lengths[1]);
         let threshold = longer.min().unwrap_or(tunable.limits[1]);
-        let is_due =
-            |it: &&Gain| it.is_due_to(tunable, Some(&threshold), &self.tunables, &Settings::new());
+        let is_due = |it: &&Gain| it.is_due_to(tunable, Some(&threshold), &self.tunables, &Settings::new());
         let losses = gains.iter().filter(is_due).filter(|it| it.enough && it.may_lose());
         let loss = losses.map(|it| -it.percent).max_by(f64::total_cmp);
         Some(SlowCopies { lengths, times, threshold, loss })

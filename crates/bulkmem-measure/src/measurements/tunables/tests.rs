@@ -225,7 +225,8 @@ fn a_threshold_that_avoids_page_aliasing_is_recommended_if_it_loses_nowhere() {
     let slow = found.page_aliasing.unwrap();
     assert_eq!((slow.lengths, slow.threshold, slow.loss), ([4 << 10, 512 << 10], 1 << 20, None));
     assert!((slow.times - 20.0).abs() < 0.1, "{slow:?}");
-    for part in ["loses 3 % or more nowhere", "4 KiB to 512 KiB", "20 times as long", "The value avoids that"] {
+    for part in ["loses 3 % or more nowhere", "4 KiB to 512 KiB", "20 times as long", "The value avoids that"]
+    {
         assert!(found.text.contains(part), "{part}: {}", found.text);
     }
     assert!(!found.text.contains("gains up to"), "{}", found.text);
