@@ -38,6 +38,7 @@ const NAME: usize = 3;
 const NAME_WORDS: usize = 32;
 /// Calls and bytes of copies below the threshold that the policy executed because of page aliasing.
 const ALIASED: usize = NAME + NAME_WORDS;
+const _: () = assert!(ALIASED + 2 <= COUNTS, "the words of a record do not overlap");
 /// For each call, then for each operation: calls and bytes of each class.
 const COUNTS: usize = 64;
 
