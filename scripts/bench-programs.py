@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD]
+"""Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]
 
 Each round runs a workload twice, the order swapped in every other round. A workload prints its own seconds, without the
 start of the program. The ratio is the time without the library divided by the time with it: above 1 is a gain. The
 interval is a bootstrap of the median of the rounds' ratios (95 %). There are 11 rounds, and more as long as the interval
-is wider than 1 %, up to 99: its width alone decides, so that nothing is repeated until it pleases. Programs that are not
-installed are named. WORKLOAD is the start of the names of those to run [default: all].
+is wider than 1 %, up to ROUNDS [default: 99]: its width alone decides, so that nothing is repeated until it pleases. Programs
+that are not installed are named. WORKLOAD is the start of the names of those to run [default: all].
 """
 
 import math
@@ -53,6 +53,13 @@ SNIPPETS = {
     "Python: bytes joined, 256 MiB, fresh": PLAIN + "a = [b'x' * (4 * M)] * 64\ntimed(lambda: b''.join(a), 7)",
     "Python: bytearray of zeros filled by slices of 4 MiB": PLAIN + "a = bytearray(256 * M); z = bytes(4 * M)\n"
     "def work():\n  for i in range(0, 256 * M, 4 * M): a[i:i + 4 * M] = z\ntimed(work, 7)",
+    # Mapped memory begins on a page, so that what is behind the header is 8 bytes after the source modulo 4096.
+    "NumPy: pages of 64 KiB behind headers of 8 bytes": NUMPY + "import mmap\nK = 64 << 10\n"
+    "a = n.frombuffer(mmap.mmap(-1, K), n.uint8); a[:] = 1; b = n.frombuffer(mmap.mmap(-1, K + 4096), n.uint8)[8:K + 8]\n"
+    "def work():\n  for _ in range(1000): n.copyto(b, a)\ntimed(work, 7)",
+    "Python: pages of 4 KiB behind headers of 8 bytes": PLAIN + "import mmap\nK = 4 << 10\n"
+    "a = memoryview(mmap.mmap(-1, K)); b = memoryview(mmap.mmap(-1, 2 * K))[8:K + 8]; a[:] = b'x' * K\n"
+    "def work():\n  for _ in range(10000): b[:] = a\ntimed(work, 7)",
     "SQLite in memory: 64 rows of 4 MiB": PLAIN + "import sqlite3\nd = sqlite3.connect(':memory:'); b = b'x' * (4 * M)\n"
     "d.execute('create table t (b blob)')\ndef work():\n  d.execute('delete from t')\n"
     "  d.executemany('insert into t values (?)', ((b,) for _ in range(64)))\n  list(d.execute('select length(b), b from t'))\n"
@@ -152,8 +159,9 @@ def interval(ratios):
 
 def main():
     if len(sys.argv) < 2 or not os.path.isfile(sys.argv[1]):
-        sys.exit("usage: scripts/bench-programs.py LIBRARY [WORKLOAD]; make install-c installs PREFIX/lib/bulkmem/libbulkmem_preload.so")
+        sys.exit("usage: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]; make install-c installs PREFIX/lib/bulkmem/libbulkmem_preload.so")
     library, wanted = os.path.abspath(sys.argv[1]), "".join(sys.argv[2:3])
+    most = int(sys.argv[3]) if len(sys.argv) > 3 else MOST
     names = [name for name, *_ in commands("", "") if name.startswith(wanted)]
     if not names:
         sys.exit(f"no workload starts with {wanted!r}")
@@ -164,7 +172,7 @@ def main():
             continue
         without, with_it = [], []
         low, high = 0, math.inf
-        while len(without) < LEAST or (high - low > 0.01 and len(without) < MOST):
+        while len(without) < LEAST or (high - low > 0.01 and len(without) < most):
             for preloaded in (len(without) % 2 == 0, len(without) % 2 == 1):
                 (with_it if preloaded else without).append(seconds(name, library if preloaded else ""))
             ratios = [a / b for a, b in zip(without, with_it)]

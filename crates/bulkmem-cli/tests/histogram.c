@@ -33,6 +33,14 @@ static void each(void)
 	explicit_bzero(to, 1 << 20);
 }
 
+/* Three copies of 32 KiB behind a header of 8 bytes, and one that is not. */
+static void aliased(void)
+{
+	for (int i = 0; i < 3; i++)
+		memcpy(to + 4096 - (size_t)to % 4096 + 8, from + 4096 - (size_t)from % 4096, 32 << 10);
+	memcpy(to + 4096 - (size_t)to % 4096 + 64, from + 4096 - (size_t)from % 4096, 32 << 10);
+}
+
 static void *of_thread(void *unused)
 {
 	for (int i = 0; i < 10000; i++)
@@ -99,6 +107,8 @@ int main(int count, char **arguments)
 
 	if (!strcmp(what, "each"))
 		each();
+	else if (!strcmp(what, "aliased"))
+		aliased();
 	else if (!strcmp(what, "threads"))
 		threads();
 	else if (!strcmp(what, "many"))

@@ -36,6 +36,9 @@ const FORKED_FROM: usize = 1;
 const WITH_CHILDREN: usize = 2;
 const NAME: usize = 3;
 const NAME_WORDS: usize = 32;
+/// Calls and bytes of copies below the threshold that the policy executed because of page aliasing.
+const ALIASED: usize = NAME + NAME_WORDS;
+const _: () = assert!(ALIASED + 2 <= COUNTS, "the words of a record do not overlap");
 /// For each call, then for each operation: calls and bytes of each class.
 const COUNTS: usize = 64;
 
@@ -156,6 +159,13 @@ impl Record {
         if above_threshold {
             self.add(CALLS + call.operation() as usize, length);
         }
+    }
+
+    /// Counts a copy below the threshold that the policy executed, because page aliasing would slow it down in the C library.
+    #[inline]
+    pub fn count_aliased(&self, length: usize) {
+        self.0[ALIASED].fetch_add(1, Relaxed);
+        self.0[ALIASED + 1].fetch_add(length as u64, Relaxed);
     }
 
     #[inline]

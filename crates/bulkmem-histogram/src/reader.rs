@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use bulkmem::Operation;
 
 use crate::{
-    CALLS, CLAIMED, CLASSES, COUNTS, Call, FILE_BYTES, FORKED_FROM, MAGIC, MAGIC_AT, NAME, NAME_WORDS, PID,
-    RECORD_BYTES, RECORDS, WITH_CHILDREN,
+    ALIASED, CALLS, CLAIMED, CLASSES, COUNTS, Call, FILE_BYTES, FORKED_FROM, MAGIC, MAGIC_AT, NAME,
+    NAME_WORDS, PID, RECORD_BYTES, RECORDS, WITH_CHILDREN,
 };
 
 /// A number of calls and the sum of their lengths.
@@ -93,6 +93,12 @@ impl Process {
     /// Returns the calls of an operation (clear, fill or copy) that the policy decided on, with lengths of a class.
     pub fn above_threshold(&self, operation: Operation, class: usize) -> Count {
         self.count(CALLS + operation as usize, class)
+    }
+
+    /// Returns the copies below the threshold that the policy executed, because page aliasing would slow them down in the C
+    /// library.
+    pub fn aliased(&self) -> Count {
+        Count { calls: self.words[ALIASED], bytes: self.words[ALIASED + 1] }
     }
 
     fn count(&self, row: usize, class: usize) -> Count {

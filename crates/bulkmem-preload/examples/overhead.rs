@@ -1,5 +1,5 @@
-//! Measures what the preloaded library adds to short calls:
-//! `bulkmem run -- target/debug/examples/overhead`.
+//! Measures what the preloaded library adds to short calls, and what it saves of copies that page aliasing slows down:
+//! `bulkmem run -- target/release/examples/overhead`.
 //!
 //! Each round calls the function that programs get and the C library's own, one after the other, in alternating order. Prints
 //! the medians of all rounds and the median of the differences within rounds, ns per call.
@@ -12,9 +12,14 @@ use std::ptr::null;
 use std::time::Instant;
 
 const ROUNDS: usize = 1001;
-/// Bytes that one timing writes, and the fewest calls.
+/// Of copies that page aliasing slows down, which take long.
+const ALIASED_ROUNDS: usize = 101;
+/// Bytes that one timing writes, and the fewest calls; fewer of long ones.
 const BATCH: usize = 256 << 10;
 const CALLS: usize = 1000;
+const LONG_CALLS: usize = 100;
+const LONG: usize = 16 << 10;
+const PAGE: usize = 4096;
 
 /// Any of the functions: all take three words.
 type Function = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
@@ -32,13 +37,39 @@ fn find(handle: *mut c_void, name: &CStr) -> Result<Function, String> {
 
 /// Nanoseconds per call.
 fn time(function: Function, dst: &mut [u8], src: *const c_void, length: usize) -> f64 {
-    let calls = (BATCH / length).max(CALLS);
+    let calls = (BATCH / length).max(if length < LONG { CALLS } else { LONG_CALLS });
     let start = Instant::now();
     for _ in 0..calls {
         // SAFETY: `dst` and, for copies, `src` have `length` bytes.
         black_box(unsafe { function(dst.as_mut_ptr().cast(), src, black_box(length)) });
     }
     start.elapsed().as_nanos() as f64 / calls as f64
+}
+
+/// Calls both functions in alternating order, and prints a line.
+fn compare(
+    (name, ours, theirs): (&str, Function, Function),
+    rounds: usize,
+    dst: &mut [u8],
+    src: *const c_void,
+    length: usize,
+) {
+    let (mut all_ours, mut all_theirs, mut differences) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let mut run = |function| time(function, dst, src, length);
+        let (first, second) = if round % 2 == 0 { (ours, theirs) } else { (theirs, ours) };
+        let (first, second) = (run(first), run(second));
+        let (ours, theirs) = if round % 2 == 0 { (first, second) } else { (second, first) };
+        all_ours.push(ours);
+        all_theirs.push(theirs);
+        differences.push(ours - theirs);
+    }
+    println!(
+        "{name:8} {length:>7} {:>10.2} {:>10.2} {:>+11.2}",
+        median(all_theirs),
+        median(all_ours),
+        median(differences)
+    );
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -52,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if c_library.is_null() {
         return Err("libc.so.6 is not loaded: this needs the GNU C library".into());
     }
-    let lengths = [8, 16, 32, 64, 128, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+    let lengths = [8, 16, 32, 64, 128, 256, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
     let (mut dst, src) = (vec![1_u8; 64 << 10], vec![2_u8; 64 << 10]);
     println!("{:8} {:>7} {:>10} {:>10} {:>11}", "function", "bytes", "C library", "preloaded", "difference");
     for name in [c"memcpy", c"memmove", c"memset"] {
@@ -63,24 +94,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         // memset's second argument is a byte.
         let source = if name == c"memset" { null() } else { src.as_ptr().cast() };
         for length in lengths {
-            let (mut all_ours, mut all_theirs, mut differences) = (Vec::new(), Vec::new(), Vec::new());
-            for round in 0..ROUNDS {
-                let mut run = |function| time(function, &mut dst, source, length);
-                let (first, second) = if round % 2 == 0 { (ours, theirs) } else { (theirs, ours) };
-                let (first, second) = (run(first), run(second));
-                let (ours, theirs) = if round % 2 == 0 { (first, second) } else { (second, first) };
-                all_ours.push(ours);
-                all_theirs.push(theirs);
-                differences.push(ours - theirs);
-            }
-            println!(
-                "{:8} {length:>7} {:>10.2} {:>10.2} {:>+11.2}",
-                name.to_string_lossy(),
-                median(all_theirs),
-                median(all_ours),
-                median(differences)
-            );
+            compare((&name.to_string_lossy(), ours, theirs), ROUNDS, &mut dst, source, length);
         }
+    }
+    println!("memcpy to 8 bytes after the source modulo 4096:");
+    let functions = ("memcpy", find(libc::RTLD_DEFAULT, c"memcpy")?, find(c_library, c"memcpy")?);
+    let (mut dst, src) = (vec![1_u8; (512 << 10) + PAGE], vec![2_u8; 512 << 10]);
+    let after = (src.as_ptr().addr() + 8).wrapping_sub(dst.as_ptr().addr()) % PAGE;
+    for length in [1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10, 512 << 10] {
+        compare(functions, ALIASED_ROUNDS, &mut dst[after..], src.as_ptr().cast(), length);
     }
     Ok(())
 }

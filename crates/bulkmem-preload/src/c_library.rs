@@ -21,6 +21,8 @@ type Prctl = unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> 
 pub(crate) struct Table {
     /// Shorter copies go to the C library.
     pub(crate) copy_from: AtomicUsize,
+    /// Shorter copies go to the C library unless page aliasing slows them down there.
+    pub(crate) copy_always_from: AtomicUsize,
     /// Shorter fills and clears go to the C library.
     pub(crate) set_from: AtomicUsize,
     pub(crate) memmove: AtomicPtr<c_void>,
@@ -33,6 +35,7 @@ pub(crate) struct Table {
 /// The table of this process.
 pub(crate) static TABLE: Table = Table {
     copy_from: AtomicUsize::new(0),
+    copy_always_from: AtomicUsize::new(0),
     set_from: AtomicUsize::new(0),
     memmove: AtomicPtr::new(null_mut()),
     mempcpy: AtomicPtr::new(null_mut()),
@@ -53,6 +56,10 @@ fn policy_from(operation: Operation) -> &'static AtomicUsize {
     }
 }
 
+/// The length from which page aliasing slows down copies in the C library; the greatest if it does not, or if a variable
+/// leaves all calls to the C library.
+static ALIASED_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
 /// The next function of that name after this library's own in the dynamic linker's order; null if there is none.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the name ends in 0.
@@ -70,6 +77,7 @@ pub(crate) fn find() -> bool {
         TABLE.memset.store(memset, Relaxed);
         TABLE.memmove.store(memmove, Relaxed);
         // The pointers first, for threads that constructors of other libraries started.
+        TABLE.copy_always_from.store(usize::MAX, Release);
         TABLE.copy_from.store(usize::MAX, Release);
         TABLE.set_from.store(usize::MAX, Release);
     }
@@ -88,7 +96,10 @@ pub(crate) fn use_policy() {
         policy_from(operation).store(from, Relaxed);
         from
     });
-    TABLE.copy_from.store(copy, Relaxed);
+    let aliased = if least == usize::MAX { usize::MAX } else { pointers::aliased_from() };
+    ALIASED_FROM.store(aliased, Relaxed);
+    TABLE.copy_always_from.store(copy, Relaxed);
+    TABLE.copy_from.store(copy.min(aliased), Relaxed);
     TABLE.set_from.store(clear.min(fill), Relaxed);
 }
 
@@ -110,6 +121,7 @@ fn least() -> usize {
 
 /// Sends short calls to `long.rs` too, which counts them.
 pub(crate) fn call_for_every_length() {
+    TABLE.copy_always_from.store(0, Relaxed);
     TABLE.copy_from.store(0, Relaxed);
     TABLE.set_from.store(0, Relaxed);
 }
@@ -119,6 +131,17 @@ pub(crate) fn call_for_every_length() {
 #[inline]
 pub(crate) fn policy_decides(operation: Operation, length: usize) -> bool {
     length >= policy_from(operation).load(Relaxed) && length <= isize::MAX as usize
+}
+
+/// Copies, if page aliasing would slow down the C library. Returns false, and writes nothing, if it would not.
+///
+/// # Safety
+/// As memcpy.
+#[inline]
+pub(crate) unsafe fn copy_if_aliased(dst: *mut c_void, src: *const c_void, length: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    length >= ALIASED_FROM.load(Relaxed)
+        && unsafe { pointers::copy_if_aliased(dst.cast(), src.cast(), length) }
 }
 
 /// # Safety

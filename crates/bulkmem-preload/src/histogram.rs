@@ -92,6 +92,16 @@ pub(crate) fn count(call: Call, length: usize, above_threshold: bool) {
     }
 }
 
+/// Counts a copy that the policy executed although it is below the threshold, because page aliasing would slow it down in the
+/// C library.
+#[inline(always)]
+pub(crate) fn count_aliased(length: usize) {
+    // SAFETY: as in `count`.
+    if let Some(record) = unsafe { RECORD.load(Relaxed).as_ref() } {
+        record.count_aliased(length);
+    }
+}
+
 /// Claims a record in the child of a fork. Makes no system call: the program may have forbidden them to itself.
 extern "C" fn in_child() {
     let (histogram, record) = (HISTOGRAM.load(Relaxed), RECORD.load(Relaxed));

@@ -3,6 +3,8 @@
 use std::arch::global_asm;
 use std::mem::offset_of;
 
+use bulkmem::policy::PageAliasing;
+
 use crate::c_library::{TABLE, Table};
 use crate::long::{Function, copy, set};
 
@@ -13,6 +15,9 @@ global_asm!(
     include_str!("interpose.s"),
     table = sym TABLE,
     copy_from = const offset_of!(Table, copy_from),
+    copy_always_from = const offset_of!(Table, copy_always_from),
+    LAST_OF_PAGE = const PageAliasing::PAGE - 1,
+    MOST_DISTANCE = const PageAliasing::MOST,
     set_from = const offset_of!(Table, set_from),
     memmove = const offset_of!(Table, memmove),
     mempcpy = const offset_of!(Table, mempcpy),

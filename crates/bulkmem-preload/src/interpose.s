@@ -21,19 +21,17 @@ preload_\name:
 .endm
 
 # dst in rdi, src in rsi, length in rdx.
-.macro COPY name, pointer, number
+.macro COPY name, pointer
 FUNCTION \name
     cmp rdx, [rip + {table} + {copy_from}]
-    jae 2f
+    jae .Llonger_\name
     jmp [rip + {table} + \pointer]
-2:  mov ecx, \number
-    jmp .Llong_copy
 END \name
 .endm
 
-COPY memcpy, {memmove}, {MEMCPY}
-COPY memmove, {memmove}, {MEMMOVE}
-COPY mempcpy, {mempcpy}, {MEMPCPY}
+COPY memcpy, {memmove}
+COPY memmove, {memmove}
+COPY mempcpy, {mempcpy}
 
 # dst in rdi, byte in esi, length in rdx.
 .macro SET number
@@ -74,6 +72,29 @@ CHECKED memmove, rcx, rdx
 CHECKED mempcpy, rcx, rdx
 CHECKED memset, rcx, rdx
 CHECKED explicit_bzero, rdx, rsi
+
+# The C library does copies of medium length, unless page aliasing may slow it down: the destination begins a few bytes after the
+# source modulo the page size. Apart from the functions, so that these stay in half a cache line each.
+.macro LONGER name, pointer, number
+    .p2align 5
+.Llonger_\name:
+    .cfi_startproc
+    cmp rdx, [rip + {table} + {copy_always_from}]
+    jae 2f
+    lea eax, [rdi - 1]
+    sub eax, esi
+    and eax, {LAST_OF_PAGE}
+    cmp eax, {MOST_DISTANCE}
+    jb 2f
+    jmp [rip + {table} + \pointer]
+2:  mov ecx, \number
+    jmp .Llong_copy
+    .cfi_endproc
+.endm
+
+LONGER memcpy, {memmove}, {MEMCPY}
+LONGER memmove, {memmove}, {MEMMOVE}
+LONGER mempcpy, {mempcpy}, {MEMPCPY}
 
 .Loverflow:
     cmp qword ptr [rip + {table} + {chk_fail}], 0

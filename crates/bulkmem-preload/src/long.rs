@@ -1,4 +1,5 @@
-//! Long calls: by the policy, or by the C library where ranges overlap or the policy does not decide.
+//! Long calls, and copies that page aliasing may slow down in the C library: by the policy, or by the C library if ranges
+//! overlap or the policy does not decide.
 //!
 //! A signal handler may throw an exception through these functions, as through the C library's. They are `C-unwind`, so that no
 //! frame on the way stops it.
@@ -55,6 +56,8 @@ pub(crate) unsafe extern "C-unwind" fn copy(
     unsafe {
         if by_policy {
             pointers::copy(dst.cast(), src.cast(), length);
+        } else if !overlap && c_library::copy_if_aliased(dst, src, length) {
+            histogram::count_aliased(length);
         } else {
             c_library::memmove(dst, src, length);
         }

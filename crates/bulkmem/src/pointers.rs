@@ -11,11 +11,13 @@
 
 use crate::c_functions;
 use crate::error::Error;
-use crate::kernel::Memory;
+use crate::kernel::{Memory, Step};
 use crate::machine;
+use crate::method::CopyFn;
 use crate::operation::Operation;
 use crate::options::Options;
-use crate::policy::{self, PageAliasing};
+use crate::plan::Plan;
+use crate::policy::{self, PageAliasing, Rules};
 use crate::short_calls;
 
 /// Sets `length` bytes from `dst` to zero; see [`clear`](crate::clear).
@@ -76,6 +78,28 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
 /// is `usize::MAX`.
 pub fn policy_from(operation: Operation, least: usize) -> usize {
     policy::rules().map_or(usize::MAX, |rules| rules.chosen_from(operation, least)).max(SHORTEST_BY_POLICY)
+}
+
+/// Returns the length in bytes from which a copy may be one that [`copy_if_aliased`] executes; `usize::MAX` if no copy is.
+/// Loads the policy as [`policy_from`] does.
+pub fn aliased_from() -> usize {
+    policy::rules().and_then(Rules::aliasing).map_or(usize::MAX, |aliasing| aliasing.from)
+}
+
+/// Copies `length` bytes from `src` to `dst` by the policy's method for copies that [page aliasing](PageAliasing) makes slow
+/// in the C library, if this is one of them. Returns false, and writes nothing, if it is not, if the policy has no such
+/// method, or if a method is forced. For a replacement of `memcpy` that leaves other copies of that length to the C library.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn copy_if_aliased(dst: *mut u8, src: *const u8, length: usize) -> bool {
+    let aliasing = policy::rules().and_then(Rules::aliasing);
+    let Some(aliasing) = aliasing.filter(|it| it.applies(dst, src, length)) else { return false };
+    let plan =
+        Step::new(&aliasing.choice, Operation::Copy).map(|step| Plan::<CopyFn>::new(step, None, 1, None));
+    // SAFETY: passed on from the caller.
+    plan.map(|plan| unsafe { plan.fenced(Memory::copied(dst, src, length)) }).is_some()
 }
 
 /// No calibrated policy chooses the method of a shorter clear, fill or copy of unknown intent, bytes: each is over before a

@@ -107,7 +107,7 @@ fn problems_have_a_text() {
             run(command(&program).arg("problems").envs(variables.iter().copied()))
         };
         assert_eq!(problems(&[]), "");
-        let refused = format!("{} is not used: it is the profile", file.display());
+        let refused = format!("{} is not used: it has the content of a profile", file.display());
         let printed = problems(&[("XDG_CONFIG_HOME", folder.path())]);
         assert!(printed.starts_with(&refused) && printed.lines().count() == 1, "{printed}");
         let odd = Path::new("clear:nonsense");

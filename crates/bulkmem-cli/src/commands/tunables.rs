@@ -30,13 +30,15 @@ use crate::results::group;
 #[command(after_long_help = "\
 A value is recommended if it gains 3 % or more, beyond the noise, at some length in two runs, and loses 3 % nowhere: with cold \
 memory, with warm memory (in the cache, as far as it fits), and if the result is read afterwards; ranges start on a cache line, or 1 \
-to 63 bytes after one. The tunables are x86_rep_movsb_threshold and x86_non_temporal_threshold for memcpy, x86_rep_stosb_threshold \
+to 63 bytes after one. Copies whose destination begins 8 bytes after the source modulo 4096 are measured as well, because page \
+aliasing makes REP MOVSB many times slower there on some processors; if no value that avoids it can be recommended, the conclusion \
+names one. The tunables are x86_rep_movsb_threshold and x86_non_temporal_threshold for memcpy, x86_rep_stosb_threshold \
 and x86_memset_non_temporal_threshold (glibc 2.40 or later) for memset; values are lengths in bytes. If GLIBC_TUNABLES is set, its \
 values are the baseline. Needs glibc 2.33 or later on x86-64. See docs/tunables.md.
 
 JSON: `glibc_tunables` (the value of the variable; null to leave it alone), `tunables` (each with `name`, `operation`, `current`, \
 `limits`, `recommended`: bytes, or null), `gains` (each with `operation`, `size`, `alignment`, `cache`, `intent`, `page_size`, \
-`percent`, and its 95 % `interval`), `text` (null if interrupted), `notes`, `complete`, `provenance`.")]
+`percent`, and its 95 % `interval`), `page_aliasing` (null if no copies are slow; `lengths`, `times`, `threshold`, `loss`), `text` (null if interrupted), `notes`, `complete`, `provenance`.")]
 pub(crate) struct TunablesArgs {
     /// Time it may take
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]

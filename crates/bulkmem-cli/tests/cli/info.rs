@@ -118,6 +118,24 @@ fn thresholds_of_the_c_library_are_shown() {
     }
 }
 
+/// Whatever its length; and `run` warns as well, although the program then runs.
+#[test]
+fn a_profile_in_place_of_the_policy_file_is_refused_and_the_policy_file_is_named() {
+    let home = Home::with_profile();
+    let text = std::fs::read_to_string(home.profile()).unwrap();
+    let one_line = serde_json::to_string(&profile()).unwrap();
+    for text in [text.clone(), text + &" ".repeat(300 << 10), one_line, " \n".repeat(200 << 10)] {
+        std::fs::write(home.profile(), text).unwrap();
+        let (profile, policy) = (home.profile(), home.policy());
+        let (profile, policy) = (profile.display(), policy.display());
+        let expected =
+            format!("{profile} is not used: it is the profile, not the policy file; name {policy} instead");
+        let mut command = home.bulkmem();
+        let assert = command.arg("info").env("BULKMEM_PROFILE", home.profile()).assert().success();
+        assert.stdout(contains("defaults for")).stderr(contains(expected));
+    }
+}
+
 #[test]
 fn an_incomplete_profile_is_said_to_be_one() {
     let home = Home::new();
@@ -146,7 +164,8 @@ fn useless() -> Vec<(String, &'static str)> {
         (String::new(), "not a regular file with content"),
         ("\n".to_owned(), "not a policy file"),
         ("bulkmem-pol".to_owned(), "incomplete"),
-        (serde_json::to_string_pretty(&profile()).unwrap(), "it is the profile"),
+        (serde_json::to_string_pretty(&profile()).unwrap(), "it has the content of a profile"),
+        (serde_json::to_string(&profile()).unwrap(), "it has the content of a profile"),
         (profile().policy_text().replacen(&POLICY_VERSION.to_string(), "99", 1), "it has version 99"),
         (text(|it| it.provenance.cpu.family += 1), "another processor model"),
         (text(|it| it.rules[1].method = "nosuch".into()), "line 5 names a method that is unknown"),

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use bulkmem::method::Parameters;
+use bulkmem_measure::calibration::AliasingRule;
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::{Value, json};
@@ -130,6 +132,29 @@ fn a_method_that_is_slower_than_the_c_library_is_a_loss() {
         String::from_utf8_lossy(&output.stderr).replace('\n', " ").contains("a loss of 250 µs (none cached)"),
         "{output:?}"
     );
+}
+
+#[test]
+fn copies_that_page_aliasing_slows_down_are_counted() {
+    let home = Home::new();
+    let mut with = profile();
+    with.aliasing = Some(AliasingRule {
+        from: 2112,
+        below: 1 << 20,
+        method: "store_sse2".to_owned(),
+        parameters: Parameters::default(),
+        reason: "20 × as fast".to_owned(),
+    });
+    home.write_profile(&with);
+    let found = histogram(&home, "aliased");
+    assert_eq!(found["aliased"], json!({ "calls": 3, "bytes": 96 << 10 }));
+    assert_eq!(found["processes"][0]["aliased"], found["aliased"]);
+    assert_eq!(found["total"]["above_threshold"]["calls"], 0);
+    let output = spawnable(&home, &[], &[&calls(), "aliased"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+    assert!(said.contains("The policy executed 3 copies of 96 KiB below it, which page aliasing"), "{said}");
+    // Without such a line in the policy file, the C library executes them.
+    assert_eq!(histogram(&Home::with_profile(), "aliased")["aliased"], json!({ "calls": 0, "bytes": 0 }));
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn a_short_run_prints_its_conclusion_as_json() {
     let found: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!(
         keys(&found),
-        ["complete", "gains", "glibc_tunables", "notes", "provenance", "text", "tunables"]
+        ["complete", "gains", "glibc_tunables", "notes", "page_aliasing", "provenance", "text", "tunables"]
     );
     let tunables = found["tunables"].as_array().unwrap();
     assert!(!tunables.is_empty());

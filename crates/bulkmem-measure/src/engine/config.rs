@@ -40,6 +40,9 @@ pub enum Alignment {
     Aligned,
     /// 1 to 63 bytes past a line, source and destination differently.
     Unaligned,
+    /// The destination 8 bytes after the source, both modulo 4096, which makes REP MOVSB slow on some processors.
+    #[serde(rename = "page-aliased")]
+    PageAliased,
 }
 
 /// State of the cache before an operation.

@@ -38,6 +38,8 @@ pub use pollution::{NOTHING, PollutionOptions, SAME_TIME, alone, home_of};
 pub use reuse::{Payoff, ReuseOptions, cache_effect, payoffs, pays_text};
 pub use sizes::SizesOptions;
 pub use threshold::{ThresholdOptions, UNCACHED, WALK, c_function, located};
-pub use tunables::{Advice, Gain, PROCESS, Tunable, TunablesOptions, answer_requests, tunables_here};
+pub use tunables::{
+    Advice, Gain, PROCESS, SlowCopies, Tunable, TunablesOptions, answer_requests, tunables_here,
+};
 pub use vm::VmOptions;
 pub(crate) use vm::{HINTED, PREFAULT};

@@ -2,6 +2,7 @@
  * single bytes makes of them.
  *   functions short        all lengths up to 600
  *   functions long MOST    lengths from 16 KiB - 1 to MOST, MOST + 5
+ *   functions aliased      copies of 2047 bytes to 80 KiB whose destination begins near the source modulo the page size
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -132,16 +133,42 @@ static void places(size_t length)
     overlaps(length, length);
 }
 
+/* Some distances are those of aliased copies, and those before and after them. */
+static void aliased(size_t length)
+{
+    static const size_t distances[] = {0, 1, 2, 8, 15, 16, 30, 31, 32, 33, 2048, PAGE - 32, PAGE - 1};
+    enum function function;
+    size_t at, from;
+    for (at = 0; at < sizeof distances / sizeof *distances; at++)
+        for (from = 0; from <= PAGE; from += PAGE - 24) {
+            copies((from + distances[at]) % PAGE, from, length);
+            copies(size - length - (PAGE - distances[at]) % PAGE, size - length, length);
+        }
+    /* The same distances modulo the page size between ranges that overlap. */
+    for (at = 0; at < sizeof distances / sizeof *distances; at++) {
+        overlaps(length, distances[at]);
+        overlaps(length, PAGE + distances[at]);
+        overlaps(length, length / PAGE * PAGE + distances[at]);
+    }
+    for (function = 0; function < COPIES; function++)
+        check(function, 8, memory + 8, 0, length);
+}
+
 int main(int count, char **arguments)
 {
-    size_t length, most = count > 2 ? strtoul(arguments[2], NULL, 0) : 600, at;
+    static const size_t lengths[] = {2047, 2048, 2049, 4095, 4096, 4097, 16383, 16384, 65535, 65536, 70001, 81920};
+    int are_aliased = count > 1 && strcmp(arguments[1], "aliased") == 0;
+    size_t length, most = are_aliased ? 81920 : count > 2 ? strtoul(arguments[2], NULL, 0) : 600, at;
     size = (2 * most + 3 * PAGE) / PAGE * PAGE;
     memory = map(size), other = map(size), before = map(size), expected = map(size);
     for (at = 0; at < size; at++) {
         memory[at] = before[at] = expected[at] = (byte)(at * 7 % 7919 + 1);
         other[at] = (byte)(at * 31 % 7907);
     }
-    if (count == 2) {
+    if (are_aliased) {
+        for (at = 0; at < sizeof lengths / sizeof *lengths; at++)
+            aliased(lengths[at]);
+    } else if (count == 2) {
         for (length = 0; length <= most; length++)
             places(length);
     } else {

@@ -73,6 +73,9 @@ static int work(char *memory)
         right &= mempcpy(other, memory, length) == other + length && all(other, length, 0);
         right &= memset(other, 1, length) == other && memmove(other - 1, other, length) == other - 1;
         right &= all(other - 1, length, 1);
+        /* As behind a header: 8 bytes after the source modulo the page size. */
+        if (length < MOST)
+            right &= memcpy(other + 8, memory, length) == other + 8 && all(other + 8, length, 0);
     }
     return right;
 }
@@ -217,6 +220,9 @@ static void vectors(void)
         need(!upper_in_use(), "vzeroupper after bzero");
         memcpy(memory + MOST, memory, lengths[at]);
         need(!upper_in_use(), "vzeroupper after memcpy");
+        if (lengths[at] < MOST)
+            memcpy(memory + MOST + 8, memory, lengths[at]);
+        need(!upper_in_use(), "vzeroupper after memcpy behind a header");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every function, length and overlap against an oracle, with every method.
 
-use crate::policy::{NON_TEMPORAL, by_length, every_method, with_looks};
+use crate::policy::{NON_TEMPORAL, aliased, by_length, every_method, with_looks};
 use crate::toolchain::{functions, preloaded, run};
 
 #[test]
@@ -31,4 +31,22 @@ fn long_calls_write_the_right_bytes_by_a_policy_file() {
             "{file:?}"
         );
     }
+}
+
+/// By each of the methods that calibration compares, by forced methods, and by the C library.
+#[test]
+fn aliased_copies_write_the_right_bytes() {
+    for method in ["store_8", "store_sse2", "store_avx", "store_avx512"] {
+        let Some(file) = aliased(method) else { continue };
+        for from in ["0", "1000000"] {
+            let mut command = preloaded(functions());
+            command.env("BULKMEM_PROFILE", file.as_os_str()).env("BULKMEM_FROM", from).arg("aliased");
+            assert_eq!(run(&mut command), "right\n", "{method} from {from}");
+        }
+    }
+    assert_eq!(run(preloaded(functions()).env("BULKMEM_METHOD", NON_TEMPORAL).arg("aliased")), "right\n");
+    assert_eq!(
+        run(preloaded(functions()).env("BULKMEM_METHOD", "clear:c_library").arg("aliased")),
+        "right\n"
+    );
 }

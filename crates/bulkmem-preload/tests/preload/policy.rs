@@ -54,3 +54,21 @@ pub(crate) fn with_looks() -> &'static Path {
         path
     })
 }
+
+/// A policy file of this machine by which the C library does all copies of less than 16 MiB, unless page aliasing slows them
+/// down: from 2 KiB to less than 64 KiB they are by that method. `None` if this machine cannot run it.
+pub(crate) fn aliased(method: &str) -> Option<PathBuf> {
+    if !bulkmem::method::by_name(method).is_some_and(|method| method.available()) {
+        println!("skipped: aliased copies by {method}: this machine cannot run it");
+        return None;
+    }
+    let text = fs::read_to_string(by_length()).unwrap();
+    let text = text.replace("copy throughput 4096", "copy throughput 16777216");
+    let text = text.replace("end\n", &format!("aliasing copy 2048 65536 {method}\nend\n"));
+    let path = Path::new(SCRATCH).join(format!("aliased-{method}.policy"));
+    // Tests run at the same time.
+    let own = path.with_extension(format!("{:?}", std::thread::current().id()));
+    fs::write(&own, text).unwrap();
+    fs::rename(own, &path).unwrap();
+    Some(path)
+}

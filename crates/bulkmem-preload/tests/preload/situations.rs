@@ -8,13 +8,15 @@ use std::process::Command;
 
 use bulkmem::pointers;
 
-use crate::policy::{NON_TEMPORAL, by_length, every_method, with_looks};
+use crate::policy::{NON_TEMPORAL, aliased, by_length, every_method, with_looks};
 use crate::toolchain::{SCRATCH, compile, library, output, preloaded, run, situations};
 
-/// Runs a situation with long calls by forced methods, by length, and with looks.
+/// Runs a situation with long calls by forced methods, by length, and with looks, and with aliased copies by AVX stores.
 #[track_caller]
 fn situation(name: &str) {
     let mut variables = vec![("BULKMEM_METHOD", NON_TEMPORAL.as_ref())];
+    let aliased = aliased("store_avx");
+    variables.extend(aliased.as_ref().map(|file| ("BULKMEM_PROFILE", file.as_os_str())));
     variables.extend([by_length(), with_looks()].map(|file| ("BULKMEM_PROFILE", file.as_os_str())));
     for (variable, value) in variables {
         let printed = run(preloaded(situations()).env(variable, value).arg(name));
@@ -145,6 +147,40 @@ fn a_measured_policy_leaves_calls_to_the_c_library_that_are_shorter_than_a_quart
     }
     for invalid in ["64K", "-1", "x", "99999999999999999999"] {
         assert_eq!(whose(measured, Some(invalid), quarter), THEIRS, "{invalid}");
+    }
+}
+
+/// The destination of `who` begins `1 - length` bytes after the source modulo 4096.
+#[test]
+fn a_copy_that_page_aliasing_slows_down_is_the_policys_and_others_of_its_length_the_c_librarys() {
+    let file = aliased("store_sse2").expect("every x86-64 processor has SSE2");
+    let whose = |variables: &[(&str, &OsStr)], function: &str, length: usize| {
+        let mut command = preloaded(situations());
+        command.env_remove("BULKMEM_FROM").env("BULKMEM_PROFILE", &file).envs(variables.iter().copied());
+        run(command.args(["who", function, &length.to_string()]))
+    };
+    for function in ["memcpy", "old_memcpy"] {
+        for (length, expected) in [
+            (4096, OURS),
+            (4097, THEIRS),
+            (4098, THEIRS),
+            (4066, OURS),
+            (4065, THEIRS),
+            (2048 + 2018, OURS),
+            (2018, THEIRS),
+            (61440, OURS),
+            (65536, THEIRS),
+            (1 << 20, THEIRS),
+        ] {
+            assert_eq!(whose(&[], function, length), expected, "{function} of {length} bytes");
+        }
+    }
+    assert_eq!(whose(&[], "overlap", 4096), THEIRS, "1 byte after the source, and in it");
+    assert_eq!(whose(&[], "memset", 4096), THEIRS);
+    let long: &OsStr = "1048576".as_ref();
+    assert_eq!(whose(&[("BULKMEM_FROM", long)], "memcpy", 4096), OURS, "whatever the threshold");
+    for (variable, value) in [("BULKMEM_FROM", "x"), ("BULKMEM_METHOD", "copy:c_library")] {
+        assert_eq!(whose(&[(variable, value.as_ref())], "memcpy", 4096), THEIRS, "{variable}={value}");
     }
 }
 

@@ -21,10 +21,10 @@ pub struct PageAliasing {
 }
 
 impl PageAliasing {
-    /// The page size that matters: the processor compares the low 12 bits of addresses.
-    const PAGE: usize = 4096;
+    /// The page size that matters, bytes: the processor compares the low 12 bits of addresses.
+    pub const PAGE: usize = 4096;
     /// The greatest distance that is slow, bytes.
-    const MOST: usize = 31;
+    pub const MOST: usize = 31;
 
     /// True if a destination lies so behind a source that a copy by REP MOVSB is slow.
     #[inline(always)]

@@ -1,10 +1,13 @@
 //! Errors of policies and policy files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::format::{MOST_RULES, POLICY_VERSION};
 use crate::machine::Features;
 use crate::operation::{Operation, UnknownName};
+
+/// The extension of policy files. A profile has the name of the policy file next to it, but for this.
+const POLICY: &str = "policy";
 
 /// The reason why a policy file is refused. Contains nothing from the file, because a program may be able to read a file
 /// that its user may not read.
@@ -60,6 +63,29 @@ pub enum PolicyFileError {
         /// The error of that line.
         error: LineError,
     },
+}
+
+impl PolicyFileError {
+    /// Returns the reason and the remedy for a file of that name.
+    pub(super) fn reason(self, path: &Path) -> String {
+        match self {
+            PolicyFileError::Profile if path.extension() == Some(POLICY.as_ref()) => {
+                "it has the content of a profile, not of a policy file; calibrate again".to_owned()
+            }
+            PolicyFileError::Profile => {
+                let policy = path.with_extension(POLICY);
+                format!("it is the profile, not the policy file; name {} instead", policy.display())
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+/// The policy file that is meant by the name of a profile.
+fn policy_file_of(error: PolicyFileError, path: &Path) -> String {
+    let policy = path.with_extension(POLICY);
+    let meant = error == PolicyFileError::Profile && policy != path;
+    if meant { format!(" in place of {policy:?}") } else { String::new() }
 }
 
 /// An error of one line of a policy file.
@@ -182,7 +208,7 @@ pub enum PolicyError {
         source: Box<PolicyError>,
     },
     /// The policy file that `BULKMEM_PROFILE` names cannot be used.
-    #[error("BULKMEM_PROFILE is {path:?}")]
+    #[error("BULKMEM_PROFILE is {path:?}{}", policy_file_of(*.source, .path))]
     Profile {
         /// Its value.
         path: PathBuf,

@@ -181,9 +181,10 @@ impl Policy {
         };
         let mut errors = Vec::new();
         for (file, error) in loaded.refused.iter().flatten() {
-            policy.origin.refused.push(Refused { path: path(file), reason: error.to_string() });
+            let path = path(file);
+            policy.origin.refused.push(Refused { reason: error.reason(&path), path: path.clone() });
             if loaded.environment.profile.is_some() {
-                errors.push(PolicyError::Profile { path: path(file), source: *error });
+                errors.push(PolicyError::Profile { path, source: *error });
             }
         }
         if let Some(given) = loaded.environment.method {

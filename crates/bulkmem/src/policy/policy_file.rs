@@ -19,6 +19,7 @@
 //! set-user-ID program may be made to read a file that its user may not.
 
 use std::ffi::CStr;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, openat};
 use rustix::io::Errno;
@@ -65,7 +66,12 @@ pub(super) fn load(
         other => PolicyFileError::Unreadable { errno: other.raw_os_error() },
     })?;
     let unreadable = |error: Errno| PolicyFileError::Unreadable { errno: error.raw_os_error() };
-    let bytes = acceptable(&rustix::fs::fstat(&file).map_err(unreadable)?, owner)?;
+    let bytes = match acceptable(&rustix::fs::fstat(&file).map_err(unreadable)?, owner) {
+        Err(PolicyFileError::TooLarge { .. }) if is_json(&file, path) => {
+            return Err(PolicyFileError::Profile);
+        }
+        other => other?,
+    };
     let mut left = bytes as usize;
     let read = |buffer: &mut [u8]| {
         // No more than the size: what is appended at this moment is not part of the file that was looked at.
@@ -78,6 +84,13 @@ pub(super) fn load(
         Ok(count)
     };
     parse(&mut Lines::new(read, buffer), machine, rules)
+}
+
+/// True if a file that is too large is JSON by its name or its first byte, as the profile is, which has a megabyte.
+fn is_json(file: &OwnedFd, path: &CStr) -> bool {
+    let mut first = [0];
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(file, &mut first));
+    path.to_bytes().ends_with(b".json") || read == Ok(1) && first == *b"{"
 }
 
 /// True if a file may be read as a policy; its size.
@@ -116,6 +129,9 @@ fn parse<R>(lines: &mut Lines<R>, machine: Target, rules: &mut Rules) -> Result<
 where
     R: FnMut(&mut [u8]) -> Result<usize, Errno>,
 {
+    if lines.first_byte()? == Some(b'{') {
+        return Err(PolicyFileError::Profile);
+    }
     head(lines.next()?)?;
     let mut for_this_cpu = false;
     let mut durability_known = false;
@@ -149,9 +165,6 @@ where
 /// Checks the first line.
 fn head(line: Option<(u32, &str)>) -> Result<(), PolicyFileError> {
     let (_, line) = line.ok_or(PolicyFileError::NotAPolicy)?;
-    if line.starts_with('{') {
-        return Err(PolicyFileError::Profile);
-    }
     let version = line.strip_prefix(POLICY_FORMAT).and_then(|rest| rest.strip_prefix(' '));
     let version: u32 = version.and_then(|it| it.parse().ok()).ok_or(PolicyFileError::NotAPolicy)?;
     if version == POLICY_VERSION { Ok(()) } else { Err(PolicyFileError::Version { found: version }) }
@@ -264,6 +277,12 @@ struct Lines<'b, R> {
 impl<'b, R: FnMut(&mut [u8]) -> Result<usize, Errno>> Lines<'b, R> {
     fn new(read: R, buffer: &'b mut [u8; BUFFER]) -> Lines<'b, R> {
         Lines { read, buffer, start: 0, end: 0, number: 0 }
+    }
+
+    /// The first byte of all; `None` if there is none. Called before [`Lines::next`].
+    fn first_byte(&mut self) -> Result<Option<u8>, PolicyFileError> {
+        self.read_more()?;
+        Ok(self.buffer.get(..self.end).and_then(<[u8]>::first).copied())
     }
 
     /// The next line without its line feed, and its number; `None` at the end. A last line without a line feed is

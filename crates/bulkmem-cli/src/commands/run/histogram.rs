@@ -42,6 +42,9 @@ pub(in crate::commands) struct Histogram {
     pub(super) without_record: u64,
     /// The sum over all processes.
     pub(super) total: Tally,
+    /// Copies below the threshold that the policy executed, because page aliasing would slow them down in the C library: the
+    /// sum over all processes.
+    pub(super) aliased: Count,
     /// The sum over all processes, by operation and length.
     pub(super) lengths: Vec<Length>,
     /// The processes, in the order in which they started.
@@ -61,6 +64,8 @@ pub(super) struct Process {
     pub(super) name: String,
     /// The sum over all operations and lengths.
     pub(super) total: Tally,
+    /// Copies below the threshold that the policy executed, because page aliasing would slow them down in the C library.
+    aliased: Count,
     /// By operation and length.
     lengths: Vec<Length>,
 }
@@ -199,6 +204,8 @@ impl Histogram {
                 .and_modify(|sum| sum.add(length))
                 .or_insert_with(|| length.clone());
         }
+        let mut aliased = Count::default();
+        processes.iter().for_each(|process| aliased += process.aliased);
         let mut lengths: Vec<_> = lengths.into_values().collect();
         for length in &mut lengths {
             length.choose(&active.policy);
@@ -212,6 +219,7 @@ impl Histogram {
             program_recorded: processes.iter().any(|process| process.pid == ended.pid),
             without_record: counted.without_record,
             total,
+            aliased,
             lengths,
             processes,
         })
@@ -229,7 +237,8 @@ impl Process {
             total += length.tally;
         }
         let Counted { pid, forked_from, with_children, ref name, .. } = *counted;
-        Process { pid, forked_from, with_children, name: name.clone(), total, lengths }
+        let aliased = counted.aliased().into();
+        Process { pid, forked_from, with_children, name: name.clone(), total, aliased, lengths }
     }
 }
 

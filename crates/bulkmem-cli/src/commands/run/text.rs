@@ -39,6 +39,13 @@ impl Histogram {
             percent(above_threshold.bytes, all.bytes),
             count(above_threshold.calls as f64),
         );
+        if self.aliased.calls > 0 {
+            text += &format!(
+                " The policy executed {} copies of {} below it, which page aliasing makes many times slower in the C library.",
+                count(self.aliased.calls as f64),
+                size(self.aliased.bytes),
+            );
+        }
         if cached.is_some() || uncached.is_some() {
             text += &format!(
                 " Predicted saving compared with the C library: between {} (all memory cached) and {} (none cached).",

@@ -26,6 +26,9 @@ use crate::engine::{
 /// The variable that is set for processes that measure.
 pub const PROCESS: &str = "BULKMEM_TUNABLES_PROCESS";
 
+/// The distance of destination and source modulo 4096 of copies that page aliasing may slow down, bytes.
+const ALIASED_DISTANCE: usize = 8;
+
 /// A process that measures, and its pipes.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -102,14 +105,20 @@ pub fn answer_requests(requests: impl BufRead, mut answers: impl Write) -> Resul
     let mut answer =
         |answer: f64| writeln!(answers, "{answer}").and_then(|()| answers.flush()).map_err(failed);
     answer(arena.backing_page_size() as f64)?;
+    let library = Choice::of(method::c_library(), Operation::Copy);
     let mut workloads = Workloads::new(Instant::now(), arena, Rc::default());
     for line in lines {
         let config: Config = read(line)?;
         let operation = config.operation.unwrap_or(Operation::Copy);
+        let length = config.size.unwrap_or_default().min(side);
+        if config.alignment == Some(Alignment::PageAliased) {
+            answer(workloads.copy_at(&library, length as usize, ALIASED_DISTANCE))?;
+            continue;
+        }
         let aligned = config.alignment != Some(Alignment::Unaligned);
         let condition = Condition { aligned, warm: config.cache == Some(CacheState::Warm), threads: 1 };
         let cost = Cost::of(config.intent.unwrap_or_default());
-        let cell = Cell::new(operation, cost, config.size.unwrap_or_default().min(side), condition);
+        let cell = Cell::new(operation, cost, length, condition);
         let c_library = Implementation::Method(Choice::of(method::c_library(), operation));
         // Other processes have used the caches since: the first sample is a warm-up.
         workloads.sample(&cell, &c_library)?;

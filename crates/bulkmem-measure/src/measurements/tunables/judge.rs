@@ -7,7 +7,7 @@ use super::{TunablesOptions, size};
 use crate::calibration::derive::NOISE;
 use crate::engine::stats::ENOUGH;
 use crate::engine::units::bytes;
-use crate::engine::{Config, Row, Stats};
+use crate::engine::{Alignment, Config, Row, Stats};
 
 /// How much faster settings are in a configuration.
 #[derive(Clone, Debug, Serialize)]
@@ -33,9 +33,29 @@ pub struct Advice {
     pub tunables: Vec<Tunable>,
     /// The gains in all configurations that these affect, from the last run.
     pub gains: Vec<Gain>,
+    /// The copies that page aliasing slows down with the current values; `None` if it does not, or nothing was measured.
+    pub page_aliasing: Option<SlowCopies>,
     /// The same in words.
     pub text: String,
 }
+
+/// Copies that page aliasing slows down, because the C library executes them by REP MOVSB.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SlowCopies {
+    /// The shortest and the longest length that was measured to be slow, bytes.
+    pub lengths: [u64; 2],
+    /// They take so many times as long as without REP MOVSB, at most.
+    pub times: f64,
+    /// The least value of `x86_rep_movsb_threshold` that was measured to avoid all of it.
+    pub threshold: u64,
+    /// The most that this value loses in any other configuration of the first run, percent; `None` if nothing.
+    pub loss: Option<f64>,
+}
+
+/// Copies that gain so much from another way to work are slow because of page aliasing, percent.
+const SLOW_PERCENT: f64 = 100.0;
+/// The tunable that avoids it.
+pub(super) const MOVSB: &str = "x86_rep_movsb_threshold";
 
 /// Smaller differences are noise, percent.
 const PERCENT: f64 = NOISE * 100.0;
@@ -55,6 +75,11 @@ impl Gain {
     /// True if it loses, or if there are too few samples to tell.
     fn may_lose(&self) -> bool {
         !self.enough || self.interval[1] < 0.0 && self.percent <= -PERCENT
+    }
+
+    /// True if page aliasing may slow down the copies of the configuration.
+    fn is_aliased(&self) -> bool {
+        self.config.alignment == Some(Alignment::PageAliased)
     }
 
     /// True if one of the tunables with a new value, if any, acts differently in the configuration. From the threshold of
@@ -116,9 +141,11 @@ impl TunablesOptions {
             let settings = extremes.iter().find(|it| it.get(tunable.name) == Some(&value));
             settings.map(|settings| gains(rows, settings, 1)).unwrap_or_default()
         });
-        // Between two lengths, so that each is on the side on which it was measured.
-        let values =
-            from_on.iter().map(|gain| size(&gain.config) / 4 * 3).filter(|it| *it >= tunable.least());
+        // Between two lengths, so that each is on the side on which it was measured. Page aliasing ends at a length that is
+        // often measured: glibc uses REP MOVSB up to the size of the second-level cache.
+        let between = |length: u64| if tunable.is_non_temporal() { length / 4 * 3 } else { length };
+        let values = from_on.iter().map(|gain| between(size(&gain.config)));
+        let values = values.filter(|it| *it >= tunable.least());
         let score = |value: u64| {
             let is_due = |it: &&Gain| it.is_due_to(tunable, Some(&value), &self.tunables, &Settings::new());
             let above = from_on.iter().filter(|gain| size(&gain.config) >= value);
@@ -146,25 +173,73 @@ impl TunablesOptions {
         gains.retain(|gain| {
             tunables.iter().any(|it| gain.is_due_to(it, it.recommended.as_ref(), &tunables, &settings))
         });
-        let helps = gains.iter().filter(|gain| gain.is_gain());
-        let lengths: Vec<u64> = helps.clone().map(|gain| size(&gain.config)).collect();
-        let Some((least, most)) = lengths.iter().min().zip(lengths.iter().max()) else {
+        let page_aliasing = self.slow_copies(rows);
+        if settings.is_empty() {
             let mut text = format!(
                 "Leave the tunables alone: no value gains {PERCENT:.0} % or more beyond the noise in two runs and loses {PERCENT:.0} % nowhere."
             );
             if rows.iter().any(|row| row.samples.len() < ENOUGH as usize) {
                 text += " There was no time for enough samples everywhere: give more --budget.";
             }
-            return Advice { glibc_tunables: None, tunables, gains, text };
-        };
+            text += &page_aliasing.map(|it| it.text(false)).unwrap_or_default();
+            return Advice { glibc_tunables: None, tunables, gains, page_aliasing, text };
+        }
         let line = listing::value(&self.existing, &settings);
-        let best = helps.map(|gain| gain.percent).fold(0.0, f64::max);
-        let (least, most) = (bytes(*least), bytes(*most));
-        let text = format!(
-            "Start programs with {}={line}: it gains up to {best:.0} % at {least} to {most}, and loses {PERCENT:.0} % or more nowhere.",
-            listing::VARIABLE
+        let helps: Vec<&Gain> = gains.iter().filter(|it| it.is_gain() && !it.is_aliased()).collect();
+        let lengths = || helps.iter().map(|gain| size(&gain.config));
+        let mut text = format!("Start programs with {}={line}: it ", listing::VARIABLE);
+        if let Some((least, most)) = lengths().min().zip(lengths().max()) {
+            let best = helps.iter().map(|gain| gain.percent).fold(0.0, f64::max);
+            text += &format!("gains up to {best:.0} % at {} to {}, and ", bytes(least), bytes(most));
+        }
+        text += &format!("loses {PERCENT:.0} % or more nowhere.");
+        text +=
+            &page_aliasing.map(|it| it.text(settings.get(MOVSB) >= Some(&it.threshold))).unwrap_or_default();
+        Advice { glibc_tunables: Some(line), tunables, gains, page_aliasing, text }
+    }
+
+    /// Returns the copies that page aliasing slows down, by the first run, in which one process never uses REP MOVSB.
+    fn slow_copies(&self, rows: &[&Row]) -> Option<SlowCopies> {
+        let tunable = self.tunables.iter().find(|it| it.name == MOVSB)?;
+        let extremes = self.extremes();
+        let never = extremes.iter().find(|it| it.get(MOVSB) == Some(&tunable.limits[1]))?;
+        let gains: Vec<Gain> = gains(rows, never, 1)
+            .into_iter()
+            .filter(|it| it.config.operation == Some(tunable.operation))
+            .collect();
+        let aliased = || gains.iter().filter(|it| it.is_aliased());
+        let slow = || aliased().filter(|it| it.is_gain() && it.percent >= SLOW_PERCENT);
+        let lengths = [slow().map(|it| size(&it.config)).min()?, slow().map(|it| size(&it.config)).max()?];
+        let times = slow().map(|it| 1.0 + it.percent / 100.0).fold(1.0, f64::max);
+        let longer = aliased().map(|it| size(&it.config)).filter(|length| *length > lengths[1]);
+        let threshold = longer.min().unwrap_or(tunable.limits[1]);
+        let is_due = |it: &&Gain| it.is_due_to(tunable, Some(&threshold), &self.tunables, &Settings::new());
+        let losses = gains.iter().filter(is_due).filter(|it| it.enough && it.may_lose());
+        let loss = losses.map(|it| -it.percent).max_by(f64::total_cmp);
+        Some(SlowCopies { lengths, times, threshold, loss })
+    }
+}
+
+impl SlowCopies {
+    /// Says how slow they are, and what avoids it; `avoided` if a recommended value does.
+    fn text(self, avoided: bool) -> String {
+        let SlowCopies { lengths: [from, to], times, threshold, loss } = self;
+        let (from, to) = (bytes(from), bytes(to));
+        let slow = format!(
+            " Copies of {from} to {to} whose destination begins a few bytes after the source modulo 4 KiB (page aliasing) take up \
+             to {times:.0} times as long by REP MOVSB."
         );
-        Advice { glibc_tunables: Some(line), tunables, gains, text }
+        if avoided {
+            return slow + " The value avoids that.";
+        }
+        let why = match loss {
+            Some(percent) => format!("because it loses up to {percent:.0} % in other copies"),
+            None => "because the further runs did not confirm it".to_owned(),
+        };
+        slow + &format!(
+            " glibc.cpu.{MOVSB}={threshold} avoids that. It is not recommended in general, {why}: try it if your program makes \
+             such copies."
+        )
     }
 }
 

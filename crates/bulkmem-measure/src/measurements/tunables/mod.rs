@@ -15,7 +15,7 @@ use bulkmem::{Intent, Operation, Pages};
 use rustix::thread::sched_getcpu;
 
 pub use child::{PROCESS, answer_requests};
-pub use judge::{Advice, Gain};
+pub use judge::{Advice, Gain, SlowCopies};
 pub use listing::Tunable;
 
 use self::child::Process;
@@ -33,6 +33,9 @@ use crate::measurements::participants::sampler;
 const SHORTEST: u64 = 1 << 10;
 /// The longest length.
 const LONGEST: u64 = 128 << 20;
+/// The longest length of copies that page aliasing may slow down: glibc does not use REP MOVSB beyond the second-level cache, on
+/// the processors on which it does.
+const LONGEST_ALIASED: u64 = 4 << 20;
 /// The least memory for the destinations of a process, and for its sources.
 const LEAST_SIDE: u64 = 16 << 20;
 /// Each side of a process takes at most this share of the memory left, 1 part in this many: a quarter goes to five processes.
@@ -179,7 +182,8 @@ fn side() -> u64 {
     usual.min(memory_left().bytes / SHARES).max(LEAST_SIDE)
 }
 
-/// The configurations: each operation at each length that fits twice, aligned and not; warm only if it can be cached.
+/// The configurations: each operation at each length that fits twice, aligned and not; warm only if it can be cached. Copies
+/// that page aliasing may slow down are warm, and not read back: other states would add to the time of both ways to work.
 fn configs(side: u64) -> Vec<Config> {
     let longest_warm = workload::last_level(Machine::current()).saturating_mul(2);
     let lengths = std::iter::successors(Some(SHORTEST), |length| Some(2 * length));
@@ -195,6 +199,14 @@ fn configs(side: u64) -> Vec<Config> {
                         configs.push(Config { alignment, cache: Some(cache), intent, ..config });
                     }
                 }
+            }
+            if operation == Operation::Copy && length <= LONGEST_ALIASED {
+                configs.push(Config {
+                    alignment: Some(Alignment::PageAliased),
+                    cache: Some(CacheState::Warm),
+                    intent: Some(Intent::Throughput),
+                    ..Config::of(operation, length, PageSize(Pages::Transparent))
+                });
             }
         }
     }

@@ -12,7 +12,7 @@ glibc.cpu.x86_non_temporal_threshold: 0x12000000 (min: 0x4040, max: 0xffffffffff
 glibc.cpu.x86_shstk:
 ";
 const NON_TEMPORAL: &str = "x86_non_temporal_threshold";
-const MOVSB: &str = "x86_rep_movsb_threshold";
+const MOVSB: &str = judge::MOVSB;
 
 /// Options with the tunables of [`LISTING`], whose processes run a shell script.
 fn options(script: &str) -> TunablesOptions {
@@ -189,13 +189,81 @@ fn what_is_not_confirmed_is_dropped_and_the_rest_measured_again() {
     let name = judge::label(&extremes[2], 1);
     all.retain(|row| row.candidate.name != name);
     all.extend(rows(1, &extremes[2], 9, never));
-    let both = Settings::from([(MOVSB, 12 << 10), (NON_TEMPORAL, 24 << 20)]);
+    let both = Settings::from([(MOVSB, 16 << 10), (NON_TEMPORAL, 24 << 20)]);
     assert_eq!(settle(&all), (both.clone(), Some(2)));
     all.extend(rows(2, &both, 9, |config| if size(config) >= 32 << 20 { 12.0 } else { 10.0 }));
     let rest = Settings::from([(NON_TEMPORAL, 24 << 20)]);
     assert_eq!(settle(&all), (rest.clone(), Some(3)), "without the other, it is another setting");
     all.extend(rows(3, &rest, 9, |config| if size(config) >= 32 << 20 { 12.0 } else { 10.0 }));
     assert_eq!(settle(&all), (rest, None));
+}
+
+/// Copies by REP MOVSB take 20 times as long from 4 to 512 KiB, if they are aliased.
+fn slow_if_aliased(config: &Config) -> f64 {
+    let slow = config.alignment == Some(Alignment::PageAliased) && (4 << 10..1 << 20).contains(&size(config));
+    if slow { 200.0 } else { 10.0 }
+}
+
+/// Planted rows of the first run, in which REP MOVSB is never used at that speed.
+fn without_movsb(speed: impl Fn(&Config) -> f64) -> Vec<Row> {
+    let mut all = first_run(9, |_| 10.0);
+    let never = &options("").extremes()[2];
+    all.retain(|row| row.candidate.name != judge::label(never, 1));
+    all.extend(rows(1, never, 9, speed));
+    all
+}
+
+#[test]
+fn a_threshold_that_avoids_page_aliasing_is_recommended_if_it_loses_nowhere() {
+    let mut all = without_movsb(slow_if_aliased);
+    let selected = Settings::from([(MOVSB, 1 << 20)]);
+    assert_eq!(settle(&all), (selected.clone(), Some(2)), "up to the first length that is not slow");
+    all.extend(rows(2, &selected, 9, slow_if_aliased));
+    assert_eq!(settle(&all), (selected, None));
+    let found = advice(&all);
+    assert_eq!(found.glibc_tunables.as_deref(), Some("glibc.cpu.x86_rep_movsb_threshold=1048576"));
+    let slow = found.page_aliasing.unwrap();
+    assert_eq!((slow.lengths, slow.threshold, slow.loss), ([4 << 10, 512 << 10], 1 << 20, None));
+    assert!((slow.times - 20.0).abs() < 0.1, "{slow:?}");
+    for part in ["loses 3 % or more nowhere", "4 KiB to 512 KiB", "20 times as long", "The value avoids that"]
+    {
+        assert!(found.text.contains(part), "{part}: {}", found.text);
+    }
+    assert!(!found.text.contains("gains up to"), "{}", found.text);
+}
+
+#[test]
+fn page_aliasing_is_reported_if_avoiding_it_loses_elsewhere() {
+    let loses_cold = |config: &Config| match (config.operation, config.cache, size(config)) {
+        (Some(Operation::Copy), Some(CacheState::Cold), 4096..8192) => 9.0,
+        _ => slow_if_aliased(config),
+    };
+    let all = without_movsb(loses_cold);
+    assert_eq!(settle(&all), (Settings::new(), None));
+    let found = advice(&all);
+    let slow = found.page_aliasing.unwrap();
+    assert_eq!((slow.lengths, slow.threshold), ([4 << 10, 512 << 10], 1 << 20));
+    assert!((slow.loss.unwrap() - 10.0).abs() < 0.1, "{slow:?}");
+    for part in ["Leave the tunables alone", "threshold=1048576 avoids that", "because it loses up to 10 %"] {
+        assert!(found.text.contains(part), "{part}: {}", found.text);
+    }
+    // A second run that does not confirm it is another reason.
+    let mut all = without_movsb(slow_if_aliased);
+    all.extend(rows(2, &Settings::from([(MOVSB, 1 << 20)]), 9, |_| 10.0));
+    let found = advice(&all);
+    assert_eq!((found.glibc_tunables, found.page_aliasing.unwrap().loss), (None, None));
+    assert!(found.text.contains("did not confirm"), "{}", found.text);
+}
+
+#[test]
+fn without_slow_copies_page_aliasing_is_not_mentioned() {
+    for speed in [10.0, 19.0] {
+        let aliased = |config: &Config| config.alignment == Some(Alignment::PageAliased);
+        let found = advice(&without_movsb(|config| if aliased(config) { speed } else { 10.0 }));
+        assert_eq!(found.page_aliasing, None, "{speed}");
+        assert!(!found.text.contains("aliasing"), "{}", found.text);
+    }
+    assert_eq!(advice(&[]).page_aliasing, None, "nothing was measured");
 }
 
 #[test]
