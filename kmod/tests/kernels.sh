@@ -18,6 +18,9 @@ declare -A COMPILERS=([7.2]=gcc-16 [7.3]=gcc-14)
 # $KMOD_CACHE/NAME/RELEASE contains an unpacked kernel with its headers, laid out like / of a machine that has it.
 KMOD_CACHE=$(realpath -m "${BULKMEM_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/kmod}")
 KMOD_TARGET=$(mkdir -p "$TARGET_DIR/kmod" && cd "$TARGET_DIR/kmod" && pwd)
+# The tests' own modules, in probe/: one that reads page tables, a livepatch that replaces all others, and one that steps
+# through copies to persistent memory.
+HELPERS=(bulkmem_probe bulkmem_cumulative bulkmem_steps)
 # Contains the compilers, laid out like /.
 KMOD_ROOT=$KMOD_CACHE/root
 
@@ -225,9 +228,9 @@ build_module() {
     rm -rf "$folder.new"
     mkdir -p "$folder" "$folder.new"
     cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$folder.new"
-    # Also the probe, by which the tests of /dev/bulkmem-memory read page tables, and a livepatch that replaces all others.
+    # Also the tests' own modules.
     cp kmod/tests/probe/bulkmem_*.c "$folder.new"
-    echo 'obj-m += bulkmem_probe.o bulkmem_cumulative.o' >>"$folder.new/Kbuild"
+    echo "obj-m += ${HELPERS[*]/%/.o}" >>"$folder.new/Kbuild"
     if (($# > 0)); then
         (cd "$folder.new" && "$@") || fail "the sources of the module's variant $variant could not be generated: see above"
     fi
@@ -249,7 +252,7 @@ build_module() {
         return 1
     fi
     cp "$folder/bulkmem.ko" "$(module_file "$kernel" "$variant")" &&
-        cp "$folder/bulkmem_probe.ko" "$folder/bulkmem_cumulative.ko" "$(helpers "$kernel")"
+        (cd "$folder" && cp "${HELPERS[@]/%/.ko}" "$(helpers "$kernel")")
 }
 
 # module_file KERNEL VARIANT: prints the path of the module.

@@ -52,6 +52,11 @@ script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$
 for kernel in 6.12 6.1; do
     guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 600 --tests 'copies::'
 done
+# Copies to persistent memory. The second machine has neither CLWB nor CLFLUSHOPT.
+for kernel in 6.12 6.1; do
+    guest "flushcache-$kernel" "$kernel" --tests 'flushcache'
+done
+guest flushless 6.12-cloud --qemu '-smp 1 -cpu max,-clwb,-clflushopt' --tests 'flushless::'
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
 guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' \
@@ -99,6 +104,7 @@ for kernel in 5.10 7.2 7.3; do
     guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
         --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 600
     guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 600 --tests 'copies::'
+    guest "flushcache-$kernel" "$kernel" --tests 'flushcache'
 done
 # Loads and unloads under faults on two processors. bare-6.1 does so on 6.1.
 for kernel in 5.10 6.12 7.2 7.3; do
