@@ -57,6 +57,9 @@ for kernel in 6.12 6.1; do
     guest "flushcache-$kernel" "$kernel" --tests 'flushcache'
 done
 guest flushless 6.12-cloud --qemu '-smp 1 -cpu max,-clwb,-clflushopt' --tests 'flushless::'
+# A module that leaves the last bytes of longer copies to persistent memory out, which the self-test does not see.
+variant_flushcache_short() { sed -i 's/^\tbulkmem_flushcache_by(method, to, from, size);/\tbulkmem_flushcache_by(method, to, from, size - (size > 256 ? 8 : 0));/' flushcache.c; }
+script flushcache-users kmod/tests/flushcache.sh flushcache-users 6.12 flushcache-short stock movnti clwb clflushopt
 guest bare-6.12 6.12 --kernel-line "$pool $bare" --tests 'clearing:: smaller::'
 guest bare-6.1 6.1 --kernel-line "$pool $bare" --tests 'clearing:: stress::'
 guest debug-6.12 6.12 --kernel-line "$pool $debug kfence.sample_interval=20" --qemu '-smp 1' \
@@ -110,3 +113,18 @@ done
 for kernel in 5.10 6.12 7.2 7.3; do
     guest "stress-$kernel" "$kernel" --kernel-line "$pool $bare" --qemu '-smp 2' --tests 'stress::' --seconds 600
 done
+
+# The debug kernel, which `make test-kmod-debug` builds: --all leaves it out. It is four times as slow as the others. Each run
+# ends with a check that lockdep still works: it stops at its first report, and if its tables are full.
+for_debug() {
+    local name=$1 tests=$2
+    shift 2
+    guest "debug-kernel-$name" 6.1-debug --kernel-line "$pool" --seconds 2400 --tests "$tests checked::" "$@"
+}
+for_debug hints "frame:: clearing:: $hinting" --qemu '-m 4G' --kernel-line "$huge_pages"
+for_debug memory 'memory::' --kernel-line '' --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' --program "$KMOD_TARGET/device-example"
+for_debug loading 'loading:: params:: coexistence:: copies_loading:: flushcache_loading::' --qemu '-smp 1'
+for_debug stress 'stress::'
+for_debug copies 'copies::' --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 6G'
+for_debug flushcache 'flushcache::'
+script debug-kernel-reports kmod/tests/debug-reports.sh debug-kernel-reports 6.1-debug
