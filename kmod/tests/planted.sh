@@ -80,7 +80,7 @@ PLANTED=(
     # Those before the first one are not.
     'flush_head|flushcache.c|s/bulkmem_flushcache_part(method->flush, to, from, now);/memcpy(to, from, now);/|flushcache::nothing_is_lost::clflushopt'
     # A line is written back before the stores to it.
-    'flush_early|flushcache_stores.c|s/LOOP(LINE_BY("movq") "\\tclwb (%\[to\])\\n",/LOOP("\\tclwb (%[to])\\n" LINE_BY("movq"),/|flushcache::nothing_is_lost::clwb'
+    'flush_early|flushcache_stores.c|s/LINE_BY("movq") \(".*clwb (.*n"\)/\1 LINE_BY("movq")/|flushcache::nothing_is_lost::clwb'
     # Parts of words are not written back after ordinary stores.
     'flush_word|flushcache.c|s/^\t\tarch_wb_cache_pmem(to, size);/\t\tbarrier();/|flushcache::nothing_is_lost::movnti'
     # Ordinary stores in place of non-temporal ones.
