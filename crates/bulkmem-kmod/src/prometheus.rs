@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::status::{DeviceState, MethodCounters};
-use crate::{Counters, HINT_PATH, MEMORY_PATH, Status};
+use crate::{Counters, Flushcache, HINT_PATH, MEMORY_PATH, Status};
 
 impl Status {
     /// Returns the state and the counters in Prometheus's text format, version 0.0.4. If the module is not loaded, there
@@ -24,6 +24,9 @@ impl Status {
         }
         if let Some(counters) = &self.counters {
             text.counters(counters);
+        }
+        if let Some(flushcache) = self.flushcache.as_ref().filter(|it| it.replaced) {
+            text.flushcache(flushcache);
         }
         text.text
     }
@@ -72,6 +75,18 @@ impl Text {
         self.of_methods(methods, "bulkmem_hinted_extents_total", "counter", help, |it| it.hinted.to_string());
         let help = "Most bytes that the method cleared between two points where the kernel may reschedule.";
         self.of_methods(methods, "bulkmem_longest_bytes", "gauge", help, |it| it.longest.to_string());
+    }
+
+    fn flushcache(&mut self, flushcache: &Flushcache) {
+        let help = "Calls of __memcpy_flushcache() that the method copied.";
+        self.metric("bulkmem_flushcache_calls_total", "counter", help);
+        for it in &flushcache.methods {
+            self.sample(&format!("{{method=\"{}\"}}", it.method), it.calls);
+        }
+        self.metric("bulkmem_flushcache_bytes_total", "counter", "Bytes copied by them.");
+        for it in &flushcache.methods {
+            self.sample(&format!("{{method=\"{}\"}}", it.method), it.bytes);
+        }
     }
 
     fn of_methods(

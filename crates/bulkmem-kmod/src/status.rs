@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::device::{HINT_PATH, MEMORY_PATH};
-use crate::{KernelError, Method, Module, Settings};
+use crate::{Flushcache, KernelError, Method, Module, Settings};
 
 /// The module's state at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,6 +43,8 @@ pub struct Status {
     pub hinted_cgroups: Vec<HintedCgroup>,
     /// The parameters for later loads: the lines of `/etc/modprobe.d/bulkmem.conf` without comments.
     pub persisted: Option<String>,
+    /// How it copies to persistent memory; `None` if the module is not loaded.
+    pub flushcache: Option<Flushcache>,
 }
 
 /// A control group whose processes are hinted.
@@ -149,6 +151,7 @@ impl Module {
             counters: if loaded { Some(self.counters()?) } else { None },
             hinted_cgroups: if loaded { self.hinted_cgroups()? } else { Vec::new() },
             persisted: self.persisted(),
+            flushcache: if loaded { self.flushcache()? } else { None },
         })
     }
 
@@ -212,7 +215,7 @@ impl Module {
     }
 
     /// Returns the folder of the counters, which are elsewhere without /dev/bulkmem (hint_device=0).
-    fn counters_folder(&self) -> PathBuf {
+    pub(crate) fn counters_folder(&self) -> PathBuf {
         match self.path("sys/class/misc/bulkmem") {
             folder if folder.is_dir() => folder,
             _ => self.path("sys/devices/bulkmem"),
