@@ -68,6 +68,7 @@ void bulkmem_flushcache_store_words(void __incoherent *to, const void *from, siz
 } while (0)
 
 #define LINE_BY(store)						\
+	"\n"							\
 	HALF_LINE(store, "0x00", "0x08", "0x10", "0x18")	\
 	HALF_LINE(store, "0x20", "0x28", "0x30", "0x38")
 

@@ -22,14 +22,14 @@ static void __rcu *protected;
 static void access(size_t at, bool freed)
 {
 	char *memory = kmalloc(64, GFP_KERNEL);
-	volatile char *hidden = memory;
+	char *hidden = memory;
 
 	if (!memory)
 		return;
 	OPTIMIZER_HIDE_VAR(hidden);
 	if (freed)
 		kfree(memory);
-	hidden[at] = 1;
+	WRITE_ONCE(hidden[at], 1);
 	if (!freed)
 		kfree(memory);
 }

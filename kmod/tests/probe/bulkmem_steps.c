@@ -81,7 +81,8 @@ static unsigned long value_of(const struct pt_regs *regs, unsigned int number)
 {
 	const unsigned long values[] = {
 		regs->ax, regs->cx, regs->dx, regs->bx, regs->sp, regs->bp, regs->si, regs->di,
-		regs->r8, regs->r9, regs->r10, regs->r11, regs->r12, regs->r13, regs->r14, regs->r15,
+		regs->r8, regs->r9, regs->r10, regs->r11, regs->r12, regs->r13, regs->r14,
+		regs->r15,
 	};
 
 	return values[number];
@@ -103,9 +104,9 @@ static unsigned long operand_of(const struct pt_regs *regs, const u8 *code, u8 r
 		if (index != 4)
 			address += value_of(regs, index) << (*code >> 6);
 		code++;
-	} else if (mod == 0 && rm == 5) {
-		return 0;
 	} else {
+		if (mod == 0 && rm == 5)
+			return 0;
 		address = value_of(regs, rm | (rex & 1) << 3);
 	}
 	if (mod == 1)
@@ -216,9 +217,11 @@ static struct notifier_block steps_notifier = {
 static __always_inline void steps_trap(bool on)
 {
 	if (on)
-		asm volatile("pushfq; orq %0, (%%rsp); popfq" : : "i" (X86_EFLAGS_TF) : "memory", "cc");
+		asm volatile("pushfq; orq %0, (%%rsp); popfq"
+			     : : "i" (X86_EFLAGS_TF) : "memory", "cc");
 	else
-		asm volatile("pushfq; andq %0, (%%rsp); popfq" : : "i" (~X86_EFLAGS_TF) : "memory", "cc");
+		asm volatile("pushfq; andq %0, (%%rsp); popfq"
+			     : : "i" (~X86_EFLAGS_TF) : "memory", "cc");
 }
 
 static void steps_step(struct request *request, u8 *to, const u8 *from)
@@ -288,9 +291,11 @@ static int steps_do(struct request *request)
 	}
 	for (length = request->length; length <= request->last; length++) {
 		if (request->how == AT_END)
-			steps_compare(request, to_area + AREA - length, from_area + AREA - length, length);
+			steps_compare(request, to_area + AREA - length,
+				      from_area + AREA - length, length);
 		else
-			steps_compare(request, to_area + MARGIN + request->to, from_area + request->from, length);
+			steps_compare(request, to_area + MARGIN + request->to,
+				      from_area + request->from, length);
 		cond_resched();
 	}
 	return 0;
