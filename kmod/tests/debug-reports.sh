@@ -15,8 +15,8 @@ kernel=$2
 use_kernel "$kernel"
 logs=$KMOD_TARGET/logs/$name
 root=$KMOD_TARGET/guests/$name
-# lockdep ends with its first report, so its faults are in boots of their own.
-boots=('none' 'freed beyond sleep vm order' 'rcu')
+# lockdep ends with its first report, and with one of KASAN, so its faults are in boots of their own.
+boots=('none' 'order' 'rcu' 'sleep freed beyond vm')
 declare -A expected=([none]='' [freed]='KASAN: .*use-after-free' [beyond]='KASAN: .*out-of-bounds' [order]='possible circular locking'
     [sleep]='BUG: sleeping function called from invalid context' [rcu]='suspicious RCU usage' [vm]='WARNING: CPU')
 
@@ -45,12 +45,12 @@ for boot in "${boots[@]}"; do
     done >"$root/todo"
     make_initramfs "$root.cpio" "$root"
     # Later words override: a report must not end the guest before the next fault.
-    boot_guest qemu "$logs/${boot// /-}" 900 "$root" 'panic_on_warn=0 kasan_multi_shot' ||
-        guest_trouble+="the guest died before its end: $(tail -n 15 "$logs/${boot// /-}/console")"
+    boot_guest qemu "$logs/boot-${boot// /-}" 900 "$root" 'panic_on_warn=0 kasan_multi_shot' ||
+        guest_trouble+="the guest died before its end: $(tail -n 15 "$logs/boot-${boot// /-}/console")"
     verdict "${boot// /_}::the_guest_reaches_its_end" "$([[ ${guest_status:-1} == 0 ]] || echo "$guest_trouble")"
     for fault in $boot; do
         # From this fault's message to that of the next one.
-        sed -n "/bulkmem_report: $fault/,\${/bulkmem_report: $fault/!{/bulkmem_report: /q};p}" "$logs/${boot// /-}/kernel" >"$logs/$fault"
+        sed -n "/bulkmem_report: $fault/,\${/bulkmem_report: $fault/!{/bulkmem_report: /q};p}" "$logs/boot-${boot// /-}/kernel" >"$logs/$fault"
         found=$(complaints "$logs/$fault")
         if [[ -z ${expected[$fault]} ]]; then
             verdict "without_a_fault::nothing_is_reported" "$found$([[ -s $logs/$fault ]] || echo 'the module did not run')"
