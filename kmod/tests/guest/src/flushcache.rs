@@ -277,7 +277,7 @@ fn expected(method: &str, to: u64, length: u64) -> (u64, u64) {
     let rest = length - head;
     flushed += u64::from(head != 0);
     movnti += rest / 8 + u64::from(rest % 8 >= 4);
-    flushed += u64::from(rest % 4 != 0);
+    flushed += u64::from(!rest.is_multiple_of(4));
     (movnti, flushed)
 }
 
