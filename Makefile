@@ -23,7 +23,7 @@ test-kmod: ## The part of `make test` that boots virtual machines to test the Li
 test-kmod-all: ## The same with every kernel that the module supports, 5.10 to 7.3
 	@scripts/test-kmod.sh --all
 
-test-kmod-debug: ## The same on a kernel with KASAN and lockdep, which it builds first (an hour; once)
+test-kmod-debug: ## The same on a kernel with KASAN and lockdep, which it builds first (once)
 	@scripts/test-kmod.sh --kernel 6.1-debug
 
 test-glibc: ## Run glibc's own tests of memcpy and memset with the library to preload (ten minutes)

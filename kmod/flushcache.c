@@ -83,8 +83,8 @@ const struct bulkmem_flushcache_method *bulkmem_flushcache_method_find(const cha
 }
 
 /*
- * The threshold has no effect until a method is set. From its number of bytes on,
- * dm-writecache uses CLFLUSHOPT by itself: its authors have measured MOVNTI to be
+ * The threshold has no effect until a method is set. From as many bytes on,
+ * dm-writecache has CLFLUSHOPT loops of its own: its authors measured MOVNTI to be
  * faster for 512 bytes, and CLFLUSHOPT for 1024 and more.
  */
 struct bulkmem_flushcache_policy bulkmem_flushcache_policy = {

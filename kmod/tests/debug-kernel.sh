@@ -28,14 +28,15 @@ fetch_debug_kernel() {
             tail -n 3 "$log" >&2
             fail "unavailable: $package could not be downloaded: see above. $remedy"
         }
-        dpkg -x "$work"/*.deb "$work/package" &&
-            mkdir "$work/source" &&
-            tar -xf "$work/package/usr/src/$package.tar.xz" -C "$work/source" --strip-components 1 ||
+        mkdir "$work/source"
+        if ! dpkg -x "$work"/*.deb "$work/package" ||
+            ! tar -xf "$work/package/usr/src/$package.tar.xz" -C "$work/source" --strip-components 1; then
             fail "$package is damaged, or the disk is full; see above"
+        fi
         rm -rf "$work"/*.deb "$work/package"
         echo "$version" >"$work/version"
     fi
-    echo "building kernel $release (once; 20 minutes on two free processors): tail -f $log"
+    echo "building kernel $release (once; 12 minutes of processor time): tail -f $log"
     if ! (debug_kernel_build "$work" "$release") >"$log" 2>&1; then
         grep -E 'error|Error|debug.config' "$log" | head -n 10 >&2
         fail "kernel $release does not build; complete log: $log"
