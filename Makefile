@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-kmod test-kmod-all test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
+.PHONY: help run check test test-kmod test-kmod-all test-kmod-debug test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -22,6 +22,9 @@ test-kmod: ## The part of `make test` that boots virtual machines to test the Li
 
 test-kmod-all: ## The same with every kernel that the module supports, 5.10 to 7.3
 	@scripts/test-kmod.sh --all
+
+test-kmod-debug: ## The same on a kernel with KASAN and lockdep, which it builds first (once)
+	@scripts/test-kmod.sh --kernel 6.1-debug
 
 test-glibc: ## Run glibc's own tests of memcpy and memset with the library to preload (ten minutes)
 	@scripts/glibc-string-tests.sh

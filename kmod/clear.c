@@ -5,6 +5,7 @@
  * come last, through the cache.
  */
 #include <linux/highmem.h>
+#include <linux/kasan-checks.h>
 #include <linux/minmax.h>
 #include <linux/timekeeping.h>
 
@@ -72,6 +73,8 @@ void bulkmem_clear_around(const struct bulkmem_plan *plan, void *kaddr, unsigned
 		.hot.bytes = rest - head,
 	};
 
+	/* KASAN does not see the instructions. */
+	kasan_check_write(kaddr, pages << PAGE_SHIFT);
 	kmsan_unpoison_memory(kaddr, pages << PAGE_SHIFT);
 	if (plan->method->weak) {
 		void __incoherent *addr = incoherent_begin(kaddr);

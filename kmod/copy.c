@@ -9,6 +9,7 @@
  * page exactly as they do without the module.
  */
 #include <linux/highmem.h>
+#include <linux/kasan-checks.h>
 #include <linux/minmax.h>
 #include <linux/module.h>
 #include <linux/sched.h>
@@ -145,6 +146,9 @@ bool bulkmem_copy_around(const struct bulkmem_copy_plan *plan, void *to, const v
 {
 	bool done;
 
+	/* KASAN does not see the instructions. */
+	kasan_check_read(from, length);
+	kasan_check_write(to, length);
 	kmsan_unpoison_memory(to, length);
 	if (plan->method->weak) {
 		void __incoherent *addr = incoherent_begin(to);

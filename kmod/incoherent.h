@@ -4,7 +4,7 @@
  *
  * Stores by MOVNTI and CLZERO are not ordered with other stores: before a
  * fence, another processor may see the page mapped but not yet zeroed. So
- * functions that use them take an __incoherent pointer. Only incoherent_begin()
+ * functions that use them take an __incoherent pointer. incoherent_begin()
  * creates one, and only incoherent_end(), which fences, converts it back.
  * sparse (`make check`) reports a pointer of the wrong type as a different
  * address space, and a missing incoherent_end() as a context imbalance. The
@@ -52,6 +52,20 @@ static inline void *incoherent_end(void __incoherent *addr)
 	wmb();
 	__release(incoherent);
 	return (void __force *)addr;
+}
+
+/**
+ * incoherent_unfenced() - write memory with weakly ordered stores for a caller that fences
+ * @kaddr: kernel address of the memory
+ *
+ * Only for functions whose contract says that their callers fence, such as the
+ * replacement of __memcpy_flushcache().
+ *
+ * Return: the same address, for functions that use weakly ordered stores
+ */
+static inline void __incoherent *incoherent_unfenced(void *kaddr)
+{
+	return (void __force __incoherent *)kaddr;
 }
 
 #endif /* _BULKMEM_INCOHERENT_H */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Loading, unloading, and the livepatch that replaces the kernel's functions for
- * clearing and copying huge pages. To unload, write 0 to
+ * clearing and copying huge pages, and for copying to persistent memory. To unload, write 0 to
  * /sys/kernel/livepatch/bulkmem/enabled, wait until that directory is gone,
  * then rmmod.
  */
@@ -13,6 +13,7 @@
 
 #include "bulkmem.h"
 #include "copy.h"
+#include "flushcache.h"
 
 #ifndef CONFIG_X86_64
 # error "bulkmem is for x86-64 only"
@@ -75,6 +76,14 @@ static void bulkmem_copy_user_huge_page(struct page *dst, struct page *src,
 }
 #endif
 
+#define FLUSHCACHE_REPLACED	"__memcpy_flushcache"
+static typeof(__memcpy_flushcache) bulkmem_memcpy_flushcache;
+
+static void bulkmem_memcpy_flushcache(void *dst, const void *src, size_t size)
+{
+	bulkmem_flushcache(dst, src, size);
+}
+
 static struct klp_func functions[] = {
 	{
 		.old_name = REPLACED,
@@ -84,8 +93,16 @@ static struct klp_func functions[] = {
 		.old_name = COPY_REPLACED,
 		.new_func = COPY_REPLACEMENT,
 	},
+	{
+		/* bulkmem_init() removes it unless flushcache=1. */
+		.old_name = FLUSHCACHE_REPLACED,
+		.new_func = bulkmem_memcpy_flushcache,
+	},
 	{}
 };
+
+/* The index of the last one. */
+#define FLUSHCACHE_FUNCTION	(ARRAY_SIZE(functions) - 2)
 
 static struct klp_object objects[] = {
 	{
@@ -109,9 +126,18 @@ static int __init bulkmem_init(void)
 	err = bulkmem_copy_selftest();
 	if (err)
 		return err;
+	err = bulkmem_flushcache_selftest();
+	if (err)
+		return err;
 	err = bulkmem_policy_settle();
 	if (err)
 		return err;
+	err = bulkmem_flushcache_settle();
+	if (err)
+		return err;
+	/* An entry without names ends the list. */
+	if (!bulkmem_flushcache_policy.replaced)
+		functions[FLUSHCACHE_FUNCTION] = (struct klp_func) {};
 	err = bulkmem_device_register();
 	if (err) {
 		pr_err("cannot register the devices: %d\n", err);
@@ -120,7 +146,8 @@ static int __init bulkmem_init(void)
 	/* Last: only the user can disable it again. */
 	err = klp_enable_patch(&patch);
 	if (err) {
-		pr_err("cannot replace " REPLACED " and " COPY_REPLACED ": %d\n", err);
+		pr_err("cannot replace " REPLACED " and " COPY_REPLACED "%s: %d\n",
+		       bulkmem_flushcache_policy.replaced ? " and " FLUSHCACHE_REPLACED : "", err);
 		bulkmem_device_unregister();
 		return err;
 	}
@@ -140,7 +167,7 @@ static void __exit bulkmem_exit(void)
 module_init(bulkmem_init);
 module_exit(bulkmem_exit);
 
-MODULE_DESCRIPTION("Clears and copies huge pages by the methods that were measured to be best");
+MODULE_DESCRIPTION("Clears and copies huge pages, and copies to persistent memory, by the methods that were measured to be best");
 MODULE_AUTHOR("The bulkmem authors");
 MODULE_VERSION("0.1.0");
 MODULE_LICENSE("GPL");

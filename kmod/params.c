@@ -14,6 +14,7 @@
 
 #include "bulkmem.h"
 #include "copy.h"
+#include "flushcache.h"
 
 static int bulkmem_find_available(const char *value, const struct bulkmem_method **method)
 {
@@ -156,20 +157,20 @@ static int bulkmem_set_copy_method(const char *value, const struct kernel_param 
 	return 0;
 }
 
-static int bulkmem_set_copy_threshold(const char *value, const struct kernel_param *param)
+static int bulkmem_set_bytes(const char *value, const struct kernel_param *param)
 {
 	u64 bytes;
 	int err = kstrtou64(value, 0, &bytes);
 
 	if (err)
 		return -EINVAL;
-	WRITE_ONCE(bulkmem_copy_policy.threshold, bytes);
+	WRITE_ONCE(*(u64 *)param->arg, bytes);
 	return 0;
 }
 
-static int bulkmem_get_copy_threshold(char *buffer, const struct kernel_param *param)
+static int bulkmem_get_bytes(char *buffer, const struct kernel_param *param)
 {
-	return sysfs_emit(buffer, "%llu\n", bulkmem_copy_policy.threshold);
+	return sysfs_emit(buffer, "%llu\n", *(u64 *)param->arg);
 }
 
 static int bulkmem_get_copy_available(char *buffer, const struct kernel_param *param)
@@ -181,6 +182,42 @@ static int bulkmem_get_copy_available(char *buffer, const struct kernel_param *p
 		if (bulkmem_copy_methods[i].available())
 			length += sysfs_emit_at(buffer, length, "%s%s", length ? " " : "",
 						bulkmem_copy_methods[i].name);
+	return length + sysfs_emit_at(buffer, length, "\n");
+}
+
+static int bulkmem_get_flushcache_method(char *buffer, const struct kernel_param *param)
+{
+	const struct bulkmem_flushcache_method *method =
+		*(const struct bulkmem_flushcache_method **)param->arg;
+
+	return sysfs_emit(buffer, "%s\n", method->name);
+}
+
+static int bulkmem_set_flushcache_method(const char *value, const struct kernel_param *param)
+{
+	const struct bulkmem_flushcache_method *method = bulkmem_flushcache_method_find(value);
+
+	if (!method)
+		return -EINVAL;
+	if (!method->available())
+		return -EOPNOTSUPP;
+	/* While loading, flushcache=1 may follow. */
+	if (bulkmem_flushcache_policy.settled && !bulkmem_flushcache_policy.replaced &&
+	    bulkmem_flushcache_method_id(method) != BULKMEM_FLUSHCACHE_STOCK)
+		return -EOPNOTSUPP;
+	WRITE_ONCE(*(const struct bulkmem_flushcache_method **)param->arg, method);
+	return 0;
+}
+
+static int bulkmem_get_flushcache_available(char *buffer, const struct kernel_param *param)
+{
+	unsigned int i;
+	int length = 0;
+
+	for (i = 0; i < BULKMEM_FLUSHCACHE_METHODS; i++)
+		if (bulkmem_flushcache_methods[i].available())
+			length += sysfs_emit_at(buffer, length, "%s%s", length ? " " : "",
+						bulkmem_flushcache_methods[i].name);
 	return length + sysfs_emit_at(buffer, length, "\n");
 }
 
@@ -216,9 +253,20 @@ SETTING(copy_method, bulkmem_set_copy_method, bulkmem_get_copy_method, &bulkmem_
 SETTING(copy_cached_method, bulkmem_set_copy_method, bulkmem_get_copy_method,
 	&bulkmem_copy_policy.cached, 0644,
 	"Method for smaller copies: stock or rep_movsb (default: stock)");
-SETTING(copy_threshold, bulkmem_set_copy_threshold, bulkmem_get_copy_threshold, NULL, 0644,
+SETTING(copy_threshold, bulkmem_set_bytes, bulkmem_get_bytes, &bulkmem_copy_policy.threshold, 0644,
 	"Smallest large copy in bytes (default: 2097152, every huge page)");
 SETTING(copy_available, bulkmem_set_available, bulkmem_get_copy_available, NULL, 0444,
 	"Methods of copying that this processor supports (read only)");
 SETTING(available, bulkmem_set_available, bulkmem_get_available, NULL, 0444,
 	"Methods that this processor supports (read only)");
+SETTING(flushcache_method, bulkmem_set_flushcache_method, bulkmem_get_flushcache_method,
+	&bulkmem_flushcache_policy.large, 0644,
+	"Method for copies of flushcache_threshold bytes and more to persistent memory, one of those in flushcache_available; needs flushcache=1 (default: stock)");
+SETTING(flushcache_small_method, bulkmem_set_flushcache_method, bulkmem_get_flushcache_method,
+	&bulkmem_flushcache_policy.small, 0644,
+	"Method for smaller copies to persistent memory, as above (default: stock)");
+SETTING(flushcache_threshold, bulkmem_set_bytes, bulkmem_get_bytes,
+	&bulkmem_flushcache_policy.threshold, 0644,
+	"Smallest large copy to persistent memory in bytes (default: 768)");
+SETTING(flushcache_available, bulkmem_set_available, bulkmem_get_flushcache_available, NULL, 0444,
+	"Methods of copying to persistent memory that this processor supports (read only)");

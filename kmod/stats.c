@@ -28,6 +28,7 @@
 
 #include "bulkmem.h"
 #include "copy.h"
+#include "flushcache.h"
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
@@ -193,7 +194,7 @@ static struct attribute *attributes[BULKMEM_METHODS][PER_METHOD + 2];
 static struct attribute_group groups[BULKMEM_METHODS];
 
 /* Filled in by bulkmem_stats_init(); the last element stays NULL. */
-const struct attribute_group *bulkmem_stats_groups[BULKMEM_METHODS + 3] = { &common_group };
+const struct attribute_group *bulkmem_stats_groups[BULKMEM_METHODS + 4] = { &common_group };
 
 void bulkmem_stats_init(void)
 {
@@ -216,4 +217,6 @@ void bulkmem_stats_init(void)
 	}
 	bulkmem_copy_stats_init();
 	bulkmem_stats_groups[id + 1] = &bulkmem_copy_group;
+	bulkmem_flushcache_stats_init();
+	bulkmem_stats_groups[id + 2] = &bulkmem_flushcache_group;
 }

@@ -17,7 +17,7 @@ Tests the Linux module in virtual machines (QEMU, software emulation: no KVM, no
 machine). Without a NAME: the runs of kmod/tests/runs.sh on Debian 12's kernels, some at a time.
 
   --all           every run, on all kernels: 5.10, 6.1, 6.12, 7.2, 7.3
-  --kernel 7.3    only the runs on this kernel
+  --kernel 7.3    only the runs on this kernel; 6.1-debug, with KASAN and lockdep, is built first
   --tests 'A B'   only the guests' tests whose names contain A or B
   --shell         boot the one NAME to a shell instead
   --list          the names
@@ -69,7 +69,8 @@ guest() {
     module_of[$name]="$kernel $variant"
 }
 # The arguments of a script tell its requirements: the name of a kernel, the path of libpmem.so.1.
-declare -A kernels_of=()
+# A word can also be the name of a variant.
+declare -A kernels_of=() variants_of=()
 # shellcheck disable=SC2317 # runs.sh calls it
 script() {
     local name=$1 word
@@ -78,6 +79,7 @@ script() {
     shift
     for word in "$@"; do
         [[ -z ${KERNELS[$word]-} ]] || kernels_of[$name]+=" $word"
+        [[ $(type -t "variant_${word//-/_}") != function ]] || variants_of[$name]+=" $word"
         [[ $word != "$KMOD_TARGET/libpmem.so.1" ]] || needs_libpmem[$name]=1
     done
 }
@@ -101,7 +103,8 @@ if ((${#names[@]} == 0)); then
     if [[ -n $everything ]]; then
         names=()
         for name in "${all[@]}"; do
-            [[ -n $only_kernel ]] && ! runs_on "$only_kernel" "$name" || names+=("$name")
+            # Not the debug kernel, which takes long to build.
+            if [[ -n $only_kernel ]]; then runs_on "$only_kernel" "$name"; else ! runs_on 6.1-debug "$name"; fi && names+=("$name")
         done
     fi
 fi
@@ -163,6 +166,8 @@ xorriso xorriso
 dkms dkms
 ndctl ndctl
 mkfs.ext4 e2fsprogs
+dmsetup dmsetup
+fio fio
 END
     # The guest has only the libraries that are copied into it.
     { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; } || packages+=(busybox-static)
@@ -233,7 +238,7 @@ for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
     done
     [[ -n $wanted ]] || continue
     # One at a time, also if two checkouts are tested concurrently.
-    exec {lock}>"$KMOD_CACHE/lock"
+    exec {lock}>"$KMOD_CACHE/lock$([[ $kernel != *-debug ]] || echo "-$kernel")"
     flock "$lock"
     if (fetch_kernel "$kernel"); then
         use_kernel "$kernel"
@@ -247,7 +252,9 @@ done
 declare -A modules=()
 for name in "${names[@]}"; do
     for kernel in ${kernels_of[$name]-}; do
-        modules[$kernel plain]=1
+        for variant in plain ${variants_of[$name]-}; do
+            modules[$kernel $variant]=1
+        done
     done
     [[ -n ${module_of[$name]-} ]] || continue
     modules[${module_of[$name]}]=1

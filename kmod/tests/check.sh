@@ -87,6 +87,7 @@ for kernel in "${checked[@]}"; do
     check "$kernel" "$folder" || fail "sparse on the module for $kernel: see above"
     stays_on_the_stack "$([[ $kernel == 6.1 ]] && echo bulkmem_clear_huge_page || echo bulkmem_folio_zero_user)" bulkmem_clear_huge
     stays_on_the_stack "$([[ $kernel == 6.1 ]] && echo bulkmem_copy_user_huge_page || echo bulkmem_copy_user_large_folio)" bulkmem_copy_huge
+    stays_on_the_stack bulkmem_memcpy_flushcache bulkmem_flushcache
     emits bulkmem_clear_around sfence
     emits bulkmem_store_rep_stosb 'rep stos %al,%es:.*'
     emits bulkmem_store_rep_stosq 'rep stos %rax,%es:.*'
@@ -96,6 +97,14 @@ for kernel in "${checked[@]}"; do
     emits bulkmem_copy_around sfence
     emits bulkmem_store_copy_movnti movnti
     emits bulkmem_store_copy_movnti prefetchnta
+    emits bulkmem_flushcache_store_stock movnti
+    emits bulkmem_flushcache_store_words movnti
+    emits bulkmem_flushcache_store_half movnti
+    emits bulkmem_flushcache_store_movnti movnti
+    emits bulkmem_flushcache_store_clwb clwb
+    emits bulkmem_flushcache_store_clflushopt clflushopt
+    emits bulkmem_flushcache_clwb clwb
+    emits bulkmem_flushcache_clflushopt clflushopt
     parameters=$(PATH=$PATH:/sbin:/usr/sbin modinfo -p "$folder/bulkmem.ko")
     ! grep 'For tests' <<<"$parameters" || fail "in the module for $kernel, a production build has this parameter"
     [[ $parameters == *threshold:* ]] || fail "modinfo shows no parameters of the module for $kernel: $parameters"
@@ -113,3 +122,5 @@ must_report "an ordinary pointer without a fence" 's/kaddr = incoherent_end(addr
 must_report "a fence of a copy left out" 's/to = incoherent_end(addr);/;/' "context imbalance in 'bulkmem_copy_around'" copy.c
 must_report "weakly ordered copies to an ordinary pointer" 's/copy_weak(plan, addr, from, first)/copy_weak(plan, to, from, first)/' \
     "incorrect type in argument 2 (different address spaces)" copy.c
+must_report "weakly ordered copies to persistent memory by an ordinary pointer" 's/method->weak(weak + done/method->weak(to + done/' \
+    "incorrect type in argument 1 (different address spaces)" flushcache.c

@@ -66,9 +66,12 @@ GUEST_KERNEL_LINE="no_timer_check console=ttyS0 loglevel=5 panic=-1 panic_on_war
 rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60"
 
 # Messages that a healthy kernel never logs.
-KERNEL_TROUBLE='WARNING: CPU|BUG[: ]|Oops|Call Trace|Kernel panic|blocked for more than|detected stall|soft lockup|Bad page|corrupt'
+KERNEL_TROUBLE='WARNING: (CPU|possible|suspicious|inconsistent|bad|lock)|BUG[: ]|Oops|Call Trace|Kernel panic|blocked for more than|detected stall|soft lockup|Bad page|corrupt'
 # One that it logs when a test touches a page that the test has marked as broken.
 KERNEL_EXPECTED='MCE: Killing bulkmem-kmod-te.* due to hardware memory corruption fault'
+
+# complaints FILE…: prints the first of such messages.
+complaints() { cat "$@" 2>/dev/null | grep -avE "$KERNEL_EXPECTED" | grep -aE "$KERNEL_TROUBLE" | head -n 20 || true; }
 
 # boot_guest EMULATOR LOGS SECONDS ROOT KERNEL_LINE QEMU_ARGUMENTS…: boots kernel_release with the initramfs ROOT.cpio, and
 # writes the output of the console, the tests and the kernel's log to LOGS/{console,tests,kernel}. Returns 0 if the guest
@@ -88,7 +91,7 @@ boot_guest() {
     esac
     sed -i 's/\r$//' "$logs"/{console,tests,kernel} 2>/dev/null
     guest_status=$(sed -n 's/^guest: finished with status \([0-9]*\).*/\1/p' "$logs/tests" 2>/dev/null)
-    guest_trouble=$(cat "$logs/console" "$logs/kernel" 2>/dev/null | grep -avE "$KERNEL_EXPECTED" | grep -aE "$KERNEL_TROUBLE" | head -n 20)
+    guest_trouble=$(complaints "$logs/console" "$logs/kernel")
     case $status in
     0) ;;
     124 | 137) guest_trouble+="${guest_trouble:+$'\n'}the guest did not finish within $seconds seconds" ;;

@@ -8,7 +8,8 @@ PATH=$PATH:/usr/sbin:/sbin
 
 # Our name of each kernel, and the end of the name of Debian's package that depends on the newest kernel of that kind.
 declare -A KERNELS=([5.10]=amd64 [6.1]=amd64 [6.12]=6.12-amd64 [6.12-cloud]=6.12-cloud-amd64 [6.1-rt]=rt-amd64
-    [6.12-rt]=6.12-rt-amd64 [7.2]=amd64 [7.3]=amd64)
+    [6.12-rt]=6.12-rt-amd64 [7.2]=amd64 [7.3]=amd64
+    [6.1-debug]='built from linux-source-6.1')
 # The archive and suite of those that Debian 12, which the tests run on, does not have. Later releases move to a newer
 # kernel; then the cached one is used.
 declare -A SUITES=([5.10]='debian-security bullseye-security' [7.2]='debian sid' [7.3]='debian trixie-backports')
@@ -18,8 +19,14 @@ declare -A COMPILERS=([7.2]=gcc-16 [7.3]=gcc-14)
 # $KMOD_CACHE/NAME/RELEASE contains an unpacked kernel with its headers, laid out like / of a machine that has it.
 KMOD_CACHE=$(realpath -m "${BULKMEM_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/kmod}")
 KMOD_TARGET=$(mkdir -p "$TARGET_DIR/kmod" && cd "$TARGET_DIR/kmod" && pwd)
+# The tests' own modules, in probe/: one that reads page tables, a livepatch that replaces all others, one that steps
+# through copies to persistent memory, and one with faults that a debug kernel must report.
+HELPERS=(bulkmem_probe bulkmem_cumulative bulkmem_steps bulkmem_report)
 # Contains the compilers, laid out like /.
 KMOD_ROOT=$KMOD_CACHE/root
+
+# shellcheck source=kmod/tests/debug-kernel.sh
+. kmod/tests/debug-kernel.sh
 
 # with_suite SUITE COMMAND…: runs apt with this machine's configuration, or with one in the cache that knows only SUITE
 # ("ARCHIVE SUITE") and no installed package.
@@ -80,6 +87,10 @@ fetch_kernel() {
     local -a packages
     local remedy="Connect to the network and try again, or copy $KMOD_CACHE/$name from a machine that has it."
     mkdir -p "$KMOD_CACHE/$name"
+    if [[ $name == *-debug ]]; then
+        fetch_debug_kernel "$name"
+        return
+    fi
     fetch_compiler "$name"
     if ! command -v apt-get >/dev/null; then
         [[ -n $(cached_release "$name") ]] ||
@@ -251,9 +262,9 @@ build_module() {
     rm -rf "$folder.new"
     mkdir -p "$folder" "$folder.new"
     cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$folder.new"
-    # Also the probe, by which the tests of /dev/bulkmem-memory read page tables, and a livepatch that replaces all others.
+    # Also the tests' own modules.
     cp kmod/tests/probe/bulkmem_*.c "$folder.new"
-    echo 'obj-m += bulkmem_probe.o bulkmem_cumulative.o' >>"$folder.new/Kbuild"
+    echo "obj-m += ${HELPERS[*]/%/.o}" >>"$folder.new/Kbuild"
     if (($# > 0)); then
         (cd "$folder.new" && "$@") || fail "the sources of the module's variant $variant could not be generated: see above"
     fi
@@ -289,7 +300,7 @@ build_module() {
         return 1
     fi
     cp "$folder/bulkmem.ko" "$module" &&
-        cp "$folder/bulkmem_probe.ko" "$folder/bulkmem_cumulative.ko" "$(helpers "$kernel")" &&
+        (cd "$folder" && cp "${HELPERS[@]/%/.ko}" "$(helpers "$kernel")") &&
         echo "$sum" >"$module.sum"
 }
 

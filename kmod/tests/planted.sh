@@ -75,4 +75,20 @@ PLANTED=(
     'copy_error_lost|copy.c|s/^\treturn err;/\treturn 0;/|copies::a_broken_page_ends_in_sigbus::stock'
     # A copy as long as the threshold counts as short.
     'copy_threshold|copy.c|s/below = size < /below = size <= /|copies::threshold'
+    # The bytes after the last whole line are not written back.
+    'flush_tail|flushcache.c|s/bulkmem_flushcache_part(method->flush, to + now, from + now, size - now);/memcpy(to + now, from + now, size - now);/|flushcache::nothing_is_lost::clwb'
+    # Those before the first one are not.
+    'flush_head|flushcache.c|s/bulkmem_flushcache_part(method->flush, to, from, now);/memcpy(to, from, now);/|flushcache::nothing_is_lost::clflushopt'
+    # A line is written back before the stores to it.
+    'flush_early|flushcache_stores.c|s/LINE_BY("movq") \(".*clwb (.*n"\)/\1 LINE_BY("movq")/|flushcache::nothing_is_lost::clwb'
+    # Parts of words are not written back after ordinary stores.
+    'flush_word|flushcache.c|s/^\t\tarch_wb_cache_pmem(to, size);/\t\tbarrier();/|flushcache::nothing_is_lost::movnti'
+    # Ordinary stores in place of non-temporal ones.
+    'flush_movnti|flushcache_stores.c|s/LOOP(LINE_BY("movnti"), BULKMEM_LINE)/LOOP(LINE_BY("movq"), BULKMEM_LINE)/|flushcache::nothing_is_lost::movnti'
+    # A copy to persistent memory as long as the threshold counts as short.
+    'flushcache_threshold|flushcache.c|s/small = size < /small = size <= /|flushcache::threshold'
+    # Its bytes are not counted exactly.
+    'flushcache_count|flushcache.c|s/bulkmem_flushcache_count(method, size);/bulkmem_flushcache_count(method, size \& ~1UL);/|flushcache::threshold'
+    # The function is always replaced.
+    'flushcache_always|main.c|s/if (!bulkmem_flushcache_policy.replaced)/if (false)/|flushcache::off_by_default'
 )

@@ -125,7 +125,9 @@ guest() {
     # shellcheck disable=SC2086 # a list of words
     add_kernel_modules "$root" $load
     [[ -n $planted ]] || cp "$(module_file "$kernel" "$variant")" "$root/bulkmem.ko"
-    cp "$(helpers "$kernel")"/bulkmem_{probe,cumulative}.ko "$root/"
+    for program in "${HELPERS[@]}"; do
+        cp "$(helpers "$kernel")/$program.ko" "$root/"
+    done
     echo "$wanted" >"$root/name"
     if [[ -n $run ]]; then
         cp "$run" "$root/todo"

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::status::DeviceState;
-use crate::{CopyCounters, Counters, HINT_PATH, MEMORY_PATH, Status};
+use crate::{CopyCounters, Counters, Flushcache, HINT_PATH, MEMORY_PATH, Status};
 
 impl Status {
     /// Returns the state and the counters in Prometheus's text format, version 0.0.4. If the module is not loaded, there
@@ -27,6 +27,9 @@ impl Status {
         }
         if let Some(copies) = &self.copies {
             text.copies(copies);
+        }
+        if let Some(flushcache) = self.flushcache.as_ref().filter(|it| it.replaced) {
+            text.flushcache(flushcache);
         }
         text.text
     }
@@ -81,6 +84,14 @@ impl Text {
         self.by_method(&counters.methods, |it| (it.method.name(), it.longest));
     }
 
+    fn flushcache(&mut self, flushcache: &Flushcache) {
+        let help = "Calls of __memcpy_flushcache() that the method copied.";
+        self.metric("bulkmem_flushcache_calls_total", "counter", help);
+        self.by_method(&flushcache.methods, |it| (it.method.as_str(), it.calls));
+        self.metric("bulkmem_flushcache_bytes_total", "counter", "Bytes copied by them.");
+        self.by_method(&flushcache.methods, |it| (it.method.as_str(), it.bytes));
+    }
+
     fn copies(&mut self, copies: &CopyCounters) {
         for (name, help, value) in [
             ("bulkmem_copies_total", "Huge pages copied.", copies.faults),
@@ -110,7 +121,7 @@ impl Text {
     }
 
     /// Adds a sample of the last metric for each method.
-    fn by_method<C, V: std::fmt::Display>(&mut self, methods: &[C], value: impl Fn(&C) -> (&'static str, V)) {
+    fn by_method<C, V: std::fmt::Display>(&mut self, methods: &[C], value: impl Fn(&C) -> (&str, V)) {
         for (method, value) in methods.iter().map(value) {
             self.sample(&format!("{{method=\"{method}\"}}"), value);
         }

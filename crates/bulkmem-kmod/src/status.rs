@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::device::{HINT_PATH, MEMORY_PATH};
-use crate::{CopyCounters, CopyMethod, KernelError, Method, Module, Settings};
+use crate::{CopyCounters, CopyMethod, Flushcache, KernelError, Method, Module, Settings};
 
 /// The module's state at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,6 +48,8 @@ pub struct Status {
     pub hinted_cgroups: Vec<HintedCgroup>,
     /// The parameters for later loads: the lines of `/etc/modprobe.d/bulkmem.conf` without comments.
     pub persisted: Option<String>,
+    /// How it copies to persistent memory; `None` if the module is not loaded.
+    pub flushcache: Option<Flushcache>,
 }
 
 /// A control group whose processes are hinted.
@@ -156,6 +158,7 @@ impl Module {
             copies: if loaded { self.copies()? } else { None },
             hinted_cgroups: if loaded { self.hinted_cgroups()? } else { Vec::new() },
             persisted: self.persisted(),
+            flushcache: if loaded { self.flushcache()? } else { None },
         })
     }
 

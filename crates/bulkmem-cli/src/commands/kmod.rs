@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use bulkmem::machine::Machine;
 use bulkmem_kmod::{
-    CopyCounters, Counters, DeviceState, HINT_PATH, MEMORY_PATH, Module, Plan, Reason, Settings, Status,
-    unhint_cgroup,
+    CopyCounters, Counters, DeviceState, Flushcache, HINT_PATH, MEMORY_PATH, Module, Plan, Reason, Settings,
+    Status, unhint_cgroup,
 };
 use bulkmem_measure::calibration::Profile;
 use clap::{Args, Subcommand};
@@ -72,7 +72,8 @@ JSON: `state` (absent, unpatched, enabling, enabled, disabling, disabled, supers
 `loaded`, `hint_device` and `memory_device` (present, disabled by the parameter of this name, missing in /dev, or not_loaded), `livepatch` (`enabled`, `transition`), `superseded_by` (another livepatch, or null), `taint`, `kernel_taint`, `parameters` (`method`, `cached_method`, \
 `threshold`, `chunk`, `prefetch_distance`, `ignore_quirks`, `copy_method`, `copy_cached_method`, `copy_threshold`, `automatic`), `available`, `copy_available`, `counters` (`faults`, `skipped`, `hints`, \
 `hinted_processes`, `unhinted_processes`, `methods`: each with `method`, `extents`, `pages`, `bytes`, `ns`, `hinted`, `longest`), `copies` (`faults`, `skipped`, `redone`, `failed`, `methods`: each with `method`, `extents`, `bytes`), `hinted_cgroups` \
-(each with `id`, `path`), `persisted`.")]
+(each with `id`, `path`), `persisted`, `flushcache` (`replaced`, `method`, `small_method`, `threshold`, `methods`: each with `method`, \
+`calls`, `bytes`; copies to persistent memory).")]
 struct StatusArgs {
     /// Print JSON
     #[arg(long)]
@@ -237,6 +238,9 @@ fn status_text(state: &str, status: &Status, width: usize) -> String {
     if !cgroups.is_empty() {
         text += &section("Hinted control groups", &(cgroups.join("\n") + "\n"), width);
     }
+    if let Some(found) = status.flushcache.as_ref().filter(|it| it.replaced) {
+        text += &section("Copies to persistent memory", &flushcache(found, width), width);
+    }
     text.pop();
     text
 }
@@ -256,6 +260,19 @@ fn copies(found: &CopyCounters, width: usize) -> String {
         "{} huge pages were copied, {} of them below copy_threshold (by copy_cached_method). The kernel copied {} \
          again after an exception; {} could not be copied because of a hardware error.",
         found.faults, found.skipped, found.redone, found.failed,
+    );
+    format!("{}{}\n", table.render(width), wrapped(&sum, "", width))
+}
+
+fn flushcache(found: &Flushcache, width: usize) -> String {
+    let table = Table::of(&found.methods)
+        .column(Column::left("method"), |it| it.method.clone())
+        .column(Column::right("calls"), |it| it.calls.to_string())
+        .column(Column::right("bytes"), |it| it.bytes.to_string());
+    let sum = format!(
+        "Copies of {} bytes and more (flushcache_threshold) are made by {} (flushcache_method), smaller ones by {} \
+         (flushcache_small_method).",
+        found.threshold, found.method, found.small_method,
     );
     format!("{}{}\n", table.render(width), wrapped(&sum, "", width))
 }

@@ -15,6 +15,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("frame::the_kernel_has_what_is_replaced", the_kernel_has_what_is_replaced);
     suite.test("frame::dirt_is_seen_wherever_it_is", dirt_is_seen_wherever_it_is);
     suite.test("frame::files_are_in_huge_pages", files_are_in_huge_pages);
+    suite.test("checked::the_kernel_checks_to_the_end", the_kernel_checks_to_the_end);
     for source in [Source::Pool2M, Source::Transparent] {
         suite.test(&format!("frame::huge_pages_can_be_had::{source:?}"), move || {
             huge_pages_can_be_had(source)
@@ -48,6 +49,18 @@ fn the_kernel_has_what_is_replaced() -> Result<(), Failed> {
         return Err(format!("clear_huge_page and folio_zero_user are there {counts:?} times").into());
     }
     Ok(())
+}
+
+/// On the debug kernel, after other tests: KASAN is there, and lockdep has not switched itself off.
+fn the_kernel_checks_to_the_end() -> Result<(), Failed> {
+    let symbols = fs::read_to_string("/proc/kallsyms")?;
+    assert!(symbols.lines().any(|line| line.ends_with(" kasan_report")), "this kernel is without KASAN");
+    let statistics = fs::read_to_string("/proc/lockdep_stats")?;
+    let state = statistics.lines().find_map(|line| line.trim().strip_prefix("debug_locks:"));
+    match state.map(str::trim) {
+        Some("1") => Ok(()),
+        _ => Err(format!("lockdep is off: {statistics}").into()),
+    }
 }
 
 fn dirt_is_seen_wherever_it_is() -> Result<(), Failed> {

@@ -16,6 +16,7 @@ mod coexistence;
 mod command;
 mod copies;
 mod device;
+mod flushcache;
 mod frame;
 mod hints;
 mod huge;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     coexistence::tests(&mut suite);
     command::tests(&mut suite);
     copies::tests(&mut suite);
+    flushcache::tests(&mut suite);
     hints::tests(&mut suite);
     sizes::tests(&mut suite);
     libpmem::tests(&mut suite);
