@@ -136,7 +136,7 @@ mod x86_64 {
         let cpu = &machine.cpu;
         for operation in Operation::ALL.into_iter().filter(|operation| *operation != Operation::Persist) {
             // Every look finds uncached memory, or every look finds cached memory.
-            for times in ["1 4000000000", "4000000000 4000000001"] {
+            for times in ["1 400000000000", "400000000000 400000000000"] {
                 let methods = match (operation.persists(), times.starts_with('1')) {
                     (false, true) => ["c_library", "movnti"],
                     (false, false) => ["movnti", "c_library"],
@@ -145,7 +145,7 @@ mod x86_64 {
                 let [cached, uncached] = methods;
                 let policy = format!(
                     "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule {operation} cached 0 {cached}\n\
-                     rule {operation} uncached 0 {uncached}\nlook {operation} 8192 4096 {times} {cached}\nend\n",
+                     rule {operation} uncached 0 {uncached}\nlook {operation} 8192 {times} {cached}\nend\n",
                     cpu.family, cpu.model, cpu.stepping, cpu.vendor
                 );
                 let policy = Policy::from_file_bytes(policy.as_bytes(), machine)?;

@@ -176,6 +176,7 @@ fn status_as_json_has_what_the_files_have() {
         "copies",
         "copy_available",
         "counters",
+        "flushcache",
         "hint_device",
         "hinted_cgroups",
         "installed",
