@@ -128,7 +128,8 @@ impl<K: Kernel> Looking<'_, K> {
     ) -> Option<CacheVerdict> {
         // SAFETY: passed on from the caller. Looks are for operations that write, and calls whose ranges overlap are not
         // planned.
-        let verdict = self.look.judge(unsafe { probe::take(memory, part, self.look.cached_below, clock) });
+        let times = unsafe { probe::take(memory, part, self.look.cached_below, clock) };
+        let verdict = self.look.judge(times.reaching, times.storing);
         if let Some(verdict) = verdict {
             look::count(self.operation, verdict as usize);
         }

@@ -10,9 +10,10 @@ use std::ops::Range;
 
 use crate::kernel::Memory;
 use crate::method;
+use crate::policy::LEAST_LOOKED;
 
 /// Shorter ranges have no room.
-pub const LEAST: usize = 4096;
+pub const LEAST: usize = LEAST_LOOKED;
 /// Places. With all their misses under way at the same time, four take little longer than one, and four in a range of
 /// which a part is cached say more.
 const PLACES: usize = 4;

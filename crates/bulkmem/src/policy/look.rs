@@ -1,7 +1,6 @@
 //! Finding out whether the memory of a call is cached: the time of a few stores tells.
 
 use super::Choice;
-use crate::probe::Times;
 
 /// When and how an operation [looks at the cache state](crate::look): it stores to a few places, and chooses the method by
 /// the time that takes. Times are in ticks of the time stamp counter.
@@ -28,6 +27,9 @@ pub struct Unmapped {
     pub choice: Choice,
 }
 
+/// Bytes that a look needs: shorter calls never look.
+pub(crate) const LEAST_LOOKED: usize = 4096;
+
 /// What the time of a look says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheVerdict {
@@ -41,12 +43,12 @@ pub(crate) enum CacheVerdict {
 }
 
 impl Look {
-    /// Judges by the times of a look. `None` if the clock stands still, ran backwards or jumped.
+    /// Judges by the time until the pages were reached, and that of stores to their lines, which is `None` if the first was short
+    /// enough. `None` if the clock stands still, ran backwards or jumped.
     #[inline(always)]
-    pub(crate) fn judge(&self, times: Times) -> Option<CacheVerdict> {
+    pub(crate) fn judge(&self, reaching: u64, storing: Option<u64>) -> Option<CacheVerdict> {
         /// Half a minute of the fastest clocks.
         const LONGEST: u64 = 1 << 37;
-        let Times { reaching, storing } = times;
         let possible = |ticks: u64| (1..LONGEST).contains(&ticks);
         if !possible(reaching) || !storing.is_none_or(possible) {
             return None;
@@ -69,8 +71,7 @@ mod tests {
     fn the_times_of_a_look_tell_the_state_of_the_cache() {
         let unmapped = Unmapped { from: 20_000, choice: *built_in(Operation::Clear) };
         let look = Look { from: 65536, cached_below: 400, unmapped: Some(unmapped) };
-        let at_once = Times { reaching: 399, storing: None };
-        assert_eq!(look.judge(at_once), Some(CacheVerdict::Cached));
+        assert_eq!(look.judge(399, None), Some(CacheVerdict::Cached));
         for (reaching, storing, verdict) in [
             (400, 1, CacheVerdict::Cached),
             (19_999, 399, CacheVerdict::Cached),
@@ -79,16 +80,16 @@ mod tests {
             (20_000, 1, CacheVerdict::Unmapped),
             (1 << 36, 500, CacheVerdict::Unmapped),
         ] {
-            let times = Times { reaching, storing: Some(storing) };
-            assert_eq!(look.judge(times), Some(verdict), "{times:?}");
+            assert_eq!(look.judge(reaching, Some(storing)), Some(verdict), "{reaching}, {storing}");
             let mapped = if storing < 400 { CacheVerdict::Cached } else { CacheVerdict::Uncached };
-            assert_eq!(Look { unmapped: None, ..look }.judge(times), Some(mapped), "{times:?}");
+            let look = Look { unmapped: None, ..look };
+            assert_eq!(look.judge(reaching, Some(storing)), Some(mapped), "{reaching}, {storing}");
         }
         for nonsense in [0, 0_u64.wrapping_sub(1), 5_u64.wrapping_sub(1000), 1 << 37] {
             for storing in [None, Some(9)] {
-                assert_eq!(look.judge(Times { reaching: nonsense, storing }), None, "{nonsense}");
+                assert_eq!(look.judge(nonsense, storing), None, "{nonsense}");
             }
-            assert_eq!(look.judge(Times { reaching: 9, storing: Some(nonsense) }), None, "{nonsense}");
+            assert_eq!(look.judge(9, Some(nonsense)), None, "{nonsense}");
         }
     }
 }

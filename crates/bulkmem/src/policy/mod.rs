@@ -37,7 +37,7 @@ pub use choice::Choice;
 pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError};
 pub use format::{MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
-pub(crate) use look::CacheVerdict;
+pub(crate) use look::{CacheVerdict, LEAST_LOOKED};
 pub use look::{Look, Unmapped};
 #[cfg(feature = "unstable-internals")]
 pub use rules::Situation;

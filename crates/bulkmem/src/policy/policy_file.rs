@@ -26,14 +26,13 @@ use rustix::io::Errno;
 
 use super::aliasing::PageAliasing;
 use super::format::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
-use super::look::{Look, Unmapped};
+use super::look::{LEAST_LOOKED, Look, Unmapped};
 use super::rules::{RuleError, RuleOrigin, Rules, Situation};
 use super::{Choice, LineError, PolicyFileError};
 use crate::built_in;
 use crate::durability::Durability;
 use crate::machine::{CpuKey, Target};
 use crate::operation::Operation;
-use crate::probe;
 
 /// A full policy file has less than half as many bytes.
 const MOST_BYTES: u64 = 256 << 10;
@@ -211,7 +210,7 @@ fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
     let method = words.next();
     let cached_below = cached_below.filter(|ticks| *ticks > 0).ok_or(LineError::Fields)?;
     let complete = unmapped_from.is_some() == method.is_some() && words.next().is_none();
-    if !complete || unmapped_from == Some(0) || operation == Operation::Persist || from < probe::LEAST {
+    if !complete || unmapped_from == Some(0) || operation == Operation::Persist || from < LEAST_LOOKED {
         return Err(LineError::Fields);
     }
     let unmapped = unmapped_from.zip(method).map(|(from, method)| {

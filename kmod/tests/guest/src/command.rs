@@ -17,7 +17,6 @@ use libtest_mimic::Failed;
 use serde_json::Value;
 use testkit::harness::Suite;
 
-use crate::flushcache::Steps;
 use crate::huge::{HugeMapping, MIDDLE, Source};
 use crate::module::{self, Counters, METHODS, Parameters, counter, until};
 use crate::process::Child;
@@ -25,7 +24,6 @@ use crate::process::Child;
 pub(crate) fn tests(suite: &mut Suite) {
     suite.test("command::without_the_module_it_says_how_to_get_it", without_the_module);
     suite.test("command::status_says_what_the_files_say", status_says_what_the_files_say);
-    suite.test("command::status_tells_of_copies_to_persistent_memory", status_of_flushcache);
     suite.test("command::prometheus_says_what_the_files_say", prometheus_says_what_the_files_say);
     suite.test("command::a_disabled_device_is_named", a_disabled_device_is_named);
     for method in ["movnti", "rep_stosq", "prefetchw"] {
@@ -163,38 +161,6 @@ fn status_says_what_the_files_say() -> Result<(), Failed> {
         assert!(shown.contains(word), "{word}\n{shown}");
     }
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
-    Ok(())
-}
-
-fn status_of_flushcache() -> Result<(), Failed> {
-    const SECTION: &str = "Copies to persistent memory";
-    module::fresh()?;
-    assert_eq!(json(&["kmod", "status", "--json"])?["flushcache"]["replaced"], false);
-    assert!(!text(&["kmod", "status"])?.contains(SECTION));
-    assert!(!text(&["kmod", "status", "--prometheus"])?.contains("flushcache"));
-    module::gone()?;
-    module::load("flushcache=1 flushcache_method=clwb flushcache_threshold=1000")?;
-    Steps::copy(999)?;
-    Steps::copy(1000)?;
-    Steps::copy(2000)?;
-    let found = json(&["kmod", "status", "--json"])?["flushcache"].clone();
-    assert_eq!(
-        (&found["replaced"], &found["method"], &found["small_method"], &found["threshold"]),
-        (&true.into(), &"clwb".into(), &"stock".into(), &1000.into())
-    );
-    let counted = |at: usize| {
-        let of = &found["methods"][at];
-        (of["method"].as_str(), of["calls"].as_u64(), of["bytes"].as_u64())
-    };
-    assert_eq!(counted(0), (Some("stock"), Some(1), Some(999)));
-    assert_eq!(counted(2), (Some("clwb"), Some(2), Some(3000)));
-    let shown = text(&["kmod", "status"])?;
-    assert!(shown.contains(SECTION) && shown.contains("Copies of 1000 bytes and more"), "{shown}");
-    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
-    let shown = testkit::prometheus::parse(&text(&["kmod", "status", "--prometheus"])?)?.samples;
-    assert_eq!(shown["bulkmem_flushcache_calls_total{method=\"clwb\"}"], 2.0);
-    assert_eq!(shown["bulkmem_flushcache_bytes_total{method=\"clwb\"}"], 3000.0);
-    module::gone()?;
     Ok(())
 }
 

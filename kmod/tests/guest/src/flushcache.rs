@@ -13,6 +13,7 @@ use std::thread;
 use libtest_mimic::Failed;
 use testkit::harness::Suite;
 
+use crate::command::{json, text};
 use crate::loading::{logged, refused};
 use crate::module;
 
@@ -33,6 +34,7 @@ pub(crate) fn tests(suite: &mut Suite) {
     suite.test("flushcache::switched_under_copies", switched_under_copies);
     suite.test("flushcache_loading::refused_where_the_self_test_fails", refused_where_the_self_test_fails);
     suite.test("flushcache_loading::unloaded_under_copies", unloaded_under_copies);
+    suite.test("command::status_tells_of_copies_to_persistent_memory", shown_by_the_command);
     // For a processor without CLWB and CLFLUSHOPT.
     suite.test("flushless::methods_that_need_instructions_are_refused", without_instructions);
 }
@@ -61,7 +63,7 @@ const AT_END: u64 = 2;
 
 /// The device that calls the kernel's function.
 #[derive(Debug)]
-pub(crate) struct Steps(File);
+struct Steps(File);
 
 impl Steps {
     fn open() -> io::Result<Steps> {
@@ -82,7 +84,7 @@ impl Steps {
     }
 
     /// Copies `length` bytes to the second byte of a line.
-    pub(crate) fn copy(length: u64) -> Result<(), Failed> {
+    fn copy(length: u64) -> Result<(), Failed> {
         Steps::open()?.compare(COMPARE, 1, 0, length, length)
     }
 
@@ -429,5 +431,37 @@ fn without_instructions() -> Result<(), Failed> {
     for method in ["stock", "movnti"] {
         nothing_is_lost(method)?;
     }
+    Ok(())
+}
+
+fn shown_by_the_command() -> Result<(), Failed> {
+    const SECTION: &str = "Copies to persistent memory";
+    module::fresh()?;
+    assert_eq!(json(&["kmod", "status", "--json"])?["flushcache"]["replaced"], false);
+    assert!(!text(&["kmod", "status"])?.contains(SECTION));
+    assert!(!text(&["kmod", "status", "--prometheus"])?.contains("flushcache"));
+    module::gone()?;
+    module::load("flushcache=1 flushcache_method=clwb flushcache_threshold=1000")?;
+    Steps::copy(999)?;
+    Steps::copy(1000)?;
+    Steps::copy(2000)?;
+    let found = json(&["kmod", "status", "--json"])?["flushcache"].clone();
+    assert_eq!(
+        (&found["replaced"], &found["method"], &found["small_method"], &found["threshold"]),
+        (&true.into(), &"clwb".into(), &"stock".into(), &1000.into())
+    );
+    let counted = |at: usize| {
+        let of = &found["methods"][at];
+        (of["method"].as_str(), of["calls"].as_u64(), of["bytes"].as_u64())
+    };
+    assert_eq!(counted(0), (Some("stock"), Some(1), Some(999)));
+    assert_eq!(counted(2), (Some("clwb"), Some(2), Some(3000)));
+    let shown = text(&["kmod", "status"])?;
+    assert!(shown.contains(SECTION) && shown.contains("Copies of 1000 bytes and more"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    let shown = testkit::prometheus::parse(&text(&["kmod", "status", "--prometheus"])?)?.samples;
+    assert_eq!(shown["bulkmem_flushcache_calls_total{method=\"clwb\"}"], 2.0);
+    assert_eq!(shown["bulkmem_flushcache_bytes_total{method=\"clwb\"}"], 3000.0);
+    module::gone()?;
     Ok(())
 }
