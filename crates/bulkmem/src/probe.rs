@@ -105,8 +105,9 @@ mod tests {
     #[test]
     fn all_places_lie_within_the_range_in_pairs_of_lines_of_one_page() {
         let lengths = (LEAST..LEAST + 200).chain([8191, 8192, 65_536, 100_003, 1 << 30]);
-        for length in lengths {
-            for start in (1 << 40)..(1 << 40) + 2 * PAGE {
+        let (every, start_every) = if cfg!(miri) { (50, 500) } else { (1, 1) };
+        for length in lengths.step_by(every) {
+            for start in ((1 << 30)..(1 << 30) + 2 * PAGE).step_by(start_every) {
                 for (first, second) in places(start, length) {
                     assert!(first + 8 <= length && second + 8 <= length, "{length} at {start}");
                     let [first, second] = [first + start, second + start];
