@@ -53,7 +53,7 @@ impl<K: Kernel> Looking<'_, K> {
     /// As [`Looking::run`].
     #[inline(always)]
     unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
-        if piece.len() < WORTH_ANOTHER {
+        if piece.len() < WORTH_ANOTHER.max(self.look.from) {
             // SAFETY: passed on from the caller.
             return unsafe { self.carry(memory, piece, clock) };
         }
@@ -278,6 +278,11 @@ mod tests {
             assert!(runs.iter().all(|run| *run == (b'o', length)), "{length}: {runs:?}");
         }
         assert_eq!(run(&looking(), FROM, &[FINDS_CACHED]).0, [(b'c', FROM)]);
+        let from = 4 * WORTH_ANOTHER;
+        let look = Look { from, ..*looking().look };
+        let looking = Looking { look: &look, whole: from, ..looking() };
+        assert_eq!(run(&looking, from - 1, &[]).0, [(b'o', from - 1)], "a piece of a longer call");
+        assert_eq!(run(&looking, from, &[FINDS_CACHED]).0, [(b'c', from)]);
     }
 
     #[test]
