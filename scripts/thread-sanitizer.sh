@@ -19,7 +19,7 @@ run() {
 }
 
 awk -F '\t*: ' '$1 == "processor" && seen++ { exit } { about[$1] = $2 } END {
-    print "bulkmem-policy 3\ncpu", about["cpu family"], about["model"], about["stepping"], about["vendor_id"]
+    print "bulkmem-policy 4\ncpu", about["cpu family"], about["model"], about["stepping"], about["vendor_id"]
     print "rule fill throughput 0 c_library\nrule fill cached 0 c_library\nrule fill uncached 0 portable"
     print "look fill 8192 1 4000000000 c_library\nend"
 }' /proc/cpuinfo >"$folder/looking.policy"

@@ -33,10 +33,10 @@ pub(crate) struct Known {
     pub(crate) left: usize,
 }
 
-pub(crate) const MOST_AGREED: u8 = 7;
+pub(crate) const MOST_AGREED: u8 = 12;
 /// Of the 64 bits of a stream, the lowest name the verdict, the next count agreeing looks, and the rest bytes.
 const VERDICT_BITS: u32 = 2;
-const AGREED_BITS: u32 = 3;
+const AGREED_BITS: u32 = 4;
 const MOST_BYTES: usize = usize::MAX >> (VERDICT_BITS + AGREED_BITS);
 
 impl Stream {
@@ -62,7 +62,7 @@ impl Stream {
             3 => Some(CacheVerdict::Unmapped),
             _ => None,
         };
-        let agreed = (word >> VERDICT_BITS) as u8 & MOST_AGREED;
+        let agreed = (word >> VERDICT_BITS) as u8 & ((1 << AGREED_BITS) - 1);
         Known { verdict, agreed, left: (word >> (VERDICT_BITS + AGREED_BITS)) as usize }
     }
 

@@ -167,8 +167,6 @@ pub(crate) struct Step<'c, K: 'static> {
     pub(crate) parameters: &'c Parameters,
     /// True if the unfenced kernel needs a fence after it.
     pub(crate) weak: bool,
-    /// False if its speed depends on the length of one call.
-    pub(crate) may_be_cut: bool,
 }
 
 impl<'c, K: Kernel> Step<'c, K> {
@@ -177,7 +175,7 @@ impl<'c, K: Kernel> Step<'c, K> {
     pub(crate) fn new(choice: &'c Choice, operation: Operation) -> Option<Step<'c, K>> {
         let entry = K::entry(&choice.method.code, operation)?;
         let weak = choice.method.ordering == Ordering::Weak;
-        Some(Step { entry, parameters: &choice.parameters, weak, may_be_cut: true })
+        Some(Step { entry, parameters: &choice.parameters, weak })
     }
 
     /// Works on a piece, without a fence.

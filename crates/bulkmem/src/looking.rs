@@ -15,21 +15,24 @@ const INTERVAL: usize = 4 << 20;
 /// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
 /// No look is at more.
 const LONGEST_INTERVAL: usize = 16 << 20;
-/// A further look pays only for so many bytes: it costs up to 2 % of them. Calls that are shorter, of which a look costs up to
-/// a quarter, look less often while looks agree.
+/// A further look pays only for so many bytes: it costs up to 2 % of them.
 const WORTH_ANOTHER: usize = 1 << 20;
-/// Bytes of shorter calls that a verdict is carried over to when many looks have agreed.
-const CARRIED: usize = 512 << 10;
+/// So many looks in a row must agree before a verdict is carried over to further calls. Those are shorter than [`INTERVAL`]: a
+/// look after stores that bypass the cache takes 2 µs, as it waits until they have reached memory, which is a share of the call.
+const AGREED: u8 = 7;
+/// Bytes of further calls that the verdict is then carried over to, twice as many after each further look that agrees, up to
+/// those from a look to the next in one call: never more than what has agreed before.
+const CARRIED: usize = LONGEST_INTERVAL >> (MOST_AGREED - AGREED);
 
 /// How a call that looks is executed.
 #[derive(Clone, Copy)]
-pub(crate) struct Looking<'c, K: 'static> {
+pub(crate) struct Looking<'c, K: 'static, S, C> {
     pub(crate) operation: Operation,
     pub(crate) look: &'c Look,
-    /// For memory whose pages are not mapped yet.
-    pub(crate) unmapped: Step<'c, K>,
-    pub(crate) cached: Step<'c, K>,
-    pub(crate) uncached: Step<'c, K>,
+    /// By what a look found.
+    pub(crate) step_for: S,
+    /// False if its speed depends on the length of one call.
+    pub(crate) may_be_cut: C,
     /// By length alone: for pieces that are too short, and if the clock fails.
     pub(crate) otherwise: Step<'c, K>,
     /// The length of the call.
@@ -38,7 +41,7 @@ pub(crate) struct Looking<'c, K: 'static> {
     pub(crate) stream: &'c Stream,
 }
 
-impl<K: Kernel> Looking<'_, K> {
+impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> bool> Looking<'c, K, S, C> {
     /// Works on a piece. Returns true if the calling thread must fence.
     ///
     /// # Safety
@@ -53,25 +56,19 @@ impl<K: Kernel> Looking<'_, K> {
     /// As [`Looking::run`].
     #[inline(always)]
     unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
-        if piece.len() < WORTH_ANOTHER.max(self.look.from) {
+        if piece.len() < INTERVAL.max(self.look.from) {
             // SAFETY: passed on from the caller.
             return unsafe { self.carry(memory, piece, clock) };
         }
-        let mut step = self.otherwise;
-        let mut looks = true;
         let mut weak = false;
         let mut at = piece.start;
         while at < piece.end {
             let rest = piece.end - at;
-            if looks && (at == piece.start || rest >= WORTH_ANOTHER) {
-                // SAFETY: passed on from the caller; what is looked at lies within the piece.
-                let verdict =
-                    unsafe { self.look_at(memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
-                step = self.step(verdict);
-                looks = verdict.is_some();
-            }
-            let until_next = if step.weak { LONGEST_INTERVAL } else { INTERVAL };
-            let length = if looks && step.may_be_cut { rest.min(until_next) } else { rest };
+            // SAFETY: passed on from the caller; what is looked at lies within the piece.
+            let verdict = unsafe { self.look_at(memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
+            let step = self.step(verdict);
+            let may_be_cut = verdict.is_some_and(&self.may_be_cut);
+            let length = if may_be_cut && rest >= interval(step) + WORTH_ANOTHER { interval(step) } else { rest };
             // SAFETY: as above.
             unsafe { step.call(memory, at..at + length) }
             weak |= step.weak;
@@ -80,7 +77,7 @@ impl<K: Kernel> Looking<'_, K> {
         weak
     }
 
-    /// Works on a short piece: looks, or uses the verdict of an earlier call. That of the first of several calls that are too
+    /// Works on a piece that is too short for another look: looks, or uses the verdict of an earlier call. That of the first of several calls that are too
     /// short to look each, parts of a large total, holds for those that follow. Otherwise, many looks must have agreed.
     /// Returns true if the calling thread must fence.
     ///
@@ -103,7 +100,7 @@ impl<K: Kernel> Looking<'_, K> {
             let agreed = if verdict == last.verdict { (last.agreed + 1).min(MOST_AGREED) } else { 0 };
             let left = match agreed {
                 _ if part_of_total => INTERVAL,
-                MOST_AGREED => CARRIED + piece.len(),
+                AGREED.. => (CARRIED << (agreed - AGREED)).min(interval(self.step(verdict))) + piece.len(),
                 _ => 0,
             };
             Known { verdict, agreed, left }
@@ -136,14 +133,15 @@ impl<K: Kernel> Looking<'_, K> {
         verdict
     }
 
-    fn step(&self, verdict: Option<CacheVerdict>) -> Step<'_, K> {
-        match verdict {
-            Some(CacheVerdict::Cached) => self.cached,
-            Some(CacheVerdict::Uncached) => self.uncached,
-            Some(CacheVerdict::Unmapped) => self.unmapped,
-            None => self.otherwise,
-        }
+    #[inline(always)]
+    fn step(&self, verdict: Option<CacheVerdict>) -> Step<'c, K> {
+        verdict.map_or(self.otherwise, &self.step_for)
     }
+}
+
+/// Bytes from a look to the next.
+fn interval<K>(step: Step<'_, K>) -> usize {
+    if step.weak { LONGEST_INTERVAL } else { INTERVAL }
 }
 
 #[cfg(test)]
@@ -171,18 +169,24 @@ mod tests {
     writes!(UNMAPPED, b'm');
     writes!(OTHERWISE, b'o');
 
+    type Planted =
+        Looking<'static, FillFn, fn(CacheVerdict) -> Step<'static, FillFn>, fn(CacheVerdict) -> bool>;
+
     fn step(entry: &'static Entry<FillFn>, weak: bool) -> Step<'static, FillFn> {
-        Step { entry, parameters: &Parameters::NONE, weak, may_be_cut: true }
+        Step { entry, parameters: &Parameters::NONE, weak }
     }
 
-    fn looking() -> Looking<'static, FillFn> {
+    fn looking() -> Planted {
         let unmapped = Unmapped { from: 1000, choice: *built_in(Operation::Clear) };
         Looking {
             operation: Operation::Clear,
             look: Box::leak(Box::new(Look { from: FROM, cached_below: 100, unmapped: Some(unmapped) })),
-            unmapped: step(&UNMAPPED, false),
-            cached: step(&CACHED, false),
-            uncached: step(&UNCACHED, true),
+            step_for: |verdict| match verdict {
+                CacheVerdict::Cached => step(&CACHED, false),
+                CacheVerdict::Uncached => step(&UNCACHED, true),
+                CacheVerdict::Unmapped => step(&UNMAPPED, false),
+            },
+            may_be_cut: |_| true,
             otherwise: step(&OTHERWISE, false),
             whole: FROM,
             stream: Box::leak(Box::new(Stream::new())),
@@ -196,7 +200,7 @@ mod tests {
 
     /// Works on `length` bytes with looks that take those times; returns the kernels that ran and the lengths of their
     /// work, and whether a fence is needed. No further look may happen.
-    fn run(looking: &Looking<'_, FillFn>, length: usize, looks: &[&[u64]]) -> (Vec<(u8, usize)>, bool) {
+    fn run(looking: &Planted, length: usize, looks: &[&[u64]]) -> (Vec<(u8, usize)>, bool) {
         let mut bytes = vec![0; length];
         let memory = Memory::filled(bytes.as_mut_ptr(), length, 0);
         let mut now = 7_u64;
@@ -262,7 +266,7 @@ mod tests {
             run(&looking, length + 1, &[FINDS_CACHED, FINDS_UNCACHED]),
             (vec![c, (b'u', WORTH_ANOTHER)], true)
         );
-        looking.uncached.may_be_cut = false;
+        looking.may_be_cut = |verdict| verdict != CacheVerdict::Uncached;
         let length = 3 * LONGEST_INTERVAL;
         assert_eq!(
             run(&looking, length, &[FINDS_UNCACHED]).0,
@@ -279,8 +283,8 @@ mod tests {
         }
         assert_eq!(run(&looking(), FROM, &[FINDS_CACHED]).0, [(b'c', FROM)]);
         let from = 4 * WORTH_ANOTHER;
-        let look = Look { from, ..*looking().look };
-        let looking = Looking { look: &look, whole: from, ..looking() };
+        let look: &'static Look = Box::leak(Box::new(Look { from, ..*looking().look }));
+        let looking = Looking { look, whole: from, ..looking() };
         assert_eq!(run(&looking, from - 1, &[]).0, [(b'o', from - 1)], "a piece of a longer call");
         assert_eq!(run(&looking, from, &[FINDS_CACHED]).0, [(b'c', from)]);
     }
@@ -312,26 +316,31 @@ mod tests {
     #[test]
     fn calls_look_less_often_while_looks_agree() {
         let looking = looking();
-        let length = WORTH_ANOTHER / 4;
-        for _ in 0..=MOST_AGREED {
-            assert_eq!(run(&looking, length, &[FINDS_CACHED]), (vec![(b'c', length)], false));
-        }
-        for _ in 0..3 {
-            for _ in 0..CARRIED / length {
-                assert_eq!(run(&looking, length, &[]), (vec![(b'c', length)], false));
+        let length = CARRIED / 8;
+        let calls = |times: usize, looks: &[&[u64]], method: u8| {
+            for _ in 0..times {
+                assert_eq!(run(&looking, length, looks), (vec![(method, length)], method == b'u'));
             }
-            assert_eq!(run(&looking, length, &[FINDS_CACHED]), (vec![(b'c', length)], false));
-        }
-        // Longer ones look as ever.
-        assert_eq!(run(&looking, WORTH_ANOTHER, &[FINDS_UNCACHED]), (vec![(b'u', WORTH_ANOTHER)], true));
-        for _ in 0..CARRIED / length {
-            assert_eq!(run(&looking, length, &[]), (vec![(b'c', length)], false));
+        };
+        calls(usize::from(AGREED), &[FINDS_CACHED], b'c');
+        for carried in [8, 16, 32, INTERVAL / length, INTERVAL / length] {
+            calls(1, &[FINDS_CACHED], b'c');
+            calls(carried, &[], b'c');
         }
         // One that disagrees is believed immediately, and ends it.
-        for _ in 0..=MOST_AGREED {
-            assert_eq!(run(&looking, length, &[FINDS_UNCACHED]), (vec![(b'u', length)], true));
+        calls(usize::from(AGREED), &[FINDS_UNCACHED], b'u');
+        for carried in [8, 16, 32, 64, 128, LONGEST_INTERVAL / length, LONGEST_INTERVAL / length] {
+            calls(1, &[FINDS_UNCACHED], b'u');
+            calls(carried, &[], b'u');
         }
-        assert_eq!(run(&looking, length, &[]), (vec![(b'u', length)], true));
+        calls(1, &[FINDS_UNCACHED], b'u');
+        // Long ones look as ever.
+        assert_eq!(run(&looking, INTERVAL, &[FINDS_CACHED]), (vec![(b'c', INTERVAL)], false));
+        let shorter = INTERVAL - 1;
+        for _ in 0..=LONGEST_INTERVAL / shorter {
+            assert_eq!(run(&looking, shorter, &[]), (vec![(b'u', shorter)], true));
+        }
+        assert_eq!(run(&looking, shorter, &[FINDS_CACHED]), (vec![(b'c', shorter)], false));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::kernel::{Kernel, Memory, Step};
 use crate::looking::Looking;
 use crate::method;
 use crate::operation::Operation;
-use crate::policy::{Rules, Situation};
+use crate::policy::{CacheVerdict, Rules, Situation};
 use crate::threads;
 use crate::workers::Workers;
 
@@ -110,21 +110,36 @@ impl<'c, K: Kernel> Plan<'c, K> {
     unsafe fn looking(self, look: PlannedLook<'c>, memory: &Memory, piece: Range<usize>) -> bool {
         let PlannedLook { rules, operation, total_len } = look;
         // Rules name only methods that support the operation.
-        let step = |choice| Step::new(choice, operation).unwrap_or(self.step);
         let Some(look) = rules.look(operation) else {
             // SAFETY: passed on from the caller.
             unsafe { self.step.call(memory, piece) }
             return self.step.weak;
         };
-        let uncached = rules.choose_part(operation, memory.length, total_len, Situation::Uncached, 0);
-        let cached = rules.choose(operation, memory.length, Situation::Cached);
+        let uncached = || rules.choose_part(operation, memory.length, total_len, Situation::Uncached, 0);
+        let cached = || rules.choose(operation, memory.length, Situation::Cached);
+        // Short calls are over so soon that they must not look for what they do not need.
+        let step_for = |verdict| {
+            let choice = match verdict {
+                CacheVerdict::Cached => cached(),
+                CacheVerdict::Uncached => uncached(),
+                CacheVerdict::Unmapped => match &look.unmapped {
+                    Some(unmapped) => &unmapped.choice,
+                    None => return self.step,
+                },
+            };
+            Step::new(choice, operation).unwrap_or(self.step)
+        };
+        let may_be_cut = |verdict| match verdict {
+            // For any method: it fits in a cache, and so does what is cut off. Beyond the caches both choices are one.
+            CacheVerdict::Cached => cached() != uncached() || Rules::may_be_cut(cached()),
+            CacheVerdict::Uncached => Rules::may_be_cut(uncached()),
+            CacheVerdict::Unmapped => true,
+        };
         let looking = Looking {
             operation,
             look,
-            // Cut for any method: it fits in a cache, and so does what is cut off. Beyond the caches both choices are one.
-            cached: Step { may_be_cut: cached != uncached || Rules::may_be_cut(cached), ..step(cached) },
-            unmapped: look.unmapped.as_ref().map_or(self.step, |unmapped| step(&unmapped.choice)),
-            uncached: Step { may_be_cut: Rules::may_be_cut(uncached), ..step(uncached) },
+            step_for,
+            may_be_cut,
             otherwise: self.step,
             whole: memory.length,
             stream: Stream::of_this_thread(operation),

@@ -1,5 +1,6 @@
-//! Samplers of candidates, and interleaved sampling: A B C, then C B A, and so on, so that drift of the machine and its other
-//! users affect all candidates alike.
+//! Samplers of candidates, and interleaved sampling, so that drift of the machine and its other users affect all candidates
+//! alike: A B C, then C B A, then another order and its reverse. What a candidate leaves in the caches makes the next one
+//! faster or slower, so none may always follow the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -95,13 +96,14 @@ pub(crate) fn interleave<S: Source>(
     let mut samples: Vec<Vec<S::Sample>> = std::iter::repeat_with(Vec::new).take(candidates).collect();
     let warm_ups = usize::from(rule.warm_up);
     let rounds = rule.most + warm_ups;
+    let mut order: Vec<usize> = (0..candidates).collect();
+    let mut random = fastrand::Rng::with_seed(candidates as u64);
     for round in 0..rounds {
-        for step in 0..candidates {
+        for (step, &index) in order.iter().enumerate() {
             let late = rule.deadline.is_some_and(|deadline| source.elapsed() >= deadline);
             if late && !(round == 0 && rule.first_round) {
                 return (samples, Ok(()));
             }
-            let index = if round % 2 == 0 { step } else { candidates - 1 - step };
             let done = (round * candidates + step) as f64 / (rounds * candidates) as f64;
             match source.take(index, done) {
                 Ok(sample) if round >= warm_ups => samples[index].push(sample),
@@ -110,6 +112,11 @@ pub(crate) fn interleave<S: Source>(
                 Err(MeasureError::Interrupted) => return (samples, Ok(())),
                 Err(error) => return (samples, Err(error)),
             }
+        }
+        if round % 2 == 0 {
+            order.reverse();
+        } else {
+            random.shuffle(&mut order);
         }
         let kept = (round + 1).saturating_sub(warm_ups);
         if rule.until_separated.is_some_and(|least| kept >= least) && separated(source, &samples) {
@@ -184,10 +191,19 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_count_discards_the_warm_up_and_reverses_every_second_round() {
-        let mut planted = Planted::new(&[1.0, 2.0, 3.0], 0.0);
-        assert_eq!(planted.run(StopRule::fixed(2)), [2, 2, 2]);
-        assert_eq!(planted.order, [0, 1, 2, 2, 1, 0, 0, 1, 2]);
+    fn a_fixed_count_discards_the_warm_up_and_every_second_round_reverses_a_new_order() {
+        let mut planted = Planted::new(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.0);
+        assert_eq!(planted.run(StopRule::fixed(99)), [99; 5]);
+        let rounds: Vec<&[usize]> = planted.order.chunks(5).collect();
+        assert_eq!(rounds[0], [0, 1, 2, 3, 4], "the most important first, if time runs out");
+        for pair in rounds.chunks(2) {
+            assert!(pair[0].iter().eq(pair[1].iter().rev()));
+        }
+        for candidate in 0..5 {
+            let pairs = planted.order.windows(2).filter(|pair| pair[1] == candidate);
+            let before: std::collections::BTreeSet<usize> = pairs.map(|pair| pair[0]).collect();
+            assert_eq!(before.len(), 5, "{candidate} follows each, also itself");
+        }
         let mut planted = Planted::new(&[1.0, 2.0], 0.0);
         assert_eq!(planted.run(StopRule { warm_up: false, ..StopRule::fixed(1) }), [1, 1]);
         assert_eq!(planted.order, [0, 1]);
