@@ -7,7 +7,7 @@ use bulkmem::method::{Parameters, c_library};
 use bulkmem::policy::Situation;
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile, Rule};
-use bulkmem_measure::engine::{Candidate, Config, Dimension, LIBPMEM, Row};
+use bulkmem_measure::engine::{CacheState, Candidate, Config, Dimension, LIBPMEM, Row};
 
 use crate::output::{exact_size, plural};
 
@@ -30,10 +30,19 @@ pub(crate) fn describe_cost(cost: Cost) -> &'static str {
 }
 
 pub(crate) fn describe_condition(condition: Condition) -> String {
-    let Condition { aligned, warm, threads } = condition;
+    let Condition { aligned, warm, threads, source } = condition;
     let aligned = if aligned { "aligned" } else { "unaligned" };
     let cache = if warm { "warm" } else { "cold" };
-    format!("{aligned}, {cache}, {}", plural(threads, "thread"))
+    format!("{aligned}, {cache}{}, {}", describe_source(source), plural(threads, "thread"))
+}
+
+/// Returns the state of a source that differs from the destination's, to follow that.
+pub(crate) fn describe_source(source: Option<CacheState>) -> &'static str {
+    match source {
+        Some(CacheState::Cold) => ", cold source",
+        Some(CacheState::Warm) => ", warm source",
+        Some(CacheState::Fresh) | None => "",
+    }
 }
 
 /// Returns the library that calibration compares an operation with, by its name in figures and in words.
@@ -45,8 +54,8 @@ pub(crate) fn library(operation: Operation) -> (&'static str, &'static str) {
 /// comes first.
 pub(crate) fn all(profile: &Profile) -> Vec<Series<'_>> {
     let key = |figure: &Figure| {
-        let Condition { aligned, warm, threads } = figure.condition;
-        (figure.operation, figure.cost, threads, !aligned, warm)
+        let Condition { aligned, warm, threads, source } = figure.condition;
+        (figure.operation, figure.cost, threads, source, !aligned, warm)
     };
     let mut figures: Vec<&Figure> = profile.figures.iter().collect();
     figures.sort_by_key(|figure| (key(figure), figure.length));

@@ -29,15 +29,24 @@ pub(crate) struct Known {
     pub(crate) verdict: Option<CacheVerdict>,
     /// How many looks in a row have agreed with the one before, at most [`MOST_AGREED`].
     pub(crate) agreed: u8,
+    /// Ticks that the first call of this verdict without a look took per KiB; 0 if that is not known, at most [`MOST_PACE`].
+    pub(crate) pace: u64,
+    /// The last one took another time.
+    pub(crate) odd: bool,
     /// How many bytes more the verdict holds for, at most [`MOST_BYTES`].
     pub(crate) left: usize,
 }
 
 pub(crate) const MOST_AGREED: u8 = 12;
-/// Of the 64 bits of a stream, the lowest name the verdict, the next count agreeing looks, and the rest bytes.
+/// Of the 64 bits of a stream, the lowest name the verdict, the next count agreeing looks, then come ticks, whether the last call
+/// was odd, and bytes.
 const VERDICT_BITS: u32 = 2;
 const AGREED_BITS: u32 = 4;
-const MOST_BYTES: usize = usize::MAX >> (VERDICT_BITS + AGREED_BITS);
+const PACE_BITS: u32 = 14;
+const MOST_PACE: u64 = (1 << PACE_BITS) - 1;
+const ODD: u64 = 1 << (VERDICT_BITS + AGREED_BITS + PACE_BITS);
+const LEFT_FROM: u32 = VERDICT_BITS + AGREED_BITS + PACE_BITS + 1;
+const MOST_BYTES: usize = usize::MAX >> LEFT_FROM;
 
 impl Stream {
     pub(crate) const fn new() -> Stream {
@@ -63,7 +72,8 @@ impl Stream {
             _ => None,
         };
         let agreed = (word >> VERDICT_BITS) as u8 & ((1 << AGREED_BITS) - 1);
-        Known { verdict, agreed, left: (word >> (VERDICT_BITS + AGREED_BITS)) as usize }
+        let pace = (word >> (VERDICT_BITS + AGREED_BITS)) & MOST_PACE;
+        Known { verdict, agreed, pace, odd: word & ODD != 0, left: (word >> LEFT_FROM) as usize }
     }
 
     /// Another thread that shares the stream may overwrite it.
@@ -76,8 +86,9 @@ impl Stream {
             Some(CacheVerdict::Unmapped) => 3,
         };
         let agreed = u64::from(known.agreed.min(MOST_AGREED)) << VERDICT_BITS;
-        let left = (known.left.min(MOST_BYTES) as u64) << (VERDICT_BITS + AGREED_BITS);
-        self.0.store(verdict | agreed | left, Relaxed);
+        let pace = known.pace.min(MOST_PACE) << (VERDICT_BITS + AGREED_BITS);
+        let left = (known.left.min(MOST_BYTES) as u64) << LEFT_FROM;
+        self.0.store(verdict | agreed | pace | if known.odd { ODD } else { 0 } | left, Relaxed);
     }
 }
 
@@ -92,11 +103,12 @@ mod tests {
         let verdicts = [CacheVerdict::Cached, CacheVerdict::Uncached, CacheVerdict::Unmapped];
         for verdict in verdicts.map(Some).into_iter().chain([None]) {
             for agreed in [0, 5, MOST_AGREED] {
-                let known = Known { verdict, agreed, left: 4 << 20 };
+                let known = Known { verdict, agreed, pace: 77, odd: agreed == 5, left: 4 << 20 };
                 stream.store(known);
                 assert_eq!(stream.load(), known);
-                stream.store(Known { agreed: u8::MAX, left: usize::MAX, ..known });
-                assert_eq!(stream.load(), Known { verdict, agreed: MOST_AGREED, left: MOST_BYTES });
+                stream.store(Known { agreed: u8::MAX, pace: u64::MAX, left: usize::MAX, ..known });
+                let most = Known { agreed: MOST_AGREED, pace: MOST_PACE, left: MOST_BYTES, ..known };
+                assert_eq!(stream.load(), most);
             }
         }
     }

@@ -21,7 +21,8 @@ const WORTH_ANOTHER: usize = 1 << 20;
 /// look after stores that bypass the cache takes 2 µs, as it waits until they have reached memory, which is a share of the call.
 const AGREED: u8 = 7;
 /// Bytes of further calls that the verdict is then carried over to, twice as many after each further look that agrees, up to
-/// those from a look to the next in one call: never more than what has agreed before.
+/// those from a look to the next in one call: never more than what has agreed before. Two calls in a row that take
+/// another time than the first one end it: the memory is probably in another state.
 const CARRIED: usize = LONGEST_INTERVAL >> (MOST_AGREED - AGREED);
 
 /// How a call that looks is executed.
@@ -103,12 +104,21 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
                 AGREED.. => (CARRIED << (agreed - AGREED)).min(interval(self.step(verdict))) + piece.len(),
                 _ => 0,
             };
-            Known { verdict, agreed, left }
+            let pace = if verdict == last.verdict && !last.odd { last.pace } else { 0 };
+            Known { verdict, agreed, left, pace, odd: false }
         };
-        self.stream.store(Known { left: known.left.saturating_sub(piece.len()), ..known });
         let step = self.step(known.verdict);
+        let length = piece.len();
+        // Not of the call that looked: it began when no stores were on their way. Nor of calls that end sooner than a clock is read.
+        let timed = last.left > 0 && !part_of_total;
+        let start = if timed { clock() } else { 0 };
         // SAFETY: as above.
         unsafe { step.call(memory, piece) }
+        let taken = if timed { pace(clock().wrapping_sub(start), length) } else { 0 };
+        let odd = differs(taken, known.pace);
+        let left = if odd && known.odd { 0 } else { known.left.saturating_sub(length) };
+        let pace = if known.pace == 0 { taken } else { known.pace };
+        self.stream.store(Known { left, pace, odd, ..known });
         step.weak
     }
 
@@ -137,6 +147,18 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     fn step(&self, verdict: Option<CacheVerdict>) -> Step<'c, K> {
         verdict.map_or(self.otherwise, &self.step_for)
     }
+}
+
+/// The time of a call in ticks per KiB.
+#[inline(always)]
+fn pace(ticks: u64, length: usize) -> u64 {
+    ticks / (length as u64 >> 10).max(1)
+}
+
+/// True if a call did not take the usual time, both known.
+#[inline(always)]
+fn differs(taken: u64, usual: u64) -> bool {
+    taken != 0 && usual != 0 && (3 * taken > 4 * usual || 3 * usual > 4 * taken)
 }
 
 /// Bytes from a look to the next.
@@ -198,23 +220,26 @@ mod tests {
     const FINDS_UNCACHED: &[u64] = &[999, 100];
     const FINDS_UNMAPPED: &[u64] = &[1000, 50];
 
-    /// Works on `length` bytes with looks that take those times; returns the kernels that ran and the lengths of their
-    /// work, and whether a fence is needed. No further look may happen.
+    /// Works on `length` bytes with looks that take those times, in a call that takes no time; returns the kernels that ran and
+    /// the lengths of their work, and whether a fence is needed. A further look would find a clock that stands still.
     fn run(looking: &Planted, length: usize, looks: &[&[u64]]) -> (Vec<(u8, usize)>, bool) {
+        run_for(looking, length, looks, 0)
+    }
+
+    /// The same, in a call that takes so many ticks.
+    fn run_for(looking: &Planted, length: usize, looks: &[&[u64]], ticks: u64) -> (Vec<(u8, usize)>, bool) {
         let mut bytes = vec![0; length];
         let memory = Memory::filled(bytes.as_mut_ptr(), length, 0);
         let mut now = 7_u64;
-        let mut readings = looks.iter().flat_map(|times| {
-            let first = now;
-            let later = times.iter().map(|ticks| {
-                now = now.wrapping_add(*ticks);
-                now
-            });
-            [first].into_iter().chain(later).collect::<Vec<_>>()
-        });
+        let steps = looks.iter().flat_map(|times| [&0].into_iter().chain(*times));
+        let mut steps = steps.copied().collect::<Vec<_>>().into_iter();
+        let clock = || {
+            now = now.wrapping_add(steps.next().unwrap_or(ticks));
+            now
+        };
         // SAFETY: the memory is valid for its length.
-        let weak = unsafe { looking.run_by(&memory, 0..length, || readings.next().expect("one more look")) };
-        assert_eq!(readings.next(), None, "a look less");
+        let weak = unsafe { looking.run_by(&memory, 0..length, clock) };
+        assert_eq!(steps.next(), None, "a look less");
         let runs = bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
         (runs, weak)
     }
@@ -341,6 +366,30 @@ mod tests {
             assert_eq!(run(&looking, shorter, &[]), (vec![(b'u', shorter)], true));
         }
         assert_eq!(run(&looking, shorter, &[FINDS_CACHED]), (vec![(b'c', shorter)], false));
+    }
+
+    #[test]
+    fn two_calls_that_take_another_time_make_the_next_one_look() {
+        let looking = looking();
+        let calls = |times: usize, looks: &[&[u64]], ticks: u64, method: u8| {
+            for _ in 0..times {
+                assert_eq!(run_for(&looking, FROM, looks, ticks).0, [(method, FROM)], "{ticks} ticks");
+            }
+        };
+        let usual = 100 * FROM as u64 / 1024;
+        calls(1 + usize::from(AGREED), &[FINDS_CACHED], 9, b'c');
+        calls(1, &[], usual, b'c');
+        calls(1, &[], usual * 5 / 4, b'c');
+        for other in [usual * 2, usual / 2] {
+            calls(1, &[], other, b'c');
+            calls(1, &[], usual, b'c');
+            calls(2, &[], other, b'c');
+            calls(1, &[FINDS_CACHED], 9, b'c');
+            calls(2, &[], usual, b'c');
+        }
+        calls(2, &[], usual * 3, b'c');
+        calls(1, &[FINDS_UNCACHED], usual, b'u');
+        calls(1, &[FINDS_UNCACHED], usual, b'u');
     }
 
     #[test]

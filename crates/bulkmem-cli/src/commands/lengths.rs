@@ -68,7 +68,7 @@ pub(super) fn measured(
     state: CacheState,
     choice: Choice,
 ) -> Option<Cell> {
-    let condition = Condition { aligned: true, warm: state == CacheState::Warm, threads: 1 };
+    let condition = Condition::new(true, state == CacheState::Warm, 1);
     let wanted = (operation, Cost::Throughput, condition);
     cell(all.iter().find(|it| (it.operation, it.cost, it.condition) == wanted)?, length, choice)
 }

@@ -172,7 +172,7 @@ pub(crate) fn profile() -> Profile {
         method: method.into(),
         parameters: Parameters::default(),
         length,
-        condition: Condition { aligned: true, warm: false, threads: 1 },
+        condition: Condition::new(true, false, 1),
         median_ns,
         quartiles_ns: [median_ns * 0.9, median_ns * 1.1],
         samples: 21,

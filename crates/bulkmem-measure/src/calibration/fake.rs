@@ -14,7 +14,7 @@ use crate::calibration::session::Meter;
 use crate::engine::workload::{Cell, Extent, MemoryState, Timing};
 
 /// Aligned, cold, one thread.
-pub(crate) const COLD: Condition = Condition { aligned: true, warm: false, threads: 1 };
+pub(crate) const COLD: Condition = Condition::new(true, false, 1);
 
 /// Times of looks in ticks: of storing to lines, and of reaching pages.
 pub(crate) const CACHED_TICKS: u64 = 40;

@@ -131,7 +131,7 @@ mod tests {
             method: "portable".to_owned(),
             parameters: Parameters::default(),
             length: 64,
-            condition: Condition { aligned: true, warm: false, threads: 1 },
+            condition: Condition::new(true, false, 1),
             median_ns: 1.0,
             quartiles_ns: [1.0, 1.0],
             samples,

@@ -279,7 +279,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 break;
             }
             for Looked { length, state, times, .. } in &mut looked {
-                let condition = Condition { aligned: true, warm: *state == MemoryState::Cached, threads: 1 };
+                let condition = Condition::new(true, *state == MemoryState::Cached, 1);
                 let cell = Cell::new(operation, Cost::Throughput, *length, condition);
                 let Some(time) = self.session.meter.look(&cell, *state) else { return };
                 times.push(time);
@@ -321,7 +321,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 break;
             }
             for (choice, times) in &mut all {
-                let condition = Condition { aligned: times.aligned, warm: false, threads: 1 };
+                let condition = Condition::new(times.aligned, false, 1);
                 let cell = Cell::new(operation, Cost::Throughput, look::LEAST_LENGTH, condition);
                 let Some(time) = self.session.meter.unmapped(&cell, *choice) else { return };
                 times.ticks.push(time);

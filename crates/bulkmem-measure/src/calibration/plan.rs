@@ -5,6 +5,7 @@ use std::time::Duration;
 use bulkmem::Operation;
 
 use crate::calibration::{Condition, Cost, Mode};
+use crate::engine::CacheState;
 use crate::engine::workload::Cell;
 
 /// Shortest length at which reuse and stream are measured: anything shorter fits the first-level cache.
@@ -75,9 +76,14 @@ impl Setting {
             (Cost::Throughput, true) if length >= 1 << 20 => &[(true, false), (true, true), (false, false)],
             (Cost::Throughput, true) => &[(true, false), (true, true), (false, false), (false, true)],
         };
-        let single = places.iter().map(|&(aligned, warm)| Condition { aligned, warm, threads: 1 });
+        let mut single: Vec<Condition> =
+            places.iter().map(|&(aligned, warm)| Condition::new(aligned, warm, 1)).collect();
+        // What is copied into a cached buffer has often not been used for long.
+        if (operation, cost, can_be_warm) == (Operation::Copy, Cost::Throughput, true) {
+            single.push(Condition { source: Some(CacheState::Cold), ..Condition::new(true, true, 1) });
+        }
         let mut cells: Vec<Cell> =
-            single.map(|condition| Cell::new(operation, cost, length, condition)).collect();
+            single.into_iter().map(|condition| Cell::new(operation, cost, length, condition)).collect();
         if cost == Cost::Throughput && self.threads > 1 && length >= LONG {
             cells.extend(self.threaded_cells(operation, length).pop());
         }
@@ -88,7 +94,7 @@ impl Setting {
     pub(crate) fn threaded_cells(&self, operation: Operation, length: u64) -> Vec<Cell> {
         let warm = operation == Operation::Persist && length < self.never_warm();
         let cell = |threads| {
-            let condition = Condition { aligned: true, warm, threads: threads as usize };
+            let condition = Condition::new(true, warm, threads as usize);
             Cell::new(operation, Cost::Throughput, length, condition)
         };
         steps(1, 2, self.threads as u64).into_iter().map(cell).collect()

@@ -96,7 +96,7 @@ fn the_planted_machine_is_found_out() {
     assert_eq!(threads.len(), 1, "{threads:?}");
     assert_eq!(threads[0].threads, 2);
     assert!(threads[0].from > 256 << 10, "starting a thread takes time: {threads:?}");
-    let finals = Condition { aligned: false, warm: true, threads: 1 };
+    let finals = Condition::new(false, true, 1);
     assert!(ledger.figures.iter().any(|figure| figure.condition == finals && figure.samples >= 9));
 }
 
@@ -239,7 +239,7 @@ fn the_ledger_keeps_the_figure_that_is_more_certain() {
         method: "movnti".to_owned(),
         parameters: Parameters::default(),
         length: 64,
-        condition: Condition { aligned: true, warm: true, threads: 1 },
+        condition: Condition::new(true, true, 1),
         median_ns,
         quartiles_ns: [median_ns; 2],
         samples,

@@ -56,6 +56,16 @@ pub struct Condition {
     pub warm: bool,
     /// Threads that share the work.
     pub threads: usize,
+    /// State of the source of a copy; absent if it is that of the destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<CacheState>,
+}
+
+impl Condition {
+    /// Returns the condition with the source, if there is one, in the state of the destination.
+    pub const fn new(aligned: bool, warm: bool, threads: usize) -> Condition {
+        Condition { aligned, warm, threads, source: None }
+    }
 }
 
 /// A configuration in which candidates are compared with each other.
@@ -67,18 +77,16 @@ pub(crate) struct Cell {
     pub(crate) condition: Condition,
     /// Destinations are mapped anew for each sample, in such pages, and not touched before. They are not warm then.
     pub(crate) fresh: Option<Pages>,
-    /// State of the source of a copy; `None` if it is that of the destination.
-    pub(crate) source: Option<CacheState>,
 }
 
 impl Cell {
-    /// A cell whose source and destination are in the same state, in the arena.
+    /// A cell in the arena.
     pub(crate) fn new(operation: Operation, cost: Cost, length: u64, condition: Condition) -> Cell {
-        Cell { operation, cost, length, condition, fresh: None, source: None }
+        Cell { operation, cost, length, condition, fresh: None }
     }
 
     fn source_is_warm(&self) -> bool {
-        match self.source {
+        match self.condition.source {
             Some(state) => state == CacheState::Warm,
             None => self.condition.warm || self.operation == Operation::CopyPersist,
         }

@@ -73,7 +73,7 @@ fn sample() -> Profile {
             method: "portable".to_owned(),
             parameters: Parameters::default(),
             length: 4096,
-            condition: Condition { aligned: true, warm: false, threads: 1 },
+            condition: Condition::new(true, false, 1),
             median_ns: 81.5,
             quartiles_ns: [80.0, 84.0],
             disturbance_ns: None,

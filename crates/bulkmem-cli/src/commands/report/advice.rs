@@ -116,7 +116,7 @@ fn more(profile: Option<&Profile>) -> String {
 
 /// Returns the figures of an operation in aligned cold memory.
 fn series(profile: &Profile, operation: Operation, cost: Cost, threads: usize) -> Option<Series<'_>> {
-    let condition = Condition { aligned: true, warm: false, threads };
+    let condition = Condition::new(true, false, threads);
     figures::of_kind(profile, operation, cost).into_iter().find(|it| it.condition == condition)
 }
 

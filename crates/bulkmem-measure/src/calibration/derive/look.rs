@@ -97,8 +97,10 @@ pub(super) fn derive<'k>(
             let when_unmapped = by_length.zip(for_unmapped).map_or(0.0, |(old, (_, new))| old - new);
             let at = |warm| {
                 let ln = |key: &Key| {
-                    let condition = Condition { aligned: true, warm, threads: 1 };
-                    Some(row.get(key)?.0.get(&condition)?.ns().ln())
+                    let counts = |it: &Condition| it.aligned && it.warm == warm && it.threads == 1;
+                    let figures = row.get(key)?.0.iter().filter(|(condition, _)| counts(condition));
+                    let ln: Vec<f64> = figures.map(|(_, timing)| timing.ns().ln()).collect();
+                    (!ln.is_empty()).then(|| ln.iter().sum::<f64>() / ln.len() as f64)
                 };
                 let Methods { cached, uncached, by_length } = &methods;
                 Some(Times { cached: ln(cached)?, uncached: ln(uncached)?, by_length: ln(by_length)? })

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const COLD: Condition = Condition { aligned: true, warm: false, threads: 1 };
+const COLD: Condition = Condition::new(true, false, 1);
 const MIB: u64 = 1 << 20;
 
 /// A figure of clear, from a bandwidth in GB/s.
@@ -233,7 +233,7 @@ prop_compose! {
         for &length in &lengths {
             for method in &methods {
                 for &(aligned, warm, threads) in &conditions {
-                    let condition = Condition { aligned, warm, threads };
+                    let condition = Condition::new(aligned, warm, threads);
                     figures.push(Figure { condition, ..at(method, length, 1.0 + 40.0 * random.f64(), 0.005 * random.f64()) });
                 }
             }

@@ -19,7 +19,7 @@ fn workloads() -> Workloads {
 }
 
 fn cell(operation: Operation, cost: Cost, length: u64, aligned: bool, warm: bool) -> Cell {
-    Cell::new(operation, cost, length, Condition { aligned, warm, threads: 1 })
+    Cell::new(operation, cost, length, Condition::new(aligned, warm, 1))
 }
 
 /// The ranges of several samples: destinations and sources, as addresses.
@@ -125,8 +125,9 @@ fn operations_are_those_that_were_timed() {
 fn source_and_destination_may_be_in_different_states() {
     let mut workloads = workloads();
     for (warm, source) in [(false, CacheState::Warm), (true, CacheState::Cold)] {
-        let cell = cell(Operation::Copy, Cost::Throughput, 4096, true, warm);
-        let visited = visited(&mut workloads, &Cell { source: Some(source), ..cell });
+        let condition = Condition { source: Some(source), ..Condition::new(true, warm, 1) };
+        let visited =
+            visited(&mut workloads, &Cell::new(Operation::Copy, Cost::Throughput, 4096, condition));
         let (dst, src) = (distinct(visited.iter().map(|it| it.0)), distinct(visited.iter().map(|it| it.1)));
         let [stays, wanders] = if warm { [dst, src] } else { [src, dst] };
         assert!(stays == 1 && wanders > 100.min(visited.len() / 4), "{dst} {src} of {}", visited.len());

@@ -7,7 +7,7 @@ use bulkmem::method;
 use bulkmem::policy::Choice;
 
 use crate::calibration::derive::{NOISE, allowed_loss};
-use crate::engine::stats::{ENOUGH, geometric_mean};
+use crate::engine::stats::{ENOUGH, geometric_mean, median};
 use crate::engine::units::{bytes, plural};
 use crate::engine::{Alignment, CacheState, Candidate, Config, Kind, Metric, Row, distinct};
 
@@ -86,7 +86,7 @@ pub struct Overall {
     pub times_best_peer: Option<f64>,
     /// That peer.
     pub best_peer: Option<String>,
-    /// The choice's time divided by that of the best method in hindsight, minus 1: of the methods that
+    /// The choice's time divided by that of the best method in hindsight, minus 1, which noise may make negative: of the methods that
     /// [`derive_policy`](crate::derive_policy) could choose, which lose to the C library in no condition, or little
     /// compared with what they gain in another.
     pub regret: Option<f64>,
@@ -115,30 +115,19 @@ pub fn overall(rows: &[&Row]) -> Vec<Overall> {
 }
 
 fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
-    type Times<'r> = BTreeMap<(Option<Alignment>, Option<CacheState>, Option<CacheState>), (f64, &'r Row)>;
     let operation = config.operation?;
     let mut candidates: BTreeMap<&Candidate, Times<'_>> = BTreeMap::new();
     for row in rows.iter().filter(|row| known(&row.config) == config) {
         if let Some(ns) = median_ns(row) {
             let times = candidates.entry(&row.candidate).or_default();
-            times.insert((row.config.alignment, row.config.cache, row.config.source), (ns, row));
+            times.insert((row.config.alignment, row.config.cache, row.config.source), (ns, *row));
         }
     }
     let (_, chosen) = candidates.iter().find(|(candidate, _)| candidate.kind == Kind::Policy)?;
-    // The mean time of candidates that were measured in every condition that the choice was measured in, and the mean leeway.
-    let mean = |times: &Times<'_>| {
-        let pairs = chosen.iter().map(|(condition, own)| {
-            times.get(condition).filter(|rival| went_on(own.1, rival.1)).map(|rival| (rival, own))
-        });
-        let pairs = pairs.collect::<Option<Vec<_>>>()?;
-        let leeways = pairs.iter().map(|(rival, own)| leeway(own.1, rival.1).ln().powi(2));
-        let leeway = (leeways.sum::<f64>().sqrt() / pairs.len() as f64).exp();
-        Some((geometric_mean(pairs.iter().map(|(rival, _)| rival.0))?, leeway))
-    };
-    let least = |counts: &dyn Fn(&Candidate, &Times<'_>) -> bool| {
-        let able = candidates.iter().filter(|(candidate, times)| counts(candidate, times));
-        let means = able.filter_map(|(candidate, times)| Some((candidate.name.clone(), mean(times)?)));
-        means.min_by(|a, b| a.1.0.total_cmp(&b.1.0)).unzip()
+    let best = |counts: &dyn Fn(&Candidate, &Times<'_>) -> bool| {
+        let able = candidates.iter().filter(|(candidate, _)| candidate.kind != Kind::Policy);
+        let able = able.filter(|(candidate, times)| counts(candidate, times));
+        best_of(able.filter_map(|(candidate, times)| Some((candidate.name.as_str(), pairs(chosen, times)?))).collect())
     };
     let c_library = candidates.get(&Candidate::method(&Choice::of(method::c_library(), operation)));
     // By the rule of calibration.
@@ -148,22 +137,87 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
         let allowed = allowed_loss(gains()).max(NOISE.ln_1p());
         gains().all(|gain| gain >= -allowed)
     };
-    let (own, _) = mean(chosen)?;
-    let (best_peer, peer) = least(&|candidate, _| is_baseline(candidate, operation));
     // The C library is a peer, and a method that could have been chosen as well.
-    let (best_method, best) = least(&|candidate, times| {
+    let peer = |candidate: &Candidate, _: &Times<'_>| is_baseline(candidate, operation);
+    let method = |candidate: &Candidate, times: &Times<'_>| {
         candidate.name == method::c_library().name || candidate.kind == Kind::Method && could_be_chosen(times)
-    });
-    let rival = [peer, best].into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0));
+    };
+    let (best_peer, best_method) = (best(&peer), best(&method));
+    let either = best(&|candidate, times| peer(candidate, times) || method(candidate, times));
     Some(Overall {
         config,
         conditions: chosen.len(),
-        times_best_peer: peer.map(|(peer, _)| peer / own),
-        best_peer,
-        regret: best.map(|(best, _)| (own / best - 1.0).max(0.0)),
-        best_method,
-        times_best: rival.map(|(ns, leeway)| [ns / own, ns / own * leeway]),
+        times_best_peer: best_peer.as_ref().map(|it| it.times),
+        best_peer: best_peer.map(|it| it.name),
+        regret: best_method.as_ref().map(|it| 1.0 / it.times - 1.0),
+        best_method: best_method.map(|it| it.name),
+        times_best: either.map(|it| [it.times, it.times * it.leeway]),
     })
+}
+
+/// The rows of a candidate with its times, by condition.
+type Times<'r> = BTreeMap<(Option<Alignment>, Option<CacheState>, Option<CacheState>), (f64, &'r Row)>;
+
+/// The rows of the choice and of a rival in the same condition.
+type Pair<'r> = (&'r Row, &'r Row);
+
+/// Returns the pairs of the choice and a rival; `None` if that was not measured in every condition that the choice was.
+fn pairs<'r>(chosen: &Times<'r>, rival: &Times<'r>) -> Option<Vec<Pair<'r>>> {
+    let pair = |(condition, (_, own)): (_, &(f64, &'r Row))| {
+        let (_, rival) = rival.get(condition).filter(|(_, rival)| went_on(own, rival))?;
+        Some((*own, *rival))
+    };
+    chosen.iter().map(pair).collect()
+}
+
+/// The best of some rivals, and how many times as fast the choice is, over all conditions.
+struct Best {
+    name: String,
+    times: f64,
+    leeway: f64,
+}
+
+/// Of dozens of candidates that are equally fast, the one whose samples were the fastest was lucky. So each half of the samples
+/// selects the best rival, and the other half says how fast that one is (cross-validation).
+fn best_of(rivals: Vec<(&str, Vec<Pair<'_>>)>) -> Option<Best> {
+    let mean = |pairs: &[Pair<'_>], of: Samples| {
+        geometric_mean(pairs.iter().map(|(own, rival)| of.median(rival) / of.median(own)))
+    };
+    let fastest = |of: Samples| {
+        let means = rivals.iter().filter_map(|(name, pairs)| Some((name, pairs, mean(pairs, of)?)));
+        means.max_by(|a, b| a.2.total_cmp(&b.2))
+    };
+    let (name, pairs, lead) = fastest(Samples::All)?;
+    let enough = pairs.iter().all(|(own, _)| own.samples.len() > ENOUGH as usize);
+    let lead = if enough {
+        let halves = [(Samples::First, Samples::Second), (Samples::Second, Samples::First)];
+        geometric_mean(halves.into_iter().filter_map(|(select, judge)| mean(fastest(select)?.1, judge)))?
+    } else {
+        lead
+    };
+    let leeways = pairs.iter().map(|(own, rival)| leeway(own, rival).ln().powi(2));
+    let leeway = (leeways.sum::<f64>().sqrt() / pairs.len() as f64).exp();
+    Some(Best { name: (*name).to_owned(), times: 1.0 / lead, leeway })
+}
+
+/// Samples of a row: all, or one half, which is every other pair, since rounds come in pairs of opposite order.
+#[derive(Clone, Copy, PartialEq)]
+enum Samples {
+    All,
+    First,
+    Second,
+}
+
+impl Samples {
+    fn median(self, row: &Row) -> f64 {
+        match self {
+            Samples::All => row.stats.median,
+            Samples::First | Samples::Second => {
+                let pairs = row.samples.chunks(2).skip(usize::from(self == Samples::Second)).step_by(2);
+                median(&pairs.flatten().copied().collect::<Vec<_>>())
+            }
+        }
+    }
 }
 
 /// Summarizes the regret; `None` if no configuration has both the choice and a method.
@@ -209,6 +263,7 @@ mod tests {
     use bulkmem::Intent;
 
     use super::*;
+    use crate::engine::stats::Stats;
     use crate::engine::{Measurement, testing};
 
     fn row(kind: Kind, name: &str, cache: CacheState, median_ns: f64) -> Row {
@@ -263,7 +318,7 @@ mod tests {
             annotate(&mut rows, "");
             rows[0].also["regret"]
         };
-        assert_eq!(regret_of(90.0), 0.0);
+        assert!((regret_of(90.0) + 0.1).abs() < 1e-9, "noise, since it is one of the methods");
         assert!((regret_of(120.0) - 0.2).abs() < 1e-9);
         let mut alone = [cold(Kind::Policy, "policy", 120.0)];
         annotate(&mut alone, "");
@@ -306,6 +361,23 @@ mod tests {
             [(Some(CacheState::Cold), 1), (Some(CacheState::Warm), 1)],
             "it can observe the state"
         );
+    }
+
+    /// Both methods are as fast as the choice; in each half of the samples another one was lucky.
+    #[test]
+    fn a_lucky_half_of_the_samples_is_no_regret() {
+        let mut rows = [
+            cold(Kind::Policy, "policy", 100.0),
+            cold(Kind::Method, "clzero", 100.0),
+            cold(Kind::Method, "movnti", 100.0),
+        ];
+        for (row, lucky) in rows[1..].iter_mut().zip([0, 1]) {
+            row.samples = (0..12).map(|at| if at / 2 % 2 == lucky { 50.0 } else { 40.96 }).collect();
+            row.stats = Stats::of(&row.samples).unwrap();
+        }
+        rows[0].samples = vec![40.96; 12];
+        assert!(rows[1].stats.median > rows[0].stats.median, "by the median of all, both are faster");
+        assert!(of(&rows)[0].regret.unwrap().abs() < 1e-9);
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl ChoiceOptions {
     ) -> Result<Option<String>> {
         let first_row = run.results.rows.len();
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
-        let Condition { aligned, warm, threads } = cell.condition;
+        let Condition { aligned, warm, threads, source } = cell.condition;
         let cache = match (cell.fresh, warm) {
             (Some(_), _) => CacheState::Fresh,
             (None, true) => CacheState::Warm,
@@ -230,7 +230,7 @@ impl ChoiceOptions {
             threads: Some(threads),
             alignment: Some(if aligned { Alignment::Aligned } else { Alignment::Unaligned }),
             cache: Some(cache),
-            source: cell.source,
+            source,
             page_size: Some(PageSize(cell.fresh.unwrap_or(self.pages(Pages::Transparent)))),
             intent: Some(intent),
             ..Config::default()
@@ -315,9 +315,9 @@ impl ChoiceOptions {
                                 let (aligned, warm) =
                                     (*alignment == Alignment::Aligned, cache == CacheState::Warm);
                                 let fresh = (cache == CacheState::Fresh).then_some(self.pages(Pages::Base));
-                                let condition = Condition { aligned, warm, threads };
+                                let condition = Condition { source, ..Condition::new(aligned, warm, threads) };
                                 let cell = Cell::new(operation, Cost::of(intent), length, condition);
-                                cells.push((Cell { fresh, source, ..cell }, intent));
+                                cells.push((Cell { fresh, ..cell }, intent));
                             }
                         }
                     }

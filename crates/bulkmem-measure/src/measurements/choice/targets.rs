@@ -468,7 +468,8 @@ mod tests {
         let expected = [100.0 / 104.0, 100.0 / 105.0, 0.8, 100.0 / 110.0, 1.25, 1.0, 100.0 / 98.0];
         assert!(measured.iter().zip(expected).all(|(a, b)| near(Some(*a), b)), "{checks:?}");
         let met: Vec<_> = checks.iter().map(|check| check.met == Some(true)).collect();
-        assert_eq!(met, [false, true, true, false, true, true, true, false, false], "{checks:?}");
+        // No regret: both others are slower on the whole.
+        assert_eq!(met, [false, true, true, false, true, true, true, false, true], "{checks:?}");
         assert!(checks[0].note.contains("warm") && checks[3].note.contains("fresh"), "{checks:?}");
         // 100 divided by the geometric mean of all times from 64 KiB, fresh ones included.
         let times = [50.0f64, 125.0, 100.0, 50.0, 105.0, 80.0, 50.0, 104.0, 110.0];

@@ -116,7 +116,7 @@ pub fn answer_requests(requests: impl BufRead, mut answers: impl Write) -> Resul
             continue;
         }
         let aligned = config.alignment != Some(Alignment::Unaligned);
-        let condition = Condition { aligned, warm: config.cache == Some(CacheState::Warm), threads: 1 };
+        let condition = Condition::new(aligned, config.cache == Some(CacheState::Warm), 1);
         let cost = Cost::of(config.intent.unwrap_or_default());
         let cell = Cell::new(operation, cost, length, condition);
         let c_library = Implementation::Method(Choice::of(method::c_library(), operation));

@@ -16,7 +16,7 @@ fn rows(c_library: [f64; 2], clzero: [f64; 2]) -> BTreeMap<u64, Row> {
             let median = per_kib * (length / KIB) as f64;
             Timing { summary: Summary { median, quartiles: [median; 2], samples: 9 }, disturbance_ns: 0.0 }
         };
-        let condition = |warm| Condition { aligned: true, warm, threads: 1 };
+        let condition = |warm| Condition::new(true, warm, 1);
         Figures(
             [true, false].into_iter().zip(times).map(|(warm, ns)| (condition(warm), timing(ns))).collect(),
         )
