@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::carried::{Known, MOST_AGREED, Stream};
+use crate::carried::{Known, PARTS, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
@@ -17,20 +17,12 @@ const INTERVAL: usize = 4 << 20;
 const LONGEST_INTERVAL: usize = 16 << 20;
 /// A further look pays only for so many bytes: it costs up to 2 % of them.
 const WORTH_ANOTHER: usize = 1 << 20;
-/// So many looks in a row must agree before a verdict is carried over to further calls. Those are shorter than [`INTERVAL`]: a
-/// look after stores that bypass the cache takes 2 µs, as it waits until they have reached memory, which is a share of the call.
-const AGREED: u8 = 7;
-/// Bytes of further calls that the verdict is then carried over to, twice as many after each further look that agrees, up to
-/// those from a look to the next in one call: never more than what has agreed before. Two calls in a row that take
-/// another time than the first one end it: the memory is probably in another state.
-const CARRIED: usize = LONGEST_INTERVAL >> (MOST_AGREED - AGREED);
-
 /// How a call that looks is executed.
 #[derive(Clone, Copy)]
 pub(crate) struct Looking<'c, K: 'static, S, C> {
     pub(crate) operation: Operation,
     pub(crate) look: &'c Look,
-    /// By what a look found.
+    /// Returns the step for a verdict.
     pub(crate) step_for: S,
     /// False if its speed depends on the length of one call.
     pub(crate) may_be_cut: C,
@@ -69,7 +61,8 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
             let verdict = unsafe { self.look_at(memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
             let step = self.step(verdict);
             let may_be_cut = verdict.is_some_and(&self.may_be_cut);
-            let length = if may_be_cut && rest >= interval(step) + WORTH_ANOTHER { interval(step) } else { rest };
+            let interval = if step.weak { LONGEST_INTERVAL } else { INTERVAL };
+            let length = if may_be_cut && rest >= interval + WORTH_ANOTHER { interval } else { rest };
             // SAFETY: as above.
             unsafe { step.call(memory, at..at + length) }
             weak |= step.weak;
@@ -78,47 +71,48 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         weak
     }
 
-    /// Works on a piece that is too short for another look: looks, or uses the verdict of an earlier call. That of the first of several calls that are too
-    /// short to look each, parts of a large total, holds for those that follow. Otherwise, many looks must have agreed.
+    /// Works on a piece that is too short for another look: looks, or [follows](crate::carried) the verdict of an earlier call.
     /// Returns true if the calling thread must fence.
     ///
     /// # Safety
     /// As [`Looking::run`].
     #[inline(always)]
     unsafe fn carry(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
+        let length = piece.len();
         let part_of_total = self.whole < self.look.from;
-        let shortest = if part_of_total { probe::LEAST } else { self.look.from };
+        let class = if part_of_total { PARTS } else { length.max(1).ilog2() as u8 };
         let last = self.stream.load();
-        let known = if last.left > 0 {
-            last
-        } else if piece.len() < shortest {
+        if last.holds_for(class, length) {
+            let step = self.step(last.verdict);
+            let known = last.less(length);
+            self.stream.store(known);
+            // Stores through the cache soon look again. Parts end too soon for a clock.
+            let timed = step.weak && !part_of_total;
+            let start = if timed { clock() } else { 0 };
+            // SAFETY: passed on from the caller.
+            unsafe { step.call(memory, piece) }
+            if timed {
+                self.stream.replace(known, known.took(clock().wrapping_sub(start), length));
+            }
+            return step.weak;
+        }
+        let shortest = if part_of_total { probe::LEAST } else { self.look.from };
+        if length < shortest {
             // SAFETY: passed on from the caller.
             unsafe { self.otherwise.call(memory, piece) }
             return self.otherwise.weak;
+        }
+        // SAFETY: passed on from the caller.
+        let verdict = unsafe { self.look_at(memory, piece.clone(), &mut clock) };
+        let step = self.step(verdict);
+        let known = if part_of_total {
+            Known { verdict, class, left: INTERVAL as u64, ..Known::default() }.less(length)
         } else {
-            // SAFETY: passed on from the caller.
-            let verdict = unsafe { self.look_at(memory, piece.clone(), &mut clock) };
-            let agreed = if verdict == last.verdict { (last.agreed + 1).min(MOST_AGREED) } else { 0 };
-            let left = match agreed {
-                _ if part_of_total => INTERVAL,
-                AGREED.. => (CARRIED << (agreed - AGREED)).min(interval(self.step(verdict))) + piece.len(),
-                _ => 0,
-            };
-            let pace = if verdict == last.verdict && !last.odd { last.pace } else { 0 };
-            Known { verdict, agreed, left, pace, odd: false }
+            last.looked(verdict, class, step.weak)
         };
-        let step = self.step(known.verdict);
-        let length = piece.len();
-        // Not of the call that looked: it began when no stores were on their way. Nor of calls that end sooner than a clock is read.
-        let timed = last.left > 0 && !part_of_total;
-        let start = if timed { clock() } else { 0 };
-        // SAFETY: as above.
+        self.stream.store(known);
+        // SAFETY: passed on from the caller.
         unsafe { step.call(memory, piece) }
-        let taken = if timed { pace(clock().wrapping_sub(start), length) } else { 0 };
-        let odd = differs(taken, known.pace);
-        let left = if odd && known.odd { 0 } else { known.left.saturating_sub(length) };
-        let pace = if known.pace == 0 { taken } else { known.pace };
-        self.stream.store(Known { left, pace, odd, ..known });
         step.weak
     }
 
@@ -149,26 +143,10 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     }
 }
 
-/// The time of a call in ticks per KiB.
-#[inline(always)]
-fn pace(ticks: u64, length: usize) -> u64 {
-    ticks / (length as u64 >> 10).max(1)
-}
-
-/// True if a call did not take the usual time, both known.
-#[inline(always)]
-fn differs(taken: u64, usual: u64) -> bool {
-    taken != 0 && usual != 0 && (3 * taken > 4 * usual || 3 * usual > 4 * taken)
-}
-
-/// Bytes from a look to the next.
-fn interval<K>(step: Step<'_, K>) -> usize {
-    if step.weak { LONGEST_INTERVAL } else { INTERVAL }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::carried::{AGREED, CARRIED};
     use crate::method::{Entry, FillFn, Parameters};
     use crate::policy::{Unmapped, built_in};
 
@@ -341,55 +319,36 @@ mod tests {
     #[test]
     fn calls_look_less_often_while_looks_agree() {
         let looking = looking();
-        let length = CARRIED / 8;
-        let calls = |times: usize, looks: &[&[u64]], method: u8| {
-            for _ in 0..times {
-                assert_eq!(run(&looking, length, looks), (vec![(method, length)], method == b'u'));
-            }
-        };
-        calls(usize::from(AGREED), &[FINDS_CACHED], b'c');
-        for carried in [8, 16, 32, INTERVAL / length, INTERVAL / length] {
-            calls(1, &[FINDS_CACHED], b'c');
-            calls(carried, &[], b'c');
-        }
-        // One that disagrees is believed immediately, and ends it.
-        calls(usize::from(AGREED), &[FINDS_UNCACHED], b'u');
-        for carried in [8, 16, 32, 64, 128, LONGEST_INTERVAL / length, LONGEST_INTERVAL / length] {
-            calls(1, &[FINDS_UNCACHED], b'u');
-            calls(carried, &[], b'u');
-        }
-        calls(1, &[FINDS_UNCACHED], b'u');
-        // Long ones look as ever.
-        assert_eq!(run(&looking, INTERVAL, &[FINDS_CACHED]), (vec![(b'c', INTERVAL)], false));
-        let shorter = INTERVAL - 1;
-        for _ in 0..=LONGEST_INTERVAL / shorter {
-            assert_eq!(run(&looking, shorter, &[]), (vec![(b'u', shorter)], true));
-        }
-        assert_eq!(run(&looking, shorter, &[FINDS_CACHED]), (vec![(b'c', shorter)], false));
-    }
-
-    #[test]
-    fn two_calls_that_take_another_time_make_the_next_one_look() {
-        let looking = looking();
+        let carried = CARRIED as usize / FROM;
         let calls = |times: usize, looks: &[&[u64]], ticks: u64, method: u8| {
             for _ in 0..times {
-                assert_eq!(run_for(&looking, FROM, looks, ticks).0, [(method, FROM)], "{ticks} ticks");
+                let found = run_for(&looking, FROM, looks, ticks);
+                assert_eq!(found, (vec![(method, FROM)], method == b'u'));
             }
         };
-        let usual = 100 * FROM as u64 / 1024;
-        calls(1 + usize::from(AGREED), &[FINDS_CACHED], 9, b'c');
-        calls(1, &[], usual, b'c');
-        calls(1, &[], usual * 5 / 4, b'c');
-        for other in [usual * 2, usual / 2] {
-            calls(1, &[], other, b'c');
-            calls(1, &[], usual, b'c');
-            calls(2, &[], other, b'c');
-            calls(1, &[FINDS_CACHED], 9, b'c');
-            calls(2, &[], usual, b'c');
+        calls(usize::from(AGREED), &[FINDS_CACHED], 0, b'c');
+        for _ in 0..3 {
+            calls(1, &[FINDS_CACHED], 0, b'c');
+            calls(carried, &[], 0, b'c');
         }
-        calls(2, &[], usual * 3, b'c');
-        calls(1, &[FINDS_UNCACHED], usual, b'u');
-        calls(1, &[FINDS_UNCACHED], usual, b'u');
+        // One that disagrees is believed immediately, and ends it.
+        let usual = 100 * FROM as u64 / 1024;
+        calls(usize::from(AGREED), &[FINDS_UNCACHED], 9, b'u');
+        for carried in [carried, 2 * carried] {
+            calls(1, &[FINDS_UNCACHED], 9, b'u');
+            calls(carried, &[], usual, b'u');
+        }
+        calls(1, &[FINDS_UNCACHED], 9, b'u');
+        // So do two calls that take another time.
+        calls(2, &[], 2 * usual, b'u');
+        calls(1, &[FINDS_CACHED], 9, b'c');
+        // Long ones look as ever, and so do those of another length.
+        calls(usize::from(AGREED), &[FINDS_CACHED], 0, b'c');
+        calls(1, &[], 0, b'c');
+        assert_eq!(run(&looking, INTERVAL, &[FINDS_UNCACHED]), (vec![(b'u', INTERVAL)], true));
+        calls(1, &[], 0, b'c');
+        assert_eq!(run(&looking, 2 * FROM, &[FINDS_UNCACHED]), (vec![(b'u', 2 * FROM)], true));
+        calls(1, &[FINDS_CACHED], 0, b'c');
     }
 
     #[test]

@@ -50,7 +50,8 @@ pub trait Measure {
 pub struct Observer<'a> {
     /// Receives the progress.
     pub progress: &'a mut dyn FnMut(&Progress),
-    /// Receives the results so far, whenever a group of rows is complete. An error ends the run.
+    /// Receives the results so far, whenever a group of rows is complete; every few seconds, if saving takes long. An error ends
+    /// the run.
     pub save: &'a mut dyn FnMut(&Results) -> io::Result<()>,
     /// Ends the run before the next sample, once set.
     pub stop: &'a AtomicBool,
@@ -114,6 +115,7 @@ impl<'m> Validated<'m> {
             began: Duration::ZERO,
             all_measured: true,
             reported: None,
+            saved: None,
         };
         match options.counters.then(Counting::open) {
             Some(Ok(counting)) => {
@@ -135,7 +137,14 @@ impl<'m> Validated<'m> {
             match measurement.measure(&mut run) {
                 // What was measured before stays.
                 Err(MeasureError::Interrupted) if run.stopped() => {}
-                outcome => outcome?,
+                Ok(()) => {}
+                Err(error) => {
+                    // Of two errors, the first one is the cause.
+                    if !run.results.rows.is_empty() {
+                        _ = run.save();
+                    }
+                    return Err(error);
+                }
             }
             measurement.conclude(&mut run);
             run.expected[1] += run.expected[2];
@@ -167,6 +176,11 @@ pub struct Progress {
 /// Progress is reported between samples at most this often: a sample may take only microseconds.
 const REPORT_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Saving thousands of rows takes longer than measuring a group. From this time on, it pauses so many times as long.
+const LONG_SAVE: Duration = Duration::from_millis(20);
+const PAUSE_AFTER_SAVE: u32 = 30;
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
 /// A run in progress.
 #[allow(missing_debug_implementations, reason = "it holds callbacks")]
 pub struct Run<'a> {
@@ -192,6 +206,8 @@ pub struct Run<'a> {
     /// False if a measurement left something out for lack of time: the results are incomplete.
     pub(crate) all_measured: bool,
     reported: Option<Instant>,
+    /// When the results were last saved, and how long that took.
+    saved: Option<(Instant, Duration)>,
 }
 
 impl<'a> Run<'a> {
@@ -228,10 +244,10 @@ impl<'a> Run<'a> {
         self.results.findings.push(Finding { measurement: self.measurement, text, check: Some(check) });
     }
 
-    /// Changes the rows from a number on, and saves.
+    /// Changes the rows from a number on, and saves soon.
     pub(crate) fn amend_rows(&mut self, first: usize, change: fn(&mut [Row])) -> Result<()> {
         change(self.results.rows.get_mut(first..).unwrap_or_default());
-        self.save()
+        self.save_soon()
     }
 
     /// The rows of what is being measured; not those of the same measurement with other options in this run.
@@ -387,7 +403,7 @@ impl<'a> Run<'a> {
         if let Some((_, done)) = &mut self.groups {
             *done += 1;
         }
-        self.save()?;
+        self.save_soon()?;
         outcome
     }
 
@@ -413,14 +429,29 @@ impl<'a> Run<'a> {
         Ok(counts.any())
     }
 
+    /// Saves the results so far, unless that was done shortly before and takes long.
+    fn save_soon(&mut self) -> Result<()> {
+        match self.saved {
+            Some((at, took))
+                if took >= LONG_SAVE && at.elapsed() < (took * PAUSE_AFTER_SAVE).min(LONGEST_PAUSE) =>
+            {
+                Ok(())
+            }
+            _ => self.save(),
+        }
+    }
+
     fn save(&mut self) -> Result<()> {
+        let began = Instant::now();
         let Provenance { backing_page_size, load: [before, _], .. } = self.results.provenance;
         let seconds = self.started.elapsed().as_secs_f64();
         self.results.provenance = Provenance::collect(backing_page_size, seconds, self.samples);
         self.results.provenance.load[0] = before;
         self.results.provenance.policy = origin(self.policy);
         self.results.notes = [&self.notes[..], &self.quality.notes()].concat();
-        (self.observer.save)(&self.results).map_err(|source| MeasureError::Save { source })
+        let outcome = (self.observer.save)(&self.results).map_err(|source| MeasureError::Save { source });
+        self.saved = Some((Instant::now(), began.elapsed()));
+        outcome
     }
 }
 

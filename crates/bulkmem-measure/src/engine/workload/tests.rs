@@ -126,8 +126,7 @@ fn source_and_destination_may_be_in_different_states() {
     let mut workloads = workloads();
     for (warm, source) in [(false, CacheState::Warm), (true, CacheState::Cold)] {
         let condition = Condition { source: Some(source), ..Condition::new(true, warm, 1) };
-        let visited =
-            visited(&mut workloads, &Cell::new(Operation::Copy, Cost::Throughput, 4096, condition));
+        let visited = visited(&mut workloads, &Cell::new(Operation::Copy, Cost::Throughput, 4096, condition));
         let (dst, src) = (distinct(visited.iter().map(|it| it.0)), distinct(visited.iter().map(|it| it.1)));
         let [stays, wanders] = if warm { [dst, src] } else { [src, dst] };
         assert!(stays == 1 && wanders > 100.min(visited.len() / 4), "{dst} {src} of {}", visited.len());

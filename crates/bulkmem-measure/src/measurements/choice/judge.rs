@@ -127,7 +127,10 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
     let best = |counts: &dyn Fn(&Candidate, &Times<'_>) -> bool| {
         let able = candidates.iter().filter(|(candidate, _)| candidate.kind != Kind::Policy);
         let able = able.filter(|(candidate, times)| counts(candidate, times));
-        best_of(able.filter_map(|(candidate, times)| Some((candidate.name.as_str(), pairs(chosen, times)?))).collect())
+        best_of(
+            able.filter_map(|(candidate, times)| Some((candidate.name.as_str(), pairs(chosen, times)?)))
+                .collect(),
+        )
     };
     let c_library = candidates.get(&Candidate::method(&Choice::of(method::c_library(), operation)));
     // By the rule of calibration.
@@ -149,7 +152,11 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
         conditions: chosen.len(),
         times_best_peer: best_peer.as_ref().map(|it| it.times),
         best_peer: best_peer.map(|it| it.name),
-        regret: best_method.as_ref().map(|it| 1.0 / it.times - 1.0),
+        // The choice is one of the methods, so that only noise makes it faster than the best.
+        regret: best_method.as_ref().map(|it| {
+            let least = if it.leeway.is_finite() { 1.0 / it.leeway } else { 1.0 };
+            (1.0 / it.times).max(least) - 1.0
+        }),
         best_method: best_method.map(|it| it.name),
         times_best: either.map(|it| [it.times, it.times * it.leeway]),
     })
@@ -177,8 +184,11 @@ struct Best {
     leeway: f64,
 }
 
+/// Fewer samples are not halved.
+const FOR_HALVES: usize = 12;
+
 /// Of dozens of candidates that are equally fast, the one whose samples were the fastest was lucky. So each half of the samples
-/// selects the best rival, and the other half says how fast that one is (cross-validation).
+/// selects the best rival, and the other half says how fast that one is (cross-validation). The name is that of the fastest by all.
 fn best_of(rivals: Vec<(&str, Vec<Pair<'_>>)>) -> Option<Best> {
     let mean = |pairs: &[Pair<'_>], of: Samples| {
         geometric_mean(pairs.iter().map(|(own, rival)| of.median(rival) / of.median(own)))
@@ -188,7 +198,7 @@ fn best_of(rivals: Vec<(&str, Vec<Pair<'_>>)>) -> Option<Best> {
         means.max_by(|a, b| a.2.total_cmp(&b.2))
     };
     let (name, pairs, lead) = fastest(Samples::All)?;
-    let enough = pairs.iter().all(|(own, _)| own.samples.len() > ENOUGH as usize);
+    let enough = pairs.iter().all(|(own, _)| own.samples.len() >= FOR_HALVES);
     let lead = if enough {
         let halves = [(Samples::First, Samples::Second), (Samples::Second, Samples::First)];
         geometric_mean(halves.into_iter().filter_map(|(select, judge)| mean(fastest(select)?.1, judge)))?
@@ -318,7 +328,7 @@ mod tests {
             annotate(&mut rows, "");
             rows[0].also["regret"]
         };
-        assert!((regret_of(90.0) + 0.1).abs() < 1e-9, "noise, since it is one of the methods");
+        assert_eq!(regret_of(90.0), 0.0);
         assert!((regret_of(120.0) - 0.2).abs() < 1e-9);
         let mut alone = [cold(Kind::Policy, "policy", 120.0)];
         annotate(&mut alone, "");

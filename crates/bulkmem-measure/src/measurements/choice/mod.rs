@@ -194,8 +194,8 @@ impl ChoiceOptions {
                 hurried.push(format!("time ran out at {operation} {length}: give more than {seconds:.0} s"));
                 break;
             }
-            let rest: f64 = cells[index..].iter().map(|(cell, _)| plan::weight(cell.length)).sum();
-            let deadline = plan::after_share(plan::weight(cell.length) / rest, run.elapsed(), end);
+            let rest: f64 = cells[index..].iter().map(|(cell, _)| weight(cell.length)).sum();
+            let deadline = plan::after_share(weight(cell.length) / rest, run.elapsed(), end);
             hurried.extend(self.compare(run, cell, *intent, plain, &workloads, deadline)?);
         }
         if run.results.rows.len() > first_row {
@@ -315,7 +315,8 @@ impl ChoiceOptions {
                                 let (aligned, warm) =
                                     (*alignment == Alignment::Aligned, cache == CacheState::Warm);
                                 let fresh = (cache == CacheState::Fresh).then_some(self.pages(Pages::Base));
-                                let condition = Condition { source, ..Condition::new(aligned, warm, threads) };
+                                let condition =
+                                    Condition { source, ..Condition::new(aligned, warm, threads) };
                                 let cell = Cell::new(operation, Cost::of(intent), length, condition);
                                 cells.push((Cell { fresh, ..cell }, intent));
                             }
@@ -357,6 +358,12 @@ impl ChoiceOptions {
         all.extend(methods);
         all
     }
+}
+
+/// A length's weight in the distribution of the time: from some length on, samples take longer than everything else.
+fn weight(length: u64) -> f64 {
+    const SHORT: f64 = (8 << 20) as f64;
+    1.0 + length as f64 / SHORT
 }
 
 /// The policy, the peers, and the fastest of the other methods, which are `alone`.
