@@ -84,16 +84,9 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         let last = self.stream.load();
         if last.holds_for(class, length) {
             let step = self.step(last.verdict);
-            let known = last.less(length);
-            self.stream.store(known);
-            // Stores through the cache soon look again. Parts end too soon for a clock.
-            let timed = step.weak && !part_of_total;
-            let start = if timed { clock() } else { 0 };
+            self.stream.store(last.less(length));
             // SAFETY: passed on from the caller.
             unsafe { step.call(memory, piece) }
-            if timed {
-                self.stream.replace(known, known.took(clock().wrapping_sub(start), length));
-            }
             return step.weak;
         }
         let shortest = if part_of_total { probe::LEAST } else { self.look.from };
@@ -108,7 +101,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         let known = if part_of_total {
             Known { verdict, class, left: INTERVAL as u64, ..Known::default() }.less(length)
         } else {
-            last.looked(verdict, class, step.weak)
+            last.looked(verdict, class)
         };
         self.stream.store(known);
         // SAFETY: passed on from the caller.
@@ -198,21 +191,15 @@ mod tests {
     const FINDS_UNCACHED: &[u64] = &[999, 100];
     const FINDS_UNMAPPED: &[u64] = &[1000, 50];
 
-    /// Works on `length` bytes with looks that take those times, in a call that takes no time; returns the kernels that ran and
-    /// the lengths of their work, and whether a fence is needed. A further look would find a clock that stands still.
+    /// Works on `length` bytes with looks that take those times; returns the kernels that ran and the lengths of their work, and
+    /// whether a fence is needed. A further look would find a clock that stands still.
     fn run(looking: &Planted, length: usize, looks: &[&[u64]]) -> (Vec<(u8, usize)>, bool) {
-        run_for(looking, length, looks, 0)
-    }
-
-    /// The same, in a call that takes so many ticks.
-    fn run_for(looking: &Planted, length: usize, looks: &[&[u64]], ticks: u64) -> (Vec<(u8, usize)>, bool) {
         let mut bytes = vec![0; length];
         let memory = Memory::filled(bytes.as_mut_ptr(), length, 0);
         let mut now = 7_u64;
-        let steps = looks.iter().flat_map(|times| [&0].into_iter().chain(*times));
-        let mut steps = steps.copied().collect::<Vec<_>>().into_iter();
+        let mut steps = looks.iter().flat_map(|times| [&0].into_iter().chain(*times));
         let clock = || {
-            now = now.wrapping_add(steps.next().unwrap_or(ticks));
+            now = now.wrapping_add(steps.next().copied().unwrap_or(0));
             now
         };
         // SAFETY: the memory is valid for its length.
@@ -320,35 +307,29 @@ mod tests {
     fn calls_look_less_often_while_looks_agree() {
         let looking = looking();
         let carried = CARRIED as usize / FROM;
-        let calls = |times: usize, looks: &[&[u64]], ticks: u64, method: u8| {
+        let calls = |times: usize, looks: &[&[u64]], method: u8| {
             for _ in 0..times {
-                let found = run_for(&looking, FROM, looks, ticks);
-                assert_eq!(found, (vec![(method, FROM)], method == b'u'));
+                assert_eq!(run(&looking, FROM, looks), (vec![(method, FROM)], method == b'u'));
             }
         };
-        calls(usize::from(AGREED), &[FINDS_CACHED], 0, b'c');
+        calls(usize::from(AGREED), &[FINDS_CACHED], b'c');
         for _ in 0..3 {
-            calls(1, &[FINDS_CACHED], 0, b'c');
-            calls(carried, &[], 0, b'c');
+            calls(1, &[FINDS_CACHED], b'c');
+            calls(carried, &[], b'c');
         }
         // One that disagrees is believed immediately, and ends it.
-        let usual = 100 * FROM as u64 / 1024;
-        calls(usize::from(AGREED), &[FINDS_UNCACHED], 9, b'u');
-        for carried in [carried, 2 * carried] {
-            calls(1, &[FINDS_UNCACHED], 9, b'u');
-            calls(carried, &[], usual, b'u');
+        calls(usize::from(AGREED), &[FINDS_UNCACHED], b'u');
+        for carried in [carried, 2 * carried, 4 * carried, 4 * carried] {
+            calls(1, &[FINDS_UNCACHED], b'u');
+            calls(carried, &[], b'u');
         }
-        calls(1, &[FINDS_UNCACHED], 9, b'u');
-        // So do two calls that take another time.
-        calls(2, &[], 2 * usual, b'u');
-        calls(1, &[FINDS_CACHED], 9, b'c');
+        calls(1, &[FINDS_UNCACHED], b'u');
         // Long ones look as ever, and so do those of another length.
-        calls(usize::from(AGREED), &[FINDS_CACHED], 0, b'c');
-        calls(1, &[], 0, b'c');
-        assert_eq!(run(&looking, INTERVAL, &[FINDS_UNCACHED]), (vec![(b'u', INTERVAL)], true));
-        calls(1, &[], 0, b'c');
-        assert_eq!(run(&looking, 2 * FROM, &[FINDS_UNCACHED]), (vec![(b'u', 2 * FROM)], true));
-        calls(1, &[FINDS_CACHED], 0, b'c');
+        calls(1, &[], b'u');
+        assert_eq!(run(&looking, INTERVAL, &[FINDS_CACHED]), (vec![(b'c', INTERVAL)], false));
+        calls(1, &[], b'u');
+        assert_eq!(run(&looking, 2 * FROM, &[FINDS_CACHED]), (vec![(b'c', 2 * FROM)], false));
+        calls(1, &[FINDS_UNCACHED], b'u');
     }
 
     #[test]

@@ -360,10 +360,10 @@ impl ChoiceOptions {
     }
 }
 
-/// A length's weight in the distribution of the time: from some length on, samples take longer than everything else.
+/// A length's weight in the distribution of the time. Samples of long ones take long, but short ones must not go without.
 fn weight(length: u64) -> f64 {
-    const SHORT: f64 = (8 << 20) as f64;
-    1.0 + length as f64 / SHORT
+    const SHORT: f64 = (1 << 20) as f64;
+    1.0 + (length as f64 / SHORT).sqrt()
 }
 
 /// The policy, the peers, and the fastest of the other methods, which are `alone`.
