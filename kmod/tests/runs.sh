@@ -79,6 +79,15 @@ for kernel in 6.12 6.1; do
     guest "vfio-$kernel" "$kernel" --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
         --load 'vfio_iommu_type1 vfio-pci' --tests 'vfio::'
 done
+# An unchanged QEMU that uses VFIO. It loads its module for emulation from the guest's root folder.
+# vfio_qemu KERNEL
+vfio_qemu() {
+    guest "vfio-qemu-$1" "$1" --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
+        --load 'vfio_iommu_type1 vfio-pci' --program /usr/bin/qemu-system-x86_64 --program "$TARGET_DIR/debug/bulkmem" \
+        --file /usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so --file /usr/share/seabios/bios-256k.bin \
+        --file /usr/share/qemu/kvmvapic.bin --run kmod/tests/qemu-guest.sh
+}
+vfio_qemu 6.12
 # Measurements on two NUMA nodes.
 guest numa 6.12-cloud --program "$TARGET_DIR/debug/bulkmem" --qemu "$(two_nodes 512)" --run kmod/tests/numa-guest.sh
 guest 6.12-cloud 6.12-cloud --kernel-line "$pool" --tests 'frame:: clearing::populated hints::'
@@ -119,6 +128,9 @@ for kernel in 5.10 7.2 7.3; do
     guest "vfio-$kernel" "$kernel" --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
         --load 'vfio_iommu_type1 vfio-pci' --tests 'vfio::'
     guest "flushcache-$kernel" "$kernel" --tests 'flushcache'
+done
+for kernel in 6.1 7.2 7.3; do
+    vfio_qemu "$kernel"
 done
 # Loads and unloads under faults on two processors. The run 6.1 does so on 6.1.
 for kernel in 5.10 6.12 7.2 7.3; do

@@ -17,9 +17,9 @@ use crate::engine::options::{check_budget, check_length, check_threads, require}
 use crate::engine::run::{ONE_THREAD, OPERATIONS};
 use crate::engine::units::{bytes, plural};
 use crate::engine::{
-    Alignment, Arena, CacheState, Cell, Condition, Config, Cost, Implementation, Kind, Measure, MeasureError,
-    Measurement, MethodSet, Metric, PageSize, Peers, Run, Sample, Sampler, StopRule, Workloads, distinct,
-    fits, implementation,
+    Alignment, Arena, CacheState, Candidate, Cell, Condition, Config, Cost, Implementation, Kind, Measure,
+    MeasureError, Measurement, MethodSet, Metric, PageSize, Peers, Row, Run, Sample, Sampler, StopRule,
+    Workloads, distinct, fits, implementation,
 };
 use crate::engine::{Result, workload};
 use crate::measurements::participants::participant;
@@ -33,6 +33,9 @@ const ARENA_TIME_SHARE: f64 = 0.3;
 const FIRST_LOOK_SHARE: f64 = 0.4;
 /// How many of the fastest methods are sampled until they are separated.
 const FRONT_METHODS: usize = 4;
+/// A method that takes this many times as long as the fastest is not measured at longer lengths, in the same states. CLFLUSH
+/// after each store is such a method: 512 MiB take as long as with all other methods together.
+const HOPELESS: f64 = 50.0;
 
 /// How to compare the policy's choice with every method and other libraries.
 #[derive(Clone, Debug, PartialEq)]
@@ -248,6 +251,16 @@ impl ChoiceOptions {
             })
         });
         let mut samplers: Vec<Sampler<'_>> = samplers.collect();
+        if self.methods == MethodSet::All {
+            let hopeless = hopeless(&run.results.rows, &config);
+            samplers.retain(|it| !hopeless.contains(&it.candidate));
+            for candidate in hopeless {
+                run.note(format!(
+                    "{}: {} is left out at longer lengths, as it took more than {HOPELESS} times as long as the fastest",
+                    cell.operation, candidate.name
+                ));
+            }
+        }
         let first = plan::after_share(FIRST_LOOK_SHARE, run.elapsed(), deadline);
         let (least, most) = if cell.length >= LONG { (7, 25) } else { (25, 51) };
         let rules = [
@@ -358,6 +371,25 @@ impl ChoiceOptions {
         all.extend(methods);
         all
     }
+}
+
+/// The methods that took [`HOPELESS`] times as long as the fastest at a length from 64 KiB to that of `config`, in its states and by
+/// its threads. At shorter ones a fence alone takes so much.
+fn hopeless(rows: &[Row], config: &Config) -> Vec<Candidate> {
+    let states = |it: &Config| (it.operation, it.intent, it.threads, it.cache);
+    let shorter = judge::OBSERVABLE..config.size.unwrap_or_default();
+    let alike =
+        |it: &Config| states(it) == states(config) && it.size.is_some_and(|size| shorter.contains(&size));
+    let mut hopeless = Vec::new();
+    for group in rows.chunk_by(|a, b| a.config == b.config) {
+        if group[0].metric != Metric::Bandwidth || !alike(&group[0].config) {
+            continue;
+        }
+        let fastest = group.iter().map(|row| row.stats.median).fold(0.0, f64::max);
+        let slow = |row: &&Row| row.candidate.kind == Kind::Method && row.stats.median * HOPELESS < fastest;
+        hopeless.extend(group.iter().filter(slow).map(|row| row.candidate.clone()));
+    }
+    distinct(hopeless)
 }
 
 /// A length's weight in the distribution of the time. Samples of long ones take long, but short ones must not go without.

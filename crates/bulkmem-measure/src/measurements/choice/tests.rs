@@ -240,3 +240,35 @@ fn bad_options_are_refused_by_flag() {
     persist.methods = MethodSet::Named(vec!["c_library".into()]);
     assert!(persist.validate().unwrap_err().to_string().contains("c_library"));
 }
+
+#[test]
+fn a_method_that_took_fifty_times_as_long_is_left_out_at_longer_lengths_in_the_same_state() {
+    let config = |size, cache| Config {
+        operation: Some(Operation::Clear),
+        size: Some(size),
+        threads: Some(1),
+        cache: Some(cache),
+        intent: Some(Intent::Throughput),
+        ..Config::default()
+    };
+    let row = |kind, name, size, cache, speed: f64| {
+        let config = config(size, cache);
+        testing::row(Measurement::Choice, (kind, name), config, (Metric::Bandwidth, &[speed; 3]), &[])
+    };
+    let rows = [
+        // A fence takes that much here.
+        row(Kind::Method, "movnti", 4096, CacheState::Cold, 1.0),
+        row(Kind::Method, "store_8", 4096, CacheState::Cold, 90.0),
+        row(Kind::Method, "store_8_clflush", 65_536, CacheState::Cold, 1.0),
+        row(Kind::Peer, "libpmem", 65_536, CacheState::Cold, 1.0),
+        row(Kind::Method, "movnti", 65_536, CacheState::Cold, 1.2),
+        row(Kind::Method, "store_8", 65_536, CacheState::Cold, 55.0),
+    ];
+    let left_out = |size, cache| {
+        let found = hopeless(&rows, &config(size, cache));
+        found.into_iter().map(|it| it.name).collect::<Vec<_>>()
+    };
+    assert_eq!(left_out(1 << 20, CacheState::Cold), ["store_8_clflush"]);
+    assert!(left_out(1 << 20, CacheState::Warm).is_empty());
+    assert!(left_out(65_536, CacheState::Cold).is_empty(), "only at longer lengths");
+}
