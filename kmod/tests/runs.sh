@@ -124,7 +124,7 @@ for kernel in 5.10 7.2 7.3; do
         --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 1200
     guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'copies::'
     guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --seconds 1200 --tests 'preemption:: observing::'
-    guest "command-$kernel" "$kernel" --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
+    guest "command-$kernel" "$kernel" --kernel-line "$bare" --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
     guest "vfio-$kernel" "$kernel" --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
         --load 'vfio_iommu_type1 vfio-pci' --tests 'vfio::'
     guest "flushcache-$kernel" "$kernel" --tests 'flushcache'

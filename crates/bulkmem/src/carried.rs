@@ -125,7 +125,8 @@ impl Stream {
     #[inline]
     pub(crate) fn of_this_thread(operation: Operation) -> &'static Stream {
         let on_stack = 0_u8;
-        // Stacks are at least 16 KiB apart, mostly megabytes: the multiplication spreads either over the upper bits.
+        // Stacks are mostly megabytes apart: the multiplication spreads that over the upper bits. Two within 64 KiB share a stream,
+        // and a thread whose stack grows past such a boundary gets another.
         let spread = ((&raw const on_stack).addr() as u64 >> 16).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &STREAMS[operation as usize][(spread >> 60) as usize % SLOTS]
     }

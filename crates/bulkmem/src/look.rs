@@ -5,7 +5,7 @@
 //! range, and takes the time. If it was short, the memory is cached; if it was long, it is not; if even reaching the pages
 //! took far longer, the kernel was mapping them, and they are in the cache then. For each state there is a method. The
 //! operation looks again after 4 MiB, or 16 MiB while its stores bypass the cache, so that a wrong verdict costs no more than
-//! that. No byte is written that would not be written there anyway. Calls of less than 4 MiB look less often while a thread's
+//! that. No byte is written that would not be written there anyway. Calls of up to 2 MiB look less often while a thread's
 //! looks agree, and short calls of a large [`total_len`](crate::Options::total_len) carry one verdict over.
 //!
 //! The methods and the thresholds come from the policy file; without one, nothing looks. [`Options::look`] and the

@@ -13,7 +13,7 @@ use crate::probe;
 /// Bytes from a look to the next while stores go through the cache.
 const INTERVAL: usize = 4 << 20;
 /// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
-/// No look is at more.
+/// A look is at no longer range.
 const LONGEST_INTERVAL: usize = 16 << 20;
 /// A further look pays only for so many bytes: it costs up to 2 % of them.
 const WORTH_ANOTHER: usize = 1 << 20;

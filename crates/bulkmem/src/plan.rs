@@ -130,7 +130,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
             Step::new(choice, operation).unwrap_or(self.step)
         };
         let may_be_cut = |verdict| match verdict {
-            // For any method: it fits in a cache, and so does what is cut off. Beyond the caches both choices are one.
+            // Whatever the method: it fits in a cache, and so does what is cut off. With one choice for both states, it may not.
             CacheVerdict::Cached => cached() != uncached() || Rules::may_be_cut(cached()),
             CacheVerdict::Uncached => Rules::may_be_cut(uncached()),
             CacheVerdict::Unmapped => true,

@@ -1,6 +1,6 @@
 //! Samplers of candidates, and interleaved sampling, so that drift of the machine and its other users affect all candidates
 //! alike: A B C, then C B A, then another order and its reverse. What a candidate leaves in the caches makes the next one
-//! faster or slower, so none may always follow the same. The very first sample, which follows other work, is dropped.
+//! faster or slower, so none may always follow the same. The very first sample, which follows other work, is replaced.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) type Taking<'c> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Sample> +
 /// When to stop sampling a group of candidates. A round takes one sample of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StopRule {
-    /// Takes one more round first and discards its samples; if false, one sample of the first candidate.
+    /// Takes one more round first and discards its samples. If false, takes the first sample again.
     pub(crate) warm_up: bool,
     pub(crate) most: usize,
     /// Stops after this many rounds once the best two candidates are separated.
@@ -98,19 +98,22 @@ pub(crate) fn interleave<S: Source>(
     let rounds = rule.most + warm_ups;
     let mut order: Vec<usize> = (0..candidates).collect();
     let mut random = fastrand::Rng::new();
-    let dropped = if rule.warm_up { candidates } else { candidates.min(1) };
+    // The first candidate's first sample counts only if there is no time for another one.
+    let extra = usize::from(!rule.warm_up).min(candidates);
+    let discarded = if rule.warm_up { candidates } else { extra };
     let mut taken = 0;
     for round in 0..rounds {
-        let extra = if round == 0 && !rule.warm_up { &order[..dropped] } else { &[] };
-        for &index in extra.iter().chain(&order) {
+        let before = if round == 0 { &order[..extra] } else { &[] };
+        for &index in before.iter().chain(&order) {
             let late = rule.deadline.is_some_and(|deadline| source.elapsed() >= deadline);
             if late && !(round == 0 && rule.first_round) {
                 return (samples, Ok(()));
             }
-            let done = taken as f64 / (rule.most * candidates + dropped) as f64;
+            let done = taken as f64 / (rule.most * candidates + discarded) as f64;
             taken += 1;
             match source.take(index, done) {
-                Ok(_) if taken <= dropped => {}
+                Ok(_) if round < warm_ups => {}
+                Ok(sample) if taken == 1 + extra => samples[index] = vec![sample],
                 Ok(sample) => samples[index].push(sample),
                 // Stopped in the middle of a sample. The samples before it count.
                 Err(MeasureError::Interrupted) => return (samples, Ok(())),
@@ -210,7 +213,7 @@ mod tests {
         }
         let mut planted = Planted::new(&[1.0, 2.0], 0.0);
         assert_eq!(planted.run(StopRule { warm_up: false, ..StopRule::fixed(1) }), [1, 1]);
-        assert_eq!(planted.order, [0, 0, 1], "the first sample is dropped");
+        assert_eq!(planted.order, [0, 0, 1], "the first sample is taken again");
     }
 
     #[test]
@@ -228,12 +231,13 @@ mod tests {
         assert_eq!(
             Planted::new(&[4e8, 4e8, 4e8], 0.0).run(rule),
             [1, 1, 0],
-            "one was dropped, the third began in time"
+            "one was taken again, the third sample began in time"
         );
         assert_eq!(
             Planted::new(&[1e9, 2e9, 3e9], 0.0).run(StopRule { first_round: true, ..rule }),
             [1, 1, 1]
         );
+        assert_eq!(Planted::new(&[2e9, 1.0], 0.0).run(rule), [1, 0], "no time to take it again");
         let fixed = StopRule { deadline, ..StopRule::fixed(9) };
         assert_eq!(Planted::new(&[3e8], 0.0).run(fixed), [3], "one of the four was the warm-up");
     }

@@ -366,11 +366,19 @@ fn gigantic(method: &str) -> Result<(), Failed> {
                 wanted[offset % SMALL] = !wanted[offset % SMALL];
             }
             if page != wanted {
-                return Err(Failed::from(format!("{who}: base page {number} is wrong")));
+                let wrong: Vec<usize> = (0..SMALL).filter(|at| page[*at] != wanted[*at]).collect();
+                let (count, first, last) = (wrong.len(), wrong[0], wrong[wrong.len() - 1]);
+                let (from, end) = (first & !7, (last | 7) + 1);
+                let words = |page: &[u8]| format!("{:x?}", &page[from..end.min(from + 64)]);
+                let (found, wanted) = (words(page), words(&wanted));
+                return Err(Failed::from(format!(
+                    "{who}: {count} bytes of base page {number} are wrong, {first:#x} to {last:#x}: {found} in place of {wanted}"
+                )));
             }
         }
         Ok(())
     };
+    check("the original", &mapping, None)?;
     let before = counters()?;
     let byte = (mapping.address() + offset) as *mut u8;
     Child::spawn(|| {

@@ -193,9 +193,11 @@ pub(super) fn least_disturbing(row: &Row) -> Regrets {
     let Some(reference) = references.min_by(|a, b| operation(a).total_cmp(&operation(b))) else {
         return fastest(row);
     };
-    let slowest = operation(reference) - STREAM_SLACK.ln();
-    // These weigh so much that they decide at all but single lengths, where a change would gain little.
+    // These weigh so much that they decide at all but single lengths, where a change would gain little; so the noise must not
+    // count as a lower speed.
     let penalty = |it: &Scored<'_>| {
+        let noise = noise(reference.figures, it.figures, &conditions).ln_1p();
+        let slowest = operation(reference) + noise.max(-STREAM_SLACK.ln());
         let disturbs_more = disturbs_more(it.figures, reference.figures, &conditions);
         STREAM_PENALTY * (operation(it) - slowest).max(0.0) + if disturbs_more { 0.1 } else { 0.0 }
     };

@@ -92,8 +92,10 @@ pub struct Overall {
     pub regret: Option<f64>,
     /// That method.
     pub best_method: Option<String>,
-    /// The choice's speed divided by that of the best of all these methods and peers, and the upper end of its interval.
+    /// The choice's speed divided by that of the best of all methods and peers, and the upper end of its interval.
     pub times_best: Option<[f64; 2]>,
+    /// As `regret`, against the best of all methods and peers.
+    pub regret_of_all: Option<f64>,
 }
 
 /// From this length on an operation may observe the cache state: see the library's `look`.
@@ -146,19 +148,16 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
         candidate.name == method::c_library().name || candidate.kind == Kind::Method && could_be_chosen(times)
     };
     let (best_peer, best_method) = (best(&peer), best(&method));
-    let either = best(&|candidate, times| peer(candidate, times) || method(candidate, times));
+    let either = best(&|candidate, _| is_baseline(candidate, operation) || candidate.kind == Kind::Method);
     Some(Overall {
         config,
         conditions: chosen.len(),
         times_best_peer: best_peer.as_ref().map(|it| it.times),
         best_peer: best_peer.map(|it| it.name),
-        // The choice is one of the methods, so that only noise makes it faster than the best.
-        regret: best_method.as_ref().map(|it| {
-            let least = if it.leeway.is_finite() { 1.0 / it.leeway } else { 1.0 };
-            (1.0 / it.times).max(least) - 1.0
-        }),
+        regret: best_method.as_ref().map(Best::regret),
         best_method: best_method.map(|it| it.name),
-        times_best: either.map(|it| [it.times, it.times * it.leeway]),
+        times_best: either.as_ref().map(|it| [it.times, it.times * it.leeway]),
+        regret_of_all: either.as_ref().map(Best::regret),
     })
 }
 
@@ -182,6 +181,14 @@ struct Best {
     name: String,
     times: f64,
     leeway: f64,
+}
+
+impl Best {
+    /// How much longer the choice takes, a share: as the choice is one of the methods, only noise makes it faster than the best.
+    fn regret(&self) -> f64 {
+        let least = if self.leeway.is_finite() { 1.0 / self.leeway } else { 1.0 };
+        (1.0 / self.times).max(least) - 1.0
+    }
 }
 
 /// Fewer samples are not halved.
@@ -250,17 +257,15 @@ pub(super) fn mean_regret(regrets: impl Iterator<Item = f64>) -> Option<f64> {
     Some(geometric_mean(regrets.map(|regret| 1.0 + regret))? - 1.0)
 }
 
-/// Lengths from `least` to `most` that calibration does not measure: between each two powers of four, which it
-/// measures, one near the geometric middle, where rules change, and a prime.
+/// How many lengths [`unmeasured_lengths`] returns, if so many primes lie in the range.
+const UNMEASURED: usize = 24;
+
+/// Lengths from `least` to `most` that calibration does not measure: primes in equal steps of the logarithm.
 pub(super) fn unmeasured_lengths(least: u64, most: u64) -> Vec<u64> {
-    let powers = std::iter::successors(Some(64u64), |power| power.checked_mul(4));
-    let between = powers.take_while(|power| *power <= most).flat_map(|power| {
-        let middle = power.saturating_mul(2);
-        // Next to the middle itself, which calibration may have measured where the choice changes.
-        let near = middle + (middle / 21).max(1);
-        [Some(near), (power.saturating_mul(29) / 10..).find(|length| is_prime(*length))]
-    });
-    between.flatten().filter(|length| (least..=most).contains(length)).collect()
+    let step = (most.max(least) as f64 / least.max(1) as f64).powf(1.0 / UNMEASURED as f64);
+    let middles = (0..UNMEASURED).map(|at| least as f64 * step.powf(at as f64 + 0.5));
+    let primes = middles.filter_map(|middle| (middle as u64..=most).find(|length| is_prime(*length)));
+    distinct(primes.filter(|prime| *prime >= least))
 }
 
 fn is_prime(number: u64) -> bool {
@@ -420,10 +425,11 @@ mod tests {
     #[test]
     fn unmeasured_lengths_are_not_powers_and_lie_inside() {
         let lengths = unmeasured_lengths(64, 1 << 30);
-        assert!(lengths.len() >= 20);
-        assert!(lengths.iter().all(|length| !length.is_power_of_two() && (64..=1 << 30).contains(length)));
-        assert!(lengths.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!(lengths.iter().any(|length| is_prime(*length) && *length > 1 << 28));
+        assert_eq!(lengths.len(), 24);
+        assert!(lengths.iter().all(|length| is_prime(*length) && (64..=1 << 30).contains(length)));
+        assert!(lengths.windows(2).all(|pair| pair[0] < pair[1] && pair[1] < 3 * pair[0]));
+        assert!(lengths[0] < 100 && lengths[23] > 1 << 29);
         assert!(unmeasured_lengths(100, 100).is_empty());
+        assert_eq!(unmeasured_lengths(100, 104), [101, 103]);
     }
 }

@@ -256,8 +256,8 @@ impl ChoiceOptions {
             samplers.retain(|it| !hopeless.contains(&it.candidate));
             for candidate in hopeless {
                 run.note(format!(
-                    "{}: {} is left out at longer lengths, as it took more than {HOPELESS} times as long as the fastest",
-                    cell.operation, candidate.name
+                    "{}, {}: {} is left out at longer lengths, as it took more than {HOPELESS} times as long as the fastest",
+                    cell.operation, config.states(), candidate.name
                 ));
             }
         }
@@ -373,8 +373,8 @@ impl ChoiceOptions {
     }
 }
 
-/// The methods that took [`HOPELESS`] times as long as the fastest at a length from 64 KiB to that of `config`, in its states and by
-/// its threads. At shorter ones a fence alone takes so much.
+/// The methods, other than peers, that took [`HOPELESS`] times as long as the fastest at a shorter length in the states of `config`.
+/// Below 64 KiB that says nothing: a method that bypasses the cache waits there for its fence alone.
 fn hopeless(rows: &[Row], config: &Config) -> Vec<Candidate> {
     let states = |it: &Config| (it.operation, it.intent, it.threads, it.cache);
     let shorter = judge::OBSERVABLE..config.size.unwrap_or_default();
@@ -385,9 +385,10 @@ fn hopeless(rows: &[Row], config: &Config) -> Vec<Candidate> {
         if group[0].metric != Metric::Bandwidth || !alike(&group[0].config) {
             continue;
         }
-        let fastest = group.iter().map(|row| row.stats.median).fold(0.0, f64::max);
-        let slow = |row: &&Row| row.candidate.kind == Kind::Method && row.stats.median * HOPELESS < fastest;
-        hopeless.extend(group.iter().filter(slow).map(|row| row.candidate.clone()));
+        let of_methods = || group.iter().filter(|row| row.candidate.kind == Kind::Method);
+        let fastest = of_methods().map(|row| row.stats.median).fold(0.0, f64::max);
+        let slow = of_methods().filter(|row| row.stats.median * HOPELESS < fastest && !judge::is_peer(row));
+        hopeless.extend(slow.map(|row| row.candidate.clone()));
     }
     distinct(hopeless)
 }
