@@ -131,6 +131,22 @@ pub(super) fn hypervisor_signature() -> Option<[u8; 12]> {
     Some(signature)
 }
 
+/// True if the time stamp counter counts at a constant rate in every power state ("invariant TSC").
+///
+/// Hypervisors often hide this, because a virtual machine can move to a computer whose counter has another rate. So in a virtual
+/// machine this function assumes it.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(crate) fn has_constant_clock() -> bool {
+    let power = if cpuid(0x8000_0000, 0).eax >= 0x8000_0007 { cpuid(0x8000_0007, 0).edx } else { 0 };
+    is_constant(power, cpuid(1, 0).ecx)
+}
+
+/// The same by EDX of leaf 0x80000007 and ECX of leaf 1.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn is_constant(power: u32, version: u32) -> bool {
+    power & 1 << 8 != 0 || version & 1 << 31 != 0
+}
+
 impl Cpu {
     /// Sizes of the data and unified caches from the level `from` on; 0 where the processor tells none.
     pub(super) fn caches(&self, from: usize) -> Caches {
@@ -179,4 +195,17 @@ fn cache(leaf: u32, index: u32) -> Option<Cache> {
         bytes: ways * partitions * line * sets,
         holds_data: matches!(kind, 1 | 3),
     })
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::is_constant;
+
+    #[test]
+    fn a_clock_is_constant_if_the_processor_says_so_or_a_hypervisor_may_hide_it() {
+        let (invariant, hypervisor) = (1 << 8, 1 << 31);
+        assert!(is_constant(invariant, 0));
+        assert!(is_constant(0, hypervisor));
+        assert!(!is_constant(0xff, 0x7fff_ffff));
+    }
 }

@@ -11,6 +11,8 @@ mod kernel;
 use std::path::Path;
 
 pub use caches::Caches;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+pub(crate) use cpu::has_constant_clock;
 pub use detect::features;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use detect::features_known_so_far;

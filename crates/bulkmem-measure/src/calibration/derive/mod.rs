@@ -151,10 +151,13 @@ fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation) -> Vec<(u64, Key)> {
         }
         (length, regrets)
     };
-    let table: Vec<_> = rows.iter().map(of_row).collect();
-    let table: Vec<_> = table.into_iter().filter(|(_, regrets)| !regrets.is_empty()).collect();
-    // Below the shortest length of these, the C library is one choice more.
-    let fewer = usize::from(matches!(situation, Situation::Reuse | Situation::Stream));
+    // Where only one candidate was measured, nothing is decided: the choice follows from the lengths around.
+    let compares = |row: &Row| row.len() > 1;
+    let any_compares = rows.values().any(compares);
+    let rows = rows.iter().filter(|(_, row)| compares(row) || !any_compares);
+    let table: Vec<_> = rows.map(of_row).filter(|(_, regrets)| !regrets.is_empty()).collect();
+    // Below the shortest length, the C library can be one choice more.
+    let fewer = usize::from(table.first().is_some_and(|(length, _)| !is_short(*length, situation)));
     let choices = segments::fit(&table, segments::MOST_CHANGES - fewer);
     table.into_iter().map(|(length, _)| length).zip(choices).collect()
 }
