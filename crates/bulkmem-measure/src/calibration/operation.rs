@@ -180,13 +180,17 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             return;
         }
         let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
-        let lengths: Vec<u64> = choices.iter().map(|(length, _)| *length).collect();
-        for (index, (length, key)) in choices.iter().enumerate() {
+        let own = self.ledger.figures.iter();
+        let own = own.filter(|it| (it.operation, it.cost) == (operation, Cost::Throughput));
+        // Also lengths at which one method was measured, which decide nothing.
+        let lengths: Vec<u64> = own.map(|it| it.length).collect::<BTreeSet<_>>().into_iter().collect();
+        for (index, &length) in lengths.iter().enumerate() {
             if self.session.stopped() {
                 break;
             }
-            self.session.report(format!("{operation}, {}, libpmem", bytes(*length)), None);
-            let mut cells = self.setting.cells(operation, Cost::Throughput, *length);
+            let Some(key) = chosen(&choices, length) else { continue };
+            self.session.report(format!("{operation}, {}, libpmem", bytes(length)), None);
+            let mut cells = self.setting.cells(operation, Cost::Throughput, length);
             cells.retain(|cell| cell.condition.aligned && cell.condition.threads == 1);
             // Without libpmem, the first sample ends it.
             let group = |cell| vec![(cell, None), (cell, key.choice())];
@@ -339,8 +343,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
         let lengths = self.setting.threaded_lengths();
         for (index, &length) in lengths.iter().enumerate() {
-            let key = choices.iter().rev().find(|(from, _)| *from <= length).map(|(_, key)| key);
-            let Some(choice) = key.and_then(Key::choice) else { continue };
+            let Some(choice) = chosen(&choices, length).and_then(Key::choice) else { continue };
             if self.session.over(deadline) {
                 break;
             }
@@ -350,6 +353,11 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             self.record(&trials, self.end_of_first(&lengths[index..], deadline));
         }
     }
+}
+
+/// Returns the choice for a length among those at rising lengths.
+fn chosen(choices: &[(u64, Key)], length: u64) -> Option<&Key> {
+    choices.iter().rfind(|(from, _)| *from <= length).map(|(_, key)| key)
 }
 
 /// An interval between two measured lengths.
