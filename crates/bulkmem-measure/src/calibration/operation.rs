@@ -276,10 +276,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let mut looked: Vec<Looked> =
             states.map(|(length, state)| Looked { operation, length, state, times: Vec::new() }).collect();
         for taken in 0..MOST_SAMPLES {
-            if self.session.over(deadline) {
-                if taken < LEAST_SAMPLES {
-                    return;
-                }
+            // A few also if the time is over: without them, nothing looks.
+            if self.session.stopped() || taken >= LEAST_SAMPLES && self.session.over(deadline) {
                 break;
             }
             for Looked { length, state, times, .. } in &mut looked {
@@ -288,6 +286,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 let Some(time) = self.session.meter.look(&cell, *state) else { return };
                 times.push(time);
             }
+        }
+        if looked.iter().any(|it| it.times.len() < LEAST_SAMPLES) {
+            return;
         }
         self.ledger.looks.looks.extend(looked);
         self.ledger.looks.ns_per_tick = self.session.meter.ns_per_tick();
@@ -318,10 +319,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             })
             .collect();
         for taken in 0..MOST_SAMPLES {
-            if self.session.over(deadline) {
-                if taken < LEAST_SAMPLES {
-                    return;
-                }
+            if self.session.stopped() || taken >= LEAST_SAMPLES && self.session.over(deadline) {
                 break;
             }
             for (choice, times) in &mut all {
@@ -330,6 +328,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 let Some(time) = self.session.meter.unmapped(&cell, *choice) else { return };
                 times.ticks.push(time);
             }
+        }
+        if all.iter().any(|(_, it)| it.ticks.len() < LEAST_SAMPLES) {
+            return;
         }
         self.ledger.looks.unmapped.extend(all.into_iter().map(|(_, times)| times));
     }

@@ -72,8 +72,6 @@ impl Setting {
             (Cost::Throughput, false) => &[(true, false), (false, false)],
             // Persisting writes back lines that were written just before.
             (Cost::Throughput, true) if operation == Operation::Persist => &[(true, true), (false, true)],
-            // Here alignment matters for cold as much as for warm memory, and samples begin to take long.
-            (Cost::Throughput, true) if length >= 1 << 20 => &[(true, false), (true, true), (false, false)],
             (Cost::Throughput, true) => &[(true, false), (true, true), (false, false), (false, true)],
         };
         let mut single: Vec<Condition> =

@@ -11,7 +11,7 @@ use crate::calibration::fake::{
     CACHED_TICKS, LIBPMEM_GB_PER_S, Planted, REACHING_TICKS, UNCACHED_TICKS, UNMAPPED_TICKS,
 };
 use crate::engine::LIBPMEM;
-use crate::engine::workload::Cell;
+use crate::engine::workload::{Cell, MemoryState};
 
 const SETTING: Setting = Setting {
     mode: Mode::Default,
@@ -206,6 +206,23 @@ fn libpmem_is_measured_for_operations_that_persist_and_never_chosen() {
     assert_eq!(derived, derive::derive_policy(&others), "they decide nothing");
     assert!(derived.rules.iter().any(|rule| rule.operation == Operation::CopyPersist));
     assert!(derived.rules.iter().all(|rule| rule.method != LIBPMEM));
+}
+
+/// Without their samples, an operation would do uncached memory by the method for cached memory.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn looks_are_measured_even_if_the_time_is_over() {
+    let stop = AtomicBool::new(false);
+    let mut quiet = |_: &Progress| {};
+    let mut ledger = Ledger::default();
+    let planted = Planted::new(0.01, caching_machine);
+    let mut session = Session::new(planted, &stop, &mut quiet, Duration::from_millis(1));
+    run(&mut session, &SETTING, &[Operation::Clear], &mut ledger, &mut |_, _| {});
+    let of = |state: MemoryState| ledger.looks.looks.iter().filter(move |it| it.state == state);
+    for state in [MemoryState::Cached, MemoryState::Uncached, MemoryState::Unmapped] {
+        assert!(of(state).count() > 0 && of(state).all(|it| it.times.len() >= 5), "{:?}", ledger.looks);
+    }
+    assert!(!ledger.looks.unmapped.is_empty());
 }
 
 #[test]

@@ -256,8 +256,8 @@ impl ChoiceOptions {
             samplers.retain(|it| !hopeless.contains(&it.candidate));
             for candidate in hopeless {
                 run.note(format!(
-                    "{}, {}: {} is left out at longer lengths, as it took more than {HOPELESS} times as long as the fastest",
-                    cell.operation, config.states(), candidate.name
+                    "{} is left out at lengths above one at which it took more than {HOPELESS} times as long as the fastest",
+                    candidate.name
                 ));
             }
         }
