@@ -340,6 +340,12 @@ fn chunks(method: &str) -> Result<(), Failed> {
     module::fresh().map_err(Failed::from)
 }
 
+/// Status of a child to which the fork did not pass the gigantic page on: a defect of some kernels, which the module does not
+/// touch (docs/kernel/copies.md).
+const LOST: i32 = 3;
+/// So many forks are tried.
+const FORKS: usize = 1000;
+
 /// A write to a gigantic page, whose content repeats every 2 MiB except for a number in each base page, and is different
 /// for each method, because the pages of the pool come again.
 fn gigantic(method: &str) -> Result<(), Failed> {
@@ -381,12 +387,24 @@ fn gigantic(method: &str) -> Result<(), Failed> {
     check("the original", &mapping, None)?;
     let before = counters()?;
     let byte = (mapping.address() + offset) as *mut u8;
-    Child::spawn(|| {
-        // SAFETY: the child's mapping, to which no reference exists.
-        unsafe { byte.write_volatile(!byte.read_volatile()) };
-        check("the child", &mapping, Some(offset))
-    })?
-    .succeed()?;
+    for lost in 1.. {
+        let child = Child::spawn(|| {
+            if mapping.frames()? == [0] {
+                // SAFETY: ends the child, as its end does otherwise.
+                unsafe { libc::_exit(LOST) };
+            }
+            // SAFETY: the child's mapping, to which no reference exists.
+            unsafe { byte.write_volatile(!byte.read_volatile()) };
+            check("the child", &mapping, Some(offset))
+        })?;
+        match child.wait()? {
+            End::Exit(0) => break,
+            End::Exit(LOST) if lost < FORKS => {
+                println!("{method}: the kernel's fork did not pass the gigantic page on, {lost} times");
+            }
+            end => return Err(format!("the child ended with {end:?}; what it said is above").into()),
+        }
+    }
     check("the parent", &mapping, None)?;
     assert_eq!(since(&before)?, predict(method, GIGANTIC, &[offset])?);
     Ok(())
