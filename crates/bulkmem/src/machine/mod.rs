@@ -1,5 +1,7 @@
 //! This machine: instructions, caches, processors, page sizes.
 
+#[cfg(all(target_arch = "aarch64", with_methods))]
+mod aarch64;
 mod caches;
 #[cfg(target_arch = "x86_64")]
 mod cpu;
@@ -10,6 +12,8 @@ mod kernel;
 
 use std::path::Path;
 
+#[cfg(all(target_arch = "aarch64", with_methods))]
+pub(crate) use aarch64::{counter_frequency, zero_block};
 pub use caches::Caches;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 pub(crate) use cpu::has_constant_clock;
@@ -111,6 +115,9 @@ pub(crate) fn with_this<R>(f: impl FnOnce(Target, &dyn Fn() -> Caches) -> R) -> 
     }
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     {
+        #[cfg(all(target_arch = "aarch64", with_methods))]
+        let cpu = aarch64::key();
+        #[cfg(not(with_methods))]
         let cpu = CpuKey { vendor: std::env::consts::ARCH, family: 0, model: 0, stepping: 0 };
         let target = Target { cpu, features: features(), processors };
         f(target, &|| Caches::default().completed(2))
