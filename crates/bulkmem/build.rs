@@ -4,7 +4,8 @@
 use std::process::Command;
 
 /// Architectures with methods of their own, and the operating systems on which their instructions are detected.
-const WITH_METHODS: [(&str, Option<&str>); 2] = [("x86_64", None), ("aarch64", Some("linux"))];
+const WITH_METHODS: [(&str, Option<&str>); 3] =
+    [("x86_64", None), ("aarch64", Some("linux")), ("riscv64", Some("linux"))];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -13,14 +13,14 @@ fn main() -> ExitCode {
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
     #[cfg(target_arch = "x86_64")]
     x86_64::add(&mut suite);
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
     walked::add(&mut suite);
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86_64")))]
     suite.skip("fences", "reading compiled code is not written for this architecture");
     suite.run()
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
 #[path = "fences/walked.rs"]
 mod walked;
 

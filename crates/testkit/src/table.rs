@@ -55,7 +55,21 @@ const EMULATED: Features = Features::empty();
 /// Returns the features that a method needs in order to run here: those that this machine does not have and that are
 /// neither emulated nor dispensable.
 pub fn missing(method: &Method) -> Features {
-    method.requires.difference(features()).difference(DISPENSABLE).difference(EMULATED)
+    method
+        .requires
+        .difference(features())
+        .difference(DISPENSABLE)
+        .difference(EMULATED)
+        .difference(executable())
+}
+
+/// Features that the processor has although the operating system does not report them, so that the library does not use
+/// them. QEMU 10 does not report Zicbom.
+fn executable() -> Features {
+    #[cfg(target_arch = "riscv64")]
+    return crate::riscv64::executable();
+    #[cfg(not(target_arch = "riscv64"))]
+    Features::empty()
 }
 
 /// Returns an error if a method requires a feature that belongs to none of the sets above: its tests could then be

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::cpu;
 use super::features::Features;
 use super::identity::CpuIdentity;
-#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", with_methods)))]
+#[cfg(any(target_arch = "x86_64", with_methods))]
 use super::identity::CpuKey;
 
 #[cfg(target_arch = "x86_64")]
@@ -43,13 +43,13 @@ pub(super) fn hypervisor() -> Option<String> {
     None
 }
 
-#[cfg(all(target_arch = "aarch64", with_methods))]
+#[cfg(all(not(target_arch = "x86_64"), with_methods))]
 pub(super) fn identify() -> CpuIdentity {
-    let CpuKey { vendor, family, model, stepping } = super::aarch64::key();
-    CpuIdentity { vendor: vendor.to_owned(), family, model, stepping, name: super::aarch64::brand() }
+    let CpuKey { vendor, family, model, stepping } = super::architecture::key();
+    CpuIdentity { vendor: vendor.to_owned(), family, model, stepping, name: super::architecture::brand() }
 }
 
-#[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", with_methods))))]
+#[cfg(not(any(target_arch = "x86_64", with_methods)))]
 pub(super) fn identify() -> CpuIdentity {
     CpuIdentity {
         vendor: std::env::consts::ARCH.to_owned(),
@@ -92,8 +92,8 @@ pub(super) fn remember(features: Features) {
 fn detect() -> Features {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     let found = cpu::Cpu::read().features;
-    #[cfg(all(target_arch = "aarch64", with_methods))]
-    let found = super::aarch64::features();
+    #[cfg(all(not(target_arch = "x86_64"), with_methods))]
+    let found = super::architecture::features();
     #[cfg(not(with_methods))]
     let found = Features::empty();
     remember(found);

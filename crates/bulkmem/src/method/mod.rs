@@ -9,6 +9,10 @@ mod c_library;
 #[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
 mod entry;
 #[cfg(with_methods)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "not every architecture has a method of each kind")
+)]
 mod lines;
 mod parameters;
 pub(crate) mod portable;
@@ -17,6 +21,10 @@ pub(crate) mod portable;
 mod aarch64;
 #[cfg(all(target_arch = "aarch64", with_methods))]
 use aarch64 as architecture;
+#[cfg(all(target_arch = "riscv64", with_methods))]
+mod riscv64;
+#[cfg(all(target_arch = "riscv64", with_methods))]
+use riscv64 as architecture;
 #[cfg(all(target_arch = "x86_64", with_methods))]
 mod x86_64;
 #[cfg(all(target_arch = "x86_64", with_methods))]

@@ -254,3 +254,111 @@ mod checker {
         }
     }
 }
+
+/// As above.
+#[cfg(target_arch = "riscv64")]
+mod checker {
+    use std::arch::naked_asm;
+
+    use super::*;
+
+    type Run = fn() -> Result<(), Failed>;
+
+    pub(super) const EXPECTED: &[&str] = &[
+        "cbo.zero",
+        "cbo.clean",
+        "cbo.flush",
+        "ntl.all",
+        "ntl.p1",
+        "prefetch.r",
+        "prefetch.w",
+        "sd",
+        "vsetvli",
+        "vle8.v",
+        "vse8.v",
+        "fence rw, rw",
+        "fence iorw, iorw",
+    ];
+
+    pub(super) const TESTS: [(&str, Run); 4] = [
+        ("checker::one_branch_without_a_barrier", one_branch_without_a_barrier),
+        ("checker::barriers_in_callees_count", barriers_in_callees_count),
+        (
+            "checker::a_fence_of_memory_does_not_complete_a_write_back",
+            a_fence_of_memory_does_not_complete_a_write_back,
+        ),
+        ("checker::a_computed_jump_is_refused", a_computed_jump_is_refused),
+    ];
+
+    fn walk(function: unsafe extern "C" fn()) -> Result<Walk, String> {
+        Walk::from(function as *const ())
+    }
+
+    fn expect(found: bool, expected: bool) -> Result<(), Failed> {
+        if found == expected { Ok(()) } else { Err(format!("expected {expected}").into()) }
+    }
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn forgetful_branch() {
+        naked_asm!("add x0, x0, x5", "sd a1, 0(a0)", "beqz a1, 2f", "fence rw, rw", "2: ret")
+    }
+
+    fn one_branch_without_a_barrier() -> Result<(), Failed> {
+        expect(walk(forgetful_branch)?.returns_pending_stores, true)
+    }
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn just_a_barrier() {
+        naked_asm!("fence rw, rw", "ret")
+    }
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn barrier_by_tail_call() {
+        naked_asm!("add x0, x0, x5", "sd a1, 0(a0)", "tail {}", sym just_a_barrier)
+    }
+
+    fn barriers_in_callees_count() -> Result<(), Failed> {
+        expect(walk(barrier_by_tail_call)?.returns_pending_stores, false)
+    }
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn clean_and_order() {
+        naked_asm!(
+            ".option push",
+            ".option arch, +zicbom",
+            "cbo.clean (a0)",
+            ".option pop",
+            "fence rw, rw",
+            "ret"
+        )
+    }
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn clean_and_complete() {
+        naked_asm!(
+            ".option push",
+            ".option arch, +zicbom",
+            "cbo.clean (a0)",
+            ".option pop",
+            "fence iorw, iorw",
+            "ret"
+        )
+    }
+
+    fn a_fence_of_memory_does_not_complete_a_write_back() -> Result<(), Failed> {
+        expect(walk(clean_and_order)?.returns_pending_write_backs, true)?;
+        expect(walk(clean_and_complete)?.returns_pending_write_backs, false)
+    }
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn computed_jump() {
+        naked_asm!("jr a0")
+    }
+
+    fn a_computed_jump_is_refused() -> Result<(), Failed> {
+        match walk(computed_jump) {
+            Err(error) if error.contains("computed address") => Ok(()),
+            other => Err(format!("{other:?}").into()),
+        }
+    }
+}
