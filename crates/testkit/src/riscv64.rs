@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(next(0x9502), Next::Computed, "c.jalr a0");
         assert_eq!(next(0x8502), Next::Computed, "c.jr a0");
         assert_eq!(next(0xbfed), Next::Jump(0xffa), "c.j .-6");
-        assert_eq!(next(0xdd7d), Next::Branch(0xff6), "c.beqz a0, .-10");
+        assert_eq!(next(0xd97d), Next::Branch(0xff6), "c.beqz a0, .-10");
         assert_eq!(next(0x0000_0013), Next::Following, "nop");
     }
 
