@@ -4,7 +4,7 @@ use bulkmem::machine::Features;
 use disarm64::{InsnDisplay, InsnOpcode, decoder};
 use disarm64_defn::InsnFeatureSet;
 
-use crate::walk::{Kind, Next, Step};
+use crate::step::{Kind, Next, Step};
 
 /// The register of an instruction that has one in its lowest bits.
 const REGISTER: u32 = 0x1f;

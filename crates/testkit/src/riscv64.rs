@@ -7,7 +7,7 @@ use bulkmem::machine::Features;
 use rvdasm::disassembler::{Disassembler, Xlen};
 
 use crate::case::install;
-use crate::walk::{Kind, Next, Step};
+use crate::step::{Kind, Next, Step};
 
 const FENCE_RW_RW: u32 = 0x0330_000f;
 const FENCE_IORW_IORW: u32 = 0x0ff0_000f;

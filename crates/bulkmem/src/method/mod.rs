@@ -16,6 +16,8 @@ mod entry;
 mod lines;
 mod parameters;
 pub(crate) mod portable;
+#[cfg(with_methods)]
+mod primitives;
 
 #[cfg(all(target_arch = "aarch64", with_methods))]
 mod aarch64;
@@ -210,7 +212,7 @@ pub(crate) static BUILT_IN: [&Method; Operation::ALL.len()] = [&portable::METHOD
 #[inline(always)]
 pub fn fence() {
     #[cfg(with_methods)]
-    architecture::fence();
+    primitives::barrier::fence();
     #[cfg(not(with_methods))]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
@@ -224,7 +226,7 @@ pub fn fence() {
 #[inline(always)]
 pub(crate) fn drain() {
     #[cfg(with_methods)]
-    architecture::drain_stores();
+    primitives::barrier::drain_stores();
     #[cfg(not(with_methods))]
     fence();
 }

@@ -7,8 +7,9 @@ use bulkmem::method::{CacheEffect, Method, Ordering};
 use libtest_mimic::Failed;
 use testkit::case::Case;
 use testkit::harness::Suite;
+use testkit::step::Kind;
 use testkit::table;
-use testkit::walk::{Kind, Walk};
+use testkit::walk::Walk;
 
 /// The C library's functions are called through pointers, and not part of this executable.
 fn is_ours(method: &Method) -> bool {

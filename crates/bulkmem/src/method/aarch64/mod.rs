@@ -1,26 +1,21 @@
 //! Methods for aarch64, one file per instruction family.
 //!
 //! Every store of this architecture is weakly ordered, ordinary ones too: a release store orders all of them, whatever
-//! the instruction. `Weak` are those that are treated as more than that: see [`order_stores`].
+//! the instruction. `Weak` are those that are treated as more than that: see [`order_stores`](super::primitives::barrier::order_stores).
 
-mod barrier;
 mod line;
 mod mops;
 mod nontemporal;
-pub(in crate::method) mod part;
 mod persist;
-pub(in crate::method) mod prefetch;
 mod store;
 mod streams;
 mod sve;
 mod zero;
 
-use barrier::persisted;
-pub(super) use barrier::{before_nontemporal_loads, drain_stores, fence, order_stores};
-
 use super::Method;
 use super::lines::{entry, loops, tunables};
 use super::portable;
+use super::primitives::barrier::{before_nontemporal_loads, persisted};
 use crate::operation::Operation;
 
 /// See [`BUILT_IN`](super::BUILT_IN).

@@ -2,7 +2,7 @@
 //! ordinary stores that overlap, without a loop.
 
 use super::{CopyLine, FillLine, LINE};
-use crate::method::architecture::part::{copy_part, fill_part};
+use crate::method::primitives::part::{copy_part, fill_part};
 
 /// The whole lines of a range.
 pub(in crate::method) struct Lines {

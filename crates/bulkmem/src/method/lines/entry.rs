@@ -4,7 +4,7 @@
 /// is the architecture's `order_stores`, or the function that is given as a fourth argument.
 macro_rules! weak {
     ($type:ident, $kernel:path, $tunables:expr) => {
-        weak!($type, $kernel, $tunables, crate::method::architecture::order_stores)
+        weak!($type, $kernel, $tunables, crate::method::primitives::barrier::order_stores)
     };
     (FillFn, $kernel:path, $tunables:expr, $fence:path) => {{
         /// # Safety

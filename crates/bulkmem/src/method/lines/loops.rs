@@ -6,10 +6,8 @@
 use super::edges::{self, Lines};
 use super::{CopyLine, FillLine, LINE};
 use crate::method::Parameters;
-use crate::method::architecture::before_nontemporal_loads;
-use crate::method::architecture::prefetch::{
-    prefetch_for_write, prefetch_nontemporal, prefetch_to_all_levels,
-};
+use crate::method::primitives::barrier::before_nontemporal_loads;
+use crate::method::primitives::prefetch::{prefetch_for_write, prefetch_nontemporal, prefetch_to_all_levels};
 
 /// Bytes in a page of a stream.
 const PAGE: usize = 4096;

@@ -1,22 +1,18 @@
 //! Methods for riscv64, one file per instruction family.
 //!
 //! Every store of this architecture is weakly ordered, ordinary ones too, and a release store orders all of them. `Weak`
-//! are non-temporal stores and write-backs: see [`order_stores`].
+//! are non-temporal stores and write-backs: see [`order_stores`](super::primitives::barrier::order_stores).
 
-mod barrier;
 mod line;
-pub(in crate::method) mod part;
 mod persist;
-pub(in crate::method) mod prefetch;
 mod store;
 mod vector;
 mod zero;
 
-pub(super) use barrier::{before_nontemporal_loads, drain_stores, fence, order_stores};
-
 use super::Method;
 use super::lines::{entry, loops, tunables};
 use super::portable;
+use super::primitives::barrier::fence;
 use crate::operation::Operation;
 
 /// See [`BUILT_IN`](super::BUILT_IN). The baseline has nothing that makes bytes durable: until the features are known,

@@ -2,24 +2,19 @@
 
 mod clzero;
 mod demote;
-mod fence;
 mod flush;
 mod line;
 mod movdir64b;
 mod nontemporal;
-pub(in crate::method) mod part;
 mod placed;
-pub(in crate::method) mod prefetch;
 mod source;
 mod store;
 mod streams;
 mod string;
 
-use fence::sfence;
-pub(super) use fence::{before_nontemporal_loads, drain_stores};
-
 use super::Method;
 use super::lines::{edges, entry, loops, tunables};
+use super::primitives::{part, prefetch};
 use crate::operation::Operation;
 
 /// See [`BUILT_IN`](super::BUILT_IN).
@@ -31,18 +26,6 @@ pub(crate) static BUILT_IN: [&Method; Operation::ALL.len()] = [
     find(nontemporal::METHODS, b"movnti"),
     find(flush::METHODS, b"clflush"),
 ];
-
-/// Orders the weakly ordered stores of a method before later stores.
-#[inline(always)]
-pub(super) fn order_stores() {
-    sfence();
-}
-
-/// Orders stores and write-backs before later stores; they are durable afterwards.
-#[inline(always)]
-pub(super) fn fence() {
-    sfence();
-}
 
 /// The method of that name, at compile time.
 const fn find(methods: &'static [Method], name: &[u8]) -> &'static Method {

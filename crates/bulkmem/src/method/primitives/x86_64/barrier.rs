@@ -5,7 +5,7 @@ use std::arch::asm;
 
 /// SFENCE: orders earlier stores and write-backs of this thread before later stores.
 #[inline(always)]
-pub(in crate::method) fn sfence() {
+fn sfence() {
     // SAFETY: SFENCE has no precondition and is part of every x86-64. It is not marked `nomem`, so the compiler
     // moves no access across it.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
@@ -38,4 +38,16 @@ pub(in crate::method) fn drain_stores() {
     // SAFETY: it adds no bits to a word on the stack. The instruction is part of every x86-64, and not marked `nomem`, so
     // the compiler moves no access across it; without `nostack`, no variable lies below the stack pointer.
     unsafe { asm!("lock or dword ptr [rsp], 0") }
+}
+
+/// Orders the weakly ordered stores of a method before later stores.
+#[inline(always)]
+pub(in crate::method) fn order_stores() {
+    sfence();
+}
+
+/// Orders stores and write-backs before later stores; they are durable afterwards.
+#[inline(always)]
+pub(in crate::method) fn fence() {
+    sfence();
 }

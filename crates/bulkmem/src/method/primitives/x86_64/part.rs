@@ -2,7 +2,7 @@
 
 use std::arch::asm;
 
-use super::line::LINE;
+use crate::machine::CACHE_LINE as LINE;
 
 /// Stores the register `{v}` at the start and at the end of `$len` bytes.
 macro_rules! both_ends {

@@ -3,7 +3,7 @@
 use std::arch::aarch64::{uint8x16_t, vdupq_n_u8};
 use std::arch::asm;
 
-use crate::method::lines::LINE;
+use crate::machine::CACHE_LINE as LINE;
 
 /// Stores the register `{v}` at the start and at the end of `$len` bytes.
 macro_rules! both_ends {
