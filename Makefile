@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-kmod test-kmod-all test-kmod-debug test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
+.PHONY: help run check test test-arch test-kmod test-kmod-all test-kmod-debug test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -16,6 +16,9 @@ run: ## Build, calibrate and measure this machine (some minutes), write bulkmem-
 
 test: ## Run every test; say what was skipped and why, and how to rerun what failed
 	@scripts/test.sh
+
+test-arch: ## Test the methods of aarch64 and riscv64 on emulated processors (an hour; a part is in `make test`)
+	@scripts/test-arch.sh
 
 test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module
 	@scripts/test-kmod.sh

@@ -22,7 +22,7 @@ export CARGO_HOME RUSTUP_HOME
 
 for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
     case $name in
-    PATH | PWD | TMPDIR | LD_LIBRARY_PATH | CARGO | CARGO_* | RUST* | MIRI* | PROPTEST_* | TRYBUILD) ;;
+    PATH | PWD | TMPDIR | LD_LIBRARY_PATH | CARGO | CARGO_* | RUST* | MIRI* | PROPTEST_* | TRYBUILD | BULKMEM_TEST_*) ;;
     *) unset "$name" ;;
     esac
 done

@@ -57,6 +57,7 @@ tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked
 for profile in release lto; do
     tests "hostile-$profile" cargo "cargo test --profile $profile" cargo test --profile "$profile" --locked -p hostile
 done
+tests architectures whole "scripts/test-arch.sh --quick" scripts/test-arch.sh --quick
 tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
 
 nightly_remedy="rustup toolchain install nightly"

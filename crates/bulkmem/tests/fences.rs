@@ -13,10 +13,16 @@ fn main() -> ExitCode {
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
     #[cfg(target_arch = "x86_64")]
     x86_64::add(&mut suite);
-    #[cfg(not(target_arch = "x86_64"))]
-    suite.skip("fences", "reading compiled code is only written for x86-64");
+    #[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+    walked::add(&mut suite);
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86_64")))]
+    suite.skip("fences", "reading compiled code is not written for this architecture");
     suite.run()
 }
+
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+#[path = "fences/walked.rs"]
+mod walked;
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
@@ -26,9 +32,9 @@ mod x86_64 {
     use libtest_mimic::Failed;
     use testkit::case::Case;
     use testkit::harness::Suite;
+    use testkit::image::Image;
     use testkit::table;
     use testkit::x86_64::flow::Flow;
-    use testkit::x86_64::image::Image;
     use testkit::x86_64::instruction::{
         Instruction, Mnemonic, bypasses, demotes, implied, loads_nontemporally, needs, text, texts,
         writes_back,

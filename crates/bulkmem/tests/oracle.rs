@@ -22,6 +22,21 @@ const LONGEST: usize = 4 << 20;
 /// Limit of the bytes that the long cases of one method write, which limits the time of methods with many parameters.
 const BUDGET: usize = 96 << 20;
 
+/// Tests every so many offsets, others for each length: 1 if `BULKMEM_TEST_STRIDE` is not set. Under an emulator all of them
+/// would take an hour.
+fn stride() -> usize {
+    let set = std::env::var("BULKMEM_TEST_STRIDE").ok();
+    set.map_or(1, |it| {
+        it.parse().ok().filter(|stride| (1..=LINE).contains(stride)).expect("BULKMEM_TEST_STRIDE: 1 to 64")
+    })
+}
+
+/// Returns the offsets into a line to test a length with: multiples of a step, and others for other lengths.
+fn offsets(length: usize, step: usize) -> impl Iterator<Item = usize> {
+    let step = step.min(LINE);
+    (length % step..LINE).step_by(step)
+}
+
 fn main() -> ExitCode {
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
     for row in table::entries() {
@@ -50,9 +65,10 @@ fn wander(count: usize) -> usize {
 fn every_length_and_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
     let mut oracle = Oracle::new(SHORT);
     let mut case = Case::new(method, operation);
+    let stride = stride();
     ran(method, || {
         for length in 0..=SHORT {
-            for offset in 0..LINE {
+            for offset in offsets(length, stride) {
                 for place in PLACES {
                     for fenced in [true, false] {
                         for byte in bytes(operation) {
@@ -71,11 +87,12 @@ fn every_length_and_offset(method: &'static Method, operation: Operation) -> Res
 fn every_source_offset(method: &'static Method, operation: Operation) -> Result<(), Failed> {
     let mut oracle = Oracle::new(SHORT);
     let mut case = Case::new(method, operation);
+    let stride = stride();
     ran(method, || {
         for length in
             [1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256]
         {
-            for source_offset in 0..LINE {
+            for source_offset in offsets(length, stride) {
                 for offset in 0..LINE {
                     let place = PLACES[(offset + source_offset) % 2];
                     case = Case { length, offset, source_offset, place, fenced: !case.fenced, ..case };
@@ -91,11 +108,12 @@ fn every_parameter_set(method: &'static Method, operation: Operation) -> Result<
     let mut oracle = Oracle::new(SHORT);
     let mut case = Case::new(method, operation);
     let mut count = 0;
+    let stride = stride();
     ran(method, || {
         for parameters in table::parameter_sets(method.tunables(operation).unwrap_or_default()) {
             for length in 0..=SHORT {
                 // A quarter of the offsets for each length, and another quarter for the next.
-                for offset in (length % 4..LINE).step_by(4) {
+                for offset in offsets(length, 4 * stride) {
                     count += 1;
                     let source_offset = wander(count);
                     let (place, fenced) = (PLACES[count / LINE % 2], count / 2 % 2 == 0);
@@ -119,7 +137,7 @@ fn about_every_unit(method: &'static Method, operation: Operation) -> Result<(),
         for parameters in &sets {
             let lengths = table::unit_lengths(parameters, LONGEST);
             let once: usize = lengths.iter().sum();
-            let times = (BUDGET / sets.len() / once.max(1)).clamp(1, LINE);
+            let times = (BUDGET / stride() / sets.len() / once.max(1)).clamp(1, LINE);
             for time in 0..times {
                 for length in &lengths {
                     count += 1;

@@ -46,7 +46,7 @@ fn machines() -> impl Strategy<Value = Machine> {
         |(cpu, caches, features, processors)| Machine {
             cpu,
             microcode: String::new(),
-            features: Features::from_bits_truncate(features) | baseline(),
+            features: Features::from_bits_truncate(features) | Features::BASELINE,
             caches: Caches::from(caches),
             processors,
             nodes: 0,
@@ -58,11 +58,6 @@ fn machines() -> impl Strategy<Value = Machine> {
             hypervisor: None,
         },
     )
-}
-
-/// Features that the architecture guarantees.
-fn baseline() -> Features {
-    if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() }
 }
 
 fn lengths() -> impl Strategy<Value = usize> {

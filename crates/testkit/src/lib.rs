@@ -13,5 +13,15 @@ pub mod profile;
 pub mod prometheus;
 pub mod table;
 
+#[cfg(target_arch = "aarch64")]
+pub mod aarch64;
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86_64"))]
+pub mod image;
+#[cfg(target_arch = "riscv64")]
+pub mod riscv64;
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+pub mod step;
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+pub mod walk;
 #[cfg(target_arch = "x86_64")]
 pub mod x86_64;

@@ -17,18 +17,34 @@ pub fn entries() -> impl Iterator<Item = (&'static Method, Operation)> {
 }
 
 /// Features that the tests of a method can do without, because its code runs and writes the same bytes on a processor
-/// that does not have them: hints that such a processor executes as no-operations (PREFETCHW, CLDEMOTE), and features
-/// that only tell how fast an instruction is (ERMS, FSRM).
+/// that does not have them: hints that such a processor executes as no-operations (PREFETCHW, CLDEMOTE, ZIHINTNTL), and
+/// features that only tell how fast an instruction is (ERMS, FSRM).
 ///
 /// The features of an instruction that raises an exception where it is not supported belong into
 /// [`EMULATED`](crate::x86_64::emulate::EMULATED) or, if it cannot be emulated, into [`NOT_EMULATED`].
-pub const DISPENSABLE: Features =
-    Features::PREFETCHW.union(Features::CLDEMOTE).union(Features::ERMS).union(Features::FSRM);
+pub const DISPENSABLE: Features = Features::PREFETCHW
+    .union(Features::CLDEMOTE)
+    .union(Features::ERMS)
+    .union(Features::FSRM)
+    .union(Features::ZIHINTNTL);
 
 /// Features whose instructions use registers that an emulator cannot provide. On a processor that does not have them,
 /// the tests that run such a method are skipped.
-pub const NOT_EMULATED: Features =
-    Features::SSE4_1.union(Features::AVX).union(Features::AVX2).union(Features::AVX512F);
+pub const NOT_EMULATED: Features = Features::SSE4_1
+    .union(Features::AVX)
+    .union(Features::AVX2)
+    .union(Features::AVX512F)
+    .union(OF_OTHER_ARCHITECTURES);
+
+/// Of architectures that the tests run under an emulator, which has all of them (`scripts/test-arch.sh`).
+const OF_OTHER_ARCHITECTURES: Features = Features::DC_ZVA
+    .union(Features::SVE)
+    .union(Features::MOPS)
+    .union(Features::DC_CVAP)
+    .union(Features::DC_CVADP)
+    .union(Features::ZICBOZ)
+    .union(Features::ZICBOM)
+    .union(Features::RVV);
 
 /// Features that the tests emulate.
 #[cfg(target_arch = "x86_64")]
@@ -39,7 +55,21 @@ const EMULATED: Features = Features::empty();
 /// Returns the features that a method needs in order to run here: those that this machine does not have and that are
 /// neither emulated nor dispensable.
 pub fn missing(method: &Method) -> Features {
-    method.requires.difference(features()).difference(DISPENSABLE).difference(EMULATED)
+    method
+        .requires
+        .difference(features())
+        .difference(DISPENSABLE)
+        .difference(EMULATED)
+        .difference(executable())
+}
+
+/// Features that the processor has although the operating system does not report them, so that the library does not use
+/// them. QEMU 10 does not report Zicbom.
+fn executable() -> Features {
+    #[cfg(target_arch = "riscv64")]
+    return crate::riscv64::executable();
+    #[cfg(not(target_arch = "riscv64"))]
+    Features::empty()
 }
 
 /// Returns an error if a method requires a feature that belongs to none of the sets above: its tests could then be

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::cpu;
 use super::features::Features;
 use super::identity::CpuIdentity;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", with_methods))]
 use super::identity::CpuKey;
 
 #[cfg(target_arch = "x86_64")]
@@ -43,7 +43,13 @@ pub(super) fn hypervisor() -> Option<String> {
     None
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(all(not(target_arch = "x86_64"), with_methods))]
+pub(super) fn identify() -> CpuIdentity {
+    let CpuKey { vendor, family, model, stepping } = super::architecture::key();
+    CpuIdentity { vendor: vendor.to_owned(), family, model, stepping, name: super::architecture::brand() }
+}
+
+#[cfg(not(any(target_arch = "x86_64", with_methods)))]
 pub(super) fn identify() -> CpuIdentity {
     CpuIdentity {
         vendor: std::env::consts::ARCH.to_owned(),
@@ -86,19 +92,20 @@ pub(super) fn remember(features: Features) {
 fn detect() -> Features {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     let found = cpu::Cpu::read().features;
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    #[cfg(all(not(target_arch = "x86_64"), with_methods))]
+    let found = super::architecture::features();
+    #[cfg(not(with_methods))]
     let found = Features::empty();
     remember(found);
     found
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 
     /// The kernel prints display family and model too: both must read CPUID alike.
     #[test]
-    #[cfg(target_arch = "x86_64")]
     fn it_agrees_with_the_kernel() {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let field = |name: &str| {
@@ -114,7 +121,6 @@ mod tests {
 
     /// The kernel sees the same bit of CPUID.
     #[test]
-    #[cfg(target_arch = "x86_64")]
     fn a_hypervisor_is_named_where_the_kernel_sees_one() {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = text.lines().find(|line| line.starts_with("flags")).unwrap();

@@ -32,7 +32,44 @@ bitflags::bitflags! {
         const FSRM = 1 << 11;
         /// CLDEMOTE. Processors without it execute a no-operation.
         const CLDEMOTE = 1 << 12;
+
+        /// aarch64: DC ZVA, unless the system prohibits it.
+        const DC_ZVA = 1 << 13;
+        /// aarch64: SVE registers; needs the operating system's support.
+        const SVE = 1 << 14;
+        /// aarch64: the memory instructions SET and CPY (FEAT_MOPS).
+        const MOPS = 1 << 15;
+        /// aarch64: DC CVAP, on lines of 64 bytes or more.
+        const DC_CVAP = 1 << 16;
+        /// aarch64: DC CVADP, on lines of 64 bytes or more.
+        const DC_CVADP = 1 << 17;
+
+        /// riscv64: CBO.ZERO; needs the operating system's permission.
+        const ZICBOZ = 1 << 18;
+        /// riscv64: CBO.CLEAN and CBO.FLUSH, on blocks of 64 bytes or more; needs the operating system's permission.
+        const ZICBOM = 1 << 19;
+        /// riscv64: vectors, version 1.0.
+        const RVV = 1 << 20;
+        /// riscv64: the hints NTL. Processors without it execute a no-operation.
+        const ZIHINTNTL = 1 << 21;
     }
+}
+
+impl Features {
+    /// Those of the architecture that the library is built for.
+    pub const OF_ARCHITECTURE: Features = Features::from_bits_truncate(if cfg!(target_arch = "x86_64") {
+        0x1fff
+    } else if cfg!(target_arch = "aarch64") {
+        0x3_e000
+    } else if cfg!(target_arch = "riscv64") {
+        0x3c_0000
+    } else {
+        0
+    });
+
+    /// Those that every processor of the architecture has.
+    pub const BASELINE: Features =
+        if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() };
 }
 
 impl fmt::Display for Features {

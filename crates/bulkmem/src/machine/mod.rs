@@ -1,5 +1,7 @@
 //! This machine: instructions, caches, processors, page sizes.
 
+#[cfg(all(target_arch = "aarch64", with_methods))]
+mod aarch64;
 mod caches;
 #[cfg(target_arch = "x86_64")]
 mod cpu;
@@ -7,9 +9,17 @@ mod detect;
 mod features;
 mod identity;
 mod kernel;
+#[cfg(all(target_arch = "riscv64", with_methods))]
+mod riscv64;
 
 use std::path::Path;
 
+#[cfg(all(target_arch = "aarch64", with_methods))]
+use aarch64 as architecture;
+#[cfg(all(target_arch = "aarch64", with_methods))]
+pub(crate) use aarch64::counter_frequency;
+#[cfg(all(not(target_arch = "x86_64"), with_methods))]
+pub(crate) use architecture::zero_block;
 pub use caches::Caches;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 pub(crate) use cpu::has_constant_clock;
@@ -19,6 +29,8 @@ pub(crate) use detect::features_known_so_far;
 pub use features::Features;
 pub use identity::CpuIdentity;
 pub(crate) use identity::CpuKey;
+#[cfg(all(target_arch = "riscv64", with_methods))]
+use riscv64 as architecture;
 
 use crate::once::Once;
 
@@ -111,6 +123,9 @@ pub(crate) fn with_this<R>(f: impl FnOnce(Target, &dyn Fn() -> Caches) -> R) -> 
     }
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     {
+        #[cfg(with_methods)]
+        let cpu = architecture::key();
+        #[cfg(not(with_methods))]
         let cpu = CpuKey { vendor: std::env::consts::ARCH, family: 0, model: 0, stepping: 0 };
         let target = Target { cpu, features: features(), processors };
         f(target, &|| Caches::default().completed(2))

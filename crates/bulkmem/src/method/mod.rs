@@ -8,10 +8,29 @@
 mod c_library;
 #[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
 mod entry;
+#[cfg(with_methods)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "not every architecture has a method of each kind")
+)]
+mod lines;
 mod parameters;
 pub(crate) mod portable;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(with_methods)]
+mod primitives;
+
+#[cfg(all(target_arch = "aarch64", with_methods))]
+mod aarch64;
+#[cfg(all(target_arch = "aarch64", with_methods))]
+use aarch64 as architecture;
+#[cfg(all(target_arch = "riscv64", with_methods))]
+mod riscv64;
+#[cfg(all(target_arch = "riscv64", with_methods))]
+use riscv64 as architecture;
+#[cfg(all(target_arch = "x86_64", with_methods))]
 mod x86_64;
+#[cfg(all(target_arch = "x86_64", with_methods))]
+use x86_64 as architecture;
 
 use std::fmt;
 
@@ -142,9 +161,9 @@ pub fn all() -> impl Iterator<Item = &'static Method> {
     let common = [&c_library::METHOD, &portable::METHOD].into_iter();
     #[cfg(miri)]
     let common = [&portable::METHOD].into_iter();
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    return common.chain(x86_64::methods());
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    #[cfg(with_methods)]
+    return common.chain(architecture::methods());
+    #[cfg(not(with_methods))]
     common
 }
 
@@ -180,21 +199,21 @@ pub fn c_library() -> &'static Method {
 
 /// The method for calls that arrive before a policy is loaded, by operation. It calls no function, needs only the
 /// architecture's baseline, and takes parameters that are all 0.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86_64::BUILT_IN;
-/// As on x86-64.
-#[cfg(any(not(target_arch = "x86_64"), miri))]
+#[cfg(with_methods)]
+pub(crate) use architecture::BUILT_IN;
+/// As above.
+#[cfg(not(with_methods))]
 pub(crate) static BUILT_IN: [&Method; Operation::ALL.len()] = [&portable::METHOD; Operation::ALL.len()];
 
 /// Orders every earlier store and write-back of this thread before its later stores. Write-backs of, and non-temporal
 /// stores to, persistent memory are durable afterwards.
 ///
-/// x86-64: SFENCE. Elsewhere a sequentially consistent fence.
+/// x86-64: SFENCE. aarch64: DSB SY. riscv64: FENCE IORW, IORW. Elsewhere a sequentially consistent fence.
 #[inline(always)]
 pub fn fence() {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    x86_64::sfence();
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    #[cfg(with_methods)]
+    primitives::barrier::fence();
+    #[cfg(not(with_methods))]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
@@ -203,11 +222,11 @@ pub fn fence() {
 /// The time of what follows is its own then. After 4 MiB of non-temporal stores and an SFENCE, Zen 5 takes 1,500 ticks
 /// instead of 400 for the next 16 KiB of cached memory: later stores wait until those before the SFENCE are written.
 ///
-/// x86-64: a locked instruction. Elsewhere a sequentially consistent fence.
+/// x86-64: a locked instruction. Elsewhere as [`fence`].
 #[inline(always)]
 pub(crate) fn drain() {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    x86_64::drain_stores();
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    #[cfg(with_methods)]
+    primitives::barrier::drain_stores();
+    #[cfg(not(with_methods))]
     fence();
 }

@@ -208,8 +208,7 @@ mod tests {
                 choice.parameters.is_valid_for(choice.method.tunables(operation).unwrap_or_default()),
                 "{choice}"
             );
-            let baseline = if cfg!(target_arch = "x86_64") { Features::SSE2 } else { Features::empty() };
-            assert!(baseline.contains(choice.method.requires), "{choice}");
+            assert!(Features::BASELINE.contains(choice.method.requires), "{choice}");
             assert_ne!(choice.method.name, "c_library");
         }
     }

@@ -11,6 +11,8 @@ use crate::operation::{Intent, Operation};
 const LEAST: u64 = 4096;
 
 const C_LIBRARY: &[Want] = &[plain("c_library")];
+const ONLY_DURABLE: &str =
+    "makes bytes durable; nothing is published about the speed of this architecture's methods";
 const C_LIBRARY_REASON: &str = "short: the C library is made for that";
 
 /// Copies that stay in the cache, also where the C library would begin to bypass it.
@@ -191,8 +193,14 @@ impl Builder<'_> {
         let first = self.pick(operation, intent, small.0);
         // Durable by a store that bypasses the cache is better than not durable, whatever the intent.
         let first = first.or_else(|| self.pick(operation, Intent::Throughput, BYPASS_COPY));
-        let first = first.unwrap_or_else(|| Choice::of(method::c_library(), operation));
-        let mut next = (0, first, small.1);
+        let (first, reason) = match first.or_else(|| self.pick_durable(operation)) {
+            Some(first) if small.0.iter().chain(BYPASS_COPY).any(|want| want.name == first.method.name) => {
+                (first, small.1)
+            }
+            Some(first) => (first, ONLY_DURABLE),
+            None => (Choice::of(method::c_library(), operation), small.1),
+        };
+        let mut next = (0, first, reason);
         for step in steps {
             if let Some(choice) = self.pick(operation, intent, step.methods) {
                 // On a machine with odd caches a step may begin below the one before it, and then replaces it.
@@ -211,6 +219,14 @@ impl Builder<'_> {
         // A table has few rules, and they rise.
         let pushed = self.rules.push((operation, intent), from, choice, RuleOrigin::Default(reason));
         debug_assert_eq!(pushed, Ok(()));
+    }
+
+    /// The first method of the table that makes bytes durable, for architectures without published measurements.
+    fn pick_durable(&self, operation: Operation) -> Option<Choice> {
+        let usable =
+            |method: &&method::Method| method.does(operation) && self.features.contains(method.requires);
+        let method = method::all().find(usable).filter(|_| operation.persists())?;
+        Some(Choice::of(method, operation))
     }
 
     /// The first of the wanted methods that does the operation, that the machine can run, and that does not bypass the

@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::emulate::decode_at;
-use super::flow::never_returns;
-use super::image::Image;
+use crate::image::{Image, never_returns};
 
 /// Functions that may be called.
 #[derive(Debug)]

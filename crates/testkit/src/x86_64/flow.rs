@@ -12,10 +12,10 @@ use std::ffi::CString;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::emulate::decode_at;
-use super::image::Image;
 use super::instruction::{
     Order, loads_nontemporally, order, text, writes_wide_register, zeroes_upper_halves,
 };
+use crate::image::{Image, never_returns};
 
 /// No method is longer, so a walk that reaches this number has left its code.
 const MOST_INSTRUCTIONS: usize = 50_000;
@@ -268,12 +268,4 @@ fn address_of(name: &str) -> Option<u64> {
     // SAFETY: the name ends in 0.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!address.is_null()).then_some(address as u64)
-}
-
-/// True if a function of the standard library always panics.
-pub(super) fn never_returns(function: &str) -> bool {
-    let diverging =
-        ["core::panicking::", "core::slice::index::", "core::option::", "core::result::", "core::str::"];
-    diverging.iter().any(|module| function.starts_with(module))
-        && ["panic", "_fail", "_failed"].iter().any(|name| function.contains(name))
 }

@@ -3,7 +3,6 @@
 pub mod calls;
 pub mod emulate;
 pub mod flow;
-pub mod image;
 pub mod instruction;
 pub mod store_tracker;
 pub mod trace;

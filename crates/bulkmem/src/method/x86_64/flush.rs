@@ -5,10 +5,10 @@
 //! flushing for larger lengths", 2020.)
 
 use super::entry::{copy_kernel, fill_kernel, ordered, weak};
-use super::line::{self, FlushLine, Flushed, LINE};
+use super::line::{self, Flushed};
 use super::{loops, tunables};
 use crate::machine::Features;
-use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
+use crate::method::{CacheEffect, Code, Method, Ordering, lines};
 
 /// Defines one method: a width of store and an instruction that writes back. CLFLUSH has its own fences (`ordered`);
 /// the others need one (`weak`).
@@ -82,35 +82,19 @@ flushed_by_each!(store_avx512_clwb, "store_avx512_clwb", store_avx512_clflushopt
                  store_avx512_clflush, "store_avx512_clflush", "64", StoreAvx512, Features::AVX512F,
                  #[target_feature(enable = "avx512f")]);
 
-/// Writes back every line that holds a byte of the range.
-///
-/// # Safety
-/// See [`PersistFn`](crate::method::PersistFn).
-unsafe fn flush<F: FlushLine>(start: *const u8, len: usize, _: &Parameters) {
-    if len == 0 {
-        return;
-    }
-    let before = start.addr() % LINE;
-    let first = start.wrapping_sub(before);
-    for offset in (0..before + len).step_by(LINE) {
-        // SAFETY: each line holds a byte of the range, which the caller vouches for.
-        unsafe { F::flush(first.wrapping_add(offset)) }
-    }
-}
-
 const CLWB: Method = Method {
     name: "clwb",
     summary: "CLWB of each line: written back, possibly kept",
     effect: CacheEffect::Evicts,
     ordering: Ordering::Weak,
     requires: Features::CLWB,
-    code: Code { persist: weak!(PersistFn, flush::<line::Clwb>, &[]), ..Code::NONE },
+    code: Code { persist: weak!(PersistFn, lines::flush::<line::Clwb>, &[]), ..Code::NONE },
 };
 const CLFLUSHOPT: Method = Method {
     name: "clflushopt",
     summary: "CLFLUSHOPT of each line: written back and evicted",
     requires: Features::CLFLUSHOPT,
-    code: Code { persist: weak!(PersistFn, flush::<line::Clflushopt>, &[]), ..Code::NONE },
+    code: Code { persist: weak!(PersistFn, lines::flush::<line::Clflushopt>, &[]), ..Code::NONE },
     ..CLWB
 };
 const CLFLUSH: Method = Method {
@@ -118,7 +102,7 @@ const CLFLUSH: Method = Method {
     summary: "CLFLUSH of each line between fences: written back and evicted, one after another",
     ordering: Ordering::Ordered,
     requires: Features::SSE2,
-    code: Code { persist: ordered!(PersistFn, flush::<line::Clflush>, &[]), ..Code::NONE },
+    code: Code { persist: ordered!(PersistFn, lines::flush::<line::Clflush>, &[]), ..Code::NONE },
     ..CLWB
 };
 

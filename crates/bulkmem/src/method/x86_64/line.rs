@@ -12,53 +12,8 @@ use std::arch::asm;
 use std::arch::x86_64::__m512i;
 use std::arch::x86_64::{__m128i, __m256i};
 
-pub(super) use crate::machine::CACHE_LINE as LINE;
 use crate::machine::{Features, features_known_so_far};
-
-/// A way to write one value to a whole cache line.
-pub(super) trait FillLine {
-    /// A register that holds the byte repeatedly.
-    type Value;
-
-    /// Repeats a byte to fill a register.
-    ///
-    /// # Safety
-    /// The instructions of this implementation are enabled.
-    unsafe fn value(byte: u8) -> Self::Value;
-
-    /// Writes one line.
-    ///
-    /// # Safety
-    /// `line..line+64` is valid for writes, `line` is a multiple of 64, and the instructions are enabled.
-    unsafe fn write(line: *mut u8, value: &Self::Value);
-
-    /// Completes a line of which only a part belongs to the range, after that part was written by ordinary stores.
-    ///
-    /// # Safety
-    /// `at` is a byte of that part, and the instructions are enabled.
-    #[inline(always)]
-    unsafe fn part_written(_at: *mut u8) {}
-}
-
-/// A way to copy one whole cache line.
-pub(super) trait CopyLine {
-    /// Required alignment of sources, bytes.
-    const SOURCE_ALIGNMENT: usize = 1;
-
-    /// Copies one line.
-    ///
-    /// # Safety
-    /// `dst..dst+64` is valid for writes and `dst` a multiple of 64; `src..src+64` is valid for reads and a multiple
-    /// of [`Self::SOURCE_ALIGNMENT`]; the instructions are enabled.
-    unsafe fn copy(dst: *mut u8, src: *const u8);
-
-    /// As [`FillLine::part_written`].
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn part_written(_at: *mut u8) {}
-}
+pub(super) use crate::method::lines::{CopyLine, FillLine, FlushLine, Flushed, LINE};
 
 /// Repeats a byte eight times. Unsafe only because `fill_line` calls it like the wider ones.
 ///
@@ -279,15 +234,6 @@ copy_with!(LoadNontemporalStoreAvx2, __m256i, ymm_reg, #[target_feature(enable =
 copy_with!(LoadNontemporalStoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 64, "vmovntdqa", "vmovdqa64", "",
     (t0) [t0 0]);
 
-/// An instruction that moves a cache line towards memory: writes it back, or demotes it.
-pub(super) trait FlushLine {
-    /// Moves the line that holds `at`.
-    ///
-    /// # Safety
-    /// `at` is valid for reads and the instruction is enabled.
-    unsafe fn flush(at: *const u8);
-}
-
 /// CLFLUSH between two MFENCEs: writes back and evicts. Intel orders CLFLUSH. AMD's manual allows it to overtake
 /// earlier stores and to be overtaken by later accesses without an MFENCE on each side. It is used only without
 /// CLFLUSHOPT and CLWB, so correctness matters more than speed.
@@ -312,53 +258,6 @@ macro_rules! flush_line {
 flush_line!(Clflush, "mfence", "clflush [{at}]", "mfence");
 flush_line!(Clflushopt, "clflushopt [{at}]");
 flush_line!(Clwb, "clwb [{at}]");
-
-/// Each line written or copied by `L`, then written back by `F`.
-pub(super) struct Flushed<L, F>(std::marker::PhantomData<(L, F)>);
-
-impl<L: FillLine, F: FlushLine> FillLine for Flushed<L, F> {
-    type Value = L::Value;
-
-    #[inline(always)]
-    unsafe fn value(byte: u8) -> L::Value {
-        // SAFETY: passed on from the caller.
-        unsafe { L::value(byte) }
-    }
-
-    #[inline(always)]
-    unsafe fn write(line: *mut u8, value: &L::Value) {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            L::write(line, value);
-            F::flush(line);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn part_written(at: *mut u8) {
-        // SAFETY: passed on from the caller.
-        unsafe { F::flush(at) }
-    }
-}
-
-impl<L: CopyLine, F: FlushLine> CopyLine for Flushed<L, F> {
-    const SOURCE_ALIGNMENT: usize = L::SOURCE_ALIGNMENT;
-
-    #[inline(always)]
-    unsafe fn copy(dst: *mut u8, src: *const u8) {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            L::copy(dst, src);
-            F::flush(dst);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn part_written(at: *mut u8) {
-        // SAFETY: passed on from the caller.
-        unsafe { F::flush(at) }
-    }
-}
 
 /// Lines copied by `L`, whose source is evicted from all caches afterwards, except for lines at its ends.
 pub(super) struct SourceEvicted<L>(std::marker::PhantomData<L>);

@@ -2,12 +2,8 @@
 
 mod clzero;
 mod demote;
-mod edges;
-mod entry;
-mod fence;
 mod flush;
 mod line;
-mod loops;
 mod movdir64b;
 mod nontemporal;
 mod placed;
@@ -15,11 +11,10 @@ mod source;
 mod store;
 mod streams;
 mod string;
-mod tunables;
-
-pub(super) use fence::{drain_stores, sfence};
 
 use super::Method;
+use super::lines::{edges, entry, loops, tunables};
+use super::primitives::{part, prefetch};
 use crate::operation::Operation;
 
 /// See [`BUILT_IN`](super::BUILT_IN).

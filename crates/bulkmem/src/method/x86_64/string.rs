@@ -9,10 +9,20 @@ use std::arch::asm;
 use super::edges::{self, Lines};
 use super::entry::ordered;
 use super::line::{LINE, Store8};
-use super::loops::prefetch_for_write;
-use super::{edges::copy_part, edges::fill_part, tunables};
+use super::part::{copy_part, fill_part};
+use super::prefetch::prefetch_for_write;
+use super::tunables;
 use crate::machine::Features;
-use crate::method::{CacheEffect, Code, Method, Ordering, Parameters};
+use crate::method::{CacheEffect, Code, Method, Ordering, Parameters, Tunable};
+
+/// The block of one REP instruction.
+const REP_BLOCK: Tunable = Tunable {
+    name: "block",
+    range: (64, tunables::FURTHEST),
+    step: 64,
+    default: 1024,
+    search: &[256, 1024, 4096],
+};
 
 /// REP STOSQ of `words` words of 8 bytes.
 ///
@@ -158,8 +168,8 @@ const WRITE_PREFETCH_REP_STOSQ: Method = Method {
     summary: "REP STOSQ block by block, PREFETCHW ahead",
     requires: Features::SSE2.union(Features::PREFETCHW),
     code: Code {
-        clear: ordered!(FillFn, write_prefetch_rep_stosq, &[tunables::WRITE_DISTANCE, tunables::REP_BLOCK]),
-        fill: ordered!(FillFn, write_prefetch_rep_stosq, &[tunables::WRITE_DISTANCE, tunables::REP_BLOCK]),
+        clear: ordered!(FillFn, write_prefetch_rep_stosq, &[tunables::WRITE_DISTANCE, REP_BLOCK]),
+        fill: ordered!(FillFn, write_prefetch_rep_stosq, &[tunables::WRITE_DISTANCE, REP_BLOCK]),
         ..Code::NONE
     },
     ..REP_STOSB

@@ -1,34 +1,38 @@
 //! Macros for kernels and for the entries of methods.
 
-/// Makes an entry of a weakly ordered method, with a fenced function: `weak!(FillFn, kernel::path, TUNABLES)`.
+/// Makes an entry of a weakly ordered method, with a fenced function: `weak!(FillFn, kernel::path, TUNABLES)`. The fence
+/// is the architecture's `order_stores`, or the function that is given as a fourth argument.
 macro_rules! weak {
-    (FillFn, $kernel:path, $tunables:expr) => {{
+    ($type:ident, $kernel:path, $tunables:expr) => {
+        weak!($type, $kernel, $tunables, crate::method::primitives::barrier::order_stores)
+    };
+    (FillFn, $kernel:path, $tunables:expr, $fence:path) => {{
         /// # Safety
         /// See [`FillFn`](crate::method::FillFn).
         unsafe fn fenced(dst: *mut u8, len: usize, byte: u8, parameters: &crate::method::Parameters) {
             // SAFETY: passed on from the caller.
             unsafe { $kernel(dst, len, byte, parameters) }
-            crate::method::x86_64::sfence();
+            $fence();
         }
         Some(crate::method::Entry::<crate::method::FillFn> { unfenced: $kernel, fenced, tunables: $tunables })
     }};
-    (CopyFn, $kernel:path, $tunables:expr) => {{
+    (CopyFn, $kernel:path, $tunables:expr, $fence:path) => {{
         /// # Safety
         /// See [`CopyFn`](crate::method::CopyFn).
         unsafe fn fenced(dst: *mut u8, src: *const u8, len: usize, parameters: &crate::method::Parameters) {
             // SAFETY: passed on from the caller.
             unsafe { $kernel(dst, src, len, parameters) }
-            crate::method::x86_64::sfence();
+            $fence();
         }
         Some(crate::method::Entry::<crate::method::CopyFn> { unfenced: $kernel, fenced, tunables: $tunables })
     }};
-    (PersistFn, $kernel:path, $tunables:expr) => {{
+    (PersistFn, $kernel:path, $tunables:expr, $fence:path) => {{
         /// # Safety
         /// See [`PersistFn`](crate::method::PersistFn).
         unsafe fn fenced(start: *const u8, len: usize, parameters: &crate::method::Parameters) {
             // SAFETY: passed on from the caller.
             unsafe { $kernel(start, len, parameters) }
-            crate::method::x86_64::sfence();
+            $fence();
         }
         Some(crate::method::Entry::<crate::method::PersistFn> {
             unfenced: $kernel,
@@ -77,4 +81,4 @@ macro_rules! copy_kernel {
     };
 }
 
-pub(super) use {copy_kernel, fill_kernel, ordered, weak};
+pub(in crate::method) use {copy_kernel, fill_kernel, ordered, weak};

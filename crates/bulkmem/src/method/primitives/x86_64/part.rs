@@ -1,70 +1,8 @@
-//! The bytes before the first and after the last whole cache line of a range, fewer than 64 each. They are written by
-//! ordinary stores that overlap, without a loop.
+//! Ranges shorter than a cache line, by stores that overlap, without a loop.
 
 use std::arch::asm;
 
-use super::line::{CopyLine, FillLine, LINE};
-
-/// The whole lines of a range.
-pub(super) struct Lines {
-    /// Address of the first; a multiple of 64.
-    pub(super) start: *mut u8,
-    /// Number of bytes of the range before it.
-    pub(super) skipped: usize,
-    /// Number of lines.
-    pub(super) count: usize,
-}
-
-/// Splits a range into a part of a line, whole lines, and a part of a line.
-#[inline(always)]
-fn split(dst: *mut u8, len: usize) -> (usize, usize, usize) {
-    let head = (dst.addr().wrapping_neg() % LINE).min(len);
-    let lines = (len - head) / LINE;
-    (head, lines, len - head - lines * LINE)
-}
-
-/// Fills the partial lines at both ends. Returns the whole lines between them.
-///
-/// # Safety
-/// `dst..dst+len` is valid for writes, and `L`'s instructions are enabled.
-#[inline(always)]
-pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) -> Lines {
-    let (head, lines, tail) = split(dst, len);
-    // SAFETY: head and tail are within the range, which the caller vouches for.
-    unsafe {
-        if head > 0 {
-            fill_part(dst, head, byte);
-            L::part_written(dst);
-        }
-        if tail > 0 {
-            fill_part(dst.add(len - tail), tail, byte);
-            L::part_written(dst.add(len - tail));
-        }
-        Lines { start: dst.add(head), skipped: head, count: lines }
-    }
-}
-
-/// Copies the partial lines at both ends. Returns the whole lines between them.
-///
-/// # Safety
-/// `dst..dst+len` is valid for writes, `src..src+len` for reads, they do not overlap, and `L`'s instructions are
-/// enabled.
-#[inline(always)]
-pub(super) unsafe fn copy<L: CopyLine>(dst: *mut u8, src: *const u8, len: usize) -> Lines {
-    let (head, lines, tail) = split(dst, len);
-    // SAFETY: head and tail are within both ranges, which the caller vouches for.
-    unsafe {
-        if head > 0 {
-            copy_part(dst, src, head);
-            L::part_written(dst);
-        }
-        if tail > 0 {
-            copy_part(dst.add(len - tail), src.add(len - tail), tail);
-            L::part_written(dst.add(len - tail));
-        }
-        Lines { start: dst.add(head), skipped: head, count: lines }
-    }
-}
+use crate::machine::CACHE_LINE as LINE;
 
 /// Stores the register `{v}` at the start and at the end of `$len` bytes.
 macro_rules! both_ends {
@@ -83,7 +21,7 @@ macro_rules! both_ends {
 /// # Safety
 /// `dst..dst+len` is valid for writes and `len < 64`.
 #[inline(never)]
-pub(super) unsafe fn fill_part(dst: *mut u8, len: usize, byte: u8) {
+pub(in crate::method) unsafe fn fill_part(dst: *mut u8, len: usize, byte: u8) {
     debug_assert!(len < LINE);
     let word = u64::from_ne_bytes([byte; 8]);
     // SAFETY: the caller vouches for the range. Each arm's stores start at its start or end at its end and are no
@@ -126,7 +64,7 @@ macro_rules! both_ends_copied {
 /// # Safety
 /// `dst..dst+len` is valid for writes, `src..src+len` for reads, they do not overlap, and `len < 64`.
 #[inline(never)]
-pub(super) unsafe fn copy_part(dst: *mut u8, src: *const u8, len: usize) {
+pub(in crate::method) unsafe fn copy_part(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(len < LINE);
     // SAFETY: the caller vouches for both ranges. The accesses of each arm are placed as in `fill_part`.
     unsafe {

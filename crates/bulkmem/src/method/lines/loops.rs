@@ -3,35 +3,25 @@
 //!
 //! All functions are `inline(always)`, so that they become part of a kernel that has the target feature of the line.
 
-use std::arch::asm;
-use std::arch::x86_64::{_MM_HINT_NTA, _MM_HINT_T0, _mm_prefetch};
-
 use super::edges::{self, Lines};
-use super::fence::mfence;
-use super::line::{CopyLine, FillLine, LINE};
+use super::{CopyLine, FillLine, LINE};
 use crate::method::Parameters;
+use crate::method::primitives::barrier::before_nontemporal_loads;
+use crate::method::primitives::prefetch::{prefetch_for_write, prefetch_nontemporal, prefetch_to_all_levels};
 
 /// Bytes in a page of a stream.
 const PAGE: usize = 4096;
 
-/// Prefetches the line at `at` for writing. Any address is allowed, because a prefetch does not fault.
-#[inline(always)]
-pub(super) fn prefetch_for_write(at: *const u8) {
-    // SAFETY: a prefetch does not access memory architecturally. Processors without PREFETCHW execute it as a
-    // no-operation (defined by AMD64 and Intel 64).
-    unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) }
-}
-
 /// A kind of source prefetch. A type, so that the compiler specializes the loops.
-pub(super) trait ReadPrefetch {
+pub(in crate::method) trait ReadPrefetch {
     fn prefetch(at: *const u8);
 }
 /// No prefetch.
-pub(super) struct NoRead;
+pub(in crate::method) struct NoRead;
 /// Prefetch into all cache levels.
-pub(super) struct ReadT0;
+pub(in crate::method) struct ReadT0;
 /// Prefetch with the non-temporal hint.
-pub(super) struct ReadNta;
+pub(in crate::method) struct ReadNta;
 
 impl ReadPrefetch for NoRead {
     #[inline(always)]
@@ -40,15 +30,13 @@ impl ReadPrefetch for NoRead {
 impl ReadPrefetch for ReadT0 {
     #[inline(always)]
     fn prefetch(at: *const u8) {
-        // SAFETY: a prefetch does not access memory architecturally.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+        prefetch_to_all_levels(at);
     }
 }
 impl ReadPrefetch for ReadNta {
     #[inline(always)]
     fn prefetch(at: *const u8) {
-        // SAFETY: a prefetch does not access memory architecturally.
-        unsafe { _mm_prefetch::<_MM_HINT_NTA>(at.cast()) }
+        prefetch_nontemporal(at);
     }
 }
 
@@ -97,7 +85,7 @@ unsafe fn fill_lines_prefetched<L: FillLine>(line: *mut u8, count: usize, value:
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
 #[inline(always)]
-pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) {
+pub(in crate::method) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) {
     // SAFETY: passed on from the caller.
     unsafe {
         let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
@@ -110,7 +98,7 @@ pub(super) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte: u8) {
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
 #[inline(always)]
-pub(super) unsafe fn fill_prefetched<L: FillLine>(
+pub(in crate::method) unsafe fn fill_prefetched<L: FillLine>(
     dst: *mut u8,
     len: usize,
     byte: u8,
@@ -128,7 +116,12 @@ pub(super) unsafe fn fill_prefetched<L: FillLine>(
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
 #[inline(always)]
-pub(super) unsafe fn fill_flushed<L: FillLine>(dst: *mut u8, len: usize, byte: u8, parameters: &Parameters) {
+pub(in crate::method) unsafe fn fill_flushed<L: FillLine>(
+    dst: *mut u8,
+    len: usize,
+    byte: u8,
+    parameters: &Parameters,
+) {
     // SAFETY: passed on from the caller.
     unsafe {
         match parameters.write_distance {
@@ -176,7 +169,7 @@ impl Groups {
 /// # Safety
 /// See [`FillFn`](crate::method::FillFn).
 #[inline(always)]
-pub(super) unsafe fn fill_streams<First, L>(
+pub(in crate::method) unsafe fn fill_streams<First, L>(
     dst: *mut u8,
     len: usize,
     byte: u8,
@@ -265,7 +258,7 @@ unsafe fn copy_lines_prefetched<L: CopyLine, R: ReadPrefetch, const WRITE: bool>
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
 #[inline(always)]
-pub(super) unsafe fn copy_cached<L: CopyLine>(
+pub(in crate::method) unsafe fn copy_cached<L: CopyLine>(
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -291,7 +284,7 @@ pub(super) unsafe fn copy_cached<L: CopyLine>(
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
 #[inline(always)]
-pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
+pub(in crate::method) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -314,7 +307,7 @@ pub(super) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
 #[inline(always)]
-pub(super) unsafe fn copy_nta<L: CopyLine>(
+pub(in crate::method) unsafe fn copy_nta<L: CopyLine>(
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -328,30 +321,18 @@ pub(super) unsafe fn copy_nta<L: CopyLine>(
     }
 }
 
-/// Like [`copy_nontemporal`], for an `L` that loads with MOVNTDQA. Begins with an MFENCE.
-///
-/// From write-combining memory, MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No
-/// other processor's or device's store updates that buffer, and neither an earlier load of a flag nor an earlier
-/// store orders the MOVNTDQA after it. Intel's manual asks for MFENCE or a locked instruction in between (volume 1,
-/// "Streaming Load Hint Instruction"). This function always uses MFENCE:
-///
-/// - A method does not know the memory type, and the fence takes some 20 ns per call, or 0.2 µs if it ends the overlap
-///   with an earlier call that missed the cache.
-/// - LFENCE orders loads only after loads: an earlier store may still wait in the store buffer when the loads execute.
-/// - A locked instruction orders all but loads from write-combining memory (volume 3, "Software Controlled Bus
-///   Locking"), and errata of Nehalem to Coffee Lake let MOVNTDQA pass it. On Skylake and its successors up to Coffee
-///   Lake another erratum lets it pass MFENCE, too, until the microcode is updated.
+/// Like [`copy_nontemporal`], for an `L` that loads non-temporally: begins with the barrier that such loads need.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
 #[inline(always)]
-pub(super) unsafe fn copy_nontemporal_loads<L: CopyLine, U: CopyLine>(
+pub(in crate::method) unsafe fn copy_nontemporal_loads<L: CopyLine, U: CopyLine>(
     dst: *mut u8,
     src: *const u8,
     len: usize,
     parameters: &Parameters,
 ) {
-    mfence();
+    before_nontemporal_loads();
     // SAFETY: passed on from the caller.
     unsafe { copy_nontemporal::<L, U>(dst, src, len, parameters) }
 }
@@ -384,7 +365,7 @@ unsafe fn copy_lines_hinted<L: CopyLine>(
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
 #[inline(always)]
-pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
+pub(in crate::method) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
     dst: *mut u8,
     src: *const u8,
     len: usize,
@@ -433,7 +414,7 @@ pub(super) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
 #[inline(always)]
-pub(super) unsafe fn copy_flushed<L: CopyLine>(
+pub(in crate::method) unsafe fn copy_flushed<L: CopyLine>(
     dst: *mut u8,
     src: *const u8,
     len: usize,

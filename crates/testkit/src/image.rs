@@ -100,3 +100,11 @@ impl Image {
         self.imports.get(&slot).map(String::as_str)
     }
 }
+
+/// True if a function of the standard library always panics.
+pub(crate) fn never_returns(function: &str) -> bool {
+    let diverging =
+        ["core::panicking::", "core::slice::index::", "core::option::", "core::result::", "core::str::"];
+    diverging.iter().any(|module| function.starts_with(module))
+        && ["panic", "_fail", "_failed"].iter().any(|name| function.contains(name))
+}

@@ -1,0 +1,5 @@
+//! The primitives of riscv64.
+
+pub(in crate::method) mod barrier;
+pub(in crate::method) mod part;
+pub(in crate::method) mod prefetch;
