@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::iter::successors;
 
-use crate::engine::memory::memory_left;
+use crate::engine::memory::{Share, memory_left};
 use crate::engine::{MemoryLeft, units};
 
 pub(crate) type Result<T, E = MeasureError> = std::result::Result<T, E>;
@@ -66,13 +66,6 @@ pub enum MeasureError {
     Command { command: String, status: String },
     #[error("interrupted before anything was measured")]
     Interrupted,
-}
-
-impl MemoryLeft {
-    /// Checks that a measurement may take `needed` bytes: at most three quarters of what is left.
-    pub(crate) fn check(self, needed: u64) -> Result<()> {
-        if needed <= self.most() { Ok(()) } else { Err(MeasureError::TooLarge { needed, left: self }) }
-    }
 }
 
 /// Returns an error with its causes: `cannot start a thread: Resource temporarily unavailable`.
