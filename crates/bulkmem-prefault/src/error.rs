@@ -32,7 +32,7 @@ pub enum Cause {
     HugePages {
         /// Page size, bytes.
         page: u64,
-        /// Pages that are free and promised to nobody.
+        /// Pages that are free and not reserved.
         free: u64,
     },
     /// A memory limit is near: a larger step could end the process.

@@ -2,7 +2,7 @@
 //! the machine, with progress, and cancellable.
 //!
 //! A program that touches fresh memory waits for a page fault at each page, and meets a lack of memory in the middle of its
-//! work: as SIGBUS, or as a SIGKILL of the out-of-memory killer. A prefault takes the faults at once, and reports a lack of
+//! work: as SIGBUS, or as a SIGKILL of the out-of-memory killer. A prefault takes all faults in advance, and reports a lack of
 //! memory as an [`Error`] with the bytes that are ready.
 //!
 //! | to prefault | use |
@@ -57,6 +57,7 @@ mod pages;
 mod queue;
 mod room;
 mod run;
+mod supply;
 mod text;
 
 use std::ops::Range;

@@ -13,7 +13,7 @@ use rustix::param::page_size;
 use crate::error::Cause;
 use crate::mappings::{Area, areas};
 use crate::pages;
-use crate::room::Supply;
+use crate::supply::{Supply, free_pages};
 
 /// Size of the steps of memory that transparent huge pages may back, bytes.
 const HUGE_STEP: u64 = 2 << 20;
@@ -357,22 +357,6 @@ fn lack(file: BorrowedFd<'_>, end: u64, page: u64) -> Option<Cause> {
     }
     let free = system.f_bavail.saturating_mul(system.f_bsize as u64);
     (system.f_blocks > 0 && free < page).then_some(Cause::NoSpace { free })
-}
-
-/// Returns the number of huge pages of that size that are free and promised to nobody.
-pub(crate) fn free_pages(page: u64) -> u64 {
-    let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page / 1024);
-    let number = |file: &str| -> u64 {
-        let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap_or_default();
-        text.trim().parse().unwrap_or(0)
-    };
-    number("free_hugepages").saturating_sub(number("resv_hugepages"))
-}
-
-/// Returns the bytes left on the file system of a tmpfs; `None` if it has no limit.
-pub(crate) fn left_on_tmpfs(file: BorrowedFd<'_>) -> Option<u64> {
-    let system = fstatfs(file).ok()?;
-    (system.f_blocks > 0).then(|| system.f_bavail.saturating_mul(system.f_bsize as u64))
 }
 
 fn general(error: Errno) -> Cause {

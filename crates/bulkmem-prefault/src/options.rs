@@ -153,7 +153,7 @@ impl<'a> Options<'a> {
     }
 
     /// Leaves at least this many bytes below every memory limit: of control groups, of the machine's and the nodes'
-    /// available memory, of a tmpfs, of the free huge pages that are promised to nobody. Default: [`KEEP_FREE`] of memory,
+    /// available memory, of a tmpfs, of the huge pages that are free and not reserved. Default: [`KEEP_FREE`] of memory,
     /// nothing of a tmpfs or of huge pages.
     #[must_use]
     pub fn keep_free(self, bytes: u64) -> Options<'a> {

@@ -1,27 +1,13 @@
 //! The room below the limits that the next step needs.
 
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::Cause;
 use crate::limits::{Group, MemoryLeft, MemoryLimit, available_now};
-use crate::memory::{free_pages, left_on_tmpfs};
 use crate::numa::{NumberList, left_on};
 use crate::options::KEEP_FREE;
-
-/// What new pages are taken from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Supply<'a> {
-    /// The machine's memory.
-    Memory,
-    /// The same, through a tmpfs with a limit of its own.
-    Shared(BorrowedFd<'a>),
-    /// The pool of huge pages of this size.
-    HugePages(u64),
-    /// Huge pages that are reserved for this mapping.
-    Reserved,
-}
+use crate::supply::{Supply, free_pages, left_on_tmpfs};
 
 /// Finds the groups again after this time: a process may move, and limits above the mount points may change.
 const FIND_AGAIN: Duration = Duration::from_millis(100);

@@ -68,6 +68,11 @@ pub enum MeasureError {
     Interrupted,
 }
 
+/// Checks that a measurement may take `needed` bytes: at most three quarters of what is left.
+pub(crate) fn check(left: MemoryLeft, needed: u64) -> Result<()> {
+    if needed <= left.most() { Ok(()) } else { Err(MeasureError::TooLarge { needed, left }) }
+}
+
 /// Returns an error with its causes: `cannot start a thread: Resource temporarily unavailable`.
 pub(crate) fn with_causes(error: &MeasureError) -> String {
     let causes = successors(Some(error as &dyn Error), |&error| error.source());
@@ -76,5 +81,5 @@ pub(crate) fn with_causes(error: &MeasureError) -> String {
 
 /// Checks that a measurement may take so many bytes: at most three quarters of the memory left.
 pub(crate) fn fits(bytes: u64) -> Result<()> {
-    memory_left().check(bytes)
+    check(memory_left(), bytes)
 }

@@ -2,8 +2,6 @@
 
 pub use bulkmem_prefault::limits::{MemoryLeft, MemoryLimit, memory_left};
 
-use crate::engine::{MeasureError, Result};
-
 /// The parts of the memory left that measurements use.
 pub(crate) trait Share {
     /// Returns the most that one measurement takes at a time: three quarters. The rest is for stacks, the results, and
@@ -13,9 +11,6 @@ pub(crate) trait Share {
     /// Returns the note in results and output when defaults had to be smaller than usual: only a limit that was set on
     /// purpose is named, and only if it is below what the largest defaults need.
     fn note(&self) -> Option<String>;
-
-    /// Checks that a measurement may take `needed` bytes: at most three quarters of what is left.
-    fn check(self, needed: u64) -> Result<()>;
 }
 
 impl Share for MemoryLeft {
@@ -30,10 +25,6 @@ impl Share for MemoryLeft {
         set.then(|| {
             format!("sizes that were not named are chosen to fit the {self}; what needs more is left out")
         })
-    }
-
-    fn check(self, needed: u64) -> Result<()> {
-        if needed <= self.most() { Ok(()) } else { Err(MeasureError::TooLarge { needed, left: self }) }
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::error::check;
 
 const MIB: u64 = 1 << 20;
 
@@ -8,7 +9,7 @@ fn group(path: &str) -> MemoryLimit {
 
 #[test]
 fn limits_are_named_with_their_remedy() {
-    let named = |limit, bytes, needed| MemoryLeft { bytes, limit }.check(needed).unwrap_err().to_string();
+    let named = |limit, bytes, needed| check(MemoryLeft { bytes, limit }, needed).unwrap_err().to_string();
     assert_eq!(
         named(MemoryLimit::AddressSpace, 400 * MIB, 301 * MIB),
         "this needs 301 MiB of memory, and at most 300 MiB can be used: three quarters of the 400 MiB left by \
@@ -19,7 +20,7 @@ fn limits_are_named_with_their_remedy() {
         available.ends_with("available on this machine; name a smaller size, or free memory"),
         "{available}"
     );
-    MemoryLeft { bytes: 400 * MIB, limit: MemoryLimit::Data }.check(300 * MIB).unwrap();
+    check(MemoryLeft { bytes: 400 * MIB, limit: MemoryLimit::Data }, 300 * MIB).unwrap();
     let note = |limit, bytes| MemoryLeft { bytes, limit }.note();
     let text = note(group("/sys/fs/cgroup/a/memory.max"), 512 * MIB).unwrap();
     assert!(text.contains("512 MiB") && text.contains("/sys/fs/cgroup/a/memory.max"), "{text}");
