@@ -22,6 +22,9 @@
 // Default options.
 #define BULKMEM_OPTIONS_INIT { sizeof(struct bulkmem_options), 0, 0, 0, 0, 0, NULL, NULL, NULL }
 
+// Default options of a prefault.
+#define BULKMEM_PREFAULT_OPTIONS_INIT { sizeof(struct bulkmem_prefault_options), 0, 0, NULL, 0, 0, 0, NULL, NULL }
+
 // Counts to pass to bulkmem_look_counts.
 #define BULKMEM_LOOK_COUNTS_INIT { sizeof(struct bulkmem_look_counts), 0, 0, 0 }
 
@@ -50,6 +53,15 @@
 // Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
 #define BULKMEM_AUTO_THREADS 4
 
+// Flag: lock the memory (mlock): all of it or nothing. Not for files.
+#define BULKMEM_PREFAULT_LOCK 1
+
+// Flag: use a thread for each processor that the process may use.
+#define BULKMEM_PREFAULT_ALL_PROCESSORS 2
+
+// Flag: take the pages from the nodes in turn, page by page; without `nodes`, from all.
+#define BULKMEM_PREFAULT_INTERLEAVE 4
+
 // Results of functions. An operation that fails has written nothing, and `bulkmem_last_error` says more.
 enum bulkmem_error {
     // Success.
@@ -76,6 +88,8 @@ enum bulkmem_error {
     BULKMEM_ERROR_INTERNAL = -10,
     // A policy file that cannot be used: there is none, it is invalid, or it was measured on another processor model.
     BULKMEM_ERROR_POLICY = -11,
+    // The callback of the caller cancelled.
+    BULKMEM_ERROR_CANCELLED = -12,
 };
 
 // An operation.
@@ -162,6 +176,47 @@ struct bulkmem_options {
     const char *method;
     // Policy to use instead of the one of the process; see bulkmem_policy_load.
     const struct bulkmem_policy *policy;
+};
+
+// A state of a prefault.
+struct bulkmem_prefault_progress {
+    // Bytes that are ready.
+    uint64_t ready;
+    // Bytes to prefault.
+    uint64_t total;
+    // Time since the start, nanoseconds.
+    uint64_t elapsed_ns;
+    // Remaining time at the average rate, nanoseconds; UINT64_MAX if unknown.
+    uint64_t remaining_ns;
+};
+
+// A function that receives the progress of a prefault. A result that is not 0 cancels.
+typedef int (*bulkmem_prefault_callback)(const struct bulkmem_prefault_progress *progress, void *context);
+
+// Options of a prefault. Initialize them with BULKMEM_PREFAULT_OPTIONS_INIT, or set all bytes to 0 and then `size`. A
+// member that is 0 has its default.
+struct bulkmem_prefault_options {
+    // sizeof(struct bulkmem_prefault_options). Later versions of the library add members at the end. A library that does
+    // not know a member accepts it if it is 0.
+    size_t size;
+    // BULKMEM_PREFAULT_LOCK, BULKMEM_PREFAULT_ALL_PROCESSORS, BULKMEM_PREFAULT_INTERLEAVE.
+    uint64_t flags;
+    // Threads that divide the work; 0 is one. The calling thread waits and calls `progress`.
+    size_t threads;
+    // NUMA nodes that new pages come from, as "0-3,8". Each thread runs on the node of its piece. By default, the memory's
+    // own policy decides.
+    const char *nodes;
+    // Highest rate of all threads together, bytes per second; 0 is no limit.
+    uint64_t rate;
+    // Highest share of its processor that each thread uses, in percent, 1 to 100; 0 is 100.
+    uint64_t cpu_percent;
+    // Bytes that stay free below every memory limit; 0 is 16 MiB, and none of huge pages.
+    uint64_t keep_free;
+    // Called by the calling thread about every five milliseconds and at the end, with `context`. A result that is not 0
+    // cancels. It must return.
+    bulkmem_prefault_callback progress;
+    // Passed to `progress`.
+    void *context;
 };
 
 #ifdef __cplusplus
@@ -371,6 +426,21 @@ int bulkmem_policy_choose(const struct bulkmem_policy *policy, uint32_t operatio
 //
 // Not async-signal-safe.
 void bulkmem_policy_free(struct bulkmem_policy *policy);
+
+// Maps every page that `length` bytes from `start` touch, for writing, so that later accesses take no page faults. Keeps the
+// contents, also those that others write at the same time. A page that the kernel cannot provide is an error and no
+// SIGBUS. Stores in `*ready`, if that is not a null pointer, how many bytes are ready, also after an error:
+// BULKMEM_ERROR_MEMORY if memory or huge pages run out, or a limit is near; BULKMEM_ERROR_LENGTH if a file is too short;
+// BULKMEM_ERROR_CANCELLED. A null pointer stands for the default options.
+//
+// Not async-signal-safe. The range must stay mapped during the call.
+BULKMEM_MUST_USE int bulkmem_prefault(void *start, size_t length, const struct bulkmem_prefault_options *options, uint64_t *ready);
+
+// Allocates the pages of `length` bytes from `offset` of a regular file: on hugetlbfs, a tmpfs, a disk or DAX, or a memfd.
+// `fd` must be open for reading and writing. Keeps the contents and the length of the file. Otherwise as bulkmem_prefault.
+//
+// Not async-signal-safe.
+BULKMEM_MUST_USE int bulkmem_prefault_file(int fd, uint64_t offset, uint64_t length, const struct bulkmem_prefault_options *options, uint64_t *ready);
 
 // Starts `count` threads and stores them in `*workers`. With the calling thread, a call has one thread more. Fails with
 // BULKMEM_ERROR_SYSTEM if the system does not start that many. They block all signals except those of their own faults.

@@ -37,6 +37,8 @@ pub enum Error {
     Internal = -10,
     /// A policy file that cannot be used: there is none, it is invalid, or it was measured on another processor model.
     Policy = -11,
+    /// The callback of the caller cancelled.
+    Cancelled = -12,
 }
 
 /// A failure whose text has been stored.
@@ -181,6 +183,7 @@ pub extern "C" fn bulkmem_strerror(code: c_int) -> *const c_char {
         -9 => c"an environment variable has an invalid value",
         -10 => c"a defect of the library",
         -11 => c"the policy file cannot be used",
+        -12 => c"cancelled",
         _ => c"unknown error code",
     };
     text.as_ptr()
@@ -216,9 +219,9 @@ mod tests {
     fn each_code_has_a_description() {
         // SAFETY: the string is static.
         let text = |code| unsafe { CStr::from_ptr(bulkmem_strerror(code)) };
-        let unknown = text(-12);
+        let unknown = text(-13);
         assert_eq!(unknown, text(1));
-        let known: std::collections::HashSet<_> = (-11..=0).map(text).collect();
-        assert!(known.len() == 12 && !known.contains(unknown));
+        let known: std::collections::HashSet<_> = (-12..=0).map(text).collect();
+        assert!(known.len() == 13 && !known.contains(unknown));
     }
 }

@@ -79,7 +79,7 @@ impl Checked<'_> {
             return Ok(Checked { options, unfenced: false });
         }
         // SAFETY: passed on from the caller.
-        let given = unsafe { read_known(given)? };
+        let given = unsafe { read_known(given, &OLDER, "BULKMEM_OPTIONS_INIT")? };
         let unknown = given.flags & !(BULKMEM_NO_FENCE | BULKMEM_NO_LOOK | BULKMEM_AUTO_THREADS);
         if unknown != 0 {
             return Err(fail(Error::Argument, format_args!("unknown flags {unknown:#x} in the options")));
@@ -125,14 +125,14 @@ impl Checked<'_> {
 const OLDER: [usize; 1] = [offset_of!(COptions, policy)];
 
 /// Copies the members that both the program and this version know, and checks that the program's others are 0. Those that only
-/// this version knows are 0.
+/// this version knows are 0. `older` are the sizes of older versions, `remedy` is the macro that initializes the struct.
 ///
 /// # Safety
-/// `given` points to as many readable bytes as its `size` says.
-unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
-    let known = size_of::<COptions>();
+/// `given` points to as many readable bytes as its `size` says. `T` starts with a `usize`, and every bit pattern is valid.
+pub(crate) unsafe fn read_known<T>(given: *const T, older: &[usize], remedy: &str) -> Result<T, Failed> {
+    let known = size_of::<T>();
     // SAFETY: passed on from the caller.
-    let size = unsafe { size(given.cast(), known, &OLDER, "options", "BULKMEM_OPTIONS_INIT")? };
+    let size = unsafe { size(given.cast(), known, older, "options", remedy)? };
     // SAFETY: the range is within the size.
     let is_zero = |at| unsafe { given.cast::<u8>().add(at).read() } == 0;
     if !(known..size).all(is_zero) {
@@ -140,7 +140,7 @@ unsafe fn read_known(given: *const COptions) -> Result<COptions, Failed> {
             format_args!("the options have members of a later version of the library, which are not 0");
         return Err(fail(Error::Argument, text));
     }
-    let mut options = MaybeUninit::<COptions>::zeroed();
+    let mut options = MaybeUninit::<T>::zeroed();
     // SAFETY: the given options have that size, and the copy at least that; every bit pattern is valid.
     unsafe {
         given.cast::<u8>().copy_to_nonoverlapping(options.as_mut_ptr().cast(), size.min(known));

@@ -125,6 +125,8 @@ pub use mapping::{Mapping, MappingError, Pages};
 pub use operation::{Intent, Operation, UnknownName};
 pub use operations::{clear, clear_persist, copy, copy_persist, fill, fill_persist, persist};
 pub use options::Options;
+#[doc(hidden)]
+pub use signals::without_signals;
 pub use threads::Threads;
 pub use unfenced::{FenceScope, Unfenced, fence_scope};
 pub use workers::Workers;

@@ -10,7 +10,7 @@ const FAULTS: [libc::c_int; 6] =
 
 /// Calls `start` with every signal but [`FAULTS`] blocked on the current thread, so that a thread started there blocks
 /// them for its whole life. The current thread's own mask is restored afterwards, also if `start` panics.
-pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // Miri does not support signals.
     let _mask = (!cfg!(miri)).then(Mask::block);
     start()

@@ -281,7 +281,7 @@ static void library(void)
     snprintf(version, sizeof version, "%d.%d.%d", BULKMEM_VERSION_MAJOR, BULKMEM_VERSION_MINOR, BULKMEM_VERSION_PATCH);
     CHECK(strcmp(bulkmem_version(), version) == 0);
     CHECK(strcmp(bulkmem_last_error(), "") == 0);
-    for (code = BULKMEM_ERROR_POLICY; code <= 0; code++)
+    for (code = BULKMEM_ERROR_CANCELLED; code <= 0; code++)
         CHECK(strcmp(bulkmem_strerror(code), bulkmem_strerror(1)) != 0);
     RETURNS(0, bulkmem_init());
     RETURNS(0, bulkmem_problems(text, sizeof text));

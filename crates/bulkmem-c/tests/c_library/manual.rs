@@ -85,7 +85,7 @@ const AFTER: &str = "    return error;\n}";
 
 #[test]
 fn code_in_the_book_works() {
-    for page in ["README.md", "docs/c.md", "crates/bulkmem-c/README.md"] {
+    for page in ["README.md", "docs/c.md", "docs/prefault.md", "crates/bulkmem-c/README.md"] {
         let text = fs::read_to_string(Path::new(SOURCE).join("../..").join(page)).unwrap();
         let blocks = text.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
         assert!(blocks.clone().count() > 0, "{page} has no code in C");

@@ -25,9 +25,10 @@ fn programs(compiler: &[&str], names: &[&str]) {
     }
 }
 
-const EVERY: [&str; 6] = ["operations.c", "policies.c", "signals.c", "forks.c", "threads.c", "exhausted.c"];
+const EVERY: [&str; 7] =
+    ["operations.c", "policies.c", "prefault.c", "signals.c", "forks.c", "threads.c", "exhausted.c"];
 /// Those that are C++, too.
-const CPP: [&str; 4] = ["operations.c", "policies.c", "forks.c", "threads.c"];
+const CPP: [&str; 5] = ["operations.c", "policies.c", "prefault.c", "forks.c", "threads.c"];
 
 #[test]
 fn c11_by_gcc() {
@@ -55,7 +56,10 @@ fn cpp17_by_clang() {
 #[test]
 fn address_sanitizer() {
     // Its own locks are not released in the child of a fork.
-    programs(&["gcc", "-std=c11", "-fsanitize=address"], &["operations.c", "policies.c", "threads.c"]);
+    programs(
+        &["gcc", "-std=c11", "-fsanitize=address"],
+        &["operations.c", "policies.c", "prefault.c", "threads.c"],
+    );
 }
 
 #[test]

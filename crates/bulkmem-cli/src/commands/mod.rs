@@ -12,6 +12,7 @@ mod kmod;
 mod lengths;
 mod methods;
 mod placement;
+mod prefault;
 mod report;
 mod reproduce;
 mod run;
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     Compare(compare::CompareArgs),
     Run(run::RunArgs),
     Tunables(tunables::TunablesArgs),
+    Prefault(prefault::PrefaultArgs),
     Kmod(kmod::KmodArgs),
     Schema(generate::SchemaArgs),
     Completions(generate::CompletionsArgs),
@@ -54,6 +56,7 @@ pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcom
         Command::Compare(args) => compare::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Tunables(args) => tunables::run(&args),
+        Command::Prefault(args) => prefault::run(&args),
         Command::Kmod(args) => kmod::run(&args),
         Command::Schema(args) => generate::schema(&args),
         Command::Completions(args) => generate::completions(&args, definition()),

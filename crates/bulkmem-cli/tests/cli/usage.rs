@@ -22,6 +22,7 @@ fn help_names_every_command_the_variables_and_the_exit_codes() {
         "report",
         "run",
         "tunables",
+        "prefault",
         "kmod",
         "completions",
         "man",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bulkmem::machine::Machine;
 use bulkmem::{Mapping, Pages};
 
-use crate::engine::{MeasureError, MemoryLeft, Result, memory_left, threads};
+use crate::engine::{MeasureError, MemoryLeft, Result, Share, memory_left, threads};
 
 pub(crate) const HUGE: usize = 2 << 20;
 /// Memory is touched in pieces of this size; between them the user may stop it, and a slow host is noticed in time.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::iter::successors;
 
-use crate::engine::memory::memory_left;
+use crate::engine::memory::{Share, memory_left};
 use crate::engine::{MemoryLeft, units};
 
 pub(crate) type Result<T, E = MeasureError> = std::result::Result<T, E>;
@@ -68,11 +68,9 @@ pub enum MeasureError {
     Interrupted,
 }
 
-impl MemoryLeft {
-    /// Checks that a measurement may take `needed` bytes: at most three quarters of what is left.
-    pub(crate) fn check(self, needed: u64) -> Result<()> {
-        if needed <= self.most() { Ok(()) } else { Err(MeasureError::TooLarge { needed, left: self }) }
-    }
+/// Checks that a measurement may take `needed` bytes: at most three quarters of what is left.
+pub(crate) fn check(left: MemoryLeft, needed: u64) -> Result<()> {
+    if needed <= left.most() { Ok(()) } else { Err(MeasureError::TooLarge { needed, left }) }
 }
 
 /// Returns an error with its causes: `cannot start a thread: Resource temporarily unavailable`.
@@ -83,5 +81,5 @@ pub(crate) fn with_causes(error: &MeasureError) -> String {
 
 /// Checks that a measurement may take so many bytes: at most three quarters of the memory left.
 pub(crate) fn fits(bytes: u64) -> Result<()> {
-    memory_left().check(bytes)
+    check(memory_left(), bytes)
 }

@@ -26,7 +26,6 @@ pub(crate) mod latency;
 mod libpmem;
 pub(crate) mod memory;
 pub(crate) mod neighbour;
-pub(crate) mod numa;
 pub(crate) mod options;
 mod page_size;
 pub(crate) mod passes;
@@ -45,6 +44,8 @@ pub(crate) mod threshold;
 pub mod units;
 pub(crate) mod workload;
 
+pub(crate) use bulkmem_prefault::numa;
+pub use bulkmem_prefault::numa::NumberList;
 pub use compare::{CHANCE, Change, Comparison, Differences, Identity, Side, Verdict};
 pub use config::{
     Alignment, CacheState, Config, CopySide, Dimension, Direction, Memory, Pattern, dimensions, distinct,
@@ -55,8 +56,8 @@ pub use counters::{Counts, MISSES, counters_unavailable};
 pub use error::MeasureError;
 pub use implementation::{MethodSet, Peers};
 pub use libpmem::LIBPMEM;
+pub(crate) use memory::Share;
 pub use memory::{MemoryLeft, MemoryLimit, memory_left};
-pub use numa::NumberList;
 pub use page_size::{BadPageSize, PageSize};
 pub use placement::Placement;
 pub use provenance::{Provenance, Threshold, c_library};

@@ -16,7 +16,7 @@ use crate::engine::quality::Quality;
 use crate::engine::stats::median;
 use crate::engine::{
     Check, Counting, Counts, Finding, Kind, MeasureError, Measurement, Metric, Provenance, Result, Results,
-    Row, Stats, StopRule, Summary, memory_left,
+    Row, Share, Stats, StopRule, Summary, memory_left,
 };
 
 pub(crate) const ONE_THREAD: &str = "only one thread is counted; let --threads include 1";

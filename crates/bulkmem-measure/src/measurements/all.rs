@@ -5,7 +5,7 @@ use std::time::Duration;
 use bulkmem::machine::Machine;
 use bulkmem::{Operation, method};
 
-use crate::engine::{Measure, MeasureError, MethodSet, Peers, memory_left};
+use crate::engine::{Measure, MeasureError, MethodSet, Peers, Share, memory_left};
 use crate::measurements::{
     ApplicationOptions, BlocksOptions, Candidates, ChunksOptions, CorunOptions, ForkOptions, IopsOptions,
     NumaOptions, PersistOptions, PollutionOptions, ReuseOptions, SizesOptions, TargetOptions,

@@ -12,7 +12,7 @@ use crate::engine::run::ONE_THREAD;
 use crate::engine::units::range;
 use crate::engine::{
     Buffer, Config, Content, FILL_BYTE, Finding, Implementation, Measure, Measurement, Metric, PageSize,
-    Passes, RawRange, Result, Row, Run, Sampler, distinct, memory_left, units, with_causes, workload,
+    Passes, RawRange, Result, Row, Run, Sampler, Share, distinct, memory_left, units, with_causes, workload,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::Candidates;

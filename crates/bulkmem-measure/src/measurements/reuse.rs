@@ -11,7 +11,7 @@ use crate::engine::stats::{bootstrap, median};
 use crate::engine::units::bytes;
 use crate::engine::{
     Buffer, Config, Content, FILL_BYTE, Kind, LINE, Measure, Measurement, Metric, PageSize, RawRange, Result,
-    Row, Run, Slots, distinct, fits, memory, memory_left,
+    Row, Run, Share, Slots, distinct, fits, memory, memory_left,
 };
 use crate::measurements::checks::require;
 use crate::measurements::participants::{Candidates, participant};

@@ -1,4 +1,6 @@
 //! Processors and NUMA nodes: those of the machine, those that this process is restricted to, and the node of memory.
+//!
+//! Bulkmem's measuring crate uses the same functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_long, c_ulong};
@@ -14,7 +16,10 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// Numbers of processors or nodes, as the kernel writes them: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NumberList(pub(crate) BTreeSet<usize>);
+pub struct NumberList(
+    /// The numbers.
+    pub BTreeSet<usize>,
+);
 
 impl FromStr for NumberList {
     type Err = String;
@@ -50,8 +55,8 @@ impl Display for NumberList {
 }
 
 impl NumberList {
-    /// The list in a file below `root`; `None` if there is no such file, or it is empty.
-    pub(super) fn read(root: &Path, path: &str) -> Option<NumberList> {
+    /// Reads the list in a file below `root`; `None` if there is no such file, or it is empty.
+    pub fn read(root: &Path, path: &str) -> Option<NumberList> {
         fs::read_to_string(root.join(path)).ok()?.parse().ok()
     }
 
@@ -59,7 +64,8 @@ impl NumberList {
         NumberList(&self.0 & &other.0)
     }
 
-    pub(crate) fn cpu_set(&self) -> CpuSet {
+    /// Returns the processors of this list as a set.
+    pub fn cpu_set(&self) -> CpuSet {
         let mut set = CpuSet::new();
         self.0.iter().filter(|it| **it < CpuSet::MAX_CPU).for_each(|it| set.set(*it));
         set
@@ -67,34 +73,37 @@ impl NumberList {
 }
 
 /// Returns the processors that the calling thread may run on; none if the kernel does not report them.
-pub(super) fn processors() -> NumberList {
+pub fn processors() -> NumberList {
     let set = sched_getaffinity(None).unwrap_or_default();
     NumberList((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
 /// Returns the processors that this process may run on if these are not all, from the files below `root`.
-pub(crate) fn restricted_processors(root: &Path) -> Option<NumberList> {
+pub fn restricted_processors(root: &Path) -> Option<NumberList> {
     let online = NumberList::read(root, ONLINE_PROCESSORS)?;
     Some(processors()).filter(|allowed| !allowed.0.is_empty() && online.and(allowed) != online)
 }
 
-pub(super) const ONLINE_PROCESSORS: &str = "sys/devices/system/cpu/online";
+/// The file with the processors that are online, below the root folder.
+pub const ONLINE_PROCESSORS: &str = "sys/devices/system/cpu/online";
 const NODES: &str = "sys/devices/system/node";
 
 /// The NUMA nodes of this machine.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Topology {
+pub struct Topology {
     /// All nodes; 0 alone if the kernel lists none.
-    pub(crate) online: NumberList,
-    pub(super) with_memory: NumberList,
+    pub online: NumberList,
+    /// The nodes that have memory.
+    pub with_memory: NumberList,
     /// The nodes whose memory the control group allows.
-    pub(super) allowed: NumberList,
+    pub allowed: NumberList,
     /// The processors of each node that this process may run on; nodes without any are left out.
-    pub(crate) processors: BTreeMap<usize, NumberList>,
+    pub processors: BTreeMap<usize, NumberList>,
 }
 
 impl Topology {
-    pub(crate) fn current() -> Topology {
+    /// Returns the nodes of this machine.
+    pub fn current() -> Topology {
         Topology::below(Path::new("/"), processors())
     }
 
@@ -119,7 +128,7 @@ impl Topology {
     }
 
     /// Returns the nodes whose memory this process may use.
-    pub(crate) fn memory(&self) -> NumberList {
+    pub fn memory(&self) -> NumberList {
         bound_nodes().map_or_else(|| self.allowed.clone(), |bound| bound.and(&self.allowed))
     }
 }
@@ -131,6 +140,8 @@ type Mask = [c_ulong; MOST_NODES / WORD];
 /// The kernel takes one bit less than it is given.
 const MASK_BITS: usize = MOST_NODES + 1;
 const NO_FLAGS: c_ulong = 0;
+/// `MPOL_F_ADDR`, which libc does not have.
+const AT_ADDRESS: c_ulong = 2;
 
 fn mask(nodes: &NumberList) -> Mask {
     let mut mask = [0; MOST_NODES / WORD];
@@ -149,13 +160,24 @@ struct MemoryPolicy {
 
 impl MemoryPolicy {
     fn current() -> io::Result<MemoryPolicy> {
+        MemoryPolicy::read(null(), NO_FLAGS)
+    }
+
+    /// The policy of the calling thread, or with [`AT_ADDRESS`] that of the mapping at an address.
+    fn read(address: *const u8, flags: c_ulong) -> io::Result<MemoryPolicy> {
         let mut policy = MemoryPolicy { mode: libc::MPOL_DEFAULT, nodes: mask(&NumberList::default()) };
         let (mode, nodes) = (&raw mut policy.mode, policy.nodes.as_mut_ptr());
-        // SAFETY: the mode and the mask are valid for writes, and the mask has MASK_BITS - 1 bits.
-        checked(unsafe {
-            libc::syscall(libc::SYS_get_mempolicy, mode, nodes, MASK_BITS, null::<u8>(), NO_FLAGS)
-        })?;
+        // SAFETY: the mode and the mask are valid for writes, the mask has MASK_BITS - 1 bits, and the kernel checks the
+        // address.
+        checked(unsafe { libc::syscall(libc::SYS_get_mempolicy, mode, nodes, MASK_BITS, address, flags) })?;
         Ok(policy)
+    }
+
+    /// The nodes, if memory comes from no others.
+    fn bound(&self) -> Option<NumberList> {
+        let flags = libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES | libc::MPOL_F_NUMA_BALANCING;
+        let is_set = |node: &usize| self.nodes[node / WORD] >> (node % WORD) & 1 == 1;
+        (self.mode & !flags == libc::MPOL_BIND).then(|| NumberList((0..MOST_NODES).filter(is_set).collect()))
     }
 
     fn set(&self) -> io::Result<()> {
@@ -165,25 +187,40 @@ impl MemoryPolicy {
 }
 
 /// Binds the memory of the calling thread, and of threads and processes that it starts, to nodes.
-pub(crate) fn bind(nodes: &NumberList) -> io::Result<()> {
+///
+/// # Errors
+/// If a node does not exist or has no memory, or the kernel or a container does not allow it.
+pub fn bind(nodes: &NumberList) -> io::Result<()> {
     MemoryPolicy { mode: libc::MPOL_BIND, nodes: mask(nodes) }.set()
 }
 
+/// Takes the memory of the calling thread, and of threads and processes that it starts, from the nodes in turn, page by
+/// page.
+///
+/// # Errors
+/// As [`bind`].
+pub fn interleave(nodes: &NumberList) -> io::Result<()> {
+    MemoryPolicy { mode: libc::MPOL_INTERLEAVE, nodes: mask(nodes) }.set()
+}
+
 /// Returns the nodes that memory is bound to; `None` if it comes from any node.
-pub(crate) fn bound_nodes() -> Option<NumberList> {
-    let MemoryPolicy { mode, nodes } = MemoryPolicy::current().ok()?;
-    let flags = libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES | libc::MPOL_F_NUMA_BALANCING;
-    let is_set = |node: &usize| nodes[node / WORD] >> (node % WORD) & 1 == 1;
-    (mode & !flags == libc::MPOL_BIND).then(|| NumberList((0..MOST_NODES).filter(is_set).collect()))
+pub fn bound_nodes() -> Option<NumberList> {
+    MemoryPolicy::current().ok()?.bound()
+}
+
+/// Returns the nodes that the mapping at an address is bound to; `None` if its memory comes from any node that the thread
+/// may use.
+pub(crate) fn bound_nodes_at(address: *const u8) -> Option<NumberList> {
+    MemoryPolicy::read(address, AT_ADDRESS).ok()?.bound()
 }
 
 /// Returns how much memory the nodes that memory is bound to have left, bytes; `None` if memory comes from any node.
-pub(crate) fn left_on_bound_nodes() -> Option<u64> {
+pub fn left_on_bound_nodes() -> Option<u64> {
     bound_nodes()?.0.iter().map(|node| left_on(*node)).sum()
 }
 
 /// Returns how much memory a node has left, bytes: free, and of files that are in memory. `None` if unknown.
-pub(crate) fn left_on(node: usize) -> Option<u64> {
+pub fn left_on(node: usize) -> Option<u64> {
     left_below(Path::new("/"), node)
 }
 
@@ -199,7 +236,10 @@ fn left_below(root: &Path, node: usize) -> Option<u64> {
 }
 
 /// Runs something while all memory that it allocates comes from one node.
-pub(crate) fn bound_to<T>(node: usize, work: impl FnOnce() -> T) -> io::Result<T> {
+///
+/// # Errors
+/// As [`bind`].
+pub fn bound_to<T>(node: usize, work: impl FnOnce() -> T) -> io::Result<T> {
     let before = MemoryPolicy::current()?;
     bind(&NumberList([node].into()))?;
     let outcome = work();
@@ -208,7 +248,11 @@ pub(crate) fn bound_to<T>(node: usize, work: impl FnOnce() -> T) -> io::Result<T
 
 /// Keeps the pages of whole, touched memory on a node, so that the kernel does not move them to the processors that use them.
 /// Fails if any lies on another node.
-pub(crate) fn keep_on(node: usize, start: *mut u8, length: usize) -> io::Result<()> {
+///
+/// # Errors
+/// If the kernel does not allow it, or a page lies elsewhere.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the kernel checks the range, and changes no contents")]
+pub fn keep_on(node: usize, start: *mut u8, length: usize) -> io::Result<()> {
     let (nodes, mode) = (mask(&NumberList([node].into())), libc::MPOL_BIND as c_ulong);
     // SAFETY: this changes where pages may lie, not their contents; the mask has MASK_BITS - 1 bits.
     checked(unsafe {
@@ -225,8 +269,8 @@ pub(crate) fn keep_on(node: usize, start: *mut u8, length: usize) -> io::Result<
 
 /// Returns the node of the page at an address.
 fn node_of(address: *mut u8) -> io::Result<usize> {
-    /// `MPOL_F_NODE | MPOL_F_ADDR`, which libc does not have.
-    const OF_ADDRESS: c_ulong = 1 | 2;
+    /// `MPOL_F_NODE | MPOL_F_ADDR`.
+    const OF_ADDRESS: c_ulong = 1 | AT_ADDRESS;
     let (mut node, no_mask): (c_int, _) = (0, null::<c_ulong>());
     // SAFETY: the node is valid for writes, there is no mask, and the kernel checks the address.
     checked(unsafe {
