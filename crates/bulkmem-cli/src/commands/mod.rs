@@ -12,6 +12,7 @@ mod kmod;
 mod lengths;
 mod methods;
 mod placement;
+mod pool;
 mod report;
 mod reproduce;
 mod run;
@@ -36,6 +37,7 @@ pub(crate) enum Command {
     Run(run::RunArgs),
     Tunables(tunables::TunablesArgs),
     Kmod(kmod::KmodArgs),
+    Pool(pool::PoolArgs),
     Schema(generate::SchemaArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
@@ -55,6 +57,7 @@ pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcom
         Command::Run(args) => run::run(&args),
         Command::Tunables(args) => tunables::run(&args),
         Command::Kmod(args) => kmod::run(&args),
+        Command::Pool(args) => pool::run(&args),
         Command::Schema(args) => generate::schema(&args),
         Command::Completions(args) => generate::completions(&args, definition()),
         Command::Man(args) => generate::man(&args, definition()),
