@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, connect, recvmsg, send, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
 };
 
 use crate::kind::{Kind, PageSize};
@@ -73,7 +73,9 @@ fn meaning(code: Code) -> &'static str {
             "the memory that this user has from the pool would exceed the quota: end a program that has some, or raise \
              the quota with `bulkmem pool serve --quota`"
         }
-        Code::Malformed => "the pool did not understand the request: install client and daemon from the same release",
+        Code::Malformed => {
+            "the pool did not understand the request: install client and daemon from the same release"
+        }
         Code::Refused => {
             "the pool may not give memory to this user: the daemon needs the capability CAP_CHOWN, or must run as the \
              same user"
@@ -129,7 +131,8 @@ impl Client {
     pub fn status(&self, patience: Duration) -> Result<Status, ClientError> {
         let (response, file) = self.request(&Request::Status, patience)?;
         let file = file.filter(|file| is_sealed_unit(file, response.bytes)).ok_or(ClientError::NotMemory)?;
-        serde_json::from_reader(io::BufReader::new(std::fs::File::from(file))).map_err(|_| ClientError::NotMemory)
+        serde_json::from_reader(io::BufReader::new(std::fs::File::from(file)))
+            .map_err(|_| ClientError::NotMemory)
     }
 
     /// Sends one request and waits for the response, with the descriptor that comes with it.
@@ -142,8 +145,10 @@ impl Client {
         patience: Duration,
     ) -> Result<(Response, Option<OwnedFd>), ClientError> {
         let deadline = Instant::now() + patience;
-        let socket = self.connect().map_err(|source| ClientError::Connect { socket: self.socket.clone(), source })?;
-        send(&socket, &request.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map_err(io::Error::from)?;
+        let socket =
+            self.connect().map_err(|source| ClientError::Connect { socket: self.socket.clone(), source })?;
+        send(&socket, &request.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+            .map_err(io::Error::from)?;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let time = Timespec::try_from(left).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -155,7 +160,11 @@ impl Client {
             }
         }
         let (response, file) = receive(&socket)?;
-        if response.code == Code::Ok { Ok((response, file)) } else { Err(ClientError::Rejected(response.code)) }
+        if response.code == Code::Ok {
+            Ok((response, file))
+        } else {
+            Err(ClientError::Rejected(response.code))
+        }
     }
 
     /// Connects without waiting: the backlog of a daemon that hangs fills up.

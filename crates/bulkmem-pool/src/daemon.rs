@@ -18,7 +18,7 @@ use crate::hooks::{Step, Weakness};
 use crate::kind::{Kind, PageSize};
 use crate::ledger::{Ledger, process_start};
 use crate::memory::Memory;
-use crate::protocol::{Code, Request, Response};
+use crate::protocol::{Code, Request, Response, UnitId};
 use crate::records::{Lease, Records};
 use crate::sockets::{self, Connection, RuntimeDir};
 use crate::status::{Filling, KindStatus, Status, UserStatus};
@@ -92,9 +92,12 @@ impl Daemon {
         let runtime = RuntimeDir::open(&config.runtime_dir)?;
         let unusable = |source| DaemonError::Runtime { path: config.runtime_dir.clone(), source };
         let records = Records::open(&config.runtime_dir).map_err(unusable)?;
+        // Before leases that have ended are removed: a unit with a lease is never ready again.
+        let ready = records.ready().map_err(unusable)?;
         let mut inherited = Inherited::take().map_err(system("take the service manager's descriptors"))?;
         let supervisor = Supervisor::new();
-        let ledger = Ledger::open(&records, inherited.watches.take()).map_err(system("watch for the end of units"))?;
+        let ledger =
+            Ledger::open(&records, inherited.watches.take()).map_err(system("watch for the end of units"))?;
         supervisor.store_watches(&ledger.watches);
         let stock = |supply: &crate::kind::Supply| Stock {
             kind: supply.kind,
@@ -105,9 +108,11 @@ impl Daemon {
             empty: 0,
         };
         let mut stocks: Vec<Stock> = config.supplies.iter().map(stock).collect();
-        take_back(&mut stocks, inherited.units, &records, &supervisor).map_err(unusable)?;
+        take_back(&mut stocks, ready, inherited.units, &records, &supervisor).map_err(unusable)?;
         let listeners = match inherited.listeners {
-            none if none.is_empty() => sockets::create(&config.runtime_dir, config.socket_mode, &config.tenants)?,
+            none if none.is_empty() => {
+                sockets::create(&config.runtime_dir, config.socket_mode, &config.tenants)?
+            }
             inherited => inherited,
         };
         let memory = Memory { root: config.root.clone(), keep_free: config.keep_free };
@@ -312,7 +317,13 @@ impl Daemon {
     fn prepare(&mut self, unit: &Unit, peer: &UCred) -> Result<(), (&'static str, io::Error)> {
         let hooks = &self.config.hooks;
         let failed = |doing| move |error| (doing, error);
-        let watch = self.ledger.watch(&unit.file).map_err(failed("watch it (fs.inotify.max_user_watches)"))?;
+        if hooks.is(Weakness::Recycles) {
+            // The file may belong to its last tenant.
+            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+            unit.give_to(user, group).map_err(failed("take it back"))?;
+        }
+        let watch =
+            self.ledger.watch(&unit.file).map_err(failed("watch it (fs.inotify.max_user_watches)"))?;
         hooks.reach(Step::Watched);
         let (user, process) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero().get());
         let started = process_start(process).unwrap_or_default();
@@ -320,7 +331,11 @@ impl Daemon {
         self.ledger.add(&self.records, unit.id, lease).map_err(failed("record the lease"))?;
         hooks.reach(Step::Recorded);
         if !hooks.is(Weakness::Unsealed) {
-            unit.seal().map_err(failed("seal it"))?;
+            let sealed = unit.seal();
+            // A weakened pool hands out a unit that is sealed already.
+            if !hooks.is(Weakness::Recycles) {
+                sealed.map_err(failed("seal it"))?;
+            }
         }
         unit.give_to(peer.uid, peer.gid).map_err(failed("give it to the tenant"))?;
         hooks.reach(Step::Sealed);
@@ -486,11 +501,12 @@ fn forget(unit: &Unit, records: &Records, supervisor: &Supervisor) {
 /// Takes the stored units of an earlier daemon that no tenant has seen and that fit a stock. Closes all others.
 fn take_back(
     stocks: &mut [Stock],
-    stored: Vec<(crate::protocol::UnitId, OwnedFd)>,
+    ready: Vec<(UnitId, Kind)>,
+    stored: Vec<(UnitId, OwnedFd)>,
     records: &Records,
     supervisor: &Supervisor,
 ) -> io::Result<()> {
-    let mut ready: HashMap<_, _> = records.ready()?.into_iter().collect();
+    let mut ready: HashMap<UnitId, Kind> = ready.into_iter().collect();
     for (id, file) in stored {
         let unit = ready.remove(&id).and_then(|kind| Unit::adopt(id, kind, file));
         let stock = unit.as_ref().and_then(|unit| {

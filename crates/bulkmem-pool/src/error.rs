@@ -11,7 +11,9 @@ pub enum DaemonError {
     #[error("no memory to keep ready: name at least one kind of unit")]
     NoSupply,
     /// More units than descriptors.
-    #[error("{units} ready units need as many descriptors, and the limit is {limit}: raise it (ulimit -n, LimitNOFILE=), or keep fewer, larger units")]
+    #[error(
+        "{units} ready units need as many descriptors, and the limit is {limit}: raise it (ulimit -n, LimitNOFILE=), or keep fewer, larger units"
+    )]
     Descriptors {
         /// The number of units.
         units: u64,

@@ -65,7 +65,8 @@ impl Filler {
     pub(crate) fn start(memory: Memory, rate: Option<u64>, hooks: Hooks) -> io::Result<Filler> {
         let (orders, received) = channel::<Order>();
         let (sender, filled) = channel();
-        let (wake, bell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
+        let (wake, bell) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
         let progress = Arc::new(Progress::default());
         let shared = Arc::clone(&progress);
         let (started, has_started) = channel();
@@ -140,7 +141,8 @@ impl Throttle {
     /// Accounts for filled bytes.
     fn add(&mut self, bytes: u64) {
         if let Some(rate) = self.rate {
-            self.next = self.next.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+            self.next =
+                self.next.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use rustix::process::{DumpableBehavior, Gid, Resource, Rlimit, Uid, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Gid, Resource, Rlimit, Uid, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -118,6 +120,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_geteuid,
+    libc::SYS_getegid,
     libc::SYS_getpid,
     libc::SYS_gettid,
     // To itself only: other processes belong to other users.

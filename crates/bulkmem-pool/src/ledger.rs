@@ -116,8 +116,10 @@ impl Ledger {
 
     /// Ends the leases without a watch whose process has ended. Returns their number.
     pub(crate) fn check_processes(&mut self, records: &Records) -> usize {
-        let gone = |lease: &Lease| lease.watch.is_none() && process_start(lease.process) != Some(lease.started);
-        let ids: Vec<UnitId> = self.leases.iter().filter(|(_, lease)| gone(lease)).map(|(id, _)| *id).collect();
+        let gone =
+            |lease: &Lease| lease.watch.is_none() && process_start(lease.process) != Some(lease.started);
+        let ids: Vec<UnitId> =
+            self.leases.iter().filter(|(_, lease)| gone(lease)).map(|(id, _)| *id).collect();
         ids.iter().for_each(|id| self.end(records, *id));
         ids.len()
     }
@@ -143,7 +145,8 @@ impl Ledger {
 /// Returns the numbers of the watches in force. `None` if the kernel does not list them.
 fn live_watches(watches: &OwnedFd) -> Option<HashSet<i32>> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", watches.as_raw_fd())).ok()?;
-    let number = |line: &str| i32::from_str_radix(line.strip_prefix("inotify wd:")?.split(' ').next()?, 16).ok();
+    let number =
+        |line: &str| i32::from_str_radix(line.strip_prefix("inotify wd:")?.split(' ').next()?, 16).ok();
     Some(text.lines().filter_map(number).collect())
 }
 

@@ -29,7 +29,8 @@ impl Memory {
         let folder = format!("hugepages/hugepages-{}kB", page.bytes() >> 10);
         let all = format!("sys/kernel/mm/{folder}");
         // Mappings have reserved some of those that are free.
-        let mut free = self.number(&format!("{all}/free_hugepages"))? - self.number(&format!("{all}/resv_hugepages"))?;
+        let mut free =
+            self.number(&format!("{all}/free_hugepages"))? - self.number(&format!("{all}/resv_hugepages"))?;
         let mut total = self.number(&format!("{all}/nr_hugepages"))?;
         if let Some(node) = node {
             let folder = format!("sys/devices/system/node/node{node}/{folder}");

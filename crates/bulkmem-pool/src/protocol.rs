@@ -64,7 +64,9 @@ pub enum Malformed {
     #[error("a message that is not of this protocol")]
     Magic,
     /// Another version of the protocol.
-    #[error("a message of version {0} of the protocol; this is version {VERSION}: install both from the same release")]
+    #[error(
+        "a message of version {0} of the protocol; this is version {VERSION}: install both from the same release"
+    )]
     Version(u16),
     /// An unknown request or response code.
     #[error("a message of an unknown type")]
@@ -170,7 +172,11 @@ impl Response {
         if bytes[32..].iter().any(|byte| *byte != 0) {
             return Err(Malformed::Field);
         }
-        Ok(Response { code, id: UnitId(array(&bytes[8..24])), bytes: u64::from_le_bytes(array(&bytes[24..32])) })
+        Ok(Response {
+            code,
+            id: UnitId(array(&bytes[8..24])),
+            bytes: u64::from_le_bytes(array(&bytes[24..32])),
+        })
     }
 
     /// Returns the response as bytes.

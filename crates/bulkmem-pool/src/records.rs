@@ -63,11 +63,13 @@ impl Records {
         remove(&self.leases, id)
     }
 
-    /// Returns the units recorded as ready that have no lease.
+    /// Returns the units recorded as ready that have no lease, and removes the records of those that have one.
     pub(crate) fn ready(&self) -> io::Result<Vec<(UnitId, Kind)>> {
-        let mut found = read_all(&self.ready)?;
-        found.retain(|(id, _)| !self.leases.join(id.to_string()).exists());
-        Ok(found)
+        let all = read_all(&self.ready)?;
+        let (leased, ready): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(id, _)| self.leases.join(id.to_string()).exists());
+        leased.into_iter().try_for_each(|(id, _)| self.remove_ready(id))?;
+        Ok(ready)
     }
 
     pub(crate) fn leases(&self) -> io::Result<Vec<(UnitId, Lease)>> {

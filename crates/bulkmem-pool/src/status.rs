@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn prometheus_can_read_every_figure() {
         let kind = |node| Kind::new(PageSize::Huge2M, 1 << 30, node).unwrap();
-        let units = |node| KindStatus { kind: kind(node), count: 5, ready: 4, handed_out: 3, released: 2, empty: 1 };
+        let units =
+            |node| KindStatus { kind: kind(node), count: 5, ready: 4, handed_out: 3, released: 2, empty: 1 };
         let status = Status {
             kinds: vec![units(None), units(Some(1))],
             users: vec![UserStatus { user: 7, leases: 6, bytes: 8, quota: 9 }],
@@ -167,6 +168,8 @@ mod tests {
         ] {
             assert_eq!(metrics.samples.get(&sample), Some(&value), "{sample}");
         }
-        assert!(metrics.samples.contains_key("bulkmem_pool_units{page=\"2M\",unit=\"1073741824\",node=\"any\"}"));
+        assert!(
+            metrics.samples.contains_key("bulkmem_pool_units{page=\"2M\",unit=\"1073741824\",node=\"any\"}")
+        );
     }
 }

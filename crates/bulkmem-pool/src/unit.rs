@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
-    MemfdFlags, Mode, SealFlags, fchmod, fchown, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, Mode, SealFlags, fchmod, fchown, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -41,7 +42,8 @@ impl Unit {
         let seals = fcntl_get_seals(&file).ok()?;
         let untouched = !seals.intersects(SEALS | SealFlags::WRITE | SealFlags::FUTURE_WRITE);
         let owned = about.st_uid == rustix::process::geteuid().as_raw();
-        let whole = u64::try_from(about.st_size) == Ok(kind.unit) && u64::try_from(about.st_blksize) == Ok(block(kind.page));
+        let whole = u64::try_from(about.st_size) == Ok(kind.unit)
+            && u64::try_from(about.st_blksize) == Ok(block(kind.page));
         (untouched && owned && whole).then_some(Unit { id, kind, file })
     }
 

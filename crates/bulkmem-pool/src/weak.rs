@@ -32,6 +32,7 @@ impl Recycler {
     pub(crate) fn take_back(&self, id: UnitId, hooks: &Hooks) -> Option<Unit> {
         let unit = self.kept.get(&id)?;
         let again = Unit { file: unit.file.try_clone().ok()?, ..*unit };
+        again.give_to(rustix::process::geteuid(), rustix::process::getegid()).ok()?;
         if hooks.is(Weakness::LeaseChecked) && !is_write_lease_granted(&again.file) {
             return None;
         }

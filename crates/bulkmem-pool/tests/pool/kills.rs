@@ -8,7 +8,9 @@ use rustix::process::Signal;
 use testkit::harness::Suite;
 
 use crate::manager::Manager;
-use crate::pool::{ALICE, BOB, POOL_USER, bytes_of, config, folder, full_of, identity, kind, lease, read_file};
+use crate::pool::{
+    ALICE, BOB, POOL_USER, bytes_of, config, folder, full_of, identity, kind, lease, read_file,
+};
 use crate::process::{Child, wait_until};
 
 const UNITS: u32 = 3;
@@ -91,7 +93,8 @@ fn foreign() {
     wait_until_full(&mut manager, &folder);
     daemon.kill();
     let run = folder.path().join("run");
-    let names: Vec<String> = manager.store.iter().map(|(name, _)| name.clone()).filter(|it| it.len() == 32).collect();
+    let names: Vec<String> =
+        manager.store.iter().map(|(name, _)| name.clone()).filter(|it| it.len() == 32).collect();
     let before = identities(&manager);
     // One unit has a lease, one has no record, and one was shortened.
     let lease = format!(
@@ -145,12 +148,18 @@ fn killed_at(step: Step) {
     manager.read();
     let _second = manager.start(with(None));
     wait_until_full(&mut manager, &folder);
-    let users: Vec<u32> = client.status(Duration::from_secs(5)).unwrap().users.iter().map(|it| it.user).collect();
-    assert_eq!(users, alices.map(|_| ALICE).into_iter().collect::<Vec<_>>(), "a lease exists iff its unit does");
+    let users: Vec<u32> =
+        client.status(Duration::from_secs(5)).unwrap().users.iter().map(|it| it.user).collect();
+    assert_eq!(
+        users,
+        alices.map(|_| ALICE).into_iter().collect::<Vec<_>>(),
+        "a lease exists iff its unit does"
+    );
 
     // All that the pool has goes to another tenant. None of it is Alice's, and none contains her secret.
     let mut bob = Child::of_user(BOB, |channel| {
-        let units: Vec<_> = (0..UNITS).map(|_| client.lease(&kind(), Duration::from_secs(5)).unwrap()).collect();
+        let units: Vec<_> =
+            (0..UNITS).map(|_| client.lease(&kind(), Duration::from_secs(5)).unwrap()).collect();
         for unit in &units {
             let bytes = read_file(&unit.file);
             assert_eq!((bytes_of(&[0; 16], &bytes), bytes.len()), (64 << 10, 64 << 10));

@@ -8,10 +8,10 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 use bulkmem_pool::{Client, Config};
-use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketType, bind, listen,
-    recvmsg, socket,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketType, bind,
+    listen, recvmsg, socket,
 };
 use tempfile::TempDir;
 
@@ -54,7 +54,8 @@ impl Manager {
         let files = self.store.iter().map(|(_, file)| file.as_fd());
         let files: Vec<_> = std::iter::once(self.listener.as_fd()).chain(files).collect();
         Child::fork(|_| {
-            let high = |file| std::mem::ManuallyDrop::new(fcntl_dupfd_cloexec(file, 500).expect("a descriptor"));
+            let high =
+                |file| std::mem::ManuallyDrop::new(fcntl_dupfd_cloexec(file, 500).expect("a descriptor"));
             let high: Vec<_> = files.iter().map(high).collect();
             for (at, file) in high.iter().enumerate() {
                 let at = 3 + i32::try_from(at).expect("few descriptors");
@@ -63,10 +64,10 @@ impl Manager {
                 let moved = unsafe { libc::dup2(file.as_raw_fd(), at) };
                 assert_eq!(moved, at);
             }
-            for file in high {
-                _ = fcntl_setfd(&*file, FdFlags::CLOEXEC);
-                drop(std::mem::ManuallyDrop::into_inner(file));
-            }
+            let first = 3 + u32::try_from(high.len()).expect("few descriptors");
+            // SAFETY: a started daemon has none of its manager's descriptors; the child uses none of them, and ends without
+            // destructors.
+            unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
             for (name, value) in [
                 ("LISTEN_PID", std::process::id().to_string()),
                 ("LISTEN_FDS", names.len().to_string()),
@@ -88,14 +89,18 @@ impl Manager {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut parts = [IoSliceMut::new(&mut bytes)];
-            let Ok(received) = recvmsg(&self.notify, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) else { return };
+            let Ok(received) = recvmsg(&self.notify, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+            else {
+                return;
+            };
             let files = control.drain().filter_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(files) => Some(files),
                 _ => None,
             });
             let mut files: Vec<OwnedFd> = files.flatten().collect();
             let text = String::from_utf8(bytes[..received.bytes].to_vec()).expect("text");
-            let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).unwrap_or("stored").to_owned();
+            let name =
+                text.lines().find_map(|line| line.strip_prefix("FDNAME=")).unwrap_or("stored").to_owned();
             for line in text.lines() {
                 match line {
                     "READY=1" => self.ready += 1,

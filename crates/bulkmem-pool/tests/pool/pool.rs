@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bulkmem_pool::protocol::Request;
 use bulkmem_pool::{Client, ClientError, Config, Daemon, Kind, Lease, PageSize, Status, Supply, Weakness};
 use rustix::fs::fstat;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -115,9 +116,21 @@ pub(crate) fn serve(config: Config) {
 
 /// Requests a unit until the pool has one.
 pub(crate) fn lease(client: &Client) -> Lease {
+    lease_by(|| client.lease(&kind(), LONG))
+}
+
+/// The same without the client's checks, for attacks on pools without seals.
+pub(crate) fn lease_unchecked(client: &Client) -> Lease {
+    lease_by(|| {
+        let (response, file) = client.request(&Request::Lease(kind()), LONG)?;
+        Ok(Lease { id: response.id, file: file.expect("a descriptor") })
+    })
+}
+
+fn lease_by(request: impl Fn() -> Result<Lease, ClientError>) -> Lease {
     let mut found = None;
     wait_until("the pool has a unit", || {
-        found = match client.lease(&kind(), LONG) {
+        found = match request() {
             Ok(lease) => Some(lease),
             Err(ClientError::Rejected(bulkmem_pool::protocol::Code::Empty)) => None,
             Err(error) => panic!("{error}"),

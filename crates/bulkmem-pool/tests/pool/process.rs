@@ -14,6 +14,16 @@ use serde::de::DeserializeOwned;
 pub(crate) struct Channel(UnixStream);
 
 impl Channel {
+    /// Closes all descriptors that this process has inherited, but the standard ones and this channel's: a tenant has none of
+    /// the test's.
+    fn close_others(&self) {
+        let own = std::os::fd::AsRawFd::as_raw_fd(&self.0).unsigned_abs();
+        for (from, to) in [(3, own - 1), (own + 1, u32::MAX)] {
+            // SAFETY: the process uses none of them, and ends without destructors.
+            unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) };
+        }
+    }
+
     pub(crate) fn send(&mut self, value: impl Serialize) {
         let text = serde_json::to_vec(&value).expect("a value of a test");
         let length = u32::try_from(text.len()).expect("a short value");
@@ -50,7 +60,8 @@ impl Child {
                 _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
                 drop(ours);
                 let mut channel = Channel(theirs);
-                let result: Result<(), Box<dyn Any + Send>> = catch_unwind(AssertUnwindSafe(|| run(&mut channel)));
+                let result: Result<(), Box<dyn Any + Send>> =
+                    catch_unwind(AssertUnwindSafe(|| run(&mut channel)));
                 // SAFETY: ends the process without the destructors of what belongs to the parent.
                 unsafe { libc::_exit(if result.is_ok() { 0 } else { 101 }) }
             }
@@ -67,7 +78,10 @@ impl Child {
             if user != 0 {
                 bulkmem_pool::become_user(user, user).expect("the tests run as root");
                 drop_capabilities();
-                // Changing the user has cleared it.
+                channel.close_others();
+                // Changing the user has cleared both.
+                rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)
+                    .expect("always possible");
                 _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
             }
             run(channel);
@@ -108,7 +122,8 @@ impl Drop for Child {
     }
 }
 
-fn drop_capabilities() {
+/// Drops all capabilities of this process.
+pub(crate) fn drop_capabilities() {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };

@@ -10,11 +10,18 @@ use rustix::fs::fstat;
 use rustix::io::FdFlags;
 use testkit::harness::Suite;
 
-use crate::pool::{ALICE, BOB, LONG, POOL_USER, Pool, UNIT, bytes_of, full_of, identity, kind, lease, read_file};
+use crate::pool::{
+    ALICE, BOB, LONG, POOL_USER, Pool, UNIT, bytes_of, full_of, identity, kind, lease, read_file,
+};
 use crate::process::{Child, wait_until};
 
 pub(crate) fn add(suite: &mut Suite) {
-    let mut test = |name, run: fn()| suite.test(name, move || { run(); Ok(()) });
+    let mut test = |name, run: fn()| {
+        suite.test(name, move || {
+            run();
+            Ok(())
+        })
+    };
     test("a_unit_is_zeroed_filled_sealed_and_the_tenants", unit);
     test("a_lease_ends_with_its_memory", ends);
     test("quotas_limit_each_user", quota);
@@ -122,10 +129,14 @@ fn privacy() {
     let mut tenant = Child::of_user(ALICE, |_| {
         let _own = lease(&pool.client);
         let users = pool.status().users;
-        assert_eq!(users.iter().map(|it| (it.user, it.leases, it.bytes)).collect::<Vec<_>>(), [(ALICE, 1, UNIT)]);
+        assert_eq!(
+            users.iter().map(|it| (it.user, it.leases, it.bytes)).collect::<Vec<_>>(),
+            [(ALICE, 1, UNIT)]
+        );
     });
     assert_eq!(tenant.wait().exit_status(), Some(0));
-    let mut daemons = Child::of_user(POOL_USER, |_| assert!(pool.status().users.iter().any(|it| it.user == 0)));
+    let mut daemons =
+        Child::of_user(POOL_USER, |_| assert!(pool.status().users.iter().any(|it| it.user == 0)));
     assert_eq!(daemons.wait().exit_status(), Some(0));
 }
 
@@ -189,7 +200,9 @@ fn churn() {
         for _ in 0..UNITS {
             let unit = lease(&pool.client);
             assert!(ids.insert(unit.id), "a unit was handed out twice");
-            assert!(held.iter().all(|other: &bulkmem_pool::Lease| identity(&other.file) != identity(&unit.file)));
+            assert!(
+                held.iter().all(|other: &bulkmem_pool::Lease| identity(&other.file) != identity(&unit.file))
+            );
             assert_eq!(bytes_of(&[0; 16], &read_file(&unit.file)), 64 << 10, "a unit is not zero");
             rustix::io::pwrite(&unit.file, &full_of(b"a secret of Ali."), 0).unwrap();
             held.push_back(unit);

@@ -12,12 +12,15 @@ pub(super) fn page_size(text: &str) -> Result<PageSize, String> {
 
 /// Parses a supply: `2M,unit=1G,count=4,node=0`.
 pub(super) fn supply(text: &str) -> Result<Supply, String> {
-    let bad = |why: &str| format!("`{text}`: {why}; write PAGE,unit=SIZE[,count=N][,node=N], such as 2M,unit=1G,count=4");
+    let bad = |why: &str| {
+        format!("`{text}`: {why}; write PAGE,unit=SIZE[,count=N][,node=N], such as 2M,unit=1G,count=4")
+    };
     let mut fields = text.split(',');
     let page = page_size(fields.next().unwrap_or_default()).map_err(|why| bad(&why))?;
     let (mut unit, mut count, mut node) = (None, None, None);
     for field in fields {
-        let number = |value: &str| value.parse::<u32>().map_err(|_| bad(&format!("`{value}` is not a number")));
+        let number =
+            |value: &str| value.parse::<u32>().map_err(|_| bad(&format!("`{value}` is not a number")));
         let repeated = match field.split_once('=') {
             Some(("unit", value)) => unit.replace(parsers::size(value)?).is_some(),
             Some(("count", value)) => count.replace(number(value)?).is_some(),

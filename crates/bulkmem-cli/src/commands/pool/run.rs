@@ -58,15 +58,15 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         return Err(Failure::usage("no program"));
     };
     if !arguments.iter().any(|argument| replaced(argument, "").is_some()) {
-        return Err(Failure::usage("no argument of the program contains {}").help(
-            "write {} where the program expects the path of a memory file, such as mem-path={}",
-        ));
+        return Err(Failure::usage("no argument of the program contains {}")
+            .help("write {} where the program expects the path of a memory file, such as mem-path={}"));
     }
     let kind = Kind::new(args.page_size, args.memory, args.node).map_err(Failure::usage)?;
-    let memory = memory(&args.socket.client(), &kind, Duration::from_millis(args.patience)).map_err(|error| {
-        Failure::new(format!("no memory for the program: {error}"))
-            .help("ask for less memory, or for a page size and a node that exist")
-    })?;
+    let memory =
+        memory(&args.socket.client(), &kind, Duration::from_millis(args.patience)).map_err(|error| {
+            Failure::new(format!("no memory for the program: {error}"))
+                .help("ask for less memory, or for a page size and a node that exist")
+        })?;
     match &memory.source {
         Source::Pool(_) => {}
         Source::Fresh(reason) => {
@@ -80,7 +80,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     }
     let path = inherited(memory.file)?;
     let mut command = Command::new(program);
-    command.args(arguments.iter().map(|argument| replaced(argument, &path).unwrap_or_else(|| argument.clone())));
+    command
+        .args(arguments.iter().map(|argument| replaced(argument, &path).unwrap_or_else(|| argument.clone())));
     let error = command.exec();
     Err(Failure::new(format!("cannot run {}: {error}", program.display()))
         .help("give the program's path, or a name that is in one of the folders of PATH"))

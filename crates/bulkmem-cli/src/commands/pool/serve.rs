@@ -96,9 +96,11 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     }
     if let Some(user) = args.user {
         let folder = &config.runtime_dir;
-        let prepared = fs::create_dir_all(folder).and_then(|()| chown(folder, Some(user.user), Some(user.group)));
+        let prepared =
+            fs::create_dir_all(folder).and_then(|()| chown(folder, Some(user.user), Some(user.group)));
         prepared.and_then(|()| become_user(user.user, user.group)).map_err(|error| {
-            Failure::new(format!("cannot become user {}: {error}", user.user)).help("run as root, or without --user")
+            Failure::new(format!("cannot become user {}: {error}", user.user))
+                .help("run as root, or without --user")
         })?;
     }
     let mut daemon = Daemon::start(config).map_err(Failure::new)?;

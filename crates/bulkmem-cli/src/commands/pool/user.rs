@@ -12,8 +12,9 @@ pub(super) struct User {
 /// Parses a number, or a name of /etc/passwd.
 pub(super) fn user(text: &str) -> Result<User, String> {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    find(text, &users)
-        .ok_or_else(|| format!("there is no user `{text}` in /etc/passwd: give a name from there, or a number"))
+    find(text, &users).ok_or_else(|| {
+        format!("there is no user `{text}` in /etc/passwd: give a name from there, or a number")
+    })
 }
 
 fn find(text: &str, users: &str) -> Option<User> {
@@ -33,7 +34,8 @@ fn find(text: &str, users: &str) -> Option<User> {
 
 /// Parses a quota of a user: `USER=SIZE`.
 pub(super) fn quota(text: &str) -> Result<(u32, u64), String> {
-    let (name, size) = text.split_once('=').ok_or_else(|| format!("`{text}` is not a quota: write USER=SIZE"))?;
+    let (name, size) =
+        text.split_once('=').ok_or_else(|| format!("`{text}` is not a quota: write USER=SIZE"))?;
     Ok((user(name)?.user, crate::parsers::size(size)?))
 }
 

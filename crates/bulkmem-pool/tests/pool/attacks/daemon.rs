@@ -10,7 +10,7 @@ use testkit::harness::Suite;
 
 use super::{BOBS, bytes_of};
 use crate::pool::{ALICE, BOB, POOL_USER, Pool, UNIT, full_of, lease, read_file};
-use crate::process::{Channel, Child};
+use crate::process::{Channel, Child, drop_capabilities};
 
 pub(super) fn add(suite: &mut Suite) {
     let attacks: [(&str, fn(Pid) -> Vec<u8>); 4] = [
@@ -22,9 +22,12 @@ pub(super) fn add(suite: &mut Suite) {
     for (name, steal) in attacks {
         suite.test(&format!("attack::{name}"), move || {
             let weak = stolen(&Pool::start_as(ALICE, 1, weaken, allow_inspection), steal);
-            assert!(weak > 0, "the attack steals nothing even from a weakened pool, so this test proves nothing");
+            assert!(
+                weak > 0,
+                "the attack steals nothing even from a weakened pool, so this test proves nothing"
+            );
             let real = stolen(&Pool::start(1, |_| ()), steal);
-            let same_user = stolen(&Pool::start_as(ALICE, 1, |_| (), || ()), steal);
+            let same_user = stolen(&Pool::start_as(ALICE, 1, |_| (), drop_capabilities), steal);
             assert_eq!((real, same_user), (0, 0));
             println!("{name}: weakened pool {weak} bytes; real pool, and a real one of the tenant's user: 0");
             Ok(())
@@ -32,7 +35,10 @@ pub(super) fn add(suite: &mut Suite) {
     }
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     if pattern.starts_with(['|', '/', '@']) || pattern.trim().is_empty() {
-        let why = format!("core files of this machine go elsewhere: /proc/sys/kernel/core_pattern is {}", pattern.trim());
+        let why = format!(
+            "core files of this machine go elsewhere: /proc/sys/kernel/core_pattern is {}",
+            pattern.trim()
+        );
         suite.skip("attack::core_dump_of_the_daemon", &why);
     } else {
         suite.test("attack::core_dump_of_the_daemon", || {
@@ -47,8 +53,9 @@ fn weaken(config: &mut bulkmem_pool::Config) {
     config.filter_system_calls = false;
 }
 
-/// Undoes what changing the user has done.
+/// Undoes what changing the user has done. Without its capability, the daemon has nothing that Alice does not have.
 fn allow_inspection() {
+    drop_capabilities();
     set_dumpable_behavior(DumpableBehavior::Dumpable).expect("always possible");
 }
 
@@ -93,7 +100,8 @@ fn get_descriptors(daemon: Pid) -> Vec<u8> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
     let process = pidfd_open(daemon, PidfdFlags::empty()).expect("a process");
     let get = |raw| pidfd_getfd(&process, raw, PidfdGetfdFlags::empty()).ok();
-    let is_unit = |file: &OwnedFd| rustix::fs::fstat(file).is_ok_and(|about| u64::try_from(about.st_size) == Ok(UNIT));
+    let is_unit =
+        |file: &OwnedFd| rustix::fs::fstat(file).is_ok_and(|about| u64::try_from(about.st_size) == Ok(UNIT));
     (0..64).filter_map(get).filter(is_unit).flat_map(|file| read_file(&file)).collect()
 }
 
@@ -114,8 +122,16 @@ fn read_memory(daemon: Pid) -> Vec<u8> {
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let remote = libc::iovec { iov_base: from as *mut _, iov_len: bytes.len() };
         // SAFETY: the local range is the vector; the kernel checks the remote one.
-        let copied =
-            unsafe { libc::process_vm_readv(daemon.as_raw_nonzero().get(), &raw const local, 1, &raw const remote, 1, 0) };
+        let copied = unsafe {
+            libc::process_vm_readv(
+                daemon.as_raw_nonzero().get(),
+                &raw const local,
+                1,
+                &raw const remote,
+                1,
+                0,
+            )
+        };
         bytes.truncate(usize::try_from(copied).unwrap_or_default());
         bytes
     };
@@ -173,7 +189,10 @@ fn core_dump() {
             pool.daemon.wait();
         }
         let files = fs::read_dir(folder.path()).expect("the folder").flatten();
-        let bytes = files.filter_map(|file| fs::read(file.path()).ok()).map(|core| bytes_of(BOBS, &core)).sum::<usize>();
+        let bytes = files
+            .filter_map(|file| fs::read(file.path()).ok())
+            .map(|core| bytes_of(BOBS, &core))
+            .sum::<usize>();
         (bytes, pool.daemon.has_ended())
     };
     let (weak, _) = found(ALICE, true);

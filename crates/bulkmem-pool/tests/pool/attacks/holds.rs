@@ -78,7 +78,11 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack { skip: ring::missing, ..attack("io_uring_registered_buffer", ring::registered) },
     Attack { skip: ring::missing, ..attack("io_uring_registered_file", ring::registered_file) },
     attack("userfaultfd", faulted),
-    Attack { skip: kvm::missing, as_root: true, ..attack("kvm_memslot_of_a_second_descriptor", kvm::memslot) },
+    Attack {
+        skip: kvm::missing,
+        as_root: true,
+        ..attack("kvm_memslot_of_a_second_descriptor", kvm::memslot)
+    },
     on_unsealed("seal_against_writing_added", sealed),
     on_unsealed("truncated", truncated),
     attack("hole_punched", punched),
@@ -122,15 +126,16 @@ fn accomplice(mut hold: Hold) -> Hold {
 
 fn passed_on(file: OwnedFd) -> Hold {
     use rustix::net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-        recvmsg, sendmsg,
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, recvmsg, sendmsg,
     };
     let (here, there) = UnixStream::pair().expect("sockets");
     let receive = move || {
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
-        recvmsg(&there, &mut [std::io::IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC).expect("a message");
+        recvmsg(&there, &mut [std::io::IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)
+            .expect("a message");
         let file = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
@@ -240,7 +245,9 @@ fn faulted(file: OwnedFd) -> Hold {
     let handler = ring::userfaultfd(&mapping);
     let write = move |bytes: &[u8]| {
         // SAFETY: the range is the mapping; removing its pages is the attack.
-        let removed = unsafe { rustix::mm::madvise(mapping.start.cast(), mapping.len, rustix::mm::Advice::LinuxRemove) };
+        let removed = unsafe {
+            rustix::mm::madvise(mapping.start.cast(), mapping.len, rustix::mm::Advice::LinuxRemove)
+        };
         removed.expect("a shared mapping");
         ring::fill_hole(&handler, &mapping, bytes);
     };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bulkmem_pool::protocol::{REQUEST_BYTES, Request, UnitId};
 use bulkmem_pool::{Client, Weakness};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
-    sendmsg, socket_with,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, sendmsg, socket_with,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use testkit::harness::Suite;
@@ -24,13 +24,19 @@ pub(super) fn add(suite: &mut Suite) {
     ];
     for (name, weakness, attack) in attacks {
         suite.test(&format!("attack::{name}"), move || {
-            assert!(!bob_is_served(Some(weakness), attack), "Bob gets a unit even from a weakened pool: nothing is proven");
+            assert!(
+                !bob_is_served(Some(weakness), attack),
+                "Bob gets a unit even from a weakened pool: nothing is proven"
+            );
             assert!(bob_is_served(None, attack));
             Ok(())
         });
     }
     suite.test("attack::tenant_that_dies_at_each_step", || {
-        assert!(!alice_recovers(Some(Weakness::ForgetsEnds)), "a weakened pool notices too: nothing is proven");
+        assert!(
+            !alice_recovers(Some(Weakness::ForgetsEnds)),
+            "a weakened pool notices too: nothing is proven"
+        );
         assert!(alice_recovers(None));
         Ok(())
     });
@@ -149,7 +155,12 @@ fn exhaust_descriptors(_: &mut Channel, client: &Client) {
         let mut control = SendAncillaryBuffer::new(&mut space);
         let files = [other.as_fd(), other.as_fd()];
         assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-        _ = sendmsg(&other, &[std::io::IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        _ = sendmsg(
+            &other,
+            &[std::io::IoSlice::new(&[0])],
+            &mut control,
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        );
         held.push(other);
     }
     std::mem::forget(held);
@@ -185,7 +196,8 @@ fn alice_recovers(weakness: Option<Weakness>) -> bool {
                 channel.send(true);
                 channel.receive::<bool>();
             });
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tenant.channel.receive::<bool>()));
+            let done =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tenant.channel.receive::<bool>()));
             tenant.kill();
             if done.is_err() {
                 // The tenant got no unit: its user has no quota left.

@@ -14,7 +14,7 @@ use bulkmem_pool::protocol::Request;
 use bulkmem_pool::{Client, Weakness};
 use testkit::harness::Suite;
 
-use crate::pool::{ALICE, BOB, LONG, Mapping, Pool, UNIT, bytes_of, full_of, lease, read_file};
+use crate::pool::{ALICE, BOB, LONG, Mapping, Pool, UNIT, bytes_of, full_of, lease_unchecked, read_file};
 use crate::process::{Channel, Child};
 use holds::{ATTACKS, Attack, Hold};
 
@@ -73,7 +73,10 @@ impl Harm {
 /// Runs an attack on a weakened pool, where it must succeed, and on the real one, where it must not.
 fn attack_twice(attack: &'static Attack) {
     let weak = harm(&Pool::weak(1, attack.weak), attack);
-    assert!(weak.any(), "the attack achieves nothing even in a weakened pool, so this test proves nothing: {weak:?}");
+    assert!(
+        weak.any(),
+        "the attack achieves nothing even in a weakened pool, so this test proves nothing: {weak:?}"
+    );
     let real = harm(&Pool::start(1, |_| ()), attack);
     assert!(!real.any(), "{real:?}");
     println!("{}: weakened pool {weak:?}; real pool: 0 bytes", attack.name);
@@ -94,7 +97,7 @@ fn harm(pool: &Pool, attack: &'static Attack) -> Harm {
 }
 
 fn play_alice(channel: &mut Channel, client: &Client, attack: &Attack) {
-    let unit = lease(client);
+    let unit = lease_unchecked(client);
     let id = unit.id;
     rustix::io::pwrite(&unit.file, &full_of(ALICES), 0).expect("it is hers");
     let mut hold: Hold = (attack.keep)(unit.file);
@@ -110,7 +113,7 @@ fn play_alice(channel: &mut Channel, client: &Client, attack: &Attack) {
 }
 
 fn play_bob(channel: &mut Channel, client: &Client) {
-    let unit = lease(client);
+    let unit = lease_unchecked(client);
     let before = read_file(&unit.file);
     let unit_bytes = usize::try_from(UNIT).expect("a small unit");
     let mut harm = Harm::default();
