@@ -23,4 +23,9 @@ install -D -m 644 -t "$root/share/man/man1" "$pages"/*.1
 install -D -m 644 "$pages/bulkmem.bash" "$root/share/bash-completion/completions/bulkmem"
 install -D -m 644 "$pages/bulkmem.zsh" "$root/share/zsh/site-functions/_bulkmem"
 install -D -m 644 "$pages/bulkmem.fish" "$root/share/fish/vendor_completions.d/bulkmem.fish"
-echo "installed bulkmem, its manual pages and completions under $root"
+for unit in crates/bulkmem-pool/systemd/bulkmem-pool.{service,socket}; do
+    sed "s|@PREFIX@|$PREFIX|" "$unit" >"$pages/${unit##*/}"
+    install -D -m 644 -t "$root/lib/systemd/system" "$pages/${unit##*/}"
+done
+install -D -m 644 -t "$root/lib/sysusers.d" crates/bulkmem-pool/systemd/bulkmem-pool.conf
+echo "installed bulkmem, its manual pages, completions and units of systemd under $root"

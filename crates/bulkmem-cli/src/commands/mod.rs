@@ -12,6 +12,7 @@ mod kmod;
 mod lengths;
 mod methods;
 mod placement;
+mod pool;
 mod prefault;
 mod report;
 mod reproduce;
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Tunables(tunables::TunablesArgs),
     Prefault(prefault::PrefaultArgs),
     Kmod(kmod::KmodArgs),
+    Pool(pool::PoolArgs),
     Schema(generate::SchemaArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
@@ -58,6 +60,7 @@ pub(crate) fn run(command: Command, definition: fn() -> clap::Command) -> Outcom
         Command::Tunables(args) => tunables::run(&args),
         Command::Prefault(args) => prefault::run(&args),
         Command::Kmod(args) => kmod::run(&args),
+        Command::Pool(args) => pool::run(&args),
         Command::Schema(args) => generate::schema(&args),
         Command::Completions(args) => generate::completions(&args, definition()),
         Command::Man(args) => generate::man(&args, definition()),

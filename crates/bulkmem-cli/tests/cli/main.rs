@@ -26,6 +26,7 @@ mod methods;
 mod outputs;
 mod pages;
 mod planted;
+mod pool;
 mod prefault;
 mod recalibrate;
 mod report;

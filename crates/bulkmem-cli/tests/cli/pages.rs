@@ -4,7 +4,7 @@ use predicates::str::contains;
 
 use crate::home::Home;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "calibrate",
     "bench",
     "info",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 12] = [
     "run",
     "tunables",
     "kmod",
+    "pool",
     "completions",
     "man",
 ];
@@ -48,7 +49,7 @@ fn there_is_a_manual_page_for_every_command() {
             std::fs::read_to_string(home.path().join(format!("pages/deep/bulkmem-{command}.1"))).unwrap();
         assert!(page.contains(".TH"), "{command}");
     }
-    for page in ["kmod-status", "kmod-apply"] {
+    for page in ["kmod-status", "kmod-apply", "pool-serve", "pool-run", "pool-status"] {
         assert!(home.path().join(format!("pages/deep/bulkmem-{page}.1")).exists(), "{page}");
     }
     let page = home.text(&["man"], 80);
