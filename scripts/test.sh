@@ -21,6 +21,10 @@ if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && 
     missing "Chromium, which the tests of the report use (Debian: apt-get install chromium)"
 fi
 
+if ! command -v qemu-system-x86_64 >/dev/null && ! install_packages qemu-system-x86; then
+    missing "QEMU, whose preallocation \`bench vm\` measures (Debian: apt-get install qemu-system-x86)"
+fi
+
 # The tests of the C libraries skip those that are missing.
 for program in g++ clang valgrind pkg-config cmake meson ninja:ninja-build fio pmempool:pmdk-tools musl-gcc:musl-tools perl git \
     sqlite3 /usr/bin/python3:python3; do

@@ -13,7 +13,8 @@ use crate::parsers::{given_or, size, threads};
 /// Memory for a virtual machine: reserved, prefaulted and cleared by the kernel, and cleared again by each method
 ///
 /// Fresh memory: the kernel clears it while it is prefaulted, as QEMU does before a guest starts, on one thread and on
-/// several with a part each. If /dev/kvm can be used, the same memory also becomes that of a real virtual machine. Reused
+/// several with a part each. bulkmem's own prefault, fallocate and QEMU's preallocation (QEMU is run, if it is installed and
+/// --size is at least 256M) do the same. If /dev/kvm can be used, the same memory also becomes that of a real virtual machine. Reused
 /// memory: it belonged to a guest before and is cleared for the next one, by each method and by the policy's choice.
 ///
 /// bytes/ns are GB/s. "times" is the speed-up compared with fresh memory and one thread. Compare with other machines by
@@ -29,7 +30,7 @@ use crate::parsers::{given_or, size, threads};
 JSON: `rows` as in all measurements; `metric` is `seconds`; `config` has `size`, `page_size`, `threads` and `memory` (`fresh` or \
 `reused`); `also` has `bytes_per_ns`, and for fresh memory the phases `reserve_s` (mmap), `prefault_s`, `register_s` (creating the \
 virtual machine with this memory), `vcpu_s` (creating its processor), `guest_s` (the guest reads its memory; not part of the \
-time), `release_s` (not part of the time), and `first_s` (the untimed first round).")]
+time), `start_s` (QEMU's start without preallocation; not part of the time), `release_s` (not part of the time), and `first_s` (the untimed first round).")]
 pub(crate) struct VmArgs {
     /// Size of the memory [default: half of the available memory, at most 4G]
     #[arg(long, short = 's', value_name = "SIZE", value_parser = size)]

@@ -4,12 +4,17 @@
 //! several with a part each. If there is `/dev/kvm`, the same memory also becomes that of a real virtual machine, whose
 //! processor runs. Reused memory belongs to this process, so methods can clear it.
 //!
+//! Next to that, bulkmem's prefault makes the same memory ready, and so do fallocate and QEMU itself. Independent processes
+//! with a part each are the control: they show how far the kernel's clearing scales on this machine.
+//!
 //! Only one large mapping exists at a time: each sampler for fresh memory maps its own within its sample.
 
 #[cfg(target_arch = "x86_64")]
 mod kvm;
+mod prefaults;
 
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -22,7 +27,8 @@ use crate::engine::buffer::{PIECE, map, prefault};
 use crate::engine::run::ONE_THREAD;
 use crate::engine::{
     Buffer, Candidate, Config, Content, Implementation, Kind, Measure, MeasureError, Measurement, Memory,
-    Metric, PageSize, Peers, Reservation, Result, Row, Run, Sample, go_on, memory_left, units,
+    Metric, PageSize, Peers, Reservation, Result, Row, Run, Sample, Sampler, go_on, memory_left, units,
+    with_causes,
 };
 use crate::measurements::checks::{self, require};
 use crate::measurements::participants::{Candidates, sampler};
@@ -62,7 +68,7 @@ impl Phases {
 
     /// Returns the seconds until the memory was ready.
     pub(super) fn ready(&self) -> f64 {
-        let parts = self.0.iter().filter(|(name, _)| !["guest_s", "release_s"].contains(name));
+        let parts = self.0.iter().filter(|(name, _)| !["guest_s", "release_s", "start_s"].contains(name));
         parts.map(|(_, seconds)| seconds).sum()
     }
 }
@@ -134,7 +140,7 @@ impl Measure for VmOptions {
     fn seconds(&self) -> f64 {
         // Seconds per GB.
         let fresh = |pages: &PageSize| if pages.bytes() < 1 << 20 { 0.5 } else { 0.25 };
-        let fresh: f64 = self.page_sizes.iter().map(fresh).sum::<f64>() * if self.hint { 4.0 } else { 2.0 };
+        let fresh: f64 = self.page_sizes.iter().map(fresh).sum::<f64>() * if self.hint { 8.0 } else { 6.0 };
         let reused = self.page_sizes.len() as f64 * 0.9;
         ((self.candidates.runs + 1) * self.threads.len()) as f64 * (self.size as f64 / 1e9) * (fresh + reused)
     }
@@ -155,6 +161,8 @@ impl Measure for VmOptions {
                 None
             }
         };
+        let qemu =
+            self.qemu().map_err(|why| run.note(format!("QEMU's preallocation: not measured: {why}"))).is_ok();
         let missing = |error| run.note(format!("fresh memory with a bulk hint: not available: {error}"));
         let hint = self.hint && BulkHint::available().map_err(missing).is_ok();
         for &pages in &self.page_sizes {
@@ -167,7 +175,7 @@ impl Measure for VmOptions {
                 }
                 reservation => reservation?,
             };
-            self.fresh(run, pages, guest, hint)?;
+            self.fresh(run, pages, guest, hint, qemu)?;
             self.reused(run, pages)?;
         }
         Ok(())
@@ -192,7 +200,14 @@ impl VmOptions {
 
     /// Measures memory prepared by each number of threads. With `guest`, also as the memory of a virtual machine, which
     /// checks its memory if `guest` is true. With `hint`, each also with the memory declared to the kernel module.
-    fn fresh(&self, run: &mut Run<'_>, pages: PageSize, guest: Option<bool>, hint: bool) -> Result<()> {
+    fn fresh(
+        &self,
+        run: &mut Run<'_>,
+        pages: PageSize,
+        guest: Option<bool>,
+        hint: bool,
+        qemu: bool,
+    ) -> Result<()> {
         let size = usize::try_from(self.size).unwrap_or(usize::MAX);
         let stop = run.observer.stop;
         let backing = Cell::new(None);
@@ -221,6 +236,9 @@ impl VmOptions {
                 }));
             }
         }
+        for &threads in &self.threads {
+            samplers.extend(self.prefaults(stop, pages, threads, qemu));
+        }
         let what = format!("fresh, {pages} pages");
         run.interleave(&what, Metric::Seconds, self.candidates.runs, &mut samplers)?;
         drop(samplers);
@@ -234,6 +252,66 @@ impl VmOptions {
             ));
         }
         Ok(())
+    }
+
+    /// Checks that QEMU can be measured; says why not.
+    fn qemu(&self) -> Result<(), String> {
+        if self.size < prefaults::QEMU_LEAST {
+            let least = units::bytes(prefaults::QEMU_LEAST);
+            return Err(format!(
+                "its start varies by more than the time for less than {least}; name a larger --size"
+            ));
+        }
+        let trial =
+            prefaults::start(OsStr::new(prefaults::QEMU_PROGRAM), "memory-backend-ram,id=memory,size=1M");
+        trial.map(drop).map_err(|error| match error {
+            MeasureError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                format!(
+                    "{} is not installed (Debian: apt-get install qemu-system-x86)",
+                    prefaults::QEMU_PROGRAM
+                )
+            }
+            other => with_causes(&other),
+        })
+    }
+
+    /// Returns the samplers of the other ways to have memory ready with so many threads.
+    fn prefaults<'c>(
+        &'c self,
+        stop: &'c AtomicBool,
+        pages: PageSize,
+        threads: usize,
+        qemu: bool,
+    ) -> Vec<Sampler<'c>> {
+        let size = usize::try_from(self.size).unwrap_or(usize::MAX);
+        let config = self.config(pages, threads, Memory::Fresh);
+        let sampled = move |phases: Phases| self.sample(phases.ready(), phases.0);
+        let mut samplers = vec![
+            sampler(Candidate::named(Kind::Method, prefaults::BULKMEM), &config, false, move || {
+                prefaults::bulkmem(size, pages, threads, stop).map(sampled)
+            }),
+            sampler(Candidate::named(Kind::Control, prefaults::PROCESSES), &config, false, move || {
+                prefaults::processes(size, pages, threads).map(sampled)
+            }),
+        ];
+        // It divides no work.
+        if threads == 1 {
+            let candidate = Candidate::named(Kind::Kernel, prefaults::FALLOCATE);
+            let allocate = move || prefaults::allocated(self.size, pages).map(sampled);
+            samplers.push(sampler(candidate, &config, false, allocate));
+        }
+        if qemu {
+            let program = OsStr::new(prefaults::QEMU_PROGRAM);
+            let preallocate =
+                move || prefaults::preallocated(program, self.size, pages, threads).map(sampled);
+            samplers.push(sampler(
+                Candidate::named(Kind::Peer, prefaults::QEMU),
+                &config,
+                false,
+                preallocate,
+            ));
+        }
+        samplers
     }
 
     /// Measures memory of an earlier guest, cleared for the next one by every participant.
@@ -302,6 +380,9 @@ impl VmOptions {
                 (hinted.stats.median / kernel.stats.median - 1.0) * 100.0
             ));
         }
+        if let Some(prefault) = of(prefaults::BULKMEM, Memory::Fresh, one) {
+            run.add_finding(prefault_finding(&what, prefault, &found, all));
+        }
         if let Some(policy) = of("policy", Memory::Reused, one) {
             run.add_finding(format!(
                 "{what}: the policy's choice clears the same memory for the next guest{}, {:.1} times as fast as the kernel \
@@ -328,6 +409,32 @@ impl VmOptions {
             ));
         }
     }
+}
+
+/// Compares bulkmem's prefault with the same by more threads, and with the others.
+fn prefault_finding(what: &str, one: &Row, rows: &[Row], all: Option<usize>) -> String {
+    let same = |name: &str, threads| {
+        rows.iter().find(|row| {
+            (row.candidate.name.as_str(), row.config.memory, row.config.threads)
+                == (name, Some(Memory::Fresh), threads)
+        })
+    };
+    let times = |slow: &Row, fast: &Row| units::digits(slow.stats.median / fast.stats.median);
+    let mut text = format!("{what}: bulkmem's prefault has fresh memory ready after ");
+    text += &units::nanoseconds(one.stats.median * 1e9);
+    let many = all.and_then(|threads| Some((threads, same(prefaults::BULKMEM, Some(threads))?)));
+    if let Some((threads, many)) = many {
+        text += &format!(", with {threads} threads {} times as fast", times(one, many));
+        let control = |threads| same(prefaults::PROCESSES, threads);
+        if let Some((one, many)) = control(one.config.threads).zip(control(Some(threads))) {
+            text += &format!(" ({threads} independent processes: {})", times(one, many));
+        }
+    }
+    let best = many.map_or(one, |(_, many)| many);
+    if let Some(qemu) = same(prefaults::QEMU, best.config.threads) {
+        text += &format!("; QEMU's preallocation with as many takes {} times as long", times(qemu, best));
+    }
+    text + "."
 }
 
 /// Tries out a small virtual machine. Returns why its processor does not run, if it does not. The error says why none can

@@ -52,12 +52,24 @@ fn fresh_and_reused_memory_have_rows_with_their_phases() {
         assert!(kernel.also["reserve_s"] + kernel.also["prefault_s"] <= kernel.stats.max * 1.001);
         assert!((kernel.also["bytes_per_ns"] - (4 << 20) as f64 / 1e9 / kernel.stats.median).abs() < 1e-6);
         assert_eq!(kernel.samples.len(), 3);
+        for name in [prefaults::BULKMEM, prefaults::PROCESSES] {
+            let row = of(name, Memory::Fresh);
+            assert!(
+                row.also["prefault_s"] > 0.0 && row.also["prefault_s"] <= row.stats.max * 1.001,
+                "{name}"
+            );
+        }
         of("policy", Memory::Reused);
         of("portable", Memory::Reused);
     }
     assert!(
         found.findings.iter().any(|it| it.text.contains("4 MiB in 4K pages") && it.text.contains("bytes/ns"))
     );
+    let of = |name: &str| found.rows.iter().filter(|row| row.candidate.name == name).count();
+    assert_eq!((of(prefaults::FALLOCATE), of(prefaults::QEMU)), (1, 0));
+    assert!(found.notes.iter().any(|note| note.contains("QEMU's preallocation: not measured: its start")));
+    let conclusion = found.findings.iter().find(|it| it.text.contains("bulkmem's prefault")).unwrap();
+    assert!(conclusion.text.contains("with 2 threads") && conclusion.text.contains("independent processes"));
     let guests = found.rows.iter().filter(|row| row.candidate.name == GUEST).count();
     match usable() {
         Ok(_) => assert_eq!(guests, 2),
@@ -151,4 +163,45 @@ fn a_hint_stands_beside_none_or_is_said_to_be_not_available() {
     }
     let unasked = run(&small()).unwrap();
     assert!(!unasked.notes.iter().any(|note| note.contains("bulk hint")), "{:?}", unasked.notes);
+}
+
+#[test]
+fn qemu_is_run_with_and_without_preallocation() {
+    let program = OsStr::new(prefaults::QEMU_PROGRAM);
+    if let Err(error) = prefaults::start(program, "memory-backend-ram,id=memory,size=1M") {
+        return println!("skipped: QEMU's preallocation: {}", with_causes(&error));
+    }
+    let phases = prefaults::preallocated(program, 64 << 20, "4K".parse().unwrap(), 2).unwrap();
+    assert!(
+        phases.ready() > 0.0 && phases.0.iter().any(|(name, seconds)| *name == "start_s" && *seconds > 0.0)
+    );
+    // The error has QEMU's own words.
+    let error = prefaults::start(program, "memory-backend-ram,id=memory,size=none").unwrap_err();
+    assert!(with_causes(&error).contains("size"), "{}", with_causes(&error));
+    let missing = prefaults::start(OsStr::new("/nowhere/qemu"), "").unwrap_err();
+    assert!(
+        matches!(missing, MeasureError::System { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    );
+}
+
+#[test]
+fn conclusions_compare_threads_processes_and_qemu() {
+    let row = |kind, name, threads, seconds: f64| {
+        let config = Config { threads: Some(threads), memory: Some(Memory::Fresh), ..Config::default() };
+        testing::row(Measurement::Vm, (kind, name), config, (Metric::Seconds, &[seconds; 3]), &[])
+    };
+    let rows = [
+        row(Kind::Method, prefaults::BULKMEM, 1, 2.0),
+        row(Kind::Method, prefaults::BULKMEM, 2, 1.0),
+        row(Kind::Control, prefaults::PROCESSES, 1, 1.8),
+        row(Kind::Control, prefaults::PROCESSES, 2, 1.0),
+        row(Kind::Peer, prefaults::QEMU, 2, 1.5),
+    ];
+    let text = prefault_finding("8 GiB in 2M pages", &rows[0], &rows, Some(2));
+    let expected = "8 GiB in 2M pages: bulkmem's prefault has fresh memory ready after 2.00 s, with 2 threads 2.00 times \
+                    as fast (2 independent processes: 1.80); QEMU's preallocation with as many takes 1.50 times as \
+                    long.";
+    assert_eq!(text, expected);
+    let text = prefault_finding("8 GiB", &rows[0], &rows[..1], None);
+    assert_eq!(text, "8 GiB: bulkmem's prefault has fresh memory ready after 2.00 s.");
 }
