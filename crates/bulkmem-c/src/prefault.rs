@@ -194,8 +194,10 @@ unsafe fn translate<'a>(given: &PrefaultOptions, options: Options<'a>) -> Result
         ));
     }
     if given.cpu_percent > 100 {
-        let text = format_args!("the options have {} % of a processor: write 1 to 100", given.cpu_percent);
-        return Err(fail(Error::Argument, text));
+        return Err(fail(
+            Error::Argument,
+            format_args!("the options have {} % of a processor: write 1 to 100", given.cpu_percent),
+        ));
     }
     let threads = match (has(BULKMEM_PREFAULT_ALL_PROCESSORS), given.threads) {
         (true, 0) => 0,

@@ -89,7 +89,7 @@ impl NodeMask {
     const BITS: c_ulong = 1025;
 
     fn of(node: u32) -> io::Result<NodeMask> {
-        let mut mask = NodeMask([0; _]);
+        let mut mask = NodeMask([0; 1024 / c_ulong::BITS as usize]);
         let word = mask.0.get_mut((node / c_ulong::BITS) as usize).ok_or(io::ErrorKind::InvalidInput)?;
         *word = 1 << (node % c_ulong::BITS);
         Ok(mask)

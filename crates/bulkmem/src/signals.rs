@@ -8,7 +8,7 @@ use std::ptr;
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
 
-/// Calls `start` with every signal but [`FAULTS`] blocked on the current thread, so that a thread started there blocks
+/// Calls `start` with every signal but those of faults blocked on the current thread, so that a thread started there blocks
 /// them for its whole life. The current thread's own mask is restored afterwards, also if `start` panics.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // Miri does not support signals.
