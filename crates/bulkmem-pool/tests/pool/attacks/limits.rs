@@ -27,8 +27,9 @@ pub(super) fn add(suite: &mut Suite) {
     ];
     for (name, weakness, attack) in attacks {
         suite.test(&format!("attack::{name}"), move || {
+            // Bob can win the race for a unit that was just filled; an attack that succeeds in one of five tries is one.
             assert!(
-                !bob_is_served(Some(weakness), attack),
+                (0..5).any(|_| !bob_is_served(Some(weakness), attack)),
                 "Bob gets a unit even from a weakened pool: nothing is proven"
             );
             assert!(bob_is_served(None, attack));
