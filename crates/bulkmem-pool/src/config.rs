@@ -35,11 +35,11 @@ pub struct Config {
     pub user_connections: usize,
     /// Time in which a connection must send its request.
     pub silence: Duration,
-    /// Whether to restrict system calls.
+    /// Restrict system calls.
     pub filter_system_calls: bool,
     /// The folder above /proc and /sys, for tests.
     pub root: PathBuf,
-    /// What tests switch on.
+    /// Failpoints and weaknesses, for tests.
     pub hooks: Hooks,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Filler {
     progress: Arc<Progress>,
 }
 
-/// What the thread does, for all to see.
+/// State that the thread shares with the daemon.
 #[derive(Debug, Default)]
 struct Progress {
     cancel: AtomicBool,

@@ -1,4 +1,4 @@
-//! What the daemon gives up before it serves tenants.
+//! Rights that the daemon drops before it accepts requests.
 
 use std::io;
 

@@ -69,7 +69,7 @@ pub enum Weakness {
     LeaseChecked,
 }
 
-/// What a test has switched on.
+/// Failpoints and weaknesses that a test has switched on.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks {
     /// The step at which the daemon dies of SIGKILL.

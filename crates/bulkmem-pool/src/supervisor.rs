@@ -14,7 +14,7 @@ use crate::sys;
 /// Name of the watches in the store.
 const WATCHES: &str = "watches";
 
-/// What the service manager has passed.
+/// Descriptors that the service manager has passed.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     /// Listening sockets.

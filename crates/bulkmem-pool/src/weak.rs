@@ -1,4 +1,4 @@
-//! What weakened pools do, so that each attack of the tests can be seen to succeed. Compiled for tests only.
+//! Behaviour of weakened pools, so that each attack of the tests can be seen to succeed. Compiled for tests only.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;

@@ -12,8 +12,11 @@ use super::{BOBS, bytes_of};
 use crate::pool::{ALICE, BOB, POOL_USER, Pool, UNIT, full_of, lease, read_file};
 use crate::process::{Channel, Child, drop_capabilities};
 
+/// Returns the bytes that Alice can take from a daemon.
+type Steal = fn(Pid) -> Vec<u8>;
+
 pub(super) fn add(suite: &mut Suite) {
-    let attacks: [(&str, fn(Pid) -> Vec<u8>); 4] = [
+    let attacks: [(&str, Steal); 4] = [
         ("descriptors_of_the_daemon_through_proc", open_descriptors),
         ("descriptors_of_the_daemon_by_pidfd_getfd", get_descriptors),
         ("memory_of_the_daemon_by_process_vm_readv", read_memory),
@@ -60,7 +63,7 @@ fn allow_inspection() {
 }
 
 /// Bob receives a unit; afterwards, Alice steals what she can from the daemon. Returns the bytes of Bob's secret in it.
-fn stolen(pool: &Pool, steal: fn(Pid) -> Vec<u8>) -> usize {
+fn stolen(pool: &Pool, steal: Steal) -> usize {
     let daemon = pool.daemon.pid();
     // What a daemon that runs as Alice cannot change owners of, it cannot hand out to Bob: he is in her place.
     let bobs_user = if fs::metadata(format!("/proc/{daemon}")).is_ok() { owner(daemon) } else { BOB };

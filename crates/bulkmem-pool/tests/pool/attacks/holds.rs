@@ -1,7 +1,7 @@
 //! Ways in which a tenant keeps a unit that was returned.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -12,10 +12,13 @@ use super::{kvm, ring};
 use crate::pool::{Mapping, UNIT, full_of, read_file};
 use crate::process::Child;
 
+type Read = dyn FnMut() -> Vec<u8>;
+type Write = dyn FnMut(&[u8]);
+
 /// What a tenant has kept: how to read the memory, and how to write it.
 pub(super) struct Hold {
-    pub(super) read: Box<dyn FnMut() -> Vec<u8>>,
-    pub(super) write: Box<dyn FnMut(&[u8])>,
+    pub(super) read: Box<Read>,
+    pub(super) write: Box<Write>,
 }
 
 impl Hold {
