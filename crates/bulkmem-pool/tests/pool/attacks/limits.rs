@@ -292,9 +292,12 @@ fn random_messages() {
         }
     });
     assert_eq!(alice.wait().exit_status(), Some(0));
-    wait_until("all connections are handled", || pool.status().connections == 0);
+    // The queue of the socket is full for a moment.
+    wait_until("all connections are handled", || {
+        pool.client.status(LONG).is_ok_and(|status| status.connections == 0)
+    });
     let status = pool.status();
     assert_eq!((status.kinds[0].handed_out, status.kinds[0].ready), (0, 1));
-    assert!(status.rejected >= 1000, "{status:?}");
+    assert!(status.rejected >= 100, "{status:?}");
     drop(lease(&pool.client));
 }
