@@ -29,6 +29,8 @@ use crate::unit::{SEALS, Unit};
 const TICK: Duration = Duration::from_millis(500);
 /// Time for which filling is suspended when others need memory.
 const SUSPENSION: Duration = Duration::from_secs(5);
+/// Connections that are accepted at a time.
+const MOST_ACCEPTED: usize = 64;
 /// Descriptors that are neither units nor connections.
 const OTHER_DESCRIPTORS: u64 = 32;
 
@@ -200,12 +202,13 @@ impl Daemon {
         }
     }
 
-    /// Accepts all waiting connections within the limits. Returns false if there is no free descriptor.
+    /// Accepts waiting connections within the limits. Returns false if there is no free descriptor.
     fn accept(&mut self) -> bool {
         let unlimited = self.config.hooks.is(Weakness::NoConnectionLimit);
         let mut free = true;
         for listener in &self.listeners {
-            loop {
+            // So that a tenant that connects without end leaves time for requests.
+            for _ in 0..MOST_ACCEPTED {
                 match Connection::accept(listener, self.config.silence) {
                     Ok(Some(new)) => {
                         let own = self.connections.iter().filter(|it| it.user() == new.user()).count();

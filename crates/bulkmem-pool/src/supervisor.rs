@@ -5,6 +5,7 @@ use std::env;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::socket_acceptconn;
 use sd_notify::NotifyState;
 
@@ -36,6 +37,8 @@ impl Inherited {
             // names this process, and this function is called once.
             let file = unsafe { sys::adopt(raw) };
             if socket_acceptconn(&file).unwrap_or(false) {
+                // systemd passes sockets on that wait.
+                fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::NONBLOCK)?;
                 inherited.listeners.push(file);
             } else if name == WATCHES {
                 inherited.watches = Some(file);

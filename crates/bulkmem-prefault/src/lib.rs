@@ -41,7 +41,8 @@
 //!
 //! # Resources
 //!
-//! The bookkeeping takes less than 1 MiB. Files are mapped step by step, so that no page tables for the whole file are needed.
+//! Files are mapped step by step, so that no page tables for the whole file are needed: at most 128 KiB for each thread, and its
+//! stack. There are at most four threads for each processor.
 
 #[cfg(doctest)]
 mod doctests;

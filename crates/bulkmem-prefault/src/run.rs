@@ -51,6 +51,9 @@ struct Shared<'a> {
     ended: Condvar,
 }
 
+/// For each processor: more gain nothing.
+const MOST_THREADS: usize = 4;
+
 /// Prefaults memory. `wanted` is the requested range within it; `pieces` are the parts with nodes of their own.
 pub(crate) fn run(
     memory: &dyn Memory,
@@ -63,9 +66,10 @@ pub(crate) fn run(
     let failed = |cause| Error { ready: 0, total, cause };
     let topology = Topology::current();
     let (pieces, interleave) = placed(pieces, options, &topology, memory).map_err(failed)?;
+    let processors = numa::processors().0.len().max(1);
     let count = match options.threads {
-        0 => numa::processors().0.len().max(1),
-        given => given,
+        0 => processors,
+        given => given.min(processors.saturating_mul(MOST_THREADS)),
     };
     let start = clock.now();
     let shared = Shared {

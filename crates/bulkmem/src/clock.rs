@@ -49,7 +49,11 @@ pub fn is_usable() -> bool {
     }
     #[cfg(all(target_arch = "aarch64", with_methods))]
     {
-        machine::counter_frequency() >= LEAST_FREQUENCY && is_fine(ticks)
+        let mut mode: libc::c_int = 0;
+        // SAFETY: PR_GET_TSC writes one int. Kernels that do not know it cannot forbid the instruction.
+        let known = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) } == 0;
+        let allowed = !known || mode == libc::PR_TSC_ENABLE;
+        allowed && machine::counter_frequency() >= LEAST_FREQUENCY && is_fine(ticks)
     }
     #[cfg(not(any(
         all(target_arch = "x86_64", target_os = "linux", not(miri)),

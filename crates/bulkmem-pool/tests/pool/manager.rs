@@ -33,7 +33,6 @@ impl Manager {
         let at = crate::pool::socket(folder);
         bind(&listener, &SocketAddrUnix::new(&at).expect("a short path")).expect("a new path");
         listen(&listener, 64).expect("it listens");
-        rustix::fs::fcntl_setfl(&listener, rustix::fs::OFlags::NONBLOCK).expect("a flag");
         let path = folder.path().join("notify");
         let notify = UnixDatagram::bind(&path).expect("a new path");
         notify.set_nonblocking(true).expect("a flag");

@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use bulkmem_prefault::{Cause, Options, prefault_file};
+use bulkmem_prefault::{Cause, Error, Options, Ready, prefault_file};
 use rustix::mm::{MapFlags, MprotectFlags, mprotect};
 use rustix::param::page_size;
 
+use crate::child::is_child;
 use crate::{MIB, Map, WAYS, memfd};
 
 #[test]
@@ -76,14 +77,15 @@ fn a_full_tmpfs_says_how_much_is_ready() {
     outcome.unwrap();
 }
 
+fn refused(result: Result<Ready, Error>, text: &str) {
+    let error = result.unwrap_err();
+    assert!(matches!(error.cause, Cause::Unsupported { .. }), "{error:?}");
+    assert!(error.cause.to_string().contains(text), "{}", error.cause);
+    assert_eq!(error.ready, 0);
+}
+
 #[test]
 fn what_has_no_pages_to_map_is_refused_with_a_remedy() {
-    let refused = |result: Result<_, bulkmem_prefault::Error>, text: &str| {
-        let error = result.map(|_: bulkmem_prefault::Ready| ()).unwrap_err();
-        assert!(matches!(error.cause, Cause::Unsupported { .. }), "{error:?}");
-        assert!(error.cause.to_string().contains(text), "{}", error.cause);
-        assert_eq!(error.ready, 0);
-    };
     let options = Options::new();
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     refused(prefault_file(null, 0..4096, &options), "not a regular file");
@@ -98,13 +100,21 @@ fn what_has_no_pages_to_map_is_refused_with_a_remedy() {
     let sealed = memfd(4096, libc::MFD_ALLOW_SEALING).unwrap();
     rustix::fs::fcntl_add_seals(&sealed, rustix::fs::SealFlags::WRITE).unwrap();
     refused(prefault_file(&sealed, 0..4096, &options), "seal against writing");
+}
 
+/// In a process of its own: another test could map something in the hole.
+#[test]
+fn ranges_with_a_hole_or_without_the_right_to_write_are_refused() {
+    if !is_child("refused::ranges_with_a_hole_or_without_the_right_to_write_are_refused", &|_| ()) {
+        return;
+    }
+    let options = Options::new();
     let map = Map::anonymous(4 * page_size(), MapFlags::PRIVATE);
     let second = map.start.wrapping_add(page_size());
     // SAFETY: a page of the mapping, which nothing uses.
     unsafe { mprotect(second.cast(), page_size(), MprotectFlags::READ) }.unwrap();
     refused(map.prefault(&options), "not mapped for writing");
-    // SAFETY: as above; the tests of this process map nothing at a place of their choosing.
+    // SAFETY: as above; no other test runs in this process, so nothing is mapped there until the mapping ends.
     unsafe { rustix::mm::munmap(second.cast(), page_size()) }.unwrap();
     refused(map.prefault(&options), "nothing is mapped at");
 }
@@ -122,8 +132,7 @@ fn a_limit_leaves_what_is_to_stay_free_and_existing_pages_need_no_room() {
             &|options: &Options<'_>| private.prefault(options),
             &|options: &Options<'_>| shared.prefault(options),
             &|options: &Options<'_>| prefault_file(&file, 0..8 << 20, options),
-        ]
-            as [&dyn Fn(&Options<'_>) -> Result<bulkmem_prefault::Ready, bulkmem_prefault::Error>; 3]
+        ] as [&dyn Fn(&Options<'_>) -> Result<Ready, Error>; 3]
         {
             match prefault(&all) {
                 Err(error) => {

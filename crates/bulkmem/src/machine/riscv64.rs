@@ -26,6 +26,9 @@ mod key {
     pub(super) const ZICBOM: u64 = 1 << 55;
 }
 
+/// In AT_HWCAP: the process may use vectors. riscv_hwprobe does not say if the system or `PR_RISCV_V_SET_CONTROL` forbids them.
+const HWCAP_V: u64 = 1 << (b'V' - b'A');
+
 /// A key and its value, as the kernel reads and writes them.
 #[repr(C)]
 struct Pair {
@@ -76,7 +79,9 @@ pub(crate) fn zero_block() -> usize {
 /// The instructions that the processor has and the operating system has enabled.
 pub(super) fn features() -> Features {
     let [extensions, zero, maintained] = probe([key::EXTENSIONS, key::ZICBOZ_BLOCK, key::ZICBOM_BLOCK]);
-    let features = decoded(extensions, zero, maintained);
+    // SAFETY: reads a value that the kernel gave the process.
+    let allowed = unsafe { libc::getauxval(libc::AT_HWCAP) } as u64 & HWCAP_V != 0;
+    let features = decoded(if allowed { extensions } else { extensions & !key::V }, zero, maintained);
     if features.contains(Features::ZICBOZ) {
         ZERO_BLOCK.store(zero as usize, Relaxed);
     }

@@ -70,13 +70,16 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     match &memory.source {
         Source::Pool(_) => {}
         Source::Fresh(reason) => {
-            output::warn(&format!("the memory is fresh, not from the pool: {}", chain(reason)))?;
+            // The program runs also if nothing can be printed.
+            _ = output::warn(&format!("the memory is fresh, not from the pool: {}", chain(reason)));
         }
-        Source::FreshBase(reason, error) => output::warn(&format!(
-            "the memory is fresh and has pages of 4K, not {}: {}; the kernel has too few huge pages: {error}",
-            kind.page,
-            chain(reason),
-        ))?,
+        Source::FreshBase(reason, error) => {
+            _ = output::warn(&format!(
+                "the memory is fresh and has pages of 4K, not {}: {}; the kernel has too few huge pages: {error}",
+                kind.page,
+                chain(reason),
+            ));
+        }
     }
     let path = inherited(memory.file)?;
     let mut command = Command::new(program);
