@@ -73,7 +73,7 @@ refresh_lists() {
 # newest_release NAME: prints the release of the newest kernel that apt can install, or nothing.
 newest_release() {
     with_suite "${SUITES[$1]-}" apt-cache depends "linux-image-${KERNELS[$1]}" 2>/dev/null |
-        sed -n 's/^ *Depends: linux-image-\(.*amd64\)$/\1/p' | grep "^${1%-cloud}[.]" | head -n 1
+        sed -n 's/^ *Depends: linux-image-\(.*amd64\)$/\1/p' | grep "^${1%%-*}[.]" | head -n 1
 }
 
 # cached_release NAME: prints the release of the newest kernel in the cache.

@@ -3,7 +3,7 @@
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
-use crate::home::{Home, assert_fits};
+use crate::home::{HUGE_PAGES, Home, assert_fits};
 
 const SMALL: [&str; 10] =
     ["bench", "fork", "--size", "8K,64K", "--loops", "3", "--method", "portable", "--runs", "2"];
@@ -58,6 +58,7 @@ fn json_has_the_pages_counted() {
 /// On a machine without free huge pages that may not reserve some, the error says how many are needed and what to do.
 #[test]
 fn huge_pages_are_counted_whole_or_refused_with_a_remedy() {
+    let _guard = HUGE_PAGES.lock();
     let home = Home::new();
     let arguments =
         ["bench", "fork", "--huge", "--loops", "1", "--method", "portable", "--runs", "2", "--json"];

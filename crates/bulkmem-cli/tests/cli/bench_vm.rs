@@ -9,7 +9,7 @@ use std::time::Duration;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
-use crate::home::{Home, assert_fits, keys};
+use crate::home::{HUGE_PAGES, Home, assert_fits, keys};
 
 const SMALL: [&str; 12] = [
     "bench",
@@ -94,6 +94,13 @@ fn reserved() -> Option<u64> {
     fs::read_to_string(POOL).ok()?.trim().parse().ok()
 }
 
+/// More bytes than the free huge pages, so that it must reserve some.
+fn more_than_free() -> String {
+    let file = POOL.replace("nr_hugepages", "free_hugepages");
+    let free: u64 = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    ((free + 16) << 21).to_string()
+}
+
 /// Returns true if huge pages can be reserved here; prints why not.
 fn can_reserve() -> bool {
     match fs::File::options().write(true).open(POOL) {
@@ -113,7 +120,7 @@ fn measuring(home: &Home, before: u64) -> Option<Child> {
             "bench",
             "vm",
             "--size",
-            "32M",
+            &more_than_free(),
             "--page-size",
             "2M",
             "--runs",
@@ -147,6 +154,7 @@ fn measuring(home: &Home, before: u64) -> Option<Child> {
 /// One test, as all of it changes one number of the machine's.
 #[test]
 fn huge_pages_are_given_back_however_it_ends() {
+    let _guard = HUGE_PAGES.lock();
     if !can_reserve() {
         return;
     }

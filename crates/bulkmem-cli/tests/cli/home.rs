@@ -2,6 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use assert_cmd::Command;
 use bulkmem::Operation;
@@ -14,6 +15,9 @@ use bulkmem_measure::calibration::{
 };
 use bulkmem_measure::engine::LIBPMEM;
 use serde_json::Value;
+
+/// Held by tests that change how many huge pages the machine reserves.
+pub(crate) static HUGE_PAGES: Mutex<()> = Mutex::new(());
 
 /// An empty home directory.
 pub(crate) struct Home(tempfile::TempDir);
