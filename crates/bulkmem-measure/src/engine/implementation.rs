@@ -5,12 +5,12 @@ use std::num::NonZeroUsize;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use bulkmem::method::{self, CacheEffect, Method};
-use bulkmem::policy::{Choice, Policy};
-use bulkmem::{Intent, Operation, Options, Threads};
+use bulkmem::policy::{Choice, Look, Policy, Situation};
+use bulkmem::{Intent, Operation, Options, Threads, look};
 
 use crate::engine::arena::read;
 use crate::engine::libpmem::{self, LIBPMEM, Libpmem};
-use crate::engine::{Candidate, Kind, MeasureError};
+use crate::engine::{CacheState, Candidate, Kind, MeasureError};
 use crate::engine::{Result, threads};
 
 /// One way to carry out an operation.
@@ -67,12 +67,26 @@ impl<'p> Implementation<'p> {
         }
     }
 
-    /// The choice of a policy for a call of `part` bytes; `None` for the others.
-    pub(crate) fn chosen(&self, operation: Operation, part: usize) -> Option<Choice> {
-        match self {
-            Self::Policy(policy, intent, whole, _) => policy.choose_part(operation, part, *whole, *intent),
-            Self::PlainFunctions => Policy::global().choose(operation, part, Intent::Throughput),
-            _ => None,
+    /// The choice of a policy for a call of `part` bytes: if it looks, that for the state of the memory; `None` for the others.
+    pub(crate) fn chosen(
+        &self,
+        operation: Operation,
+        part: usize,
+        state: Option<CacheState>,
+    ) -> Option<Choice> {
+        let (policy, intent, whole) = match self {
+            Self::Policy(policy, intent, whole, _) => (*policy, *intent, *whole),
+            Self::PlainFunctions => (Policy::global(), Intent::Throughput, part),
+            _ => return None,
+        };
+        let looks = |look: &Look| look::is_on() && intent == Intent::Throughput && part >= look.from;
+        match policy.look(operation).filter(looks).zip(state) {
+            None => policy.choose_part(operation, part, whole, intent),
+            Some((Look { unmapped: Some(unmapped), .. }, CacheState::Fresh)) => Some(unmapped.choice),
+            Some((_, CacheState::Warm)) => policy.choose_in(operation, part, Situation::Cached),
+            Some((_, CacheState::Cold | CacheState::Fresh)) => {
+                policy.choose_in(operation, part, Situation::Uncached)
+            }
         }
     }
 
@@ -124,7 +138,7 @@ impl<'p> Implementation<'p> {
     pub(crate) fn rewriter(&self, length: usize) -> Option<Implementation<'static>> {
         let choice = match self {
             Self::Method(choice) | Self::Dispatched(choice) => *choice,
-            Self::Policy(..) | Self::PlainFunctions => self.chosen(Operation::Clear, length)?,
+            Self::Policy(..) | Self::PlainFunctions => self.chosen(Operation::Clear, length, None)?,
             Self::Peer(peer) => return Some(Implementation::Peer(*peer)),
             Self::Read => return None,
         };
@@ -407,6 +421,32 @@ mod tests {
 
     use super::*;
     use crate::engine::FILL_BYTE;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_choice_of_a_policy_that_looks_depends_on_the_cache_state() {
+        use bulkmem::policy::{POLICY_FORMAT, POLICY_VERSION};
+
+        let machine = Machine::current();
+        let cpu = &machine.cpu;
+        let text = format!(
+            "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 portable\n\
+             rule clear cached 0 c_library\nrule clear uncached 0 movnti\n\
+             look clear 65536 400 20000 rep_stosb\nend\n",
+            cpu.family, cpu.model, cpu.stepping, cpu.vendor
+        );
+        let policy = Policy::from_file_bytes(text.as_bytes(), machine).unwrap();
+        let named = |intent, part, state| {
+            let policy = Implementation::policy(&policy, intent, part);
+            policy.chosen(Operation::Clear, part, state).unwrap().method.name
+        };
+        let [cold, warm, fresh] = [CacheState::Cold, CacheState::Warm, CacheState::Fresh].map(Some);
+        let looked = [cold, warm, fresh].map(|state| named(Intent::Throughput, 65536, state));
+        assert_eq!(looked, ["movnti", "c_library", "rep_stosb"]);
+        assert_eq!(named(Intent::Throughput, 65536, None), "portable", "the state is not known");
+        assert_eq!(named(Intent::Throughput, 65535, cold), "portable", "too short");
+        assert_ne!(named(Intent::Stream, 65536, warm), "c_library", "it does not look");
+    }
 
     #[test]
     fn every_available_family_is_represented_by_its_widest_member() {

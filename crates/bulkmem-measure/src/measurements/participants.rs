@@ -148,7 +148,7 @@ pub(super) fn sampler<'c>(
 }
 
 /// The same for an implementation that is called with `part` bytes at a time: also records the method that a policy chooses
-/// for that.
+/// for that, in memory of the configured cache state.
 pub(super) fn participant<'c>(
     implementation: &Implementation<'_>,
     config: &Config,
@@ -156,7 +156,7 @@ pub(super) fn participant<'c>(
     counted: bool,
     sample: impl FnMut() -> Result<Sample> + 'c,
 ) -> Sampler<'c> {
-    let chosen = config.operation.and_then(|operation| implementation.chosen(operation, part));
+    let chosen = config.operation.and_then(|operation| implementation.chosen(operation, part, config.cache));
     Sampler { chosen, ..sampler(implementation.candidate(), config, counted, sample) }
 }
 

@@ -12,7 +12,7 @@ use bulkmem_measure::engine::{Alignment, CacheState, Config, LIBPMEM, Measuremen
 
 use super::input::Machine;
 use crate::commands::lengths::{self, LENGTHS, distance};
-use crate::figures::{name_with, rule_at};
+use crate::figures::rule_at;
 use crate::output::digits;
 use crate::results::{group, word};
 
@@ -123,23 +123,6 @@ pub(super) fn choice(
     Some(Choice::new(method::by_name(&rule.method)?, rule.parameters))
 }
 
-/// Returns the method that a row of `bench choice` used. It names the one by length, of which a look may make another.
-fn used(
-    machine: &Machine<'_>,
-    operation: Operation,
-    length: u64,
-    state: CacheState,
-    row: &Row,
-) -> Option<String> {
-    let chosen = row.chosen.clone()?;
-    let looked = machine.profile.and_then(|profile| {
-        let by_length = rule_at(profile, operation, Situation::Throughput, length)?;
-        let is_same = name_with(&by_length.method, &by_length.parameters) == chosen;
-        choice(profile, operation, length, state).filter(|_| is_same)
-    });
-    Some(looked.map_or(chosen, |choice| choice.to_string()))
-}
-
 /// Returns the choices for a length in the rows of `bench choice`, one for each cache state.
 fn of_rows(machine: &Machine<'_>, operation: Operation, length: u64) -> Vec<Answer> {
     let plain = |config: &Config| {
@@ -165,7 +148,7 @@ fn of_rows(machine: &Machine<'_>, operation: Operation, length: u64) -> Vec<Answ
             operation,
             length,
             state: state?,
-            method: used(machine, operation, row.config.size?, state?, row)?,
+            method: row.chosen.clone()?,
             measured_length: row.config.size?,
             gb_per_s: row.stats.median,
             others: own.into_iter().chain(speed(LIBPMEM).map(|speed| (LIBPMEM, speed))).collect(),
