@@ -4,7 +4,8 @@
 Usage, as root: scripts/pool-start.py BULKMEM [SIZE_MIB...]
 
 Needs qemu-system-x86_64 and free huge pages of 2 MiB: the largest size, 64 MiB and 10 % more. Uses TCG, so that it runs
-everywhere. Medians of 5 starts; those from the pool alternate between 64 MiB and the size.
+everywhere. Medians of 10 starts; those from the pool alternate between 64 MiB and the size, and every other round in the
+other order.
 """
 
 import json
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 
-ROUNDS = 5
+ROUNDS = 10
 # At the reset vector: writes a byte to port 0xe9, QEMU's debug console, and halts.
 ROM = bytes(65536 - 16) + bytes([0xB0, 0x21, 0xE6, 0xE9, 0xF4]) + bytes(11)
 
@@ -59,8 +60,8 @@ def measure(bulkmem, folder, rom, mib):
                                "--quota", "1T"])
     try:
         pooled = {64: [], mib: []}
-        for _ in range(ROUNDS):
-            for size in pooled:
+        for turn in range(ROUNDS):
+            for size in [64, mib] if turn % 2 else [mib, 64]:
                 wait(bulkmem, folder)
                 command = [bulkmem, "pool", "run", "--memory", f"{size}M", "--socket", folder + "/run/socket", "--"]
                 took, error = start(command + qemu(rom, size, "file", ",mem-path={}"))
@@ -82,6 +83,8 @@ def wait(bulkmem, folder):
         found = subprocess.run([bulkmem, "pool", "status", "--json", "--socket", folder + "/run/socket"],
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
         if found.returncode == 0 and all(it["ready"] == it["count"] for it in json.loads(found.stdout)["kinds"]):
+            # So that nothing of the filling disturbs the next start.
+            time.sleep(0.3)
             return
         time.sleep(0.02)
     sys.exit("error: the units do not become ready: are there enough huge pages?")
