@@ -25,6 +25,9 @@
 // Default options of a prefault.
 #define BULKMEM_PREFAULT_OPTIONS_INIT { sizeof(struct bulkmem_prefault_options), 0, 0, NULL, 0, 0, 0, NULL, NULL }
 
+// Default options of a request for memory of the pool.
+#define BULKMEM_POOL_OPTIONS_INIT { sizeof(struct bulkmem_pool_options), 0, 0, 0, 0, NULL }
+
 // Counts to pass to bulkmem_look_counts.
 #define BULKMEM_LOOK_COUNTS_INIT { sizeof(struct bulkmem_look_counts), 0, 0, 0 }
 
@@ -52,6 +55,9 @@
 
 // Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
 #define BULKMEM_AUTO_THREADS 4
+
+// Flag: the memory comes from the NUMA node `node`.
+#define BULKMEM_POOL_ON_NODE 1
 
 // Flag: lock the memory (mlock): all of it or nothing. Not for files.
 #define BULKMEM_PREFAULT_LOCK 1
@@ -128,6 +134,16 @@ enum bulkmem_durability {
     BULKMEM_DURABILITY_CACHES_INCLUDED = 2,
 };
 
+// The source of memory.
+enum bulkmem_pool_source {
+    // A unit of the pool: zeroed, with all its pages.
+    BULKMEM_POOL_SOURCE_UNIT = 0,
+    // A fresh file of the requested page size, whose pages are allocated at page faults.
+    BULKMEM_POOL_SOURCE_FRESH = 1,
+    // A fresh file of base pages, because there are too few huge pages.
+    BULKMEM_POOL_SOURCE_FRESH_BASE = 2,
+};
+
 // Private memory from the operating system.
 struct bulkmem_mapping;
 
@@ -178,6 +194,25 @@ struct bulkmem_options {
     const struct bulkmem_policy *policy;
 };
 
+// Options of a request for memory of the pool. Initialize them with BULKMEM_POOL_OPTIONS_INIT, or set all bytes to 0 and then
+// `size`. A member that is 0 has its default.
+struct bulkmem_pool_options {
+    // sizeof(struct bulkmem_pool_options). Later versions of the library add members at the end. A library that does not
+    // know a member accepts it if it is 0.
+    size_t size;
+    // BULKMEM_POOL_ON_NODE.
+    uint64_t flags;
+    // Page size in bytes: 2097152, 1073741824, or 4096 for the kernel's base pages of any size; 0 is 4096.
+    uint64_t page_size;
+    // NUMA node, with BULKMEM_POOL_ON_NODE. Without the flag, any.
+    uint64_t node;
+    // Time to wait for the pool, milliseconds; 0 is 50.
+    uint64_t patience_ms;
+    // Path of the daemon's socket. By default, /run/bulkmem-pool/UID.socket with this user's number if it exists, else
+    // /run/bulkmem-pool/socket.
+    const char *socket;
+};
+
 // A state of a prefault.
 struct bulkmem_prefault_progress {
     // Bytes that are ready.
@@ -224,7 +259,8 @@ extern "C" {
 #endif // __cplusplus
 
 // Returns the text of the last error of the calling thread, or an empty string if there was none. It is valid until the
-// thread's next call of a bulkmem function that fails. At most 511 bytes, UTF-8.
+// thread's next call of a bulkmem function that fails. At most 511 bytes, UTF-8. bulkmem_pool_memory also stores a text if
+// it succeeds with fresh memory.
 //
 // Async-signal-safe.
 const char *bulkmem_last_error(void);
@@ -426,6 +462,16 @@ int bulkmem_policy_choose(const struct bulkmem_policy *policy, uint32_t operatio
 //
 // Not async-signal-safe.
 void bulkmem_policy_free(struct bulkmem_policy *policy);
+
+// Stores in `*fd` a descriptor of a memory file with `length` zeroed bytes, a multiple of the page size. It is a unit of the
+// pool if the pool gives one in time, and otherwise a fresh file, so that a program is never worse off than without a pool.
+// Stores in `*source`, if that is not a null pointer, an enum bulkmem_pool_source. If the memory is fresh,
+// bulkmem_last_error returns why. A null pointer stands for the default options. Fails with BULKMEM_ERROR_MEMORY or
+// BULKMEM_ERROR_SYSTEM if the kernel cannot create a memory file.
+//
+// Not async-signal-safe. Map the file as shared. The descriptor is closed on exec, and the caller closes it. No one else has
+// the memory of a unit; it returns to the kernel when the last descriptor and the last mapping are gone.
+BULKMEM_MUST_USE int bulkmem_pool_memory(uint64_t length, const struct bulkmem_pool_options *options, int *fd, int *source);
 
 // Maps every page that `length` bytes from `start` touch, for writing, so that later accesses take no page faults. Keeps the
 // contents, also those that others write at the same time. A page that the kernel cannot provide is an error and no

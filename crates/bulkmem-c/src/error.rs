@@ -75,6 +75,13 @@ impl fmt::Write for Text<'_> {
 /// Stores the text of an error. Does not allocate unless formatting does.
 #[cold]
 pub(crate) fn fail(code: Error, text: fmt::Arguments<'_>) -> Failed {
+    explain(text);
+    Failed(code)
+}
+
+/// Stores a text for [`bulkmem_last_error`] without failing.
+#[cold]
+pub(crate) fn explain(text: fmt::Arguments<'_>) {
     keeping_errno(|| {
         TEXT.with(|cells| {
             let mut writer = Text { text: cells, length: 0 };
@@ -83,7 +90,6 @@ pub(crate) fn fail(code: Error, text: fmt::Arguments<'_>) -> Failed {
             cells.iter().skip(writer.length).take(1).for_each(|end| end.set(0));
         });
     });
-    Failed(code)
 }
 
 /// Shows an error and its causes.
@@ -157,7 +163,8 @@ pub(crate) fn check_memory(bytes: usize) -> Result<(), Failed> {
 }
 
 /// Returns the text of the last error of the calling thread, or an empty string if there was none. It is valid until the
-/// thread's next call of a bulkmem function that fails. At most 511 bytes, UTF-8.
+/// thread's next call of a bulkmem function that fails. At most 511 bytes, UTF-8. bulkmem_pool_memory also stores a text if
+/// it succeeds with fresh memory.
 ///
 /// Async-signal-safe.
 #[unsafe(no_mangle)]

@@ -21,6 +21,7 @@ pub mod numbers;
 pub mod operations;
 pub mod options;
 pub mod policy;
+pub mod pool;
 pub mod prefault;
 mod range;
 mod silence;

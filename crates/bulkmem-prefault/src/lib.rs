@@ -41,8 +41,8 @@
 //!
 //! # Resources
 //!
-//! Files are mapped step by step, so that no page tables for the whole file are needed: at most 128 KiB for each thread, and its
-//! stack. There are at most four threads for each processor.
+//! Files are mapped step by step, so that no page tables for the whole file are needed: at most 128 KiB for each thread and 512 KiB
+//! for 128 threads, and the stacks. There are at most four threads for each processor.
 
 #[cfg(doctest)]
 mod doctests;

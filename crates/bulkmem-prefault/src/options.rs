@@ -161,6 +161,7 @@ impl<'a> Options<'a> {
     }
 
     /// Calls `observer` on the calling thread, about every five milliseconds and at the end. [`ControlFlow::Break`] cancels.
+    /// So does a panic, which goes on when the threads have ended and the memory is unlocked.
     #[must_use]
     pub fn progress(self, observer: &'a dyn Fn(&Progress) -> ControlFlow<()>) -> Options<'a> {
         Options { observer: Some(observer), ..self }

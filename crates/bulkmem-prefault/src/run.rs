@@ -1,5 +1,8 @@
 //! Runs a prefault: threads that take steps from the queue, and the calling thread, which waits and reports progress.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -24,6 +27,8 @@ const STEP: Duration = Duration::from_millis(4);
 const FIRST: u64 = 2 << 20;
 /// Longest step, bytes: the page tables of its window take 128 KiB.
 const LONGEST: u64 = 64 << 20;
+/// Longest steps of all threads together, bytes, so that the page tables of their windows take 512 KiB.
+const LONGEST_OF_ALL: u64 = 256 << 20;
 /// Time between two calls of the observer.
 const REPORT: Duration = Duration::from_millis(5);
 /// Stack of a thread, bytes.
@@ -43,7 +48,11 @@ struct Shared<'a> {
     /// The requested range, of which bytes count as ready.
     wanted: Range<u64>,
     ready: AtomicU64,
+    longest: u64,
+    /// A thread has failed.
     stop: AtomicBool,
+    /// The observer has cancelled, or panicked.
+    cancelled: AtomicBool,
     cancel: Option<&'a AtomicBool>,
     failed: Mutex<Option<Cause>>,
     /// Threads that have not ended.
@@ -83,7 +92,9 @@ pub(crate) fn run(
         touch: options.touch || !can_populate(),
         wanted,
         ready: AtomicU64::new(0),
+        longest: (LONGEST_OF_ALL / count as u64).clamp(FIRST, LONGEST),
         stop: AtomicBool::new(false),
+        cancelled: AtomicBool::new(false),
         cancel: options.cancel,
         failed: Mutex::new(None),
         active: Mutex::new(0),
@@ -175,12 +186,17 @@ impl Shared<'_> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stopped(&self) -> bool {
-        self.stop.load(Relaxed) || self.cancel.is_some_and(|flag| flag.load(Relaxed))
+    fn cancelled(&self) -> bool {
+        self.cancelled.load(Relaxed) || self.cancel.is_some_and(|flag| flag.load(Relaxed))
     }
 
-    /// Waits for the threads, and calls the observer.
+    fn stopped(&self) -> bool {
+        self.stop.load(Relaxed) || self.cancelled()
+    }
+
+    /// Waits for the threads, and calls the observer. If it panics, the threads end soon, and the panic goes on then.
     fn watch(&self, options: &Options<'_>, progress: &dyn Fn() -> Progress) {
+        let _cancels = OnPanic(|| self.cancelled.store(true, Relaxed));
         let mut active = self.active();
         while *active > 0 {
             active = match options.observer {
@@ -188,7 +204,7 @@ impl Shared<'_> {
                 Some(observer) => {
                     drop(active);
                     if observer(&progress()).is_break() {
-                        self.stop.store(true, Relaxed);
+                        self.cancelled.store(true, Relaxed);
                     }
                     let active = self.active();
                     if *active == 0 {
@@ -202,6 +218,11 @@ impl Shared<'_> {
 
     /// The work of one of `count` threads: its own piece, then what is left of the others.
     fn work(&self, index: usize, count: usize) {
+        // A defect of a thread must not leave the caller waiting for it.
+        let _ends = OnPanic(|| {
+            self.stop.store(true, Relaxed);
+            self.end();
+        });
         let own = index * self.pieces.len() / count;
         let order = (own..self.pieces.len()).chain(0..own);
         let result = order.map(|piece| self.piece(piece)).find(Result::is_err);
@@ -209,6 +230,11 @@ impl Shared<'_> {
             self.stop.store(true, Relaxed);
             self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
         }
+        self.end();
+    }
+
+    /// Ends a thread.
+    fn end(&self) {
         *self.active() -= 1;
         self.ended.notify_all();
     }
@@ -231,7 +257,7 @@ impl Shared<'_> {
             result?;
             let took = self.clock.now().saturating_sub(begun);
             let fits = (part.end - part.start) as f64 * STEP.as_secs_f64() / took.as_secs_f64().max(1e-9);
-            want = (fits as u64).min(want * 2).clamp(self.memory.unit().min(LONGEST), LONGEST);
+            want = (fits as u64).min(want * 2).clamp(self.memory.unit().min(self.longest), self.longest);
             self.pace.rest(took, &stopped);
         }
     }
@@ -270,10 +296,10 @@ impl Shared<'_> {
             return Ok(());
         }
         // Page by page: finds the pages of the part that are ready, and the one that is not. Even if another thread failed
-        // and ends the work, so that the pages that this step already has are counted.
+        // and ends the work, so that the pages that this step already has are counted; but not after a cancellation.
         let page = self.memory.page();
         let mut at = part.start;
-        while at < part.end {
+        while at < part.end && !self.cancelled() {
             let one =
                 at..((self.memory.origin() + at) / page * page + page - self.memory.origin()).min(part.end);
             self.memory.populate(&one, self.touch).map_err(|error| self.memory.cause(error, &one))?;
@@ -281,5 +307,16 @@ impl Shared<'_> {
             at = one.end;
         }
         Ok(())
+    }
+}
+
+/// Calls a function if a panic unwinds its scope.
+struct OnPanic<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            (self.0)();
+        }
     }
 }

@@ -14,6 +14,7 @@ int main(void)
     /* Compilers remove allocations that are not used. */
     void *volatile last;
     size_t size;
+    int fd = -7;
 
     CHECK(bulkmem_workers_new(1, &workers) == 0);
     CHECK(bulkmem_policy_load(getenv("POLICY"), &loaded) == 0);
@@ -41,6 +42,7 @@ int main(void)
     RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_policy_force(loaded, "clear:c_library"));
     RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_policy_choose(loaded, 0, 1, 0, text, sizeof text));
     RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_problems(text, sizeof text));
-    CHECK(!none && !mapping && !policy);
+    RETURNS(BULKMEM_ERROR_MEMORY, bulkmem_pool_memory(1 << 20, NULL, &fd, NULL));
+    CHECK(fd == -7 && !none && !mapping && !policy);
     return 0;
 }

@@ -6,5 +6,6 @@ mod examples;
 mod fio;
 mod header;
 mod manual;
+mod pool;
 mod programs;
 mod toolchain;

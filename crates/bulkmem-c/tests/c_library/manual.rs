@@ -75,6 +75,7 @@ fn examples_work() {
 
 /// What code in the book stands in, if it is not a program.
 const BEFORE: &str = "#include <bulkmem.h>
+#include <stdio.h>
 char memory[8 << 20], image[8 << 20], record[64], bytes[64], chunk[2 << 20];
 int main(void)
 {
@@ -85,7 +86,7 @@ const AFTER: &str = "    return error;\n}";
 
 #[test]
 fn code_in_the_book_works() {
-    for page in ["README.md", "docs/c.md", "docs/prefault.md", "crates/bulkmem-c/README.md"] {
+    for page in ["README.md", "docs/c.md", "docs/prefault.md", "docs/pool.md", "crates/bulkmem-c/README.md"] {
         let text = fs::read_to_string(Path::new(SOURCE).join("../..").join(page)).unwrap();
         let blocks = text.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
         assert!(blocks.clone().count() > 0, "{page} has no code in C");

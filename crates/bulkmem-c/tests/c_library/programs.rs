@@ -25,10 +25,18 @@ fn programs(compiler: &[&str], names: &[&str]) {
     }
 }
 
-const EVERY: [&str; 7] =
-    ["operations.c", "policies.c", "prefault.c", "signals.c", "forks.c", "threads.c", "exhausted.c"];
+const EVERY: [&str; 8] = [
+    "operations.c",
+    "policies.c",
+    "prefault.c",
+    "pool.c",
+    "signals.c",
+    "forks.c",
+    "threads.c",
+    "exhausted.c",
+];
 /// Those that are C++, too.
-const CPP: [&str; 5] = ["operations.c", "policies.c", "prefault.c", "forks.c", "threads.c"];
+const CPP: [&str; 6] = ["operations.c", "policies.c", "prefault.c", "pool.c", "forks.c", "threads.c"];
 
 #[test]
 fn c11_by_gcc() {
@@ -58,7 +66,7 @@ fn address_sanitizer() {
     // Its own locks are not released in the child of a fork.
     programs(
         &["gcc", "-std=c11", "-fsanitize=address"],
-        &["operations.c", "policies.c", "prefault.c", "threads.c"],
+        &["operations.c", "policies.c", "prefault.c", "pool.c", "threads.c"],
     );
 }
 

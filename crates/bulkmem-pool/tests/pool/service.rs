@@ -31,6 +31,7 @@ pub(crate) fn add(suite: &mut Suite) {
     test("without_a_daemon_memory_is_fresh", fresh);
     test("a_daemon_that_hangs_is_left_after_the_limit", hangs);
     test("churn_loses_and_repeats_no_unit", churn);
+    test("the_daemon_needs_little_memory", little);
     test("the_daemon_can_make_only_its_system_calls", seccomp);
     test("others_get_memory_first", pressure);
 }
@@ -216,6 +217,20 @@ fn churn() {
     wait_until("all leases have ended", || pool.status().users.is_empty());
     assert_eq!(pool.status().kinds[0].handed_out, UNITS as u64);
     assert_eq!((pool.records("leases"), pool.records("ready")), (0, 32));
+}
+
+fn little() {
+    const UNITS: u32 = 3000;
+    let smallest = Kind::new(PageSize::Base, 4096, None).unwrap();
+    let pool = Pool::start(UNITS, |config| config.supplies[0].kind = smallest);
+    let field = |file: &str, name: &str| -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/{file}", pool.daemon.pid())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let private = field("smaps_rollup", "Private_Clean:") + field("smaps_rollup", "Private_Dirty:");
+    let kib = private + field("status", "VmPTE:");
+    assert!(kib < 20 << 10, "{kib} KiB for {UNITS} units");
 }
 
 fn seccomp() {

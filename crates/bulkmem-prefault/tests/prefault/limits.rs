@@ -45,8 +45,13 @@ fn memory_is_locked_as_a_whole_or_not_at_all() {
         // SAFETY: the first MiB of the mapping.
         unsafe { rustix::mm::mlock(cancelled.start.cast(), MIB) }.unwrap();
         let stop = |_: &bulkmem_prefault::Progress| ControlFlow::Break(());
-        let error = cancelled.prefault(&options.rate(1 << 20).progress(&stop)).unwrap_err();
+        let error = cancelled.prefault(&options.clone().rate(1 << 20).progress(&stop)).unwrap_err();
         assert!(matches!(error.cause, Cause::Cancelled), "{error:?}");
+        assert_eq!(locked(), 5 * 1024);
+        // So does one whose observer panics.
+        let panics = |_: &bulkmem_prefault::Progress| -> ControlFlow<()> { panic!("planted") };
+        let prefault = || cancelled.prefault(&options.clone().rate(1 << 20).progress(&panics));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(prefault)).is_err());
         assert_eq!(locked(), 5 * 1024);
     }
 }
@@ -72,61 +77,85 @@ fn unprivileged(command: &mut std::process::Command) {
 
 const LIMIT: u64 = 96 << 20;
 
-/// A control group with a memory limit; `None`, and why, if none can be created.
-fn group() -> Result<(PathBuf, &'static str), String> {
-    let name = format!("bulkmem-prefault-{}", std::process::id());
-    let refused = |path: &Path, error| format!("{}: {error}", path.display());
-    let (parent, file) = if Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists() {
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let own = own.lines().find_map(|line| line.split_once(":memory:/")).map_or("", |(_, path)| path);
-        (Path::new("/sys/fs/cgroup/memory").join(own), "memory.limit_in_bytes")
-    } else {
-        let root = PathBuf::from("/sys/fs/cgroup");
+/// A control group with a memory limit, removed when dropped.
+struct LimitedGroup {
+    folder: PathBuf,
+    /// The file that gave the root's groups the memory controller, if this test wrote it.
+    control: Option<PathBuf>,
+}
+
+impl LimitedGroup {
+    /// Creates a group; returns why if it cannot.
+    fn create() -> Result<LimitedGroup, String> {
+        let name = format!("bulkmem-prefault-{}", std::process::id());
+        let refused = |path: &Path, error| format!("{}: {error}", path.display());
+        if Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists() {
+            let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            let own = own.lines().find_map(|line| line.split_once(":memory:/")).map_or("", |(_, path)| path);
+            let folder = Path::new("/sys/fs/cgroup/memory").join(own).join(name);
+            return LimitedGroup::limit(folder, None, "memory.limit_in_bytes");
+        }
+        let root = Path::new("/sys/fs/cgroup");
         let control = root.join("cgroup.subtree_control");
-        fs::write(&control, "+memory").map_err(|error| refused(&control, error))?;
-        (root, "memory.max")
-    };
-    let folder = parent.join(name);
-    fs::create_dir(&folder).map_err(|error| refused(&folder, error))?;
-    let limit = folder.join(file);
-    fs::write(&limit, LIMIT.to_string()).map_err(|error| {
-        _ = fs::remove_dir(&folder);
-        refused(&limit, error)
-    })?;
-    Ok((folder, file))
+        let before = fs::read_to_string(&control).map_err(|error| refused(&control, error))?;
+        let has_memory = before.split_whitespace().any(|controller| controller == "memory");
+        if !has_memory {
+            fs::write(&control, "+memory").map_err(|error| refused(&control, error))?;
+        }
+        LimitedGroup::limit(root.join(name), (!has_memory).then_some(control), "memory.max")
+    }
+
+    fn limit(folder: PathBuf, control: Option<PathBuf>, file: &str) -> Result<LimitedGroup, String> {
+        // From here on, dropping it restores the controllers.
+        let group = LimitedGroup { folder, control };
+        let refused = |error| format!("{}: {error}", group.folder.display());
+        fs::create_dir(&group.folder).map_err(refused)?;
+        fs::write(group.folder.join(file), LIMIT.to_string()).map_err(refused)?;
+        Ok(group)
+    }
+
+    /// Removes the group and restores the controllers. Returns true if both succeed.
+    fn remove(&mut self) -> bool {
+        // The kernel may still hold the group of a process that has just ended.
+        let removed = (0..100).any(|_| {
+            let removed = fs::remove_dir(&self.folder).is_ok() || !self.folder.exists();
+            if !removed {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            removed
+        });
+        let control = self.control.take();
+        let restored = control.is_none_or(|control| fs::write(control, "-memory").is_ok());
+        removed && restored
+    }
+}
+
+impl Drop for LimitedGroup {
+    fn drop(&mut self) {
+        self.remove();
+    }
 }
 
 #[test]
 fn a_control_groups_limit_is_met_alive() {
     const NAME: &str = "limits::a_control_groups_limit_is_met_alive";
     if std::env::var_os("BULKMEM_PREFAULT_TEST").is_none() {
-        let (folder, _) = match group() {
+        let mut group = match LimitedGroup::create() {
             Ok(group) => group,
             Err(why) => return println!("skipped: prefaulting up to a control group's limit: {why}"),
         };
-        let processes = folder.join("cgroup.procs");
-        let outcome = std::panic::catch_unwind(|| {
-            is_child(NAME, &|command| {
-                let processes = fs::File::options().write(true).open(&processes).unwrap();
-                // SAFETY: writing is async-signal-safe. 0 is the calling process.
-                unsafe {
-                    command.pre_exec(move || {
-                        rustix::io::write(&processes, b"0")?;
-                        Ok(())
-                    });
-                }
-            })
-        });
-        // The kernel may still hold the group of a process that has just ended.
-        let removed = (0..100).any(|_| {
-            let removed = fs::remove_dir(&folder).is_ok();
-            if !removed {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+        let processes = group.folder.join("cgroup.procs");
+        is_child(NAME, &|command| {
+            let processes = fs::File::options().write(true).open(&processes).unwrap();
+            // SAFETY: writing is async-signal-safe. 0 is the calling process.
+            unsafe {
+                command.pre_exec(move || {
+                    rustix::io::write(&processes, b"0")?;
+                    Ok(())
+                });
             }
-            removed
         });
-        outcome.unwrap();
-        assert!(removed, "{}", folder.display());
+        assert!(group.remove(), "{}", group.folder.display());
         return;
     }
     for touch in WAYS {

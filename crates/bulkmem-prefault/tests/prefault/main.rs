@@ -2,6 +2,7 @@
 //!
 //! Each test runs with `MADV_POPULATE_WRITE` and with touching, the fallback for older kernels.
 
+mod bookkeeping;
 mod child;
 mod huge;
 mod limits;
