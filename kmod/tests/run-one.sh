@@ -159,9 +159,17 @@ guest() {
             -append "$GUEST_KERNEL_LINE $line kmod_shell" "${qemu_words[@]}"
     fi
 
-    local logs=$KMOD_TARGET/logs/$wanted end=''
-    boot_guest "$emulator" "$logs" "$seconds" "$root" "$line" "${qemu_words[@]}" ||
-        end="the guest died before its end. The console's last lines:
+    local logs=$KMOD_TARGET/logs/$wanted end='' dead=''
+    local -a boot=(boot_guest "$emulator" "$logs" "$seconds" "$root" "$line" "${qemu_words[@]}")
+    "${boot[@]}" || dead=1
+    # Our module taints the kernel, so a crash of one that is not tainted is a fault of the kernel or the emulator.
+    if [[ -n $dead ]] && grep -qs 'Not tainted' "$logs/console"; then
+        mv "$logs/console" "$logs/console-first"
+        echo "the kernel crashed before our module was loaded ($logs/console-first); the guest starts once more"
+        dead=''
+        "${boot[@]}" || dead=1
+    fi
+    [[ -z $dead ]] || end="the guest died before its end. The console's last lines:
 $(tail -n 15 "$logs/console" 2>/dev/null || echo none)"
     rm -f "$root.cpio"
     echo "kernel $kernel_release $line (logs: $logs)"
