@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the release build under DESTDIR/PREFIX.
+# Installs the release build, or the one that BULKMEM names, under DESTDIR/PREFIX.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
@@ -7,9 +7,11 @@ set -euo pipefail
 PREFIX=${PREFIX:-/usr/local}
 root=${DESTDIR:-}$PREFIX
 
-need_tools
-cargo build --release --locked -p bulkmem-cli
-bulkmem=$TARGET_DIR/release/bulkmem
+bulkmem=${BULKMEM:-$TARGET_DIR/release/bulkmem}
+if [[ -z ${BULKMEM:-} ]]; then
+    need_tools
+    cargo build --release --locked -p bulkmem-cli
+fi
 
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT

@@ -168,6 +168,7 @@ ndctl ndctl
 mkfs.ext4 e2fsprogs
 dmsetup dmsetup
 fio fio
+/lib/systemd/systemd systemd
 END
     # The guest has only the libraries that are copied into it.
     { command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; } || packages+=(busybox-static)

@@ -39,12 +39,12 @@ add_kernel_modules() {
     done
 }
 
-# make_initramfs OUT ROOT: archives the folder ROOT, with busybox and our init, as OUT.
+# make_initramfs OUT ROOT [INIT]: archives the folder ROOT, with busybox and our init or another first process, as OUT.
 make_initramfs() {
     local out=$1 root=$2
     mkdir -p "$root"/{bin,dev,proc,sys,tmp,root}
     cp "$(command -v busybox)" "$root/bin/busybox"
-    cp kmod/tests/init "$root/init"
+    cp "${3:-kmod/tests/init}" "$root/init"
     (cd "$root" && find . -print0 | cpio --null --create --format=newc --owner=0:0 --quiet) >"$out"
 }
 

@@ -46,6 +46,8 @@ guest 6.1 6.1 --kernel-line "$huge_pages $bare $debug" --qemu '-m 4G' --seconds 
 # The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
 # controls are added. Each is a boot.
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 3 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
+# The units of `bulkmem pool` under systemd.
+script pool kmod/tests/pool.sh pool 6.12 "$TARGET_DIR/debug/bulkmem"
 # Copies on write of huge pages, also of gigantic ones (gigantic_copies::).
 for kernel in 6.12 6.1; do
     guest "copies-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'copies::'

@@ -34,7 +34,10 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No daemon accepts connections.
-    #[error("no pool listens at {}: {source}; start one with `bulkmem pool serve`", .socket.display())]
+    #[error(
+        "no pool listens at {} for this user; start one with `bulkmem pool serve`, or join the group of its socket",
+        .socket.display()
+    )]
     Connect {
         /// The socket.
         socket: PathBuf,
@@ -45,10 +48,10 @@ pub enum ClientError {
     #[error("the pool did not answer within {} ms: `bulkmem pool status` shows its state", .0.as_millis())]
     Timeout(Duration),
     /// The connection failed.
-    #[error("the connection to the pool failed: {0}; the daemon's messages may say why")]
+    #[error("the connection to the pool failed; the daemon's messages may say why")]
     Connection(#[from] io::Error),
     /// The response is not one of this version of the protocol.
-    #[error("the pool answered with {0}")]
+    #[error("the pool's answer cannot be used; check what listens at its socket")]
     Malformed(#[from] Malformed),
     /// The response has no descriptor, or not one of the requested memory.
     #[error("the pool sent something other than the requested memory: check what listens at its socket")]

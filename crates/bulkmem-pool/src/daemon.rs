@@ -40,6 +40,7 @@ struct Stock {
     kind: Kind,
     count: u32,
     ready: VecDeque<Unit>,
+    restored: u64,
     handed_out: u64,
     released: u64,
     empty: u64,
@@ -105,6 +106,7 @@ impl Daemon {
             kind: supply.kind,
             count: supply.count,
             ready: VecDeque::new(),
+            restored: 0,
             handed_out: 0,
             released: 0,
             empty: 0,
@@ -482,6 +484,7 @@ impl Stock {
             kind: self.kind,
             count: self.count,
             ready: self.ready.len() as u64,
+            restored: self.restored,
             handed_out: self.handed_out,
             released: self.released,
             empty: self.empty,
@@ -516,7 +519,10 @@ fn take_back(
             stocks.iter_mut().find(|it| it.kind == unit.kind && it.ready.len() < it.count as usize)
         });
         match (unit, stock) {
-            (Some(unit), Some(stock)) => stock.ready.push_back(unit),
+            (Some(unit), Some(stock)) => {
+                stock.ready.push_back(unit);
+                stock.restored += 1;
+            }
             (Some(unit), None) => forget(&unit, records, supervisor),
             (None, _) => {
                 supervisor.remove(id);

@@ -21,7 +21,7 @@ pub enum DaemonError {
         limit: u64,
     },
     /// The folder of the daemon cannot be used.
-    #[error("{} cannot be used: {source}; name another folder, or run as a user that may write there", .path.display())]
+    #[error("{} cannot be used; name another folder, or run as a user that may write there", .path.display())]
     Runtime {
         /// The folder.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum DaemonError {
         path: PathBuf,
     },
     /// A socket cannot be created.
-    #[error("the socket {} cannot be created: {source}; sockets of tenants need root or CAP_CHOWN", .path.display())]
+    #[error("the socket {} cannot be created; sockets of tenants need root or CAP_CHOWN", .path.display())]
     Socket {
         /// The path.
         path: PathBuf,
@@ -43,10 +43,10 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// The system calls of the process cannot be restricted.
-    #[error("system calls cannot be restricted: {0}; the kernel needs CONFIG_SECCOMP_FILTER")]
+    #[error("system calls cannot be restricted; the kernel needs CONFIG_SECCOMP_FILTER")]
     Seccomp(#[from] seccompiler::Error),
     /// Any other error of a system call.
-    #[error("the kernel refused to {doing}: {source}")]
+    #[error("the kernel refused to {doing}")]
     System {
         /// The action.
         doing: &'static str,

@@ -35,6 +35,8 @@ pub struct KindStatus {
     pub count: u32,
     /// Number of units that are ready.
     pub ready: u64,
+    /// Ready units of an earlier daemon, which the service manager had stored when this one started.
+    pub restored: u64,
     /// Units handed out since the daemon started.
     pub handed_out: u64,
     /// Ready units freed since the daemon started because others needed the memory.
@@ -82,6 +84,11 @@ impl Status {
         for (name, help, samples) in [
             ("bulkmem_pool_units", "Units to keep ready.", kinds(|it| it.count.into())),
             ("bulkmem_pool_ready_units", "Units that are ready.", kinds(|it| it.ready)),
+            (
+                "bulkmem_pool_restored_units",
+                "Ready units of an earlier daemon, from the service manager's store.",
+                kinds(|it| it.restored),
+            ),
             ("bulkmem_pool_handed_out_total", "Units handed out.", kinds(|it| it.handed_out)),
             (
                 "bulkmem_pool_released_total",
@@ -138,8 +145,10 @@ mod tests {
     #[test]
     fn prometheus_can_read_every_figure() {
         let kind = |node| Kind::new(PageSize::Huge2M, 1 << 30, node).unwrap();
-        let units =
-            |node| KindStatus { kind: kind(node), count: 5, ready: 4, handed_out: 3, released: 2, empty: 1 };
+        let units = |node| {
+            let (ready, restored, handed_out, released, empty) = (4, 14, 3, 2, 1);
+            KindStatus { kind: kind(node), count: 5, ready, restored, handed_out, released, empty }
+        };
         let status = Status {
             kinds: vec![units(None), units(Some(1))],
             users: vec![UserStatus { user: 7, leases: 6, bytes: 8, quota: 9 }],
@@ -154,6 +163,7 @@ mod tests {
         for (sample, value) in [
             (format!("bulkmem_pool_units{of_kind}"), 5.0),
             (format!("bulkmem_pool_ready_units{of_kind}"), 4.0),
+            (format!("bulkmem_pool_restored_units{of_kind}"), 14.0),
             (format!("bulkmem_pool_handed_out_total{of_kind}"), 3.0),
             (format!("bulkmem_pool_released_total{of_kind}"), 2.0),
             (format!("bulkmem_pool_empty_total{of_kind}"), 1.0),

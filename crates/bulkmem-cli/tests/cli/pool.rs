@@ -88,7 +88,8 @@ fn without_a_daemon_a_program_gets_fresh_memory_and_one_line_says_so() {
         stderr.starts_with("warning: the memory is fresh, not from the pool: no pool listens at run/socket"),
         "{stderr}"
     );
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.ends_with(": No such file or directory (os error 2)\n"), "{stderr}");
+    assert_eq!((stderr.lines().count(), stderr.matches("No such file").count()), (1, 1), "{stderr}");
 }
 
 #[test]

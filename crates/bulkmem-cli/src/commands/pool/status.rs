@@ -14,7 +14,8 @@ use crate::output::{Column, Table, pairs, print_raw, section, size};
 /// Root and the daemon's user see all users, others only themselves.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-JSON: `kinds` (each with `page`, `unit` in bytes, `node` or null, `count`, `ready`, `handed_out`, `released`: units freed because \
+JSON: `kinds` (each with `page`, `unit` in bytes, `node` or null, `count`, `ready`, `restored`: ready units of an earlier daemon, \
+which systemd had stored when this one started, `handed_out`, `released`: units freed because \
 others needed the memory, `empty`: requests that found no ready unit), `users` (each with `user`, `leases`, `bytes`, `quota`), \
 `filling` (null, or `page`, `unit`, `node`, `done`: bytes), `filled_bytes`, `suspended`: whether filling is suspended because \
 others need memory, `connections`, `rejected`: requests answered without a unit, and connections closed without a request. \
@@ -48,6 +49,7 @@ fn text(status: &Status, width: usize) -> String {
         .column(Column::right("unit"), |it| size(it.kind.unit))
         .column(Column::left("node"), |it| it.kind.node.map_or_else(|| "any".into(), |node| node.to_string()))
         .column(Column::right("ready"), |it| format!("{}/{}", it.ready, it.count))
+        .column(Column::right("restored").optional(0), |it| it.restored.to_string())
         .column(Column::right("handed out"), |it| it.handed_out.to_string())
         .column(Column::right("released").optional(1), |it| it.released.to_string())
         .column(Column::right("empty").optional(2), |it| it.empty.to_string());
