@@ -3,6 +3,7 @@
 # The units of `bulkmem pool` under systemd, inside the guest of pool.sh, where this is a service. Prints libtest's lines. The
 # users alice and bob become tenants; mallory does not.
 exec </dev/null >/dev/ttyS1 2>&1
+export NO_COLOR=1 SYSTEMD_COLORS=0 SYSTEMD_URLIFY=0
 mkdir -p /run/tests
 cd /run/tests || exit 1
 leases=/run/bulkmem-pool/state/leases
@@ -38,12 +39,23 @@ verdict() {
     trouble=
 }
 
+# finish: prints the sums, and ends the machine.
+finish() {
+    local word=ok
+    [ $failed = 0 ] || word=FAILED
+    echo "test result: $word. $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+    echo "guest: finished with status $failed"
+    # Closing it waits until everything was sent.
+    exec >/dev/null 2>&1
+    poweroff -f
+}
+
 # as USER COMMAND…: runs a command as a tenant, with the groups that it has.
 as() {
     local user groups
     user=$(id -u "$1") && groups=$(id -G "$1" | tr ' ' ',')
     shift
-    setpriv --reuid "$user" --regid "$user" --groups "$groups" "$@"
+    /usr/local/bin/setpriv --reuid "$user" --regid "$user" --groups "$groups" "$@"
 }
 # memory USER LENGTH PAGE COMMAND…: runs a command as a tenant, with {} as the path of its memory.
 memory() {
@@ -56,12 +68,13 @@ figure() {
     bulkmem pool status --prometheus 2>/dev/null |
         awk -v name="bulkmem_pool_$1" '{ split($1, it, "{") } it[1] == name { sum += $2; found = 1 } END { if (found) print sum }'
 }
-# wait_until COMMAND…: looks 600 times, and fails if the command never succeeds.
+# wait_until COMMAND…: looks 400 times, and fails if the command never succeeds.
 wait_until() {
     local looks=0
     until "$@"; do
         looks=$((looks + 1))
-        [ $looks -lt 600 ] || return 1
+        # After a failure, only to find out more.
+        [ $looks -lt $((failed > 0 ? 20 : 400)) ] || return 1
         sleep 0.1
     done
 }
@@ -121,6 +134,8 @@ holds 'all units become ready' wait_until full
 want 'units' "$(figure units)" 7
 holds 'the units and the watches are stored' wait_until is stored '' 8
 verdict the_units_start_as_installed
+# All others need them.
+[ $failed = 0 ] || finish
 
 # Who is charged: the daemon's group, not the tenant's. A unit is twice as large as the tenant's limit.
 group=/sys/fs/cgroup/system.slice/bulkmem-pool.service
@@ -132,7 +147,7 @@ charged() { awk '$1 == "shmem" { print int($2 / 1048576) }' "$1/memory.stat"; }
 cat >writer <<'END'
 echo $$ >/sys/fs/cgroup/tenant/cgroup.procs
 export socket=$1
-exec setpriv --reuid 20001 --regid 20001 --groups "$2" sh -c 'exec bulkmem pool run --memory 64M --page-size 4K --socket "$socket" \
+exec /usr/local/bin/setpriv --reuid 20001 --regid 20001 --groups "$2" sh -c 'exec bulkmem pool run --memory 64M --page-size 4K --socket "$socket" \
     --patience 20000 -- dd if=/dev/zero of={} bs=1M count=64 conv=notrunc status=none'
 END
 groups=$(id -G alice | tr ' ' ',')
@@ -189,10 +204,10 @@ want 'its records' "$(awk '$5 == "/run/bulkmem-pool/state" { split($6, options, 
 want 'the core limit' "$(awk '/^Max core file size/ { print $5, $6 }' "/proc/$process/limits")" '0 0'
 # /proc of a process that cannot be dumped belongs to root, and its own user cannot look at it.
 want 'owner of its memory' "$(stat -c %u "/proc/$process/mem")" 0
-holds 'its user cannot see its descriptors' fails setpriv --reuid "$pool_user" --clear-groups ls "/proc/$process/fd" >said 2>&1
-setpriv --reuid "$pool_user" --clear-groups sleep 1000 &
+holds 'its user cannot see its descriptors' fails /usr/local/bin/setpriv --reuid "$pool_user" --clear-groups ls "/proc/$process/fd" >said 2>&1
+/usr/local/bin/setpriv --reuid "$pool_user" --clear-groups sleep 1000 &
 sleeper=$!
-holds 'its user can see those of another process' wait_until setpriv --reuid "$pool_user" --clear-groups ls /proc/$sleeper/fd >said 2>&1
+holds 'its user can see those of another process' wait_until /usr/local/bin/setpriv --reuid "$pool_user" --clear-groups ls /proc/$sleeper/fd >said 2>&1
 kill $sleeper
 verdict the_sandbox_is_in_force
 
@@ -332,10 +347,4 @@ want 'tenants that were killed' "$(awk '$1 == "oom_kill" { print $2 }' /sys/fs/c
 verdict the_memory_limit_of_a_tenant_counts_fresh_memory
 
 dmesg | grep -aE 'BUG|Oops|WARNING|stall|blocked for' >/dev/ttyS2
-word=ok
-[ $failed = 0 ] || word=FAILED
-echo "test result: $word. $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
-echo "guest: finished with status $failed"
-# Closing it waits until everything was sent.
-exec >/dev/null 2>&1
-poweroff -f
+finish

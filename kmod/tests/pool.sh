@@ -27,15 +27,22 @@ done
 BULKMEM=$bulkmem PREFIX=/usr/local DESTDIR=$root scripts/install.sh
 # Without debug information, and with its libraries.
 add_program "$bulkmem" "$root" usr/local/bin
-add_program /lib/systemd/systemd "$root" lib/systemd
+for program in systemd systemd-journald; do
+    add_program "/lib/systemd/$program" "$root" lib/systemd
+done
+# busybox has a setpriv that does less, which its shell prefers to one on the PATH.
 for program in systemctl systemd-sysusers setpriv; do
-    add_program "$(command -v "$program")" "$root"
+    add_program "$(command -v "$program")" "$root" usr/local/bin
 done
 # The targets of a machine without disks and networks.
-for unit in basic sysinit sockets timers paths slices swap local-fs multi-user shutdown umount; do
-    add_file "/lib/systemd/system/$unit.target" "$root" "lib/systemd/system/$unit.target"
+units=$root/lib/systemd/system
+mkdir -p "$units"/{sysinit,sockets}.target.wants
+for unit in {basic,sysinit,sockets,timers,paths,slices,swap,local-fs,multi-user,shutdown,umount}.target systemd-journald.{service,socket}; do
+    add_file "/lib/systemd/system/$unit" "$root" "lib/systemd/system/$unit"
 done
-ln -s multi-user.target "$root/lib/systemd/system/default.target"
+ln -s multi-user.target "$units/default.target"
+ln -s ../systemd-journald.service "$units/sysinit.target.wants/"
+ln -s ../systemd-journald.socket "$units/sockets.target.wants/"
 # With an identity, systemd does not take this for the first boot, at which it would enable units.
 echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
 echo 'ID=bulkmem-tests' >"$root/etc/os-release"
@@ -46,15 +53,16 @@ bob:x:20002:20002::/:/bin/sh
 mallory:x:20003:20003::/:/bin/sh
 END
 printf '%s\n' root:x:0: alice:x:20001: bob:x:20002: mallory:x:20003: >"$root/etc/group"
-# There is no journal: messages of services go to the console.
+printf '%s\n' '[Journal]' Storage=volatile ForwardToConsole=yes ReadKMsg=no Audit=no >"$root/etc/systemd/journald.conf"
 cat >"$root/etc/systemd/system.conf" <<'END'
 [Manager]
-DefaultStandardOutput=tty
 DefaultEnvironment=GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x7fffffff:glibc.cpu.x86_rep_stosb_threshold=0x7fffffff
 END
 cat >"$root/etc/systemd/system/tests.service" <<'END'
 [Service]
 ExecStart=/bin/busybox sh /todo
+# A test has the kernel end its child.
+OOMPolicy=continue
 END
 ln -s ../tests.service "$root/etc/systemd/system/multi-user.target.wants/tests.service"
 cp kmod/tests/pool-guest.sh "$root/todo"
