@@ -20,20 +20,6 @@ boots=('none' 'order' 'rcu' 'sleep freed beyond vm')
 declare -A expected=([none]='' [freed]='KASAN: .*use-after-free' [beyond]='KASAN: .*out-of-bounds' [order]='possible circular locking'
     [sleep]='BUG: sleeping function called from invalid context' [rcu]='suspicious RCU usage' [vm]='WARNING: CPU')
 
-passed=0
-failed=0
-# verdict TEST TROUBLE: passes if TROUBLE is empty.
-verdict() {
-    if [[ -z $2 ]]; then
-        passed=$((passed + 1))
-        echo "test $name::$1 ... ok"
-    else
-        failed=$((failed + 1))
-        echo "test $name::$1 ... FAILED"
-        printf '%s\n' "$2" | sed 's/^/    /'
-    fi
-}
-
 trap 'rm -rf "$root" "$root.cpio"' EXIT
 rm -rf "$logs"
 for boot in "${boots[@]}"; do
@@ -60,5 +46,5 @@ for boot in "${boots[@]}"; do
         fi
     done
 done
-echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+result
 exit $((failed > 0))

@@ -37,20 +37,6 @@ machine=(-machine "q35,nvdimm=on,nvdimm-persistence=mem-ctrl" -smp 1 -m "1G,slot
     -device nvdimm,id=nvdimm1,memdev=dax,label-size=2M
     -drive "file=$disk,format=raw,if=virtio")
 
-passed=0
-failed=0
-# verdict TEST TROUBLE: passes if TROUBLE is empty.
-verdict() {
-    if [[ -z $2 ]]; then
-        passed=$((passed + 1))
-        echo "test $name::$1 ... ok"
-    else
-        failed=$((failed + 1))
-        echo "test $name::$1 ... FAILED"
-        printf '%s\n' "$2" | sed 's/^/    /'
-    fi
-}
-
 make_root() {
     local program
     rm -rf "$root"
@@ -148,5 +134,5 @@ if ((failed == 0)); then
     verdict "a_module_that_leaves_bytes_out_is_detected" "$trouble"
     grep -h 'bytes for' "$logs"/*/tests || true
 fi
-echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+result
 exit $((failed > 0))

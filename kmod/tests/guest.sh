@@ -2,6 +2,26 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # use_kernel sets kernel_root, kernel_release and kernel_image
 
+passed=0
+failed=0
+
+# verdict TEST TROUBLE: a test of the run `name`, which passes if TROUBLE is empty.
+verdict() {
+    if [[ -z $2 ]]; then
+        passed=$((passed + 1))
+        echo "test $name::$1 ... ok"
+    else
+        failed=$((failed + 1))
+        echo "test $name::$1 ... FAILED"
+        printf '%s\n' "$2" | sed 's/^/    /'
+    fi
+}
+
+# result: prints the sums of the verdicts.
+result() {
+    echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+}
+
 # add_file FILE ROOT PATH: copies FILE to ROOT/PATH without debug information.
 add_file() {
     mkdir -p "$(dirname "$2/$3")"

@@ -36,22 +36,8 @@ nvdimm=(-machine "q35,nvdimm=on,nvdimm-persistence=mem-ctrl" -smp 1 -m "1G,slots
     -object memory-backend-file,id=device,share=on,mem-path="$memory.device",size=130M,align=2M
     -device nvdimm,id=nvdimm1,memdev=device,label-size=2M)
 
-passed=0
-failed=0
-# verdict TEST TROUBLE: passes if TROUBLE is empty.
-verdict() {
-    if [[ -z $2 ]]; then
-        passed=$((passed + 1))
-        echo "test $name::$1 ... ok"
-    else
-        failed=$((failed + 1))
-        echo "test $name::$1 ... FAILED"
-        printf '%s\n' "$2" | sed 's/^/    /'
-    fi
-}
-
 finish() {
-    echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+    result
     exit $((failed > 0))
 }
 

@@ -68,20 +68,6 @@ ln -s ../tests.service "$root/etc/systemd/system/multi-user.target.wants/tests.s
 cp kmod/tests/pool-guest.sh "$root/todo"
 make_initramfs "$root.cpio" "$root" kmod/tests/pool-init
 
-passed=0
-failed=0
-# verdict TEST TROUBLE: passes if TROUBLE is empty.
-verdict() {
-    if [[ -z $2 ]]; then
-        passed=$((passed + 1))
-        echo "test $name::$1 ... ok"
-    else
-        failed=$((failed + 1))
-        echo "test $name::$1 ... FAILED"
-        printf '%s\n' "$2" | sed 's/^/    /'
-    fi
-}
-
 end=
 boot_guest qemu "$logs" 600 "$root" 'hugepagesz=2M hugepages=24 printk.devkmsg=on' -m 1G ||
     end="the guest died before its end. The console's last lines:
@@ -92,5 +78,5 @@ cat "$logs/tests" 2>/dev/null || true
 $(tail -n 25 "$logs/console")"
 verdict "reaches_its_end" "$end"
 verdict "kernel_has_no_complaint" "$guest_trouble"
-echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+result
 ((failed == 0))

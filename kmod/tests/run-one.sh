@@ -26,20 +26,6 @@ while (($# > 0)); do
     shift
 done
 
-passed=0
-failed=0
-# verdict NAME TROUBLE: a test that passes if TROUBLE is empty.
-verdict() {
-    if [[ -z $2 ]]; then
-        passed=$((passed + 1))
-        echo "test $wanted::$1 ... ok"
-    else
-        failed=$((failed + 1))
-        echo "test $wanted::$1 ... FAILED"
-        printf '%s\n' "$2" | sed 's/^/    /'
-    fi
-}
-
 script() {
     [[ $1 == "$wanted" ]] || return 0
     found=1
@@ -92,7 +78,7 @@ exit $failed' >>"$2/todo"
 guest() {
     [[ $1 == "$wanted" ]] || return 0
     found=1
-    local kernel=$2 tests='' line='' load='' variant=plain run='' planted='' emulator=qemu seconds=600 program root
+    local name=$wanted kernel=$2 tests='' line='' load='' variant=plain run='' planted='' emulator=qemu seconds=600 program root
     local -a qemu_words=() files=() programs=("$TARGET_DIR/debug/bulkmem-kmod-tests")
     shift 2
     while (($# > 0)); do
@@ -177,7 +163,7 @@ $(tail -n 15 "$logs/console" 2>/dev/null || echo none)"
     [[ -z $end && $guest_status != 0 ]] && end="its tests ended with status $guest_status: see above"
     verdict "reaches_its_end" "$end"
     verdict "kernel_has_no_complaint" "$guest_trouble"
-    echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+    result
     ((failed == 0))
 }
 
