@@ -44,6 +44,8 @@ struct Stock {
     handed_out: u64,
     released: u64,
     empty: u64,
+    /// No unit is filled until then, because the last one could not be.
+    suspended: Option<Instant>,
 }
 
 /// A pool of ready memory, and its tenants.
@@ -63,7 +65,7 @@ pub struct Daemon {
     max_connections: usize,
     rejected: u64,
     can_chown: bool,
-    /// No unit is filled until then.
+    /// No unit is filled until then, because others need memory.
     suspended: Option<Instant>,
     /// The accumulated time for which tasks waited for memory, and when it was read.
     stalled: Option<(u64, Instant)>,
@@ -110,6 +112,7 @@ impl Daemon {
             handed_out: 0,
             released: 0,
             empty: 0,
+            suspended: None,
         };
         let mut stocks: Vec<Stock> = config.supplies.iter().map(stock).collect();
         take_back(&mut stocks, ready, inherited.units, &records, &supervisor).map_err(unusable)?;
@@ -373,7 +376,9 @@ impl Daemon {
             return;
         }
         self.suspended = None;
-        let missing = self.stocks.iter().enumerate().filter(|(_, it)| it.ready.len() < it.count as usize);
+        let wanted =
+            |it: &Stock| it.ready.len() < it.count as usize && it.suspended.is_none_or(|until| now >= until);
+        let missing = self.stocks.iter().enumerate().filter(|(_, it)| wanted(it));
         let share = |stock: &Stock| stock.ready.len() as u64 * 1_000_000 / u64::from(stock.count);
         if let Some((index, stock)) = missing.min_by_key(|(_, stock)| share(stock)) {
             self.filler.order(index, stock.kind);
@@ -381,7 +386,7 @@ impl Daemon {
         }
     }
 
-    /// Takes the unit that was filled, or suspends filling.
+    /// Takes the unit that was filled, or suspends filling units of this kind.
     fn take_filled(&mut self, now: Instant) {
         let Some((index, result)) = self.filler.result() else { return };
         self.filling = None;
@@ -392,13 +397,18 @@ impl Daemon {
             self.config.hooks.reach(Step::Stored);
             Ok(unit)
         });
+        let stock = &mut self.stocks[index];
         match added {
-            Ok(unit) => self.stocks[index].ready.push_back(unit),
+            Ok(unit) => {
+                stock.ready.push_back(unit);
+                stock.suspended = None;
+            }
             Err(error) => {
-                if let FillError::System(error) = &error {
-                    log::warn!("cannot fill {}: {error}", self.stocks[index].kind);
+                // Once, until a unit can be filled again.
+                let known = stock.suspended.replace(now + SUSPENSION).is_some();
+                if !known && !matches!(error, FillError::NoRoom | FillError::Cancelled) {
+                    log::warn!("cannot fill {}: {error}", stock.kind);
                 }
-                self.suspended = Some(now + SUSPENSION);
             }
         }
     }
@@ -451,7 +461,7 @@ impl Daemon {
             users: self.ledger.users().filter(|(it, _)| all || *it == user).map(of_user).collect(),
             filling: self.filling.map(|index| Filling { kind: self.stocks[index].kind, done }),
             filled_bytes,
-            suspended: self.suspended.is_some(),
+            suspended: self.suspended.is_some() || self.stocks.iter().any(|it| it.suspended.is_some()),
             connections: self.connections.len() as u64,
             rejected: self.rejected,
         }

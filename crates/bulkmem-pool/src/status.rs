@@ -17,7 +17,7 @@ pub struct Status {
     pub filling: Option<Filling>,
     /// Bytes filled since the daemon started.
     pub filled_bytes: u64,
-    /// True while filling is suspended because others need memory.
+    /// True while filling is suspended because others need memory, or there is none for a kind of unit.
     pub suspended: bool,
     /// Open connections.
     pub connections: u64,
@@ -107,7 +107,7 @@ impl Status {
             ("bulkmem_pool_filled_bytes_total", "Bytes filled.", one(self.filled_bytes)),
             (
                 "bulkmem_pool_suspended",
-                "1 while filling is suspended because others need memory.",
+                "1 while filling is suspended because others need memory, or there is none for a kind of unit.",
                 one(self.suspended.into()),
             ),
             ("bulkmem_pool_connections", "Open connections.", one(self.connections)),

@@ -75,6 +75,18 @@ impl Pool {
         change: impl FnOnce(&mut Config),
         prepare: impl FnOnce(),
     ) -> Pool {
+        let pool = Pool::spawn(user, count, change, prepare);
+        pool.wait_until_full();
+        pool
+    }
+
+    /// The same, without waiting until units are ready.
+    pub(crate) fn spawn(
+        user: u32,
+        count: u32,
+        change: impl FnOnce(&mut Config),
+        prepare: impl FnOnce(),
+    ) -> Pool {
         let folder = folder(user);
         let mut config = config(&folder, count);
         change(&mut config);
@@ -85,9 +97,7 @@ impl Pool {
             prepare();
             serve(config);
         });
-        let pool = Pool { folder, daemon, client: Client::new(socket), count };
-        pool.wait_until_full();
-        pool
+        Pool { folder, daemon, client: Client::new(socket), count }
     }
 
     pub(crate) fn status(&self) -> Status {

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use bulkmem_pool::protocol::Code;
-use bulkmem_pool::{Client, ClientError, Kind, PageSize, Source, memory};
+use bulkmem_pool::{Client, ClientError, Config, Kind, PageSize, Source, Supply, memory};
 use rustix::fs::fstat;
 use rustix::io::FdFlags;
 use testkit::harness::Suite;
@@ -24,6 +25,7 @@ pub(crate) fn add(suite: &mut Suite) {
     };
     test("a_unit_is_zeroed_filled_sealed_and_the_tenants", unit);
     test("a_lease_ends_with_its_memory", ends);
+    test("a_kind_without_memory_does_not_hold_up_others", unavailable);
     test("quotas_limit_each_user", quota);
     test("requests_without_a_unit_have_a_reason", reasons);
     test("users_see_only_their_own_leases", privacy);
@@ -276,4 +278,24 @@ fn pressure() {
     assert_eq!((pool.status().kinds[0].released, pool.records("ready")), (3, 0));
     write(500_000, 3_600_000_000);
     pool.wait_until_full();
+}
+
+fn unavailable() {
+    // A root folder whose kernel has no huge pages.
+    let files = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(files.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(files.path().join("proc")).unwrap();
+    let meminfo = "MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n";
+    std::fs::write(files.path().join("proc/meminfo"), meminfo).unwrap();
+    let huge = Kind::new(PageSize::Huge1G, 1 << 30, None).unwrap();
+    let change = |config: &mut Config| {
+        config.root = files.path().to_owned();
+        config.supplies.insert(0, Supply { kind: huge, count: 1 });
+    };
+    let pool = Pool::spawn(POOL_USER, 3, change, || ());
+    wait_until("the other units are ready", || {
+        pool.client.status(LONG).is_ok_and(|status| status.kinds[1].ready == 3)
+    });
+    assert!(pool.status().suspended);
+    assert!(matches!(pool.client.lease(&huge, LONG), Err(ClientError::Rejected(Code::Empty))));
 }

@@ -18,7 +18,7 @@ JSON: `kinds` (each with `page`, `unit` in bytes, `node` or null, `count`, `read
 which systemd had stored when this one started, `handed_out`, `released`: units freed because \
 others needed the memory, `empty`: requests that found no ready unit), `users` (each with `user`, `leases`, `bytes`, `quota`), \
 `filling` (null, or `page`, `unit`, `node`, `done`: bytes), `filled_bytes`, `suspended`: whether filling is suspended because \
-others need memory, `connections`, `rejected`: requests answered without a unit, and connections closed without a request. \
+others need memory, or there is none for a kind of unit, `connections`, `rejected`: requests answered without a unit, and connections closed without a request. \
 Counters start with the daemon.")]
 pub(super) struct StatusArgs {
     /// Print JSON
@@ -64,7 +64,7 @@ fn text(status: &Status, width: usize) -> String {
     }
     let filling = match &status.filling {
         Some(it) => format!("{} of {}", size(it.done), size(it.kind.unit)),
-        None if status.suspended => "suspended: others need memory".to_owned(),
+        None if status.suspended => "suspended: too little memory".to_owned(),
         None => "nothing".to_owned(),
     };
     let rows = [
