@@ -9,6 +9,7 @@ const WITH_METHODS: [(&str, Option<&str>); 3] =
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=CARGO_CFG_MIRI");
     println!("cargo::rustc-check-cfg=cfg(avx512, with_methods)");
     let target = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
     let (architecture, system) = (target("ARCH"), target("OS"));

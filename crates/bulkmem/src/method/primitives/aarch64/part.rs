@@ -48,16 +48,17 @@ pub(in crate::method) unsafe fn fill_part(dst: *mut u8, len: usize, byte: u8) {
 }
 
 /// Loads the first and the last piece of the bytes, then stores both. The modifier is that of the registers, `$last` the
-/// offset of the last piece.
+/// offset of the last piece, whose register is used in full.
 macro_rules! both_ends_copied {
     ($dst:expr, $src:expr, $last:expr, $load:literal, $store:literal, $modifier:literal, $type:ty, $class:ident) => {{
+        let last: usize = $last;
         let (a, b): ($type, $type);
         asm!(
             concat!($load, " {a", $modifier, "}, [{s}]"),
-            concat!($load, " {b", $modifier, "}, [{s}, {n:x}]"),
+            concat!($load, " {b", $modifier, "}, [{s}, {n}]"),
             concat!($store, " {a", $modifier, "}, [{d}]"),
-            concat!($store, " {b", $modifier, "}, [{d}, {n:x}]"),
-            d = in(reg) $dst, s = in(reg) $src, n = in(reg) $last, a = out($class) a, b = out($class) b,
+            concat!($store, " {b", $modifier, "}, [{d}, {n}]"),
+            d = in(reg) $dst, s = in(reg) $src, n = in(reg) last, a = out($class) a, b = out($class) b,
             options(nostack, preserves_flags)
         );
         let _ = (a, b);
