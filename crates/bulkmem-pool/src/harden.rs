@@ -98,7 +98,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_statx,
     libc::SYS_lseek,
     libc::SYS_getdents64,
-    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_unlinkat,
     // Memory, threads, signals and clocks of the C library and of Rust.
@@ -139,8 +138,11 @@ const ALLOWED_BY_ARCHITECTURE: &[i64] = &[
     libc::SYS_lstat,
     libc::SYS_access,
     libc::SYS_rename,
+    libc::SYS_renameat,
     libc::SYS_unlink,
     libc::SYS_readlink,
 ];
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+const ALLOWED_BY_ARCHITECTURE: &[i64] = &[libc::SYS_renameat];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ALLOWED_BY_ARCHITECTURE: &[i64] = &[];
