@@ -1,24 +1,23 @@
 //! Filling units in the background, on a thread of its own.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
+use bulkmem_prefault::{Cause, Limits, Options, prefault_file};
 
 use crate::hooks::{Hooks, Step};
-use crate::kind::{Kind, PageSize};
+use crate::kind::Kind;
 use crate::memory::Memory;
 use crate::sys;
 use crate::unit::Unit;
 
-/// Bytes that are filled at a time; of larger pages, one page. Between two steps, the thread checks what is left to others,
-/// cancellation, and its rate.
+/// Bytes that are filled at a time; of larger pages, one page. Between two steps, the thread checks what is left to others and
+/// its rate.
 const STEP: u64 = 16 << 20;
 
 /// The reason why a unit was not filled.
@@ -30,9 +29,21 @@ pub(crate) enum FillError {
     /// The daemon needs the memory for others, or ends.
     #[error("cancelled")]
     Cancelled,
-    /// The kernel has no memory, or refuses.
+    /// A limit is near (of a control group, a node), or the kernel has no memory.
+    #[error("{0}")]
+    Prefault(#[source] Cause),
+    /// The kernel refuses something else.
     #[error(transparent)]
     System(#[from] io::Error),
+}
+
+impl From<bulkmem_prefault::Error> for FillError {
+    fn from(error: bulkmem_prefault::Error) -> FillError {
+        match error.cause {
+            Cause::Cancelled => FillError::Cancelled,
+            cause => FillError::Prefault(cause),
+        }
+    }
 }
 
 /// A unit that the thread is to fill, for one of the pool's supplies.
@@ -75,8 +86,9 @@ impl Filler {
             _ = rustix::process::setpriority_process(None, 19);
             _ = started.send(());
             let mut throttle = Throttle { rate, next: Instant::now() };
+            let limits = Limits::new();
             for (supply, kind) in received {
-                let result = fill(kind, &memory, &mut throttle, &shared, &hooks);
+                let result = fill(kind, &memory, &mut throttle, &limits, &shared, &hooks);
                 shared.done.store(0, Ordering::Relaxed);
                 if sender.send((supply, result)).is_err() {
                     return;
@@ -151,6 +163,7 @@ fn fill(
     kind: Kind,
     memory: &Memory,
     throttle: &mut Throttle,
+    limits: &Limits,
     progress: &Progress,
     hooks: &Hooks,
 ) -> Result<Unit, FillError> {
@@ -161,13 +174,15 @@ fn fill(
     while done < kind.unit {
         let step = STEP.max(kind.page.bytes()).min(kind.unit - done);
         throttle.wait(&progress.cancel);
-        if progress.cancel.load(Ordering::Relaxed) {
-            return Err(FillError::Cancelled);
-        }
         if memory.room(kind.page, kind.node)? < i128::from(step) {
             return Err(FillError::NoRoom);
         }
-        fill_range(&unit.file, kind.page, done, step)?;
+        // On this thread. Also clears base pages, which fallocate would leave to the tenant's page faults.
+        prefault_file(
+            &unit.file,
+            done..done + step,
+            &Options::new().cancel(&progress.cancel).limits(limits),
+        )?;
         done += step;
         progress.done.store(done, Ordering::Relaxed);
         progress.total.fetch_add(step, Ordering::Relaxed);
@@ -177,34 +192,12 @@ fn fill(
     Ok(unit)
 }
 
-/// Makes the kernel allocate and clear a range of a memory file that nobody else has.
-fn fill_range(file: impl AsFd, page: PageSize, offset: u64, len: u64) -> io::Result<()> {
-    if page != PageSize::Base {
-        // Clears huge pages, without a mapping.
-        return match fallocate(&file, FallocateFlags::empty(), offset, len) {
-            Err(Errno::NOSPC) => Err(io::ErrorKind::OutOfMemory.into()),
-            other => Ok(other?),
-        };
-    }
-    // For base pages, fallocate would allocate pages and clear them only at the tenant's page faults.
-    let size = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-    if sys::populate(&file, offset, size)? {
-        return Ok(());
-    }
-    let zeros = [0; 64 << 10];
-    let mut done = 0;
-    while done < len {
-        let part = usize::try_from(len - done).unwrap_or(zeros.len()).min(zeros.len());
-        done += rustix::io::pwrite(&file, &zeros[..part], offset + done)? as u64;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::kind::PageSize;
 
     fn memory() -> Memory {
         Memory { root: PathBuf::from("/"), keep_free: 1 }

@@ -1,26 +1,24 @@
-//! The system calls that need `unsafe`: mapping a window of a file to fill or reserve it, memory policy, and inherited
-//! descriptors.
+//! The system calls that need `unsafe`: mapping a file to reserve its pages, memory policy, and inherited descriptors.
 
 use std::ffi::c_ulong;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A shared mapping of a range of a file that no code here reads or writes.
+/// A shared mapping of a whole file that no code here reads or writes.
 struct Window {
     start: NonNull<std::ffi::c_void>,
     len: usize,
 }
 
 impl Window {
-    fn map(file: impl AsFd, offset: u64, len: usize) -> io::Result<Window> {
+    fn map(file: impl AsFd, len: u64) -> io::Result<Window> {
+        let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: a new mapping at an address that the kernel chooses; it replaces none.
-        let start = unsafe {
-            mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, offset)
-        }?;
+        let start =
+            unsafe { mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0) }?;
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Window { start, len })
     }
@@ -34,25 +32,10 @@ impl Drop for Window {
     }
 }
 
-/// Makes the kernel allocate and clear the pages of a range of a file: maps it, populates it and unmaps it. Returns false
-/// if the kernel is older than Linux 5.14 and cannot.
-pub(crate) fn populate(file: impl AsFd, offset: u64, len: usize) -> io::Result<bool> {
-    let window = Window::map(file, offset, len)?;
-    // SAFETY: the range is exactly the mapping. Populating changes no bytes, and nothing refers to them.
-    match unsafe { madvise(window.start.as_ptr(), window.len, Advice::LinuxPopulateWrite) } {
-        Ok(()) => Ok(true),
-        Err(Errno::INVAL) => Ok(false),
-        // No page: the memory is exhausted, where a store would raise SIGBUS.
-        Err(Errno::FAULT) => Err(io::ErrorKind::OutOfMemory.into()),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Reserves the huge pages of a whole file. The reservation belongs to the file and outlives the mapping. For files of
 /// base pages, only sets the node. With a node, pages that are allocated later come from it.
 pub(crate) fn reserve(file: impl AsFd, len: u64, node: Option<u32>) -> io::Result<()> {
-    let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let window = Window::map(file, 0, len)?;
+    let window = Window::map(file, len)?;
     let Some(node) = node else { return Ok(()) };
     let mask = NodeMask::of(node)?;
     // SAFETY: the range is exactly the mapping; the mask is valid for its number of bits.
@@ -108,8 +91,22 @@ pub(crate) unsafe fn adopt(raw: RawFd) -> OwnedFd {
 /// Maps a file and never unmaps it.
 #[cfg(feature = "test-hooks")]
 pub(crate) fn keep_mapping(file: impl AsFd, len: u64) -> io::Result<()> {
-    let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-    std::mem::forget(Window::map(file, 0, len)?);
+    std::mem::forget(Window::map(file, len)?);
+    Ok(())
+}
+
+/// Clears a file in place, by a mapping: files of huge pages have no write(2).
+#[cfg(feature = "test-hooks")]
+pub(crate) fn clear(file: impl AsFd, len: u64) -> io::Result<()> {
+    let window = Window::map(file, len)?;
+    // SAFETY: the range is exactly the mapping. Tenants may write to it at the same time, which the attacks of tests do.
+    unsafe {
+        rustix::mm::madvise(window.start.as_ptr(), window.len, rustix::mm::Advice::LinuxPopulateWrite)
+    }?;
+    for at in 0..window.len / size_of::<u64>() {
+        // SAFETY: each word is within the mapping, and aligned; volatile, because others may write.
+        unsafe { window.start.cast::<u64>().add(at).write_volatile(0) };
+    }
     Ok(())
 }
 

@@ -36,14 +36,8 @@ impl Recycler {
         if hooks.is(Weakness::LeaseChecked) && !is_write_lease_granted(&again.file) {
             return None;
         }
-        let zeros = vec![0; 64 << 10];
-        for offset in (0..unit.kind.unit).step_by(zeros.len()) {
-            let len = zeros.len().min(usize::try_from(unit.kind.unit - offset).ok()?);
-            // A tenant that has sealed the unit against writing is no reason for this pool to drop it.
-            if rustix::io::pwrite(&again.file, &zeros[..len], offset).is_err() {
-                break;
-            }
-        }
+        // A tenant that has sealed the unit against writing is no reason for this pool to drop it.
+        _ = sys::clear(&again.file, unit.kind.unit);
         Some(again)
     }
 }

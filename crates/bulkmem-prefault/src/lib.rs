@@ -68,6 +68,7 @@ use bulkmem::Mapping;
 
 pub use error::{Cause, Error};
 pub use options::{KEEP_FREE, Options, Placement, Progress, Ready};
+pub use room::Limits;
 
 use crate::memory::{Addresses, FilePart, Memory};
 use crate::pace::{Clock, SystemClock};

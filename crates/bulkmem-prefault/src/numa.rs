@@ -12,7 +12,7 @@ use std::ptr::null;
 use std::str::FromStr;
 
 use bulkmem::machine::Machine;
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Numbers of processors or nodes, as the kernel writes them: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,11 +109,13 @@ impl Topology {
 
     /// The same, with the files of `/proc` and `/sys` taken from below `root`, and the processors that may be used.
     fn below(root: &Path, usable: NumberList) -> Topology {
-        let Some(online) = NumberList::read(root, &format!("{NODES}/online")) else {
-            let all = NumberList([0].into());
-            let processors = [(0, usable)].into();
-            return Topology { online: all.clone(), with_memory: all.clone(), allowed: all, processors };
-        };
+        let online = NumberList::read(root, &format!("{NODES}/online"));
+        let online = online.unwrap_or_else(|| NumberList([0].into()));
+        // One node has everything: the other files need not be read.
+        if let (1, Some(&node)) = (online.0.len(), online.0.first()) {
+            let processors = [(node, usable)].into();
+            return Topology { with_memory: online.clone(), allowed: online.clone(), online, processors };
+        }
         let of_node = |&node: &usize| {
             let own = NumberList::read(root, &format!("{NODES}/node{node}/cpulist"))?.and(&usable);
             (!own.0.is_empty()).then_some((node, own))
@@ -244,6 +246,24 @@ pub fn bound_to<T>(node: usize, work: impl FnOnce() -> T) -> io::Result<T> {
     bind(&NumberList([node].into()))?;
     let outcome = work();
     before.set().map(|()| outcome)
+}
+
+/// Runs something that may change the processors of the calling thread and the nodes of its memory, and restores both.
+pub(crate) fn keeping_placement<T>(work: impl FnOnce() -> T) -> T {
+    let (processors, policy) = (sched_getaffinity(None), MemoryPolicy::current());
+    let outcome = work();
+    // What could not be read could not be changed either.
+    if let Ok(before) = processors {
+        if sched_getaffinity(None).ok() != Some(before) {
+            _ = sched_setaffinity(None, &before);
+        }
+    }
+    if let Ok(before) = policy {
+        if MemoryPolicy::current().ok() != Some(before) {
+            _ = before.set();
+        }
+    }
+    outcome
 }
 
 /// Keeps the pages of whole, touched memory on a node, so that the kernel does not move them to the processors that use them.

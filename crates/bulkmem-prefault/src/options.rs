@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::numa::NumberList;
+use crate::room::Limits;
 
 /// The NUMA nodes that new pages come from. Pages that exist stay on their nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,7 @@ pub struct Options<'a> {
     pub(crate) cpu_share: f64,
     pub(crate) lock: bool,
     pub(crate) keep_free: Option<u64>,
+    pub(crate) limits: Option<&'a Limits>,
     pub(crate) observer: Option<&'a Observer<'a>>,
     pub(crate) cancel: Option<&'a AtomicBool>,
     pub(crate) touch: bool,
@@ -104,6 +106,7 @@ impl Default for Options<'_> {
             cpu_share: 1.0,
             lock: false,
             keep_free: None,
+            limits: None,
             observer: None,
             cancel: None,
             touch: false,
@@ -118,7 +121,8 @@ impl<'a> Options<'a> {
     }
 
     /// Divides the work among this many threads. 0 means one for each processor that the process may use. The calling thread
-    /// waits and reports progress. Default: 1.
+    /// waits and reports progress. If it is 1 and there is no progress to report, no thread is started: the calling thread does
+    /// the work. Default: 1.
     #[must_use]
     pub fn threads(self, threads: usize) -> Options<'a> {
         Options { threads, ..self }
@@ -158,6 +162,13 @@ impl<'a> Options<'a> {
     #[must_use]
     pub fn keep_free(self, bytes: u64) -> Options<'a> {
         Options { keep_free: Some(bytes), ..self }
+    }
+
+    /// Shares what is read of the memory limits with other prefaults, which makes many small ones faster. Default: each prefault
+    /// reads them.
+    #[must_use]
+    pub fn limits(self, limits: &'a Limits) -> Options<'a> {
+        Options { limits: Some(limits), ..self }
     }
 
     /// Calls `observer` on the calling thread, about every five milliseconds and at the end. [`ControlFlow::Break`] cancels.

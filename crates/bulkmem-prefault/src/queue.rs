@@ -128,13 +128,20 @@ impl<'a> Queue<'a> {
 impl State<'_> {
     /// Returns true if the limits have room for so many more bytes, for certain.
     fn has_room(&mut self, piece: usize, bytes: u64) -> bool {
+        let nodes = self.rest[piece].nodes.as_ref();
+        if self.room.take(nodes, bytes) {
+            return true;
+        }
         let old = self.read.take().filter(|read| read.piece == piece && read.at.elapsed() < READ_AGAIN);
         let read = old.unwrap_or_else(|| {
-            let left = self.room.left(self.rest[piece].nodes.as_ref(), false).bytes;
+            let left = self.room.left(nodes, false).bytes;
             Reading { at: Instant::now(), piece, bytes: left, since: self.in_flight }
         });
-        let enough = read.bytes >= read.since.saturating_add(bytes);
+        let rest = read.bytes.checked_sub(read.since.saturating_add(bytes));
         self.read = Some(read);
-        enough
+        if let Some(rest) = rest {
+            self.room.leave(nodes, rest);
+        }
+        rest.is_some()
     }
 }

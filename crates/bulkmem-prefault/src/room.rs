@@ -1,6 +1,7 @@
 //! The room below the limits that the next step needs.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::Cause;
@@ -12,10 +13,57 @@ use crate::supply::{Supply, free_pages, left_on_tmpfs};
 /// Finds the groups again after this time: a process may move, and limits above the mount points may change.
 const FIND_AGAIN: Duration = Duration::from_millis(100);
 
+/// Memory limits that several prefaults share ([`Options::limits`](crate::Options::limits)), so that not each of them reads
+/// about ten files of the kernel: for small parts, that takes longer than the prefault.
+///
+/// After one prefault has read the limits, it and later ones may use [`BYTES`](Limits::BYTES) of the room below them within
+/// [`TIME`](Limits::TIME) before they are read again. Within that time, the room that other processes use up is not seen.
+#[derive(Debug, Default)]
+pub struct Limits(Mutex<Option<Known>>);
+
+/// Room that was read.
+#[derive(Debug)]
+struct Known {
+    nodes: Option<NumberList>,
+    /// Bytes that stay free.
+    keep: u64,
+    bytes: u64,
+    until: Instant,
+}
+
+impl Limits {
+    /// Bytes after which the limits are read again.
+    pub const BYTES: u64 = 16 << 20;
+    /// Time after which they are read again.
+    pub const TIME: Duration = Duration::from_millis(100);
+
+    /// Returns limits that were not read yet.
+    pub fn new() -> Limits {
+        Limits::default()
+    }
+
+    /// Uses room that was read before; returns false if there is not enough.
+    fn take(&self, nodes: Option<&NumberList>, keep: u64, bytes: u64, now: Instant) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let valid = |known: &&mut Known| (known.nodes.as_ref(), known.keep) == (nodes, keep) && now < known.until;
+        let Some(known) = known.as_mut().filter(valid) else { return false };
+        let left = known.bytes.checked_sub(bytes);
+        known.bytes = left.unwrap_or(known.bytes);
+        left.is_some()
+    }
+
+    /// Notes room that was read now.
+    fn note(&self, nodes: Option<&NumberList>, keep: u64, bytes: u64, now: Instant) {
+        let known = Known { nodes: nodes.cloned(), keep, bytes: bytes.min(Limits::BYTES), until: now + Limits::TIME };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+    }
+}
+
 /// Reads the limits.
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     supply: Supply<'a>,
+    shared: Option<&'a Limits>,
     /// As the options say.
     keep: Option<u64>,
     groups: Vec<Group>,
@@ -50,8 +98,30 @@ impl Left {
 }
 
 impl<'a> Room<'a> {
-    pub(crate) fn new(supply: Supply<'a>, keep: Option<u64>) -> Room<'a> {
-        Room { supply, keep, groups: Vec::new(), found: None }
+    pub(crate) fn new(supply: Supply<'a>, keep: Option<u64>, shared: Option<&'a Limits>) -> Room<'a> {
+        Room { supply, shared, keep, groups: Vec::new(), found: None }
+    }
+
+    /// The shared limits, for memory that has no others: those of huge pages and of a tmpfs are fast to read.
+    fn shared(&self) -> Option<&'a Limits> {
+        self.shared.filter(|_| match self.supply {
+            Supply::Memory => true,
+            Supply::Shared(file) => left_on_tmpfs(file).is_none(),
+            Supply::HugePages(_) | Supply::Reserved => false,
+        })
+    }
+
+    /// Uses room that an earlier prefault has read; returns false if there is not enough.
+    pub(crate) fn take(&self, nodes: Option<&NumberList>, bytes: u64) -> bool {
+        let keep = self.keep.unwrap_or(KEEP_FREE);
+        self.shared().is_some_and(|limits| limits.take(nodes, keep, bytes, Instant::now()))
+    }
+
+    /// Leaves room that was read now to later steps and prefaults.
+    pub(crate) fn leave(&self, nodes: Option<&NumberList>, bytes: u64) {
+        if let Some(limits) = self.shared() {
+            limits.note(nodes, self.keep.unwrap_or(KEEP_FREE), bytes, Instant::now());
+        }
     }
 
     /// Returns the room for pages from any node, or from these. Exact, or a lower limit that is faster to read.
@@ -95,5 +165,31 @@ impl<'a> Room<'a> {
             Some(bytes) if bytes < least.bytes => MemoryLeft { bytes, limit: MemoryLimit::Nodes },
             _ => least,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_room_ends_with_its_bytes_and_its_time() {
+        let limits = Limits::new();
+        let now = Instant::now();
+        let node = NumberList([0].into());
+        assert!(!limits.take(None, 5, 1, now), "nothing was read");
+        limits.note(None, 5, 100, now);
+        assert!(limits.take(None, 5, 60, now));
+        assert!(!limits.take(None, 5, 41, now), "40 are left");
+        assert!(limits.take(None, 5, 40, now));
+        assert!(!limits.take(None, 5, 1, now));
+        limits.note(None, 5, 100, now);
+        assert!(!limits.take(Some(&node), 5, 1, now), "other nodes");
+        assert!(!limits.take(None, 6, 1, now), "more stays free");
+        assert!(!limits.take(None, 5, 1, now + Limits::TIME), "too old");
+        assert!(limits.take(None, 5, 1, now));
+        limits.note(None, 5, u64::MAX, now);
+        assert!(!limits.take(None, 5, Limits::BYTES + 1, now), "at most so many");
+        assert!(limits.take(None, 5, Limits::BYTES, now));
     }
 }

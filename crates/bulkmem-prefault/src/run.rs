@@ -1,4 +1,5 @@
-//! Runs a prefault: threads that take steps from the queue, and the calling thread, which waits and reports progress.
+//! Runs a prefault: threads that take steps from the queue, and the calling thread, which waits and reports progress. If there
+//! is one thread and nothing to report, the calling thread works itself.
 
 #[cfg(test)]
 mod tests;
@@ -83,7 +84,7 @@ pub(crate) fn run(
     let start = clock.now();
     let shared = Shared {
         memory,
-        queue: Queue::new(memory, pieces.clone(), Room::new(memory.supply(), options.keep_free)),
+        queue: Queue::new(memory, pieces.clone(), Room::new(memory.supply(), options.keep_free, options.limits)),
         pieces,
         topology,
         interleave,
@@ -104,6 +105,12 @@ pub(crate) fn run(
     let mut threads = 0;
     let started = thread::scope(|scope| {
         let mut outcome = Ok(());
+        if count == 1 && options.observer.is_none() {
+            *shared.active() += 1;
+            threads = 1;
+            numa::keeping_placement(|| shared.work(0, 1));
+            return outcome;
+        }
         for index in 0..count {
             *shared.active() += 1;
             let shared = &shared;

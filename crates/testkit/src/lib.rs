@@ -1,5 +1,5 @@
 //! Shared test code: guard pages, calls of the public operations, an oracle, the table of methods as test cases, a policy
-//! file, and for x86-64 an emulator of missing instructions, a tracer, and a reader of compiled code.
+//! file, huge pages, and for x86-64 an emulator of missing instructions, a tracer, and a reader of compiled code.
 //!
 //! Tests iterate over [`bulkmem::method::all`], so a new method is tested without a new test.
 
@@ -8,6 +8,7 @@ pub mod calls;
 pub mod case;
 pub mod guard;
 pub mod harness;
+pub mod huge_pages;
 pub mod oracle;
 pub mod profile;
 pub mod prometheus;

@@ -9,26 +9,21 @@ use testkit::harness::Suite;
 
 use crate::manager::Manager;
 use crate::pool::{
-    ALICE, BOB, POOL_USER, bytes_of, config, folder, full_of, identity, kind, lease, read_file,
+    ALICE, BOB, POOL_USER, bytes_of, config, folder, full_of, identity, kind, lease, read_file, test_both,
+    unit, write_file,
 };
 use crate::process::{Child, wait_until};
 
 const UNITS: u32 = 3;
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.test("a_restart_keeps_ready_units_and_leases", || {
-        restart();
-        Ok(())
-    });
+    test_both(suite, "a_restart_keeps_ready_units_and_leases", restart);
     suite.test("stored_files_that_are_no_ready_units_are_closed", || {
         foreign();
         Ok(())
     });
     for step in Step::ALL {
-        suite.test(&format!("killed_at::{step:?}"), move || {
-            killed_at(step);
-            Ok(())
-        });
+        test_both(suite, &format!("killed_at::{step:?}"), move || killed_at(step));
     }
 }
 
@@ -132,7 +127,7 @@ fn killed_at(step: Step) {
     let mut alice = Child::of_user(ALICE, |channel| {
         let found = if filling { None } else { client.lease(&kind(), Duration::from_secs(5)).ok() };
         if let Some(unit) = &found {
-            rustix::io::pwrite(&unit.file, &full_of(b"a secret of Ali."), 0).unwrap();
+            assert!(write_file(&unit.file, &full_of(b"a secret of Ali.")));
         }
         channel.send(found.as_ref().map(|unit| identity(&unit.file)));
         channel.receive::<bool>();
@@ -160,9 +155,9 @@ fn killed_at(step: Step) {
     let mut bob = Child::of_user(BOB, |channel| {
         let units: Vec<_> =
             (0..UNITS).map(|_| client.lease(&kind(), Duration::from_secs(5)).unwrap()).collect();
-        for unit in &units {
-            let bytes = read_file(&unit.file);
-            assert_eq!((bytes_of(&[0; 16], &bytes), bytes.len()), (64 << 10, 64 << 10));
+        for lease in &units {
+            let bytes = read_file(&lease.file);
+            assert_eq!((bytes_of(&[0; 16], &bytes), bytes.len() as u64), (bytes.len(), unit()));
         }
         channel.send(units.iter().map(|unit| identity(&unit.file)).collect::<Vec<_>>());
         channel.receive::<bool>();

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bulkmem_pool::protocol::Request;
@@ -9,6 +10,8 @@ use bulkmem_pool::{Client, ClientError, Config, Daemon, Kind, Lease, PageSize, S
 use rustix::fs::fstat;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use tempfile::TempDir;
+use testkit::harness::Suite;
+use testkit::huge_pages::{HUGE_PAGE, HugePages};
 
 use crate::process::{Child, wait_until};
 
@@ -19,13 +22,48 @@ pub(crate) const ALICE: u32 = 20_001;
 pub(crate) const BOB: u32 = 20_002;
 pub(crate) const CAROL: u32 = 20_003;
 
-/// Length of a unit in most tests.
+/// Length of a unit of base pages.
 pub(crate) const UNIT: u64 = 64 << 10;
+/// Huge pages of a test: for all units of a pool and of its tenants, and one that the pool leaves to others.
+const HUGE_PAGES: u64 = 12;
+/// True while the units of tests have huge pages.
+static HUGE: AtomicBool = AtomicBool::new(false);
 /// Time that clients wait in tests, in which a timeout is a failure.
 pub(crate) const LONG: Duration = Duration::from_secs(10);
 
+/// Returns the length of a unit of the current test.
+pub(crate) fn unit() -> u64 {
+    if HUGE.load(Ordering::Relaxed) { HUGE_PAGE } else { UNIT }
+}
+
 pub(crate) fn kind() -> Kind {
-    Kind::new(PageSize::Base, UNIT, None).expect("whole pages")
+    let page = if HUGE.load(Ordering::Relaxed) { PageSize::Huge2M } else { PageSize::Base };
+    Kind::new(page, unit(), None).expect("whole pages")
+}
+
+/// Adds a test with units of base pages, and `huge::` with the same on units of one huge page each.
+pub(crate) fn test_both(suite: &mut Suite, name: &str, run: impl Fn() + Clone + Send + 'static) {
+    let huge = run.clone();
+    suite.test(name, move || {
+        run();
+        Ok(())
+    });
+    test_huge(suite, name, huge);
+}
+
+/// Adds the test `huge::NAME`, whose units have one huge page each.
+pub(crate) fn test_huge(suite: &mut Suite, name: &str, run: impl FnOnce() + Send + 'static) {
+    let name = format!("huge::{name}");
+    if let Err(why) = HugePages::reserve(HUGE_PAGES) {
+        return suite.skip(&name, &why);
+    }
+    suite.test(&name, || {
+        let _pages = HugePages::reserve(HUGE_PAGES)?;
+        HUGE.store(true, Ordering::Relaxed);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        HUGE.store(false, Ordering::Relaxed);
+        result.map_err(|_| "see the message above".into())
+    });
 }
 
 /// A running daemon with its folder.
@@ -166,7 +204,7 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     pub(crate) fn of(file: impl AsFd) -> rustix::io::Result<Mapping> {
-        let len = usize::try_from(UNIT).expect("a small unit");
+        let len = usize::try_from(unit()).expect("a small unit");
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let start = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }?;
@@ -195,7 +233,7 @@ impl Mapping {
 
 /// Returns a unit full of a secret.
 pub(crate) fn full_of(secret: &[u8; 16]) -> Vec<u8> {
-    secret.repeat(usize::try_from(UNIT / 16).expect("a small unit"))
+    secret.repeat(usize::try_from(unit() / 16).expect("a small unit"))
 }
 
 /// Counts the bytes of a secret in memory: every place where it stands.
@@ -209,6 +247,18 @@ pub(crate) fn read_file(file: &OwnedFd) -> Vec<u8> {
     let length = rustix::io::pread(file, &mut bytes, 0).expect("it can be read");
     bytes.truncate(length);
     bytes
+}
+
+/// Writes to the start of a unit. Returns false if that is not possible.
+pub(crate) fn write_file(file: &OwnedFd, bytes: &[u8]) -> bool {
+    if !HUGE.load(Ordering::Relaxed) {
+        return rustix::io::pwrite(file, bytes, 0).is_ok();
+    }
+    // Files of huge pages can only be written by a mapping.
+    let Ok(mapping) = Mapping::of(file) else { return false };
+    mapping.write(bytes);
+    mapping.unmap();
+    true
 }
 
 /// Returns the path of a socket in a folder.

@@ -12,20 +12,20 @@ use rustix::io::FdFlags;
 use testkit::harness::Suite;
 
 use crate::pool::{
-    ALICE, BOB, LONG, POOL_USER, Pool, UNIT, bytes_of, full_of, identity, kind, lease, read_file,
+    ALICE, BOB, LONG, POOL_USER, Pool, UNIT, bytes_of, full_of, identity, kind, lease, read_file, test_both,
+    unit, write_file,
 };
 use crate::process::{Child, wait_until};
 
 pub(crate) fn add(suite: &mut Suite) {
+    test_both(suite, "a_unit_is_zeroed_filled_sealed_and_the_tenants", a_unit);
+    test_both(suite, "a_lease_ends_with_its_memory", ends);
     let mut test = |name, run: fn()| {
         suite.test(name, move || {
             run();
             Ok(())
         })
     };
-    test("a_unit_is_zeroed_filled_sealed_and_the_tenants", unit);
-    test("a_lease_ends_with_its_memory", ends);
-    test("a_kind_without_memory_does_not_hold_up_others", unavailable);
     test("quotas_limit_each_user", quota);
     test("requests_without_a_unit_have_a_reason", reasons);
     test("users_see_only_their_own_leases", privacy);
@@ -36,18 +36,22 @@ pub(crate) fn add(suite: &mut Suite) {
     test("the_daemon_needs_little_memory", little);
     test("the_daemon_can_make_only_its_system_calls", seccomp);
     test("others_get_memory_first", pressure);
+    test("a_kind_without_memory_does_not_hold_up_others", unavailable);
 }
 
-fn unit() {
+fn a_unit() {
     let pool = Pool::start(2, |_| ());
     let mut tenant = Child::of_user(ALICE, |channel| {
         let lease = lease(&pool.client);
         let about = fstat(&lease.file).unwrap();
         assert_eq!((about.st_uid, about.st_gid, about.st_mode & 0o7777), (ALICE, ALICE, 0o600));
-        assert_eq!((about.st_blocks * 512, about.st_size), (64 << 10, 64 << 10), "all pages are allocated");
-        assert_eq!(bytes_of(&[0; 16], &read_file(&lease.file)), 64 << 10);
+        let length = i64::try_from(unit()).unwrap();
+        assert_eq!((about.st_blocks * 512, about.st_size), (length, length), "all pages are allocated");
+        assert_eq!(about.st_blksize, i64::try_from(kind().page.bytes()).unwrap());
+        let bytes = read_file(&lease.file);
+        assert_eq!((bytes_of(&[0; 16], &bytes), bytes.len() as u64), (bytes.len(), unit()));
         assert!(rustix::io::fcntl_getfd(&lease.file).unwrap().contains(FdFlags::CLOEXEC));
-        rustix::io::pwrite(&lease.file, b"mine", 0).unwrap();
+        assert!(write_file(&lease.file, b"mine"));
         channel.send(lease.id.to_string());
         channel.receive::<bool>();
     });

@@ -1,52 +1,23 @@
 //! Explicit huge pages: all of them, and fewer than needed.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use bulkmem_prefault::{Cause, Options, prefault_file};
 use rustix::mm::MapFlags;
+use testkit::huge_pages::{HUGE_PAGE as PAGE, HugePages, reserved};
 
 use crate::{Map, WAYS, memfd};
-
-const PAGE: u64 = 2 << 20;
-const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-
-fn reserved() -> u64 {
-    fs::read_to_string(POOL).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-}
-
-/// Huge pages that are reserved until dropped.
-struct Pool(u64);
-
-impl Pool {
-    fn of(pages: u64) -> Option<Pool> {
-        let before = reserved();
-        if let Err(error) = fs::write(POOL, (before + pages).to_string()) {
-            println!("skipped: prefaulting explicit huge pages: {POOL}: {error}");
-            return None;
-        }
-        let pool = Pool(reserved() - before);
-        if pool.0 < pages {
-            println!(
-                "skipped: prefaulting explicit huge pages: the kernel found {} of {pages} pages",
-                pool.0
-            );
-            return None;
-        }
-        Some(pool)
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        fs::write(POOL, reserved().saturating_sub(self.0).to_string()).unwrap();
-    }
-}
 
 /// One test, because the pool is the machine's.
 #[test]
 fn huge_pages_are_mapped_or_the_error_says_how_many() {
-    let Some(_pool) = Pool::of(6) else { return };
+    let _pages = match HugePages::reserve(6) {
+        Ok(pages) => pages,
+        Err(why) => {
+            println!("skipped: prefaulting explicit huge pages: {why}");
+            return;
+        }
+    };
     for touch in WAYS {
         let options = Options::new().threads(2).without_populate(touch);
         let file = memfd(4 * PAGE, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB).unwrap();

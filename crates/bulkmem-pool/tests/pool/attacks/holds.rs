@@ -9,7 +9,7 @@ use bulkmem_pool::Weakness;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 
 use super::{kvm, ring};
-use crate::pool::{Mapping, UNIT, full_of, read_file};
+use crate::pool::{Mapping, UNIT, full_of, read_file, unit, write_file};
 use crate::process::Child;
 
 type Read = dyn FnMut() -> Vec<u8>;
@@ -33,14 +33,14 @@ impl Hold {
     fn of_file(file: OwnedFd) -> Hold {
         let writable = file.try_clone().expect("a descriptor");
         // The real pool's file cannot be changed in length, so that both succeed; what they reach is Alice's own unit.
-        Hold::new(move || read_file(&file), move |bytes| _ = rustix::io::pwrite(&writable, bytes, 0))
+        Hold::new(move || read_file(&file), move |bytes| _ = write_file(&writable, bytes))
     }
 
     /// What was read can be read only once, and not written.
     pub(super) fn of_pipe(pipe: OwnedFd) -> Hold {
         let mut pipe = File::from(pipe);
         let read = move || {
-            let mut bytes = full_of(&[0; 16]);
+            let mut bytes = vec![0; PIPED];
             pipe.read_exact(&mut bytes).expect("the pipe is full");
             bytes
         };
@@ -56,12 +56,14 @@ pub(super) struct Attack {
     pub(super) weak: &'static [Weakness],
     /// Whether Alice is root in this attack, because the kernel refuses it to others.
     pub(super) as_root: bool,
+    /// Whether the attack needs units of base pages.
+    pub(super) only_base: bool,
     /// Returns why the attack cannot run here.
     pub(super) skip: fn() -> Option<String>,
 }
 
 const fn attack(name: &'static str, keep: fn(OwnedFd) -> Hold) -> Attack {
-    Attack { name, keep, weak: &[Weakness::Recycles], as_root: false, skip: || None }
+    Attack { name, keep, weak: &[Weakness::Recycles], as_root: false, only_base: false, skip: || None }
 }
 
 const fn on_unsealed(name: &'static str, keep: fn(OwnedFd) -> Hold) -> Attack {
@@ -77,13 +79,15 @@ pub(super) const ATTACKS: &[Attack] = &[
     attack("kept_by_a_forked_child", forked),
     attack("read_by_process_vm_readv", peeked),
     attack("vmspliced", vmspliced),
-    attack("spliced_and_teed", teed),
+    // Of files of huge pages, splice copies.
+    Attack { only_base: true, ..attack("spliced_and_teed", teed) },
     Attack { skip: ring::missing, ..attack("io_uring_registered_buffer", ring::registered) },
     Attack { skip: ring::missing, ..attack("io_uring_registered_file", ring::registered_file) },
     attack("userfaultfd", faulted),
     Attack {
         skip: kvm::missing,
         as_root: true,
+        only_base: true,
         ..attack("kvm_memslot_of_a_second_descriptor", kvm::memslot)
     },
     on_unsealed("seal_against_writing_added", sealed),
@@ -150,7 +154,7 @@ fn passed_on(file: OwnedFd) -> Hold {
     let (reader, receive) = (std::rc::Rc::clone(&received), std::rc::Rc::new(receive));
     let again = std::rc::Rc::clone(&receive);
     let read = move || read_file(reader.get_or_init(&*again));
-    let write = move |bytes: &[u8]| _ = rustix::io::pwrite(received.get_or_init(&*receive), bytes, 0);
+    let write = move |bytes: &[u8]| _ = write_file(received.get_or_init(&*receive), bytes);
     // The accomplice exists before it receives the descriptor, so that it has it by the message alone.
     let hold = accomplice(Hold::new(read, write));
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -212,33 +216,35 @@ fn peeked(file: OwnedFd) -> Hold {
     Hold::new(read, move |bytes| copy(&mut bytes.to_vec(), true))
 }
 
+/// Bytes of a unit that are kept in a pipe: a user's pipes are limited.
+const PIPED: usize = 64 << 10;
+
 fn pipe() -> (OwnedFd, OwnedFd) {
     let (from, to) = rustix::pipe::pipe().expect("a pipe");
-    rustix::pipe::fcntl_setpipe_size(&to, usize::try_from(2 * UNIT).expect("small")).expect("a large pipe");
+    rustix::pipe::fcntl_setpipe_size(&to, 2 * PIPED).expect("a large pipe");
     (from, to)
 }
 
 fn vmspliced(file: OwnedFd) -> Hold {
     let mapping = mapped(&file);
     let (from, to) = pipe();
-    let range = libc::iovec { iov_base: mapping.start.cast(), iov_len: mapping.len };
-    // SAFETY: the range is the mapping, which other code here only accesses by volatile operations.
+    let range = libc::iovec { iov_base: mapping.start.cast(), iov_len: PIPED };
+    // SAFETY: the range is within the mapping, which other code here only accesses by volatile operations.
     let moved = unsafe { libc::vmsplice(to.as_raw_fd(), &raw const range, 1, 0) };
-    assert_eq!(usize::try_from(moved), Ok(mapping.len), "{}", std::io::Error::last_os_error());
+    assert_eq!(usize::try_from(moved), Ok(PIPED), "{}", std::io::Error::last_os_error());
     mapping.unmap();
     Hold::of_pipe(from)
 }
 
 fn teed(file: OwnedFd) -> Hold {
     use rustix::pipe::{SpliceFlags, splice, tee};
-    let len = usize::try_from(UNIT).expect("small");
     let ((first, to), (second, copy)) = (pipe(), pipe());
     let mut at = 0;
     while at < UNIT {
         let left = usize::try_from(UNIT - at).expect("small");
         splice(&file, Some(&mut at), &to, None, left, SpliceFlags::empty()).expect("a file");
     }
-    assert_eq!(tee(&first, &copy, len, SpliceFlags::empty()), Ok(len));
+    assert_eq!(tee(&first, &copy, PIPED, SpliceFlags::empty()), Ok(PIPED));
     Hold::of_pipe(second)
 }
 
@@ -271,7 +277,7 @@ fn truncated(file: OwnedFd) -> Hold {
 fn punched(file: OwnedFd) -> Hold {
     let write = move |_: &[u8]| {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&file, flags, 0, UNIT).expect("holes harm only their owner");
+        fallocate(&file, flags, 0, unit()).expect("holes harm only their owner");
     };
     Hold::new(Vec::new, write)
 }

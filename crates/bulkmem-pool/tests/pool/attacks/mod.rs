@@ -14,7 +14,10 @@ use bulkmem_pool::protocol::Request;
 use bulkmem_pool::{Client, Weakness};
 use testkit::harness::Suite;
 
-use crate::pool::{ALICE, BOB, LONG, Mapping, Pool, UNIT, bytes_of, full_of, lease_unchecked, read_file};
+use crate::pool::{
+    ALICE, BOB, LONG, Mapping, Pool, bytes_of, full_of, lease_unchecked, read_file, test_both, unit,
+    write_file,
+};
 use crate::process::{Channel, Child};
 use holds::{ATTACKS, Attack, Hold};
 
@@ -26,10 +29,11 @@ pub(crate) fn add(suite: &mut Suite) {
         let name = format!("attack::{}", attack.name);
         match (attack.skip)() {
             Some(why) => suite.skip(&name, &why),
-            None => suite.test(&name, move || {
+            None if attack.only_base => suite.test(&name, move || {
                 attack_twice(attack);
                 Ok(())
             }),
+            None => test_both(suite, &name, move || attack_twice(attack)),
         }
     }
     for attack in ["kept_mapping", "vmspliced", "io_uring_registered_buffer"] {
@@ -99,7 +103,7 @@ fn harm(pool: &Pool, attack: &'static Attack) -> Harm {
 fn play_alice(channel: &mut Channel, client: &Client, attack: &Attack) {
     let unit = lease_unchecked(client);
     let id = unit.id;
-    rustix::io::pwrite(&unit.file, &full_of(ALICES), 0).expect("it is hers");
+    assert!(write_file(&unit.file, &full_of(ALICES)), "it is hers");
     let mut hold: Hold = (attack.keep)(unit.file);
     // Real pools do not know the request, and weakened ones take the unit back.
     _ = client.request(&Request::Return(id), LONG);
@@ -113,17 +117,17 @@ fn play_alice(channel: &mut Channel, client: &Client, attack: &Attack) {
 }
 
 fn play_bob(channel: &mut Channel, client: &Client) {
-    let unit = lease_unchecked(client);
-    let before = read_file(&unit.file);
-    let unit_bytes = usize::try_from(UNIT).expect("a small unit");
+    let lease = lease_unchecked(client);
+    let before = read_file(&lease.file);
+    let unit_bytes = usize::try_from(unit()).expect("a small unit");
     let mut harm = Harm::default();
     // Attacks on the length would end the process with SIGBUS, so the descriptor is used unless it cannot be.
-    if rustix::io::pwrite(&unit.file, &full_of(BOBS), 0).is_err() || Mapping::of(&unit.file).is_err() {
+    if !write_file(&lease.file, &full_of(BOBS)) || Mapping::of(&lease.file).is_err() {
         harm.denied = unit_bytes;
     }
     channel.send(bytes_of(ALICES, &before));
     channel.receive::<bool>();
-    let after = read_file(&unit.file);
+    let after = read_file(&lease.file);
     harm.written = bytes_of(ALICES, &after);
     if harm.denied == 0 {
         harm.lost = unit_bytes - bytes_of(BOBS, &after) - harm.written;

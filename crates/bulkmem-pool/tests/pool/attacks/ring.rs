@@ -11,7 +11,7 @@ use io_uring::{IoUring, opcode, squeue};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::holds::Hold;
-use crate::pool::{Mapping, UNIT, full_of, read_file};
+use crate::pool::{Mapping, full_of, read_file, unit};
 
 /// Returns why io_uring cannot be used here.
 pub(super) fn missing() -> Option<String> {
@@ -34,10 +34,10 @@ pub(super) fn registered(file: OwnedFd) -> Hold {
     let ring = IoUring::new(1).expect("checked before");
     let buffer = libc::iovec { iov_base: mapping.start.cast(), iov_len: mapping.len };
     // SAFETY: the buffer is the mapping; the kernel keeps its pages.
-    unsafe { ring.submitter().register_buffers(&[buffer]) }.expect("64 KiB can be registered");
+    unsafe { ring.submitter().register_buffers(&[buffer]) }.expect("RLIMIT_MEMLOCK allows it");
     mapping.unmap();
     let ring = Rc::new(RefCell::new(ring));
-    let len = u32::try_from(UNIT).expect("small");
+    let len = u32::try_from(unit()).expect("small");
     let other = Rc::clone(&ring);
     let read = move || {
         let copy = memfd_create("copy", MemfdFlags::CLOEXEC).expect("a memory file");
@@ -60,7 +60,7 @@ pub(super) fn registered_file(file: OwnedFd) -> Hold {
     ring.submitter().register_files(&[file.as_raw_fd()]).expect("one file can be registered");
     drop(file);
     let ring = Rc::new(RefCell::new(ring));
-    let len = u32::try_from(UNIT).expect("small");
+    let len = u32::try_from(unit()).expect("small");
     let other = Rc::clone(&ring);
     let read = move || {
         let mut bytes = full_of(&[0; 16]);

@@ -1,0 +1,47 @@
+//! Huge pages of 2 MiB that a test reserves, and gives back.
+
+use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a page.
+pub const HUGE_PAGE: u64 = 2 << 20;
+
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+/// The number is the machine's, so the tests of one program that change it take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Returns the number of huge pages that the machine has.
+pub fn reserved() -> u64 {
+    fs::read_to_string(POOL).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Huge pages in addition to those of the machine, until dropped.
+#[derive(Debug)]
+pub struct HugePages {
+    added: u64,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl HugePages {
+    /// Reserves pages. Waits until other tests of this program have given theirs back.
+    ///
+    /// # Errors
+    /// The reason, for a line that says what was skipped.
+    pub fn reserve(pages: u64) -> Result<HugePages, String> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = reserved();
+        fs::write(POOL, (before + pages).to_string()).map_err(|error| format!("{POOL}: {error}"))?;
+        let found = HugePages { added: reserved().saturating_sub(before), _turn: turn };
+        if found.added < pages {
+            return Err(format!("the kernel found {} of {pages} huge pages", found.added));
+        }
+        Ok(found)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        fs::write(POOL, reserved().saturating_sub(self.added).to_string()).expect("it was written before");
+    }
+}
