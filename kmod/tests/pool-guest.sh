@@ -301,9 +301,48 @@ verdict killed_under_load_no_unit_is_handed_out_twice_or_lost
 kill "$(cat holding/process)"
 holds 'all leases end' wait_until no_leases
 
+# Limits of control groups: filling and prefaulting stop before them. Without that, the kernel would end these processes.
+mkdir /sys/fs/cgroup/limited
+echo 48M >/sys/fs/cgroup/limited/memory.max
+echo 0 >/sys/fs/cgroup/limited/memory.swap.max 2>said
+# limited COMMAND…: runs a command in the limited group.
+limited() { sh -c 'echo $$ >/sys/fs/cgroup/limited/cgroup.procs && exec "$@"' limited "$@"; }
+killed_in_it() { awk '$1 == "oom_kill" { print $2 }' /sys/fs/cgroup/limited/memory.events; }
+# of_it NAME: as figure, of the daemon in the group.
+of_it() { bulkmem pool status --socket limited-pool/socket --prometheus 2>/dev/null | awk -v name="bulkmem_pool_$1" '{ split($1, it, "{") } it[1] == name { print $2 }'; }
+limited bulkmem pool serve --keep 4K,unit=1M,count=64 --rate max --runtime-dir /run/tests/limited-pool >served 2>&1 &
+holds 'filling is suspended' wait_until is of_it suspended 1
+filled=$(of_it ready_units)
+holds "units are ready: not all of 64, but $filled" [ "${filled:-0}" -gt 8 ]
+holds "fewer than the limit leaves room for: $filled" [ "${filled:-64}" -lt 32 ]
+want 'processes that were killed' "$(killed_in_it)" 0
+holds 'the log names the limit' grep -q 'limited/memory.max' served
+echo 128M >/sys/fs/cgroup/limited/memory.max
+holds 'all units become ready when the limit is raised' wait_until is of_it ready_units 64
+# shellcheck disable=SC2046 # a list of processes
+kill $(cat /sys/fs/cgroup/limited/cgroup.procs)
+ended() { [ -z "$(cat /sys/fs/cgroup/limited/cgroup.procs)" ]; }
+holds 'the daemon ends' wait_until ended
+echo "control group with memory.max of 48 MiB: $filled of 64 units of 1 MiB were filled, and all with 128 MiB"
+verdict filling_stops_before_the_limit_of_a_control_group
+
 # From here on, memory is short, which the kernel logs.
 dmesg -c >/dev/ttyS2
 dmesg -n 1
+echo 48M >/sys/fs/cgroup/limited/memory.max
+limited bulkmem prefault /dev/shm/limited --create --size 64M >said 2>&1
+holds 'more than the limit is an error' [ $? = 1 ]
+holds 'which names the limit' grep -q 'limited/memory.max' said
+want 'processes that were killed' "$(killed_in_it)" 0
+rm -f /dev/shm/limited
+limited bulkmem prefault /dev/shm/limited --create --size 16M >said 2>&1
+want 'exit status with enough room' $? 0
+rm -f /dev/shm/limited
+limited dd if=/dev/zero of=/dev/shm/limited bs=1M count=64 status=none 2>said
+holds 'a program that does not look is killed' [ "$(killed_in_it)" = 1 ]
+rm -f /dev/shm/limited
+verdict prefault_stops_before_the_limit_of_a_control_group
+
 # A tenant above memory.high waits for memory, which /proc/pressure/memory counts.
 released=$(figure released_total)
 mkdir /sys/fs/cgroup/stalled
