@@ -58,6 +58,7 @@ mod pages;
 mod queue;
 mod room;
 mod run;
+mod shared;
 mod supply;
 mod text;
 
@@ -68,7 +69,7 @@ use bulkmem::Mapping;
 
 pub use error::{Cause, Error};
 pub use options::{KEEP_FREE, Options, Placement, Progress, Ready};
-pub use room::Limits;
+pub use shared::Limits;
 
 use crate::memory::{Addresses, FilePart, Memory};
 use crate::pace::{Clock, SystemClock};

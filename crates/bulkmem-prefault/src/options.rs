@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::numa::NumberList;
-use crate::room::Limits;
+use crate::shared::Limits;
 
 /// The NUMA nodes that new pages come from. Pages that exist stay on their nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -84,7 +84,11 @@ pub(crate) fn run(
     let start = clock.now();
     let shared = Shared {
         memory,
-        queue: Queue::new(memory, pieces.clone(), Room::new(memory.supply(), options.keep_free, options.limits)),
+        queue: Queue::new(
+            memory,
+            pieces.clone(),
+            Room::new(memory.supply(), options.keep_free, options.limits),
+        ),
         pieces,
         topology,
         interleave,

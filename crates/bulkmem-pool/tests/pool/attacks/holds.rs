@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use bulkmem_pool::Weakness;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 
-use super::{kvm, ring};
+use super::{direct, kvm, packets, ring};
 use crate::pool::{Mapping, UNIT, full_of, read_file, unit, write_file};
 use crate::process::Child;
 
@@ -84,6 +84,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack { skip: ring::missing, ..attack("io_uring_registered_buffer", ring::registered) },
     Attack { skip: ring::missing, ..attack("io_uring_registered_file", ring::registered_file) },
     attack("userfaultfd", faulted),
+    Attack { skip: direct::missing, as_root: true, ..attack("o_direct_in_flight", direct::in_flight) },
+    Attack { skip: packets::missing, as_root: true, ..attack("packet_ring", packets::ring) },
     Attack {
         skip: kvm::missing,
         as_root: true,

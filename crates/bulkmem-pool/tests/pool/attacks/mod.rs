@@ -5,9 +5,11 @@
 //! A returned unit is only used again by weakened pools. There, every attack must succeed; in the real pool, none may.
 
 mod daemon;
+mod direct;
 mod holds;
 mod kvm;
 mod limits;
+mod packets;
 mod ring;
 
 use bulkmem_pool::protocol::Request;
@@ -46,11 +48,6 @@ pub(crate) fn add(suite: &mut Suite) {
     }
     daemon::add(suite);
     limits::add(suite);
-    suite.skip(
-        "attack::o_direct_in_flight",
-        "needs a device whose reads can be delayed until another tenant has the unit",
-    );
-    suite.skip("attack::packet_ring", "needs a network interface with AF_XDP in copy mode and a peer");
 }
 
 /// What an attack has achieved, in bytes of a unit.
