@@ -1,21 +1,32 @@
-//! Tests of methods, by single-stepping: their instructions are executed, weak stores are fenced, persisted bytes are
-//! written back, and the emulator does to memory what the instructions do.
+//! Tests of methods, by single-stepping or breakpoints: their instructions are executed, weak stores are fenced, persisted
+//! bytes are written back, and the emulator does to memory what the instructions do.
 
 use std::process::ExitCode;
 
 use testkit::harness::Suite;
 
 fn main() -> ExitCode {
-    let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
+    let suite = Suite::new(env!("CARGO_CRATE_NAME"));
     #[cfg(target_arch = "x86_64")]
-    x86_64::add(&mut suite);
-    #[cfg(not(target_arch = "x86_64"))]
-    suite.skip("traces", "single-stepping is only written for x86-64");
-    suite.run()
+    return x86_64::run(suite);
+    #[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+    return watched::run(suite);
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86_64")))]
+    {
+        let mut suite = suite;
+        suite.skip("traces", "recording instructions is not written for this architecture");
+        suite.run()
+    }
 }
+
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+#[path = "traces/watched.rs"]
+mod watched;
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
+    use std::process::ExitCode;
+
     use bulkmem::Operation;
     use bulkmem::machine::Features;
     use bulkmem::method::{self, Method, Ordering, Parameters};
@@ -37,7 +48,7 @@ mod x86_64 {
         [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 191, 256, 1000];
     const OFFSETS: [usize; 5] = [0, 1, 8, 31, 63];
 
-    pub(super) fn add(suite: &mut Suite) {
+    pub(super) fn run(mut suite: Suite) -> ExitCode {
         for row in table::entries() {
             suite.entry("executes", row, what_is_required_is_executed);
             suite.entry("fenced", row, nothing_is_pending_at_the_end);
@@ -53,6 +64,7 @@ mod x86_64 {
         suite.test("checker::a_flush_of_half_the_bytes_is_seen", a_flush_of_half_the_bytes_is_seen);
         suite.test("checker::the_state_before_a_store_is_seen", the_state_before_a_store_is_seen);
         suite.test("checker::a_trace_that_is_too_long_is_an_error", a_trace_that_is_too_long_is_an_error);
+        suite.run()
     }
 
     /// Traces the call of a case. Returns the trace and the range of the destination.

@@ -15,6 +15,38 @@ const DMB_ISH: u32 = 0xd503_3bbf;
 const DMB_ISHLD: u32 = 0xd503_39bf;
 const DSB_SY: u32 = 0xd503_3f9f;
 
+/// The instructions that the methods exist for. Tests show that each of them is in the compiled code and executed.
+pub const NAMED: &[&str] = &[
+    "dc zva",
+    "stp",
+    "stnp",
+    "ldnp",
+    "prfm pldl1keep",
+    "prfm pldl1strm",
+    "prfm pstl1keep",
+    "st1b",
+    "ld1b",
+    "stnt1b",
+    "ldnt1b",
+    "setp",
+    "setm",
+    "sete",
+    "setpn",
+    "setmn",
+    "seten",
+    "cpyfp",
+    "cpyfm",
+    "cpyfe",
+    "cpyfpn",
+    "cpyfmn",
+    "cpyfen",
+    "dc cvap",
+    "dc cvadp",
+    "dmb ish",
+    "dmb ishld",
+    "dsb sy",
+];
+
 /// Decodes the instruction at an address.
 ///
 /// # Errors
@@ -26,6 +58,14 @@ pub unsafe fn decode_at(address: u64) -> Result<Step, String> {
     // SAFETY: passed on from the caller; instructions are aligned.
     let word = unsafe { (address as *const u32).read() };
     decode(address, word)
+}
+
+/// Returns the length of the instruction at an address in bytes, also of one that the decoder does not know.
+///
+/// # Safety
+/// As for [`decode_at`].
+pub unsafe fn length_at(_: u64) -> u64 {
+    4
 }
 
 /// Decodes an instruction as at an address.
@@ -48,7 +88,17 @@ pub fn decode(address: u64, word: u32) -> Result<Step, String> {
         },
     };
     let name = opcode.definition().mnemonic;
-    let mnemonic = special.unwrap_or(name).to_owned();
+    let mnemonic = match (special, name) {
+        (Some(special), _) => special.to_owned(),
+        // Its lowest bits say what is prefetched, and where to.
+        (None, "prfm") => match word & REGISTER {
+            0 => "prfm pldl1keep".to_owned(),
+            1 => "prfm pldl1strm".to_owned(),
+            16 => "prfm pstl1keep".to_owned(),
+            _ => name.to_owned(),
+        },
+        (None, name) => name.to_owned(),
+    };
     let needs = match (special, opcode.definition().feature_set) {
         (Some("dc zva"), _) => Features::DC_ZVA,
         (Some("dc cvap"), _) => Features::DC_CVAP,
@@ -62,11 +112,13 @@ pub fn decode(address: u64, word: u32) -> Result<Step, String> {
             ));
         }
     };
+    let kind = kind(&mnemonic);
     Ok(Step {
         address,
         length: 4,
         next: next(address, word, name),
-        kind: kind(&mnemonic),
+        kind,
+        line: (kind == Kind::WriteBack).then_some((word & REGISTER) as usize),
         mnemonic,
         text,
         needs,

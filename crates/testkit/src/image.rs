@@ -79,6 +79,11 @@ impl Image {
         found.map_or_else(|| "?".to_owned(), |(_, name)| format!("{:#}", rustc_demangle::demangle(name)))
     }
 
+    /// Returns the address of every function, in rising order.
+    pub fn functions(&self) -> impl Iterator<Item = u64> {
+        self.functions.keys().copied()
+    }
+
     /// Returns the addresses of the function that contains an address; `None` if there is none.
     pub fn bounds(&self, address: u64) -> Option<Range<u64>> {
         let section = self.code.iter().find(|code| code.contains(&address))?;

@@ -11,6 +11,24 @@ use crate::step::{Kind, Next, Step};
 
 const FENCE_RW_RW: u32 = 0x0330_000f;
 const FENCE_IORW_IORW: u32 = 0x0ff0_000f;
+
+/// The instructions that the methods exist for. Tests show that each of them is in the compiled code and executed.
+pub const NAMED: &[&str] = &[
+    "cbo.zero",
+    "cbo.clean",
+    "cbo.flush",
+    "ntl.all",
+    "ntl.p1",
+    "prefetch.r",
+    "prefetch.w",
+    "sd",
+    "vsetvli",
+    "vle8.v",
+    "vse8.v",
+    "fence rw, rw",
+    "fence iorw, iorw",
+];
+
 /// The register that holds the return address.
 const RA: u32 = 1;
 
@@ -32,6 +50,15 @@ pub unsafe fn decode_at(address: u64) -> Result<Step, String> {
     let length = if first & 3 == 3 { 4 } else { 2 };
     let pair = is_hint(first).is_some() || first & 0x7f == 0x17;
     decode(address, first, pair.then(|| word(address + length)))
+}
+
+/// Returns the length of the instruction at an address in bytes, also of one that the decoder does not know.
+///
+/// # Safety
+/// As for [`decode_at`].
+pub unsafe fn length_at(address: u64) -> u64 {
+    // SAFETY: passed on from the caller; instructions are aligned to two bytes.
+    if unsafe { (address as *const u16).read() } & 3 == 3 { 4 } else { 2 }
 }
 
 /// Set by the handler of SIGILL.
@@ -86,6 +113,7 @@ pub fn decode(address: u64, word: u32, following: Option<u32>) -> Result<Step, S
         next: next(address, word),
         kind,
         needs,
+        line: (kind == Kind::WriteBack).then_some((word >> 15 & 0x1f) as usize),
     };
     let special = |name: &str, kind, needs| Ok(step(name, name.to_owned(), kind, needs));
     let disassembler = || Disassembler::new(Xlen::XLEN64);

@@ -1,4 +1,4 @@
-//! What [`crate::walk`] needs to know of an instruction.
+//! What [`crate::walk`] and [`crate::breakpoints`] need to know of an instruction.
 
 use bulkmem::machine::Features;
 
@@ -19,6 +19,8 @@ pub struct Step {
     pub kind: Kind,
     /// The features that it needs.
     pub needs: Features,
+    /// For a write-back: the number of the register with the address of the line.
+    pub line: Option<usize>,
 }
 
 /// Where a program goes on after an instruction.

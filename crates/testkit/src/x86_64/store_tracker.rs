@@ -12,21 +12,9 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, Register, UsedMemo
 use super::emulate::{MemoryAction, Registers};
 use super::instruction::{Order, order, writes};
 use super::trace::Trace;
+pub use crate::state::State;
 
 const LINE: u64 = crate::guard::LINE as u64;
-
-/// Progress of a byte on its way to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// No store wrote it.
-    Untouched,
-    /// An ordinary store wrote it to the cache.
-    Cached,
-    /// A store that bypasses the cache wrote it, or it was written back; no fence came afterwards.
-    Pending,
-    /// As [`State::Pending`], and a fence came afterwards.
-    Durable,
-}
 
 /// State of a range of memory after a trace.
 #[derive(Debug)]
