@@ -1,5 +1,5 @@
-//! Tests of durability, by single-stepping the operations that persist: of every line, each byte bypassed the cache
-//! or was written back after its last store, and a fence came afterwards.
+//! Tests of durability, by recording the instructions of the operations that persist: of every line, each byte bypassed
+//! the cache or was written back after its last store, and a fence came afterwards.
 //!
 //! A test that loses power under emulation cannot find such a fault, because emulators have no cache. So every method
 //! is called through the public operations at many lengths and places, and the check must find the fault in each of
@@ -11,31 +11,34 @@ use testkit::harness::Suite;
 
 fn main() -> ExitCode {
     let mut suite = Suite::new(env!("CARGO_CRATE_NAME"));
-    #[cfg(target_arch = "x86_64")]
-    x86_64::add(&mut suite);
-    #[cfg(not(target_arch = "x86_64"))]
-    suite.skip("durable", "single-stepping is only written for x86-64");
+    #[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86_64"))]
+    recorded::add(&mut suite);
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86_64")))]
+    suite.skip("durable", "recording instructions is not written for this architecture");
     suite.run()
 }
 
-#[cfg(target_arch = "x86_64")]
-mod x86_64 {
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86_64"))]
+mod recorded {
     use std::arch::asm;
+    #[cfg(target_arch = "x86_64")]
     use std::collections::BTreeSet;
 
-    use bulkmem::machine::{Features, Machine};
-    use bulkmem::method::Method;
+    #[cfg(target_arch = "x86_64")]
+    use bulkmem::machine::Features;
+    use bulkmem::machine::Machine;
+    use bulkmem::method::{self, Method};
     use bulkmem::policy::{Choice, POLICY_FORMAT, POLICY_VERSION, Policy};
     use bulkmem::{Durability, Error, Operation, Options};
     use libtest_mimic::Failed;
     use testkit::case::Case;
     use testkit::guard::{Guarded, LINE, Place};
     use testkit::harness::Suite;
+    use testkit::store_tracker::{State, StoreTracker};
     use testkit::table;
-    use testkit::x86_64::store_tracker::{State, StoreTracker};
 
-    /// Limit of instructions per traced call.
-    const LIMIT: usize = 1 << 20;
+    /// Limit of recorded instructions per call: all on x86-64, else those that matter.
+    const LIMIT: usize = if cfg!(target_arch = "x86_64") { 1 << 20 } else { 1 << 14 };
     /// Every length up to this is tested, once at an offset that differs from that of the previous length, and once
     /// with its end at a cache line.
     const SHORTEST: usize = 2 * LINE;
@@ -44,6 +47,7 @@ mod x86_64 {
     /// Lengths that exceed the default prefetch distances.
     const LONG: [usize; 2] = [4096, 3 * 4096 - 1];
     /// Longest length that is looked up in a policy.
+    #[cfg(target_arch = "x86_64")]
     const LONGEST: usize = 1 << 18;
     /// The byte that fills write.
     const BYTE: u8 = 0xa5;
@@ -52,6 +56,7 @@ mod x86_64 {
         for row in table::entries().filter(|(_, operation)| operation.persists()) {
             suite.entry("row", row, every_length_and_offset);
         }
+        #[cfg(target_arch = "x86_64")]
         suite.test("policy::whatever_it_chooses", whatever_the_policy_chooses);
         suite.test(
             "caches_survive::copies_and_fills_are_fenced_and_not_written_back",
@@ -59,9 +64,25 @@ mod x86_64 {
         );
         suite.test("caches_survive::persist_is_a_fence", persist_where_caches_survive);
         suite.test("caches_survive::the_policy_file_says_so", the_policy_file_says_so);
-        for fault in &FAULTS {
-            suite.test(&format!("control::{}", fault.name), || fault.is_caught());
+        let name = "caches_survive::otherwise_every_byte_is_written_back";
+        if method::all().any(|it| it.does(Operation::Persist) && it.available()) {
+            suite.test(name, every_byte_is_written_back_otherwise);
+        } else {
+            suite.skip(name, "needs an instruction that writes back");
         }
+        // Those that write back do so by an instruction that not every processor has.
+        let able = method::all().any(|it| it.does(Operation::Persist) && table::missing(it).is_empty());
+        for fault in &FAULTS {
+            let name = format!("control::{}", fault.name);
+            if able || fault.name == "no_flush" {
+                suite.test(&name, || fault.is_caught());
+            } else {
+                suite.skip(&name, "needs an instruction that writes back");
+            }
+        }
+        // Breakpoints, where instructions are recorded by them, belong to all threads.
+        #[cfg(not(target_arch = "x86_64"))]
+        suite.serial();
     }
 
     /// Memory for a destination and a source.
@@ -97,6 +118,10 @@ mod x86_64 {
             let to = self.to.place(Place::End, offset, length);
             let from = self.from.place(Place::Start, (offset * 7 + length) % LINE, length);
             let to = &mut self.to.bytes_mut()[to];
+            if before == State::Untouched {
+                // A byte that no test writes, so that each store changes what it writes.
+                to.fill(0xfe);
+            }
             let from = &self.from.bytes()[from];
             let range = to.as_ptr().addr()..to.as_ptr().addr() + length;
             let mut result = Ok(());
@@ -210,6 +235,7 @@ mod x86_64 {
 
     /// Tests the default policies of this machine and of machines with fewer features, at the lengths around each
     /// threshold.
+    #[cfg(target_arch = "x86_64")]
     fn whatever_the_policy_chooses() -> Result<(), Failed> {
         let here = Machine::current();
         let every = [Features::CLWB, Features::CLFLUSHOPT, Features::AVX512F, Features::AVX];
@@ -278,23 +304,31 @@ mod x86_64 {
     }
 
     /// A line of the policy file has the same effect as the option, and the option overrides it.
-    fn the_policy_file_says_so() -> Result<(), Failed> {
+    /// Loads a policy file of this processor with a line that states the durability.
+    fn policy_with(line: &str) -> Result<Policy, Failed> {
         let machine = Machine::current();
         let cpu = &machine.cpu;
-        let policy = |line: &str| {
-            let head = format!("{POLICY_FORMAT} {POLICY_VERSION}");
-            let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
-            Policy::from_file_bytes(format!("{head}\n{cpu}\n{line}end\n").as_bytes(), machine)
-        };
-        let survive = policy("durability caches-included\n")?;
+        let head = format!("{POLICY_FORMAT} {POLICY_VERSION}");
+        let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+        let text = format!("{head}\n{cpu}\n{line}end\n");
+        Ok(Policy::from_file_bytes(text.as_bytes(), machine)?)
+    }
+
+    fn the_policy_file_says_so() -> Result<(), Failed> {
+        let survive = policy_with("durability caches-included\n")?;
         assert_eq!(survive.durability(), Durability::CachesIncluded);
         let options = Options::new().policy(&survive)?;
         fenced_and_not_written_back(&options)?;
-        persist_is_a_fence(&options)?;
+        persist_is_a_fence(&options)
+    }
 
-        let lost = [policy("durability flush-to-memory\n")?, policy("")?];
+    /// Policy files that do not say so, and a program that knows better.
+    fn every_byte_is_written_back_otherwise() -> Result<(), Failed> {
+        let lost = [policy_with("durability flush-to-memory\n")?, policy_with("")?];
         let flushing = lost.each_ref().map(|policy| Options::new().policy(policy));
-        let overridden = Ok(options.durability(Durability::FlushToMemory));
+        let survive = policy_with("durability caches-included\n")?;
+        let overridden =
+            Options::new().policy(&survive).map(|options| options.durability(Durability::FlushToMemory));
         let mut bench = Bench::new(SHORT);
         for options in flushing.into_iter().chain([overridden]) {
             let options = options?;
@@ -384,7 +418,7 @@ mod x86_64 {
             name: "a_store_after_the_fence",
             persist: |to, from| {
                 copied_flushed_fenced(to, from);
-                store(&mut to[..1], from);
+                store(&mut to[..1], &[!from[0]]);
             },
             lost: |_, _| Some(Lost::InCache(0)),
         },
@@ -420,6 +454,7 @@ mod x86_64 {
     }
 
     /// Stores whole words that bypass the cache.
+    #[cfg(target_arch = "x86_64")]
     fn store_past_the_cache(to: &mut [u8], from: &[u8]) {
         for (to, from) in to.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
             let word = u64::from_ne_bytes(from.try_into().expect("chunks of 8 bytes"));
@@ -431,17 +466,34 @@ mod x86_64 {
         }
     }
 
+    /// Stores whole words and writes them back: no store of this architecture is sure to bypass the cache.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn store_past_the_cache(to: &mut [u8], from: &[u8]) {
+        store(to, from);
+        flush(to);
+    }
+
     /// Writes back every line that holds a byte of the range.
     fn flush(bytes: &[u8]) {
         let before = bytes.as_ptr().addr() % LINE;
         for at in (0..bytes.len() + before).step_by(LINE).filter(|_| !bytes.is_empty()) {
-            // SAFETY: the line holds a byte of the slice.
-            unsafe { std::arch::x86_64::_mm_clflush(bytes.as_ptr().wrapping_sub(before).wrapping_add(at)) }
+            let line = bytes.as_ptr().wrapping_sub(before).wrapping_add(at);
+            // SAFETY: the line holds a byte of the slice, and the processor has the instruction: see `add`.
+            unsafe {
+                #[cfg(target_arch = "x86_64")]
+                std::arch::x86_64::_mm_clflush(line);
+                // DC CVAP.
+                #[cfg(target_arch = "aarch64")]
+                asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags));
+                #[cfg(target_arch = "riscv64")]
+                asm!(".option push", ".option arch, +zicbom", "cbo.clean ({})", ".option pop", in(reg) line,
+                     options(nostack, preserves_flags));
+            }
         }
     }
 
+    /// The fence that waits for write-backs.
     fn fence() {
-        // SAFETY: every x86-64 has SSE.
-        unsafe { std::arch::x86_64::_mm_sfence() }
+        method::fence();
     }
 }
