@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the methods of aarch64 and riscv64 in QEMU's user-mode emulation: on every kind of processor that changes which
-# methods there are, or how they run.
+# Tests the library for aarch64 and riscv64 in QEMU's user-mode emulation: the methods on every kind of
+# processor that changes which methods there are, or how they run.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
@@ -10,9 +10,10 @@ usage() {
 Usage: scripts/test-arch.sh [--quick] [aarch64 | riscv64]
 
 Tests the library on emulated processors of other architectures. What cannot run is reported as skipped. Ends with the
-number of tests by architecture, processor and group.
+number of tests by architecture, processor and group, compared with those of this machine's architecture, and with the
+instructions that the methods exist for and how many tests executed each.
 
-  --quick   fewer offsets and processors (2 minutes, without the builds); part of `make test`
+  --quick   fewer offsets and processors (4 minutes, without the builds); part of `make test`
 
   BULKMEM_QEMU_CACHE      where QEMU is kept [default: ~/.cache/bulkmem/qemu]
   BULKMEM_ARCH_REQUIRED   if set, as in continuous integration, what cannot run is an error
@@ -34,7 +35,7 @@ done
 MIRROR=${BULKMEM_DEBIAN_MIRROR:-https://deb.debian.org/debian}
 cache=${BULKMEM_QEMU_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/bulkmem/qemu}
 
-# skip WHAT WHY
+# skip WHAT WHY: reports what cannot run. BULKMEM_ARCH_REQUIRED=1, for continuous integration, makes it a failure.
 skip() {
     [[ -z ${BULKMEM_ARCH_REQUIRED-} ]] || fail "$1: $2"
     printf 'skipped: %s: %s\n' "$1" "$2"
@@ -83,31 +84,49 @@ has_std() {
 # Rows of the table at the end: "ARCHITECTURE<tab>PROCESSOR<tab>GROUP<tab>PASSED FAILED IGNORED".
 rows=()
 failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# sums_of ARCHITECTURE PROCESSOR GROUP LOG: adds the results in a log to the tables.
+sums_of() {
+    local sums
+    sums=$(awk -f scripts/tally.awk "$4")
+    rows+=("$1"$'\t'"$2"$'\t'"$3"$'\t'"$sums")
+    # Nothing is shown by methods that the emulated processor does not have, or by a filter that names none.
+    [[ $sums != "0 "* ]] || { echo "error: no test ran on $2: $3" >&2 && failed=1; }
+    awk '/^ +Running tests\// { group = $2; sub(/^tests\//, "", group); sub(/\.rs$/, "", group) }
+        /^test .* \.\.\. ok$/ && group { print group, $2 }' "$4" >>"$work/passed-$1"
+    sed -n 's/^\(named\|executed\) instruction: //p' "$4" >>"$work/instructions-$1"
+}
+
+# shown LOG: prints a log as it grows, without the tests that passed.
+shown() {
+    tee "$1" | sed '/\.\.\. ok$/d; /^\(named\|executed\) instruction: /d; s/^skipped: \(.*: needs \)/not on this processor: \1/'
+}
 
 # run ARCHITECTURE TARGET CPU GROUP CARGO-ARGUMENTS…: runs a group of tests on an emulated processor.
 run() {
-    local architecture=$1 target=$2 cpu=$3 group=$4 log upper sums
+    local architecture=$1 target=$2 cpu=$3 group=$4 log=$work/log upper emulator
     shift 4
-    log=$(mktemp)
     upper=${target^^}
     upper=${upper//-/_}
+    emulator="$qemu -cpu $cpu -L /usr/$architecture-linux-gnu"
     printf '\n-- %s %s %s\n' "$architecture" "$cpu" "$group"
     env "CARGO_TARGET_${upper}_LINKER=$architecture-linux-gnu-gcc" \
-        "CARGO_TARGET_${upper}_RUNNER=scripts/isolated.sh $qemu -cpu $cpu -L /usr/$architecture-linux-gnu" \
+        "CARGO_TARGET_${upper}_RUNNER=scripts/isolated.sh $emulator" "BULKMEM_TEST_EMULATOR=$emulator" \
         "BULKMEM_TEST_STRIDE=$stride" "PROPTEST_CASES=$cases" \
-        cargo test --locked --target "$target" "$@" 2>&1 | tee "$log" |
-        sed '/\.\.\. ok$/d; s/^skipped: \(.*: needs \)/not on this processor: \1/' || failed=1
-    sums=$(awk -f scripts/tally.awk "$log")
-    rows+=("$architecture"$'\t'"$cpu"$'\t'"$group"$'\t'"$sums")
-    # Nothing is shown by methods that the emulated processor does not have, or by a filter that names none.
-    [[ $sums != "0 "* ]] || { echo "error: no test ran on $cpu: $group" >&2 && failed=1; }
-    rm -f "$log"
+        cargo test --locked --no-fail-fast --target "$target" "$@" 2>&1 | shown "$log" || failed=1
+    sums_of "$architecture" "$cpu" "$group" "$log"
 }
 
 if [[ -n $quick ]]; then stride=16 cases=4; else stride=4 cases=16; fi
 
+# The tests of this machine's architecture, as `make test` builds them.
+here=(--locked --workspace --exclude hostile)
+
 # The groups that every architecture shares. Each runs all methods that the processor has.
-groups=(lib fences oracle properties instruction_sets)
+shared=(fences oracle properties instruction_sets traces public_operations publication durable)
+groups=("${shared[@]}")
 [[ -n $quick ]] || groups+=(operations policy pointers signals)
 
 # The tests of the library that are not about emulated processors: those of files, threads and memory mappings use system
@@ -115,21 +134,24 @@ groups=(lib fences oracle properties instruction_sets)
 lib_filters=(method:: machine:: clock:: policy:: unfenced:: carried:: once::)
 
 for architecture in "${architectures[@]}"; do
+    # Further processors: "CPU FILTER GROUP…".
     case $architecture in
     # max: 512-byte blocks of DC ZVA, FEAT_MOPS, and lines of 32 bytes, which refuse DC CVAP. Neoverse N1: 64-byte blocks,
-    # DC CVAP, no SVE. V1: DC CVADP, vectors of 32 bytes. Cortex-A53: none of these.
+    # DC CVAP, no SVE. V1: DC CVADP, vectors of 32 bytes. Cortex-A53: none of these, 64-byte blocks.
     aarch64)
         target=aarch64-unknown-linux-gnu main=max
-        others=("neoverse-n1 cvap" "neoverse-v1 cvadp" "cortex-a53 dc_zva" "max,sve-default-vector-length=16 sve")
-        [[ -n $quick ]] || others=("neoverse-n1 " "neoverse-v1 " "cortex-a53 " "a64fx " "max,sve=off "
-            "max,sve-default-vector-length=16 sve" "max,sve-default-vector-length=256 sve")
+        persisting="oracle properties traces public_operations publication durable"
+        others=("neoverse-n1 cvap $persisting" "neoverse-n1 control:: durable" "neoverse-v1 cvadp $persisting"
+            "max,sve-default-vector-length=16 sve oracle" "cortex-a53 dc_zva oracle")
+        [[ -n $quick ]] || others+=("neoverse-n1 - oracle" "neoverse-v1 - oracle" "cortex-a53 - oracle" "a64fx - oracle"
+            "max,sve=off - oracle" "max,sve-default-vector-length=256 sve oracle")
         ;;
     # max has vectors of 16 bytes.
     riscv64)
         target=riscv64gc-unknown-linux-gnu main=max
-        others=("max,vlen=512 rvv" "max,cboz_blocksize=128,cbom_blocksize=128 cbo")
-        [[ -n $quick ]] || others=("rv64 " "max,v=off " "max,zicboz=off " "max,vlen=256 rvv" "max,vlen=1024 rvv"
-            "max,cboz_blocksize=128,cbom_blocksize=128 cbo")
+        others=("max,vlen=512 rvv oracle" "max,cboz_blocksize=128,cbom_blocksize=128 cbo oracle")
+        [[ -n $quick ]] || others+=("rv64 - oracle" "max,v=off - oracle" "max,zicboz=off - oracle" "max,vlen=256 rvv oracle"
+            "max,vlen=1024 rvv oracle")
         ;;
     esac
     what="tests of $architecture under emulation"
@@ -142,28 +164,70 @@ for architecture in "${architectures[@]}"; do
     qemu=$(qemu_of "$architecture") ||
         { skip "$what" "no QEMU 9 or later; remedy: apt-get install -t bookworm-backports qemu-user" && continue; }
 
-    for group in "${groups[@]}"; do
-        case $group in
-        lib) run "$architecture" "$target" "$main" lib -p bulkmem --features unstable-internals --lib -- "${lib_filters[@]}" ;;
-        *) run "$architecture" "$target" "$main" "$group" -p bulkmem --test "$group" ;;
-        esac
-    done
+    run "$architecture" "$target" "$main" lib -p bulkmem --features unstable-internals --lib -- "${lib_filters[@]}"
     run "$architecture" "$target" "$main" testkit -p testkit --lib -- "$architecture"
+    for group in "${groups[@]}"; do
+        run "$architecture" "$target" "$main" "$group" -p bulkmem --test "$group"
+    done
     for other in "${others[@]}"; do
-        read -r cpu filter <<<"$other"
-        run "$architecture" "$target" "$cpu" "oracle${filter:+ $filter}" -p bulkmem --test oracle -- ${filter:+"$filter"}
+        read -r cpu filter names <<<"$other"
+        [[ $filter != - ]] || filter=
+        tests=()
+        for name in $names; do tests+=(--test "$name"); done
+        [[ $names != *" "* ]] || names=methods
+        run "$architecture" "$target" "$cpu" "$names${filter:+ $filter}" -p bulkmem "${tests[@]}" -- ${filter:+"$filter"}
     done
 done
 
-if ((${#rows[@]})); then
-    printf '\n%-10s %-45s %-18s %7s %7s %7s\n' architecture processor group passed failed ignored
-    for row in "${rows[@]}"; do
-        IFS=$'\t' read -r architecture cpu group sums <<<"$row"
-        read -r passed wrong ignored <<<"$sums"
-        printf '%-10s %-45s %-18s %7d %7d %7d\n' "$architecture" "$cpu" "$group" "$passed" "$wrong" "$ignored"
-    done
-else
+if ((${#rows[@]} == 0)); then
     # As cargo reports tests; `make test` adds them up.
     echo "test result: ok. 0 passed; 0 failed; ${#architectures[@]} ignored: no architecture could be tested"
+    exit "$failed"
 fi
+
+printf '\n%-10s %-45s %-18s %7s %7s %7s\n' architecture processor group passed failed ignored
+for row in "${rows[@]}"; do
+    IFS=$'\t' read -r architecture cpu group sums <<<"$row"
+    read -r passed wrong ignored <<<"$sums"
+    printf '%-10s %-45s %-18s %7d %7d %7d\n' "$architecture" "$cpu" "$group" "$passed" "$wrong" "$ignored"
+done
+
+# Tests of the shared groups. Most are one for each method and operation, and architectures have different numbers of those.
+own=$(uname -m)
+for group in "${shared[@]}"; do
+    cargo test "${here[@]}" --test "$group" -- --list 2>/dev/null | sed -n "s/^\(.*\): test\$/$group \1/p"
+done >"$work/passed-$own"
+printf '\nTests that pass on at least one processor (%s: all), and per method and operation, compared with %s:\n' "$own" "$own"
+printf '%-18s' group
+for architecture in "$own" "${architectures[@]}"; do printf ' %24s' "$architecture"; done
+echo
+for group in "${shared[@]}" all; do
+    printf '%-18s' "$group"
+    for architecture in "$own" "${architectures[@]}"; do
+        [[ -e $work/passed-$architecture ]] || continue
+        # Every method has one such test for each of its operations.
+        read -r count entries < <(sort -u "$work/passed-$architecture" | awk -v group="$group" -v shared=" ${shared[*]} " '
+            index(shared, " " $1 " ") && (group == "all" || $1 == group) { count++ }
+            $1 == "oracle" && $2 ~ /^zero_length::/ { entries++ } END { print count + 0, entries + 0 }')
+        if [[ $architecture == "$own" ]]; then
+            reference=$count/$entries
+            printf ' %24s' "$count"
+        else
+            printf ' %24s' "$(awk -v c="$count" -v e="$entries" -v r="$reference" 'BEGIN {
+                split(r, own, "/"); printf "%d (%.0f %% per method)", c, c / e / (own[1] / own[2]) * 100 }')"
+        fi
+    done
+    echo
+done
+
+# The instructions that the methods exist for, from `traces`, which sets a breakpoint at each.
+printf '\n%-10s %-18s %s\n' architecture instruction "tests that executed it"
+for architecture in "${architectures[@]}"; do
+    [[ -e $work/instructions-$architecture ]] || continue
+    while read -r count name; do
+        printf '%-10s %-18s %5d\n' "$architecture" "$name" "$count"
+        ((count)) || { echo "error: no test executed \`$name\`" >&2 && failed=1; }
+    done < <(sort -u "$work/instructions-$architecture" | awk -F ': ' '{ seen[$1] += NF - 1 } END { for (it in seen) print seen[it], it }' |
+        sort -k 2)
+done
 exit "$failed"
