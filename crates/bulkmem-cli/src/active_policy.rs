@@ -91,6 +91,9 @@ impl ActivePolicy {
                 if let Some((_, profile)) = &self.profile {
                     text += &format!(" of {}", profile.provenance.date);
                     text += if profile.coverage.complete { "" } else { ", incomplete" };
+                    if let Some(name) = &profile.provenance.emulator {
+                        text += &format!(", measured under the emulator {name}");
+                    }
                 }
                 text
             }

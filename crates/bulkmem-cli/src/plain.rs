@@ -85,8 +85,8 @@ fn clean_provenance(provenance: &mut Provenance) {
     let Provenance { cpu, microcode, kernel, date, bulkmem, commit, policy, libraries, .. } = provenance;
     clean(libraries);
     clean([&mut cpu.vendor, &mut cpu.name, microcode, kernel, date, bulkmem, commit, policy]);
-    let Provenance { hypervisor, transparent_huge_pages, governor, clock_source, .. } = provenance;
-    clean([hypervisor, transparent_huge_pages, governor, clock_source].into_iter().flatten());
+    let Provenance { hypervisor, emulator, transparent_huge_pages, governor, clock_source, .. } = provenance;
+    clean([hypervisor, emulator, transparent_huge_pages, governor, clock_source].into_iter().flatten());
 }
 
 fn clean<'t>(texts: impl IntoIterator<Item = &'t mut String>) {

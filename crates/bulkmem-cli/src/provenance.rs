@@ -18,6 +18,7 @@ pub(crate) fn machine(provenance: &Provenance) -> Facts {
     processors.extend(provenance.processor_list.iter().map(|list| format!(" (only {list})")));
     let facts = [
         ("processor", Some(cpu(&provenance.cpu))),
+        ("emulator", provenance.emulator.as_ref().map(|name| emulated(name))),
         ("microcode", Some(known(&provenance.microcode))),
         ("caches", Some(caches(provenance.caches))),
         ("processors used", Some(processors)),
@@ -34,6 +35,11 @@ pub(crate) fn machine(provenance: &Provenance) -> Facts {
         ("clock source", provenance.clock_source.clone()),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Describes an emulator, and says what that means for times.
+pub(crate) fn emulated(name: &str) -> String {
+    format!("{name}: times say nothing about a processor")
 }
 
 pub(crate) fn run(provenance: &Provenance) -> Facts {

@@ -4,12 +4,11 @@ use std::env;
 use std::mem;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
 use std::ptr;
 
 use bulkmem::machine::{Features, Machine};
 use bulkmem::method::{self, Ordering};
-use bulkmem::policy::{Choice, POLICY_FORMAT, POLICY_VERSION, Policy};
+use bulkmem::policy::{Basis, Choice, POLICY_FORMAT, POLICY_VERSION, Policy};
 use bulkmem::{Durability, Error, Intent, Operation, Options, Threads};
 
 /// Lengths of lines and pages, their neighbours, and some longer ones.
@@ -389,7 +388,7 @@ fn a_scope_with_threads_does_the_same() {
 
 /// Runs one test of this file again, in a process of its own with this variable. Returns its standard error.
 fn again(test: &str, variable: &str, value: &str) -> String {
-    let mut child = Command::new(env::current_exe().unwrap());
+    let mut child = testkit::program::again();
     child.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("BULKMEM_TEST_CHILD", "1");
     let output = child.env(variable, value).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -449,6 +448,39 @@ fn a_file_that_a_variable_names_does_not() {
         assert_eq!(Policy::global().durability(), Durability::FlushToMemory);
         let error = bulkmem::init().unwrap_err();
         assert!(matches!(error, bulkmem::policy::PolicyError::DurabilityIgnored), "{error}");
+    }
+}
+
+/// Times under an emulator say nothing about a processor, so such a policy file counts only if it is named.
+#[test]
+fn a_policy_measured_under_an_emulator_is_no_default() {
+    let name = "a_policy_measured_under_an_emulator_is_no_default";
+    if is_child() {
+        let origin = Policy::global().origin();
+        assert!(matches!(origin.basis, Basis::Defaults { .. }), "{origin:?}");
+        let [refused] = &origin.refused[..] else { panic!("{origin:?}") };
+        assert!(refused.reason.contains("under an emulator"), "{origin:?}");
+        return bulkmem::init().unwrap();
+    }
+    let cpu = &Machine::current().cpu;
+    let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bulkmem/profile.policy");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    let lines = "emulator qemu-x86_64\nrule clear throughput 0 portable\nend\n";
+    std::fs::write(&file, format!("{POLICY_FORMAT} {POLICY_VERSION}\n{cpu}\n{lines}")).unwrap();
+    again(name, "XDG_CONFIG_HOME", folder.path().to_str().unwrap());
+    again("one_that_a_variable_names_is_used", "BULKMEM_PROFILE", file.to_str().unwrap());
+    assert!(Policy::from_file(&file).is_ok());
+}
+
+/// Runs only in a process that the test above starts.
+#[test]
+fn one_that_a_variable_names_is_used() {
+    if is_child() {
+        let basis = &Policy::global().origin().basis;
+        assert!(matches!(basis, Basis::Profile { .. }), "{basis:?}");
+        bulkmem::init().unwrap();
     }
 }
 

@@ -56,6 +56,7 @@ fn machines() -> impl Strategy<Value = Machine> {
             huge_page_sizes: Vec::new(),
             transparent_huge_pages: None,
             hypervisor: None,
+            emulator: None,
         },
     )
 }
@@ -342,6 +343,21 @@ fn a_policy_is_loaded_from_a_named_file() {
     assert_eq!(policy.durability(), Durability::CachesIncluded);
     assert!(policy.runs_here());
     assert!(matches!(&policy.origin().basis, Basis::Profile { path: Some(path) } if *path == file));
+}
+
+#[test]
+fn a_policy_file_names_the_emulator_that_it_was_measured_under() {
+    let cpu = &Machine::current().cpu;
+    let load = |line: &str| {
+        let head = format!("{POLICY_FORMAT} {POLICY_VERSION}");
+        let cpu = format!("cpu {} {} {} {}", cpu.family, cpu.model, cpu.stepping, cpu.vendor);
+        Policy::from_file_bytes(format!("{head}\n{cpu}\n{line}\nend\n").as_bytes(), Machine::current())
+    };
+    assert!(load("emulator qemu-x86_64").is_ok());
+    for line in ["emulator", "emulator "] {
+        let error = load(line).unwrap_err();
+        assert_eq!(error, PolicyFileError::Line { line: 3, error: LineError::Fields }, "{line:?}");
+    }
 }
 
 /// Two lines may contradict each other, and a program that believes the wrong one loses data.

@@ -167,6 +167,7 @@ fn machine(cpu: CpuIdentity, llc: u64) -> Machine {
         huge_page_sizes: Vec::new(),
         transparent_huge_pages: None,
         hypervisor: None,
+        emulator: None,
     }
 }
 

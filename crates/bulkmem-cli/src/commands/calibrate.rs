@@ -113,6 +113,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let shown = show_choices(args, &profile, target.as_ref().zip(written), &notes);
     // Failing to save is reported before failing to show.
     let saved = saved?;
+    warn_of_emulator(&profile)?;
     warn_of_load(&profile)?;
     if let (Some(target), Some(saved)) = (&target, &saved) {
         let path = target.path.display();
@@ -134,6 +135,14 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     }
     shown?;
     saved.and_then(|saved| saved.unmerged).map_or(Ok(Exit::Done), |(_, why)| Err(why))
+}
+
+fn warn_of_emulator(profile: &Profile) -> Result<(), Failure> {
+    let Some(emulator) = &profile.provenance.emulator else { return Ok(()) };
+    Ok(output::warn(&format!(
+        "measured under the emulator {emulator}, whose times say nothing about a processor: programs use this policy file only \
+         if BULKMEM_PROFILE names it"
+    ))?)
 }
 
 fn warn_of_load(profile: &Profile) -> Result<(), Failure> {

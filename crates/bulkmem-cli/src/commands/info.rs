@@ -130,6 +130,9 @@ impl Info<'_> {
             .column(Column::left("method").prose(), |rule| {
                 // Words, which can be wrapped.
                 let Choice { method, parameters } = rule.choice;
+                if !method.does(rule.operation) {
+                    return "none: no method of this processor does it".to_owned();
+                }
                 format!("{} {}", method.name, describe_parameters(&parameters)).trim_end().to_owned()
             });
         section("Machine", &pairs(self.machine_rows()), width)
@@ -153,6 +156,10 @@ impl Info<'_> {
             ("caches", provenance::caches([caches.l1d, caches.l2, caches.l3])),
             ("memory", if machine.memory == 0 { unknown() } else { size(machine.memory) }),
             ("hypervisor", machine.hypervisor.clone().unwrap_or("none detected".to_owned())),
+            (
+                "emulator",
+                machine.emulator.as_deref().map_or("none detected".to_owned(), provenance::emulated),
+            ),
             ("kernel", known(&machine.kernel)),
             ("page size", exact_size(machine.page_size as u64)),
             ("huge pages", if huge.is_empty() { "none".to_owned() } else { huge.join(", ") }),

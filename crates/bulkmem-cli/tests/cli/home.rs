@@ -62,7 +62,23 @@ impl Home {
 
     /// The command, in this home and with nothing of the user's environment.
     pub(crate) fn bulkmem(&self) -> Command {
-        let mut command = Command::cargo_bin("bulkmem").expect("the command is built");
+        self.prepared(Command::cargo_bin("bulkmem").expect("the command is built"))
+    }
+
+    /// A variable with the command for another architecture: the emulator, its arguments, and the path of the command,
+    /// separated by spaces.
+    pub(crate) const BUILT: &str = "BULKMEM_TEST_COMMAND";
+
+    /// The command that the variable [`Home::BUILT`] names, else that of this machine, as [`Home::bulkmem`] does.
+    pub(crate) fn built(&self) -> Command {
+        let Ok(named) = std::env::var(Home::BUILT) else { return self.bulkmem() };
+        let mut words = named.split_whitespace();
+        let mut command = Command::new(words.next().expect("the command is not empty"));
+        command.args(words);
+        self.prepared(command)
+    }
+
+    fn prepared(&self, mut command: Command) -> Command {
         for (name, value) in self.environment() {
             command.env(name, value);
         }

@@ -1,5 +1,6 @@
 //! The command from outside: arguments, output, files and exit codes.
 
+mod architecture;
 mod bench_all;
 mod bench_applications;
 mod bench_chunks;

@@ -63,6 +63,7 @@ pub(crate) fn nothing(machine: &str) -> Results {
             seconds: 61.5,
             samples: 1234,
             hypervisor: Some("kvm".to_owned()),
+            emulator: None,
             memory: 24 * G,
             nodes: 1,
             processor_list: None,

@@ -249,6 +249,11 @@ impl Profile {
              cpu {} {} {} {}\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
+        if let Some(emulator) = &self.provenance.emulator {
+            // The name is that of a file, which may have any characters; the line must not be too long.
+            let name: String = emulator.escape_debug().take(100).collect();
+            _ = writeln!(text, "emulator {name}");
+        }
         if let Some(durability) = self.durability {
             _ = writeln!(text, "durability {}", durability.name());
         }

@@ -194,6 +194,7 @@ impl Differences {
         let facts = |it: &Provenance| {
             [
                 ("processor", cpu(&it.cpu)),
+                ("emulator", or(&it.emulator, "none")),
                 ("base pages", pages(it.page_size)),
                 ("pages behind the memory", pages(it.backing_page_size)),
                 ("kernel", it.kernel.clone()),
@@ -211,7 +212,7 @@ impl Differences {
             (old != new).then(|| format!("{what}: {old} before, {new} now"))
         };
         let mut all = facts(old).into_iter().zip(facts(new));
-        let machine = all.by_ref().take(3).filter_map(different).collect();
+        let machine = all.by_ref().take(4).filter_map(different).collect();
         Differences { machine, settings: all.filter_map(different).collect() }
     }
 }

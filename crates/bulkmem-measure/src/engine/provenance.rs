@@ -47,6 +47,10 @@ pub struct Provenance {
     /// The hypervisor that this machine runs under; null where there is none, or where it hides.
     #[serde(default)]
     pub hypervisor: Option<String>,
+    /// The emulator that the measuring ran under; absent if the processor is real. The times then say nothing about a
+    /// processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulator: Option<String>,
     /// Memory of the machine, bytes; 0 where unknown.
     #[serde(default)]
     pub memory: u64,
@@ -126,6 +130,7 @@ impl Provenance {
             seconds,
             samples,
             hypervisor: machine.hypervisor.clone(),
+            emulator: machine.emulator.clone(),
             memory: machine.memory,
             nodes: machine.nodes,
             processor_list: numa::restricted_processors(root).map(|it| it.to_string()),

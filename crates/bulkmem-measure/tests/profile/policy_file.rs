@@ -5,7 +5,7 @@ use bulkmem::policy::{LineError, MOST_RULES, POLICY_VERSION, Policy, PolicyFileE
 use bulkmem::{Durability, Intent, Operation};
 use bulkmem_measure::calibration::{Profile, Rule};
 
-use super::{rules, sample};
+use super::{bytes, rules, sample};
 
 /// The error for a policy file with these lines between the first two and the last one.
 fn refused(lines: &str) -> PolicyFileError {
@@ -155,4 +155,23 @@ fn a_table_has_64_rules_at_most() {
     assert!(error.to_string().contains("rule 65") && error.to_string().contains("at most 64"), "{error}");
     profile.rules.pop();
     profile.check(Machine::current()).unwrap();
+}
+
+/// The library does not load such a policy file by default, whatever the name of the emulator.
+#[test]
+fn the_policy_file_names_the_emulator() {
+    let under = |name: &str| {
+        let mut profile = sample();
+        profile.provenance.emulator = Some(name.to_owned());
+        Profile::parse(&bytes(&profile)).unwrap()
+    };
+    for (name, line) in
+        [("qemu-aarch64", "emulator qemu-aarch64\n"), ("two\nlines", "emulator two\\nlines\n")]
+    {
+        let profile = under(name);
+        assert!(profile.policy_text().contains(line), "{}", profile.policy_text());
+        profile.policy(Machine::current()).unwrap();
+    }
+    under(&"\n".repeat(10_000)).policy(Machine::current()).unwrap();
+    assert!(!sample().policy_text().contains("emulator"));
 }

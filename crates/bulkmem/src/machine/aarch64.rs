@@ -68,7 +68,7 @@ fn block(zero: u64) -> usize {
 }
 
 /// MIDR_EL1; 0 if the kernel does not provide it.
-fn main_id() -> u64 {
+pub(super) fn main_id() -> u64 {
     if capabilities().0 & hwcap::CPUID == 0 { 0 } else { register!("midr_el1") }
 }
 

@@ -43,6 +43,18 @@ pub(super) fn hypervisor() -> Option<String> {
     None
 }
 
+/// The emulator that the processor names: QEMU without hardware virtualization. `None` if it names none.
+pub(super) fn emulator() -> Option<String> {
+    #[cfg(target_arch = "x86_64")]
+    let emulated = cpu::hypervisor_signature().is_some_and(|signature| &signature == b"TCGTCGTCGTCG");
+    // The implementer 0 is reserved for software; QEMU's processor `max` has it.
+    #[cfg(all(target_arch = "aarch64", with_methods))]
+    let emulated = super::architecture::main_id() != 0 && super::architecture::key().family == 0;
+    #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", with_methods))))]
+    let emulated = false;
+    emulated.then(|| "QEMU".to_owned())
+}
+
 #[cfg(all(not(target_arch = "x86_64"), with_methods))]
 pub(super) fn identify() -> CpuIdentity {
     let CpuKey { vendor, family, model, stepping } = super::architecture::key();

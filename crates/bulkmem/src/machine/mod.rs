@@ -6,6 +6,7 @@ mod caches;
 #[cfg(target_arch = "x86_64")]
 mod cpu;
 mod detect;
+mod emulator;
 mod features;
 mod identity;
 mod kernel;
@@ -66,6 +67,9 @@ pub struct Machine {
     pub transparent_huge_pages: Option<String>,
     /// The hypervisor that this machine runs under; `None` if there is none, or if it hides.
     pub hypervisor: Option<String>,
+    /// The program that emulates the processor, `qemu-aarch64`, or `QEMU` if it emulates the whole machine; `None` if the
+    /// processor is real, or if it hides. Times measured under an emulator say nothing about a processor.
+    pub emulator: Option<String>,
 }
 
 impl Machine {
@@ -90,6 +94,7 @@ impl Machine {
             huge_page_sizes: kernel::huge_page_sizes(root),
             transparent_huge_pages: kernel::transparent_huge_pages(root),
             hypervisor: detect::hypervisor().or_else(|| kernel::hypervisor(root)),
+            emulator: emulator::of_process(root).or_else(detect::emulator),
         }
     }
 }

@@ -52,6 +52,12 @@ pub enum PolicyFileError {
     /// Measured on another processor model.
     #[error("it was measured on another processor model; calibrate here")]
     ForeignCpu,
+    /// Measured under an emulator, and not named by the user.
+    #[error(
+        "it was measured under an emulator, whose times say nothing about a processor; calibrate on the processor, or name \
+         the file in BULKMEM_PROFILE"
+    )]
+    Emulated,
     /// It ends without its last line.
     #[error("it is incomplete; calibrate again")]
     Truncated,

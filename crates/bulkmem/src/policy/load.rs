@@ -73,7 +73,7 @@ impl<'e> Loaded<'e> {
 
     fn read_files(&mut self, environment: &Environment<'e>, machine: Target) {
         let files = match environment.profile {
-            Some(named) => [(Some(named), Owner::User), (None, Owner::User)],
+            Some(named) => [(Some(named), Owner::Named), (None, Owner::Named)],
             None => [(environment.user, Owner::User), (environment.system, Owner::System)],
         };
         for ((path, owner), refused) in files.into_iter().zip(&mut self.refused) {

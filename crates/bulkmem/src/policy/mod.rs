@@ -233,7 +233,7 @@ impl Policy {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| PolicyFileError::Missing)?;
         let machine = Machine::current();
         let mut rules = Box::new(Rules::EMPTY);
-        policy_file::load(&name, Owner::User, machine.target(), &mut [0; BUFFER], &mut rules)?;
+        policy_file::load(&name, Owner::Named, machine.target(), &mut [0; BUFFER], &mut rules)?;
         Ok(Policy::with(machine, rules, Basis::Profile { path: Some(path.to_owned()) }))
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! bulkmem-policy 4
 //! cpu 6 207 2 GenuineIntel
+//! emulator qemu-x86_64
 //! durability flush-to-memory
 //! rule clear throughput 0 c_library
 //! rule clear throughput 1048576 write_prefetch_avx512[write_distance=4096]
@@ -42,7 +43,9 @@ pub(super) const BUFFER: usize = 1024;
 /// Whose file it is, and so how far it is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The user's, or named by the user.
+    /// Named by the user or the program: may have been measured under an emulator.
+    Named,
+    /// The user's, which programs load by default.
     User,
     /// The administrator's: must belong to root and be writable by no other user.
     System,
@@ -82,7 +85,7 @@ pub(super) fn load(
         left -= count;
         Ok(count)
     };
-    parse(&mut Lines::new(read, buffer), machine, rules)
+    parse(&mut Lines::new(read, buffer), owner, machine, rules)
 }
 
 /// True if a file that is too large is JSON by its name or its first byte, as the profile is, which has a megabyte.
@@ -109,7 +112,7 @@ fn acceptable(about: &Stat, owner: Owner) -> Result<u64, PolicyFileError> {
     Ok(bytes)
 }
 
-/// Reads rules from bytes.
+/// Reads rules from bytes, as from a named file.
 pub(super) fn parse_bytes(
     mut bytes: &[u8],
     machine: Target,
@@ -121,10 +124,15 @@ pub(super) fn parse_bytes(
         bytes = &bytes[count..];
         Ok(count)
     };
-    parse(&mut Lines::new(read, &mut [0; BUFFER]), machine, rules)
+    parse(&mut Lines::new(read, &mut [0; BUFFER]), Owner::Named, machine, rules)
 }
 
-fn parse<R>(lines: &mut Lines<R>, machine: Target, rules: &mut Rules) -> Result<(), PolicyFileError>
+fn parse<R>(
+    lines: &mut Lines<R>,
+    owner: Owner,
+    machine: Target,
+    rules: &mut Rules,
+) -> Result<(), PolicyFileError>
 where
     R: FnMut(&mut [u8]) -> Result<usize, Errno>,
 {
@@ -146,6 +154,9 @@ where
                 Ok(())
             }
             _ if !for_this_cpu => Err(LineError::NoCpu),
+            "emulator" if rest.is_empty() => Err(LineError::Fields),
+            "emulator" if owner == Owner::Named => Ok(()),
+            "emulator" => return Err(PolicyFileError::Emulated),
             // Two lines may contradict each other, and the wrong one loses data.
             "durability" if std::mem::replace(&mut durability_known, true) => Err(LineError::Twice),
             "durability" => durability(rest, rules),

@@ -159,6 +159,23 @@ impl Target {
 fn previous(path: &Path) -> Result<Option<Result<Profile, String>>, Failure> {
     let check = |profile: Profile| profile.check(Machine::current()).map(|()| profile);
     match Profile::load(path).and_then(check) {
+        Ok(profile) if profile.provenance.emulator != Machine::current().emulator => {
+            let under = |emulator: &Option<String>| match emulator {
+                Some(name) => format!("under the emulator {name}"),
+                None => "on the processor itself".to_owned(),
+            };
+            let emulator = &Machine::current().emulator;
+            let why = format!(
+                "it was measured {}, and this calibration {}",
+                under(&profile.provenance.emulator),
+                under(emulator)
+            );
+            // Not even a calibration of all operations replaces what programs use by what they would not use.
+            if emulator.is_some() && profile.provenance.emulator.is_none() {
+                return Err(cannot_write(path, why));
+            }
+            Ok(Some(Err(why)))
+        }
         Ok(profile) => Ok(Some(Ok(profile))),
         Err(ProfileError::Missing) => Ok(None),
         Err(error @ ProfileError::Format) => Err(cannot_write(path, chain(&error))),

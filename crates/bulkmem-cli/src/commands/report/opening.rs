@@ -10,6 +10,7 @@ use super::labels::list;
 use super::model::{Gauge, Grid, Opening, Panel};
 use crate::commands::lengths::LENGTHS;
 use crate::output::{digits, exact_size, plural};
+use crate::provenance::emulated;
 use crate::results::group;
 
 /// Gains beyond this one end at the edge of the chart.
@@ -53,6 +54,7 @@ fn about(machine: &Machine<'_>) -> String {
     let provenance = machine.provenance;
     let date = provenance.date.split('T').next().unwrap_or_default();
     let mut parts = vec![plural(provenance.processors, "processor")];
+    parts.extend(provenance.emulator.as_deref().map(|name| format!("emulated by {}", emulated(name))));
     parts.extend(machine.libraries.iter().cloned());
     parts.push(format!("Linux {}", provenance.kernel));
     parts.push(format!("measured {date}"));
