@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the library for aarch64 and riscv64 in QEMU's user-mode emulation: the methods on every kind of
+# Tests the library and the command for aarch64 and riscv64 in QEMU's user-mode emulation: the methods on every kind of
 # processor that changes which methods there are, or how they run.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -9,11 +9,11 @@ usage() {
     cat <<'END'
 Usage: scripts/test-arch.sh [--quick] [aarch64 | riscv64]
 
-Tests the library on emulated processors of other architectures. What cannot run is reported as skipped. Ends with the
-number of tests by architecture, processor and group, compared with those of this machine's architecture, and with the
-instructions that the methods exist for and how many tests executed each.
+Tests the library and the command on emulated processors of other architectures. What cannot run is reported as skipped.
+Ends with the number of tests by architecture, processor and group, compared with those of this machine's architecture,
+and with the instructions that the methods exist for and how many tests executed each.
 
-  --quick   fewer offsets and processors (4 minutes, without the builds); part of `make test`
+  --quick   fewer offsets and processors (4 minutes, without the builds), and not the command; part of `make test`
 
   BULKMEM_QEMU_CACHE      where QEMU is kept [default: ~/.cache/bulkmem/qemu]
   BULKMEM_ARCH_REQUIRED   if set, as in continuous integration, what cannot run is an error
@@ -119,6 +119,23 @@ run() {
     sums_of "$architecture" "$cpu" "$group" "$log"
 }
 
+# command_of ARCHITECTURE TARGET CPU: runs the command's tests for other architectures: those of this machine's, with the
+# command under the emulator.
+command_of() {
+    local architecture=$1 target=$2 cpu=$3 log=$work/log upper
+    upper=${target^^}
+    upper=${upper//-/_}
+    printf '\n-- %s %s command\n' "$architecture" "$cpu"
+    if ! env "CARGO_TARGET_${upper}_LINKER=$architecture-linux-gnu-gcc" cargo build --locked --target "$target" -p bulkmem-cli; then
+        echo "error: the command does not build for $architecture" >&2
+        failed=1
+        return
+    fi
+    BULKMEM_TEST_COMMAND="$qemu -cpu $cpu -L /usr/$architecture-linux-gnu $(realpath "$TARGET_DIR/$target/debug/bulkmem")" \
+        cargo test "${here[@]}" --test cli -- architecture:: --skip an_emulators_profile 2>&1 | shown "$log" || failed=1
+    sums_of "$architecture" "$cpu" command "$log"
+}
+
 if [[ -n $quick ]]; then stride=16 cases=4; else stride=4 cases=16; fi
 
 # The tests of this machine's architecture, as `make test` builds them.
@@ -177,6 +194,8 @@ for architecture in "${architectures[@]}"; do
         [[ $names != *" "* ]] || names=methods
         run "$architecture" "$target" "$cpu" "$names${filter:+ $filter}" -p bulkmem "${tests[@]}" -- ${filter:+"$filter"}
     done
+    # It takes four minutes of a processor to build.
+    [[ -n $quick ]] || command_of "$architecture" "$target" "$main"
 done
 
 if ((${#rows[@]} == 0)); then
