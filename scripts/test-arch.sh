@@ -13,7 +13,7 @@ Tests the library and the command on emulated processors of other architectures.
 Ends with the number of tests by architecture, processor and group, compared with those of this machine's architecture,
 and with the instructions that the methods exist for and how many tests executed each.
 
-  --quick   fewer offsets and processors (4 minutes, without the builds), and not the command; part of `make test`
+  --quick   fewer offsets and processors (2 minutes, without the builds), and not the command; part of `make test`
 
   BULKMEM_QEMU_CACHE      where QEMU is kept [default: ~/.cache/bulkmem/qemu]
   BULKMEM_ARCH_REQUIRED   if set, as in continuous integration, what cannot run is an error
