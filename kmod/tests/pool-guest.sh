@@ -301,6 +301,21 @@ verdict killed_under_load_no_unit_is_handed_out_twice_or_lost
 kill "$(cat holding/process)"
 holds 'all leases end' wait_until no_leases
 
+# By path, for programs that need a file: without the daemon.
+mkdir huge
+mount -t hugetlbfs -o mode=755 none huge
+mkdir -m 700 huge/alice
+chown alice huge/alice
+as alice bulkmem prefault huge/alice/ram --create --size 8M >said 2>&1
+want 'exit status of prefault' $? 0
+want 'allocated bytes, block size and owner' \
+    "$(($(stat -c '%b' huge/alice/ram) * 512)) $(stat -c '%o %u' huge/alice/ram)" "8388608 2097152 $(id -u alice)"
+want 'bytes that are not zero' "$(as alice tr -d '\0' <huge/alice/ram | wc -c)" 0
+holds 'another tenant cannot open it' fails as bob head -c 1 huge/alice/ram >said 2>&1
+rm huge/alice/ram
+umount huge
+verdict a_file_by_path_is_ready_and_its_tenants
+
 # Limits of control groups: filling and prefaulting stop before them. Without that, the kernel would end these processes.
 mkdir /sys/fs/cgroup/limited
 echo 48M >/sys/fs/cgroup/limited/memory.max
