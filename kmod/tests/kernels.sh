@@ -299,9 +299,12 @@ build_module() {
         rm -rf "$folder"
         return 1
     fi
-    cp "$folder/bulkmem.ko" "$module" &&
-        (cd "$folder" && cp "${HELPERS[@]/%/.ko}" "$(helpers "$kernel")") &&
-        echo "$sum" >"$module.sum"
+    cp "$folder/bulkmem.ko" "$module" || return
+    for file in "${HELPERS[@]/%/.ko}"; do
+        # Another variant may be built at the same time, and these are the same for all.
+        cp "$folder/$file" "$folder/$file.copy" && mv "$folder/$file.copy" "$(helpers "$kernel")/$file" || return
+    done
+    echo "$sum" >"$module.sum"
 }
 
 # module_file KERNEL VARIANT: prints the path of the module.

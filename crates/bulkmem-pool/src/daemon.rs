@@ -407,7 +407,9 @@ impl Daemon {
                 // Once, until a unit can be filled again.
                 let known = stock.suspended.replace(now + SUSPENSION).is_some();
                 if !known && !matches!(error, FillError::NoRoom | FillError::Cancelled) {
-                    log::warn!("cannot fill {}: {error}", stock.kind);
+                    let causes = std::iter::successors(std::error::Error::source(&error), |it| it.source());
+                    let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+                    log::warn!("cannot fill {}: {error}{causes}", stock.kind);
                 }
             }
         }

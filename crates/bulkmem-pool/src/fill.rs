@@ -30,8 +30,8 @@ pub(crate) enum FillError {
     #[error("cancelled")]
     Cancelled,
     /// A limit is near (of a control group, a node), or the kernel has no memory.
-    #[error("{0}")]
-    Prefault(#[source] Cause),
+    #[error(transparent)]
+    Prefault(Cause),
     /// The kernel refuses something else.
     #[error(transparent)]
     System(#[from] io::Error),

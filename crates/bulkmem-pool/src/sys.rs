@@ -100,9 +100,13 @@ pub(crate) fn keep_mapping(file: impl AsFd, len: u64) -> io::Result<()> {
 pub(crate) fn clear(file: impl AsFd, len: u64) -> io::Result<()> {
     let window = Window::map(file, len)?;
     // SAFETY: the range is exactly the mapping. Tenants may write to it at the same time, which the attacks of tests do.
-    unsafe {
+    let populated = unsafe {
         rustix::mm::madvise(window.start.as_ptr(), window.len, rustix::mm::Advice::LinuxPopulateWrite)
-    }?;
+    };
+    // A truncated file would end the daemon by SIGBUS below. Linux before 5.14 cannot tell.
+    if populated != Err(rustix::io::Errno::INVAL) {
+        populated?;
+    }
     for at in 0..window.len / size_of::<u64>() {
         // SAFETY: each word is within the mapping, and aligned; volatile, because others may write.
         unsafe { window.start.cast::<u64>().add(at).write_volatile(0) };

@@ -248,22 +248,28 @@ pub fn bound_to<T>(node: usize, work: impl FnOnce() -> T) -> io::Result<T> {
     before.set().map(|()| outcome)
 }
 
-/// Runs something that may change the processors of the calling thread and the nodes of its memory, and restores both.
-pub(crate) fn keeping_placement<T>(work: impl FnOnce() -> T) -> T {
-    let (processors, policy) = (sched_getaffinity(None), MemoryPolicy::current());
-    let outcome = work();
-    // What could not be read could not be changed either.
-    if let Ok(before) = processors {
-        if sched_getaffinity(None).ok() != Some(before) {
+/// The processors of the calling thread and the nodes of its memory. Both are restored when this is dropped, also by a panic.
+pub(crate) struct KeptPlacement {
+    processors: Option<CpuSet>,
+    policy: Option<MemoryPolicy>,
+}
+
+impl KeptPlacement {
+    pub(crate) fn current() -> KeptPlacement {
+        // What cannot be read cannot be changed either.
+        KeptPlacement { processors: sched_getaffinity(None).ok(), policy: MemoryPolicy::current().ok() }
+    }
+}
+
+impl Drop for KeptPlacement {
+    fn drop(&mut self) {
+        if let Some(before) = self.processors.filter(|before| sched_getaffinity(None).ok() != Some(*before)) {
             _ = sched_setaffinity(None, &before);
         }
-    }
-    if let Ok(before) = policy {
-        if MemoryPolicy::current().ok() != Some(before) {
+        if let Some(before) = self.policy.filter(|before| MemoryPolicy::current().ok() != Some(*before)) {
             _ = before.set();
         }
     }
-    outcome
 }
 
 /// Keeps the pages of whole, touched memory on a node, so that the kernel does not move them to the processors that use them.

@@ -139,9 +139,8 @@ impl State<'_> {
         });
         let rest = read.bytes.checked_sub(read.since.saturating_add(bytes));
         self.read = Some(read);
-        if let Some(rest) = rest {
-            self.room.leave(nodes, rest);
-        }
+        // Without enough room, nothing is left to later steps: each must read it anew.
+        self.room.leave(nodes, rest.unwrap_or(0));
         rest.is_some()
     }
 }

@@ -112,7 +112,8 @@ pub(crate) fn run(
         if count == 1 && options.observer.is_none() {
             *shared.active() += 1;
             threads = 1;
-            numa::keeping_placement(|| shared.work(0, 1));
+            let _restored = numa::KeptPlacement::current();
+            shared.work(0, 1);
             return outcome;
         }
         for index in 0..count {

@@ -73,6 +73,8 @@ mod tests {
         assert!(!limits.take(None, 6, 1, now), "more stays free");
         assert!(!limits.take(None, 5, 1, now + Limits::TIME), "too old");
         assert!(limits.take(None, 5, 1, now));
+        limits.note(None, 5, 0, now);
+        assert!(!limits.take(None, 5, 1, now), "a reading replaces what an earlier one has left");
         limits.note(None, 5, u64::MAX, now);
         assert!(!limits.take(None, 5, Limits::BYTES + 1, now), "at most so many");
         assert!(limits.take(None, 5, Limits::BYTES, now));

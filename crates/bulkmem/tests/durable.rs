@@ -303,7 +303,6 @@ mod recorded {
         Ok(())
     }
 
-    /// A line of the policy file has the same effect as the option, and the option overrides it.
     /// Loads a policy file of this processor with a line that states the durability.
     fn policy_with(line: &str) -> Result<Policy, Failed> {
         let machine = Machine::current();
@@ -314,6 +313,7 @@ mod recorded {
         Ok(Policy::from_file_bytes(text.as_bytes(), machine)?)
     }
 
+    /// A line of the policy file has the same effect as the option.
     fn the_policy_file_says_so() -> Result<(), Failed> {
         let survive = policy_with("durability caches-included\n")?;
         assert_eq!(survive.durability(), Durability::CachesIncluded);

@@ -132,6 +132,7 @@ fn exchange(
         let (requested, replied) = (&request, &reply);
         let writer = scope.spawn(move || {
             let Ranges { to, from } = { ranges };
+            let _ends = StopOnPanic(replied);
             let mut last = 0;
             loop {
                 let round = wait(requested, last);
@@ -170,6 +171,17 @@ fn exchange(
         written?;
         compared
     })
+}
+
+/// Ends the exchange if the writer panics.
+struct StopOnPanic<'f>(&'f AtomicU32);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(STOP, Ordering::Release);
+        }
+    }
 }
 
 /// Waits until a flag has another value, and returns that.

@@ -32,6 +32,11 @@ impl HugePages {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let before = reserved();
         fs::write(POOL, (before + pages).to_string()).map_err(|error| format!("{POOL}: {error}"))?;
+        if reserved() < before + pages {
+            // Memory is fragmented.
+            _ = fs::write("/proc/sys/vm/compact_memory", "1");
+            fs::write(POOL, (before + pages).to_string()).map_err(|error| format!("{POOL}: {error}"))?;
+        }
         let found = HugePages { added: reserved().saturating_sub(before), _turn: turn };
         if found.added < pages {
             return Err(format!("the kernel found {} of {pages} huge pages", found.added));

@@ -130,6 +130,12 @@ pub(crate) fn drop_capabilities() {
     set_capabilities(None, sets).expect("capabilities can be dropped");
 }
 
+/// Returns why this process lacks capabilities; `None` if it has them.
+pub(crate) fn lacks(wanted: rustix::thread::CapabilitySet) -> Option<String> {
+    let own = rustix::thread::capabilities(None).ok()?.effective;
+    (!own.contains(wanted)).then(|| format!("needs {wanted:?}"))
+}
+
 /// Waits until a condition holds. Fails the test if it does not after 10,000 looks, 2 ms apart.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..10_000 {

@@ -11,6 +11,7 @@ use bulkmem::machine::Machine;
 use bulkmem_measure::calibration::{Profile, ProfileError};
 use bulkmem_measure::{Kept, Merged, is_heavier_than, load_during, merge};
 use bulkmem_output::{self, OutputFile, folder_of};
+use serde_json::Value;
 
 use crate::active_policy::policy_of;
 use crate::failure::{Failure, chain};
@@ -79,6 +80,7 @@ impl Target {
             regular(&previous.with_added_extension("old"))?;
         }
         let _lock = Lock::take(&path)?;
+        spare_the_processors(&path, &policy, Machine::current().emulator.as_deref())?;
         let previous = previous(&path)?;
         if let Some(Ok(old)) = &previous {
             // A calibration that was killed between writing the two files left an older policy file.
@@ -155,6 +157,32 @@ impl Target {
     }
 }
 
+/// Fails under an emulator if one of the files was not: not even a calibration of all operations replaces what programs use by
+/// what they would not use. Looks at the text, because files of another processor or version cannot be loaded.
+fn spare_the_processors(profile: &Path, policy: &Path, emulator: Option<&str>) -> Result<(), Failure> {
+    let Some(emulator) = emulator else { return Ok(()) };
+    let in_profile = |text: &str| {
+        let profile: Result<Value, _> = serde_json::from_str(text);
+        profile.is_ok_and(|it| it["provenance"]["emulator"].is_string())
+    };
+    let in_policy = |text: &str| text.lines().any(|line| line.starts_with("emulator "));
+    for (path, is_labelled) in [(profile, &in_profile as &dyn Fn(&str) -> bool), (policy, &in_policy)] {
+        let bytes = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(|error| cannot_write(path, error))?,
+        };
+        // A crash of the machine may have left zeros.
+        let is_empty = bytes.iter().all(|byte| *byte == 0);
+        if !is_empty && !is_labelled(&String::from_utf8_lossy(&bytes)) {
+            let why = format!(
+                "it was measured on the processor itself, and this calibration under the emulator {emulator}"
+            );
+            return Err(cannot_write(path, why));
+        }
+    }
+    Ok(())
+}
+
 /// Reads the previous profile, as [`Target::previous`] keeps it.
 fn previous(path: &Path) -> Result<Option<Result<Profile, String>>, Failure> {
     let check = |profile: Profile| profile.check(Machine::current()).map(|()| profile);
@@ -164,17 +192,11 @@ fn previous(path: &Path) -> Result<Option<Result<Profile, String>>, Failure> {
                 Some(name) => format!("under the emulator {name}"),
                 None => "on the processor itself".to_owned(),
             };
-            let emulator = &Machine::current().emulator;
-            let why = format!(
+            Ok(Some(Err(format!(
                 "it was measured {}, and this calibration {}",
                 under(&profile.provenance.emulator),
-                under(emulator)
-            );
-            // Not even a calibration of all operations replaces what programs use by what they would not use.
-            if emulator.is_some() && profile.provenance.emulator.is_none() {
-                return Err(cannot_write(path, why));
-            }
-            Ok(Some(Err(why)))
+                under(&Machine::current().emulator)
+            ))))
         }
         Ok(profile) => Ok(Some(Ok(profile))),
         Err(ProfileError::Missing) => Ok(None),
@@ -295,4 +317,34 @@ fn cannot_write(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::new(format!("cannot write the profile {}: {why}", path.display())).help(
         "name a file you may write: bulkmem calibrate --output FILE.json; BULKMEM_PROFILE=FILE.policy makes programs use it",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulators_calibration_replaces_only_an_emulators() {
+        let folder = tempfile::tempdir().unwrap();
+        let (profile, policy) = (folder.path().join("profile.json"), folder.path().join("profile.policy"));
+        let spared = |emulator| spare_the_processors(&profile, &policy, emulator).is_err();
+        assert!(!spared(Some("qemu")), "there are no files");
+        // Of another version and of any processor.
+        let on_processor = r#"{"version": 99, "provenance": {"cpu": {}}}"#;
+        let emulated = r#"{"version": 99, "provenance": {"emulator": "qemu"}}"#;
+        let rules = "bulkmem-policy 9\ncpu 6 1 1 Other\n";
+        for (in_profile, in_policy, expected) in [
+            (on_processor, "", true),
+            ("not JSON", "", true),
+            ("", rules, true),
+            (emulated, rules, true),
+            ("\0\0", "\0", false),
+            (emulated, "bulkmem-policy 9\ncpu 6 1 1 Other\nemulator qemu\n", false),
+        ] {
+            fs::write(&profile, in_profile).unwrap();
+            fs::write(&policy, in_policy).unwrap();
+            assert_eq!(spared(Some("qemu")), expected, "{in_profile}, {in_policy}");
+            assert!(!spared(None));
+        }
+    }
 }

@@ -16,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::holds::Hold;
 use crate::pool::{Mapping, unit};
+use crate::process::lacks;
 
 const FILE: INodeNo = INodeNo(2);
 const NAME: &str = "late";
@@ -23,7 +24,8 @@ const NAME: &str = "late";
 /// Returns why FUSE cannot be used here.
 pub(super) fn missing() -> Option<String> {
     let device = File::options().read(true).write(true).open("/dev/fuse");
-    device.err().map(|error| format!("no FUSE: /dev/fuse: {error}"))
+    let missing = device.err().map(|error| format!("no FUSE: /dev/fuse: {error}"));
+    missing.or_else(|| lacks(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
 /// A file system with one file. The first read of it is reported, and answered later.

@@ -10,6 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::holds::Hold;
 use crate::pool::Mapping;
+use crate::process::{lacks, wait_until};
 
 /// Entries of each ring, which is also the number of frames sent.
 const ENTRIES: u32 = 8;
@@ -19,8 +20,15 @@ const PACKET: u32 = 1024;
 
 /// Returns why AF_XDP cannot be used here.
 pub(super) fn missing() -> Option<String> {
-    let error = [socket(libc::AF_XDP, 0), socket(libc::AF_PACKET, 0)].into_iter().find_map(Result::err)?;
-    Some(format!("no AF_XDP or AF_PACKET: {error}"))
+    let error = [socket(libc::AF_XDP, 0), socket(libc::AF_PACKET, 0)].into_iter().find_map(Result::err);
+    let flags = std::fs::read_to_string("/sys/class/net/lo/flags").unwrap_or_default();
+    let flags = c_int::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
+    error
+        .map(|error| format!("no AF_XDP or AF_PACKET: {error}"))
+        .or_else(|| lacks(rustix::thread::CapabilitySet::IPC_LOCK))
+        .or_else(|| {
+            (flags & libc::IFF_UP == 0).then(|| "needs the loopback interface, which is down".to_owned())
+        })
 }
 
 fn socket(family: c_int, protocol: c_int) -> io::Result<OwnedFd> {
@@ -50,9 +58,17 @@ fn set<T>(socket: &OwnedFd, level: c_int, option: c_int, value: &T) {
 }
 
 fn bind<T>(socket: &OwnedFd, address: &T) {
-    // SAFETY: the address is valid for reads of its length.
-    let result = unsafe { libc::bind(socket.as_raw_fd(), ptr::from_ref(address).cast(), length_of::<T>()) };
-    checked(result, "bind");
+    // The kernel releases the ring of a process some time after its end.
+    wait_until("the interface is free", || {
+        // SAFETY: the address is valid for reads of its length.
+        let result =
+            unsafe { libc::bind(socket.as_raw_fd(), ptr::from_ref(address).cast(), length_of::<T>()) };
+        if result == -1 && io::Error::last_os_error().kind() == io::ErrorKind::ResourceBusy {
+            return false;
+        }
+        checked(result, "bind");
+        true
+    });
 }
 
 fn loopback() -> u32 {
@@ -164,13 +180,17 @@ fn receiver() -> OwnedFd {
     receiver
 }
 
-/// Returns the next packet of the length that Alice sends; nothing if none comes.
+/// Returns the next packet of the length that Alice sends; nothing if none comes, or a hundred others.
 fn receive(receiver: &OwnedFd) -> Vec<u8> {
     let mut packet = vec![0; 2 * PACKET as usize];
-    while let Ok(length) = rustix::io::read(receiver, &mut packet) {
-        if length == PACKET as usize {
-            packet.truncate(length);
-            return packet;
+    for _ in 0..100 {
+        match rustix::io::read(receiver, &mut packet) {
+            Ok(length) if length == PACKET as usize => {
+                packet.truncate(length);
+                return packet;
+            }
+            Ok(_) => {}
+            Err(_) => break,
         }
     }
     Vec::new()
