@@ -48,15 +48,15 @@ guest 6.1 6.1 --kernel-line "$huge_pages $bare $debug" --qemu '-m 4G' --seconds 
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 3 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
 # The units of `bulkmem pool` under systemd.
 script pool kmod/tests/pool.sh pool 6.12 "$TARGET_DIR/debug/bulkmem"
-# Copies on write of huge pages, also of gigantic ones, which take a minute.
-guest copies-6.12 6.12 --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'copies::'
-guest copies-6.1 6.1 --kernel-line "$pool" --tests "$copying copies::the_default copies::p copies::every_place copies::threshold"
+# Copies on write of huge pages.
+for kernel in 6.12 6.1; do
+    guest "copies-$kernel" "$kernel" --kernel-line "$pool" --tests "$copying copies::the_default copies::p copies::every_place copies::threshold"
+done
 # 6.12 is loaded and unloaded on one processor, which is not slower: see the end of README.md.
 guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence:: copies_loading::'
 guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence:: copies_loading::'
 # Bochs is slow and uses one processor.
 guest clzero 6.12-cloud --emulator bochs --seconds 900 --kernel-line "$pool $bare" --tests 'ryzen::'
-script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device
 # Every preemption model: those that the kernel can switch between, and PREEMPT_RT.
 for kernel in 6.12 6.1; do
     guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
@@ -113,7 +113,11 @@ for kernel in 6.12 6.1; do
     guest "debug-$kernel" "$kernel" --kernel-line "$pool $debug" --qemu '-smp 1' \
         --tests "clearing:: $hinting stress:: memory::processes memory::many $copying" --seconds 900
 done
-guest gigantic-6.1 6.1 --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'gigantic_copies::'
+script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device
+# A minute and a half each.
+for kernel in 6.12 6.1; do
+    guest "gigantic-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'gigantic_copies::'
+done
 guest preempt-6.1-rt 6.1-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
 guest observing-6.12-rt 6.12-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'observing::'
 script pmem-kills-6.12 kmod/tests/pmem.sh pmem-kills-6.12 6.12 12 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged
