@@ -157,8 +157,9 @@ impl Target {
     }
 }
 
-/// Fails under an emulator if one of the files was not: not even a calibration of all operations replaces what programs use by
-/// what they would not use. Looks at the text, because files of another processor or version cannot be loaded.
+/// Fails under an emulator if one of the files was measured on the processor: not even a calibration of all operations replaces
+/// rules that programs use by rules that they refuse. Looks at the text, because files of another processor or version cannot
+/// be loaded.
 fn spare_the_processors(profile: &Path, policy: &Path, emulator: Option<&str>) -> Result<(), Failure> {
     let Some(emulator) = emulator else { return Ok(()) };
     let in_profile = |text: &str| {
