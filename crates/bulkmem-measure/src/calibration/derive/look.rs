@@ -202,8 +202,9 @@ fn look(
             [MemoryState::Uncached, MemoryState::Unmapped].map(|it| middle(reaching(it).into_iter()));
         reason += &format!("; reaching the pages {mapped:.0}, {unmapped:.0} if the kernel must map them");
     }
-    // Nearer to the times of mapped memory: the kernel maps pages faster for a program that just had some mapped.
-    let between = |fast: u64| ((slow as f64).powf(0.75) * (fast as f64).powf(0.25)) as u64;
+    // Both differ from what programs meet, by a factor of two: mapped pages are slower to reach in a long range, where each needs
+    // a translation that is not cached, and the kernel maps pages faster for a program that just had some mapped.
+    let between = |fast: u64| (slow as f64 * fast as f64).sqrt() as u64;
     let unmapped = fast.map(between).zip(for_unmapped.cloned());
     let unmapped =
         unmapped.map(|(from, Key { method, parameters })| UnmappedRule { from, method, parameters });
