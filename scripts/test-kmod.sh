@@ -258,42 +258,41 @@ for name in "${names[@]}"; do
         done
     done
     [[ -n ${module_of[$name]-} ]] || continue
+    # With the unchanged one, which the others are built from.
     modules[${module_of[$name]}]=1
-    # The control.
-    [[ ${module_of[$name]} != *" planted" ]] || modules[${module_of[$name]/planted/plain}]=1
+    modules[${module_of[$name]% *} plain]=1
 done
 
 if [[ -n $shell ]]; then
     ((${#names[@]} == 1)) || fail "--shell wants one NAME"
     read -r kernel variant <<<"${module_of[${names[0]}]}"
-    build_variant "$kernel" "$variant"
+    build_variant "$kernel" plain
+    [[ $variant == plain ]] || build_variant "$kernel" "$variant"
     exec kmod/tests/run-one.sh "${names[0]}" --shell
 fi
 
 phase '(kernels)'
 
 heading "the module, with warnings as errors"
-# build_all MODULE…: builds each "KERNEL VARIANT"; prints a line "KERNEL, tab, result" for each.
+# build_all KERNEL: builds the modules for it, the unchanged one first; prints a line "KERNEL, tab, result" for each.
 build_all() {
-    local module kernel variant result
-    for module in "$@"; do
-        read -r kernel variant <<<"$module"
+    local variant result
+    for variant in plain $(printf '%s\n' "${!modules[@]}" | sed -n "s/^$1 //p" | grep -vx plain); do
         result=FAILED
-        ! build_variant "$kernel" "$variant" || result=ok
-        printf '%s\ttest build::%s::%s ... %s\n' "$kernel" "$kernel" "$variant" "$result"
+        ! build_variant "$1" "$variant" || result=ok
+        printf '%s\ttest build::%s::%s ... %s\n' "$1" "$1" "$variant" "$result"
     done
 }
-plain=()
-changed=()
-for module in "${!modules[@]}"; do
-    if [[ $module == *" plain" ]]; then plain+=("$module"); else changed+=("$module"); fi
+declare -A building=()
+for kernel in $(printf '%s\n' "${!modules[@]}" | cut -d ' ' -f 1 | sort -u); do
+    build_all "$kernel" >"$KMOD_TARGET/built-$kernel" &
+    building[$kernel]=$!
 done
-# Concurrently: the variants of one kernel share a folder, but not with the unchanged module, and most of them compile
-# one file.
-build_all "${changed[@]}" >"$KMOD_TARGET/changed" &
-build_all "${plain[@]}" >"$KMOD_TARGET/plain"
-wait $! || exit
-mapfile -t builds < <(cat "$KMOD_TARGET/plain" "$KMOD_TARGET/changed")
+builds=()
+for kernel in "${!building[@]}"; do
+    wait "${building[$kernel]}" || exit
+    mapfile -t -O "${#builds[@]}" builds <"$KMOD_TARGET/built-$kernel"
+done
 printf '%s\n' "${builds[@]#*$'\t'}"
 failed=$(printf '%s\n' "${builds[@]}" | grep -c ' FAILED$') || true
 passed=$((${#builds[@]} - failed))

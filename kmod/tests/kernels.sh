@@ -251,16 +251,19 @@ plant() {
 }
 
 # build_module KERNEL VARIANT [COMMAND…]: copies the module's sources, runs COMMAND in the copy (which may change them), and
-# builds, with the parameters for tests; every warning is an error. module_file prints where the module is afterwards.
+# builds, with the parameters for tests; every warning is an error. module_file prints where the module is afterwards. The
+# variant `plain` comes first.
 build_module() {
-    local kernel=$1 variant=$2 folder log file module compiler sum
+    local kernel=$1 variant=$2 folder plain log file module compiler sum
     shift 2
     use_kernel "$kernel"
-    # The variants share a folder, so that building the next one compiles only the files that differ.
-    folder=$KMOD_TARGET/build/$kernel/$([[ $variant == plain ]] && echo plain || echo variants)
+    # All variants are built at one path, which the results contain, and each begins with a copy of the unchanged module's
+    # objects, so that only the changed files are compiled.
+    folder=$KMOD_TARGET/build/$kernel/folder
+    plain=$KMOD_TARGET/build/$kernel/plain
     log=$KMOD_TARGET/build/$kernel/$variant.log
     rm -rf "$folder.new"
-    mkdir -p "$folder" "$folder.new"
+    mkdir -p "$folder.new"
     cp kmod/Kbuild kmod/Makefile kmod/*.[ch] "$folder.new"
     # Also the tests' own modules.
     cp kmod/tests/probe/bulkmem_*.c "$folder.new"
@@ -282,7 +285,12 @@ build_module() {
         return
     fi
     rm -f "$module.sum"
-    # Replace only files that changed, so that only those are compiled.
+    if [[ -d $plain ]]; then
+        rm -rf "$folder"
+        cp -a --reflink=auto "$plain" "$folder"
+    fi
+    mkdir -p "$folder"
+    # Replace only files that changed.
     for file in "$folder"/*.[ch]; do
         [[ $file == *.mod.c || -e $folder.new/${file##*/} ]] || rm -f "$file"
     done
@@ -300,15 +308,18 @@ build_module() {
         return 1
     fi
     cp "$folder/bulkmem.ko" "$module" || return
-    for file in "${HELPERS[@]/%/.ko}"; do
-        # Another variant may be built at the same time, and these are the same for all.
-        cp "$folder/$file" "$folder/$file.copy" && mv "$folder/$file.copy" "$(helpers "$kernel")/$file" || return
-    done
+    if [[ $variant == plain ]]; then
+        for file in "${HELPERS[@]}"; do
+            cp "$folder/$file.ko" "$(helpers "$kernel")/" || return
+        done
+        rm -rf "$plain"
+        mv "$folder" "$plain"
+    fi
     echo "$sum" >"$module.sum"
 }
 
 # module_file KERNEL VARIANT: prints the path of the module.
 module_file() { printf '%s\n' "$KMOD_TARGET/build/$1/$2.ko"; }
 
-# helpers KERNEL: prints the folder of the tests' own modules, which are built with every variant.
+# helpers KERNEL: prints the folder of the tests' own modules, which are built with the unchanged module.
 helpers() { printf '%s\n' "$KMOD_TARGET/build/$1"; }
