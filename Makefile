@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-arch test-kmod test-kmod-all test-kmod-debug test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
+.PHONY: help run check test test-arch test-kmod test-machines test-kmod-all test-kmod-debug test-glibc test-pmdk test-programs lint lines bench bench-programs kernel-build fio install install-c install-kmod uninstall-kmod
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -22,6 +22,9 @@ test-arch: ## Test the methods of aarch64 and riscv64 on emulated processors (an
 
 test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module
 	@scripts/test-kmod.sh
+
+test-machines: ## The part of `make test` that boots virtual machines to test the pool under systemd, and persistent memory
+	@scripts/test-kmod.sh pool pmem-6.12
 
 test-kmod-all: ## The same with every kernel that the module supports, 5.10 to 7.3
 	@scripts/test-kmod.sh --all

@@ -39,7 +39,8 @@ function no_end(target) {
     running = $0
     sub(/^ *(Running )?/, "", running)
     sub(/ \(.*\)$/, "", running)
-    run = running
+    # Single modules cannot be built again.
+    run = running == "changed-modules" ? "" : running
     open = 1
 }
 

@@ -274,31 +274,22 @@ fi
 phase '(kernels)'
 
 heading "the module, with warnings as errors"
-# build_all KERNEL: builds the modules for it, the unchanged one first; prints a line "KERNEL, tab, result" for each.
-build_all() {
-    local variant result
-    for variant in plain $(printf '%s\n' "${!modules[@]}" | sed -n "s/^$1 //p" | grep -vx plain); do
-        result=FAILED
-        ! build_variant "$1" "$variant" || result=ok
-        printf '%s\ttest build::%s::%s ... %s\n' "$1" "$1" "$variant" "$result"
+# build_each MODULE…: builds each "KERNEL VARIANT"; prints a line of libtest for each. Fails if one does not build.
+build_each() {
+    local module kernel variant result failed=0
+    for module in "$@"; do
+        read -r kernel variant <<<"$module"
+        result=ok
+        (build_variant "$kernel" "$variant") || { result=FAILED && failed=$((failed + 1)); }
+        printf 'test build::%s::%s ... %s\n' "$kernel" "$variant" "$result"
     done
+    echo "test result: $( ((failed)) && echo FAILED || echo ok). $(($# - failed)) passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+    ((failed == 0))
 }
-declare -A building=()
-for kernel in $(printf '%s\n' "${!modules[@]}" | cut -d ' ' -f 1 | sort -u); do
-    build_all "$kernel" >"$KMOD_TARGET/built-$kernel" &
-    building[$kernel]=$!
-done
-builds=()
-for kernel in "${!building[@]}"; do
-    wait "${building[$kernel]}" || exit
-    mapfile -t -O "${#builds[@]}" builds <"$KMOD_TARGET/built-$kernel"
-done
-printf '%s\n' "${builds[@]#*$'\t'}"
-failed=$(printf '%s\n' "${builds[@]}" | grep -c ' FAILED$') || true
-passed=$((${#builds[@]} - failed))
-echo "test result: $( ((failed)) && echo FAILED || echo ok). $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out"
+mapfile -t plain < <(printf '%s\n' "${!modules[@]}" | grep ' plain$' | sort -V)
+mapfile -t changed < <(printf '%s\n' "${!modules[@]}" | grep -v ' plain$' | sort -V)
 # Otherwise a guest would test the results of an earlier build.
-((failed == 0)) || fail "the module does not build: see above"
+build_each "${plain[@]}" | tee "$KMOD_TARGET/plain" || fail "the module does not build: see above"
 
 phase '(modules)'
 
@@ -325,12 +316,33 @@ reap() {
     ((result == 0)) || status=1
 }
 
-for name in "${names[@]}"; do
-    ((${#running[@]} < jobs)) || reap
-    # Ends together with this script.
-    setpriv --pdeathsig KILL kmod/tests/run-one.sh "$name" "${options[@]}" >"$logs/$name.out" 2>&1 &
-    running[$!]=$name
-    began[$name]=$SECONDS
+# is_ready NAME: true if the modules that the run uses are built.
+is_ready() {
+    [[ " ${running[*]} " != *" changed-modules "* ]] || [[ -z ${variants_of[$1]-} && ${module_of[$1]-plain} == *plain ]]
+}
+
+# Changed modules are built beside the first runs, one at a time, as if that were a run.
+rm -f "$logs/changed-modules.out"
+if ((${#changed[@]} > 0)); then
+    build_each "${changed[@]}" >"$logs/changed-modules.out" 2>&1 &
+    running[$!]=changed-modules
+    began[changed-modules]=$SECONDS
+fi
+queue=("${names[@]}")
+while ((${#queue[@]} > 0)); do
+    if ((${#running[@]} < jobs)); then
+        for at in "${!queue[@]}"; do
+            name=${queue[at]}
+            is_ready "$name" || continue
+            unset "queue[at]"
+            # Ends together with this script.
+            setpriv --pdeathsig KILL kmod/tests/run-one.sh "$name" "${options[@]}" >"$logs/$name.out" 2>&1 &
+            running[$!]=$name
+            began[$name]=$SECONDS
+            continue 2
+        done
+    fi
+    reap
 done
 while ((${#running[@]} > 0)); do
     reap
@@ -345,7 +357,9 @@ printf '%6d %6d in total\n' "$SECONDS" "$worked"
 if [[ -n $everything ]]; then
     heading "tests by kernel"
     {
-        printf '%s\n' "${builds[@]}" | sort -V
+        for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
+            cat "$KMOD_TARGET/plain" "$logs/changed-modules.out" 2>/dev/null | sed -n "s/^test build::$kernel::/$kernel\t&/p"
+        done
         for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
             for name in "${names[@]}"; do
                 # Not runs that use several kernels.

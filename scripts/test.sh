@@ -63,6 +63,7 @@ for profile in release lto; do
 done
 tests architectures whole "scripts/test-arch.sh --quick" scripts/test-arch.sh --quick
 tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
+tests machines kmod scripts/test-kmod.sh scripts/test-kmod.sh pool pmem-6.12
 
 nightly_remedy="rustup toolchain install nightly"
 if cargo +nightly --version >/dev/null 2>&1; then

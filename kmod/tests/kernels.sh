@@ -284,7 +284,8 @@ build_module() {
         rm -rf "$folder.new"
         return
     fi
-    rm -f "$module.sum"
+    # So that no run uses an earlier one if this fails.
+    rm -f "$module.sum" "$module"
     if [[ -d $plain ]]; then
         rm -rf "$folder"
         cp -a --reflink=auto "$plain" "$folder"

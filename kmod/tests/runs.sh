@@ -43,14 +43,9 @@ guest 6.12 6.12 --kernel-line "$huge_pages $bare $debug kfence.sample_interval=2
     --tests "$clearing gigantic:: smaller:: memory::processes $copying"
 guest 6.1 6.1 --kernel-line "$huge_pages $bare $debug" --qemu '-m 4G' --seconds 900 \
     --tests "$clearing gigantic:: stress:: memory::processes memory::many $copying"
-# The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
-# controls are added. Each is a boot.
-script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 3 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
-# The units of `bulkmem pool` under systemd.
-script pool kmod/tests/pool.sh pool 6.12 "$TARGET_DIR/debug/bulkmem"
-# Copies on write of huge pages.
+# Copies on write of huge pages: those that the runs 6.12 and 6.1 leave out.
 for kernel in 6.12 6.1; do
-    guest "copies-$kernel" "$kernel" --kernel-line "$pool" --tests "$copying copies::the_default copies::p copies::every_place copies::threshold"
+    guest "copies-$kernel" "$kernel" --kernel-line "$pool" --tests "copies::the_default copies::p copies::every_place copies::threshold"
 done
 # 6.12 is loaded and unloaded on one processor, which is not slower: see the end of README.md.
 guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence:: copies_loading::'
@@ -107,6 +102,12 @@ guest unpatchable 6.12 --variant unpatchable --qemu '-smp 1' --tests 'unpatchabl
 # From here on: only with --all, or by name.
 # shellcheck disable=SC2034 # test-kmod.sh reads it
 when=all
+# These do not test the module: `make test-machines`.
+# The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
+# controls are added. Each is a boot.
+script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 3 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
+# The units of `bulkmem pool` under systemd.
+script pool kmod/tests/pool.sh pool 6.12 "$TARGET_DIR/debug/bulkmem"
 # Debian's defaults, and the checks together with init_on_alloc.
 for kernel in 6.12 6.1; do
     guest "plain-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic::"
@@ -155,7 +156,7 @@ for_debug memory 'memory::' --kernel-line '' --qemu "$(two_nodes 2048)" --load '
 # Without loading::many_times, because KASAN keeps freed memory for a while, and coexistence::taints_as_documented, because this
 # kernel does not check signatures.
 for_debug loading "loading::refused loading::bad loading::parameters loading::defaults loading::quirk loading::twice loading::removed \
-    params:: coexistence::needs coexistence::keeps coexistence::probed coexistence::a_cumulative copies_loading:: flushcache_loading::" \
+    params:: coexistence::needs coexistence::keeps coexistence::probed coexistence::a_cumulative copies_loading:: flushcache_module::" \
     --qemu '-smp 1'
 for_debug stress 'stress::'
 for_debug copies 'copies::' --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 6G'

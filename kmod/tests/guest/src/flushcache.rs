@@ -32,8 +32,8 @@ pub(crate) fn tests(suite: &mut Suite) {
     }
     suite.test("flushcache::stock_is_the_kernels", stock_is_the_kernels);
     suite.test("flushcache::switched_under_copies", switched_under_copies);
-    suite.test("flushcache_loading::refused_where_the_self_test_fails", refused_where_the_self_test_fails);
-    suite.test("flushcache_loading::unloaded_under_copies", unloaded_under_copies);
+    suite.test("flushcache_module::refused_where_the_self_test_fails", refused_where_the_self_test_fails);
+    suite.test("flushcache_module::unloaded_under_copies", unloaded_under_copies);
     suite.test("command::status_tells_of_copies_to_persistent_memory", shown_by_the_command);
     // For a processor without CLWB and CLFLUSHOPT.
     suite.test("flushless::methods_that_need_instructions_are_refused", without_instructions);
