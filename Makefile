@@ -23,14 +23,14 @@ test-arch: ## Test the methods of aarch64 and riscv64 on emulated processors (an
 test-kmod: ## The part of `make test` that boots virtual machines to test the Linux module
 	@scripts/test-kmod.sh
 
-test-machines: ## The part of `make test` that boots virtual machines to test the pool under systemd, and persistent memory
-	@scripts/test-kmod.sh pool pmem-6.12
-
 test-kmod-all: ## The same with every kernel that the module supports, 5.10 to 7.3
 	@scripts/test-kmod.sh --all
 
 test-kmod-debug: ## The same on a kernel with KASAN and lockdep, which it builds first (once)
 	@scripts/test-kmod.sh --kernel 6.1-debug
+
+test-machines: ## The part of `make test` that boots virtual machines to test the pool under systemd, and persistent memory
+	@scripts/test-kmod.sh pool pmem-6.12
 
 test-glibc: ## Run glibc's own tests of memcpy and memset with the library to preload (ten minutes)
 	@scripts/glibc-string-tests.sh

@@ -111,7 +111,7 @@ lists names_the_kernel_of_a_module_test kmod scripts/test-kmod.sh \
     "build::6.1::plain: scripts/test-kmod.sh
 clearing::bytes: scripts/test-kmod.sh bare-6.1 --tests 'clearing::bytes'
 bare-6.1::reaches_its_end: scripts/test-kmod.sh bare-6.1
-build::6.12::last_page: scripts/test-kmod.sh
+build::6.12::planted: scripts/test-kmod.sh
 planted::no fence is seen by clearing::bytes: scripts/test-kmod.sh planted
 dkms (did not reach its end): scripts/test-kmod.sh dkms" <<'INPUT'
 test build::6.1::plain ... FAILED
@@ -125,7 +125,7 @@ test bare-6.1::reaches_its_end ... FAILED
 test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
 
      Running changed-modules
-test build::6.12::last_page ... FAILED
+test build::6.12::planted ... FAILED
 test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
 
      Running planted

@@ -310,6 +310,7 @@ reap() {
     work_of[$name]=$work
     seconds_of[$name]=$((SECONDS - began[$name]))
     unset "running[$process]"
+    [[ $name != changed-modules ]] || trap - EXIT
     # tally.awk counts a run without a result as one failure.
     printf '\n     Running %s\n' "$name"
     cat "$logs/$name.out"
@@ -321,12 +322,17 @@ is_ready() {
     [[ " ${running[*]} " != *" changed-modules "* ]] || [[ -z ${variants_of[$1]-} && ${module_of[$1]-plain} == *plain ]]
 }
 
-# Changed modules are built beside the first runs, one at a time, as if that were a run.
-rm -f "$logs/changed-modules.out"
+# Builds changed modules during the first runs; counts as one of `jobs`. It has a process group of its own, so that it ends
+# together with this script.
+: >"$logs/changed-modules.out"
 if ((${#changed[@]} > 0)); then
+    set -m
     build_each "${changed[@]}" >"$logs/changed-modules.out" 2>&1 &
+    set +m
     running[$!]=changed-modules
     began[changed-modules]=$SECONDS
+    # shellcheck disable=SC2064 # the number of now
+    trap "kill -- -$! 2>/dev/null || true" EXIT
 fi
 queue=("${names[@]}")
 while ((${#queue[@]} > 0)); do
@@ -358,7 +364,7 @@ if [[ -n $everything ]]; then
     heading "tests by kernel"
     {
         for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
-            cat "$KMOD_TARGET/plain" "$logs/changed-modules.out" 2>/dev/null | sed -n "s/^test build::$kernel::/$kernel\t&/p"
+            sed -n "s/^test build::$kernel::/$kernel\t&/p" "$KMOD_TARGET/plain" "$logs/changed-modules.out"
         done
         for kernel in $(printf '%s\n' "${!KERNELS[@]}" | sort -V); do
             for name in "${names[@]}"; do

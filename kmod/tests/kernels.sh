@@ -228,7 +228,7 @@ unpack_image() {
 # build_variant KERNEL VARIANT: builds the unchanged module (`plain`), one module per fault of planted.sh (`planted`), or the
 # one that runs.sh's variant_VARIANT makes.
 build_variant() {
-    local row name file expression
+    local row name file expression failed=0
     if [[ $2 == plain ]]; then
         build_module "$1" plain
         return
@@ -238,8 +238,9 @@ build_variant() {
     fi
     for row in "${PLANTED[@]}"; do
         IFS='|' read -r name file expression _ <<<"$row"
-        build_module "$1" "$name" plant "$file" "$expression" || return
+        (build_module "$1" "$name" plant "$file" "$expression") || failed=1
     done
+    return "$failed"
 }
 
 # plant FILE EXPRESSION: changes the file by sed; fails if that changes nothing.
@@ -269,7 +270,8 @@ build_module() {
     cp kmod/tests/probe/bulkmem_*.c "$folder.new"
     echo "obj-m += ${HELPERS[*]/%/.o}" >>"$folder.new/Kbuild"
     if (($# > 0)); then
-        (cd "$folder.new" && "$@") || fail "the sources of the module's variant $variant could not be generated: see above"
+        # A run must not use an earlier one.
+        (cd "$folder.new" && "$@") || { rm -f "$(module_file "$kernel" "$variant")"{,.sum} && fail "the sources of the module's variant $variant could not be generated: see above"; }
     fi
     # Nothing to do if the module was built from the same sources in the same way.
     module=$(module_file "$kernel" "$variant")
@@ -284,7 +286,7 @@ build_module() {
         rm -rf "$folder.new"
         return
     fi
-    # So that no run uses an earlier one if this fails.
+    # As above.
     rm -f "$module.sum" "$module"
     if [[ -d $plain ]]; then
         rm -rf "$folder"

@@ -102,15 +102,14 @@ guest unpatchable 6.12 --variant unpatchable --qemu '-smp 1' --tests 'unpatchabl
 # From here on: only with --all, or by name.
 # shellcheck disable=SC2034 # test-kmod.sh reads it
 when=all
-# These do not test the module: `make test-machines`.
-# The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
+# The next two do not test the module; `make test-machines` starts them by name. The number is that of kills of a writer that uses the library, and each word at the end kills one that uses libpmem. Two
 # controls are added. Each is a boot.
 script pmem-6.12 kmod/tests/pmem.sh pmem-6.12 6.12 3 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged unsynced forced
 # The units of `bulkmem pool` under systemd.
 script pool kmod/tests/pool.sh pool 6.12 "$TARGET_DIR/debug/bulkmem"
 # Debian's defaults, and the checks together with init_on_alloc.
 for kernel in 6.12 6.1; do
-    guest "plain-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic::"
+    guest "plain-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-m 4G' --tests "$clearing gigantic:: $copying"
     guest "debug-$kernel" "$kernel" --kernel-line "$pool $debug" --qemu '-smp 1' \
         --tests "clearing:: $hinting stress:: memory::processes memory::many $copying" --seconds 900
 done

@@ -202,8 +202,8 @@ fn look(
             [MemoryState::Uncached, MemoryState::Unmapped].map(|it| middle(reaching(it).into_iter()));
         reason += &format!("; reaching the pages {mapped:.0}, {unmapped:.0} if the kernel must map them");
     }
-    // Both differ from what programs meet, by a factor of two: mapped pages are slower to reach in a long range, where each needs
-    // a translation that is not cached, and the kernel maps pages faster for a program that just had some mapped.
+    // Programs meet times between these: mapped pages are slower to reach in a long range, where each needs a translation that
+    // is not cached, and the kernel maps pages faster for a program that just had some mapped.
     let between = |fast: u64| (slow as f64 * fast as f64).sqrt() as u64;
     let unmapped = fast.map(between).zip(for_unmapped.cloned());
     let unmapped =
