@@ -329,7 +329,7 @@ if ((${#changed[@]} > 0)); then
     set -m
     build_each "${changed[@]}" >"$logs/changed-modules.out" 2>&1 &
     set +m
-    running[$!]=changed-modules
+    running[$!]='changed-modules'
     began[changed-modules]=$SECONDS
     # shellcheck disable=SC2064 # the number of now
     trap "kill -- -$! 2>/dev/null || true" EXIT
