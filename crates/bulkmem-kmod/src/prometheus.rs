@@ -67,6 +67,11 @@ impl Text {
         self.sample("", counters.skipped);
         self.metric("bulkmem_hints", "gauge", "Hints in force.");
         self.sample("", counters.hints);
+        self.metric("bulkmem_hinted_processes", "gauge", "Processes hinted as a whole.");
+        self.sample("", counters.hinted_processes);
+        let help = "Children of such processes for which there was no room.";
+        self.metric("bulkmem_unhinted_processes_total", "counter", help);
+        self.sample("", counters.unhinted_processes);
         let help = "Bytes cleared by the method.";
         self.metric("bulkmem_cleared_bytes_total", "counter", help);
         self.by_method(&counters.methods, |it| (it.method.name(), it.bytes));

@@ -1,6 +1,6 @@
 //! The daemon: one loop that handles requests, and one thread that fills units.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -84,7 +84,12 @@ impl Daemon {
         if config.supplies.is_empty() {
             return Err(DaemonError::NoSupply);
         }
+        let mut kinds = HashSet::new();
+        if let Some(twice) = config.supplies.iter().find(|supply| !kinds.insert(supply.kind)) {
+            return Err(DaemonError::Twice { kind: twice.kind });
+        }
         let system = |doing| move |source: io::Error| DaemonError::System { doing, source };
+        harden::keep_only_chown().map_err(system("drop capabilities"))?;
         if !config.hooks.is(Weakness::Dumpable) {
             harden::hide().map_err(system("hide this process from others"))?;
         }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::kind::Kind;
+
 /// The reason why a daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -10,6 +12,12 @@ pub enum DaemonError {
     /// Nothing to keep ready.
     #[error("no memory to keep ready: name at least one kind of unit")]
     NoSupply,
+    /// A kind of unit is named twice.
+    #[error("units of {kind} are named twice: name them once, with the sum of the counts")]
+    Twice {
+        /// The kind.
+        kind: Kind,
+    },
     /// More units than descriptors.
     #[error(
         "{units} ready units need as many descriptors, and the limit is {limit}: raise it (ulimit -n, LimitNOFILE=), or keep fewer, larger units"

@@ -174,7 +174,8 @@ fn fill(
     while done < kind.unit {
         let step = STEP.max(kind.page.bytes()).min(kind.unit - done);
         throttle.wait(&progress.cancel);
-        if memory.room(kind.page, kind.node)? < i128::from(step) {
+        // For all that is left of the unit: a part of one would be filled in vain, again and again.
+        if memory.room(kind.page, kind.node)? < i128::from(kind.unit - done) {
             return Err(FillError::NoRoom);
         }
         // On this thread. Also clears base pages, which fallocate would leave to the tenant's page faults.
@@ -230,6 +231,23 @@ mod tests {
         let filler = Filler::start(greedy, None, Hooks::default()).unwrap();
         filler.order(0, Kind::new(PageSize::Base, 4096, None).unwrap());
         assert!(matches!(next(&filler), (0, Err(FillError::NoRoom))));
+    }
+
+    #[test]
+    fn a_unit_that_does_not_fit_is_not_begun() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        // There is room for a step, and not for the unit.
+        let text = format!("MemTotal: 1000000 kB\nMemAvailable: {} kB\n", 10_000 + (2 * STEP >> 10));
+        std::fs::write(root.path().join("proc/meminfo"), text).unwrap();
+        let filler =
+            Filler::start(Memory { root: root.path().to_owned(), keep_free: 1 }, None, Hooks::default());
+        let filler = filler.unwrap();
+        filler.order(0, Kind::new(PageSize::Base, 2 * STEP + 4096, None).unwrap());
+        assert!(matches!(next(&filler), (0, Err(FillError::NoRoom))));
+        assert_eq!(filler.progress(), (0, 0));
+        filler.order(0, Kind::new(PageSize::Base, STEP, None).unwrap());
+        assert!(matches!(next(&filler), (0, Ok(_))));
     }
 
     #[test]

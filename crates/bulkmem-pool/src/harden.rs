@@ -26,7 +26,8 @@ pub fn become_user(user: u32, group: u32) -> io::Result<()> {
     Ok(set_keep_capabilities(false)?)
 }
 
-fn keep_only_chown() -> io::Result<()> {
+/// Drops all capabilities but CAP_CHOWN, also those of root.
+pub(crate) fn keep_only_chown() -> io::Result<()> {
     let kept = capabilities(None)?.permitted & CapabilitySet::CHOWN;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     Ok(set_capabilities(None, sets)?)
@@ -123,7 +124,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_getegid,
     libc::SYS_getpid,
     libc::SYS_gettid,
-    // To itself only: other processes belong to other users.
+    // To itself. Without CAP_KILL, processes of other users refuse.
     libc::SYS_kill,
     libc::SYS_tgkill,
     libc::SYS_exit,
@@ -147,3 +148,42 @@ const ALLOWED_BY_ARCHITECTURE: &[i64] = &[
 const ALLOWED_BY_ARCHITECTURE: &[i64] = &[libc::SYS_renameat];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ALLOWED_BY_ARCHITECTURE: &[i64] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_system_calls_are_refused() {
+        // The filter stays for as long as the process lives, so it gets one of its own.
+        // SAFETY: the child only filters, makes system calls, and exits.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let status = match filter_system_calls() {
+                Ok(())
+                    if refused(libc::SYS_ptrace)
+                        && refused(libc::SYS_execve)
+                        && refused(libc::SYS_setuid) =>
+                {
+                    0
+                }
+                Ok(()) => 1,
+                Err(_) => 2,
+            };
+            // SAFETY: nothing of the parent's is to be flushed or dropped.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: the child is this process's own.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "1 << 8: a call was not refused; 2 << 8: the filter was");
+    }
+
+    /// Returns true if the call fails with EPERM. Without the filter, it fails with another error, because of the arguments.
+    fn refused(call: libc::c_long) -> bool {
+        // SAFETY: no argument is an address, or a valid one.
+        let result = unsafe { libc::syscall(call, u64::MAX, 0, 0, 0) };
+        result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+    }
+}

@@ -269,6 +269,8 @@ fn prometheus_has_what_the_files_have() {
         ("bulkmem_faults_total", 4096.0),
         ("bulkmem_faults_below_threshold_total", 7.0),
         ("bulkmem_hints", 1.0),
+        ("bulkmem_hinted_processes", 3.0),
+        ("bulkmem_unhinted_processes_total", 2.0),
         ("bulkmem_cleared_bytes_total{method=\"movnti\"}", 6_291_456.0),
         ("bulkmem_cleared_seconds_total{method=\"movnti\"}", 3.000_000_021),
         ("bulkmem_extents_total{method=\"clzero\"}", 4.0),
@@ -284,7 +286,7 @@ fn prometheus_has_what_the_files_have() {
     ] {
         assert_eq!(metrics.samples.get(sample), Some(&value), "{sample}\n{text}");
     }
-    assert_eq!(metrics.samples.len(), 13 + 5 * METHODS.len() + 2 * 3, "{text}");
+    assert_eq!(metrics.samples.len(), 15 + 5 * METHODS.len() + 2 * 3, "{text}");
     // A livepatch that is not in force fails as without the option, and so does a module that is not loaded.
     write(root.join("sys/kernel/livepatch/bulkmem/enabled"), "0\n");
     write(root.join("sys/module/bulkmem/parameters/memory_device"), "N\n");

@@ -124,6 +124,8 @@ fn wrong_arguments_are_refused_with_the_remedy() {
     home.bulkmem().args(["pool", "serve"]).assert().code(2).stderr(contains("--keep"));
     let supply = ["pool", "serve", "--keep", "2M,unit=3M"];
     home.bulkmem().args(supply).assert().code(2).stderr(contains("2M,unit=1G,count=4"));
+    let twice = ["pool", "serve", "--keep", "4K,unit=1M", "--keep", "4K,unit=1M", "--runtime-dir", "run"];
+    home.bulkmem().args(twice).assert().code(1).stderr(contains("named twice"));
     home.bulkmem()
         .args(run)
         .args(["4K", "--", "/nonexistent", "{}"])

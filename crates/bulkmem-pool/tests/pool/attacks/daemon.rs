@@ -24,14 +24,15 @@ pub(super) fn add(suite: &mut Suite) {
     ];
     for (name, steal) in attacks {
         suite.test(&format!("attack::{name}"), move || {
-            let weak = stolen(&Pool::start_as(ALICE, 1, weaken, allow_inspection), steal);
+            let (weak, _) = stolen(&Pool::start_as(ALICE, 1, weaken, allow_inspection), steal);
             assert!(
                 weak > 0,
                 "the attack steals nothing even from a weakened pool, so this test proves nothing"
             );
+            // Nothing of a ready unit, either. A process that could be inspected until it became the daemon no longer can.
             let real = stolen(&Pool::start(1, |_| ()), steal);
-            let same_user = stolen(&Pool::start_as(ALICE, 1, |_| (), drop_capabilities), steal);
-            assert_eq!((real, same_user), (0, 0));
+            let same_user = stolen(&Pool::start_as(ALICE, 1, |_| (), allow_inspection), steal);
+            assert_eq!((real, same_user), ((0, 0), (0, 0)));
             println!("{name}: weakened pool {weak} bytes; real pool, and a real one of the tenant's user: 0");
             Ok(())
         });
@@ -62,15 +63,17 @@ fn allow_inspection() {
     set_dumpable_behavior(DumpableBehavior::Dumpable).expect("always possible");
 }
 
-/// Bob receives a unit; afterwards, Alice steals what she can from the daemon. Returns the bytes of Bob's secret in it.
-fn stolen(pool: &Pool, steal: Steal) -> usize {
+/// Bob receives a unit, and the daemon has the next one ready; afterwards, Alice steals what she can from the daemon. Returns the
+/// bytes of Bob's secret in it, and all bytes.
+fn stolen(pool: &Pool, steal: Steal) -> (usize, usize) {
     let daemon = pool.daemon.pid();
     // What a daemon that runs as Alice cannot change owners of, it cannot hand out to Bob: he is in her place.
     let bobs_user = if fs::metadata(format!("/proc/{daemon}")).is_ok() { owner(daemon) } else { BOB };
     let bobs_user = if bobs_user == ALICE { ALICE } else { BOB };
     let mut alice = Child::of_user(ALICE, move |channel: &mut Channel| {
         channel.receive::<bool>();
-        channel.send(bytes_of(BOBS, &steal(daemon)));
+        let taken = steal(daemon);
+        channel.send((bytes_of(BOBS, &taken), taken.len()));
     });
     let mut bob = Child::of_user(bobs_user, |channel| {
         let unit = lease(&pool.client);
@@ -79,6 +82,7 @@ fn stolen(pool: &Pool, steal: Steal) -> usize {
         channel.receive::<bool>();
     });
     bob.channel.receive::<bool>();
+    pool.wait_until_full();
     alice.channel.send(true);
     alice.channel.receive()
 }
@@ -138,7 +142,6 @@ fn read_memory(daemon: Pid) -> Vec<u8> {
         bytes.truncate(usize::try_from(copied).unwrap_or_default());
         bytes
     };
-    // Without the list of mappings, she tries the addresses that are usual.
     mappings(daemon).into_iter().flat_map(read).collect()
 }
 
@@ -170,7 +173,8 @@ fn core_dump() {
         };
         let mut pool = Pool::start_as(user, 1, change, || {
             std::env::set_current_dir(folder.path()).expect("its folder");
-            if weak {
+            // The daemon's own user keeps the right to change owners.
+            if user == ALICE {
                 allow_inspection();
                 let all = rustix::process::Rlimit { current: None, maximum: None };
                 _ = rustix::process::setrlimit(rustix::process::Resource::Core, all);
