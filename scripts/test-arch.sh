@@ -237,6 +237,8 @@ for architecture in "${architectures[@]}"; do
         [[ $names != *" "* ]] || names=methods
         run "$architecture" "$target" "$cpu" "$names${filter:+ $filter}" -p bulkmem "${tests[@]}" -- ${filter:+"$filter"}
     done
+    # The first call under hostile conditions.
+    [[ -n $quick ]] || run "$architecture" "$target" "$main" hostile -p hostile
     # It takes four minutes of a processor to build.
     [[ -n $quick ]] || command_of "$architecture" "$target" "$main"
     # `operations` persists, which Neoverse V1 can, and Zicbom.

@@ -6,6 +6,11 @@ use std::process::Command;
 /// Emulator and its arguments, separated by spaces, for tests of another architecture.
 const EMULATOR: &str = "BULKMEM_TEST_EMULATOR";
 
+/// Returns true if the programs of this test run under an emulator.
+pub fn emulated() -> bool {
+    std::env::var_os(EMULATOR).is_some()
+}
+
 /// Returns a command that runs a program which was built for the architecture of this test: under the emulator that the
 /// variable `BULKMEM_TEST_EMULATOR` names, if it is set, because the kernel does not execute programs of other architectures.
 pub fn command(program: impl AsRef<OsStr>) -> Command {

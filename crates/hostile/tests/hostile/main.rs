@@ -43,6 +43,9 @@ fn scenario(suite: &mut Suite, home: Home, name: &str, arguments: &'static [&'st
     if !cfg!(target_arch = "x86_64") && stepped.iter().any(|word| arguments[0].starts_with(word)) {
         return suite.skip(&name, "single-stepping is only written for x86-64");
     }
+    if testkit::program::emulated() && name.starts_with("seccomp::") {
+        return suite.skip(&name, "the filter would apply to the emulator's system calls");
+    }
     suite.test(&name, move || {
         let folder = home.make()?;
         (0..times).try_for_each(|_| Run::scenario(arguments).home(folder.path()).silent_success())
@@ -93,6 +96,13 @@ fn scenarios(suite: &mut Suite, home: Home) {
         }),
         ("a_sort", |_| Run::found("/usr/bin/sort", &["/proc/self/maps", "--output=/dev/null"])),
     ] {
+        if testkit::program::emulated() && name != "our_own_program" {
+            suite.skip(
+                &format!("preload::{name}::{home}"),
+                "this machine's programs are of another architecture",
+            );
+            continue;
+        }
         suite.test(&format!("preload::{name}::{home}"), move || {
             let folder = home.make()?;
             let run = program(&["exercise"]).home(folder.path());

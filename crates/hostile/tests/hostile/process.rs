@@ -74,12 +74,13 @@ pub(crate) struct Outcome {
 impl Run {
     /// Runs a scenario.
     pub(crate) fn scenario(arguments: &[&str]) -> Run {
-        Run::at(Path::new(env!("CARGO_BIN_EXE_scenario")), arguments)
+        Run::of(testkit::program::command(env!("CARGO_BIN_EXE_scenario")), arguments)
     }
 
     /// Runs another program of this crate.
     pub(crate) fn program(name: &str, arguments: &[&str]) -> Run {
-        Run::at(&Path::new(env!("CARGO_BIN_EXE_scenario")).with_file_name(name), arguments)
+        let path = Path::new(env!("CARGO_BIN_EXE_scenario")).with_file_name(name);
+        Run::of(testkit::program::command(path), arguments)
     }
 
     /// Runs a program of the system.
@@ -88,7 +89,10 @@ impl Run {
     }
 
     pub(crate) fn at(path: &Path, arguments: &[&str]) -> Run {
-        let mut command = Command::new(path);
+        Run::of(Command::new(path), arguments)
+    }
+
+    fn of(mut command: Command, arguments: &[&str]) -> Run {
         command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
         // A process group, to kill it together with its children.
         command.process_group(0);

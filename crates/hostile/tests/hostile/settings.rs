@@ -49,6 +49,9 @@ pub(crate) fn add(suite: &mut Suite) {
         run.outcome()?.printed("clear:portable")
     });
     let name = "settings::of_a_set_user_id_program_are_ignored";
+    if testkit::program::emulated() {
+        return suite.skip(name, "set-user-ID would be the emulator's");
+    }
     match set_user_id() {
         Ok(()) => suite.test(name, ignored_where_secure),
         Err(why) => suite.skip(name, &why),
