@@ -238,7 +238,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
         // There is room for a step, and not for the unit.
-        let text = format!("MemTotal: 1000000 kB\nMemAvailable: {} kB\n", 10_000 + (2 * STEP >> 10));
+        let text = format!("MemTotal: 1000000 kB\nMemAvailable: {} kB\n", 10_000 + ((2 * STEP) >> 10));
         std::fs::write(root.path().join("proc/meminfo"), text).unwrap();
         let filler =
             Filler::start(Memory { root: root.path().to_owned(), keep_free: 1 }, None, Hooks::default());
