@@ -292,6 +292,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
         self.ledger.looks.looks.extend(looked);
         self.ledger.looks.ns_per_tick = self.session.meter.ns_per_tick();
+        self.ledger.looks.second_level = self.setting.second_level;
     }
 
     /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the

@@ -185,7 +185,9 @@ pub(crate) fn first_of_each_method(choices: impl IntoIterator<Item = Choice>) ->
 }
 
 /// Returns the choices to measure precisely: the best few, the best in each condition, the best that is in no condition
-/// slower than the C library, and those in `also`. At most `most`, but always those in `also` and the C library.
+/// slower than the C library, the best that does not fill the cache, and those in `also`. At most `most`, but always those in
+/// `also`, the C library, and the best that does not fill the cache: for uncached memory it may be the best even if a few samples
+/// say otherwise, and longer lengths only try again what was precisely measured.
 pub(crate) fn finalists(
     ranked: &[Ranked],
     also: &[Choice],
@@ -196,6 +198,8 @@ pub(crate) fn finalists(
     let mut finalists: Vec<Choice> = Vec::new();
     finalists.extend(c_library.does(operation).then(|| Choice::of(c_library, operation)));
     finalists.extend(also.iter().filter(|choice| choice.method != c_library));
+    let sparing = ranked.iter().map(|entry| entry.choice).find(spares_cache);
+    finalists.extend(sparing.filter(|choice| !finalists.contains(choice)));
     let plain = ranked.iter().find(|entry| entry.choice.method == c_library);
     let never_slower = ranked.iter().find(|entry| {
         entry.choice.method != c_library

@@ -451,20 +451,34 @@ impl Workloads {
     /// The kernel first hands out the pages that were released last. So destinations are kept until the caches hold none of
     /// their pages: what the candidate before left there would make the page faults of the next one faster or slower.
     fn map_fresh(&mut self, bytes: usize, pages: Pages) -> Result<*mut u8> {
-        let spread = (2 * last_level(Machine::current())).min(self.arena.longest()) as usize;
+        let spread = self.spread();
         while self.fresh.iter().map(|mapping| mapping.len()).sum::<usize>() > spread {
             self.fresh.pop_front();
         }
-        if self.backed < spread + bytes {
-            self.fresh.clear();
-            self.backed = spread + bytes;
-            let prefaulted = map(self.backed, pages)?.prefault();
-            prefaulted.map_err(|source| MeasureError::Mapping { bytes: self.backed as u64, source })?;
-        }
+        self.back_fresh(bytes, pages)?;
         let mut mapping = map(bytes, pages)?;
         let start = mapping.as_mut_ptr();
         self.fresh.push_back(mapping);
         Ok(start)
+    }
+
+    /// Has the host of a virtual machine back as much memory as fresh destinations of so many bytes may take together. That
+    /// takes long where the caches are large: a caller that knows the longest does it before it takes samples.
+    pub(crate) fn back_fresh(&mut self, bytes: usize, pages: Pages) -> Result<()> {
+        let spread = self.spread();
+        if self.backed < spread + bytes {
+            self.fresh.clear();
+            // An unaligned destination needs a page more.
+            self.backed = spread + (bytes + LINE).next_multiple_of(HUGE);
+            let prefaulted = map(self.backed, pages)?.prefault();
+            prefaulted.map_err(|source| MeasureError::Mapping { bytes: self.backed as u64, source })?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of fresh destinations that are kept.
+    fn spread(&self) -> usize {
+        (2 * last_level(Machine::current())).min(self.arena.longest()) as usize
     }
 
     /// The operation, and how much longer the neighbour's walk takes after it than after as long without touching memory.

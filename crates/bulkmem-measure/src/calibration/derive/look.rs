@@ -17,6 +17,8 @@ pub(crate) struct Samples {
     pub(crate) looks: Vec<Looked>,
     pub(crate) unmapped: Vec<UnmappedTimes>,
     pub(crate) ns_per_tick: f64,
+    /// The second-level cache, bytes.
+    pub(crate) second_level: u64,
 }
 
 /// Times of looks at memory in a known state.
@@ -156,8 +158,8 @@ fn look(
     };
     // The mean of the gains in mapped memory with the threshold, a smaller one and a larger one.
     let mapped = |cached_below: u64, length: &Length| {
-        let beside = [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (cached_below as f64 * factor) as u64);
-        beside.map(|below| gain(length, &costs, below, looked, &uncached)).iter().sum::<f64>() / 3.0
+        let gains = beside(cached_below).map(|below| gain(length, &costs, below, looked, &uncached));
+        gains.iter().sum::<f64>() / 3.0
     };
     let gains = |cached_below: u64| -> Vec<f64> {
         let mean = |length: &Length| match mapped(cached_below, length) {
@@ -167,7 +169,7 @@ fn look(
         lengths.iter().map(mean).collect()
     };
     let total = |cached_below: u64| gains(cached_below).iter().sum::<f64>();
-    let right = |cached_below: u64| below(&cached, cached_below) - below(&uncached, cached_below);
+    let right = |cached_below: u64| separation(&cached, &uncached, cached_below);
     let thresholds = thresholds(&cached, &uncached).into_iter().map(|it| (it, total(it)));
     let thresholds: Vec<(u64, f64)> = thresholds.collect();
     let most = thresholds.iter().map(|(_, total)| *total).max_by(f64::total_cmp)?;
@@ -211,6 +213,32 @@ fn look(
     Some(LookRule { operation, from: lengths[first].length, cached_below, unmapped, reason })
 }
 
+/// Returns by length how likely memory that a look finds uncached is cached all the same.
+///
+/// A look cannot tell from memory what is partly in the third-level cache, nor one that others slow down: a shared host, or
+/// other processors. So the samples are also judged as if caches took twice as long. The longer a range, the less likely is it
+/// cached at all.
+pub(super) fn doubt(operation: Operation, samples: &Samples) -> BTreeMap<u64, f64> {
+    const UNDER_LOAD: u64 = 2;
+    let own = || samples.looks.iter().filter(|it| it.operation == operation);
+    let storing = |looked: &Looked| -> Vec<u64> { looked.times.iter().filter_map(|it| it.storing).collect() };
+    let of = |state| -> Vec<u64> { own().filter(|it| it.state == state).flat_map(storing).collect() };
+    let (cached, uncached) = (of(MemoryState::Cached), of(MemoryState::Uncached));
+    let separation = |at: &u64| separation(&cached, &uncached, *at);
+    let thresholds = thresholds(&cached, &uncached).into_iter();
+    let threshold = thresholds.max_by(|a, b| separation(a).total_cmp(&separation(b)));
+    let cached_all_the_same = |looked: &Looked| {
+        let found_cached = |at| below(&storing(looked), at);
+        let missed =
+            threshold.map_or(0.0, |at| 1.0 - (found_cached(at) + found_cached(at / UNDER_LOAD)) / 2.0);
+        let as_likely_as_not = 2 * samples.second_level;
+        let cached = (as_likely_as_not as f64 / looked.length as f64).min(1.0) / 2.0;
+        cached * missed / (cached * missed + 1.0 - cached)
+    };
+    let own = own().filter(|it| it.state == MemoryState::Cached);
+    own.map(|it| (it.length, cached_all_the_same(it))).collect()
+}
+
 fn rising(ticks: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut ticks: Vec<u64> = ticks.collect();
     ticks.sort_unstable();
@@ -227,6 +255,16 @@ fn thresholds(cached: &[u64], uncached: &[u64]) -> Vec<u64> {
     all.sort_unstable();
     all.dedup();
     all.windows(2).map(|pair| ((pair[0] as f64 * pair[1] as f64).sqrt() as u64).max(pair[0] + 1)).collect()
+}
+
+/// Returns a threshold with a smaller and a larger one.
+fn beside(threshold: u64) -> [u64; 3] {
+    [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (threshold as f64 * factor) as u64)
+}
+
+/// Returns how well a threshold, a smaller and a larger one tell the times of the two states apart.
+fn separation(cached: &[u64], uncached: &[u64], threshold: u64) -> f64 {
+    beside(threshold).map(|at| below(cached, at) - below(uncached, at)).iter().sum()
 }
 
 /// Returns the share of the times that a threshold takes for cached memory.

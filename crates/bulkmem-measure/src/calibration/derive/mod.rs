@@ -20,6 +20,7 @@ use bulkmem::policy::Situation;
 use crate::calibration::{Condition, Cost, Figure, LookRule, Rule, Saturation};
 use look::{Methods, Samples};
 pub(crate) use pick::{NOISE, allowed_loss};
+use segments::Regrets;
 use table::{Figures, Key, Row, Timing};
 
 use crate::engine::workload::WARMED_EACH;
@@ -66,11 +67,14 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             } else {
                 (&own, String::new())
             };
-            tables.insert(situation, (picks(rows, situation, c_library), note));
+            tables.insert(situation, (picks(rows, situation, c_library, None), note));
         }
-        for situation in [Situation::Cached, Situation::Uncached] {
-            let rows = by_cache_state(&throughput, situation == Situation::Cached);
-            tables.insert(situation, (picks(&rows, situation, c_library), String::new()));
+        let [cached, uncached] = [true, false].map(|state| by_cache_state(&throughput, state));
+        let doubt = Doubt { cached: segments::complete(&cached), share: look::doubt(operation, looks) };
+        for (situation, rows, doubt) in
+            [(Situation::Cached, cached, None), (Situation::Uncached, uncached, Some(&doubt))]
+        {
+            tables.insert(situation, (picks(&rows, situation, c_library, doubt), String::new()));
         }
         let at = |situation, length| -> Option<&Key> {
             tables[&situation].0.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
@@ -135,11 +139,36 @@ pub(crate) fn choices(figures: &[Figure], operation: Operation, situation: Situa
         Situation::Cached | Situation::Uncached => by_cache_state(&rows, situation == Situation::Cached),
         _ => rows,
     };
-    fitted(&segments::complete(&rows), situation)
+    fitted(&segments::complete(&rows), situation, None)
+}
+
+/// What remains possible where a look finds memory uncached.
+struct Doubt {
+    /// The rows of cached memory, completed.
+    cached: BTreeMap<u64, Row>,
+    /// By length, how likely the memory is cached all the same.
+    share: BTreeMap<u64, f64>,
+}
+
+impl Doubt {
+    /// Returns the likelihood at a length, that of the next measured length below.
+    fn at(&self, length: u64) -> f64 {
+        self.share.range(..=length).next_back().map_or(0.0, |(_, share)| *share)
+    }
+
+    /// Adds to the regrets at a length what the choice would cost in cached memory, as likely as that is.
+    fn add_to(&self, regrets: &mut Regrets, length: u64) {
+        let (share, Some(row)) = (self.at(length), self.cached.get(&length)) else { return };
+        let in_cached = pick::regrets_of_all(row);
+        let most = in_cached.values().copied().fold(0.0, f64::max);
+        for (key, regret) in regrets {
+            *regret = (1.0 - share) * *regret + share * in_cached.get(key).unwrap_or(&most);
+        }
+    }
 }
 
 /// Returns the choice at each length of a table.
-fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation) -> Vec<(u64, Key)> {
+fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation, doubt: Option<&Doubt>) -> Vec<(u64, Key)> {
     let regrets = match situation {
         Situation::Stream => pick::least_disturbing,
         _ => pick::fastest,
@@ -148,6 +177,9 @@ fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation) -> Vec<(u64, Key)> {
         let mut regrets = regrets(row);
         if is_short(length, situation) && regrets.contains_key(&Key::c_library()) {
             regrets.retain(|key, _| key.is_c_library());
+        }
+        if let Some(doubt) = doubt {
+            doubt.add_to(&mut regrets, length);
         }
         (length, regrets)
     };
@@ -178,13 +210,18 @@ fn shortest(situation: Situation) -> u64 {
 /// Returns the choices of one table with the lengths that they are used from, the first from 0. Below the shortest
 /// measured length the C library is chosen if it is a candidate, and otherwise the choice for that length. Between
 /// lengths with different choices, the threshold is where their interpolated times cross.
-fn picks(rows: &BTreeMap<u64, Row>, situation: Situation, c_library: bool) -> Vec<Pick> {
+fn picks(
+    rows: &BTreeMap<u64, Row>,
+    situation: Situation,
+    c_library: bool,
+    doubt: Option<&Doubt>,
+) -> Vec<Pick> {
     let complete = segments::complete(rows);
     let why = match situation {
         Situation::Stream => pick::why_least_disturbing,
         _ => pick::why_fastest,
     };
-    let choices = fitted(&complete, situation);
+    let choices = fitted(&complete, situation, doubt);
     let mut picks: Vec<Pick> = Vec::new();
     let mut below: Option<&(u64, Key)> = None;
     for segment in choices.chunk_by(|a, b| a.1 == b.1) {
@@ -193,7 +230,7 @@ fn picks(rows: &BTreeMap<u64, Row>, situation: Situation, c_library: bool) -> Ve
             segment.iter().filter(|(length, _)| !(key.is_c_library() && is_short(*length, situation)));
         let own: Vec<&Row> = compared.filter_map(|(length, _)| rows.get(length)).collect();
         let from = match below {
-            Some((low, old)) => match crossing(&complete, (*low, old), (*length, key)) {
+            Some((low, old)) => match crossing(&complete, (*low, old), (*length, key), doubt) {
                 from if old.is_c_library() && is_short(from, situation) => shortest(situation),
                 from => from,
             },
@@ -205,11 +242,20 @@ fn picks(rows: &BTreeMap<u64, Row>, situation: Situation, c_library: bool) -> Ve
                 *length
             }
         };
-        let reason = if key.is_c_library() && own.is_empty() {
+        let mut reason = if key.is_c_library() && own.is_empty() {
             "shorter calls are over before a choice pays".to_owned()
         } else {
             why(key, &own)
         };
+        let at_lengths =
+            |doubt: &Doubt| segment.iter().map(|(length, _)| doubt.at(*length)).fold(0.0, f64::max);
+        let doubtful = doubt.map_or(0.0, at_lengths);
+        if doubtful >= 0.01 {
+            let percent = 100.0 * doubtful;
+            reason += &format!(
+                "; up to {percent:.0} % of what a look finds uncached may be cached, which counts, too"
+            );
+        }
         picks.push(Pick { from, key: key.clone(), reason });
         below = segment.last();
     }
@@ -220,7 +266,12 @@ type Ends<'r> = (&'r Figures, &'r Figures);
 
 /// Returns the length, above the lower and at most the upper one, from which the upper choice is better. Interpolates
 /// times as straight lines between logarithms.
-fn crossing(rows: &BTreeMap<u64, Row>, (low, old): (u64, &Key), (high, new): (u64, &Key)) -> u64 {
+fn crossing(
+    rows: &BTreeMap<u64, Row>,
+    (low, old): (u64, &Key),
+    (high, new): (u64, &Key),
+    doubt: Option<&Doubt>,
+) -> u64 {
     let at = |share: f64| {
         let (low_ln, high_ln) = ((low as f64).ln(), (high as f64).ln());
         let length = (low_ln + share * (high_ln - low_ln)).exp() as u64;
@@ -229,6 +280,7 @@ fn crossing(rows: &BTreeMap<u64, Row>, (low, old): (u64, &Key), (high, new): (u6
         length.clamp(low.saturating_add(1).min(high), high)
     };
     let ends = |key: &Key| Some((rows[&low].get(key)?, rows[&high].get(key)?));
+    let keys = (old, new);
     let (Some(old), Some(new)) = (ends(old), ends(new)) else { return at(0.5) };
     let conditions = common(old, new);
     if conditions.is_empty() {
@@ -237,16 +289,27 @@ fn crossing(rows: &BTreeMap<u64, Row>, (low, old): (u64, &Key), (high, new): (u6
     let c_library = ends(&Key::c_library()).map(|plain| {
         (plain, common(plain, new).into_iter().filter(|it| conditions.contains(it)).collect::<Vec<_>>())
     });
+    let in_cached = doubt.and_then(|doubt| {
+        let ends = |key: &Key| Some((doubt.cached.get(&low)?.get(key)?, doubt.cached.get(&high)?.get(key)?));
+        let (old, new) = (ends(keys.0)?, ends(keys.1)?);
+        Some((doubt, old, new, common(old, new)))
+    });
     let is_better = |share: f64| {
-        let gains = |from, conditions: &[Condition]| -> Vec<f64> {
-            conditions.iter().map(|it| between(from, it, share) - between(new, it, share)).collect()
+        let gains = |from, to, conditions: &[Condition]| -> Vec<f64> {
+            conditions.iter().map(|it| between(from, it, share) - between(to, it, share)).collect()
         };
+        let mean = |gains: Vec<f64>| gains.iter().sum::<f64>() / gains.len().max(1) as f64;
+        let gain = mean(gains(old, new, &conditions));
+        let gain = in_cached.as_ref().map_or(gain, |(doubt, old, new, conditions)| {
+            let cached = doubt.at(low) * (1.0 - share) + doubt.at(high) * share;
+            gain * (1.0 - cached) + mean(gains(*old, *new, conditions)) * cached
+        });
         let barred = c_library.as_ref().is_some_and(|(plain, shared)| {
-            let gains = gains(*plain, shared);
+            let gains = gains(*plain, new, shared);
             let allowed = pick::allowed_loss(gains.iter().copied()).max(NOISE.ln_1p());
             gains.iter().any(|gain| *gain < -allowed)
         });
-        gains(old, &conditions).iter().sum::<f64>() > 0.0 && !barred
+        gain > 0.0 && !barred
     };
     (1..STEPS).map(|step| f64::from(step) / f64::from(STEPS)).find(|&share| is_better(share)).map_or(high, at)
 }

@@ -96,6 +96,13 @@ pub(super) fn fastest(row: &Row) -> Regrets {
     open.iter().map(|candidate| (candidate.key.clone(), regret(candidate))).collect()
 }
 
+/// Returns the regrets of all candidates by time, also of those that may not be chosen.
+pub(super) fn regrets_of_all(row: &Row) -> Regrets {
+    let (scored, _) = scored(row);
+    let least = scored.first().map_or(0.0, |best| best.score);
+    scored.iter().map(|it| (it.key.clone(), it.score - least)).collect()
+}
+
 /// Returns the reason for a choice by time, from the rows that it is for.
 pub(super) fn why_fastest(key: &Key, rows: &[&Row]) -> String {
     let comparison = Comparison::of(key, rows);

@@ -8,6 +8,7 @@ use bulkmem::method::Parameters;
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::workload::MemoryState;
 
 const COLD: Condition = Condition::new(true, false, 1);
 const MIB: u64 = 1 << 20;
@@ -412,4 +413,54 @@ fn the_reason_for_streams_names_the_rule() {
     {
         assert!(rule.method == "movnti" && rule.reason.contains(part), "{rule:?}");
     }
+}
+
+/// Where the look may be wrong, uncached memory gets a method that is nearly as fast there and much faster in cached memory.
+#[test]
+fn the_choice_for_uncached_memory_bears_a_wrong_verdict() {
+    let figure = |method: &str, length: u64, warm: bool, gb_per_s: f64| Figure {
+        condition: Condition::new(true, warm, 1),
+        ..at(method, length, gb_per_s, 0.0)
+    };
+    let lengths = [MIB / 16, MIB / 4, MIB, 4 * MIB, 16 * MIB, 64 * MIB];
+    let speeds = [("c_library", 10.0, 25.0), ("movnti", 20.0, 9.0), ("store_sse2", 18.0, 25.0)];
+    let figures: Vec<Figure> = lengths
+        .into_iter()
+        .flat_map(|length| {
+            speeds.into_iter().flat_map(move |(method, cold, warm)| {
+                [(method, false, cold), (method, true, warm)].map(|it| (length, it))
+            })
+        })
+        .map(|(length, (method, warm, speed))| figure(method, length, warm, speed))
+        .collect();
+    let looks = |third_level: u64| {
+        let times = |length, state, storing| look::Looked {
+            operation: Operation::Clear,
+            length,
+            state,
+            times: vec![bulkmem::probe::Times { reaching: 600, storing: Some(storing) }; 9],
+        };
+        let cached = lengths.map(|length| {
+            times(length, MemoryState::Cached, if length > 2 * MIB { third_level } else { 70 })
+        });
+        let looks = cached.into_iter().chain([times(lengths[0], MemoryState::Uncached, 300)]).collect();
+        Samples { looks, ns_per_tick: 0.5, second_level: 2 * MIB, unmapped: Vec::new() }
+    };
+    let rule = |samples: &Samples, length: u64| -> Rule {
+        let Derived { rules, .. } = derive(&figures, samples);
+        let of = |rule: &&Rule| rule.situation == Situation::Uncached && rule.from <= length;
+        rules.iter().rfind(of).expect("it looks").clone()
+    };
+    let uncached = |samples: &Samples, length: u64| rule(samples, length).method;
+    for length in lengths {
+        assert_eq!(uncached(&looks(70), length), "movnti", "{length}");
+    }
+    assert_eq!(
+        lengths.map(|length| uncached(&looks(140), length) == "store_sse2"),
+        [false, false, false, true, false, false]
+    );
+    assert!(
+        rule(&looks(140), 4 * MIB).reason.contains("up to 33 % of what a look finds uncached may be cached")
+    );
+    assert!(!rule(&looks(140), MIB).reason.contains("may be cached"));
 }

@@ -102,6 +102,23 @@ fn the_c_library_and_the_best_by_condition_reach_the_finals() {
     assert!(finalists.len() <= 4);
 }
 
+/// Where it looks slower at one length than it is, the next ones decide.
+#[test]
+fn the_best_that_does_not_fill_the_cache_is_always_measured_precisely() {
+    let best = method::by_name("nontemporal_sse2").unwrap();
+    let answer = |_: &Cell, choice: &Choice| match choice {
+        choice if choice.method == best => 110.0,
+        choice if spares_cache(choice) => 120.0,
+        _ => 100.0,
+    };
+    let (ranked, _) = explored(answer, AMPLE);
+    for also in [vec![], vec![Choice::of(best, Operation::Clear)]] {
+        let finalists = finalists(&ranked, &also, Operation::Clear, 3);
+        let times = finalists.iter().filter(|choice| choice.method == best).count();
+        assert_eq!((times, finalists.len()), (1, 3), "{finalists:?}");
+    }
+}
+
 #[test]
 fn what_leaves_the_cache_alone_is_kept_for_stream() {
     let slow = |choice: &Choice| spares_cache(choice);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::Policy;
-use bulkmem::{Intent, Operation, Pages};
+use bulkmem::{Intent, Operation, Pages, look};
 
 use crate::calibration::plan::{self, LONG};
 use crate::engine::options::{check_budget, check_length, check_threads, require};
@@ -186,7 +186,12 @@ impl ChoiceOptions {
             rules.map(|rule| (rule.from, rule.choice)).collect::<Vec<_>>()
         };
         let plain = rules(run.policy) == rules(Policy::global());
-        let workloads = RefCell::new(Workloads::new(started, arena, run.counting.clone()));
+        let mut workloads = Workloads::new(started, arena, run.counting.clone());
+        let fresh = cells.iter().filter_map(|(cell, _)| Some((cell.length, cell.fresh?)));
+        if let Some((length, pages)) = fresh.max_by_key(|(length, _)| *length) {
+            workloads.back_fresh(usize::try_from(length).unwrap_or(usize::MAX), pages)?;
+        }
+        let workloads = RefCell::new(workloads);
         let mut hurried = Vec::new();
         for (index, (cell, intent)) in cells.iter().enumerate() {
             if run.stopped() {
@@ -220,6 +225,7 @@ impl ChoiceOptions {
         deadline: Duration,
     ) -> Result<Option<String>> {
         let first_row = run.results.rows.len();
+        look::forget();
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
         let Condition { aligned, warm, threads, source } = cell.condition;
         let cache = match (cell.fresh, warm) {

@@ -104,7 +104,7 @@ impl TunablesOptions {
             run.backed_by(Some(process.request(&(side, processor))? as usize));
             processes.push(process);
         }
-        let configs = configs(side);
+        let configs = configs(side, workload::last_level(Machine::current()));
         let weight = |config: &Config| (size(config) + LEAST_SIDE / 4) as f64;
         for (index, config) in configs.iter().enumerate() {
             let rest: f64 = configs[index..].iter().map(weight).sum();
@@ -182,10 +182,11 @@ fn side() -> u64 {
     usual.min(memory_left().bytes / SHARES).max(LEAST_SIDE)
 }
 
-/// The configurations: each operation at each length that fits twice, aligned and not; warm only if it can be cached. Copies
+/// The configurations: each operation at each length that fits twice, aligned and not; warm only if it can be cached in a
+/// last level of so many bytes. Copies
 /// that page aliasing may slow down are warm, and not read back: other states would add to the time of both ways to work.
-fn configs(side: u64) -> Vec<Config> {
-    let longest_warm = workload::last_level(Machine::current()).saturating_mul(2);
+fn configs(side: u64, last_level: u64) -> Vec<Config> {
+    let longest_warm = last_level.saturating_mul(2);
     let lengths = std::iter::successors(Some(SHORTEST), |length| Some(2 * length));
     let lengths: Vec<u64> = lengths.take_while(|length| *length <= LONGEST.min(side / 2)).collect();
     let mut configs = Vec::new();

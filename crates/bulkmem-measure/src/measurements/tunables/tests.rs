@@ -105,7 +105,7 @@ fn rows(run: usize, settings: &Settings, samples: usize, speed: impl Fn(&Config)
         testing::row(Measurement::Tunables, (Kind::Peer, &name), config, (Metric::Bandwidth, &samples), &[])
     };
     let both = |config: &Config| [row(config, &Settings::new(), 10.0), row(config, settings, speed(config))];
-    configs(2 * LONGEST).iter().flat_map(both).collect()
+    configs(2 * LONGEST, 32 << 20).iter().flat_map(both).collect()
 }
 
 /// Planted rows of the first run: non-temporal stores gain from 32 MiB on; with string instructions nothing changes.
@@ -296,7 +296,7 @@ fn without_time_nothing_is_recommended() {
 #[test]
 fn requests_are_answered_with_times_until_they_end() {
     let mut requests = format!("[{LEAST_SIDE},{}]\n", sched_getcpu());
-    let asked = configs(32 * SHORTEST);
+    let asked = configs(32 * SHORTEST, 32 << 20);
     for config in &asked {
         requests += &(serde_json::to_string(config).unwrap() + "\n");
     }

@@ -39,7 +39,7 @@ fn all_times(cached: &[u64], uncached: &[u64], unmapped: &[u64]) -> Samples {
     let reached = |&reaching| looked(64 * KIB, MemoryState::Unmapped, reaching, &[300]);
     let others = [looked(64 * KIB, MemoryState::Uncached, 600, uncached)];
     let looks = cached.chain(others).chain(unmapped.iter().map(reached)).collect();
-    Samples { looks, unmapped: vec![], ns_per_tick: 0.5 }
+    Samples { looks, unmapped: vec![], ns_per_tick: 0.5, second_level: 2 << 20 }
 }
 
 fn derived(rows: &BTreeMap<u64, Row>, samples: &Samples) -> Option<LookRule> {
@@ -172,4 +172,22 @@ fn of_thresholds_that_gain_the_same_the_one_that_judges_right_is_chosen() {
     let samples = Samples { unmapped, ns_per_tick: 1e-3, ..times };
     let look = derive(Operation::Clear, &rows, &samples, methods).unwrap();
     assert!((121..=380).contains(&look.cached_below), "{look:?}");
+}
+
+#[test]
+fn what_a_look_finds_uncached_may_be_in_a_slow_cache() {
+    let cached = |kib: u64, storing: &[u64]| looked(kib * KIB, MemoryState::Cached, 300, storing);
+    let looks = vec![
+        cached(64, &[70, 75]),
+        cached(4096, &[130, 140]),
+        cached(16384, &[130, 140]),
+        looked(64 * KIB, MemoryState::Uncached, 1200, &[300, 330]),
+    ];
+    let doubt = doubt(Operation::Clear, &Samples { looks, second_level: 2 << 20, ..Samples::default() });
+    let expected = [(64, 0.0), (4096, 1.0 / 3.0), (16384, 1.0 / 15.0)];
+    assert_eq!(doubt.len(), expected.len());
+    for (kib, share) in expected {
+        assert!((doubt[&(kib * KIB)] - share).abs() < 1e-9, "{kib} KiB: {doubt:?}");
+    }
+    assert!(super::doubt(Operation::Fill, &Samples::default()).is_empty());
 }
