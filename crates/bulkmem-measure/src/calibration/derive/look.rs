@@ -42,18 +42,15 @@ pub(crate) struct UnmappedTimes {
 
 /// Shorter calls do not look: they take little longer than the look.
 pub(crate) const LEAST_LENGTH: u64 = 64 << 10;
-/// A look must gain so much, as a mean over the lengths it is for that can be cached, and the three states. Successive
-/// calibrations of one machine differ by less, and a wrong verdict may cost more than that.
-const LEAST_GAIN: f64 = 0.03;
+/// A look must gain so much, as a mean over the lengths it is for that can be cached, and the three states: a wrong
+/// verdict may cost more than a smaller gain.
+const LEAST_GAIN: f64 = 0.02;
 /// A look may lose so much in mapped memory, as a mean over the lengths and the cache states; more if that is small beside its
 /// gain in unmapped memory.
 const MOST_LOSS: f64 = 0.01;
 /// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
 /// a state would be passed by whatever makes memory a little slower or faster than during the calibration.
 const MARGIN: f64 = 1.2;
-/// Thresholds whose gains differ by less, as a mean over the lengths, gain the same: the one that tells the states apart is
-/// chosen.
-const SAME_GAIN: f64 = 0.005;
 /// Reaching pages that are not mapped must take so many times as long as reaching others.
 const LEAST_RATIO: f64 = 1.5;
 
@@ -168,14 +165,7 @@ fn look(
         };
         lengths.iter().map(mean).collect()
     };
-    let total = |cached_below: u64| gains(cached_below).iter().sum::<f64>();
-    let right = |cached_below: u64| separation(&cached, &uncached, cached_below);
-    let thresholds = thresholds(&cached, &uncached).into_iter().map(|it| (it, total(it)));
-    let thresholds: Vec<(u64, f64)> = thresholds.collect();
-    let most = thresholds.iter().map(|(_, total)| *total).max_by(f64::total_cmp)?;
-    let same = thresholds.into_iter().filter(|it| it.1 >= most - SAME_GAIN * lengths.len() as f64);
-    let (cached_below, _) =
-        same.max_by(|a, b| right(a.0).total_cmp(&right(b.0)).then(a.1.total_cmp(&b.1)))?;
+    let cached_below = separating(&cached, &uncached)?;
     let gains = gains(cached_below);
     // Judged by the lengths that can be cached: at the others, the states hardly differ.
     let mean = |from: usize, gain: &dyn Fn(usize) -> f64| {
@@ -218,15 +208,13 @@ fn look(
 /// A look cannot tell from memory what is partly in the third-level cache, nor one that others slow down: a shared host, or
 /// other processors. So the samples are also judged as if caches took twice as long. The longer a range, the less likely is it
 /// cached at all.
-pub(super) fn doubt(operation: Operation, samples: &Samples) -> BTreeMap<u64, f64> {
+pub(super) fn wrong_verdicts(operation: Operation, samples: &Samples) -> BTreeMap<u64, f64> {
     const UNDER_LOAD: u64 = 2;
     let own = || samples.looks.iter().filter(|it| it.operation == operation);
     let storing = |looked: &Looked| -> Vec<u64> { looked.times.iter().filter_map(|it| it.storing).collect() };
     let of = |state| -> Vec<u64> { own().filter(|it| it.state == state).flat_map(storing).collect() };
     let (cached, uncached) = (of(MemoryState::Cached), of(MemoryState::Uncached));
-    let separation = |at: &u64| separation(&cached, &uncached, *at);
-    let thresholds = thresholds(&cached, &uncached).into_iter();
-    let threshold = thresholds.max_by(|a, b| separation(a).total_cmp(&separation(b)));
+    let threshold = separating(&cached, &uncached);
     let cached_all_the_same = |looked: &Looked| {
         let found_cached = |at| below(&storing(looked), at);
         let missed =
@@ -249,22 +237,23 @@ fn middle(ticks: impl Iterator<Item = u64>) -> f64 {
     median(&ticks.map(|it| it as f64).collect::<Vec<_>>())
 }
 
-/// Returns the thresholds worth trying: between any two neighbouring times of the two states.
-fn thresholds(cached: &[u64], uncached: &[u64]) -> Vec<u64> {
+/// Returns the threshold that best tells the times of the two states apart, of those between any two neighbouring times.
+///
+/// What a call gains does not select it: where the method for uncached memory happens to be faster in the third-level cache,
+/// that would be a threshold close to the times of the second-level cache.
+fn separating(cached: &[u64], uncached: &[u64]) -> Option<u64> {
     let mut all = [cached, uncached].concat();
     all.sort_unstable();
     all.dedup();
-    all.windows(2).map(|pair| ((pair[0] as f64 * pair[1] as f64).sqrt() as u64).max(pair[0] + 1)).collect()
+    let between = |pair: &[u64]| ((pair[0] as f64 * pair[1] as f64).sqrt() as u64).max(pair[0] + 1);
+    let separation =
+        |at: &u64| -> f64 { beside(*at).map(|at| below(cached, at) - below(uncached, at)).iter().sum() };
+    all.windows(2).map(between).max_by(|a, b| separation(a).total_cmp(&separation(b)))
 }
 
 /// Returns a threshold with a smaller and a larger one.
 fn beside(threshold: u64) -> [u64; 3] {
     [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (threshold as f64 * factor) as u64)
-}
-
-/// Returns how well a threshold, a smaller and a larger one tell the times of the two states apart.
-fn separation(cached: &[u64], uncached: &[u64], threshold: u64) -> f64 {
-    beside(threshold).map(|at| below(cached, at) - below(uncached, at)).iter().sum()
 }
 
 /// Returns the share of the times that a threshold takes for cached memory.

@@ -70,11 +70,14 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             tables.insert(situation, (picks(rows, situation, c_library, None), note));
         }
         let [cached, uncached] = [true, false].map(|state| by_cache_state(&throughput, state));
-        let doubt = Doubt { cached: segments::complete(&cached), share: look::doubt(operation, looks) };
-        for (situation, rows, doubt) in
-            [(Situation::Cached, cached, None), (Situation::Uncached, uncached, Some(&doubt))]
+        let wrong = WrongVerdicts {
+            cached: segments::complete(&cached),
+            share: look::wrong_verdicts(operation, looks),
+        };
+        for (situation, rows, wrong) in
+            [(Situation::Cached, cached, None), (Situation::Uncached, uncached, Some(&wrong))]
         {
-            tables.insert(situation, (picks(&rows, situation, c_library, doubt), String::new()));
+            tables.insert(situation, (picks(&rows, situation, c_library, wrong), String::new()));
         }
         let at = |situation, length| -> Option<&Key> {
             tables[&situation].0.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
@@ -143,14 +146,14 @@ pub(crate) fn choices(figures: &[Figure], operation: Operation, situation: Situa
 }
 
 /// What remains possible where a look finds memory uncached.
-struct Doubt {
+struct WrongVerdicts {
     /// The rows of cached memory, completed.
     cached: BTreeMap<u64, Row>,
     /// By length, how likely the memory is cached all the same.
     share: BTreeMap<u64, f64>,
 }
 
-impl Doubt {
+impl WrongVerdicts {
     /// Returns the likelihood at a length, that of the next measured length below.
     fn at(&self, length: u64) -> f64 {
         self.share.range(..=length).next_back().map_or(0.0, |(_, share)| *share)
@@ -168,7 +171,7 @@ impl Doubt {
 }
 
 /// Returns the choice at each length of a table.
-fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation, doubt: Option<&Doubt>) -> Vec<(u64, Key)> {
+fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation, wrong: Option<&WrongVerdicts>) -> Vec<(u64, Key)> {
     let regrets = match situation {
         Situation::Stream => pick::least_disturbing,
         _ => pick::fastest,
@@ -178,8 +181,8 @@ fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation, doubt: Option<&Doubt>
         if is_short(length, situation) && regrets.contains_key(&Key::c_library()) {
             regrets.retain(|key, _| key.is_c_library());
         }
-        if let Some(doubt) = doubt {
-            doubt.add_to(&mut regrets, length);
+        if let Some(wrong) = wrong {
+            wrong.add_to(&mut regrets, length);
         }
         (length, regrets)
     };
@@ -214,14 +217,14 @@ fn picks(
     rows: &BTreeMap<u64, Row>,
     situation: Situation,
     c_library: bool,
-    doubt: Option<&Doubt>,
+    wrong: Option<&WrongVerdicts>,
 ) -> Vec<Pick> {
     let complete = segments::complete(rows);
     let why = match situation {
         Situation::Stream => pick::why_least_disturbing,
         _ => pick::why_fastest,
     };
-    let choices = fitted(&complete, situation, doubt);
+    let choices = fitted(&complete, situation, wrong);
     let mut picks: Vec<Pick> = Vec::new();
     let mut below: Option<&(u64, Key)> = None;
     for segment in choices.chunk_by(|a, b| a.1 == b.1) {
@@ -230,7 +233,7 @@ fn picks(
             segment.iter().filter(|(length, _)| !(key.is_c_library() && is_short(*length, situation)));
         let own: Vec<&Row> = compared.filter_map(|(length, _)| rows.get(length)).collect();
         let from = match below {
-            Some((low, old)) => match crossing(&complete, (*low, old), (*length, key), doubt) {
+            Some((low, old)) => match crossing(&complete, (*low, old), (*length, key), wrong) {
                 from if old.is_c_library() && is_short(from, situation) => shortest(situation),
                 from => from,
             },
@@ -248,10 +251,10 @@ fn picks(
             why(key, &own)
         };
         let at_lengths =
-            |doubt: &Doubt| segment.iter().map(|(length, _)| doubt.at(*length)).fold(0.0, f64::max);
-        let doubtful = doubt.map_or(0.0, at_lengths);
-        if doubtful >= 0.01 {
-            let percent = 100.0 * doubtful;
+            |wrong: &WrongVerdicts| segment.iter().map(|(length, _)| wrong.at(*length)).fold(0.0, f64::max);
+        let most_wrong = wrong.map_or(0.0, at_lengths);
+        if most_wrong >= 0.01 {
+            let percent = 100.0 * most_wrong;
             reason += &format!(
                 "; up to {percent:.0} % of what a look finds uncached may be cached, which counts, too"
             );
@@ -270,7 +273,7 @@ fn crossing(
     rows: &BTreeMap<u64, Row>,
     (low, old): (u64, &Key),
     (high, new): (u64, &Key),
-    doubt: Option<&Doubt>,
+    wrong: Option<&WrongVerdicts>,
 ) -> u64 {
     let at = |share: f64| {
         let (low_ln, high_ln) = ((low as f64).ln(), (high as f64).ln());
@@ -289,10 +292,10 @@ fn crossing(
     let c_library = ends(&Key::c_library()).map(|plain| {
         (plain, common(plain, new).into_iter().filter(|it| conditions.contains(it)).collect::<Vec<_>>())
     });
-    let in_cached = doubt.and_then(|doubt| {
-        let ends = |key: &Key| Some((doubt.cached.get(&low)?.get(key)?, doubt.cached.get(&high)?.get(key)?));
+    let in_cached = wrong.and_then(|wrong| {
+        let ends = |key: &Key| Some((wrong.cached.get(&low)?.get(key)?, wrong.cached.get(&high)?.get(key)?));
         let (old, new) = (ends(keys.0)?, ends(keys.1)?);
-        Some((doubt, old, new, common(old, new)))
+        Some((wrong, old, new, common(old, new)))
     });
     let is_better = |share: f64| {
         let gains = |from, to, conditions: &[Condition]| -> Vec<f64> {
@@ -300,8 +303,8 @@ fn crossing(
         };
         let mean = |gains: Vec<f64>| gains.iter().sum::<f64>() / gains.len().max(1) as f64;
         let gain = mean(gains(old, new, &conditions));
-        let gain = in_cached.as_ref().map_or(gain, |(doubt, old, new, conditions)| {
-            let cached = doubt.at(low) * (1.0 - share) + doubt.at(high) * share;
+        let gain = in_cached.as_ref().map_or(gain, |(wrong, old, new, conditions)| {
+            let cached = wrong.at(low) * (1.0 - share) + wrong.at(high) * share;
             gain * (1.0 - cached) + mean(gains(*old, *new, conditions)) * cached
         });
         let barred = c_library.as_ref().is_some_and(|(plain, shared)| {
