@@ -195,8 +195,9 @@ fn look(
         reason += &format!("; reaching the pages {mapped:.0}, {unmapped:.0} if the kernel must map them");
     }
     // Programs meet times between these: mapped pages are slower to reach in a long range, where each needs a translation that
-    // is not cached, and the kernel maps pages faster for a program that just had some mapped.
-    let between = |fast: u64| (slow as f64 * fast as f64).sqrt() as u64;
+    // is not cached, and under load; the kernel maps pages faster for a program that just had some mapped. Mapped memory that
+    // is not cached loses most by a wrong verdict, so the threshold is nearer to the times of unmapped memory.
+    let between = |fast: u64| ((slow as f64).powf(0.25) * (fast as f64).powf(0.75)) as u64;
     let unmapped = fast.map(between).zip(for_unmapped.cloned());
     let unmapped =
         unmapped.map(|(from, Key { method, parameters })| UnmappedRule { from, method, parameters });
