@@ -197,7 +197,7 @@ fn look(
     // Programs meet times between these: mapped pages are slower to reach in a long range, where each needs a translation that
     // is not cached, and under load; the kernel maps pages faster for a program that just had some mapped. Mapped memory that
     // is not cached loses most by a wrong verdict, so the threshold is nearer to the times of unmapped memory.
-    let between = |fast: u64| ((slow as f64).powf(0.25) * (fast as f64).powf(0.75)) as u64;
+    let between = |fast: u64| ((slow as f64).powf(0.4) * (fast as f64).powf(0.6)) as u64;
     let unmapped = fast.map(between).zip(for_unmapped.cloned());
     let unmapped =
         unmapped.map(|(from, Key { method, parameters })| UnmappedRule { from, method, parameters });
@@ -207,19 +207,20 @@ fn look(
 /// Returns by length how likely memory that a look finds uncached is cached all the same.
 ///
 /// A look cannot tell from memory what is partly in the third-level cache, nor one that others slow down: a shared host, or
-/// other processors. So the samples are also judged as if caches took twice as long. The longer a range, the less likely is it
-/// cached at all.
+/// other processors. So a quarter of the likelihood is that of samples which take twice as long. The longer a range, the less likely
+/// is it cached at all.
 pub(super) fn wrong_verdicts(operation: Operation, samples: &Samples) -> BTreeMap<u64, f64> {
     const UNDER_LOAD: u64 = 2;
+    const LOAD_SHARE: f64 = 0.25;
     let own = || samples.looks.iter().filter(|it| it.operation == operation);
     let storing = |looked: &Looked| -> Vec<u64> { looked.times.iter().filter_map(|it| it.storing).collect() };
     let of = |state| -> Vec<u64> { own().filter(|it| it.state == state).flat_map(storing).collect() };
     let (cached, uncached) = (of(MemoryState::Cached), of(MemoryState::Uncached));
     let threshold = separating(&cached, &uncached);
     let cached_all_the_same = |looked: &Looked| {
-        let found_cached = |at| below(&storing(looked), at);
-        let missed =
-            threshold.map_or(0.0, |at| 1.0 - (found_cached(at) + found_cached(at / UNDER_LOAD)) / 2.0);
+        let missed = |at| 1.0 - below(&storing(looked), at);
+        let missed = threshold
+            .map_or(0.0, |at| (1.0 - LOAD_SHARE) * missed(at) + LOAD_SHARE * missed(at / UNDER_LOAD));
         let as_likely_as_not = 2 * samples.second_level;
         let cached = (as_likely_as_not as f64 / looked.length as f64).min(1.0) / 2.0;
         cached * missed / (cached * missed + 1.0 - cached)

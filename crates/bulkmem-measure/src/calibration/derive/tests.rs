@@ -460,7 +460,7 @@ fn the_choice_for_uncached_memory_bears_a_wrong_verdict() {
         [false, false, false, true, false, false]
     );
     assert!(
-        rule(&looks(140), 4 * MIB).reason.contains("up to 33 % of what a look finds uncached may be cached")
+        rule(&looks(140), 4 * MIB).reason.contains("up to 20 % of what a look finds uncached may be cached")
     );
     assert!(!rule(&looks(140), MIB).reason.contains("may be cached"));
 }
