@@ -143,9 +143,10 @@ impl Stream {
     }
 }
 
-/// Forgets all verdicts.
+/// Forgets the verdicts that threads carry from call to call, so that a measurement in one state does not begin with those of
+/// another.
 #[cfg(feature = "unstable-internals")]
-pub(crate) fn forget() {
+pub fn forget_verdicts() {
     STREAMS.iter().flatten().for_each(|stream| stream.store(Known::default()));
 }
 

@@ -118,6 +118,8 @@ mod unfenced;
 mod volatile;
 mod workers;
 
+#[cfg(feature = "unstable-internals")]
+pub use carried::forget_verdicts;
 pub use durability::Durability;
 pub use error::Error;
 #[cfg(target_os = "linux")]

@@ -68,13 +68,6 @@ pub fn stop() {
     STATE.store(OFF, Relaxed);
 }
 
-/// Forgets the verdicts that threads carry from call to call, so that a measurement in one state does not begin with those of
-/// another.
-#[cfg(feature = "unstable-internals")]
-pub fn forget() {
-    crate::carried::forget();
-}
-
 /// Allows looks if the clock can be used and nothing else forbids them, which is checked once. Called when a policy with looks
 /// is used.
 pub(crate) fn start(allowed: impl FnOnce() -> bool) {

@@ -157,7 +157,7 @@ fn short_calls_of_a_large_total_look_once_in_an_interval() {
         assert_eq!(looks(options, CALL, 1), [0, 1, 0]);
         assert_eq!(looks(options, CALL, interval - 1), [0; 3]);
         assert_eq!(looks(options, CALL, 2), [0, 1, 0]);
-        look::forget();
+        bulkmem::forget_verdicts();
         assert_eq!(looks(options, CALL, interval), [0, 1, 0], "what the call before found is forgotten");
         assert_eq!(looks(options, 2 * CALL, 10 * (interval / 2)), [0, 10, 0]);
         assert_eq!(memory, source);

@@ -241,8 +241,8 @@ fn middle(ticks: impl Iterator<Item = u64>) -> f64 {
 
 /// Returns the threshold that best tells the times of the two states apart, of those between any two neighbouring times.
 ///
-/// What a call gains does not select it: where the method for uncached memory happens to be faster in the third-level cache,
-/// that would be a threshold close to the times of the second-level cache.
+/// The gain of calls does not select it: if the method for uncached memory happens to be faster in the third-level cache, that
+/// would be a threshold close to the times of the second-level cache.
 fn separating(cached: &[u64], uncached: &[u64]) -> Option<u64> {
     let mut all = [cached, uncached].concat();
     all.sort_unstable();

@@ -145,7 +145,7 @@ pub(crate) fn choices(figures: &[Figure], operation: Operation, situation: Situa
     fitted(&segments::complete(&rows), situation, None)
 }
 
-/// What remains possible where a look finds memory uncached.
+/// Wrong verdicts of looks that find memory uncached.
 struct WrongVerdicts {
     /// The rows of cached memory, completed.
     cached: BTreeMap<u64, Row>,

@@ -415,7 +415,7 @@ fn the_reason_for_streams_names_the_rule() {
     }
 }
 
-/// Where the look may be wrong, uncached memory gets a method that is nearly as fast there and much faster in cached memory.
+/// If the look may be wrong, uncached memory gets a method that is nearly as fast there and much faster in cached memory.
 #[test]
 fn the_choice_for_uncached_memory_bears_a_wrong_verdict() {
     let figure = |method: &str, length: u64, warm: bool, gb_per_s: f64| Figure {

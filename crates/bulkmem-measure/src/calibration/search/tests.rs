@@ -102,7 +102,7 @@ fn the_c_library_and_the_best_by_condition_reach_the_finals() {
     assert!(finalists.len() <= 4);
 }
 
-/// Where it looks slower at one length than it is, the next ones decide.
+/// If it seems slower at one length than it is, the next ones decide.
 #[test]
 fn the_best_that_does_not_fill_the_cache_is_always_measured_precisely() {
     let best = method::by_name("nontemporal_sse2").unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::Policy;
-use bulkmem::{Intent, Operation, Pages, look};
+use bulkmem::{Intent, Operation, Pages};
 
 use crate::calibration::plan::{self, LONG};
 use crate::engine::options::{check_budget, check_length, check_threads, require};
@@ -225,7 +225,7 @@ impl ChoiceOptions {
         deadline: Duration,
     ) -> Result<Option<String>> {
         let first_row = run.results.rows.len();
-        look::forget();
+        bulkmem::forget_verdicts();
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
         let Condition { aligned, warm, threads, source } = cell.condition;
         let cache = match (cell.fresh, warm) {
