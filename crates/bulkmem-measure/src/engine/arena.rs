@@ -44,7 +44,11 @@ impl Arena {
     /// The same, with so much memory left.
     fn of(left: &MemoryLeft, side: u64, neighbour: u64, pages: Pages, patience: Duration) -> Result<Arena> {
         let neighbour = usize::try_from(neighbour).unwrap_or(LEAST).clamp(4096, LEAST).next_multiple_of(HUGE);
-        let wanted = usize::try_from(side).unwrap_or(usize::MAX / 8).saturating_add(HUGE).max(LEAST);
+        let wanted = usize::try_from(side)
+            .unwrap_or(usize::MAX / 8)
+            .saturating_add(HUGE)
+            .next_multiple_of(HUGE)
+            .max(LEAST);
         let least = 2 * LEAST + neighbour;
         if left.most() < least as u64 {
             return Err(MeasureError::Memory { needed: least as u64, left: left.clone() });
@@ -129,6 +133,14 @@ pub(crate) fn read(start: *const u8, length: usize) {
 mod tests {
     use super::*;
     use crate::MemoryLimit;
+
+    #[test]
+    fn a_side_of_any_length_fits() {
+        for side in [32 << 20, (32 << 20) + 1, (33 << 20) - 1] {
+            let arena = Arena::new(side, 1 << 20, Pages::Base, Duration::MAX).unwrap();
+            assert!(arena.longest() >= side, "{side}");
+        }
+    }
 
     #[test]
     fn stretches_lie_apart_and_are_ready() {

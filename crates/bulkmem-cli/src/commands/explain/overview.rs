@@ -63,8 +63,13 @@ impl Overview {
         let Overview { microarchitecture, processor, processors, c_library, date, .. } = self;
         let date = date.split('T').next().unwrap_or_default();
         let processors = plural(*processors, "processor");
-        let machine =
-            format!("{microarchitecture} ({processor}), {processors}, {c_library}, calibrated {date}");
+        // A brand without a number, as virtual machines report it, says less than the microarchitecture.
+        let brand = if processor.contains(|it: char| it.is_ascii_digit()) {
+            format!(" ({processor})")
+        } else {
+            String::new()
+        };
+        let machine = format!("{microarchitecture}{brand}, {processors}, {c_library}, calibrated {date}");
         let mut text = format!("{}\n", styled(HEADING, wrapped(&plain(&machine), "", width)));
         let states = self.rows.first().into_iter().flat_map(|row| row.states.keys());
         let columns: Vec<Vec<String>> = states.map(|state| self.column(*state)).collect();
