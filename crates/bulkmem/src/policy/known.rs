@@ -266,7 +266,7 @@ static TABLE: &[Microarchitecture] = &[
         models: &[143..=143, 207..=207],
         last_level: 32 * MIB,
         known: "on an Emerald Rapids, non-temporal stores of any width clear uncached memory at 20 to 24 GB/s and memset at \
-                12 to 14; a mix of non-temporal and prefetched stores is at most 6 % slower than those there, and clears memory \
+                12 to 14; a mix of non-temporal and prefetched stores is at most 9 % slower than those there, and clears memory \
                 in the third-level cache at 25 to 30 GB/s, where memset reaches 20 to 27 and non-temporal stores 8 to 13; copies \
                 by several page streams are 1.3 to 1.6 times as fast as memcpy on uncached memory up to 64 MiB",
         source: "bulkmem's own measurement, 2026-11: docs/machines/intel-emerald-rapids-vm.md",
