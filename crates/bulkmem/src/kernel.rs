@@ -187,6 +187,17 @@ impl<'c, K: Kernel> Step<'c, K> {
         // SAFETY: passed on from the caller.
         unsafe { self.entry.unfenced.call(memory, piece, self.parameters) }
     }
+
+    /// Works on the whole memory, and fences.
+    ///
+    /// # Safety
+    /// As [`Step::call`], of the whole memory.
+    #[inline(always)]
+    pub(crate) unsafe fn call_and_fence(&self, memory: Memory) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.call(&memory, 0..memory.length) }
+        method::fence();
+    }
 }
 
 #[cfg(test)]

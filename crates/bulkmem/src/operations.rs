@@ -7,6 +7,7 @@ use crate::kernel::{self, Memory};
 use crate::operation::Operation;
 use crate::options::Options;
 use crate::pointers;
+use crate::short_calls::COPY_PERSIST;
 
 /// Sets every byte of `dst` to zero.
 ///
@@ -99,7 +100,9 @@ pub fn copy(dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
 /// write cache lines back. Nothing is written then.
 #[inline]
 pub fn copy_persist(dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
-    Options::new().copy_persist(dst, src)
+    kernel::check_lengths(dst, src)?;
+    // SAFETY: the slices are valid for their length, which is the same, and a mutable one overlaps no other.
+    unsafe { pointers::copy_persist(dst.as_mut_ptr(), src.as_ptr(), dst.len()) }
 }
 
 /// Sets every byte of `dst` to `byte` and makes `dst` durable, like `pmem_memset_persist`.
@@ -117,7 +120,8 @@ pub fn copy_persist(dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
 /// [`Error::NotDurable`] on an architecture without instructions that write cache lines back. Nothing is written then.
 #[inline]
 pub fn fill_persist(dst: &mut [u8], byte: u8) -> Result<(), Error> {
-    Options::new().fill_persist(dst, byte)
+    // SAFETY: a mutable slice is valid for writes.
+    unsafe { pointers::fill_persist(dst.as_mut_ptr(), dst.len(), byte) }
 }
 
 /// Sets every byte of `dst` to zero and makes `dst` durable: [`fill_persist`] with the byte 0, by the same methods.
@@ -153,7 +157,8 @@ pub fn clear_persist(dst: &mut [u8]) -> Result<(), Error> {
 /// [`Error::NotDurable`] on an architecture without instructions that write cache lines back.
 #[inline]
 pub fn persist(bytes: &[u8]) -> Result<(), Error> {
-    Options::new().persist(bytes)
+    // SAFETY: a slice is valid for reads.
+    unsafe { pointers::persist(bytes.as_ptr(), bytes.len()) }
 }
 
 impl Options<'_> {
@@ -204,7 +209,12 @@ impl Options<'_> {
     pub fn copy_persist(&self, dst: &mut [u8], src: &[u8]) -> Result<(), Error> {
         let memory = Memory::pair(dst, src)?;
         // SAFETY: `pair` vouches for the slices.
-        unsafe { self.plan_copy_persist(&memory)?.fenced(memory) }
+        unsafe {
+            match self.short(&COPY_PERSIST, memory.length) {
+                Some(short) => short.call_and_fence(memory),
+                None => self.plan_copy_persist(&memory)?.fenced(memory),
+            }
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::method::{self, CopyFn, FillFn, PersistFn};
 use crate::operation::{Intent, Operation};
 use crate::plan::{Plan, PlannedLook};
 use crate::policy::{self, Choice, Policy, Rules};
+use crate::short_calls::ShortPersists;
 use crate::threads::Threads;
 use crate::workers::Workers;
 
@@ -176,6 +177,19 @@ impl<'p> Options<'p> {
             && self.workers.is_none()
             && self.forced.is_none()
             && !self.blind
+    }
+
+    /// The method of a short call of an operation that persists; `None` if it is not short, or if the options ask for anything
+    /// that the process-wide policy's choice by length does not do.
+    #[inline(always)]
+    pub(crate) fn short<K: Kernel>(
+        &self,
+        short: &'static ShortPersists<K>,
+        length: usize,
+    ) -> Option<Step<'static, K>> {
+        let by_length = Options { blind: false, durability: None, ..*self };
+        let survives = self.durability == Some(Durability::CachesIncluded);
+        if by_length.is_default() && !survives { short.of(length) } else { None }
     }
 
     #[inline(always)]

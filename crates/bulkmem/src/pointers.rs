@@ -18,7 +18,7 @@ use crate::operation::Operation;
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::policy::{self, PageAliasing, Rules};
-use crate::short_calls;
+use crate::short_calls::{self, COPY_PERSIST, FILL_PERSIST, PERSIST};
 
 /// Sets `length` bytes from `dst` to zero; see [`clear`](crate::clear).
 ///
@@ -152,6 +152,106 @@ unsafe fn copy_by_policy(dst: *mut u8, src: *const u8, length: usize) {
     }
 }
 
+/// Copies and makes the bytes durable; see [`copy_persist`](crate::copy_persist).
+///
+/// # Errors
+/// As [`copy_persist`](crate::copy_persist).
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub(crate) unsafe fn copy_persist(dst: *mut u8, src: *const u8, length: usize) -> Result<(), Error> {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match COPY_PERSIST.of(length) {
+            Some(short) => short.call_and_fence(Memory::copied(dst, src, length)),
+            None => copy_persist_by_policy(dst, src, length)?,
+        }
+    }
+    Ok(())
+}
+
+/// Fills and makes the bytes durable; see [`fill_persist`](crate::fill_persist).
+///
+/// # Errors
+/// As [`fill_persist`](crate::fill_persist).
+///
+/// # Safety
+/// As [`clear`].
+#[inline]
+pub(crate) unsafe fn fill_persist(dst: *mut u8, length: usize, byte: u8) -> Result<(), Error> {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match FILL_PERSIST.of(length) {
+            Some(short) => short.call_and_fence(Memory::filled(dst, length, byte)),
+            None => fill_persist_by_policy(dst, length, byte)?,
+        }
+    }
+    Ok(())
+}
+
+/// Makes bytes durable; see [`persist`](crate::persist).
+///
+/// # Errors
+/// As [`persist`](crate::persist).
+///
+/// # Safety
+/// As [`Options::persist_unfenced`].
+#[inline]
+pub(crate) unsafe fn persist(start: *const u8, length: usize) -> Result<(), Error> {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match PERSIST.of(length) {
+            Some(short) => short.call_and_fence(Memory::written_back(start, length)),
+            None => persist_by_policy(start, length)?,
+        }
+    }
+    Ok(())
+}
+
+/// As [`copy_persist`], a call that is not short. Its parameters are numbers and not a `Memory`: a load that the processor
+/// cannot forward from stores of other sizes waits until all stores before it have left, also those that bypass the cache
+/// (docs/learned.md).
+///
+/// # Errors
+/// As [`copy_persist`](crate::copy_persist).
+///
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_persist_by_policy(dst: *mut u8, src: *const u8, length: usize) -> Result<(), Error> {
+    let memory = Memory::copied(dst, src, length);
+    // SAFETY: passed on from the caller.
+    unsafe { Options::new().plan_copy_persist(&memory)?.fenced(memory) }
+    Ok(())
+}
+
+/// As [`copy_persist_by_policy`], a fill.
+///
+/// # Errors
+/// As [`fill_persist`](crate::fill_persist).
+///
+/// # Safety
+/// As [`clear`].
+#[inline(never)]
+unsafe fn fill_persist_by_policy(dst: *mut u8, length: usize, byte: u8) -> Result<(), Error> {
+    // SAFETY: passed on from the caller.
+    unsafe { Options::new().fill_persist_raw(dst, length, byte) }
+}
+
+/// As [`copy_persist_by_policy`], of bytes that were stored before.
+///
+/// # Errors
+/// As [`persist`](crate::persist).
+///
+/// # Safety
+/// As [`Options::persist_unfenced`].
+#[inline(never)]
+unsafe fn persist_by_policy(start: *const u8, length: usize) -> Result<(), Error> {
+    // SAFETY: passed on from the caller.
+    unsafe { Options::new().persist_raw(start, length) }
+}
+
 impl Options<'_> {
     /// Sets `length` bytes from `dst` to zero, without a fence; see [`pointers`](crate::pointers).
     ///
@@ -197,10 +297,14 @@ impl Options<'_> {
         src: *const u8,
         length: usize,
     ) -> Result<(), Error> {
-        let options = self.deferred();
         let memory = Memory::copied(dst, src, length);
         // SAFETY: passed on from the caller.
-        _ = unsafe { options.plan_copy_persist(&memory)?.unfenced(memory) };
+        unsafe {
+            match self.short(&COPY_PERSIST, length) {
+                Some(short) => short.call(&memory, 0..length),
+                None => _ = self.deferred().plan_copy_persist(&memory)?.unfenced(memory),
+            }
+        }
         Ok(())
     }
 
@@ -212,9 +316,14 @@ impl Options<'_> {
     /// # Safety
     /// As [`Options::clear_unfenced`].
     pub unsafe fn fill_persist_unfenced(&self, dst: *mut u8, length: usize, byte: u8) -> Result<(), Error> {
-        let options = self.deferred();
+        let memory = Memory::filled(dst, length, byte);
         // SAFETY: passed on from the caller.
-        _ = unsafe { options.plan_fill_persist(length)?.unfenced(Memory::filled(dst, length, byte)) };
+        unsafe {
+            match self.short(&FILL_PERSIST, length) {
+                Some(short) => short.call(&memory, 0..length),
+                None => _ = self.deferred().plan_fill_persist(length)?.unfenced(memory),
+            }
+        }
         Ok(())
     }
 
@@ -227,10 +336,13 @@ impl Options<'_> {
     /// # Safety
     /// `start..start+length` is valid for reads. If `length` is 0, `start` may be any pointer.
     pub unsafe fn persist_unfenced(&self, start: *const u8, length: usize) -> Result<(), Error> {
-        let options = self.deferred();
-        if let Some(plan) = options.plan_persist(length)? {
-            // SAFETY: passed on from the caller.
-            _ = unsafe { plan.unfenced(Memory::written_back(start, length)) };
+        let memory = Memory::written_back(start, length);
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.short(&PERSIST, length) {
+                Some(short) => short.call(&memory, 0..length),
+                None => _ = self.deferred().plan_persist(length)?.map(|plan| plan.unfenced(memory)),
+            }
         }
         Ok(())
     }

@@ -57,6 +57,7 @@ use crate::machine::CACHE_LINE as LINE;
 use crate::method;
 use crate::operation::{Intent, Operation};
 use crate::options::Options;
+use crate::short_calls::{COPY_PERSIST, FILL_PERSIST, PERSIST};
 use crate::threads::Threads;
 
 impl Options<'_> {
@@ -121,7 +122,12 @@ impl Options<'_> {
             return Err(Error::Overlap { destination: dst.addr(), source_address: src.addr(), length });
         }
         // SAFETY: passed on from the caller, and they do not overlap.
-        unsafe { self.plan_copy_persist(&memory)?.always_fenced().fenced(memory) }
+        unsafe {
+            match self.short(&COPY_PERSIST, length) {
+                Some(short) => short.call_and_fence(memory),
+                None => self.plan_copy_persist(&memory)?.always_fenced().fenced(memory),
+            }
+        }
         Ok(())
     }
 
@@ -135,8 +141,14 @@ impl Options<'_> {
     /// As [`Options::clear_raw`].
     #[inline(always)]
     pub unsafe fn fill_persist_raw(&self, dst: *mut u8, length: usize, byte: u8) -> Result<(), Error> {
+        let memory = Memory::filled(dst, length, byte);
         // SAFETY: passed on from the caller.
-        unsafe { self.plan_fill_persist(length)?.always_fenced().fenced(Memory::filled(dst, length, byte)) }
+        unsafe {
+            match self.short(&FILL_PERSIST, length) {
+                Some(short) => short.call_and_fence(memory),
+                None => self.plan_fill_persist(length)?.always_fenced().fenced(memory),
+            }
+        }
         Ok(())
     }
 
@@ -151,10 +163,16 @@ impl Options<'_> {
     /// space. If `length` is 0, `start` may be any pointer.
     #[inline(always)]
     pub unsafe fn persist_raw(&self, start: *const u8, length: usize) -> Result<(), Error> {
-        match self.plan_persist(length)? {
-            // SAFETY: passed on from the caller.
-            Some(plan) => unsafe { plan.always_fenced().fenced(Memory::written_back(start, length)) },
-            None => method::fence(),
+        let memory = Memory::written_back(start, length);
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.short(&PERSIST, length) {
+                Some(short) => short.call_and_fence(memory),
+                None => match self.plan_persist(length)? {
+                    Some(plan) => plan.always_fenced().fenced(memory),
+                    None => method::fence(),
+                },
+            }
         }
         Ok(())
     }

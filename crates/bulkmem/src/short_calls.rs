@@ -1,10 +1,17 @@
-//! The lengths below which a call with default options goes straight to the C library.
+//! How short calls with default options come to their method: below a length straight to the C library, and for operations that
+//! persist straight to the policy's method.
 //!
-//! Such a call then costs one load and one comparison more than `memset` or `memcpy`.
+//! Such a call then costs one load and one comparison more than `memset` or `memcpy`, and some loads that do not depend on each
+//! other more than the method. All of it counts after a fence: a persist of a few lines takes some 200 ns, and 10 of them were
+//! the steps from the policy to the method.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
-use crate::method;
+use crate::durability::Durability;
+use crate::kernel::{Kernel, Step};
+use crate::method::{self, CopyFn, Entry, FillFn, Parameters, PersistFn};
 use crate::operation::{Intent, Operation};
 use crate::policy;
 
@@ -50,9 +57,104 @@ fn look_up(operation: Operation) {
     }
 }
 
+/// The methods by which the process-wide policy executes an operation that persists, with default options and up to the length
+/// from which it looks.
+pub(crate) struct ShortPersists<K: 'static> {
+    operation: Operation,
+    /// False until the others are stored, which are never changed after that.
+    known: AtomicBool,
+    /// Rising; of the policy's rules, the first ones.
+    rules: [ShortRule<K>; 4],
+}
+
+struct ShortRule<K: 'static> {
+    /// A shorter call uses this method. 0 if there is no such rule.
+    below: AtomicUsize,
+    entry: AtomicPtr<Entry<K>>,
+    parameters: AtomicPtr<Parameters>,
+}
+
+impl<K> ShortRule<K> {
+    const fn none() -> ShortRule<K> {
+        let (entry, parameters) = (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()));
+        ShortRule { below: AtomicUsize::new(0), entry, parameters }
+    }
+}
+
+pub(crate) static FILL_PERSIST: ShortPersists<FillFn> = ShortPersists::new(Operation::FillPersist);
+pub(crate) static COPY_PERSIST: ShortPersists<CopyFn> = ShortPersists::new(Operation::CopyPersist);
+pub(crate) static PERSIST: ShortPersists<PersistFn> = ShortPersists::new(Operation::Persist);
+
+impl<K: Kernel> ShortPersists<K> {
+    const fn new(operation: Operation) -> ShortPersists<K> {
+        ShortPersists { operation, known: AtomicBool::new(false), rules: [const { ShortRule::none() }; 4] }
+    }
+
+    /// Returns the method of a call of that length; `None` if it looks, if caches survive a power failure, or while the policy
+    /// is being loaded.
+    #[inline(always)]
+    pub(crate) fn of(&self, length: usize) -> Option<Step<'static, K>> {
+        if !self.known.load(Acquire) && !self.learn() {
+            return None;
+        }
+        let rule = self.rules.iter().find(|rule| length < rule.below.load(Relaxed))?;
+        // SAFETY: null, or static and never written to.
+        let (entry, parameters) =
+            unsafe { (rule.entry.load(Relaxed).as_ref()?, rule.parameters.load(Relaxed).as_ref()?) };
+        // Whatever the method, what persists ends in a fence.
+        Some(Step { entry, parameters, weak: true })
+    }
+
+    /// Finds the methods. False if the policy is still being loaded.
+    #[cold]
+    #[inline(never)]
+    fn learn(&self) -> bool {
+        let Some(rules) = policy::rules() else { return false };
+        // Where caches survive a power failure, it writes no lines back.
+        if rules.durability() == Durability::FlushToMemory {
+            // Every thread stores the same values.
+            for (rule, (below, choice)) in self.rules.iter().zip(rules.without_look(self.operation)) {
+                let Some(Step { entry, parameters, .. }) = Step::<K>::new(choice, self.operation) else {
+                    break;
+                };
+                rule.entry.store(ptr::from_ref(entry).cast_mut(), Relaxed);
+                rule.parameters.store(ptr::from_ref(parameters).cast_mut(), Relaxed);
+                rule.below.store(below, Relaxed);
+            }
+        }
+        self.known.store(true, Release);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_persists_use_the_methods_that_the_policy_chooses() {
+        fn check<K: Kernel>(short: &ShortPersists<K>) {
+            let operation = short.operation;
+            _ = short.of(0);
+            let rules = policy::rules().unwrap();
+            let mut found = 0;
+            for length in (0..64).map(|power| 1_usize << power).flat_map(|at| [at - 1, at, at + 1]) {
+                let Some(step) = short.of(length) else { continue };
+                found += 1;
+                assert!(length < rules.looks_from(operation), "{operation} {length}");
+                let choice = rules.choose(operation, length, Intent::Throughput);
+                let expected = Step::<K>::new(choice, operation).unwrap();
+                assert!(step.weak && ptr::eq(step.entry, expected.entry), "{operation} {length}");
+                assert!(ptr::eq(step.parameters, expected.parameters), "{operation} {length}");
+            }
+            let persists = rules.durability() == Durability::FlushToMemory
+                && policy::built_in(operation).method.does(operation);
+            assert_eq!(found > 0, persists, "{operation}");
+        }
+        check(&FILL_PERSIST);
+        check(&COPY_PERSIST);
+        check(&PERSIST);
+    }
 
     #[test]
     fn short_calls_are_those_for_which_the_policy_chooses_the_c_library() {

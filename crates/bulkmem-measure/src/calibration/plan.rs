@@ -12,6 +12,9 @@ use crate::engine::workload::Cell;
 const SHORTEST_WITH_AFTERMATH: u64 = 4 << 10;
 /// From this length on, samples take long and only candidates that did well at the length before are measured.
 pub(crate) const LONG: u64 = 128 << 20;
+/// From this length on, starting threads, which may take until the kernel's next tick, does not hide the difference between
+/// methods.
+const SHORTEST_BY_THREADS: u64 = 64 << 20;
 
 /// Share of the time for clearing that the Linux module's methods take.
 pub(crate) const MODULE_SHARE: f64 = 0.1;
@@ -62,8 +65,7 @@ impl Setting {
         if self.mode == Mode::Quick { 4 } else { 6 }
     }
 
-    /// Returns the configurations in which finalists are measured. For throughput, includes several threads only if starting
-    /// them, which may take until the kernel's next tick, does not hide the difference between methods.
+    /// Returns the configurations in which finalists are measured; for throughput at long lengths, also one of several threads.
     pub(crate) fn cells(&self, operation: Operation, cost: Cost, length: u64) -> Vec<Cell> {
         let can_be_warm = length < self.never_warm();
         let places: &[(bool, bool)] = match (cost, can_be_warm) {
@@ -82,7 +84,7 @@ impl Setting {
         }
         let mut cells: Vec<Cell> =
             single.into_iter().map(|condition| Cell::new(operation, cost, length, condition)).collect();
-        if cost == Cost::Throughput && self.threads > 1 && length >= LONG {
+        if cost == Cost::Throughput && self.threads > 1 && length >= SHORTEST_BY_THREADS {
             cells.extend(self.threaded_cells(operation, length).pop());
         }
         cells

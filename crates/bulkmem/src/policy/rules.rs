@@ -364,6 +364,16 @@ impl Rules {
         self.thresholds(operation, intent).iter().find(other).map_or(usize::MAX, |it| it.from)
     }
 
+    /// The choices for calls of unknown intent that do not look, in rising order of length; each with the length that the calls
+    /// are shorter than.
+    pub(crate) fn without_look(&self, operation: Operation) -> impl Iterator<Item = (usize, &Choice)> {
+        let looks_from = self.looks_from(operation);
+        let thresholds = self.thresholds(operation, Intent::Throughput);
+        let ends = thresholds.iter().skip(1).map(|next| next.from).chain([usize::MAX]);
+        let all = thresholds.iter().zip(ends).take_while(move |(it, _)| it.from < looks_from);
+        all.map(move |(it, end)| (end.min(looks_from), it.choice(operation)))
+    }
+
     /// The smallest length, at least `least` unless a method is forced, for which a rule that was measured or forced chooses
     /// another method than the C library, or from which the operation looks; the greatest length if there is none.
     pub(crate) fn chosen_from(&self, operation: Operation, least: usize) -> usize {

@@ -103,14 +103,15 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
     derived
 }
 
-/// Returns the figures of one thread in one cache state. Memory that was too long to be measured as cached is not cached,
+/// Returns the figures in one cache state; in long uncached memory, also those of several threads, which share the memory's
+/// bandwidth. Memory that was too long to be measured as cached is not cached,
 /// whatever a look finds. Short cached memory was in the first-level cache, where some processors execute stores that bypass
 /// the cache as fast as others; what a program clears or copies is rarely there.
 fn by_cache_state(rows: &BTreeMap<u64, Row>, cached: bool) -> BTreeMap<u64, Row> {
     let of_state = |row: &Row, warm: bool| -> Row {
         let mut row = row.clone();
         row.retain(|_, figures| {
-            figures.0.retain(|condition, _| condition.warm == warm && condition.threads == 1);
+            figures.0.retain(|condition, _| condition.warm == warm);
             !figures.0.is_empty()
         });
         row
