@@ -15,6 +15,11 @@ const INTERVAL: usize = 4 << 20;
 /// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
 /// A look is at no longer range.
 const LONGEST_INTERVAL: usize = 16 << 20;
+/// Looks at longer ranges than a huge page begin with their first bytes: the kernel clears every page that a look reaches, and a
+/// huge page that is cleared megabytes ahead has left the second-level cache when its bytes are written.
+const HUGE_PAGE: usize = 2 << 20;
+/// The length of that beginning.
+const BEGINNING: usize = 64 << 10;
 /// A further look pays only for so many bytes: it costs up to 2 % of them.
 const WORTH_ANOTHER: usize = 1 << 20;
 /// How a call that looks is executed.
@@ -62,7 +67,11 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
             let step = self.step(verdict);
             let may_be_cut = verdict.is_some_and(&self.may_be_cut);
             let interval = if step.weak { LONGEST_INTERVAL } else { INTERVAL };
-            let length = if may_be_cut && rest >= interval + WORTH_ANOTHER { interval } else { rest };
+            let mut length = if may_be_cut && rest >= interval + WORTH_ANOTHER { interval } else { rest };
+            if length < rest && verdict == Some(CacheVerdict::Unmapped) {
+                // So that the next look does not begin in a huge page that this work maps.
+                length -= memory.dst.addr().wrapping_add(at + length) % HUGE_PAGE;
+            }
             // SAFETY: as above.
             unsafe { step.call(memory, at..at + length) }
             weak |= step.weak;
@@ -120,10 +129,19 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         part: Range<usize>,
         clock: &mut impl FnMut() -> u64,
     ) -> Option<CacheVerdict> {
-        // SAFETY: passed on from the caller. Looks are for operations that write, and calls whose ranges overlap are not
-        // planned.
-        let times = unsafe { probe::take(memory, part, self.look.cached_below, clock) };
-        let verdict = self.look.judge(times.reaching, times.storing);
+        let mut look_at = |part: Range<usize>| {
+            // SAFETY: passed on from the caller. Looks are for operations that write, and calls whose ranges overlap are not
+            // planned.
+            let times = unsafe { probe::take(memory, part, self.look.cached_below, clock) };
+            self.look.judge(times.reaching, times.storing)
+        };
+        let mut verdict = None;
+        if part.len() > HUGE_PAGE && self.look.unmapped.is_some() {
+            verdict = look_at(part.start..part.start + BEGINNING);
+        }
+        if verdict != Some(CacheVerdict::Unmapped) {
+            verdict = look_at(part);
+        }
         if let Some(verdict) = verdict {
             look::count(self.operation, verdict as usize);
         }
@@ -186,6 +204,12 @@ mod tests {
         }
     }
 
+    /// One that does not look at the beginning first.
+    fn without_unmapped() -> Planted {
+        let look = Box::leak(Box::new(Look { unmapped: None, ..*looking().look }));
+        Looking { look, ..looking() }
+    }
+
     /// The time until lines in their pages were reached, or after that of storing to others.
     const FINDS_CACHED: &[u64] = &[99];
     const FINDS_UNCACHED: &[u64] = &[999, 100];
@@ -242,7 +266,7 @@ mod tests {
             FINDS_UNCACHED,
             FINDS_CACHED,
         ];
-        let mut looking = looking();
+        let mut looking = without_unmapped();
         let expected = [(b'c', 2 * INTERVAL), u, c, (b'u', 2 * LONGEST_INTERVAL), c];
         let length = expected.iter().map(|(_, bytes)| bytes).sum();
         assert_eq!(run(&looking, length, &looks), (expected.to_vec(), true));
@@ -266,6 +290,36 @@ mod tests {
     }
 
     #[test]
+    fn a_look_at_more_than_a_huge_page_reaches_no_page_ahead_if_the_first_is_unmapped() {
+        let length = INTERVAL;
+        assert_eq!(run(&looking(), length, &[FINDS_UNMAPPED]), (vec![(b'm', length)], false));
+        assert_eq!(run(&looking(), length, &[FINDS_CACHED, FINDS_UNMAPPED]), (vec![(b'm', length)], false));
+        // Of mapped memory, the whole range decides.
+        assert_eq!(run(&looking(), length, &[FINDS_UNCACHED, FINDS_CACHED]), (vec![(b'c', length)], false));
+        assert_eq!(run(&looking(), length, &[FINDS_CACHED, FINDS_UNCACHED]), (vec![(b'u', length)], true));
+        assert_eq!(run(&looking(), HUGE_PAGE, &[FINDS_CACHED]), (vec![(b'c', HUGE_PAGE)], false));
+    }
+
+    #[test]
+    fn work_on_unmapped_memory_ends_with_a_huge_page() {
+        let mut bytes = vec![0; 5 * INTERVAL];
+        let misaligned = bytes.as_ptr().addr().wrapping_neg() % HUGE_PAGE + 12_345;
+        let bytes = &mut bytes[misaligned..][..3 * INTERVAL];
+        let memory = Memory::filled(bytes.as_mut_ptr(), bytes.len(), 0);
+        let mut looks = [0, 1000, 50].into_iter();
+        let mut now = 7;
+        let clock = || {
+            now += looks.next().unwrap_or(0);
+            now
+        };
+        // SAFETY: the memory is valid for its length.
+        let weak = unsafe { looking().run_by(&memory, 0..memory.length, clock) };
+        let runs: Vec<_> = bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
+        let first = INTERVAL - 12_345;
+        assert_eq!((runs, weak), (vec![(b'm', first), (b'o', 3 * INTERVAL - first)], false));
+    }
+
+    #[test]
     fn short_pieces_follow_the_rule_by_length() {
         for length in [0, 1, probe::LEAST, FROM - 1] {
             let runs = run(&looking(), length, &[]).0;
@@ -273,7 +327,7 @@ mod tests {
         }
         assert_eq!(run(&looking(), FROM, &[FINDS_CACHED]).0, [(b'c', FROM)]);
         let from = 4 * WORTH_ANOTHER;
-        let look: &'static Look = Box::leak(Box::new(Look { from, ..*looking().look }));
+        let look: &'static Look = Box::leak(Box::new(Look { from, ..*without_unmapped().look }));
         let looking = Looking { look, whole: from, ..looking() };
         assert_eq!(run(&looking, from - 1, &[]).0, [(b'o', from - 1)], "a piece of a longer call");
         assert_eq!(run(&looking, from, &[FINDS_CACHED]).0, [(b'c', from)]);
@@ -326,7 +380,8 @@ mod tests {
         calls(1, &[FINDS_UNCACHED], b'u');
         // Long ones look as ever, and so do those of another length.
         calls(1, &[], b'u');
-        assert_eq!(run(&looking, INTERVAL, &[FINDS_CACHED]), (vec![(b'c', INTERVAL)], false));
+        let looks = [FINDS_CACHED, FINDS_CACHED];
+        assert_eq!(run(&looking, INTERVAL, &looks), (vec![(b'c', INTERVAL)], false));
         calls(1, &[], b'u');
         assert_eq!(run(&looking, 2 * FROM, &[FINDS_CACHED]), (vec![(b'c', 2 * FROM)], false));
         calls(1, &[FINDS_UNCACHED], b'u');
@@ -337,7 +392,8 @@ mod tests {
         let looking = Looking { operation: Operation::FillPersist, ..looking() };
         let before = look::counts(looking.operation);
         let length = INTERVAL + LONGEST_INTERVAL + WORTH_ANOTHER;
-        run(&looking, length, &[FINDS_CACHED, FINDS_UNCACHED, FINDS_UNMAPPED]);
+        let (cached, uncached) = ([FINDS_CACHED; 2], [FINDS_UNCACHED; 2]);
+        run(&looking, length, &[&cached[..], &uncached, &[FINDS_UNMAPPED]].concat());
         let after = look::counts(looking.operation);
         assert_eq!((after.cached, after.uncached), (before.cached + 1, before.uncached + 1));
         assert_eq!(after.unmapped, before.unmapped + 1);

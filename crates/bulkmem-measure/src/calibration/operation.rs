@@ -312,25 +312,25 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         );
         keys.sort();
         keys.dedup();
+        let cells = plan::unmapped_cells(operation);
         let choices = keys.into_iter().filter_map(|key| Some((key.choice()?, key)));
         let mut all: Vec<(Choice, UnmappedTimes)> = choices
-            .flat_map(|(choice, key)| [true, false].map(|aligned| (choice, key.clone(), aligned)))
-            .map(|(choice, key, aligned)| {
-                (choice, UnmappedTimes { operation, key, aligned, ticks: Vec::new() })
+            .map(|(choice, key)| {
+                (choice, UnmappedTimes { operation, key, ticks: vec![Vec::new(); cells.len()] })
             })
             .collect();
         for taken in 0..MOST_SAMPLES {
             if self.session.stopped() || taken >= LEAST_SAMPLES && self.session.over(deadline) {
                 break;
             }
-            for (choice, times) in &mut all {
-                let condition = Condition::new(times.aligned, false, 1);
-                let cell = Cell::new(operation, Cost::Throughput, look::LEAST_LENGTH, condition);
-                let Some(time) = self.session.meter.unmapped(&cell, *choice) else { return };
-                times.ticks.push(time);
+            for (at, cell) in cells.iter().enumerate() {
+                for (choice, times) in &mut all {
+                    let Some(time) = self.session.meter.unmapped(cell, *choice) else { return };
+                    times.ticks[at].push(time);
+                }
             }
         }
-        if all.iter().any(|(_, it)| it.ticks.len() < LEAST_SAMPLES) {
+        if all.iter().flat_map(|(_, it)| &it.ticks).any(|ticks| ticks.len() < LEAST_SAMPLES) {
             return;
         }
         self.ledger.looks.unmapped.extend(all.into_iter().map(|(_, times)| times));

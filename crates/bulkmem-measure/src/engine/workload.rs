@@ -276,8 +276,7 @@ impl Workloads {
 
     /// Takes the time of a call of the cell's length in memory whose pages are not mapped yet, in ticks; `None` as for a look.
     pub(crate) fn unmapped(&mut self, cell: &Cell, choice: Choice) -> Option<u64> {
-        let cell = Cell { fresh: Some(Pages::Base), ..*cell };
-        let (dst, src, length) = self.timed_range(&cell)?;
+        let (dst, src, length) = self.timed_range(cell)?;
         let work = Ticks { dst, src, length };
         // SAFETY: as in `sample`.
         Some(unsafe { Implementation::Dispatched(choice).run(1, cell.operation, FILL_BYTE, work) })
