@@ -147,8 +147,8 @@ mod tests {
                 assert!(step.weak && ptr::eq(step.entry, expected.entry), "{operation} {length}");
                 assert!(ptr::eq(step.parameters, expected.parameters), "{operation} {length}");
             }
-            let persists = rules.durability() == Durability::FlushToMemory
-                && policy::built_in(operation).method.does(operation);
+            let method = rules.choose(operation, 0, Intent::Throughput).method;
+            let persists = rules.durability() == Durability::FlushToMemory && method.does(operation);
             assert_eq!(found > 0, persists, "{operation}");
         }
         check(&FILL_PERSIST);
