@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::mem;
 use std::time::Duration;
 
-use bulkmem::Operation;
 use bulkmem::method;
 use bulkmem::policy::{Choice, Situation};
+use bulkmem::{Operation, Pages};
 
 use crate::calibration::derive;
 use crate::calibration::derive::look::{self, Looked, UnmappedTimes};
@@ -312,7 +312,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         );
         keys.sort();
         keys.dedup();
-        let cells = plan::unmapped_cells(operation);
+        let cells = unmapped_cells(operation);
         let choices = keys.into_iter().filter_map(|key| Some((key.choice()?, key)));
         let mut all: Vec<(Choice, UnmappedTimes)> = choices
             .map(|(choice, key)| {
@@ -355,6 +355,22 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             self.record(&trials, self.end_of_first(&lengths[index..], deadline));
         }
     }
+}
+
+/// Returns the configurations in which methods are compared in memory whose pages are not mapped yet: base pages, at even and odd
+/// addresses, and huge pages, where there are some.
+fn unmapped_cells(operation: Operation) -> [Cell; 3] {
+    /// Two huge pages of most machines.
+    const HUGE: u64 = 4 << 20;
+    let kinds = [
+        (look::LEAST_LENGTH, true, Pages::Base),
+        (look::LEAST_LENGTH, false, Pages::Base),
+        (HUGE, true, Pages::Transparent),
+    ];
+    kinds.map(|(length, aligned, pages)| {
+        let cell = Cell::new(operation, Cost::Throughput, length, Condition::new(aligned, false, 1));
+        Cell { fresh: Some(pages), ..cell }
+    })
 }
 
 /// Returns the choice for a length among those at rising lengths.

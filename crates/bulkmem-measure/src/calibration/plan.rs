@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use bulkmem::{Operation, Pages};
+use bulkmem::Operation;
 
-use crate::calibration::derive::look;
 use crate::calibration::{Condition, Cost, Mode};
 use crate::engine::CacheState;
 use crate::engine::workload::Cell;
@@ -104,22 +103,6 @@ impl Setting {
     pub(crate) fn threaded_lengths(&self) -> Vec<u64> {
         self.lengths().into_iter().filter(|length| (64 << 10..=LONG).contains(length)).collect()
     }
-}
-
-/// Returns the configurations in which methods are compared in memory whose pages are not mapped yet: base pages, at even and odd
-/// addresses, and huge pages, where there are some.
-pub(crate) fn unmapped_cells(operation: Operation) -> [Cell; 3] {
-    /// Two huge pages of most machines.
-    const HUGE: u64 = 4 << 20;
-    let kinds = [
-        (look::LEAST_LENGTH, true, Pages::Base),
-        (look::LEAST_LENGTH, false, Pages::Base),
-        (HUGE, true, Pages::Transparent),
-    ];
-    kinds.map(|(length, aligned, pages)| {
-        let cell = Cell::new(operation, Cost::Throughput, length, Condition::new(aligned, false, 1));
-        Cell { fresh: Some(pages), ..cell }
-    })
 }
 
 /// Returns numbers that rise by a factor up to the last, which is always included.
