@@ -115,7 +115,10 @@ impl<'c, K: Kernel> Plan<'c, K> {
             unsafe { self.step.call(memory, piece) }
             return self.step.weak;
         };
-        let uncached = || rules.choose_part(operation, memory.length, total_len, Situation::Uncached, 0);
+        let uncached = || {
+            let situation = rules.uncached(operation, self.threads);
+            rules.choose_part(operation, memory.length, total_len, situation, 0)
+        };
         let cached = || rules.choose(operation, memory.length, Situation::Cached);
         // Short calls are over so soon that they must not look for what they do not need.
         let step_for = |verdict| {

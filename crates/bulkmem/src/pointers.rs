@@ -13,7 +13,7 @@ use crate::c_functions;
 use crate::error::Error;
 use crate::kernel::{Memory, Step};
 use crate::machine;
-use crate::method::CopyFn;
+use crate::method::{self, CopyFn};
 use crate::operation::Operation;
 use crate::options::Options;
 use crate::plan::Plan;
@@ -222,7 +222,7 @@ pub(crate) unsafe fn persist(start: *const u8, length: usize) -> Result<(), Erro
 unsafe fn copy_persist_by_policy(dst: *mut u8, src: *const u8, length: usize) -> Result<(), Error> {
     let memory = Memory::copied(dst, src, length);
     // SAFETY: passed on from the caller.
-    unsafe { Options::new().plan_copy_persist(&memory)?.fenced(memory) }
+    unsafe { Options::new().plan_copy_persist(&memory)?.always_fenced().fenced(memory) }
     Ok(())
 }
 
@@ -235,8 +235,10 @@ unsafe fn copy_persist_by_policy(dst: *mut u8, src: *const u8, length: usize) ->
 /// As [`clear`].
 #[inline(never)]
 unsafe fn fill_persist_by_policy(dst: *mut u8, length: usize, byte: u8) -> Result<(), Error> {
+    let memory = Memory::filled(dst, length, byte);
     // SAFETY: passed on from the caller.
-    unsafe { Options::new().fill_persist_raw(dst, length, byte) }
+    unsafe { Options::new().plan_fill_persist(length)?.always_fenced().fenced(memory) }
+    Ok(())
 }
 
 /// As [`copy_persist_by_policy`], of bytes that were stored before.
@@ -248,8 +250,12 @@ unsafe fn fill_persist_by_policy(dst: *mut u8, length: usize, byte: u8) -> Resul
 /// As [`Options::persist_unfenced`].
 #[inline(never)]
 unsafe fn persist_by_policy(start: *const u8, length: usize) -> Result<(), Error> {
-    // SAFETY: passed on from the caller.
-    unsafe { Options::new().persist_raw(start, length) }
+    match Options::new().plan_persist(length)? {
+        // SAFETY: passed on from the caller.
+        Some(plan) => unsafe { plan.always_fenced().fenced(Memory::written_back(start, length)) },
+        None => method::fence(),
+    }
+    Ok(())
 }
 
 impl Options<'_> {

@@ -13,7 +13,7 @@ use crate::durability::Durability;
 use crate::kernel::{Kernel, Step};
 use crate::method::{self, CopyFn, Entry, FillFn, Parameters, PersistFn};
 use crate::operation::{Intent, Operation};
-use crate::policy;
+use crate::policy::{self, Rules};
 
 /// By operation: the process-wide policy uses the C library below this length. 0 while the policy is not loaded.
 static BELOW: [AtomicUsize; Operation::ALL.len()] = [const { AtomicUsize::new(0) }; Operation::ALL.len()];
@@ -90,8 +90,8 @@ impl<K: Kernel> ShortPersists<K> {
         ShortPersists { operation, known: AtomicBool::new(false), rules: [const { ShortRule::none() }; 4] }
     }
 
-    /// Returns the method of a call of that length; `None` if it looks, if caches survive a power failure, or while the policy
-    /// is being loaded.
+    /// Returns the method of a call of that length; `None` if it looks, if the policy's rule for it is not among the first four, if
+    /// caches survive a power failure, if this architecture has no method, or while the policy is being loaded.
     #[inline(always)]
     pub(crate) fn of(&self, length: usize) -> Option<Step<'static, K>> {
         if !self.known.load(Acquire) && !self.learn() {
@@ -110,9 +110,14 @@ impl<K: Kernel> ShortPersists<K> {
     #[inline(never)]
     fn learn(&self) -> bool {
         let Some(rules) = policy::rules() else { return false };
+        self.take(rules);
+        true
+    }
+
+    /// Takes the methods from the rules. Every thread takes the same.
+    fn take(&self, rules: &'static Rules) {
         // Where caches survive a power failure, it writes no lines back.
         if rules.durability() == Durability::FlushToMemory {
-            // Every thread stores the same values.
             for (rule, (below, choice)) in self.rules.iter().zip(rules.without_look(self.operation)) {
                 let Some(Step { entry, parameters, .. }) = Step::<K>::new(choice, self.operation) else {
                     break;
@@ -123,7 +128,6 @@ impl<K: Kernel> ShortPersists<K> {
             }
         }
         self.known.store(true, Release);
-        true
     }
 }
 
@@ -135,7 +139,8 @@ mod tests {
     fn short_persists_use_the_methods_that_the_policy_chooses() {
         fn check<K: Kernel>(short: &ShortPersists<K>) {
             let operation = short.operation;
-            _ = short.of(0);
+            // Waits until the rules are known.
+            policy::Policy::global();
             let rules = policy::rules().unwrap();
             let mut found = 0;
             for length in (0..64).map(|power| 1_usize << power).flat_map(|at| [at - 1, at, at + 1]) {
@@ -154,6 +159,43 @@ mod tests {
         check(&FILL_PERSIST);
         check(&COPY_PERSIST);
         check(&PERSIST);
+    }
+
+    #[test]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn only_the_first_four_rules_are_short_and_none_where_caches_survive() {
+        use crate::machine::Machine;
+        use crate::policy::{POLICY_FORMAT, POLICY_VERSION, Policy};
+
+        let machine = Machine::current();
+        let cpu = &machine.cpu;
+        let methods = |lines: &str| -> Vec<Option<&str>> {
+            let text = format!(
+                "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\n{lines}end\n",
+                cpu.family, cpu.model, cpu.stepping, cpu.vendor
+            );
+            let policy = Box::leak(Box::new(Policy::from_file_bytes(text.as_bytes(), machine).unwrap()));
+            let short = ShortPersists::<FillFn>::new(Operation::FillPersist);
+            short.take(&policy.rules);
+            let named = |step: Step<'_, FillFn>| {
+                let of = |it: &&method::Method| {
+                    FillFn::entry(&it.code, Operation::FillPersist)
+                        .is_some_and(|own| ptr::eq(own, step.entry))
+                };
+                method::all().find(of).map(|it| it.name)
+            };
+            [0, 99, 100, 200, 300, 399, 400, usize::MAX].map(|at| short.of(at).and_then(named)).to_vec()
+        };
+        let (a, b) = ("movnti", "nontemporal_sse2");
+        let rule = |(at, name): (usize, &str)| format!("rule fill_persist throughput {at} {name}\n");
+        let two = [(0, a), (100, b)].map(rule).concat();
+        let six = [(0, a), (100, b), (200, a), (300, b), (400, a), (500, b)].map(rule).concat();
+        assert_eq!(
+            methods(&two),
+            [a, a, b, b, b, b, b].map(Some).into_iter().chain([None]).collect::<Vec<_>>()
+        );
+        assert_eq!(methods(&six), [Some(a), Some(a), Some(b), Some(a), Some(b), Some(b), None, None]);
+        assert_eq!(methods(&format!("durability caches-included\n{two}")), [None; 8]);
     }
 
     #[test]

@@ -58,6 +58,12 @@ mod recorded {
         }
         #[cfg(target_arch = "x86_64")]
         suite.test("policy::whatever_it_chooses", whatever_the_policy_chooses);
+        let name = "policy::of_the_process";
+        if Policy::global().durability() == Durability::FlushToMemory {
+            suite.test(name, whatever_the_process_wide_policy_chooses);
+        } else {
+            suite.skip(name, "the policy of this machine writes nothing back");
+        }
         suite.test(
             "caches_survive::copies_and_fills_are_fenced_and_not_written_back",
             stores_where_caches_survive,
@@ -154,6 +160,8 @@ mod recorded {
     /// A form of the public operations.
     #[derive(Clone, Copy, Debug)]
     enum Form {
+        /// The free functions, with the default options.
+        Free,
         Slice,
         Raw,
         Scope,
@@ -169,6 +177,9 @@ mod recorded {
         ) -> Result<(), Error> {
             let length = to.len();
             match (self, operation) {
+                (Form::Free, Operation::FillPersist) => bulkmem::fill_persist(to, BYTE),
+                (Form::Free, Operation::CopyPersist) => bulkmem::copy_persist(to, from),
+                (Form::Free, _) => bulkmem::persist(to),
                 (Form::Slice, Operation::FillPersist) => options.fill_persist(to, BYTE),
                 (Form::Slice, Operation::CopyPersist) => options.copy_persist(to, from),
                 (Form::Slice, _) => options.persist(to),
@@ -263,6 +274,25 @@ mod recorded {
         // There are three ways: stores that bypass the cache, stores with write-backs, and write-backs alone.
         if methods.len() < 3 {
             return Err(format!("the policies chose only {methods:?}").into());
+        }
+        Ok(())
+    }
+
+    /// The same for the policy that calls with default options use, which takes short ones to their method by a way of their own.
+    #[cfg(target_arch = "x86_64")]
+    fn whatever_the_process_wide_policy_chooses() -> Result<(), Failed> {
+        let mut bench = Bench::new(LONGEST);
+        for operation in [Operation::FillPersist, Operation::CopyPersist, Operation::Persist] {
+            let edges = Policy::global().rules(operation, bulkmem::Intent::Throughput);
+            let around = edges.iter().flat_map(|it| [it.from.saturating_sub(1), it.from, it.from + 1]);
+            for length in around.chain([1, 63, 100, 5000]).filter(|length| (1..=LONGEST).contains(length)) {
+                for form in [Form::Free, Form::Slice, Form::Raw, Form::Scope] {
+                    let tracked = bench.watch(length, length % LINE, before(operation), |to, from| {
+                        form.call(&Options::new(), operation, to, from)
+                    })?;
+                    judge(&tracked, || format!("{operation} of {length} bytes, called as {form:?}"))?;
+                }
+            }
         }
         Ok(())
     }

@@ -219,6 +219,32 @@ fn each_look_is_counted_and_none_happens_unasked() {
     });
 }
 
+/// Shows which method ran by the number of looks: a method whose speed depends on the length of one call is not interrupted.
+#[test]
+fn several_threads_have_a_method_of_their_own_for_uncached_memory() {
+    alone("several_threads_have_a_method_of_their_own_for_uncached_memory", &[], || {
+        let lines = |own: &str| {
+            format!(
+                "rule clear cached 0 portable\nrule clear uncached 0 movnti\n{own}\
+                 look clear {FROM} {ALWAYS_UNCACHED} portable\n"
+            )
+        };
+        // Pieces end with huge pages.
+        let mut memory = vec![1; 2 * (LONGEST_INTERVAL + INTERVAL)];
+        let mut looks = |policy: &Policy, threads: usize| {
+            let threads = Threads::Exactly(NonZeroUsize::new(threads).unwrap());
+            let options = Options::new().policy(policy).unwrap().threads(threads);
+            found(Operation::Clear, || options.clear(&mut memory))
+        };
+        let with = policy_file(&lines("rule clear several_threads 0 c_library\n")).unwrap();
+        assert_eq!(looks(&with, 2), [0, 2, 0], "one for each piece");
+        assert_eq!(looks(&with, 1), [0, 3, 0]);
+        let without = policy_file(&lines("")).unwrap();
+        assert_eq!(looks(&without, 2), [0, 4, 0], "two for each piece");
+        assert_eq!(looks(&without, 1), [0, 3, 0]);
+    });
+}
+
 #[test]
 fn a_variable_switches_looks_off() {
     alone("a_variable_switches_looks_off", &[("BULKMEM_LOOK", "off")], || {

@@ -28,7 +28,7 @@ impl Branches {
         let look = policy.look(operation).filter(looks);
         let in_state =
             |state| look.and_then(|_| policy.choose_in(operation, bytes, state)).unwrap_or(by_length);
-        let (cached, uncached) = (in_state(Situation::Cached), in_state(Situation::Uncached));
+        let (cached, uncached) = (in_state(Situation::Cached), in_state(policy.uncached(operation, threads)));
         Some(Branches { by_length, look, cached, uncached })
     }
 

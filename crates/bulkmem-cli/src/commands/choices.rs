@@ -35,8 +35,10 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
         let same = |next: &&Rule| (next.operation, next.situation) == (rule.operation, rule.situation);
         let to = profile.rules.get(at + 1).filter(same).map_or(u64::MAX, |next| next.from);
         let mut all = figures::of_kind(profile, rule.operation, Cost::of(rule.situation));
-        if rule.situation == Situation::Cached {
-            all.retain(|series| series.condition.warm);
+        match rule.situation {
+            Situation::Cached => all.retain(|series| series.condition.warm),
+            Situation::SeveralThreads => all.sort_by_key(|series| series.condition.threads == 1),
+            _ => {}
         }
         // GB/s and speed-up at each length, in the plainest condition that was measured.
         let of_series = |series: &figures::Series<'_>| -> Vec<(f64, Option<f64>)> {
@@ -86,6 +88,9 @@ impl ChoiceRow {
 fn heading(operation: Operation, situation: Situation) -> String {
     match situation {
         Situation::Cached | Situation::Uncached => format!("{operation}, if a look finds memory {situation}"),
+        Situation::SeveralThreads => {
+            format!("{operation} on several threads, if a look finds memory uncached")
+        }
         intent => format!("{operation}, intent {intent}"),
     }
 }

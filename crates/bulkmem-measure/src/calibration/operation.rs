@@ -107,7 +107,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let room = throughput_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
         let conditions = setting.cells(operation, Cost::Throughput, length).len();
         let most = (room / (sample * 3.0 * conditions as f64)) as usize;
-        let throughput = [Situation::Throughput, Situation::Cached, Situation::Uncached];
+        let throughput =
+            [Situation::Throughput, Situation::Cached, Situation::Uncached, Situation::SeveralThreads];
         let winners: Vec<Choice> =
             throughput.into_iter().filter_map(|it| self.ledger.winner(operation, it)).collect();
         let finalists = search::finalists(ranked, &winners, operation, most.clamp(3, setting.finalists()));

@@ -12,9 +12,10 @@ use crate::engine::workload::Cell;
 const SHORTEST_WITH_AFTERMATH: u64 = 4 << 10;
 /// From this length on, samples take long and only candidates that did well at the length before are measured.
 pub(crate) const LONG: u64 = 128 << 20;
-/// From this length on, starting threads, which may take until the kernel's next tick, does not hide the difference between
-/// methods.
+/// From this length on, and from so much for each thread, starting threads, which may take until the kernel's next tick, does not
+/// hide the difference between methods.
 const SHORTEST_BY_THREADS: u64 = 64 << 20;
+const SHORTEST_OF_A_THREAD: u64 = 16 << 20;
 
 /// Share of the time for clearing that the Linux module's methods take.
 pub(crate) const MODULE_SHARE: f64 = 0.1;
@@ -84,7 +85,8 @@ impl Setting {
         }
         let mut cells: Vec<Cell> =
             single.into_iter().map(|condition| Cell::new(operation, cost, length, condition)).collect();
-        if cost == Cost::Throughput && self.threads > 1 && length >= SHORTEST_BY_THREADS {
+        let shortest = SHORTEST_BY_THREADS.max(SHORTEST_OF_A_THREAD * self.threads as u64);
+        if cost == Cost::Throughput && self.threads > 1 && length >= shortest {
             cells.extend(self.threaded_cells(operation, length).pop());
         }
         cells

@@ -143,6 +143,7 @@ fn an_operation_looks_where_the_best_method_depends_on_the_cache_state() {
         assert!((64 << 10..=256 << 10).contains(&look.from), "{look:?}");
         assert_eq!(of(Situation::Cached).first(), Some(&"c_library"));
         assert_eq!(of(Situation::Uncached).last(), Some(&"movnti"));
+        assert_eq!(of(Situation::SeveralThreads), Vec::<&str>::new(), "the choice is that of one thread");
     }
 }
 

@@ -67,25 +67,29 @@ impl<'p> Implementation<'p> {
         }
     }
 
-    /// The choice of a policy for a call of `part` bytes: if it looks, that for the state of the memory; `None` for the others.
+    /// The choice of a policy for a call of `part` bytes: if it looks, that for the state of the memory, which `threads` threads
+    /// share; `None` for the others.
     pub(crate) fn chosen(
         &self,
         operation: Operation,
         part: usize,
         state: Option<CacheState>,
+        threads: usize,
     ) -> Option<Choice> {
         let (policy, intent, whole) = match self {
             Self::Policy(policy, intent, whole, _) => (*policy, *intent, *whole),
             Self::PlainFunctions => (Policy::global(), Intent::Throughput, part),
             _ => return None,
         };
-        let looks = |look: &Look| look::is_on() && intent == Intent::Throughput && part >= look.from;
+        // Each thread looks at its own piece.
+        let looks =
+            |look: &Look| look::is_on() && intent == Intent::Throughput && part / threads >= look.from;
         match policy.look(operation).filter(looks).zip(state) {
             None => policy.choose_part(operation, part, whole, intent),
             Some((Look { unmapped: Some(unmapped), .. }, CacheState::Fresh)) => Some(unmapped.choice),
             Some((_, CacheState::Warm)) => policy.choose_in(operation, part, Situation::Cached),
             Some((_, CacheState::Cold | CacheState::Fresh)) => {
-                policy.choose_in(operation, part, Situation::Uncached)
+                policy.choose_in(operation, part, policy.uncached(operation, threads))
             }
         }
     }
@@ -138,7 +142,7 @@ impl<'p> Implementation<'p> {
     pub(crate) fn rewriter(&self, length: usize) -> Option<Implementation<'static>> {
         let choice = match self {
             Self::Method(choice) | Self::Dispatched(choice) => *choice,
-            Self::Policy(..) | Self::PlainFunctions => self.chosen(Operation::Clear, length, None)?,
+            Self::Policy(..) | Self::PlainFunctions => self.chosen(Operation::Clear, length, None, 1)?,
             Self::Peer(peer) => return Some(Implementation::Peer(*peer)),
             Self::Read => return None,
         };
@@ -432,20 +436,25 @@ mod tests {
         let text = format!(
             "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 portable\n\
              rule clear cached 0 c_library\nrule clear uncached 0 movnti\n\
+             rule clear several_threads 0 store_sse2\n\
              look clear 65536 400 20000 rep_stosb\nend\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
         let policy = Policy::from_file_bytes(text.as_bytes(), machine).unwrap();
-        let named = |intent, part, state| {
+        let on = |threads, intent, part, state| {
             let policy = Implementation::policy(&policy, intent, part);
-            policy.chosen(Operation::Clear, part, state).unwrap().method.name
+            policy.chosen(Operation::Clear, part, state, threads).unwrap().method.name
         };
+        let named = |intent, part, state| on(1, intent, part, state);
         let [cold, warm, fresh] = [CacheState::Cold, CacheState::Warm, CacheState::Fresh].map(Some);
         let looked = [cold, warm, fresh].map(|state| named(Intent::Throughput, 65536, state));
         assert_eq!(looked, ["movnti", "c_library", "rep_stosb"]);
         assert_eq!(named(Intent::Throughput, 65536, None), "portable", "the state is not known");
         assert_eq!(named(Intent::Throughput, 65535, cold), "portable", "too short");
         assert_ne!(named(Intent::Stream, 65536, warm), "c_library", "it does not look");
+        let shared = [cold, warm].map(|state| on(2, Intent::Throughput, 131_072, state));
+        assert_eq!(shared, ["store_sse2", "c_library"]);
+        assert_eq!(on(2, Intent::Throughput, 131_071, cold), "portable", "a piece is too short");
     }
 
     #[test]

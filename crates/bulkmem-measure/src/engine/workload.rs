@@ -39,7 +39,9 @@ impl Cost {
     /// Returns the cost by which an intent, or the choice for a cache state, is judged.
     pub fn of(situation: impl Into<Situation>) -> Cost {
         match situation.into() {
-            Situation::Throughput | Situation::Cached | Situation::Uncached => Cost::Throughput,
+            Situation::Throughput | Situation::Cached | Situation::Uncached | Situation::SeveralThreads => {
+                Cost::Throughput
+            }
             Situation::Reuse => Cost::Reuse,
             Situation::Stream => Cost::Stream,
         }

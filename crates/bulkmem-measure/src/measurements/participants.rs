@@ -156,7 +156,9 @@ pub(super) fn participant<'c>(
     counted: bool,
     sample: impl FnMut() -> Result<Sample> + 'c,
 ) -> Sampler<'c> {
-    let chosen = config.operation.and_then(|operation| implementation.chosen(operation, part, config.cache));
+    let threads = config.threads.unwrap_or(1);
+    let chosen =
+        config.operation.and_then(|operation| implementation.chosen(operation, part, config.cache, threads));
     Sampler { chosen, ..sampler(implementation.candidate(), config, counted, sample) }
 }
 

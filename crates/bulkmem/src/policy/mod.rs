@@ -319,6 +319,12 @@ impl Policy {
         supporting(*self.rules.choose(operation, length, situation), operation)
     }
 
+    /// Returns the situation of an operation on uncached memory that so many threads share.
+    #[cfg(feature = "unstable-internals")]
+    pub fn uncached(&self, operation: Operation, threads: usize) -> Situation {
+        self.rules.uncached(operation, threads)
+    }
+
     /// Returns what survives a power failure, as the policy file says.
     pub fn durability(&self) -> Durability {
         self.rules.durability()

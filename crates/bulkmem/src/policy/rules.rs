@@ -70,13 +70,21 @@ pub enum Situation {
     Cached,
     /// [`Intent::Throughput`], and the range is not cached.
     Uncached,
+    /// As [`Situation::Uncached`], and several threads share the work.
+    SeveralThreads,
 }
 
 #[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
 impl Situation {
     /// Every situation, in the order of declaration: the intents in theirs, then the cache states.
-    pub const ALL: [Situation; 5] =
-        [Situation::Throughput, Situation::Reuse, Situation::Stream, Situation::Cached, Situation::Uncached];
+    pub const ALL: [Situation; 6] = [
+        Situation::Throughput,
+        Situation::Reuse,
+        Situation::Stream,
+        Situation::Cached,
+        Situation::Uncached,
+        Situation::SeveralThreads,
+    ];
 
     /// Returns the name that profiles and policy files use.
     pub const fn name(self) -> &'static str {
@@ -86,6 +94,7 @@ impl Situation {
             Situation::Stream => Intent::Stream.name(),
             Situation::Cached => "cached",
             Situation::Uncached => "uncached",
+            Situation::SeveralThreads => "several_threads",
         }
     }
 
@@ -314,6 +323,12 @@ impl Rules {
             Some(threshold) => threshold.choice(operation),
             None => built_in(operation),
         }
+    }
+
+    /// The situation of uncached memory that so many threads share.
+    pub(crate) fn uncached(&self, operation: Operation, threads: usize) -> Situation {
+        let own = threads > 1 && !self.thresholds(operation, Situation::SeveralThreads).is_empty();
+        if own { Situation::SeveralThreads } else { Situation::Uncached }
     }
 
     /// When and how an operation looks at the cache state, if it does.

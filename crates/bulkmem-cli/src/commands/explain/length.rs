@@ -130,13 +130,18 @@ impl Answer {
             origin: active.describe_rules(operation, intent),
             measured: Vec::new(),
         };
-        answer.look = answer.find_look(&branches, profile);
+        answer.look = answer.find_look(policy, &branches, profile);
         answer.page_aliasing = answer.find_aliasing(policy, profile);
         answer.measured = profile.map(|profile| answer.find_measured(&branches, profile)).unwrap_or_default();
         Ok(answer)
     }
 
-    fn find_look(&self, branches: &Branches, profile: Option<&Profile>) -> Option<LookAnswer> {
+    fn find_look(
+        &self,
+        policy: &Policy,
+        branches: &Branches,
+        profile: Option<&Profile>,
+    ) -> Option<LookAnswer> {
         let look = branches.look?;
         let reason = |reason: Option<&String>| reason.map_or("measured here".to_owned(), String::clone);
         let branch = |choice, state| {
@@ -151,7 +156,7 @@ impl Answer {
             cached_below: look.cached_below,
             reason: reason(rule.map(|rule| &rule.reason)),
             cached: branch(branches.cached, Situation::Cached),
-            uncached: branch(branches.uncached, Situation::Uncached),
+            uncached: branch(branches.uncached, policy.uncached(self.operation, self.threads)),
             unmapped: look.unmapped.map(|Unmapped { from, choice, .. }| UnmappedAnswer { from, choice }),
         })
     }

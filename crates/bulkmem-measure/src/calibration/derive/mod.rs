@@ -13,9 +13,9 @@ pub(crate) mod table;
 
 use std::collections::BTreeMap;
 
-use bulkmem::Operation;
 use bulkmem::method::CacheEffect;
 use bulkmem::policy::Situation;
+use bulkmem::{Intent, Operation};
 
 use crate::calibration::{Condition, Cost, Figure, LookRule, Rule, Saturation};
 use look::{Methods, Samples};
@@ -69,19 +69,28 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             };
             tables.insert(situation, (picks(rows, situation, c_library, None), note));
         }
-        let [cached, uncached] = [true, false].map(|state| by_cache_state(&throughput, state));
+        let [cached, uncached, several_threads] =
+            [Situation::Cached, Situation::Uncached, Situation::SeveralThreads]
+                .map(|situation| of_state(&throughput, situation));
         let wrong = WrongVerdicts {
             cached: segments::complete(&cached),
             share: look::wrong_verdicts(operation, looks),
         };
-        for (situation, rows, wrong) in
-            [(Situation::Cached, cached, None), (Situation::Uncached, uncached, Some(&wrong))]
-        {
+        for (situation, rows, wrong) in [
+            (Situation::Cached, cached, None),
+            (Situation::Uncached, uncached, Some(&wrong)),
+            (Situation::SeveralThreads, several_threads, Some(&wrong)),
+        ] {
             tables.insert(situation, (picks(&rows, situation, c_library, wrong), String::new()));
         }
         let at = |situation, length| -> Option<&Key> {
             tables[&situation].0.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
         };
+        let same = |a, b| {
+            let choices = |situation| tables[&situation].0.iter().map(|pick| (pick.from, &pick.key));
+            choices(a).eq(choices(b))
+        };
+        let own_for_threads = !same(Situation::Uncached, Situation::SeveralThreads);
         let look = look::derive(operation, &throughput, looks, |length| {
             Some(Methods {
                 cached: at(Situation::Cached, length)?,
@@ -90,7 +99,9 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             })
         });
         if look.is_none() {
-            tables.retain(|situation, _| !matches!(situation, Situation::Cached | Situation::Uncached));
+            tables.retain(|situation, _| is_intent(*situation));
+        } else if !own_for_threads {
+            tables.remove(&Situation::SeveralThreads);
         }
         derived.looks.extend(look);
         for (situation, (picks, note)) in tables {
@@ -103,29 +114,39 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
     derived
 }
 
-/// Returns the figures in one cache state; in long uncached memory, also those of several threads, which share the memory's
-/// bandwidth. Memory that was too long to be measured as cached is not cached,
+/// Returns the figures of a situation that a look finds. Memory that was too long to be measured as cached is not cached,
 /// whatever a look finds. Short cached memory was in the first-level cache, where some processors execute stores that bypass
-/// the cache as fast as others; what a program clears or copies is rarely there.
-fn by_cache_state(rows: &BTreeMap<u64, Row>, cached: bool) -> BTreeMap<u64, Row> {
-    let of_state = |row: &Row, warm: bool| -> Row {
+/// the cache as fast as others; what a program clears or copies is rarely there. Several threads decide where methods were compared
+/// with them: at long lengths. At others, starting them hides the difference.
+fn of_state(rows: &BTreeMap<u64, Row>, situation: Situation) -> BTreeMap<u64, Row> {
+    let of = |row: &Row, warm: bool, threads: usize| -> Row {
         let mut row = row.clone();
         row.retain(|_, figures| {
-            figures.0.retain(|condition, _| condition.warm == warm);
+            figures.0.retain(|condition, _| (condition.warm, condition.threads) == (warm, threads));
             !figures.0.is_empty()
         });
         row
     };
-    let longest = rows.iter().rfind(|(_, row)| !of_state(row, true).is_empty()).map(|(length, _)| *length);
+    let cached = situation == Situation::Cached;
+    let longest = rows.iter().rfind(|(_, row)| !of(row, true, 1).is_empty()).map(|(length, _)| *length);
     let warm = |length: u64| cached && longest.is_some_and(|longest| length <= longest);
+    let most = |row: &Row| row.values().flat_map(|figures| figures.0.keys()).map(|it| it.threads).max();
+    let shared = |row: &Row| -> Option<Row> {
+        let row = of(row, false, most(row).filter(|_| situation == Situation::SeveralThreads)?);
+        (row.len() > 1).then_some(row)
+    };
     let rows = rows.iter().map(|(&length, row)| {
-        let mut row = of_state(row, warm(length));
+        let mut row = shared(row).unwrap_or_else(|| of(row, warm(length), 1));
         if cached && length < WARMED_EACH as u64 {
             row.retain(|key, _| key.choice().is_none_or(|it| it.method.effect != CacheEffect::Bypasses));
         }
         (length, row)
     });
     rows.filter(|(_, row)| !row.is_empty()).collect()
+}
+
+fn is_intent(situation: Situation) -> bool {
+    Intent::ALL.into_iter().any(|intent| Situation::from(intent) == situation)
 }
 
 /// A method from a length on, and why.
@@ -139,10 +160,7 @@ struct Pick {
 /// Returns the choice at each measured length of one operation and situation.
 pub(crate) fn choices(figures: &[Figure], operation: Operation, situation: Situation) -> Vec<(u64, Key)> {
     let rows = table::rows(figures, operation, Cost::of(situation));
-    let rows = match situation {
-        Situation::Cached | Situation::Uncached => by_cache_state(&rows, situation == Situation::Cached),
-        _ => rows,
-    };
+    let rows = if is_intent(situation) { rows } else { of_state(&rows, situation) };
     fitted(&segments::complete(&rows), situation, None)
 }
 
@@ -206,7 +224,7 @@ fn is_short(length: u64, situation: Situation) -> bool {
 fn shortest(situation: Situation) -> u64 {
     match situation {
         Situation::Throughput => SHORTEST,
-        Situation::Cached | Situation::Uncached => SHORTEST_IN_STREAM,
+        Situation::Cached | Situation::Uncached | Situation::SeveralThreads => SHORTEST_IN_STREAM,
         Situation::Reuse | Situation::Stream => 0,
     }
 }
@@ -358,7 +376,7 @@ fn saturation(operation: Operation, rows: &BTreeMap<u64, Row>) -> Vec<Saturation
 }
 
 /// Returns the times by number of threads, of the candidate measured with most numbers of threads (the fastest of
-/// those). Does not mix warm and cold memory.
+/// those); none if only one thread and all were compared. Does not mix warm and cold memory.
 fn by_threads(row: &Row) -> Option<BTreeMap<usize, f64>> {
     let times = |figures: &Figures, wanted: bool| -> BTreeMap<usize, f64> {
         let conditions = figures.0.iter().filter(|(it, _)| it.aligned && it.warm == wanted);
@@ -367,7 +385,7 @@ fn by_threads(row: &Row) -> Option<BTreeMap<usize, f64>> {
     [false, true]
         .into_iter()
         .flat_map(|warm| row.values().map(move |figures| times(figures, warm)))
-        .filter(|times| times.len() > 1 && times.contains_key(&1))
+        .filter(|times| times.contains_key(&1) && times.contains_key(&2))
         .min_by(|a, b| b.len().cmp(&a.len()).then(a[&1].total_cmp(&b[&1])))
 }
 

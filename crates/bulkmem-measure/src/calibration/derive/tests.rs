@@ -227,6 +227,8 @@ fn threads_pay_from_where_they_overtake() {
     assert_eq!(saturation.threads, 2, "four are inside the noise of two");
     assert!((2 * MIB..10 * MIB).contains(&saturation.from), "{}", saturation.from);
     assert!(derive_policy(&figures[..1]).threads.is_empty(), "nothing known, nothing said");
+    let [one, _, all] = [0, 1, 2].map(|at| figures[3 + at].clone());
+    assert!(derive_policy(&[one, all]).threads.is_empty(), "fewer than all were not measured");
 }
 
 #[test]
@@ -295,6 +297,30 @@ fn beyond_the_caches_the_rule_for_cached_memory_is_that_for_uncached_memory() {
     let expected = [(1, c_library), (64, movnti.clone()), (256, movnti.clone())];
     assert_eq!(of(Situation::Cached), expected);
     assert_eq!(of(Situation::Uncached), [(1, movnti.clone()), (64, movnti.clone()), (256, movnti)]);
+}
+
+/// Where several methods were measured on several threads, those figures decide for several threads.
+#[test]
+fn several_threads_have_a_choice_of_their_own_where_methods_were_compared_on_them() {
+    let on = |threads: usize, length: u64, speeds: [f64; 2]| {
+        ["c_library", "movnti"].into_iter().zip(speeds).map(move |(method, gb_per_s)| Figure {
+            condition: Condition { threads, ..COLD },
+            ..at(method, length, gb_per_s, 0.01)
+        })
+    };
+    let figures: Vec<Figure> = on(1, MIB, [10.0, 20.0])
+        .chain(on(2, MIB, [30.0, 15.0]).take(1))
+        .chain(on(1, 64 * MIB, [10.0, 20.0]))
+        .chain(on(2, 64 * MIB, [30.0, 25.0]).take(1))
+        .chain(on(4, 64 * MIB, [40.0, 25.0]))
+        .chain(on(1, 256 * MIB, [10.0, 20.0]))
+        .chain(on(4, 256 * MIB, [40.0, 25.0]))
+        .collect();
+    let of = |situation| -> Vec<String> {
+        choices(&figures, Operation::Clear, situation).into_iter().map(|(_, key)| key.method).collect()
+    };
+    assert_eq!(of(Situation::Uncached), ["movnti"; 3]);
+    assert_eq!(of(Situation::SeveralThreads), ["movnti", "c_library", "c_library"]);
 }
 
 /// In the first-level cache stores that bypass the cache may be fast, and longer cached memory is not there.

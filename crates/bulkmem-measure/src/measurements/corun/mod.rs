@@ -212,7 +212,7 @@ impl CorunOptions {
             [(control(ALONE), None, None), (control(SAME_PROCESSOR_TIME), None, Some((spin, background)))];
         let methods = [policy].into_iter().chain(methods).map(|it| {
             let work = Work::Operation(operation, it);
-            (it.candidate(), it.chosen(operation, background.chunk, None), Some((work, background)))
+            (it.candidate(), it.chosen(operation, background.chunk, None, 1), Some((work, background)))
         });
         let kernel = mapped.into_iter().map(|(name, whole)| {
             let work = (Work::Kernel, Background { whole, ..background });

@@ -153,7 +153,8 @@ impl Measure for IopsOptions {
                     let (by, operation) =
                         if direction == Direction::Read { access.read } else { access.write };
                     // In a mix there are two choices, which may differ.
-                    let chosen = by.chosen(operation, block, None).filter(|_| direction != Direction::Mixed);
+                    let chosen =
+                        by.chosen(operation, block, None, 1).filter(|_| direction != Direction::Mixed);
                     let job = Job { access, direction, mix: self.mix, block, time: self.time, clock };
                     let mut team = Team::new(range, threads, block)?;
                     let sampler = sampler(candidate, config, false, move || team.sample(&job, stop));
