@@ -213,6 +213,9 @@ mod tests {
     /// The time until lines in their pages were reached, or after that of storing to others.
     const FINDS_CACHED: &[u64] = &[99];
     const FINDS_UNCACHED: &[u64] = &[999, 100];
+    /// In a long range, where single stores follow.
+    const FINDS_ALL_UNCACHED: &[u64] = &[999, 100, 0, 100, 100, 100, 100];
+    const FINDS_ONE_CACHED: &[u64] = &[999, 300, 0, 100, 100, 99, 100];
     const FINDS_UNMAPPED: &[u64] = &[1000, 50];
 
     /// Works on `length` bytes with looks that take those times; returns the kernels that ran and the lengths of their work, and
@@ -260,10 +263,10 @@ mod tests {
         let looks = [
             FINDS_CACHED,
             FINDS_CACHED,
-            FINDS_UNCACHED,
-            FINDS_CACHED,
-            FINDS_UNCACHED,
-            FINDS_UNCACHED,
+            FINDS_ALL_UNCACHED,
+            FINDS_ONE_CACHED,
+            FINDS_ALL_UNCACHED,
+            FINDS_ALL_UNCACHED,
             FINDS_CACHED,
         ];
         let mut looking = without_unmapped();
@@ -283,7 +286,7 @@ mod tests {
         looking.may_be_cut = |verdict| verdict != CacheVerdict::Uncached;
         let length = 3 * LONGEST_INTERVAL;
         assert_eq!(
-            run(&looking, length, &[FINDS_UNCACHED]).0,
+            run(&looking, length, &[FINDS_ALL_UNCACHED]).0,
             [(b'u', length)],
             "its speed depends on the call"
         );
@@ -296,7 +299,10 @@ mod tests {
         assert_eq!(run(&looking(), length, &[FINDS_CACHED, FINDS_UNMAPPED]), (vec![(b'm', length)], false));
         // Of mapped memory, the whole range decides.
         assert_eq!(run(&looking(), length, &[FINDS_UNCACHED, FINDS_CACHED]), (vec![(b'c', length)], false));
-        assert_eq!(run(&looking(), length, &[FINDS_CACHED, FINDS_UNCACHED]), (vec![(b'u', length)], true));
+        assert_eq!(
+            run(&looking(), length, &[FINDS_CACHED, FINDS_ALL_UNCACHED]),
+            (vec![(b'u', length)], true)
+        );
         assert_eq!(run(&looking(), HUGE_PAGE, &[FINDS_CACHED]), (vec![(b'c', HUGE_PAGE)], false));
     }
 
@@ -392,7 +398,7 @@ mod tests {
         let looking = Looking { operation: Operation::FillPersist, ..looking() };
         let before = look::counts(looking.operation);
         let length = INTERVAL + LONGEST_INTERVAL + WORTH_ANOTHER;
-        let (cached, uncached) = ([FINDS_CACHED; 2], [FINDS_UNCACHED; 2]);
+        let (cached, uncached) = ([FINDS_CACHED; 2], [FINDS_UNCACHED, FINDS_ALL_UNCACHED]);
         run(&looking, length, &[&cached[..], &uncached, &[FINDS_UNMAPPED]].concat());
         let after = look::counts(looking.operation);
         assert_eq!((after.cached, after.uncached), (before.cached + 1, before.uncached + 1));

@@ -4,6 +4,9 @@
 //! whatever else reaching a page may take: mapping it, the translation of its address, and earlier stores that are still on
 //! their way to memory. If they were not fast, a second store to another line of each page waits for the line only, and that
 //! time says where the line was. No bytes are written that the operation would not write there.
+//!
+//! The time of all stores is that of the slowest. A long range may be cached in part, and then stores that bypass the cache
+//! lose more in that part than they gain in the rest; so if all together are slow, single ones follow, and the fastest tells.
 #![cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
 
 use std::ops::Range;
@@ -19,20 +22,23 @@ pub const LEAST: usize = LEAST_LOOKED;
 const PLACES: usize = 4;
 const PAGE: usize = 4096;
 const LINE: usize = 64;
-/// Bytes between the two stores to a place: no prefetcher fetches a line so far away after one miss.
+/// Bytes between the stores to a place: no prefetcher fetches a line so far away after one miss.
 const APART: usize = 512;
+/// In longer ranges, which may be cached in part, single stores follow. They take up to half a microsecond.
+pub const LONG: usize = 2 << 20;
 
 /// Times in ticks of the [clock](crate::clock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// Until the pages were reached, and lines in them.
     pub reaching: u64,
-    /// Of the stores to lines of pages that had just been reached; `None` if reaching them was fast enough to tell.
+    /// Of the stores to lines of pages that had just been reached: of all together, or in a long range of the fastest one; `None` if
+    /// reaching them was fast enough to tell.
     pub storing: Option<u64>,
 }
 
 /// Takes the times of a piece that has at least [`LEAST`] bytes. The second stores are for pages that were not reached in
-/// fewer than `enough` ticks.
+/// fewer than `enough` ticks, and single ones for long pieces that took so long, too.
 ///
 /// # Safety
 /// The piece is valid for writes, and that of the source for reads, if there is one; they do not overlap.
@@ -54,9 +60,9 @@ pub(crate) unsafe fn take(
     // Read before the clock, which waits for it: the state of the source is not what the times are to tell.
     // SAFETY: as above.
     let words = |of: [usize; PLACES]| of.map(|place| unsafe { memory.word(piece.start + place) });
-    let (first, second) = (words(places.map(|it| it.0)), words(places.map(|it| it.1)));
+    let (first, second) = (words(places.map(|it| it[0])), words(places.map(|it| it[1])));
     let start = clock();
-    for ((place, _), word) in places.iter().zip(first) {
+    for ([place, ..], word) in places.iter().zip(first) {
         store(*place, word);
     }
     method::drain();
@@ -65,11 +71,25 @@ pub(crate) unsafe fn take(
     if reaching < enough {
         return Times { reaching, storing: None };
     }
-    for ((_, place), word) in places.iter().zip(second) {
+    for ([_, place, _], word) in places.iter().zip(second) {
         store(*place, word);
     }
     method::drain();
-    Times { reaching, storing: Some(clock().wrapping_sub(reached)) }
+    let together = clock().wrapping_sub(reached);
+    let storing = if piece.len() > LONG && together >= enough {
+        let third = places.map(|it| it[2]);
+        let words = words(third);
+        let mut last = clock();
+        third.iter().zip(words).fold(together, |fastest, (place, word)| {
+            store(*place, word);
+            method::drain();
+            let now = clock();
+            fastest.min(now.wrapping_sub(std::mem::replace(&mut last, now)))
+        })
+    } else {
+        together
+    };
+    Times { reaching, storing: Some(storing) }
 }
 
 /// Takes both times of a fill's destination, or of a copy's, as a call that looks at it.
@@ -86,15 +106,16 @@ pub unsafe fn times(dst: *mut u8, src: *const u8, length: usize, byte: u8) -> Ti
     unsafe { take(&memory, 0..length, 0, &mut crate::clock::ticks) }
 }
 
-/// The places of a range that begins at an address: for each, where its two stores go, as offsets, at beginnings of lines
-/// of one page.
+/// The places of a range that begins at an address: for each, where its stores go, as offsets, at beginnings of lines of one page.
+/// The third may lie outside of a short range.
 #[inline(always)]
-fn places(start: usize, length: usize) -> [(usize, usize); PLACES] {
+fn places(start: usize, length: usize) -> [[usize; 3]; PLACES] {
     std::array::from_fn(|at| {
         // Away from both ends, which are the most likely to have been used otherwise.
         let first = (start + (at + 1) * (length / (PLACES + 2))).next_multiple_of(LINE);
-        let second = if first % PAGE < PAGE - APART { first + APART } else { first - APART };
-        (first - start, second - start)
+        let beside =
+            |before: usize| if first % PAGE < PAGE - before { first + before } else { first - before };
+        [first, beside(APART), beside(2 * APART)].map(|place| place.wrapping_sub(start))
     })
 }
 
@@ -103,16 +124,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_places_lie_within_the_range_in_pairs_of_lines_of_one_page() {
-        let lengths = (LEAST..LEAST + 200).chain([8191, 8192, 65_536, 100_003, 1 << 30]);
+    fn all_places_lie_within_the_range_in_threes_of_lines_of_one_page() {
+        let lengths = (LEAST..LEAST + 200).chain([8191, 8192, 65_536, 100_003, LONG + 1, 1 << 30]);
         let (every, start_every) = if cfg!(miri) { (50, 500) } else { (1, 1) };
         for length in lengths.step_by(every) {
             for start in ((1 << 30)..(1 << 30) + 2 * PAGE).step_by(start_every) {
-                for (first, second) in places(start, length) {
-                    assert!(first + 8 <= length && second + 8 <= length, "{length} at {start}");
-                    let [first, second] = [first + start, second + start];
-                    assert!(first.is_multiple_of(LINE) && second.is_multiple_of(LINE));
+                for three in places(start, length) {
+                    let used = if length > LONG { 3 } else { 2 };
+                    assert!(three[..used].iter().all(|it| it + 8 <= length), "{length} at {start}");
+                    let [first, second, third] = three.map(|it| it.wrapping_add(start));
+                    assert!([first, second, third].iter().all(|it| it.is_multiple_of(LINE)));
                     assert_eq!((first / PAGE, first.abs_diff(second)), (second / PAGE, APART));
+                    assert_eq!((first / PAGE, first.abs_diff(third)), (third / PAGE, 2 * APART));
+                    assert!(second.abs_diff(third) >= APART);
                 }
             }
         }
@@ -132,6 +156,31 @@ mod tests {
         let written: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != 0).collect();
         assert_eq!(written.len(), 2 * PLACES * 8);
         assert!(written.iter().all(|at| piece.contains(at) && copy[*at] == source[*at]));
+    }
+
+    /// The fastest of the single stores counts if all of them together were slow.
+    #[test]
+    fn a_probe_of_a_long_range_stores_to_single_lines() {
+        let mut bytes = vec![0; LONG + 1];
+        let start = bytes.as_mut_ptr();
+        let storing = |steps: &[u64], length: usize| {
+            let memory = Memory::filled(start, length, 0xA5);
+            let (mut now, mut steps) = (7, steps.iter());
+            // SAFETY: the range is valid.
+            let times = unsafe {
+                take(&memory, 0..length, 100, &mut || {
+                    now += steps.next().unwrap();
+                    now
+                })
+            };
+            assert_eq!((times.reaching, steps.next()), (500, None));
+            times.storing
+        };
+        assert_eq!(storing(&[0, 500, 300, 9, 250, 240, 60, 290], LONG + 1), Some(60));
+        assert_eq!(storing(&[0, 500, 300, 9, 310, 340, 360, 390], LONG + 1), Some(300));
+        assert_eq!(storing(&[0, 500, 99], LONG + 1), Some(99), "all together were fast");
+        assert_eq!(storing(&[0, 500, 300], LONG), Some(300), "a short range");
+        assert_eq!(bytes.iter().filter(|byte| **byte == 0xA5).count() / 8, 3 * PLACES);
     }
 
     #[test]

@@ -221,6 +221,27 @@ fn chosen(measurements: &Value) -> (bool, &str) {
 }
 
 #[test]
+fn several_threads_may_have_another_choice_for_uncached_memory() {
+    let Some(home) = looking_home() else { return };
+    let mut profile = looking();
+    let uncached = profile.rules.iter().find(|it| it.situation == Situation::Uncached).unwrap();
+    let own = Rule {
+        situation: Situation::SeveralThreads,
+        reason: "it is good for two".into(),
+        ..uncached.clone()
+    };
+    profile.rules.push(own);
+    home.write_profile(&profile);
+    for (threads, method, reason) in
+        [("1", "portable", "it is good for uncached memory"), ("2", "c_library", "it is good for two")]
+    {
+        let asked = ["explain", "--op", "clear", "--size", "1M", "--threads", threads, "--json"];
+        let uncached = &home.json(&asked)["look"]["uncached"];
+        assert_eq!((&uncached["method"], &uncached["reason"]), (&method.into(), &reason.into()), "{threads}");
+    }
+}
+
+#[test]
 fn a_look_shows_both_branches_and_marks_each_in_its_table() {
     let Some(home) = looking_home() else { return };
     let answer = home.json(&["explain", "--op", "clear", "--size", "1M", "--json"]);

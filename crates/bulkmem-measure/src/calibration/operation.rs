@@ -2,12 +2,12 @@
 //! of the choice, then threads.
 
 use std::collections::BTreeSet;
-use std::mem;
 use std::time::Duration;
+use std::{iter, mem};
 
-use bulkmem::method;
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Operation, Pages};
+use bulkmem::{method, probe};
 
 use crate::calibration::derive;
 use crate::calibration::derive::look::{self, Looked, UnmappedTimes};
@@ -272,8 +272,10 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let Some(&first) = lengths.first().filter(|_| operation != Operation::Persist) else { return };
         self.session.report(format!("{operation}, looks"), None);
         let cached = lengths.iter().map(|&length| (length, MemoryState::Cached));
-        let others = [MemoryState::Uncached, MemoryState::Unmapped];
-        let states = cached.chain(others.map(|state| (first, state)));
+        // A look at a long range is another one. Of a range that is not much longer, the next look reaches other lines.
+        let long = lengths.iter().copied().find(|length| *length > probe::LONG as u64);
+        let uncached = iter::once(first).chain(long).map(|length| (length, MemoryState::Uncached));
+        let states = cached.chain(uncached).chain([(first, MemoryState::Unmapped)]);
         let mut looked: Vec<Looked> =
             states.map(|(length, state)| Looked { operation, length, state, times: Vec::new() }).collect();
         for taken in 0..MOST_SAMPLES {

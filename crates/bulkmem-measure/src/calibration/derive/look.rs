@@ -51,6 +51,8 @@ const MOST_LOSS: f64 = 0.01;
 /// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
 /// a state would be passed by whatever makes memory a little slower or faster than during the calibration.
 const MARGIN: f64 = 1.2;
+/// Between the times of the states, a threshold is in the middle if there is so much room on both sides.
+const WIDE_MARGIN: f64 = 1.4;
 /// Reaching pages that are not mapped must take so many times as long as reaching others.
 const LEAST_RATIO: f64 = 1.5;
 
@@ -153,7 +155,12 @@ fn look(
         looked.iter().filter(move |it| it.state == state).flat_map(|it| &it.times).copied()
     };
     let storing = |state| rising(times(state).filter_map(|it| it.storing));
-    let reaching = |state| rising(times(state).map(|it| it.reaching));
+    // Pages of a long range take longer to reach, but whether such a range is mapped is found out at its beginning.
+    let shortest = looked.iter().map(|it| it.length).min()?;
+    let reaching = |state| {
+        let of = looked.iter().filter(|it| (it.state, it.length) == (state, shortest));
+        rising(of.flat_map(|it| &it.times).map(|it| it.reaching))
+    };
     let (cached, uncached) = (storing(MemoryState::Cached), storing(MemoryState::Uncached));
     let slow = share(&reaching(MemoryState::Uncached), 0.95)?;
     let unmapped = reaching(MemoryState::Unmapped);
@@ -167,7 +174,7 @@ fn look(
     };
     // The mean of the gains in mapped memory with the threshold, a smaller one and a larger one.
     let mapped = |cached_below: u64, length: &Length| {
-        let gains = beside(cached_below).map(|below| gain(length, &costs, below, looked, &uncached));
+        let gains = beside(cached_below, MARGIN).map(|below| gain(length, &costs, below, looked, &uncached));
         gains.iter().sum::<f64>() / 3.0
     };
     let gains = |cached_below: u64| -> Vec<f64> {
@@ -260,14 +267,16 @@ fn separating(cached: &[u64], uncached: &[u64]) -> Option<u64> {
     all.sort_unstable();
     all.dedup();
     let between = |pair: &[u64]| ((pair[0] as f64 * pair[1] as f64).sqrt() as u64).max(pair[0] + 1);
-    let separation =
-        |at: &u64| -> f64 { beside(*at).map(|at| below(cached, at) - below(uncached, at)).iter().sum() };
+    let separation = |at: &u64| -> f64 {
+        let near_and_far = [MARGIN, WIDE_MARGIN].map(|margin| beside(*at, margin));
+        near_and_far.as_flattened().iter().map(|at| below(cached, *at) - below(uncached, *at)).sum()
+    };
     all.windows(2).map(between).max_by(|a, b| separation(a).total_cmp(&separation(b)))
 }
 
 /// Returns a threshold with a smaller and a larger one.
-fn beside(threshold: u64) -> [u64; 3] {
-    [1.0 / MARGIN, 1.0, MARGIN].map(|factor| (threshold as f64 * factor) as u64)
+fn beside(threshold: u64, margin: f64) -> [u64; 3] {
+    [1.0 / margin, 1.0, margin].map(|factor| (threshold as f64 * factor) as u64)
 }
 
 /// Returns the share of the times that a threshold takes for cached memory.
