@@ -1,6 +1,7 @@
 //! The end of a command: exit codes, and errors with their remedy.
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,6 +63,14 @@ impl Failure {
     /// Creates a failure because of invalid arguments or variables, with exit code 2.
     pub(crate) fn usage(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
         Failure { code: USAGE, ..Failure::new(error) }
+    }
+
+    /// Creates the failure of a program that cannot be run, with the exit code of shells: 127 if it was not found, else 126.
+    pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> Failure {
+        let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+        let failure = Failure::new(format!("cannot run {}: {error}", program.display()));
+        Failure { code, ..failure }
+            .help("give the path of an executable file, or a name that is in one of the folders of PATH")
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Failure {

@@ -34,6 +34,7 @@ Exit codes:
   1    failure; stderr says why, and what to do about it
   2    invalid arguments or environment variables
   3    `compare` found rows that became worse
+  126  `run`, `pool run`: the program cannot be executed; 127: it was not found
   130  interrupted; completed work was kept";
 
 /// Clears, fills, copies and persists large memory at the limit of the machine, by measuring it

@@ -5,7 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -54,8 +54,10 @@ pub(crate) fn create(folder: &Path, mode: u32, tenants: &[u32]) -> Result<Vec<Ow
 fn create_one(path: PathBuf, mode: u32, owner: Option<u32>) -> Result<OwnedFd, DaemonError> {
     let create = || -> io::Result<OwnedFd> {
         // The lock of the folder shows that no other daemon uses it.
-        if path.exists() {
-            fs::remove_file(&path)?;
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.file_type().is_socket() => fs::remove_file(&path)?,
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another file has its name")),
+            Err(_) => {}
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -126,5 +128,24 @@ impl Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_socket_is_replaced_and_another_file_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            create(folder.path(), 0o600, &[]).unwrap();
+        }
+        let path = folder.path().join("socket");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "kept").unwrap();
+        let error = create(folder.path(), 0o600, &[]).unwrap_err();
+        assert!(matches!(error, DaemonError::Socket { .. }), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
     }
 }

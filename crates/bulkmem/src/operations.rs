@@ -212,7 +212,7 @@ impl Options<'_> {
         unsafe {
             match self.short(&COPY_PERSIST, memory.length) {
                 Some(short) => short.call_and_fence(memory),
-                None => self.plan_copy_persist(&memory)?.fenced(memory),
+                None => self.plan_copy_persist(&memory)?.always_fenced().fenced(memory),
             }
         }
         Ok(())

@@ -5,7 +5,7 @@
 //! expect that no other thread or device accesses it at the same time.
 //!
 //! The unfenced operations of [`Options`] leave the fence to the caller, as libpmem's `pmem_memcpy_nodrain` does: until
-//! the same thread has called [`method::fence`](crate::method::fence), other threads may see its later stores before these, and the bytes are
+//! the same thread has called [`method::fence`], other threads may see its later stores before these, and the bytes are
 //! not durable. Operations on several threads fence on each thread before they return. [`fence_scope`](crate::fence_scope)
 //! is the form that the compiler checks.
 

@@ -22,47 +22,49 @@ pub enum Threads {
     Exactly(NonZeroUsize),
 }
 
-/// Large splits end on multiples of this, so that no two threads share a huge page.
+/// Large pieces end on multiples of this, so that no two threads share a huge page: one of them would clear all of it.
 const HUGE: usize = 2 << 20;
-/// Huge pages a thread must get before splits are made at theirs: with fewer, rounding leaves threads idle.
+/// Huge pages a piece must have for that. With fewer, some threads would do much more than others.
 const HUGE_PAGES_EACH: usize = 8;
 
 /// A range in pieces, in order and without gaps. Every piece holds whole pages, besides the partial ones at both ends.
 #[derive(Clone, Copy)]
 struct Split {
+    address: usize,
     length: usize,
-    /// Bytes before the first whole unit.
+    /// Bytes before the first whole page.
     head: usize,
-    /// Bytes of a unit, at whose multiples the range is split.
-    unit: usize,
-    units: usize,
+    /// Bytes of a page.
+    page: usize,
+    pages: usize,
     pieces: usize,
 }
 
 impl Split {
     /// Splits `length` bytes from `address` into at most `threads` pieces, by pages of `page` bytes.
     fn new(address: usize, length: usize, threads: usize, page: usize) -> Split {
-        let whole = |unit: usize| {
-            let head = (address.wrapping_neg() & (unit - 1)).min(length);
-            (head, (length - head) / unit)
-        };
-        let (head, units, unit) = match (whole(HUGE), whole(page)) {
-            ((head, pages), _) if HUGE > page && pages / HUGE_PAGES_EACH >= threads => (head, pages, HUGE),
-            (_, (head, pages)) => (head, pages, page),
-        };
-        Split { length, head, unit, units, pieces: threads.min(units).max(1) }
+        let head = (address.wrapping_neg() & (page - 1)).min(length);
+        let pages = (length - head) / page;
+        Split { address, length, head, page, pages, pieces: threads.min(pages).max(1) }
     }
 
-    /// The offset at which the piece of that number starts; shares differ by one unit at most.
+    /// The offset at which the piece of that number starts; shares differ by one page at most, or if they are large by less than two
+    /// huge pages.
     fn boundary(&self, at: usize) -> usize {
-        let share = at * (self.units / self.pieces) + at.min(self.units % self.pieces);
         if at == 0 {
-            0
-        } else if at == self.pieces {
-            self.length
-        } else {
-            self.head + share * self.unit
+            return 0;
         }
+        if at == self.pieces {
+            return self.length;
+        }
+        let share = at * (self.pages / self.pieces) + at.min(self.pages % self.pieces);
+        let offset = self.head + share * self.page;
+        if self.length / self.pieces < HUGE_PAGES_EACH * HUGE || HUGE <= self.page {
+            return offset;
+        }
+        // The nearest multiple.
+        let end = self.address.wrapping_add(offset).wrapping_add(HUGE / 2);
+        (end - end % HUGE).wrapping_sub(self.address)
     }
 
     /// The piece of that number, counted from 0. Offsets count from the address.
@@ -125,9 +127,21 @@ mod tests {
     #[test]
     fn pieces_cover_everything_once_in_whole_pages() {
         for address in [0, 1, 63, 4095, 4096, 4097, HUGE - 1, HUGE, HUGE + 4096] {
-            for length in
-                [0, 1, 4095, 4096, 4097, 8191, 8192, 12_345, 3 * PAGE + 1, HUGE, 5 * HUGE + 7, 70 * HUGE + 1]
-            {
+            for length in [
+                0,
+                1,
+                4095,
+                4096,
+                4097,
+                8191,
+                8192,
+                12_345,
+                3 * PAGE + 1,
+                HUGE,
+                5 * HUGE + 7,
+                49 * HUGE,
+                70 * HUGE + 1,
+            ] {
                 for workers in 1..=8 {
                     let pieces: Vec<_> = split(address, length, workers, PAGE).collect();
                     let case = format!("{address} {length} {workers}: {pieces:?}");
@@ -143,14 +157,15 @@ mod tests {
                     let head = address.next_multiple_of(PAGE) - address;
                     let whole = length.saturating_sub(head) / PAGE;
                     assert_eq!(pieces.len(), workers.min(whole).max(1), "{case}");
-                    if length >= 70 * HUGE {
+                    let large = length / pieces.len() >= HUGE_PAGES_EACH * HUGE;
+                    if large {
                         let inner = pieces.windows(2).all(|pair| (address + pair[0].end) % HUGE == 0);
                         assert!(inner, "{case}");
                     }
                     let (least, most) = pieces.iter().fold((usize::MAX, 0), |(least, most), piece| {
                         (least.min(piece.len()), most.max(piece.len()))
                     });
-                    assert!(most - least <= 3 * HUGE, "{case}");
+                    assert!(most - least <= if large { 2 * HUGE } else { 3 * PAGE }, "{case}");
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! The choices of a profile and their reasons, as `calibrate` and `report` show them.
 
+use std::cmp::Reverse;
+
 use bulkmem::Operation;
 use bulkmem::method::{Parameters, c_library};
 use bulkmem::policy::Situation;
@@ -37,7 +39,7 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
         let mut all = figures::of_kind(profile, rule.operation, Cost::of(rule.situation));
         match rule.situation {
             Situation::Cached => all.retain(|series| series.condition.warm),
-            Situation::SeveralThreads => all.sort_by_key(|series| series.condition.threads == 1),
+            Situation::SeveralThreads => all.sort_by_key(|series| Reverse(series.condition.threads)),
             _ => {}
         }
         // GB/s and speed-up at each length, in the plainest condition that was measured.

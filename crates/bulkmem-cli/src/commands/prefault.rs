@@ -1,7 +1,7 @@
 //! `bulkmem prefault`.
 
 use std::cell::RefCell;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt;
@@ -140,7 +140,13 @@ fn open(args: &PrefaultArgs) -> Result<File, Failure> {
     let mut how = File::options();
     // Not a terminal's or a device's wait for the other side.
     how.read(true).write(true).mode(0o600).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    let file = how.create(args.create).truncate(false).open(&args.file).map_err(|error| {
+    let (opened, is_new) = match how.open(&args.file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && args.create => {
+            (how.create_new(true).open(&args.file), true)
+        }
+        opened => (opened, false),
+    };
+    let file = opened.map_err(|error| {
         let failure = unusable(args, &error);
         match error.kind() {
             io::ErrorKind::NotFound if !args.create => failure.help("create it with --create --size SIZE"),
@@ -151,8 +157,12 @@ fn open(args: &PrefaultArgs) -> Result<File, Failure> {
     let wanted = args.size.filter(|size| args.create && found.is_file() && *size > found.len());
     if let Some(size) = wanted {
         file.set_len(size).map_err(|error| {
+            if is_new {
+                // If it cannot be removed, an empty file stays.
+                _ = fs::remove_file(&args.file);
+            }
             Failure::new(format!("cannot extend {} to {size} bytes: {error}", args.file.display()))
-                .help("on hugetlbfs, the size must be a whole number of its pages")
+                .help("give a size that the file system can hold; on hugetlbfs, a whole number of its pages")
         })?;
     }
     Ok(file)

@@ -88,10 +88,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         command.env("LD_PRELOAD", before_others("LD_PRELOAD", b": $", library)?);
     }
     command.envs(args.from.map(|from| (FROM, from.to_string())));
-    let cannot_run = |error| {
-        Failure::new(format!("cannot run {}: {error}", program.display()))
-            .help("give the program's path, or a name that is in one of the folders of PATH")
-    };
+    let cannot_run = |error| Failure::cannot_run(program, &error);
     if args.bulk_hint {
         // This process's hint is inherited by the program, whether it is a child or takes this process's place.
         super::kmod::hint_process()?;

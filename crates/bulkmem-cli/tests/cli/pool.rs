@@ -130,6 +130,12 @@ fn wrong_arguments_are_refused_with_the_remedy() {
         .args(run)
         .args(["4K", "--", "/nonexistent", "{}"])
         .assert()
-        .code(1)
+        .code(127)
         .stderr(contains("cannot run /nonexistent"));
+    home.bulkmem()
+        .args(run)
+        .args(["4K", "--", "/", "{}"])
+        .assert()
+        .code(126)
+        .stderr(contains("cannot run /: "));
 }

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
-use crate::home::{Home, assert_fits};
+use crate::home::{Home, assert_fits, limit_file_size};
 
 /// A file on a tmpfs, removed when dropped.
 struct Shared(PathBuf);
@@ -61,6 +61,12 @@ fn errors_name_cause_and_remedy() {
     };
     fails(&[file.path()], 1, ["No such file", "--create --size"]);
     fails(&[file.path(), "--create"], 2, ["--size", "required"]);
+    let mut limited = home.spawnable();
+    limit_file_size(&mut limited, 1 << 20);
+    let output = limited.args(["prefault", file.path(), "--create", "--size", "2M"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot extend") && said.contains("give a size"), "{said}");
+    assert!(!file.0.exists(), "no empty file stays");
     fs::write(&file.0, "").unwrap();
     fails(&[file.path()], 2, ["is empty", "--size"]);
     fs::write(&file.0, "kept").unwrap();

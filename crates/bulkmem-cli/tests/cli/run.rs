@@ -138,8 +138,11 @@ fn a_program_that_is_not_there_is_an_error_with_a_remedy() {
     command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(["run", "--libpmem", "--", "no-such-program"]);
     command
         .assert()
-        .code(1)
+        .code(127)
         .stderr(contains("error: cannot run no-such-program: ").and(contains("\nhelp: ")));
+    let mut command = home.bulkmem();
+    command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(["run", "--libpmem", "--", "/"]);
+    command.assert().code(126).stderr(contains("error: cannot run /: ").and(contains("\nhelp: ")));
 }
 
 #[test]

@@ -314,15 +314,15 @@ fn a_program_without_a_record_is_named() {
 #[test]
 fn what_cannot_work_is_an_error_before_the_program_starts() {
     let home = Home::new();
-    let error = |mut command: Command, text: &str| {
+    let error = |mut command: Command, code: i32, text: &str| {
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
+        assert!(output.status.code() == Some(code) && output.stdout.is_empty(), "{output:?}");
         assert!(contains("error: ").and(contains(text)).and(contains("\nhelp: ")).eval(&said), "{said}");
     };
-    error(spawnable(&home, &[], &["no-such-program"]), "cannot run no-such-program: ");
-    error(spawnable(&home, &["--output", "no/such/folder"], &["echo"]), "cannot write no/such/folder: ");
+    error(spawnable(&home, &[], &["no-such-program"]), 127, "cannot run no-such-program: ");
+    error(spawnable(&home, &["--output", "no/such/folder"], &["echo"]), 1, "cannot write no/such/folder: ");
     let mut command = spawnable(&home, &[], &["echo"]);
     command.env("BULKMEM_LIBDIR", "/nowhere");
-    error(command, "libbulkmem_preload.so is not in /nowhere");
+    error(command, 1, "libbulkmem_preload.so is not in /nowhere");
 }

@@ -59,7 +59,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let changes_end =
             self.session.after_share(LENGTHS_SHARE + (1.0 - LENGTHS_SHARE) * CHANGES_SHARE, end);
         let lengths = self.setting.lengths();
-        let mut ranked: Vec<Ranked> = Vec::new();
+        // Those of a search, and the length that it was at.
+        let mut ranked: (Vec<Ranked>, u64) = (Vec::new(), 0);
         let mut candidates = search::every_method(operation);
         for (index, &length) in lengths.iter().enumerate() {
             if self.session.over(end) {
@@ -67,14 +68,14 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             }
             let deadline = self.end_of_first(&lengths[index..], lengths_end);
             self.session.report(format!("{operation}, {}", bytes(length)), None);
-            if length < LONG || ranked.is_empty() {
+            if length < LONG || ranked.0.is_empty() {
                 let mut cells = self.setting.cells(operation, Cost::Throughput, length);
                 cells.retain(|cell| cell.condition.aligned && cell.condition.threads == 1);
                 let searched = self.session.after_share(SEARCH_SHARE, deadline);
-                ranked = search::explore(self.session, &cells, &candidates, searched);
+                ranked = (search::explore(self.session, &cells, &candidates, searched), length);
             }
             self.finals(length, &ranked, deadline);
-            candidates = search::seeds(&ranked, operation);
+            candidates = search::seeds(&ranked.0, operation);
         }
         self.libpmem(self.session.after_share(LIBPMEM_SHARE, end), end);
         self.repeat_noisy(self.session.after_share(REPEAT_SHARE, changes_end));
@@ -97,21 +98,27 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     }
 
     /// Measures the best of a search precisely, by every cost.
-    fn finals(&mut self, length: u64, ranked: &[Ranked], end: Duration) {
+    fn finals(&mut self, length: u64, (ranked, searched): &(Vec<Ranked>, u64), end: Duration) {
         let (operation, setting) = (self.operation, self.setting);
         let aftermath = setting.has_aftermath(operation, length);
         let throughput_end = if aftermath { self.session.after_share(THROUGHPUT_SHARE, end) } else { end };
         // As many as there is time to take three samples of in each condition.
-        let sample =
-            ranked.first().map_or(1.0, |best| best.score().exp()) * if length >= LONG { 4.0 } else { 1.0 };
+        let longer = length as f64 / *searched as f64;
+        let sample = ranked.first().map_or(1.0, |best| best.score().exp()) * longer;
         let room = throughput_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
         let conditions = setting.cells(operation, Cost::Throughput, length).len();
-        let most = (room / (sample * 3.0 * conditions as f64)) as usize;
+        let rounds = room / (sample * conditions as f64);
+        if rounds < 1.0 && length >= LONG {
+            // The choice for the length before is used.
+            return;
+        }
+        let most = (rounds / 3.0) as usize;
         let throughput =
             [Situation::Throughput, Situation::Cached, Situation::Uncached, Situation::SeveralThreads];
         let winners: Vec<Choice> =
             throughput.into_iter().filter_map(|it| self.ledger.winner(operation, it)).collect();
-        let finalists = search::finalists(ranked, &winners, operation, most.clamp(3, setting.finalists()));
+        let finalists =
+            search::finalists(ranked, &distinct(winners), operation, most.clamp(3, setting.finalists()));
         self.record_each(&self.groups(Cost::Throughput, length, &finalists), throughput_end);
         if aftermath {
             let groups = [Cost::Reuse, Cost::Stream]
@@ -266,14 +273,15 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     fn looks(&mut self, deadline: Duration) {
         const MOST_SAMPLES: usize = 51;
         let operation = self.operation;
-        let lengths = self.setting.lengths().into_iter();
+        let all = self.setting.lengths();
+        let lengths = all.iter().copied();
         let lengths = lengths.filter(|it| (look::LEAST_LENGTH..=self.setting.last_level / 2).contains(it));
         let lengths: Vec<u64> = lengths.collect();
         let Some(&first) = lengths.first().filter(|_| operation != Operation::Persist) else { return };
         self.session.report(format!("{operation}, looks"), None);
         let cached = lengths.iter().map(|&length| (length, MemoryState::Cached));
-        // A look at a long range is another one. Of a range that is not much longer, the next look reaches other lines.
-        let long = lengths.iter().copied().find(|length| *length > probe::LONG as u64);
+        // A look at a long range is another one. The shortest, so that there is room for each look at other lines.
+        let long = all.iter().copied().find(|length| *length > probe::LONG as u64);
         let uncached = iter::once(first).chain(long).map(|length| (length, MemoryState::Uncached));
         let states = cached.chain(uncached).chain([(first, MemoryState::Unmapped)]);
         let mut looked: Vec<Looked> =

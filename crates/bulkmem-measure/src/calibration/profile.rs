@@ -146,7 +146,7 @@ pub enum Mode {
 pub struct Rule {
     /// The operation.
     pub operation: Operation,
-    /// The caller's intent, or the cache state that the operation found.
+    /// The caller's intent, or the cache state that the operation found, for one thread or for several.
     pub situation: Situation,
     /// Smallest length that it applies to, bytes.
     pub from: u64,

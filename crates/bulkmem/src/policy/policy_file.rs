@@ -16,8 +16,9 @@
 //! ```
 //!
 //! The rules of one operation and intent stand together, rising from 0. Operations and intents without rules keep the
-//! defaults. In place of an intent, `cached` and `uncached` name rules that a look selects. Lines that start with `#` are comments. Reading needs no heap, and no error holds a byte of the file: a
-//! set-user-ID program may be made to read a file that its user may not.
+//! defaults. In place of an intent, `cached`, `uncached` and `several_threads` name rules that a look selects. Lines that start
+//! with `#` are comments. Reading needs no heap, and no error holds a byte of the file: a set-user-ID program may be made to read a
+//! file that its user may not.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -35,7 +36,7 @@ use crate::durability::Durability;
 use crate::machine::{CpuKey, Target};
 use crate::operation::Operation;
 
-/// A full policy file has less than half as many bytes.
+/// A full policy file fits.
 const MOST_BYTES: u64 = 256 << 10;
 /// Room for the longest line and what is read ahead.
 pub(super) const BUFFER: usize = 1024;

@@ -54,7 +54,7 @@ impl Threshold {
     }
 }
 
-/// What the rules of a table are for: an intent, or a cache state that a look found.
+/// What the rules of a table are for: an intent, or a cache state that a look found, for one thread or for several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
@@ -70,7 +70,7 @@ pub enum Situation {
     Cached,
     /// [`Intent::Throughput`], and the range is not cached.
     Uncached,
-    /// As [`Situation::Uncached`], and several threads share the work.
+    /// As [`Situation::Uncached`], and several threads share the work. Measured with all of them.
     SeveralThreads,
 }
 

@@ -85,9 +85,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let mut command = Command::new(program);
     command
         .args(arguments.iter().map(|argument| replaced(argument, &path).unwrap_or_else(|| argument.clone())));
-    let error = command.exec();
-    Err(Failure::new(format!("cannot run {}: {error}", program.display()))
-        .help("give the program's path, or a name that is in one of the folders of PATH"))
+    Err(Failure::cannot_run(program, &command.exec()))
 }
 
 /// Leaves a file open for the program, and returns its path there.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bulkmem::Operation;
-use bulkmem::probe::Times as LookTimes;
+use bulkmem::probe::{self, Times as LookTimes};
 
 use crate::calibration::derive::pick::{NOISE, allowed_loss};
 use crate::calibration::derive::table::{Key, Row};
@@ -51,8 +51,10 @@ const MOST_LOSS: f64 = 0.01;
 /// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
 /// a state would be passed by whatever makes memory a little slower or faster than during the calibration.
 const MARGIN: f64 = 1.2;
-/// Between the times of the states, a threshold is in the middle if there is so much room on both sides.
+/// As [`MARGIN`], for the place between the states: with so much room on both sides, a threshold is in the middle.
 const WIDE_MARGIN: f64 = 1.4;
+/// The single stores of a look at a long uncached range.
+const SINGLE_STORES: f64 = 4.0;
 /// Reaching pages that are not mapped must take so many times as long as reaching others.
 const LEAST_RATIO: f64 = 1.5;
 
@@ -165,16 +167,25 @@ fn look(
     let slow = share(&reaching(MemoryState::Uncached), 0.95)?;
     let unmapped = reaching(MemoryState::Unmapped);
     let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
-    // In cached memory the first stores tell. In uncached memory the look waits for lines twice; the call must translate the
-    // addresses in any case.
-    let ns = |ticks: f64| ticks * ns_per_tick;
-    let costs = Costs {
-        cached: ns(middle(times(MemoryState::Cached).map(|it| it.reaching))),
-        uncached: ns(2.0 * middle(uncached.iter().copied())),
+    // The times of looks at short and at long uncached ranges; those of the others if one kind was not measured.
+    let of_kind = |long: bool| {
+        let of = looked.iter().filter(|it| it.state == MemoryState::Uncached && is_long(it.length) == long);
+        rising(of.flat_map(|it| &it.times).filter_map(|it| it.storing))
     };
+    let [short_uncached, long_uncached] =
+        [false, true].map(of_kind).map(|own| if own.is_empty() { uncached.clone() } else { own });
+    // In cached memory the first stores tell. In uncached memory the look waits for lines twice, and in a long range for single ones;
+    // the call must translate the addresses in any case.
+    let ns = |ticks: f64| ticks * ns_per_tick;
+    let in_cached = ns(middle(times(MemoryState::Cached).map(|it| it.reaching)));
+    let twice = 2.0 * middle(short_uncached.iter().copied());
+    let singles = SINGLE_STORES * middle(long_uncached.iter().copied());
     // The mean of the gains in mapped memory with the threshold, a smaller one and a larger one.
     let mapped = |cached_below: u64, length: &Length| {
-        let gains = beside(cached_below, MARGIN).map(|below| gain(length, &costs, below, looked, &uncached));
+        let (waits, uncached) =
+            if is_long(length.length) { (twice + singles, &long_uncached) } else { (twice, &short_uncached) };
+        let costs = Costs { cached: in_cached, uncached: ns(waits) };
+        let gains = beside(cached_below, MARGIN).map(|below| gain(length, &costs, below, looked, uncached));
         gains.iter().sum::<f64>() / 3.0
     };
     let gains = |cached_below: u64| -> Vec<f64> {
@@ -246,6 +257,11 @@ pub(super) fn wrong_verdicts(operation: Operation, samples: &Samples) -> BTreeMa
     };
     let own = own().filter(|it| it.state == MemoryState::Cached);
     own.map(|it| (it.length, cached_all_the_same(it))).collect()
+}
+
+/// True if a look at a range of that length stores to single lines, too.
+fn is_long(length: u64) -> bool {
+    length > probe::LONG as u64
 }
 
 fn rising(ticks: impl Iterator<Item = u64>) -> Vec<u64> {

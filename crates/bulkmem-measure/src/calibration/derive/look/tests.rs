@@ -161,6 +161,16 @@ fn the_threshold_keeps_away_from_the_times_of_both_states() {
     }
 }
 
+/// A sample of each state by chance does not pull the threshold to where a fifth more time passes it.
+#[test]
+fn the_threshold_is_in_the_middle_if_there_is_room() {
+    let rows = rows([10.0, 40.0], [30.0, 20.0]);
+    let cached = [vec![100; 20], vec![115; 10], vec![150]].concat();
+    let uncached = [vec![160], vec![400; 30]].concat();
+    let look = derived(&rows, &all_times(&cached, &uncached, &[9000])).unwrap();
+    assert!((200..330).contains(&look.cached_below), "{look:?}");
+}
+
 #[test]
 fn short_calls_look_only_if_that_pays() {
     // The look costs 4 µs of 1.3 of the call.
