@@ -236,21 +236,15 @@ fn look(
 
 /// Returns by length how likely memory that a look finds uncached is cached all the same.
 ///
-/// A look cannot tell from memory what is partly in the third-level cache, nor one that others slow down: a shared host, or
-/// other processors. So a quarter of the likelihood is that of samples which take twice as long. The longer a range, the less likely
-/// is it cached at all.
+/// As likely as a look missed cached memory of that length during calibration. The longer a range, the less likely is it cached at all.
 pub(super) fn wrong_verdicts(operation: Operation, samples: &Samples) -> BTreeMap<u64, f64> {
-    const UNDER_LOAD: u64 = 2;
-    const LOAD_SHARE: f64 = 0.25;
     let own = || samples.looks.iter().filter(|it| it.operation == operation);
     let storing = |looked: &Looked| -> Vec<u64> { looked.times.iter().filter_map(|it| it.storing).collect() };
     let of = |state| -> Vec<u64> { own().filter(|it| it.state == state).flat_map(storing).collect() };
     let (cached, uncached) = (of(MemoryState::Cached), of(MemoryState::Uncached));
     let threshold = separating(&cached, &uncached);
     let cached_all_the_same = |looked: &Looked| {
-        let missed = |at| 1.0 - below(&storing(looked), at);
-        let missed = threshold
-            .map_or(0.0, |at| (1.0 - LOAD_SHARE) * missed(at) + LOAD_SHARE * missed(at / UNDER_LOAD));
+        let missed = threshold.map_or(0.0, |at| 1.0 - below(&storing(looked), at));
         let as_likely_as_not = 2 * samples.second_level;
         let cached = (as_likely_as_not as f64 / looked.length as f64).min(1.0) / 2.0;
         cached * missed / (cached * missed + 1.0 - cached)
