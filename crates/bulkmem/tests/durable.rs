@@ -57,12 +57,14 @@ mod recorded {
             suite.entry("row", row, every_length_and_offset);
         }
         #[cfg(target_arch = "x86_64")]
-        suite.test("policy::whatever_it_chooses", whatever_the_policy_chooses);
-        let name = "policy::of_the_process";
-        if Policy::global().durability() == Durability::FlushToMemory {
-            suite.test(name, whatever_the_process_wide_policy_chooses);
-        } else {
-            suite.skip(name, "the policy of this machine writes nothing back");
+        {
+            suite.test("policy::whatever_it_chooses", whatever_the_policy_chooses);
+            let name = "policy::of_the_process";
+            if Policy::global().durability() == Durability::FlushToMemory {
+                suite.test(name, whatever_the_process_wide_policy_chooses);
+            } else {
+                suite.skip(name, "the policy of this machine writes nothing back");
+            }
         }
         suite.test(
             "caches_survive::copies_and_fills_are_fenced_and_not_written_back",
@@ -161,6 +163,7 @@ mod recorded {
     #[derive(Clone, Copy, Debug)]
     enum Form {
         /// The free functions, with the default options.
+        #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only its policy has thresholds"))]
         Free,
         Slice,
         Raw,
