@@ -148,9 +148,12 @@ pub fn parameter_sets(tunables: &[Tunable]) -> Vec<Parameters> {
 /// Sorted, without duplicates.
 pub fn unit_lengths(parameters: &Parameters, most: usize) -> Vec<usize> {
     const PAGE: usize = 4096;
+    /// The lines that a copy loads before it stores them.
+    const BATCH: usize = 16 * LINE;
     let streams = parameters.streams.max(1) as usize;
     let block = parameters.block as usize;
     let units = [
+        BATCH,
         PAGE,
         PAGE * streams,
         block,

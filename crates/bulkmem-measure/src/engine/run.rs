@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
     }
 
     /// Changes the rows from a number on, and saves soon.
-    pub(crate) fn amend_rows(&mut self, first: usize, change: fn(&mut [Row])) -> Result<()> {
+    pub(crate) fn amend_rows(&mut self, first: usize, change: impl FnOnce(&mut [Row])) -> Result<()> {
         change(self.results.rows.get_mut(first..).unwrap_or_default());
         self.save_soon()
     }

@@ -266,14 +266,30 @@ impl Workloads {
 
     /// Takes the times of a look at the cell's length; `None` if the clock cannot be used or memory cannot be mapped.
     pub(crate) fn look(&mut self, cell: &Cell, state: MemoryState) -> Option<probe::Times> {
+        Some(self.timed_look(cell, state)?.0)
+    }
+
+    /// Takes the time that a look adds to a call of the cell's length, in nanoseconds, if pages reached in fewer than
+    /// `cached_below` ticks tell enough; `None` as for a look.
+    pub(crate) fn look_ns(&mut self, cell: &Cell, state: MemoryState, cached_below: u64) -> Option<f64> {
+        let (times, ns) = self.timed_look(cell, state)?;
+        let all = times.reaching + times.storing.unwrap_or(0);
+        let needed = if times.reaching < cached_below { times.reaching } else { all };
+        (all > 0).then(|| ns * needed as f64 / all as f64)
+    }
+
+    /// Takes the times of a look, and the nanoseconds that all of it took.
+    fn timed_look(&mut self, cell: &Cell, state: MemoryState) -> Option<(probe::Times, f64)> {
         let warm = state == MemoryState::Cached;
         let fresh = (state == MemoryState::Unmapped).then_some(Pages::Base);
         let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };
         let (dst, src, length) = self.timed_range(&cell)?;
         self.warm(&cell, length);
         let src = if cell.operation.has_source() { src } else { std::ptr::null() };
+        let mut times = None;
         // SAFETY: as in `sample`.
-        Some(unsafe { probe::times(dst, src, length, FILL_BYTE) })
+        let ns = time(|| times = Some(unsafe { probe::times(dst, src, length, FILL_BYTE) }));
+        Some((times?, ns))
     }
 
     /// Takes the time of a call of the cell's length in memory whose pages are not mapped yet, in ticks; `None` as for a look.

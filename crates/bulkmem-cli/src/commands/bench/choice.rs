@@ -40,8 +40,8 @@ sources compare with. Regret is how much longer the choice takes than the best m
 JSON: as all measurements; rows have the metric `bandwidth` and the config's `operation`, `size`, `threads`, `alignment`, `cache` \
 (`cold`, `warm` or `fresh`; of copies that of the destination, and `source` that of the source), `page_size` (of the destination) \
 and `intent`. The policy's rows name the method (`chosen`), and `also` has `times_best_peer`, `regret`, and the same over all \
-conditions that the operation does not know (`overall_times_best_peer`, `overall_regret`), for stream `disturbance_ns`. The cost of choosing is in \
-rows of the metric `nanoseconds`.")]
+conditions that the operation does not know (`overall_times_best_peer`, `overall_regret`), up to 512 KiB what the look took \
+(`look_ns`), for stream `disturbance_ns`. The cost of choosing is in rows of the metric `nanoseconds`.")]
 pub(crate) struct ChoiceArgs {
     /// Operation to compare
     #[arg(value_parser = operation())]

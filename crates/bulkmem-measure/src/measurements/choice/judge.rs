@@ -94,8 +94,10 @@ pub struct Overall {
     pub best_method: Option<String>,
     /// The choice's speed divided by that of the best of all methods and peers, and the upper end of its interval.
     pub times_best: Option<[f64; 2]>,
-    /// As `regret`, against the best of all methods and peers.
+    /// As `regret`, against the best of all methods and peers, beyond the cost of the look at lengths for which that was measured.
     pub regret_of_all: Option<f64>,
+    /// The fewest samples of the choice in a condition.
+    pub samples: usize,
 }
 
 /// From this length on an operation may observe the cache state: see the library's `look`.
@@ -157,8 +159,21 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
         regret: best_method.as_ref().map(Best::regret),
         best_method: best_method.map(|it| it.name),
         times_best: either.as_ref().map(|it| [it.times, it.times * it.leeway]),
-        regret_of_all: either.as_ref().map(Best::regret),
+        regret_of_all: either.map(|it| Best { times: it.times * beyond_look(chosen), ..it }.regret()),
+        samples: chosen.values().map(|(_, row)| row.samples.len()).min().unwrap_or_default(),
     })
+}
+
+/// The name under which a row of the choice reports what its look took, nanoseconds.
+pub(super) const LOOK: &str = "look_ns";
+
+/// How many times as fast the choice would be without its look.
+fn beyond_look(chosen: &Times<'_>) -> f64 {
+    let factors = chosen.values().map(|(ns, row)| {
+        let look = row.also.get(LOOK).copied().unwrap_or_default();
+        ns / (ns - look).max(ns / 2.0)
+    });
+    geometric_mean(factors).unwrap_or(1.0)
 }
 
 /// The rows of a candidate with its times, by condition.

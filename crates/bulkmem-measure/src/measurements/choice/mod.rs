@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::Policy;
-use bulkmem::{Intent, Operation, Pages};
+use bulkmem::{Intent, Operation, Pages, look};
 
 use crate::calibration::plan::{self, LONG};
 use crate::engine::options::{check_budget, check_length, check_threads, require};
 use crate::engine::run::{ONE_THREAD, OPERATIONS};
+use crate::engine::stats::median;
 use crate::engine::units::{bytes, plural};
+use crate::engine::workload::MemoryState;
 use crate::engine::{
     Alignment, Arena, CacheState, Candidate, Cell, Condition, Config, Cost, Implementation, Kind, Measure,
     MeasureError, Measurement, MethodSet, Metric, PageSize, Peers, Row, Run, Sample, Sampler, StopRule,
@@ -36,6 +38,10 @@ const FRONT_METHODS: usize = 4;
 /// A method that takes this many times as long as the fastest is not measured at longer lengths, in the same states. CLFLUSH
 /// after each store is such a method: 512 MiB take as long as with all other methods together.
 const HOPELESS: f64 = 50.0;
+/// Up to this length, the cost of a look shows in a call, and is measured.
+const LONGEST_BEHIND_LOOK: u64 = 512 << 10;
+/// Looks whose median is that cost.
+const LOOKS: usize = 25;
 
 /// How to compare the policy's choice with every method and other libraries.
 #[derive(Clone, Debug, PartialEq)]
@@ -244,7 +250,7 @@ impl ChoiceOptions {
             intent: Some(intent),
             ..Config::default()
         };
-        let mut candidates = self.candidates(run.policy, intent, length, plain);
+        let mut candidates = self.candidates(run.policy, cell, cache, intent, plain);
         // Reading maps no pages of its own.
         candidates.retain(|it| cell.fresh.is_none() || !matches!(it, Implementation::Read));
         let samplers = candidates.into_iter().map(|implementation| {
@@ -282,9 +288,41 @@ impl ChoiceOptions {
         let aligned = if aligned { "aligned" } else { "unaligned" };
         let what = format!("{} {length}, {intent}, {aligned}, {states}, {threads}", cell.operation);
         let missing = run.interleave_front(&what, Metric::Bandwidth, rules, &mut samplers, front)?;
-        run.amend_rows(first_row, |rows| judge::annotate(rows, ""))?;
+        let look_ns = self.look_ns(run, cell, cache, intent, &mut workloads.borrow_mut());
+        run.amend_rows(first_row, |rows| {
+            for row in rows.iter_mut().filter(|row| judge::is_choice(row)) {
+                row.also.extend(look_ns.map(|ns| (judge::LOOK.to_owned(), ns)));
+            }
+            judge::annotate(rows, "");
+        })?;
         let hurried = missing > 0 && !run.stopped();
         Ok(hurried.then(|| format!("{what}: no time for {missing} of the candidates")))
+    }
+
+    /// What the look of the choice takes in a cell, nanoseconds, at lengths at which that is a part of the whole that shows. Fresh
+    /// memory is left out: there the look maps pages that the call maps anyway.
+    fn look_ns(
+        &self,
+        run: &Run<'_>,
+        cell: &Cell,
+        cache: CacheState,
+        intent: Intent,
+        workloads: &mut Workloads,
+    ) -> Option<f64> {
+        let state = match cache {
+            CacheState::Warm => MemoryState::Cached,
+            CacheState::Cold => MemoryState::Uncached,
+            CacheState::Fresh => return None,
+        };
+        let look = run.policy.look(self.operation)?;
+        let looks = look::is_on() && intent == Intent::Throughput && cell.condition.threads == 1;
+        let lengths = look.from as u64..=LONGEST_BEHIND_LOOK;
+        if !looks || !lengths.contains(&cell.length) || run.stopped() {
+            return None;
+        }
+        let samples = (0..LOOKS).map_while(|_| workloads.look_ns(cell, state, look.cached_below));
+        let samples: Vec<f64> = samples.collect();
+        (!samples.is_empty()).then(|| median(&samples))
     }
 
     /// The pages to measure in, by default `usual` ones.
@@ -351,11 +389,13 @@ impl ChoiceOptions {
     fn candidates<'p>(
         &self,
         policy: &'p Policy,
+        cell: &Cell,
+        cache: CacheState,
         intent: Intent,
-        length: usize,
         plain: bool,
     ) -> Vec<Implementation<'p>> {
         let operation = self.operation;
+        let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
         let peers = self.peers == Peers::All;
         let wanted = implementation::methods(&self.methods, operation).unwrap_or_default();
         let baselines = judge::baselines(operation)
@@ -365,9 +405,10 @@ impl ChoiceOptions {
         let calibrated = rules
             .map(|rule| rule.choice)
             .filter(|choice| wanted.iter().any(|wanted| wanted.method == choice.method));
-        let chosen = policy.choose(operation, length, intent).into_iter();
+        let by_policy = choosing::by_policy(policy, intent, length, plain);
+        let chosen = by_policy.chosen(operation, length, Some(cache), cell.condition.threads).into_iter();
         let choices = distinct(chosen.chain(baselines).chain(calibrated).chain(wanted.iter().copied()));
-        let mut all = vec![choosing::by_policy(policy, intent, length, plain)];
+        let mut all = vec![by_policy];
         if peers && intent == Intent::Throughput {
             all.push(Implementation::Read);
         }

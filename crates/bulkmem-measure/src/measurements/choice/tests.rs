@@ -27,7 +27,8 @@ fn compared(found: &Results) -> Vec<&Row> {
 
 fn candidates(options: &ChoiceOptions) -> Vec<Candidate> {
     let policy = Policy::defaults(Machine::current());
-    let all = options.candidates(&policy, Intent::Throughput, 1 << 20, false);
+    let cell = Cell::new(options.operation, Cost::Throughput, 1 << 20, Condition::new(true, false, 1));
+    let all = options.candidates(&policy, &cell, CacheState::Cold, Intent::Throughput, false);
     all.iter().map(Implementation::candidate).collect()
 }
 

@@ -208,15 +208,23 @@ pub(in crate::method) unsafe fn fill_streams<First, L>(
     }
 }
 
-/// Copies whole lines, one after another.
+/// Copies whole lines, one batch after another, then one line after another.
 ///
 /// # Safety
 /// `count` lines from `dst` are valid for writes, as many bytes from `src` for reads, `L`'s instructions are enabled
 /// and its source alignment is kept.
 #[inline(always)]
 unsafe fn copy_lines<L: CopyLine>(mut dst: *mut u8, mut src: *const u8, count: usize) {
-    for _ in 0..count {
+    for _ in 0..count / L::BATCH {
         // SAFETY: the caller vouches for `count` lines; the pointers are advanced at most to their end.
+        unsafe {
+            L::copy_batch(dst, src);
+            dst = dst.add(L::BATCH * LINE);
+            src = src.add(L::BATCH * LINE);
+        }
+    }
+    for _ in 0..count % L::BATCH {
+        // SAFETY: as above.
         unsafe {
             L::copy(dst, src);
             dst = dst.add(LINE);

@@ -40,12 +40,25 @@ pub(in crate::method) trait CopyLine {
     /// Required alignment of sources, bytes.
     const SOURCE_ALIGNMENT: usize = 1;
 
+    /// Lines in a batch.
+    const BATCH: usize = 1;
+
     /// Copies one line.
     ///
     /// # Safety
     /// `dst..dst+64` is valid for writes and `dst` a multiple of 64; `src..src+64` is valid for reads and a multiple
     /// of [`Self::SOURCE_ALIGNMENT`]; the instructions are enabled.
     unsafe fn copy(dst: *mut u8, src: *const u8);
+
+    /// Copies one batch of lines.
+    ///
+    /// # Safety
+    /// As [`Self::copy`], for [`Self::BATCH`] times 64 bytes.
+    #[inline(always)]
+    unsafe fn copy_batch(dst: *mut u8, src: *const u8) {
+        // SAFETY: passed on from the caller; the batch is one line unless an implementation has its own of both.
+        unsafe { Self::copy(dst, src) }
+    }
 
     /// As [`FillLine::part_written`].
     ///

@@ -28,7 +28,7 @@ unsafe fn spread(byte: u8) -> u64 {
 macro_rules! line_asm {
     ($($piece:expr),+ ; $($operand:tt)+) => {
         // SAFETY: the caller vouches for the line (and, on copies, the source), for its alignment and for the
-        // instructions; every access is within 64 bytes of the pointers given.
+        // instructions; every access is within 64 bytes of the pointers given, or within the bytes of a batch.
         unsafe { asm!($($piece),+, $($operand)+, options(nostack, preserves_flags)) }
     };
 }
@@ -65,31 +65,44 @@ macro_rules! fill_line {
     };
 }
 
-/// Implements [`CopyLine`]: type, registers, feature, and the instructions that copy from `{s}` to `{d}`.
+/// Implements [`CopyLine`]: type, registers, feature, and the instructions that copy from `{s}` to `{d}`; if it has them, the
+/// lines, registers and instructions of a batch.
 ///
 /// The registers are outputs of their full type. For a discarded output (`out(ymm_reg) _`) LLVM assumes an XMM
 /// register, and omits the VZEROUPPER that must follow the use of wider ones.
 macro_rules! copy_line {
-    ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, ($($t:ident)+),
-     [$($piece:expr),+ $(,)?]) => {
+    ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, $registers:tt, $pieces:tt) => {
         impl CopyLine for $name {
             const SOURCE_ALIGNMENT: usize = $alignment;
 
-            #[inline(always)]
+            copy_line!(@copy copy, $value, $class, $(#[$feature])?, $registers, $pieces);
+        }
+    };
+    ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, $registers:tt, $pieces:tt,
+     batch of $lines:literal $batch_registers:tt $batch_pieces:tt) => {
+        impl CopyLine for $name {
+            const SOURCE_ALIGNMENT: usize = $alignment;
+            const BATCH: usize = $lines;
+
+            copy_line!(@copy copy, $value, $class, $(#[$feature])?, $registers, $pieces);
+            copy_line!(@copy copy_batch, $value, $class, $(#[$feature])?, $batch_registers, $batch_pieces);
+        }
+    };
+    (@copy $copy:ident, $value:ty, $class:ident, $(#[$feature:meta])?, ($($t:ident)+), [$($piece:expr),+ $(,)?]) => {
+        #[inline(always)]
+        unsafe fn $copy(dst: *mut u8, src: *const u8) {
+            $(#[$feature])?
+            #[inline]
             unsafe fn copy(dst: *mut u8, src: *const u8) {
-                $(#[$feature])?
-                #[inline]
-                unsafe fn copy(dst: *mut u8, src: *const u8) {
-                    $(let $t: $value;)+
-                    line_asm!(
-                        $($piece),+;
-                        d = in(reg) dst, s = in(reg) src, $($t = out($class) $t),+
-                    );
-                    let _ = ($($t,)+);
-                }
-                // SAFETY: passed on from the caller.
-                unsafe { copy(dst, src) }
+                $(let $t: $value;)+
+                line_asm!(
+                    $($piece),+;
+                    d = in(reg) dst, s = in(reg) src, $($t = out($class) $t),+
+                );
+                let _ = ($($t,)+);
             }
+            // SAFETY: passed on from the caller.
+            unsafe { copy(dst, src) }
         }
     };
 }
@@ -189,13 +202,17 @@ fill_at!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f
 /// Implements [`CopyLine`] by a load and a store instruction. Each group of registers is loaded, then stored.
 macro_rules! copy_with {
     ($name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, $alignment:expr, $load:literal, $store:literal,
-     $modifier:literal, $registers:tt $([$($t:ident $offset:literal)+])+) => {
+     $modifier:literal, $registers:tt $([$($t:ident $offset:literal)+])+
+     $(, batch of $lines:literal $batch_registers:tt [$($u:ident $batch_offset:literal)+])?) => {
         copy_line!($name, $value, $class, $(#[$feature])?, $alignment, $registers, [
             $(
                 $(concat!($load, " {", stringify!($t), $modifier, "}, [{s} + ", $offset, "]"),)+
                 $(concat!($store, " [{d} + ", $offset, "], {", stringify!($t), $modifier, "}")),+
             ),+
-        ]);
+        ] $(, batch of $lines $batch_registers [
+            $(concat!($load, " {", stringify!($u), $modifier, "}, [{s} + ", $batch_offset, "]"),)+
+            $(concat!($store, " [{d} + ", $batch_offset, "], {", stringify!($u), $modifier, "}")),+
+        ])?);
     };
 }
 
@@ -216,9 +233,13 @@ copy_with!(NontemporalSse2, __m128i, xmm_reg, , 1, "movdqu", "movntdq", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(NontemporalAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], 1, "vmovdqu", "vmovntdq", "",
     (t0 t1) [t0 0 t1 32]);
+// All of a batch is loaded before it is stored, so that reading and writing memory alternate less often: on an Emerald Rapids
+// 3 to 7 % faster in batches of 16 lines where the source is not cached; of 8 lines 2 to 3 %, of 4 no faster.
 #[cfg(avx512)]
 copy_with!(NontemporalAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovntdq", "",
-    (t0) [t0 0]);
+    (t0) [t0 0],
+    batch of 16 (t0 t1 t2 t3 t4 t5 t6 t7 t8 t9 t10 t11 t12 t13 t14 t15)
+        [t0 0 t1 64 t2 128 t3 192 t4 256 t5 320 t6 384 t7 448 t8 512 t9 576 t10 640 t11 704 t12 768 t13 832 t14 896 t15 960]);
 copy_with!(LoadNontemporalSse41, __m128i, xmm_reg, , 16, "movntdqa", "movntdq", "",
     (t0 t1 t2 t3) [t0 0 t1 16 t2 32 t3 48]);
 copy_with!(LoadNontemporalAvx2, __m256i, ymm_reg, #[target_feature(enable = "avx2")], 32, "vmovntdqa", "vmovntdq", "",
@@ -303,11 +324,18 @@ impl<L: FillLine> FillLine for Durable<L> {
 
 impl<L: CopyLine> CopyLine for Durable<L> {
     const SOURCE_ALIGNMENT: usize = L::SOURCE_ALIGNMENT;
+    const BATCH: usize = L::BATCH;
 
     #[inline(always)]
     unsafe fn copy(dst: *mut u8, src: *const u8) {
         // SAFETY: passed on from the caller.
         unsafe { L::copy(dst, src) }
+    }
+
+    #[inline(always)]
+    unsafe fn copy_batch(dst: *mut u8, src: *const u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { L::copy_batch(dst, src) }
     }
 
     #[inline(always)]
