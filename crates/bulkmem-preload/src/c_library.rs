@@ -56,6 +56,18 @@ fn policy_from(operation: Operation) -> &'static AtomicUsize {
     }
 }
 
+/// The length below which those calls count as of bytes that the program uses next.
+fn reused_below(operation: Operation) -> &'static AtomicUsize {
+    static CLEAR: AtomicUsize = AtomicUsize::new(0);
+    static FILL: AtomicUsize = AtomicUsize::new(0);
+    static COPY: AtomicUsize = AtomicUsize::new(0);
+    match operation {
+        Operation::Clear => &CLEAR,
+        Operation::Fill => &FILL,
+        _ => &COPY,
+    }
+}
+
 /// The length from which page aliasing slows down copies in the C library; the greatest if it does not, or if a variable
 /// leaves all calls to the C library.
 static ALIASED_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -90,11 +102,14 @@ pub(crate) fn find() -> bool {
 
 /// Lets the policy decide on long calls, if it was measured or a method is forced.
 pub(crate) fn use_policy() {
-    let least = least();
+    let given = given_from();
+    let least = given.unwrap_or_else(pointers::quarter_of_last_level_cache);
     let [clear, fill, copy] = [Operation::Clear, Operation::Fill, Operation::Copy].map(|operation| {
-        let from = pointers::policy_from(operation, least);
-        policy_from(operation).store(from, Relaxed);
-        from
+        let full = pointers::policy_from(operation, least);
+        let reused = if given.is_some() { usize::MAX } else { pointers::reused_from(operation) };
+        reused_below(operation).store(full, Relaxed);
+        policy_from(operation).store(full.min(reused), Relaxed);
+        full.min(reused)
     });
     let aliased = if least == usize::MAX { usize::MAX } else { pointers::aliased_from() };
     ALIASED_FROM.store(aliased, Relaxed);
@@ -103,18 +118,20 @@ pub(crate) fn use_policy() {
     TABLE.set_from.store(clear.min(fill), Relaxed);
 }
 
-/// The length below which measured rules do not count. Most programs use what they wrote, so the default leaves the cache
-/// to them. An invalid variable leaves all calls to the C library.
-fn least() -> usize {
+/// The length below which measured rules do not count, if a variable says it. Most programs use what they wrote; so without
+/// it, only calls that fill a large part of the cache anyway are as fast as they can be, and shorter ones only if the program
+/// does not lose by it whatever it does next. An invalid variable leaves all calls to the C library.
+fn given_from() -> Option<usize> {
     // SAFETY: no other thread exists yet that could change the environment; the string is valid until then.
     let value = unsafe {
         let value = libc::getenv(c"BULKMEM_FROM".as_ptr());
         if value.is_null() || libc::getauxval(libc::AT_SECURE) != 0 { c"" } else { CStr::from_ptr(value) }
     };
     match value.to_bytes() {
-        b"" => pointers::quarter_of_last_level_cache(),
+        b"" => None,
         digits => {
-            std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX)
+            let digits = std::str::from_utf8(digits).ok();
+            Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX))
         }
     }
 }
@@ -131,6 +148,12 @@ pub(crate) fn call_for_every_length() {
 #[inline]
 pub(crate) fn policy_decides(operation: Operation, length: usize) -> bool {
     length >= policy_from(operation).load(Relaxed) && length <= isize::MAX as usize
+}
+
+/// True if the program may find in the cache what a call of that length wrote.
+#[inline]
+pub(crate) fn is_reused(operation: Operation, length: usize) -> bool {
+    length < reused_below(operation).load(Relaxed)
 }
 
 /// Copies, if page aliasing would slow down the C library. Returns false, and writes nothing, if it would not.

@@ -54,7 +54,9 @@ pub(crate) unsafe extern "C-unwind" fn copy(
     histogram::count(function.call(Operation::Copy), length, by_policy);
     // SAFETY: passed on from the caller; `bulkmem` gets no ranges that overlap.
     unsafe {
-        if by_policy {
+        if by_policy && c_library::is_reused(Operation::Copy, length) {
+            pointers::copy_reused(dst.cast(), src.cast(), length);
+        } else if by_policy {
             pointers::copy(dst.cast(), src.cast(), length);
         } else if !overlap && c_library::copy_if_aliased(dst, src, length) {
             histogram::count_aliased(length);
@@ -80,15 +82,16 @@ pub(crate) unsafe extern "C-unwind" fn set(
 ) -> *mut c_void {
     let operation = if byte as u8 == 0 { Operation::Clear } else { Operation::Fill };
     let by_policy = c_library::policy_decides(operation, length);
+    let reused = c_library::is_reused(operation, length);
     histogram::count(function.call(operation), length, by_policy);
     // SAFETY: passed on from the caller.
     unsafe {
-        if !by_policy {
-            c_library::memset(dst, byte, length);
-        } else if operation == Operation::Clear {
-            pointers::clear(dst.cast(), length);
-        } else {
-            pointers::fill(dst.cast(), length, byte as u8);
+        match operation {
+            _ if !by_policy => _ = c_library::memset(dst, byte, length),
+            Operation::Clear if reused => pointers::clear_reused(dst.cast(), length),
+            Operation::Clear => pointers::clear(dst.cast(), length),
+            _ if reused => pointers::fill_reused(dst.cast(), length, byte as u8),
+            _ => pointers::fill(dst.cast(), length, byte as u8),
         }
     }
     dst

@@ -32,7 +32,8 @@ pub enum Intent {
     /// Not known. The policy minimizes the time of the operation itself.
     #[default]
     Throughput,
-    /// The bytes are read soon. The policy minimizes the time of the operation and of reading them.
+    /// The bytes are read soon. The policy minimizes the time of the operation and of reading them. That may mean to bypass
+    /// the cache, for long operations that [find](crate::look) the memory uncached.
     Reuse,
     /// The bytes are not read soon. The policy minimizes the operation's effect on other users of the cache; a copy may
     /// evict its source, too.

@@ -253,14 +253,14 @@ impl<'p> Options<'p> {
     /// What a call needs to look at the cache state, if it does.
     #[inline(always)]
     fn look_by<'a>(&self, rules: &'a Rules, operation: Operation, length: usize) -> Option<PlannedLook<'a>> {
-        if self.blind || !matches!(self.intent, Intent::Throughput) {
+        if self.blind {
             return None;
         }
-        let from = rules.looks_from(operation);
+        let from = rules.looks_from(operation, self.intent);
         // Calls that are too short to look themselves look together if their total is large.
         let looks = length >= from || (self.total_len >= from && length >= policy::SHORTEST_FENCED_PART);
         let looks = looks && look::is_on();
-        looks.then_some(PlannedLook { rules, operation, total_len: self.total_len })
+        looks.then_some(PlannedLook { rules, operation, intent: self.intent, total_len: self.total_len })
     }
 
     /// Plans [`Operation::Clear`] or [`Operation::Fill`].

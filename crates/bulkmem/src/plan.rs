@@ -6,7 +6,7 @@ use crate::carried::Stream;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::looking::Looking;
 use crate::method;
-use crate::operation::Operation;
+use crate::operation::{Intent, Operation};
 use crate::policy::{CacheVerdict, Rules, Situation};
 use crate::threads;
 use crate::workers::Workers;
@@ -16,6 +16,7 @@ use crate::workers::Workers;
 pub(crate) struct PlannedLook<'c> {
     pub(crate) rules: &'c Rules,
     pub(crate) operation: Operation,
+    pub(crate) intent: Intent,
     /// The total length that the call is part of.
     pub(crate) total_len: usize,
 }
@@ -108,7 +109,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
     #[cold]
     #[inline(never)]
     unsafe fn looking(self, look: PlannedLook<'c>, memory: &Memory, piece: Range<usize>) -> bool {
-        let PlannedLook { rules, operation, total_len } = look;
+        let PlannedLook { rules, operation, intent, total_len } = look;
         // Rules name only methods that support the operation.
         let Some(look) = rules.look(operation) else {
             // SAFETY: passed on from the caller.
@@ -116,10 +117,10 @@ impl<'c, K: Kernel> Plan<'c, K> {
             return self.step.weak;
         };
         let uncached = || {
-            let situation = rules.uncached(operation, self.threads);
+            let situation = rules.uncached(operation, intent, self.threads);
             rules.choose_part(operation, memory.length, total_len, situation, 0)
         };
-        let cached = || rules.choose(operation, memory.length, Situation::Cached);
+        let cached = || rules.choose(operation, memory.length, Situation::cached(intent));
         // Short calls are over so soon that they must not look for what they do not need.
         let step_for = |verdict| {
             let choice = match verdict {

@@ -47,7 +47,7 @@ fn look_up(operation: Operation) {
     if let Some(rules) = policy::rules() {
         let below = rules.first_without(method::c_library(), operation, Intent::Throughput);
         // A call that looks may use another method than the rule by length says.
-        let mut below = below.min(rules.looks_from(operation));
+        let mut below = below.min(rules.looks_from(operation, Intent::Throughput));
         if let (Operation::Copy, Some(aliasing)) = (operation, rules.aliasing()) {
             COPY_BELOW_UNLESS_ALIASED.store(below, Relaxed);
             below = below.min(aliasing.from);
@@ -146,7 +146,7 @@ mod tests {
             for length in (0..64).map(|power| 1_usize << power).flat_map(|at| [at - 1, at, at + 1]) {
                 let Some(step) = short.of(length) else { continue };
                 found += 1;
-                assert!(length < rules.looks_from(operation), "{operation} {length}");
+                assert!(length < rules.looks_from(operation, Intent::Throughput), "{operation} {length}");
                 let choice = rules.choose(operation, length, Intent::Throughput);
                 let expected = Step::<K>::new(choice, operation).unwrap();
                 assert!(step.weak && ptr::eq(step.entry, expected.entry), "{operation} {length}");

@@ -245,6 +245,52 @@ fn several_threads_have_a_method_of_their_own_for_uncached_memory() {
     });
 }
 
+/// Bytes that are used next are looked at from the length from which the choices differ.
+#[test]
+fn with_the_intent_reuse_looks_begin_where_bypassing_the_cache_pays() {
+    alone("with_the_intent_reuse_looks_begin_where_bypassing_the_cache_pays", &[], || {
+        let lines = |own: &str| {
+            policy_file(&format!(
+                "rule clear reuse 0 portable\nrule clear cached 0 portable\nrule clear uncached 0 movnti\n{own}\
+                 look clear {FROM} {ALWAYS_UNCACHED} portable\n"
+            ))
+        };
+        let mut memory = vec![1; LONGEST_INTERVAL + WORTH_ANOTHER];
+        let mut looks = |policy: &Policy, intent: Intent, length: usize| {
+            let options = Options::new().policy(policy).unwrap().intent(intent);
+            bulkmem::forget_verdicts();
+            memory[..length].fill(1);
+            let found = found(Operation::Clear, || options.clear(&mut memory[..length]));
+            assert!(memory[..length].iter().all(|byte| *byte == 0));
+            found
+        };
+        let from = 3 * FROM;
+        let own = lines(&format!(
+            "rule clear uncached_reuse 0 portable\nrule clear uncached_reuse {from} movnti\n"
+        ));
+        let own = own.unwrap();
+        assert_eq!(own.looks_from(Operation::Clear, Intent::Reuse), from);
+        for (intent, length, expected) in [
+            (Intent::Reuse, from - 1, 0),
+            (Intent::Reuse, from, 1),
+            (Intent::Reuse, LONGEST_INTERVAL + WORTH_ANOTHER, 2),
+            (Intent::Throughput, FROM, 1),
+            (Intent::Stream, LONGEST_INTERVAL, 0),
+        ] {
+            assert_eq!(looks(&own, intent, length), [0, expected, 0], "{intent}, {length} bytes");
+        }
+        // A look needs the bytes that all looks need.
+        let short = lines("rule clear uncached_reuse 0 movnti\n").unwrap();
+        assert_eq!(short.looks_from(Operation::Clear, Intent::Reuse), FROM);
+        // With choices that keep to the cache, none is needed.
+        for none in ["", "rule clear uncached_reuse 0 portable\n", "rule clear uncached_reuse 0 store_8\n"] {
+            let none = lines(none).unwrap();
+            assert_eq!(none.looks_from(Operation::Clear, Intent::Reuse), usize::MAX);
+            assert_eq!(looks(&none, Intent::Reuse, LONGEST_INTERVAL), [0; 3]);
+        }
+    });
+}
+
 #[test]
 fn a_variable_switches_looks_off() {
     alone("a_variable_switches_looks_off", &[("BULKMEM_LOOK", "off")], || {

@@ -24,11 +24,12 @@ impl Branches {
     ) -> Option<Branches> {
         let by_length = policy.choose(operation, bytes, intent)?;
         // Each thread looks at its own piece.
-        let looks = |it: &Look| intent == Intent::Throughput && bytes / threads >= it.from && look::is_on();
+        let looks = |_: &Look| bytes / threads >= policy.looks_from(operation, intent) && look::is_on();
         let look = policy.look(operation).filter(looks);
         let in_state =
             |state| look.and_then(|_| policy.choose_in(operation, bytes, state)).unwrap_or(by_length);
-        let (cached, uncached) = (in_state(Situation::Cached), in_state(policy.uncached(operation, threads)));
+        let cached = in_state(Situation::cached(intent));
+        let uncached = in_state(policy.uncached(operation, intent, threads));
         Some(Branches { by_length, look, cached, uncached })
     }
 

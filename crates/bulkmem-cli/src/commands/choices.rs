@@ -39,6 +39,7 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
         let mut all = figures::of_kind(profile, rule.operation, Cost::of(rule.situation));
         match rule.situation {
             Situation::Cached => all.retain(|series| series.condition.warm),
+            Situation::UncachedReuse => all.retain(|series| !series.condition.warm),
             Situation::SeveralThreads => all.sort_by_key(|series| Reverse(series.condition.threads)),
             _ => {}
         }
@@ -93,6 +94,7 @@ fn heading(operation: Operation, situation: Situation) -> String {
         Situation::SeveralThreads => {
             format!("{operation} on several threads, if a look finds memory uncached")
         }
+        Situation::UncachedReuse => format!("{operation}, intent reuse, if a look finds memory uncached"),
         intent => format!("{operation}, intent {intent}"),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     libpmem: bool,
     /// Let the policy decide on calls of at least this length; the C library does shorter ones [default: a quarter of the
-    /// last-level cache, so that the program finds in the cache what it wrote]
+    /// last-level cache, or a shorter length from which a program gains even if it uses next what it wrote]
     #[arg(long, value_name = "SIZE", value_parser = parsers::size, conflicts_with = "libpmem")]
     from: Option<u64>,
     /// Hint the program to the Linux module: the kernel clears all its huge pages as parts of large ranges. Without --from,
@@ -101,7 +101,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let file = histogram::create()?;
     histogram::count_in(&file, &mut command);
     let ended = child::run(&mut command).map_err(cannot_run)?;
-    let histogram = Histogram::read(&file, &ended, &args.program, &active)?;
+    let from_is_given = args.from.is_some() || env::var_os(FROM).is_some_and(|from| !from.is_empty());
+    let histogram = Histogram::read(&file, &ended, &args.program, &active, from_is_given)?;
     let report = if args.json { pretty_json(&histogram)? } else { histogram.text(output::width()) };
     match sink {
         Some(sink) => sink.write(anstream::adapter::strip_str(&report).to_string().as_bytes())?,

@@ -2,7 +2,7 @@
 
 use bulkmem::Operation;
 use bulkmem::machine::Caches;
-use bulkmem::method::c_library;
+use bulkmem::method::{CacheEffect, by_name, c_library};
 use bulkmem::pointers::SHORTEST_BY_POLICY;
 use bulkmem::policy::Situation;
 use bulkmem_measure::calibration::Profile;
@@ -44,11 +44,30 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
         let rules = profile.rules_of(operation, Situation::Throughput);
         let rule = rules.filter(|rule| rule.method != c_library().name).map(|rule| rule.from);
         let look = profile.looks.iter().filter(|look| look.operation == operation).map(|look| look.from);
-        let unchanged_from = rule.chain(look).min().map(|from| from.max(preloaded_from));
+        let full = rule.chain(look).min().map(|from| from.max(preloaded_from));
+        let unchanged_from = full.into_iter().chain(reused_from(profile, operation)).min();
         let (cold, warm) = (mean(CacheState::Cold), mean(CacheState::Warm));
         Gain { operation, function, unchanged_from, cold, warm }
     };
     FUNCTIONS.into_iter().map(gain).collect()
+}
+
+/// The length from which a look pays although the bytes are used next.
+fn reused_from(profile: &Profile, operation: Operation) -> Option<u64> {
+    let look = profile.looks.iter().find(|look| look.operation == operation)?;
+    let at = |situation, from: u64| {
+        let rule = profile.rules_of(operation, situation).take_while(|rule| rule.from <= from).last();
+        rule.map(|rule| (&rule.method, rule.parameters))
+    };
+    profile.rules_of(operation, Situation::UncachedReuse).next()?;
+    let tables = [Situation::Reuse, Situation::UncachedReuse];
+    let starts = tables.into_iter().flat_map(|it| profile.rules_of(operation, it)).map(|rule| rule.from);
+    let pays = |from: &u64| {
+        let uncached = at(tables[1], *from);
+        let method = uncached.and_then(|(name, _)| by_name(name));
+        method.is_some_and(|it| it.effect != CacheEffect::Allocates) && uncached != at(tables[0], *from)
+    };
+    Some(starts.filter(pays).min()?.max(look.from).max(SHORTEST_BY_POLICY as u64))
 }
 
 impl Gain {

@@ -241,6 +241,41 @@ fn several_threads_may_have_another_choice_for_uncached_memory() {
     }
 }
 
+/// An unchanged program, whose calls may be of bytes that it uses next, gains from that length on.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn with_the_intent_reuse_uncached_memory_has_a_choice_from_the_length_at_which_bypassing_pays() {
+    let Some(home) = looking_home() else { return };
+    let mut profile = looking();
+    let rule = |from, method: &str| Rule {
+        operation: Operation::Clear,
+        situation: Situation::UncachedReuse,
+        from,
+        method: method.into(),
+        parameters: Parameters::default(),
+        reason: "it pays although it is read".into(),
+    };
+    profile.rules.extend([rule(0, "c_library"), rule(100_000, "store_8"), rule(200_000, "movnti")]);
+    home.write_profile(&profile);
+    let asked =
+        |size: &str| home.json(&["explain", "--op", "clear", "--size", size, "--intent", "reuse", "--json"]);
+    assert!(asked("199999")["look"].is_null(), "stores through the cache need no look");
+    let look = &asked("200000")["look"];
+    assert_eq!(look["from"], 200_000);
+    assert_eq!(
+        look["reason"],
+        "from there on, bypassing the cache pays in uncached memory although the bytes are used next"
+    );
+    assert_eq!(
+        (&look["uncached"]["method"], &look["uncached"]["reason"]),
+        (&"movnti".into(), &"it pays although it is read".into())
+    );
+    let by_length = &asked("199999")["method"];
+    assert_eq!(&look["cached"]["method"], by_length);
+    let quarter = bulkmem::pointers::quarter_of_last_level_cache();
+    assert_eq!(home.json(&["explain", "--json"])["gains"][0]["unchanged_from"], quarter.min(200_000));
+}
+
 #[test]
 fn a_look_shows_both_branches_and_marks_each_in_its_table() {
     let Some(home) = looking_home() else { return };

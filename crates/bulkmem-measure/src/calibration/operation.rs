@@ -130,12 +130,17 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     /// Selects the choices to measure by a cost other than throughput.
     fn choices_for(&self, cost: Cost, ranked: &[Ranked]) -> Vec<Choice> {
         let sparing = cost == Cost::Stream;
-        let situation = if sparing { Situation::Stream } else { Situation::Reuse };
-        let winner = self.ledger.winner(self.operation, situation);
+        let situations: &[Situation] = if sparing {
+            &[Situation::Stream]
+        } else {
+            // Bypassing the cache may pay in uncached memory even if the bytes are read back.
+            &[Situation::Reuse, Situation::UncachedReuse, Situation::Uncached]
+        };
+        let winners = situations.iter().filter_map(|it| self.ledger.winner(self.operation, *it));
+        let winners = distinct(winners);
         let suited: Vec<Ranked> =
             ranked.iter().filter(|it| search::spares_cache(&it.choice) == sparing).cloned().collect();
-        let mut choices =
-            search::finalists(&suited, winner.as_slice(), self.operation, self.setting.finalists());
+        let mut choices = search::finalists(&suited, &winners, self.operation, self.setting.finalists());
         if sparing {
             // They are slower alone, and pay only if the neighbour counts.
             let ranked = suited.iter().map(|it| it.choice).filter(|it| it.method.spares_source());

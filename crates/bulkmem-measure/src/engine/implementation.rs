@@ -82,14 +82,13 @@ impl<'p> Implementation<'p> {
             _ => return None,
         };
         // Each thread looks at its own piece.
-        let looks =
-            |look: &Look| look::is_on() && intent == Intent::Throughput && part / threads >= look.from;
+        let looks = |_: &Look| look::is_on() && part / threads >= policy.looks_from(operation, intent);
         match policy.look(operation).filter(looks).zip(state) {
             None => policy.choose_part(operation, part, whole, intent),
             Some((Look { unmapped: Some(unmapped), .. }, CacheState::Fresh)) => Some(unmapped.choice),
-            Some((_, CacheState::Warm)) => policy.choose_in(operation, part, Situation::Cached),
+            Some((_, CacheState::Warm)) => policy.choose_in(operation, part, Situation::cached(intent)),
             Some((_, CacheState::Cold | CacheState::Fresh)) => {
-                policy.choose_in(operation, part, policy.uncached(operation, threads))
+                policy.choose_in(operation, part, policy.uncached(operation, intent, threads))
             }
         }
     }
@@ -437,6 +436,7 @@ mod tests {
             "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 portable\n\
              rule clear cached 0 c_library\nrule clear uncached 0 movnti\n\
              rule clear several_threads 0 store_sse2\n\
+             rule clear reuse 0 store_8\nrule clear uncached_reuse 0 store_8\nrule clear uncached_reuse 131072 movnti_4\n\
              look clear 65536 400 20000 rep_stosb\nend\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
@@ -452,6 +452,8 @@ mod tests {
         assert_eq!(named(Intent::Throughput, 65536, None), "portable", "the state is not known");
         assert_eq!(named(Intent::Throughput, 65535, cold), "portable", "too short");
         assert_ne!(named(Intent::Stream, 65536, warm), "c_library", "it does not look");
+        let reused = |part| [cold, warm].map(|state| named(Intent::Reuse, part, state));
+        assert_eq!([reused(131_071), reused(131_072)], [["store_8"; 2], ["movnti_4", "store_8"]]);
         let shared = [cold, warm].map(|state| on(2, Intent::Throughput, 131_072, state));
         assert_eq!(shared, ["store_sse2", "c_library"]);
         assert_eq!(on(2, Intent::Throughput, 131_071, cold), "portable", "a piece is too short");

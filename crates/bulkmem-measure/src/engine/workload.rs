@@ -42,7 +42,7 @@ impl Cost {
             Situation::Throughput | Situation::Cached | Situation::Uncached | Situation::SeveralThreads => {
                 Cost::Throughput
             }
-            Situation::Reuse => Cost::Reuse,
+            Situation::Reuse | Situation::UncachedReuse => Cost::Reuse,
             Situation::Stream => Cost::Stream,
         }
     }

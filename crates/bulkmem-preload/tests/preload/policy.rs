@@ -41,18 +41,36 @@ pub(crate) fn by_length() -> &'static Path {
 /// A policy file of this machine by which calls look at the cache state.
 pub(crate) fn with_looks() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
-    FILE.get_or_init(|| {
-        let looks = OPERATIONS.map(|operation| {
-            format!(
-                "rule {operation} cached 0 c_library\nrule {operation} uncached 0 nontemporal_sse2\n\
-                 look {operation} 32768 300 50000 c_library\n"
-            )
-        });
-        let text = fs::read_to_string(by_length()).unwrap();
-        let path = Path::new(SCRATCH).join("with-looks.policy");
-        fs::write(&path, text.replace("end\n", &format!("{}end\n", looks.concat()))).unwrap();
-        path
-    })
+    FILE.get_or_init(|| looking("with-looks", "c_library", ""))
+}
+
+/// The shortest calls that [`reused`] decides on.
+pub(crate) const REUSED_FROM: usize = 100_000;
+
+/// A policy file of this machine by which calls look although their bytes are used next, and are not by the C library whatever they
+/// find.
+pub(crate) fn reused() -> &'static Path {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    let own = format!(
+        "rule OPERATION reuse 0 portable\nrule OPERATION uncached_reuse 0 portable\n\
+         rule OPERATION uncached_reuse {REUSED_FROM} nontemporal_sse2\n"
+    );
+    FILE.get_or_init(|| looking("reused", "portable", &own))
+}
+
+/// Writes a policy file by which calls look, with other rules of each operation.
+fn looking(name: &str, cached: &str, own: &str) -> PathBuf {
+    let looks = OPERATIONS.map(|operation| {
+        format!(
+            "rule {operation} cached 0 {cached}\nrule {operation} uncached 0 nontemporal_sse2\n{}\
+             look {operation} 32768 300 50000 {cached}\n",
+            own.replace("OPERATION", operation.name())
+        )
+    });
+    let text = fs::read_to_string(by_length()).unwrap();
+    let path = Path::new(SCRATCH).join(format!("{name}.policy"));
+    fs::write(&path, text.replace("end\n", &format!("{}end\n", looks.concat()))).unwrap();
+    path
 }
 
 /// A policy file of this machine by which the C library does all copies of less than 16 MiB, unless page aliasing slows them

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use bulkmem::pointers;
 
-use crate::policy::{NON_TEMPORAL, aliased, by_length, every_method, with_looks};
+use crate::policy::{NON_TEMPORAL, REUSED_FROM, aliased, by_length, every_method, reused, with_looks};
 use crate::toolchain::{SCRATCH, compile, library, output, preloaded, run, situations};
 
 /// Runs a situation with long calls by forced methods, by length, and with looks, and with aliased copies by AVX stores.
@@ -17,7 +17,7 @@ fn situation(name: &str) {
     let mut variables = vec![("BULKMEM_METHOD", NON_TEMPORAL.as_ref())];
     let aliased = aliased("store_avx");
     variables.extend(aliased.as_ref().map(|file| ("BULKMEM_PROFILE", file.as_os_str())));
-    variables.extend([by_length(), with_looks()].map(|file| ("BULKMEM_PROFILE", file.as_os_str())));
+    variables.extend([by_length(), with_looks(), reused()].map(|file| ("BULKMEM_PROFILE", file.as_os_str())));
     for (variable, value) in variables {
         let printed = run(preloaded(situations()).env(variable, value).arg(name));
         if let Some(why) = printed.strip_prefix("skipped: ") {
@@ -148,6 +148,25 @@ fn a_measured_policy_leaves_calls_to_the_c_library_that_are_shorter_than_a_quart
     for invalid in ["64K", "-1", "x", "99999999999999999999"] {
         assert_eq!(whose(measured, Some(invalid), quarter), THEIRS, "{invalid}");
     }
+}
+
+#[test]
+fn shorter_calls_are_the_policys_where_bypassing_the_cache_pays_although_the_bytes_are_used_next() {
+    let whose = |variables: &[(&str, &str)], function: &str, length: usize| {
+        let mut command = preloaded(situations());
+        command.env_remove("BULKMEM_FROM").env("BULKMEM_PROFILE", reused());
+        command.envs(variables.iter().copied());
+        run(command.args(["who", function, &length.to_string()]))
+    };
+    assert!(REUSED_FROM < pointers::quarter_of_last_level_cache());
+    for function in ["memcpy", "memset", "bzero"] {
+        assert_eq!(whose(&[], function, REUSED_FROM - 1), THEIRS, "{function}");
+        assert_eq!(whose(&[], function, REUSED_FROM), OURS, "{function}");
+    }
+    for (variable, value) in [("BULKMEM_LOOK", "off"), ("BULKMEM_FROM", "1000000"), ("BULKMEM_FROM", "x")] {
+        assert_eq!(whose(&[(variable, value)], "memcpy", REUSED_FROM), THEIRS, "{variable}={value}");
+    }
+    assert_eq!(whose(&[("BULKMEM_FROM", "20000")], "memcpy", REUSED_FROM), OURS);
 }
 
 /// The destination of `who` begins `1 - length` bytes after the source modulo 4096.

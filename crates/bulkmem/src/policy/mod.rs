@@ -319,10 +319,15 @@ impl Policy {
         supporting(*self.rules.choose(operation, length, situation), operation)
     }
 
-    /// Returns the situation of an operation on uncached memory that so many threads share.
+    /// Returns the situation of an operation on uncached memory that so many threads share, for an intent that looks.
     #[cfg(feature = "unstable-internals")]
-    pub fn uncached(&self, operation: Operation, threads: usize) -> Situation {
-        self.rules.uncached(operation, threads)
+    pub fn uncached(&self, operation: Operation, intent: Intent, threads: usize) -> Situation {
+        self.rules.uncached(operation, intent, threads)
+    }
+
+    /// Returns the length from which an operation looks at the cache state; the greatest length if it does not with that intent.
+    pub fn looks_from(&self, operation: Operation, intent: Intent) -> usize {
+        self.rules.looks_from(operation, intent)
     }
 
     /// Returns what survives a power failure, as the policy file says.

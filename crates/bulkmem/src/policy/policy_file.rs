@@ -16,8 +16,8 @@
 //! ```
 //!
 //! The rules of one operation and intent stand together, rising from 0. Operations and intents without rules keep the
-//! defaults. In place of an intent, `cached`, `uncached` and `several_threads` name rules that a look selects. Lines that start
-//! with `#` are comments. Reading needs no heap, and no error holds a byte of the file: a set-user-ID program may be made to read a
+//! defaults. In place of an intent, `cached`, `uncached`, `several_threads` and `uncached_reuse` name rules that a look selects;
+//! they come before the look. Lines that start with `#` are comments. Reading needs no heap, and no error holds a byte of the file: a set-user-ID program may be made to read a
 //! file that its user may not.
 
 use std::ffi::CStr;

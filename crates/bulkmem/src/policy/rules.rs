@@ -10,7 +10,7 @@ use super::format::MOST_RULES;
 use super::look::Look;
 use crate::durability::Durability;
 use crate::machine::Features;
-use crate::method::{self, Method};
+use crate::method::{self, CacheEffect, Method};
 use crate::operation::{Intent, Operation};
 
 const OPERATIONS: usize = Operation::ALL.len();
@@ -72,18 +72,21 @@ pub enum Situation {
     Uncached,
     /// As [`Situation::Uncached`], and several threads share the work. Measured with all of them.
     SeveralThreads,
+    /// [`Intent::Reuse`], and the range is not cached. Measured with reading the result back.
+    UncachedReuse,
 }
 
 #[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
 impl Situation {
     /// Every situation, in the order of declaration: the intents in theirs, then the cache states.
-    pub const ALL: [Situation; 6] = [
+    pub const ALL: [Situation; 7] = [
         Situation::Throughput,
         Situation::Reuse,
         Situation::Stream,
         Situation::Cached,
         Situation::Uncached,
         Situation::SeveralThreads,
+        Situation::UncachedReuse,
     ];
 
     /// Returns the name that profiles and policy files use.
@@ -95,6 +98,15 @@ impl Situation {
             Situation::Cached => "cached",
             Situation::Uncached => "uncached",
             Situation::SeveralThreads => "several_threads",
+            Situation::UncachedReuse => "uncached_reuse",
+        }
+    }
+
+    /// Returns the situation of cached memory for an intent that looks.
+    pub const fn cached(intent: Intent) -> Situation {
+        match intent {
+            Intent::Reuse => Situation::Reuse,
+            _ => Situation::Cached,
         }
     }
 
@@ -148,8 +160,8 @@ pub(crate) struct Rules {
     tables: [[Table; Situation::ALL.len()]; OPERATIONS],
     /// By operation: when and how to look at the cache state, if it does.
     looks: [Option<Look>; OPERATIONS],
-    /// By operation: the length from which it looks; the greatest if it does not.
-    looks_from: [usize; OPERATIONS],
+    /// By operation and intent: the length from which it looks; the greatest if it does not.
+    looks_from: [[usize; Intent::ALL.len()]; OPERATIONS],
     /// The copies that the C library does slowly, if it does any.
     aliasing: Option<PageAliasing>,
     /// By operation, rising: from this length on, so many threads.
@@ -167,7 +179,7 @@ impl Rules {
         used: 0,
         tables: [[Table { start: 0, length: 0, measured: false }; Situation::ALL.len()]; OPERATIONS],
         looks: [None; OPERATIONS],
-        looks_from: [usize::MAX; OPERATIONS],
+        looks_from: [[usize::MAX; Intent::ALL.len()]; OPERATIONS],
         aliasing: None,
         threads: [[(0, 0); MOST_RULES]; OPERATIONS],
         thread_rules: [0; OPERATIONS],
@@ -180,7 +192,7 @@ impl Rules {
         self.used = 0;
         self.tables.as_flattened_mut().iter_mut().for_each(|table| table.length = 0);
         self.looks = [None; OPERATIONS];
-        self.looks_from = [usize::MAX; OPERATIONS];
+        self.looks_from = [[usize::MAX; Intent::ALL.len()]; OPERATIONS];
         self.aliasing = None;
         self.thread_rules.iter_mut().for_each(|count| *count = 0);
         self.requires = Features::empty();
@@ -251,7 +263,10 @@ impl Rules {
             return Err(RuleError::Order);
         }
         self.looks[operation as usize] = Some(look);
-        self.looks_from[operation as usize] = look.from;
+        let reused = self.reused_from(operation).max(look.from);
+        let from = &mut self.looks_from[operation as usize];
+        from[Intent::Throughput as usize] = look.from;
+        from[Intent::Reuse as usize] = reused;
         if let Some(unmapped) = look.unmapped {
             self.requires |= unmapped.choice.method.requires;
         }
@@ -275,7 +290,7 @@ impl Rules {
         let table = Table { start: at as u16, length: 1, measured: false };
         self.tables[operation as usize] = [table; Situation::ALL.len()];
         self.looks[operation as usize] = None;
-        self.looks_from[operation as usize] = usize::MAX;
+        self.looks_from[operation as usize] = [usize::MAX; Intent::ALL.len()];
         if operation == Operation::Copy {
             self.aliasing = None;
         }
@@ -288,6 +303,22 @@ impl Rules {
         let Table { start, length, .. } = self.tables[operation as usize][situation.into() as usize];
         let (start, length) = (usize::from(start), usize::from(length));
         self.thresholds.get(start..start + length).unwrap_or_default()
+    }
+
+    /// The smallest length at which bytes that are used next had better bypass the cache if the memory is not cached, and not
+    /// otherwise; the greatest if there is none. Where both choices keep to the cache, a look costs more than it tells.
+    fn reused_from(&self, operation: Operation) -> usize {
+        let uncached = self.thresholds(operation, Situation::UncachedReuse);
+        if uncached.is_empty() {
+            return usize::MAX;
+        }
+        let starts = self.thresholds(operation, Situation::Reuse).iter().chain(uncached).map(|it| it.from);
+        let pays = |from: &usize| {
+            let uncached = self.choose(operation, *from, Situation::UncachedReuse);
+            uncached.method.effect != CacheEffect::Allocates
+                && uncached != self.choose(operation, *from, Situation::Reuse)
+        };
+        starts.filter(pays).min().unwrap_or(usize::MAX)
     }
 
     /// True if a call of the whole length with this method may be cut into several calls.
@@ -325,10 +356,14 @@ impl Rules {
         }
     }
 
-    /// The situation of uncached memory that so many threads share.
-    pub(crate) fn uncached(&self, operation: Operation, threads: usize) -> Situation {
+    /// The situation of uncached memory that so many threads share, for an intent that looks.
+    pub(crate) fn uncached(&self, operation: Operation, intent: Intent, threads: usize) -> Situation {
         let own = threads > 1 && !self.thresholds(operation, Situation::SeveralThreads).is_empty();
-        if own { Situation::SeveralThreads } else { Situation::Uncached }
+        match intent {
+            Intent::Reuse => Situation::UncachedReuse,
+            _ if own => Situation::SeveralThreads,
+            _ => Situation::Uncached,
+        }
     }
 
     /// When and how an operation looks at the cache state, if it does.
@@ -342,10 +377,11 @@ impl Rules {
         self.aliasing.as_ref()
     }
 
-    /// The length from which an operation looks; the greatest if it does not.
+    /// The length from which an operation looks; the greatest if it does not. If the bytes are used next, that is where bypassing
+    /// the cache begins to pay in uncached memory although they are read from memory then.
     #[inline(always)]
-    pub(crate) fn looks_from(&self, operation: Operation) -> usize {
-        self.looks_from[operation as usize]
+    pub(crate) fn looks_from(&self, operation: Operation, intent: Intent) -> usize {
+        self.looks_from[operation as usize][intent as usize]
     }
 
     /// The choice for one call of `length` bytes that is part of `total_len` bytes: that for the total length, unless that
@@ -382,7 +418,7 @@ impl Rules {
     /// The choices for calls of unknown intent that do not look, in rising order of length; each with the length that the calls
     /// are shorter than.
     pub(crate) fn without_look(&self, operation: Operation) -> impl Iterator<Item = (usize, &Choice)> {
-        let looks_from = self.looks_from(operation);
+        let looks_from = self.looks_from(operation, Intent::Throughput);
         let thresholds = self.thresholds(operation, Intent::Throughput);
         let ends = thresholds.iter().skip(1).map(|next| next.from).chain([usize::MAX]);
         let all = thresholds.iter().zip(ends).take_while(move |(it, _)| it.from < looks_from);
@@ -396,7 +432,7 @@ impl Rules {
             it.reason.is_none() && !std::ptr::eq(it.choice(operation).method, method::c_library())
         };
         let from = self.thresholds(operation, Intent::Throughput).iter().find(own);
-        let from = from.map_or(usize::MAX, |it| it.from).min(self.looks_from(operation));
+        let from = from.map_or(usize::MAX, |it| it.from).min(self.looks_from(operation, Intent::Throughput));
         if self.measured(operation, Intent::Throughput) { from.max(least) } else { from }
     }
 

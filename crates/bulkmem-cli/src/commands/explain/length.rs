@@ -17,6 +17,10 @@ use crate::output::{
 use crate::parsers::Threads;
 use crate::plain::plain;
 
+/// Why the intent reuse looks.
+const REUSED: &str =
+    "from there on, bypassing the cache pays in uncached memory although the bytes are used next";
+
 /// Measured lengths that differ by a larger factor say nothing about a length. Calibration measures a factor of 4 apart.
 const FAR: f64 = 4.5;
 
@@ -152,11 +156,14 @@ impl Answer {
         let mut rules = profile.into_iter().flat_map(|profile| &profile.looks);
         let rule = rules.find(|rule| rule.operation == self.operation);
         Some(LookAnswer {
-            from: look.from,
+            from: policy.looks_from(self.operation, self.intent),
             cached_below: look.cached_below,
-            reason: reason(rule.map(|rule| &rule.reason)),
-            cached: branch(branches.cached, Situation::Cached),
-            uncached: branch(branches.uncached, policy.uncached(self.operation, self.threads)),
+            reason: match self.intent {
+                Intent::Reuse => REUSED.to_owned(),
+                _ => reason(rule.map(|rule| &rule.reason)),
+            },
+            cached: branch(branches.cached, Situation::cached(self.intent)),
+            uncached: branch(branches.uncached, policy.uncached(self.operation, self.intent, self.threads)),
             unmapped: look.unmapped.map(|Unmapped { from, choice, .. }| UnmappedAnswer { from, choice }),
         })
     }

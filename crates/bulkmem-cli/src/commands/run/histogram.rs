@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::process::{self, Command};
 
 use bulkmem::policy::Policy;
-use bulkmem::{Intent, Operation};
+use bulkmem::{Intent, Operation, pointers};
 use bulkmem_histogram::{self as counts, CLASSES, Call, Process as Counted, lengths_of};
 use bulkmem_measure::engine::CacheState;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -189,11 +189,13 @@ impl Histogram {
         ended: &Ended,
         command: &[OsString],
         active: &ActivePolicy,
+        from_is_given: bool,
     ) -> Result<Histogram, Failure> {
         let counted =
             counts::read(file).map_err(|error| Failure::new(format!("cannot read the counts: {error}")))?;
         let series = active.profile.as_ref().map(|(_, profile)| figures::all(profile)).unwrap_or_default();
-        let process = |process| Process::of(process, &active.policy, &series);
+        let policy = Preloaded { policy: &active.policy, from_is_given };
+        let process = |process| Process::of(process, &policy, &series);
         let processes: Vec<_> = counted.processes.iter().map(process).collect();
         let mut lengths: BTreeMap<(Operation, u64), Length> = BTreeMap::new();
         let mut total = Tally::default();
@@ -208,7 +210,7 @@ impl Histogram {
         processes.iter().for_each(|process| aliased += process.aliased);
         let mut lengths: Vec<_> = lengths.into_values().collect();
         for length in &mut lengths {
-            length.choose(&active.policy);
+            length.choose(&policy);
         }
         Ok(Histogram {
             format: "bulkmem-histogram",
@@ -226,8 +228,25 @@ impl Histogram {
     }
 }
 
+/// The policy as the preloaded library uses it.
+struct Preloaded<'p> {
+    policy: &'p Policy,
+    /// True if a variable said from which length on.
+    from_is_given: bool,
+}
+
+impl Preloaded<'_> {
+    /// The choices for a call that the policy decides on.
+    fn branches(&self, operation: Operation, length: usize) -> Option<Branches> {
+        let reused = !self.from_is_given && length < pointers::quarter_of_last_level_cache();
+        let looks = length >= self.policy.looks_from(operation, Intent::Reuse);
+        let intent = if reused && looks { Intent::Reuse } else { Intent::Throughput };
+        Branches::find(self.policy, operation, length, intent, 1)
+    }
+}
+
 impl Process {
-    fn of(counted: &Counted, policy: &Policy, series: &[Series<'_>]) -> Process {
+    fn of(counted: &Counted, policy: &Preloaded<'_>, series: &[Series<'_>]) -> Process {
         let lengths = |operation| (0..CLASSES).filter_map(move |class| Length::of(counted, operation, class));
         let mut lengths: Vec<Length> =
             [Operation::Clear, Operation::Fill, Operation::Copy].into_iter().flat_map(lengths).collect();
@@ -266,16 +285,16 @@ impl Length {
     }
 
     /// Finds the policy's choices for the mean length above the threshold, which it returns too.
-    fn choose(&mut self, policy: &Policy) -> Option<(u64, Branches)> {
+    fn choose(&mut self, policy: &Preloaded<'_>) -> Option<(u64, Branches)> {
         let mean = self.tally.above_threshold.bytes.checked_div(self.tally.above_threshold.calls)?;
-        let branches = Branches::find(policy, self.operation, mean as usize, Intent::Throughput, 1)?;
+        let branches = policy.branches(self.operation, mean as usize)?;
         let (cached, uncached) = (branches.cached.to_string(), branches.uncached.to_string());
         self.methods = Some(Methods { cached, uncached });
         Some((mean, branches))
     }
 
     /// Predicts the saving of the policy's choices from the measurements nearest to the mean length.
-    fn predict(&mut self, policy: &Policy, series: &[Series<'_>]) {
+    fn predict(&mut self, policy: &Preloaded<'_>, series: &[Series<'_>]) {
         let Some((mean, branches)) = self.choose(policy) else { return };
         let bytes = self.tally.above_threshold.bytes;
         let saving = |state| {

@@ -72,14 +72,18 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
         let [cached, uncached, several_threads] =
             [Situation::Cached, Situation::Uncached, Situation::SeveralThreads]
                 .map(|situation| of_state(&throughput, situation));
-        let wrong = WrongVerdicts {
-            cached: segments::complete(&cached),
+        let reuse = table::rows(figures, operation, Cost::Reuse);
+        let wrong_with = |cached: &BTreeMap<u64, Row>| WrongVerdicts {
+            cached: segments::complete(cached),
             share: look::wrong_verdicts(operation, looks),
         };
+        let (wrong, wrong_reuse) = (wrong_with(&cached), wrong_with(&of_state(&reuse, Situation::Cached)));
+        let uncached_reuse = of_state(&reuse, Situation::UncachedReuse);
         for (situation, rows, wrong) in [
             (Situation::Cached, cached, None),
             (Situation::Uncached, uncached, Some(&wrong)),
             (Situation::SeveralThreads, several_threads, Some(&wrong)),
+            (Situation::UncachedReuse, uncached_reuse, Some(&wrong_reuse)),
         ] {
             tables.insert(situation, (picks(&rows, situation, c_library, wrong), String::new()));
         }
@@ -91,6 +95,7 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             choices(a).eq(choices(b))
         };
         let own_for_threads = !same(Situation::Uncached, Situation::SeveralThreads);
+        let own_for_reuse = !same(Situation::Reuse, Situation::UncachedReuse);
         let look = look::derive(operation, &throughput, looks, |length| {
             Some(Methods {
                 cached: at(Situation::Cached, length)?,
@@ -98,11 +103,12 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
                 by_length: at(Situation::Throughput, length)?,
             })
         });
-        if look.is_none() {
-            tables.retain(|situation, _| is_intent(*situation));
-        } else if !own_for_threads {
-            tables.remove(&Situation::SeveralThreads);
-        }
+        tables.retain(|situation, _| match situation {
+            Situation::Throughput | Situation::Reuse | Situation::Stream => true,
+            Situation::Cached | Situation::Uncached => look.is_some(),
+            Situation::SeveralThreads => look.is_some() && own_for_threads,
+            Situation::UncachedReuse => look.is_some() && own_for_reuse,
+        });
         derived.looks.extend(look);
         for (situation, (picks, note)) in tables {
             derived.rules.extend(picks.into_iter().map(|Pick { from, key, reason }| {
@@ -224,7 +230,9 @@ fn is_short(length: u64, situation: Situation) -> bool {
 fn shortest(situation: Situation) -> u64 {
     match situation {
         Situation::Throughput => SHORTEST,
-        Situation::Cached | Situation::Uncached | Situation::SeveralThreads => SHORTEST_IN_STREAM,
+        Situation::Cached | Situation::Uncached | Situation::SeveralThreads | Situation::UncachedReuse => {
+            SHORTEST_IN_STREAM
+        }
         Situation::Reuse | Situation::Stream => 0,
     }
 }
