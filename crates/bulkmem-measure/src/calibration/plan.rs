@@ -102,8 +102,11 @@ impl Setting {
         steps(1, 2, self.threads as u64).into_iter().map(cell).collect()
     }
 
+    /// Returns the lengths at which numbers of threads are compared. Of 16 processors, 8 may be the fastest at 64 MiB and all of them
+    /// at 1 GiB.
     pub(crate) fn threaded_lengths(&self) -> Vec<u64> {
-        self.lengths().into_iter().filter(|length| (64 << 10..=LONG).contains(length)).collect()
+        let longest = if self.mode == Mode::Quick { LONG } else { 4 * LONG };
+        self.lengths().into_iter().filter(|length| (64 << 10..=longest).contains(length)).collect()
     }
 }
 

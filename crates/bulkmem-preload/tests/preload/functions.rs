@@ -1,6 +1,6 @@
 //! Every function, length and overlap against an oracle, with every method.
 
-use crate::policy::{NON_TEMPORAL, aliased, by_length, every_method, with_looks};
+use crate::policy::{NON_TEMPORAL, aliased, by_length, every_method, reused, with_looks};
 use crate::toolchain::{functions, preloaded, run};
 
 #[test]
@@ -23,7 +23,7 @@ fn long_calls_write_the_right_bytes_with_every_method() {
 
 #[test]
 fn long_calls_write_the_right_bytes_by_a_policy_file() {
-    for file in [by_length(), with_looks()] {
+    for file in [by_length(), with_looks(), reused()] {
         let mut command = preloaded(functions());
         assert_eq!(
             run(command.env("BULKMEM_PROFILE", file).args(["long", "8388608"])),
