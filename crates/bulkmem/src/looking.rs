@@ -27,6 +27,8 @@ const WORTH_ANOTHER: usize = 1 << 20;
 pub(crate) struct Looking<'c, K: 'static, S, C> {
     pub(crate) operation: Operation,
     pub(crate) look: &'c Look,
+    /// The smallest length for which a look pays, with the intent of the call.
+    pub(crate) from: usize,
     /// Returns the step for a verdict.
     pub(crate) step_for: S,
     /// False if its speed depends on the length of one call.
@@ -54,7 +56,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     /// As [`Looking::run`].
     #[inline(always)]
     unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
-        if piece.len() < INTERVAL.max(self.look.from) {
+        if piece.len() < INTERVAL.max(self.from) {
             // SAFETY: passed on from the caller.
             return unsafe { self.carry(memory, piece, clock) };
         }
@@ -88,7 +90,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     #[inline(always)]
     unsafe fn carry(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
         let length = piece.len();
-        let part_of_total = self.whole < self.look.from;
+        let part_of_total = self.whole < self.from;
         let class = if part_of_total { PARTS } else { length.max(1).ilog2() as u8 };
         let last = self.stream.load();
         if last.holds_for(class, length) {
@@ -98,7 +100,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
             unsafe { step.call(memory, piece) }
             return step.weak;
         }
-        let shortest = if part_of_total { probe::LEAST } else { self.look.from };
+        let shortest = if part_of_total { probe::LEAST } else { self.from };
         if length < shortest {
             // SAFETY: passed on from the caller.
             unsafe { self.otherwise.call(memory, piece) }
@@ -192,6 +194,7 @@ mod tests {
         Looking {
             operation: Operation::Clear,
             look: Box::leak(Box::new(Look { from: FROM, cached_below: 100, unmapped: Some(unmapped) })),
+            from: FROM,
             step_for: |verdict| match verdict {
                 CacheVerdict::Cached => step(&CACHED, false),
                 CacheVerdict::Uncached => step(&UNCACHED, true),
@@ -333,8 +336,7 @@ mod tests {
         }
         assert_eq!(run(&looking(), FROM, &[FINDS_CACHED]).0, [(b'c', FROM)]);
         let from = 4 * WORTH_ANOTHER;
-        let look: &'static Look = Box::leak(Box::new(Look { from, ..*without_unmapped().look }));
-        let looking = Looking { look, whole: from, ..looking() };
+        let looking = Looking { from, whole: from, ..without_unmapped() };
         assert_eq!(run(&looking, from - 1, &[]).0, [(b'o', from - 1)], "a piece of a longer call");
         assert_eq!(run(&looking, from, &[FINDS_CACHED]).0, [(b'c', from)]);
     }

@@ -142,6 +142,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
         let looking = Looking {
             operation,
             look,
+            from: rules.looks_from(operation, intent),
             step_for,
             may_be_cut,
             otherwise: self.step,

@@ -279,6 +279,15 @@ fn with_the_intent_reuse_looks_begin_where_bypassing_the_cache_pays() {
         ] {
             assert_eq!(looks(&own, intent, length), [0, expected, 0], "{intent}, {length} bytes");
         }
+        // Calls that are too short share looks if their total is long enough.
+        let mut parts = vec![1; 10 * from];
+        let mut in_parts = |length: usize| {
+            let options = Options::new().policy(&own).unwrap().intent(Intent::Reuse).total_len(10 * length);
+            bulkmem::forget_verdicts();
+            found(Operation::Clear, || parts.chunks_mut(length).take(10).for_each(|part| options.clear(part)))
+        };
+        assert_eq!(in_parts(from - 64), [0, 1, 0]);
+        assert_eq!(in_parts(from / 10 - 64), [0; 3]);
         // A look needs the bytes that all looks need.
         let short = lines("rule clear uncached_reuse 0 movnti\n").unwrap();
         assert_eq!(short.looks_from(Operation::Clear, Intent::Reuse), FROM);
