@@ -120,7 +120,7 @@ pub(crate) fn use_policy() {
 
 /// The length below which measured rules do not count, if a variable says it. Most programs use what they wrote; so without
 /// it, only calls that fill a large part of the cache anyway are as fast as they can be, and shorter ones only if the program
-/// does not lose by it whatever it does next. An invalid variable leaves all calls to the C library.
+/// does not lose by it when it reads them next, once and in order. An invalid variable leaves all calls to the C library.
 fn given_from() -> Option<usize> {
     // SAFETY: no other thread exists yet that could change the environment; the string is valid until then.
     let value = unsafe {

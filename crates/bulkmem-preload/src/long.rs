@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C-unwind" fn set(
     // SAFETY: passed on from the caller.
     unsafe {
         match operation {
-            _ if !by_policy => _ = c_library::memset(dst, byte, length),
+            _ if !by_policy => c_library::memset(dst, byte, length),
             Operation::Clear if reused => pointers::clear_reused(dst.cast(), length),
             Operation::Clear => pointers::clear(dst.cast(), length),
             _ if reused => pointers::fill_reused(dst.cast(), length, byte as u8),

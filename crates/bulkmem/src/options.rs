@@ -253,10 +253,11 @@ impl<'p> Options<'p> {
     /// What a call needs to look at the cache state, if it does.
     #[inline(always)]
     fn look_by<'a>(&self, rules: &'a Rules, operation: Operation, length: usize) -> Option<PlannedLook<'a>> {
-        if self.blind {
+        let from = rules.looks_from(operation, self.intent);
+        // Also with an endless total.
+        if self.blind || from == usize::MAX {
             return None;
         }
-        let from = rules.looks_from(operation, self.intent);
         // Calls that are too short to look themselves look together if their total is large.
         let looks = length >= from || (self.total_len >= from && length >= policy::SHORTEST_FENCED_PART);
         let looks = looks && look::is_on();

@@ -198,7 +198,8 @@ impl Options<'_> {
         let address = dst.addr();
         let start = hot.start - hot.start.min((address + hot.start) % LINE);
         let end = length.min((address + hot.end).next_multiple_of(LINE) - address);
-        let within = self.intent(Intent::Reuse).total_len(0).threads(Threads::One);
+        // A look might bypass the cache.
+        let within = self.intent(Intent::Reuse).look(false).total_len(0).threads(Threads::One);
         // SAFETY: start <= end <= length, and the caller vouches for the whole.
         unsafe {
             around.clear_raw(dst, start);

@@ -288,6 +288,20 @@ fn with_the_intent_reuse_looks_begin_where_bypassing_the_cache_pays() {
         };
         assert_eq!(in_parts(from - 64), [0, 1, 0]);
         assert_eq!(in_parts(from / 10 - 64), [0; 3]);
+        let with_endless_total = |policy: &Policy, intent: Intent| {
+            let options = Options::new().policy(policy).unwrap().intent(intent).total_len(usize::MAX);
+            bulkmem::forget_verdicts();
+            found(Operation::Clear, || options.clear(&mut vec![1; FROM]))
+        };
+        assert_eq!(with_endless_total(&own, Intent::Reuse), [0, 1, 0]);
+        assert_eq!(with_endless_total(&own, Intent::Stream), [0; 3]);
+        assert_eq!(with_endless_total(&lines("").unwrap(), Intent::Reuse), [0; 3]);
+        // Rules that end before looks begin do not count.
+        let ended = format!(
+            "rule clear uncached_reuse 0 movnti\nrule clear uncached_reuse 100 portable\n\
+             rule clear uncached_reuse {from} movnti\n"
+        );
+        assert_eq!(lines(&ended).unwrap().looks_from(Operation::Clear, Intent::Reuse), from);
         // A look needs the bytes that all looks need.
         let short = lines("rule clear uncached_reuse 0 movnti\n").unwrap();
         assert_eq!(short.looks_from(Operation::Clear, Intent::Reuse), FROM);

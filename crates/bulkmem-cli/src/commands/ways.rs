@@ -67,7 +67,8 @@ fn reused_from(profile: &Profile, operation: Operation) -> Option<u64> {
         let method = uncached.and_then(|(name, _)| by_name(name));
         method.is_some_and(|it| it.effect != CacheEffect::Allocates) && uncached != at(tables[0], *from)
     };
-    Some(starts.filter(pays).min()?.max(look.from).max(SHORTEST_BY_POLICY as u64))
+    let starts = starts.filter(|from| *from >= look.from).chain([look.from]);
+    Some(starts.filter(pays).min()?.max(SHORTEST_BY_POLICY as u64))
 }
 
 impl Gain {

@@ -19,7 +19,11 @@ fn situation(name: &str) {
     variables.extend(aliased.as_ref().map(|file| ("BULKMEM_PROFILE", file.as_os_str())));
     variables.extend([by_length(), with_looks(), reused()].map(|file| ("BULKMEM_PROFILE", file.as_os_str())));
     for (variable, value) in variables {
-        let printed = run(preloaded(situations()).env(variable, value).arg(name));
+        let mut command = preloaded(situations());
+        if value == reused().as_os_str() {
+            command.env_remove("BULKMEM_FROM");
+        }
+        let printed = run(command.env(variable, value).arg(name));
         if let Some(why) = printed.strip_prefix("skipped: ") {
             print!("skipped: the preloaded library and {name}: {why}");
         }

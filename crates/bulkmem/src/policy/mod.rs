@@ -19,6 +19,7 @@ mod load;
 mod look;
 mod policy_file;
 mod rules;
+mod situation;
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -39,11 +40,11 @@ pub use error::{LineError, PolicyError, PolicyFileError};
 pub use format::{MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
 pub(crate) use look::{CacheVerdict, LEAST_LOOKED};
 pub use look::{Look, Unmapped};
-#[cfg(feature = "unstable-internals")]
-pub use rules::Situation;
-#[cfg(not(feature = "unstable-internals"))]
-pub(crate) use rules::Situation;
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
+#[cfg(feature = "unstable-internals")]
+pub use situation::Situation;
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use situation::Situation;
 
 /// Returns the problems with the environment variables of the process-wide policy; empty if there are none. The same
 /// problems, and policy files that were found and refused, go to the [`log`] facade as warnings once in a process, when

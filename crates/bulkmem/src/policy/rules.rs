@@ -8,6 +8,7 @@ use super::aliasing::PageAliasing;
 use super::choice::built_in;
 use super::format::MOST_RULES;
 use super::look::Look;
+use super::situation::Situation;
 use crate::durability::Durability;
 use crate::machine::Features;
 use crate::method::{self, CacheEffect, Method};
@@ -50,84 +51,6 @@ impl Threshold {
         match &self.choice {
             Some(choice) => choice,
             None => built_in(operation),
-        }
-    }
-}
-
-/// What the rules of a table are for: an intent, or a cache state that a look found, for one thread or for several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-#[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
-pub enum Situation {
-    /// [`Intent::Throughput`], and the cache state is not known.
-    Throughput,
-    /// [`Intent::Reuse`].
-    Reuse,
-    /// [`Intent::Stream`].
-    Stream,
-    /// [`Intent::Throughput`], and the range is cached, or its pages are not mapped yet.
-    Cached,
-    /// [`Intent::Throughput`], and the range is not cached.
-    Uncached,
-    /// As [`Situation::Uncached`], and several threads share the work. Measured with all of them.
-    SeveralThreads,
-    /// [`Intent::Reuse`], and the range is not cached. Measured with reading the result back.
-    UncachedReuse,
-}
-
-#[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
-impl Situation {
-    /// Every situation, in the order of declaration: the intents in theirs, then the cache states.
-    pub const ALL: [Situation; 7] = [
-        Situation::Throughput,
-        Situation::Reuse,
-        Situation::Stream,
-        Situation::Cached,
-        Situation::Uncached,
-        Situation::SeveralThreads,
-        Situation::UncachedReuse,
-    ];
-
-    /// Returns the name that profiles and policy files use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Situation::Throughput => Intent::Throughput.name(),
-            Situation::Reuse => Intent::Reuse.name(),
-            Situation::Stream => Intent::Stream.name(),
-            Situation::Cached => "cached",
-            Situation::Uncached => "uncached",
-            Situation::SeveralThreads => "several_threads",
-            Situation::UncachedReuse => "uncached_reuse",
-        }
-    }
-
-    /// Returns the situation of cached memory for an intent that looks.
-    pub const fn cached(intent: Intent) -> Situation {
-        match intent {
-            Intent::Reuse => Situation::Reuse,
-            _ => Situation::Cached,
-        }
-    }
-
-    pub(super) fn by_name(name: &str) -> Option<Situation> {
-        Self::ALL.into_iter().find(|it| it.name() == name)
-    }
-}
-
-impl fmt::Display for Situation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl From<Intent> for Situation {
-    #[inline(always)]
-    fn from(intent: Intent) -> Situation {
-        match intent {
-            Intent::Throughput => Situation::Throughput,
-            Intent::Reuse => Situation::Reuse,
-            Intent::Stream => Situation::Stream,
         }
     }
 }
@@ -209,7 +132,12 @@ impl Rules {
         origin: RuleOrigin,
     ) -> Result<(), RuleError> {
         let used = self.used;
-        let table = &mut self.tables[operation as usize][situation.into() as usize];
+        let situation = situation.into();
+        // From it and the rules for reuse follows where that intent looks.
+        if self.looks[operation as usize].is_some() && situation == Situation::UncachedReuse {
+            return Err(RuleError::Order);
+        }
+        let table = &mut self.tables[operation as usize][situation as usize];
         if table.length == 0 {
             *table = Table { start: used, length: 0, measured: origin == RuleOrigin::Measured };
         }
@@ -263,7 +191,7 @@ impl Rules {
             return Err(RuleError::Order);
         }
         self.looks[operation as usize] = Some(look);
-        let reused = self.reused_from(operation).max(look.from);
+        let reused = self.reused_from(operation, look.from);
         let from = &mut self.looks_from[operation as usize];
         from[Intent::Throughput as usize] = look.from;
         from[Intent::Reuse as usize] = reused;
@@ -305,14 +233,15 @@ impl Rules {
         self.thresholds.get(start..start + length).unwrap_or_default()
     }
 
-    /// The smallest length at which bytes that are used next had better bypass the cache if the memory is not cached, and not
-    /// otherwise; the greatest if there is none. Where both choices keep to the cache, a look costs more than it tells.
-    fn reused_from(&self, operation: Operation) -> usize {
+    /// The smallest length, at least `least`, at which bytes that are used next had better bypass the cache if the memory is not
+    /// cached, and not otherwise; the greatest if there is none. Where both choices keep to the cache, a look costs more than it tells.
+    fn reused_from(&self, operation: Operation, least: usize) -> usize {
         let uncached = self.thresholds(operation, Situation::UncachedReuse);
         if uncached.is_empty() {
             return usize::MAX;
         }
         let starts = self.thresholds(operation, Situation::Reuse).iter().chain(uncached).map(|it| it.from);
+        let starts = starts.filter(|from| *from >= least).chain([least]);
         let pays = |from: &usize| {
             let uncached = self.choose(operation, *from, Situation::UncachedReuse);
             uncached.method.effect != CacheEffect::Allocates

@@ -253,10 +253,15 @@ impl ChoiceOptions {
         let mut candidates = self.candidates(run.policy, cell, cache, intent, plain);
         // Reading maps no pages of its own.
         candidates.retain(|it| cell.fresh.is_none() || !matches!(it, Implementation::Read));
+        let (looks, calls) = (looks_of(self.operation), std::cell::Cell::new(0));
         let samplers = candidates.into_iter().map(|implementation| {
+            let calls = &calls;
             // The counters are this thread's.
             participant(&implementation, &config, length, threads == 1, move || {
                 let timing = workloads.borrow_mut().sample(cell, &implementation)?;
+                if implementation.candidate().kind == Kind::Policy {
+                    calls.set(calls.get() + timing.operations);
+                }
                 let mut also = vec![(OPERATIONS, timing.operations as f64)];
                 also.extend(timing.disturbance_ns.map(|ns| ("disturbance_ns", ns)));
                 Ok(Sample { value: cell.length as f64 / timing.ns, also })
@@ -288,7 +293,11 @@ impl ChoiceOptions {
         let aligned = if aligned { "aligned" } else { "unaligned" };
         let what = format!("{} {length}, {intent}, {aligned}, {states}, {threads}", cell.operation);
         let missing = run.interleave_front(&what, Metric::Bandwidth, rules, &mut samplers, front)?;
+        drop(samplers);
+        // Calls whose looks agree look less often.
+        let share = ((looks_of(self.operation) - looks) as f64 / calls.get().max(1) as f64).min(1.0);
         let look_ns = self.look_ns(run, cell, cache, intent, &mut workloads.borrow_mut());
+        let look_ns = look_ns.map(|ns| ns * share);
         run.amend_rows(first_row, |rows| {
             for row in rows.iter_mut().filter(|row| judge::is_choice(row)) {
                 row.also.extend(look_ns.map(|ns| (judge::LOOK.to_owned(), ns)));
@@ -299,7 +308,7 @@ impl ChoiceOptions {
         Ok(hurried.then(|| format!("{what}: no time for {missing} of the candidates")))
     }
 
-    /// What the look of the choice takes in a cell, nanoseconds, at lengths at which that is a part of the whole that shows. Fresh
+    /// What one look of the choice takes in a cell, nanoseconds, at lengths at which that is a part of the whole that shows. Fresh
     /// memory is left out: there the look maps pages that the call maps anyway.
     fn look_ns(
         &self,
@@ -438,6 +447,12 @@ fn hopeless(rows: &[Row], config: &Config) -> Vec<Candidate> {
         hopeless.extend(slow.map(|row| row.candidate.clone()));
     }
     distinct(hopeless)
+}
+
+/// How often an operation has looked in this process.
+fn looks_of(operation: Operation) -> u64 {
+    let counts = look::counts(operation);
+    counts.cached + counts.uncached + counts.unmapped
 }
 
 /// A length's weight in the distribution of the time. Samples of long ones take long, but short ones must not go without.
