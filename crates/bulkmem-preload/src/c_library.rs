@@ -44,27 +44,22 @@ pub(crate) static TABLE: Table = Table {
     prctl: AtomicPtr::new(null_mut()),
 };
 
-/// The length from which the policy decides on an operation.
-fn policy_from(operation: Operation) -> &'static AtomicUsize {
-    static CLEAR: AtomicUsize = AtomicUsize::new(usize::MAX);
-    static FILL: AtomicUsize = AtomicUsize::new(usize::MAX);
-    static COPY: AtomicUsize = AtomicUsize::new(usize::MAX);
-    match operation {
-        Operation::Clear => &CLEAR,
-        Operation::Fill => &FILL,
-        _ => &COPY,
-    }
+/// The lengths of one operation.
+struct Lengths {
+    /// From this one on, the policy decides.
+    policy_from: AtomicUsize,
+    /// Below this one, the program may find in the cache what a call wrote.
+    reused_below: AtomicUsize,
 }
 
-/// The length below which those calls count as of bytes that the program uses next.
-fn reused_below(operation: Operation) -> &'static AtomicUsize {
-    static CLEAR: AtomicUsize = AtomicUsize::new(0);
-    static FILL: AtomicUsize = AtomicUsize::new(0);
-    static COPY: AtomicUsize = AtomicUsize::new(0);
+fn lengths(operation: Operation) -> &'static Lengths {
+    static LENGTHS: [Lengths; 3] =
+        [const { Lengths { policy_from: AtomicUsize::new(usize::MAX), reused_below: AtomicUsize::new(0) } };
+            3];
     match operation {
-        Operation::Clear => &CLEAR,
-        Operation::Fill => &FILL,
-        _ => &COPY,
+        Operation::Clear => &LENGTHS[0],
+        Operation::Fill => &LENGTHS[1],
+        _ => &LENGTHS[2],
     }
 }
 
@@ -107,8 +102,9 @@ pub(crate) fn use_policy() {
     let [clear, fill, copy] = [Operation::Clear, Operation::Fill, Operation::Copy].map(|operation| {
         let full = pointers::policy_from(operation, least);
         let reused = if given.is_some() { usize::MAX } else { pointers::reused_from(operation) };
-        reused_below(operation).store(full, Relaxed);
-        policy_from(operation).store(full.min(reused), Relaxed);
+        let lengths = lengths(operation);
+        lengths.reused_below.store(full, Relaxed);
+        lengths.policy_from.store(full.min(reused), Relaxed);
         full.min(reused)
     });
     let aliased = if least == usize::MAX { usize::MAX } else { pointers::aliased_from() };
@@ -118,9 +114,9 @@ pub(crate) fn use_policy() {
     TABLE.set_from.store(clear.min(fill), Relaxed);
 }
 
-/// The length below which measured rules do not count, if a variable says it. Most programs use what they wrote; so without
-/// it, only calls that fill a large part of the cache anyway are as fast as they can be, and shorter ones only if the program
-/// does not lose by it when it reads them next, once and in order. An invalid variable leaves all calls to the C library.
+/// The length below which measured rules do not count, if a variable gives it. An invalid one leaves all calls to the C
+/// library. Without it, it is a quarter of the last-level cache, because most programs use what they wrote; shorter calls are by
+/// the policy where that pays although the bytes are read next.
 fn given_from() -> Option<usize> {
     // SAFETY: no other thread exists yet that could change the environment; the string is valid until then.
     let value = unsafe {
@@ -147,13 +143,13 @@ pub(crate) fn call_for_every_length() {
 /// library's function fails for them in the way that the program would see without this library.
 #[inline]
 pub(crate) fn policy_decides(operation: Operation, length: usize) -> bool {
-    length >= policy_from(operation).load(Relaxed) && length <= isize::MAX as usize
+    length >= lengths(operation).policy_from.load(Relaxed) && length <= isize::MAX as usize
 }
 
 /// True if the program may find in the cache what a call of that length wrote.
 #[inline]
 pub(crate) fn is_reused(operation: Operation, length: usize) -> bool {
-    length < reused_below(operation).load(Relaxed)
+    length < lengths(operation).reused_below.load(Relaxed)
 }
 
 /// Copies, if page aliasing would slow down the C library. Returns false, and writes nothing, if it would not.

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use bulkmem::{Operation, pointers};
+use bulkmem::{Intent, Operation, Options, pointers};
 use bulkmem_histogram::Call;
 
 use crate::{c_library, histogram};
@@ -39,6 +39,11 @@ impl Function {
     }
 }
 
+/// The options of calls whose bytes the program may find in the cache.
+fn reused() -> Options<'static> {
+    Options::new().intent(Intent::Reuse)
+}
+
 /// Copies `length` bytes; the ranges may overlap. Returns what the function returns. Called by `interpose.s`.
 ///
 /// # Safety
@@ -55,7 +60,7 @@ pub(crate) unsafe extern "C-unwind" fn copy(
     // SAFETY: passed on from the caller; `bulkmem` gets no ranges that overlap.
     unsafe {
         if by_policy && c_library::is_reused(Operation::Copy, length) {
-            pointers::copy_reused(dst.cast(), src.cast(), length);
+            reused().copy_raw(dst.cast(), src.cast(), length);
         } else if by_policy {
             pointers::copy(dst.cast(), src.cast(), length);
         } else if !overlap && c_library::copy_if_aliased(dst, src, length) {
@@ -82,15 +87,15 @@ pub(crate) unsafe extern "C-unwind" fn set(
 ) -> *mut c_void {
     let operation = if byte as u8 == 0 { Operation::Clear } else { Operation::Fill };
     let by_policy = c_library::policy_decides(operation, length);
-    let reused = c_library::is_reused(operation, length);
+    let is_reused = c_library::is_reused(operation, length);
     histogram::count(function.call(operation), length, by_policy);
     // SAFETY: passed on from the caller.
     unsafe {
         match operation {
             _ if !by_policy => c_library::memset(dst, byte, length),
-            Operation::Clear if reused => pointers::clear_reused(dst.cast(), length),
+            Operation::Clear if is_reused => reused().clear_raw(dst.cast(), length),
             Operation::Clear => pointers::clear(dst.cast(), length),
-            _ if reused => pointers::fill_reused(dst.cast(), length, byte as u8),
+            _ if is_reused => reused().fill_raw(dst.cast(), length, byte as u8),
             _ => pointers::fill(dst.cast(), length, byte as u8),
         }
     }

@@ -83,42 +83,11 @@ pub fn policy_from(operation: Operation, least: usize) -> usize {
 
 /// Returns the length in bytes from which a call with [`Intent::Reuse`] looks at the cache state, because bypassing the cache
 /// pays in uncached memory although the bytes are used next; `usize::MAX` without a policy that was measured on this machine, or
-/// if it never pays. For a replacement of `memset` or `memcpy` that does not know what the program does with the bytes: such
-/// calls are [`clear_reused`], [`fill_reused`] and [`copy_reused`]. Loads the policy as [`policy_from`] does.
+/// if it never pays. For a replacement of `memset` or `memcpy` that does not know what the program does with the bytes. Loads the
+/// policy as [`policy_from`] does.
 pub fn reused_from(operation: Operation) -> usize {
     let from = policy::rules().map_or(usize::MAX, |rules| rules.looks_from(operation, Intent::Reuse));
     if look::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
-}
-
-/// As [`clear`], of bytes that are used next: with [`Intent::Reuse`].
-///
-/// # Safety
-/// As [`clear`].
-#[inline(never)]
-pub unsafe fn clear_reused(dst: *mut u8, length: usize) {
-    // SAFETY: passed on from the caller.
-    unsafe { Options::new().intent(Intent::Reuse).clear_raw(dst, length) }
-}
-
-/// As [`fill`], of bytes that are used next: with [`Intent::Reuse`].
-///
-/// # Safety
-/// As [`clear`].
-#[inline(never)]
-pub unsafe fn fill_reused(dst: *mut u8, length: usize, byte: u8) {
-    // SAFETY: passed on from the caller.
-    unsafe { Options::new().intent(Intent::Reuse).fill_raw(dst, length, byte) }
-}
-
-/// As [`copy`], of bytes that are used next: with [`Intent::Reuse`].
-///
-/// # Safety
-/// As [`copy`].
-#[inline(never)]
-pub unsafe fn copy_reused(dst: *mut u8, src: *const u8, length: usize) {
-    let memory = Memory::copied(dst, src, length);
-    // SAFETY: passed on from the caller.
-    unsafe { Options::new().intent(Intent::Reuse).plan_copy(&memory).fenced(memory) }
 }
 
 /// Returns the length in bytes from which a copy may be one that [`copy_if_aliased`] executes; `usize::MAX` if no copy is.

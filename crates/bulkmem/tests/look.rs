@@ -296,6 +296,16 @@ fn with_the_intent_reuse_looks_begin_where_bypassing_the_cache_pays() {
         assert_eq!(with_endless_total(&own, Intent::Reuse), [0, 1, 0]);
         assert_eq!(with_endless_total(&own, Intent::Stream), [0; 3]);
         assert_eq!(with_endless_total(&lines("").unwrap(), Intent::Reuse), [0; 3]);
+        // The hot part stays in the cache; the rest is a stream.
+        let hot = found(Operation::Clear, || {
+            let options = Options::new().policy(&own).unwrap();
+            options.clear_hot(&mut vec![1; 4 * from], 64..3 * from).unwrap();
+        });
+        assert_eq!(hot, [0; 3]);
+        let late =
+            format!("look clear {FROM} {ALWAYS_UNCACHED} portable\nrule clear uncached_reuse 0 movnti\n");
+        let states = "rule clear cached 0 portable\nrule clear uncached 0 movnti\n";
+        assert!(policy_file(&format!("{states}{late}")).is_err(), "it would not count");
         // Rules that end before looks begin do not count.
         let ended = format!(
             "rule clear uncached_reuse 0 movnti\nrule clear uncached_reuse 100 portable\n\

@@ -164,7 +164,7 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
     })
 }
 
-/// The name under which a row of the choice reports what its look took, nanoseconds.
+/// The name under which a row of the choice reports what its looks took per call on average, nanoseconds.
 pub(super) const LOOK: &str = "look_ns";
 
 /// How many times as fast the choice would be without its look.
