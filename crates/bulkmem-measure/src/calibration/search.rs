@@ -184,10 +184,10 @@ pub(crate) fn first_of_each_method(choices: impl IntoIterator<Item = Choice>) ->
     first
 }
 
-/// Returns the choices to measure precisely: the best few, the best in each condition, the best that is in no condition
-/// slower than the C library, the best that does not fill the cache, and those in `also`. At most `most`, but always those in
-/// `also`, the C library, and the best that does not fill the cache: for uncached memory it may be the best even if a few samples
-/// say otherwise, and longer lengths only try again what was precisely measured.
+/// Returns the choices to measure precisely: those in `also`, the C library, the best that does not fill the cache, the best in
+/// each condition that is not the C library, the best few, and the best that is in no condition slower than the C library. At most
+/// `most`, but always those before the best few: for uncached or for cached memory, one of them may be the best even if a few
+/// samples say otherwise, and longer lengths only try again what was precisely measured.
 pub(crate) fn finalists(
     ranked: &[Ranked],
     also: &[Choice],
@@ -198,17 +198,21 @@ pub(crate) fn finalists(
     let mut finalists: Vec<Choice> = Vec::new();
     finalists.extend(c_library.does(operation).then(|| Choice::of(c_library, operation)));
     finalists.extend(also.iter().filter(|choice| choice.method != c_library));
-    let sparing = ranked.iter().map(|entry| entry.choice).find(spares_cache);
-    finalists.extend(sparing.filter(|choice| !finalists.contains(choice)));
-    let plain = ranked.iter().find(|entry| entry.choice.method == c_library);
-    let never_slower = ranked.iter().find(|entry| {
-        entry.choice.method != c_library
-            && plain.is_none_or(|plain| entry.times.iter().zip(&plain.times).all(|(ns, plain)| ns <= plain))
-    });
+    let others = || ranked.iter().filter(|entry| entry.choice.method != c_library);
+    let sparing = others().find(|entry| spares_cache(&entry.choice));
     let conditions = ranked.first().map_or(0, |entry| entry.times.len());
-    let best_in_each = (0..conditions)
-        .filter_map(|index| ranked.iter().min_by(|a, b| a.times[index].total_cmp(&b.times[index])));
-    for entry in ranked.iter().take(1).chain(never_slower).chain(best_in_each).chain(ranked.iter().skip(1)) {
+    let best_in_each =
+        (0..conditions).filter_map(|index| others().min_by(|a, b| a.times[index].total_cmp(&b.times[index])));
+    for entry in sparing.into_iter().chain(best_in_each) {
+        if !finalists.contains(&entry.choice) {
+            finalists.push(entry.choice);
+        }
+    }
+    let plain = ranked.iter().find(|entry| entry.choice.method == c_library);
+    let never_slower = others().find(|entry| {
+        plain.is_none_or(|plain| entry.times.iter().zip(&plain.times).all(|(ns, plain)| ns <= plain))
+    });
+    for entry in ranked.iter().take(1).chain(never_slower).chain(ranked.iter().skip(1)) {
         // Two settings of one method are enough.
         let same = finalists.iter().filter(|choice| choice.method == entry.choice.method).count();
         if finalists.len() < most && same < 2 && !finalists.contains(&entry.choice) {

@@ -404,15 +404,36 @@ impl Workloads {
     }
 
     /// Brings the ranges into the cache that are to be warm there, whatever the candidate before left of them.
+    ///
+    /// A third-level cache that takes what the second level evicts keeps few lines of a range that was touched once: on a Zen 3,
+    /// a range of 4 MiB that non-temporal stores had evicted was then cleared at 25 GB/s, after a second pass at 41, and after a few
+    /// more at 60, as one that had been in use all the time. So passes follow as long as each takes clearly less time than the one
+    /// before.
     fn warm(&self, cell: &Cell, length: usize) {
-        for same in self.ranges.chunk_by(|a, b| a == b) {
-            let (dst, src) = same[0];
-            if cell.operation.has_source() && cell.source_is_warm() {
-                read(src, length);
+        const MOST_PASSES: usize = 8;
+        const FASTER: f64 = 0.9;
+        let reads = cell.operation.has_source() && cell.source_is_warm();
+        let writes = cell.condition.warm && cell.operation != Operation::Persist;
+        if !reads && !writes {
+            return;
+        }
+        let mut before = f64::INFINITY;
+        for _ in 0..MOST_PASSES {
+            let ns = time(|| {
+                for same in self.ranges.chunk_by(|a, b| a == b) {
+                    let (dst, src) = same[0];
+                    if reads {
+                        read(src, length);
+                    }
+                    if writes {
+                        dirty(dst, length);
+                    }
+                }
+            });
+            if ns > FASTER * before {
+                break;
             }
-            if cell.condition.warm && cell.operation != Operation::Persist {
-                dirty(dst, length);
-            }
+            before = ns;
         }
     }
 

@@ -94,12 +94,31 @@ fn the_c_library_and_the_best_by_condition_reach_the_finals() {
         _ => 100.0,
     };
     let (ranked, _) = explored(answer, AMPLE);
-    let finalists = finalists(&ranked, &[], Operation::Clear, 4);
-    let names: Vec<_> = finalists.iter().map(|choice| choice.method.name).collect();
-    for name in ["c_library", cold_best, warm_best] {
-        assert!(names.contains(&name), "{name} not in {names:?}");
+    // Even if those that won at shorter lengths leave no room.
+    for (also, most) in [(&methods[..0], 4), (&methods[2..6], 3)] {
+        let finalists = finalists(&ranked, also, Operation::Clear, most);
+        let names: Vec<_> = finalists.iter().map(|choice| choice.method.name).collect();
+        for name in ["c_library", cold_best, warm_best] {
+            assert!(names.contains(&name), "{name} not in {names:?}");
+        }
+        assert!(finalists.len() <= most.max(also.len() + 4), "{names:?}");
     }
-    assert!(finalists.len() <= 4);
+}
+
+/// It is measured anyway, and would hide what comes close to it there.
+#[test]
+fn the_best_in_a_condition_besides_the_c_library_reaches_the_finals() {
+    let methods = every_method(Operation::Clear);
+    let second = methods.iter().rfind(|choice| !spares_cache(choice)).unwrap().method.name;
+    let answer = |cell: &Cell, choice: &Choice| match (choice.method.name, cell.condition.warm) {
+        ("c_library", true) => 50.0,
+        (name, true) if name == second => 55.0,
+        (name, false) if name == second => 149.0,
+        _ => 100.0,
+    };
+    let (ranked, _) = explored(answer, AMPLE);
+    let finalists = finalists(&ranked, &[], Operation::Clear, 3);
+    assert!(finalists.iter().any(|choice| choice.method.name == second), "{finalists:?}");
 }
 
 /// If it seems slower at one length than it is, the next ones decide.
@@ -115,7 +134,9 @@ fn the_best_that_does_not_fill_the_cache_is_always_measured_precisely() {
     for also in [vec![], vec![Choice::of(best, Operation::Clear)]] {
         let finalists = finalists(&ranked, &also, Operation::Clear, 3);
         let times = finalists.iter().filter(|choice| choice.method == best).count();
-        assert_eq!((times, finalists.len()), (1, 3), "{finalists:?}");
+        assert_eq!(times, 1, "{finalists:?}");
+        // With the C library and the best in each of two conditions.
+        assert!(finalists.len() <= 4, "{finalists:?}");
     }
 }
 

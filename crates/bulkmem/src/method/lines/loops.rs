@@ -46,29 +46,14 @@ fn with_line_ahead(lines: usize, distance: u32) -> usize {
     lines.saturating_sub(distance as usize / LINE)
 }
 
-/// Fills whole lines, one after another.
+/// Fills whole lines with write prefetches ahead of the stores.
 ///
 /// # Safety
 /// `count` lines from `line` are valid for writes, and `L`'s instructions are enabled.
 #[inline(always)]
-unsafe fn fill_lines<L: FillLine>(mut line: *mut u8, count: usize, value: &L::Value) {
-    for _ in 0..count {
-        // SAFETY: the caller vouches for `count` lines; the pointer is advanced at most to their end.
-        unsafe {
-            L::write(line, value);
-            line = line.add(LINE);
-        }
-    }
-}
-
-/// Fills whole lines with write prefetches ahead of the stores.
-///
-/// # Safety
-/// As [`fill_lines`].
-#[inline(always)]
 unsafe fn fill_lines_prefetched<L: FillLine>(line: *mut u8, count: usize, value: &L::Value, distance: u32) {
     let prefetched = with_line_ahead(count, distance);
-    // SAFETY: as in `fill_lines`.
+    // SAFETY: the caller vouches for `count` lines; the pointer is advanced at most to their end.
     unsafe {
         let mut at = line;
         for _ in 0..prefetched {
@@ -76,7 +61,7 @@ unsafe fn fill_lines_prefetched<L: FillLine>(line: *mut u8, count: usize, value:
             L::write(at, value);
             at = at.add(LINE);
         }
-        fill_lines::<L>(at, count - prefetched, value);
+        L::write_lines(at, count - prefetched, value);
     }
 }
 
@@ -89,7 +74,7 @@ pub(in crate::method) unsafe fn fill<L: FillLine>(dst: *mut u8, len: usize, byte
     // SAFETY: passed on from the caller.
     unsafe {
         let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
-        fill_lines::<L>(start, count, &L::value(byte));
+        L::write_lines(start, count, &L::value(byte));
     }
 }
 
@@ -187,7 +172,7 @@ pub(in crate::method) unsafe fn fill_streams<First, L>(
         let Lines { start, count, .. } = edges::fill::<L>(dst, len, byte);
         let value = L::value(byte);
         let groups = Groups::new(start, count, streams);
-        fill_lines::<L>(start, groups.before, &value);
+        L::write_lines(start, groups.before, &value);
         let mut base = start.add(groups.before * LINE);
         for group in 0..groups.count {
             for offset in (0..PAGE).step_by(LINE) {
@@ -204,32 +189,7 @@ pub(in crate::method) unsafe fn fill_streams<First, L>(
             }
             base = base.add(groups.bytes);
         }
-        fill_lines::<L>(base, groups.after, &value);
-    }
-}
-
-/// Copies whole lines, one batch after another, then one line after another.
-///
-/// # Safety
-/// `count` lines from `dst` are valid for writes, as many bytes from `src` for reads, `L`'s instructions are enabled
-/// and its source alignment is kept.
-#[inline(always)]
-unsafe fn copy_lines<L: CopyLine>(mut dst: *mut u8, mut src: *const u8, count: usize) {
-    for _ in 0..count / L::BATCH {
-        // SAFETY: the caller vouches for `count` lines; the pointers are advanced at most to their end.
-        unsafe {
-            L::copy_batch(dst, src);
-            dst = dst.add(L::BATCH * LINE);
-            src = src.add(L::BATCH * LINE);
-        }
-    }
-    for _ in 0..count % L::BATCH {
-        // SAFETY: as above.
-        unsafe {
-            L::copy(dst, src);
-            dst = dst.add(LINE);
-            src = src.add(LINE);
-        }
+        L::write_lines(base, groups.after, &value);
     }
 }
 
@@ -257,7 +217,7 @@ unsafe fn copy_lines_prefetched<L: CopyLine, R: ReadPrefetch, const WRITE: bool>
             dst = dst.add(LINE);
             src = src.add(LINE);
         }
-        copy_lines::<L>(dst, src, count - prefetched);
+        L::copy_lines(dst, src, count - prefetched);
     }
 }
 
@@ -278,7 +238,7 @@ pub(in crate::method) unsafe fn copy_cached<L: CopyLine>(
         let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
         let src = src.add(skipped);
         match (read > 0, write > 0) {
-            (false, false) => copy_lines::<L>(start, src, count),
+            (false, false) => L::copy_lines(start, src, count),
             (true, false) => copy_lines_prefetched::<L, ReadT0, false>(start, src, count, read, write),
             (false, true) => copy_lines_prefetched::<L, NoRead, true>(start, src, count, read, write),
             (true, true) => copy_lines_prefetched::<L, ReadT0, true>(start, src, count, read, write),
@@ -360,7 +320,7 @@ unsafe fn copy_lines_hinted<L: CopyLine>(
     // SAFETY: passed on from the caller.
     unsafe {
         match (read, parameters.read_hint) {
-            (0, _) => copy_lines::<L>(dst, src, count),
+            (0, _) => L::copy_lines(dst, src, count),
             (_, 0) => copy_lines_prefetched::<L, ReadT0, false>(dst, src, count, read, 0),
             _ => copy_lines_prefetched::<L, ReadNta, false>(dst, src, count, read, 0),
         }
@@ -388,7 +348,7 @@ pub(in crate::method) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
         let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
         let groups = Groups::new(start, count, streams);
         let mut from = src.add(skipped);
-        copy_lines::<L>(start, from, groups.before);
+        L::copy_lines(start, from, groups.before);
         let mut to = start.add(groups.before * LINE);
         from = from.add(groups.before * LINE);
         for group in 0..groups.count {
@@ -412,7 +372,7 @@ pub(in crate::method) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
             to = to.add(groups.bytes);
             from = from.add(groups.bytes);
         }
-        copy_lines::<L>(to, from, groups.after);
+        L::copy_lines(to, from, groups.after);
     }
 }
 
@@ -435,7 +395,7 @@ pub(in crate::method) unsafe fn copy_flushed<L: CopyLine>(
         if parameters.block == 0 {
             let write = parameters.write_distance;
             if write == 0 {
-                return copy_lines::<L>(to, from, count);
+                return L::copy_lines(to, from, count);
             }
             return copy_lines_prefetched::<L, NoRead, true>(to, from, count, 0, write);
         }
@@ -445,7 +405,7 @@ pub(in crate::method) unsafe fn copy_flushed<L: CopyLine>(
             for line in 0..lines {
                 prefetch_for_write(to.add(line * LINE));
             }
-            copy_lines::<L>(to, from, lines);
+            L::copy_lines(to, from, lines);
             to = to.add(lines * LINE);
             from = from.add(lines * LINE);
             left -= lines;

@@ -27,6 +27,21 @@ pub(in crate::method) trait FillLine {
     /// `line..line+64` is valid for writes, `line` is a multiple of 64, and the instructions are enabled.
     unsafe fn write(line: *mut u8, value: &Self::Value);
 
+    /// Writes lines, one after another.
+    ///
+    /// # Safety
+    /// As [`Self::write`], for `count` times 64 bytes.
+    #[inline(always)]
+    unsafe fn write_lines(mut line: *mut u8, count: usize, value: &Self::Value) {
+        for _ in 0..count {
+            // SAFETY: the caller vouches for `count` lines; the pointer is advanced at most to their end.
+            unsafe {
+                Self::write(line, value);
+                line = line.add(LINE);
+            }
+        }
+    }
+
     /// Completes a line of which only a part belongs to the range, after that part was written by ordinary stores.
     ///
     /// # Safety
@@ -40,9 +55,6 @@ pub(in crate::method) trait CopyLine {
     /// Required alignment of sources, bytes.
     const SOURCE_ALIGNMENT: usize = 1;
 
-    /// Lines in a batch.
-    const BATCH: usize = 1;
-
     /// Copies one line.
     ///
     /// # Safety
@@ -50,14 +62,20 @@ pub(in crate::method) trait CopyLine {
     /// of [`Self::SOURCE_ALIGNMENT`]; the instructions are enabled.
     unsafe fn copy(dst: *mut u8, src: *const u8);
 
-    /// Copies one batch of lines.
+    /// Copies lines, one after another or several at a time.
     ///
     /// # Safety
-    /// As [`Self::copy`], for [`Self::BATCH`] times 64 bytes.
+    /// As [`Self::copy`], for `count` times 64 bytes.
     #[inline(always)]
-    unsafe fn copy_batch(dst: *mut u8, src: *const u8) {
-        // SAFETY: passed on from the caller; the batch is one line unless an implementation has its own of both.
-        unsafe { Self::copy(dst, src) }
+    unsafe fn copy_lines(mut dst: *mut u8, mut src: *const u8, count: usize) {
+        for _ in 0..count {
+            // SAFETY: the caller vouches for `count` lines; the pointers are advanced at most to their end.
+            unsafe {
+                Self::copy(dst, src);
+                dst = dst.add(LINE);
+                src = src.add(LINE);
+            }
+        }
     }
 
     /// As [`FillLine::part_written`].
