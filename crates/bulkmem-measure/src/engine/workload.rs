@@ -408,16 +408,17 @@ impl Workloads {
     /// A third-level cache that takes what the second level evicts keeps few lines of a range that was touched once: on a Zen 3,
     /// a range of 4 MiB that non-temporal stores had evicted was then cleared at 25 GB/s, after a second pass at 41, and after a few
     /// more at 60, as one that had been in use all the time. So passes follow as long as each takes clearly less time than the one
-    /// before.
+    /// before, but not in ranges that take so long that they hardly fit a cache, which would use up a calibration's time.
     fn warm(&self, cell: &Cell, length: usize) {
         const MOST_PASSES: usize = 8;
         const FASTER: f64 = 0.9;
+        const LONGEST_NS: f64 = 2e6;
         let reads = cell.operation.has_source() && cell.source_is_warm();
         let writes = cell.condition.warm && cell.operation != Operation::Persist;
         if !reads && !writes {
             return;
         }
-        let mut before = f64::INFINITY;
+        let (mut before, mut total) = (f64::INFINITY, 0.0);
         for _ in 0..MOST_PASSES {
             let ns = time(|| {
                 for same in self.ranges.chunk_by(|a, b| a == b) {
@@ -430,7 +431,8 @@ impl Workloads {
                     }
                 }
             });
-            if ns > FASTER * before {
+            total += ns;
+            if ns > FASTER * before || total > LONGEST_NS {
                 break;
             }
             before = ns;

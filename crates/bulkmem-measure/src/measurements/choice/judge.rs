@@ -54,9 +54,11 @@ pub(super) fn leeway(row: &Row, rival: &Row) -> f64 {
 }
 
 /// False for a rival that was dropped after the first rounds, while the choice was measured further: others were faster in
-/// those, and they alone, by luck, may be faster than the median of many.
+/// those, and they alone, by luck, may be faster than the median of many. One sample less is no drop: the time was over in the
+/// middle of a round.
 fn went_on(row: &Row, rival: &Row) -> bool {
-    rival.samples.len() >= row.samples.len().min(ENOUGH as usize)
+    let (own, others) = (row.samples.len(), rival.samples.len());
+    others >= ENOUGH as usize || others + 1 >= own
 }
 
 /// Adds to the policy's rows how many times as fast the choice is as the best peer (`times_best_peer`), and how much
@@ -316,6 +318,19 @@ mod tests {
 
     fn of(rows: &[Row]) -> Vec<Overall> {
         overall(&rows.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_rival_counts_unless_it_was_dropped_after_the_first_rounds() {
+        let times = |own: usize, rival: usize| {
+            let mut rows = [cold(Kind::Policy, "policy", 120.0), cold(Kind::Method, "store_avx", 100.0)];
+            rows[0].samples.truncate(own);
+            rows[1].samples.truncate(rival);
+            of(&rows)[0].regret.is_some()
+        };
+        assert!(times(4, 3), "the time was over in the middle of a round");
+        assert!(times(1, 1) && times(5, 4) && times(9, 5));
+        assert!(!times(5, 3) && !times(9, 3));
     }
 
     #[test]
