@@ -34,9 +34,9 @@ macro_rules! line_asm {
 }
 
 /// Makes one assembly block that executes instructions, and those that advance the pointers, `{times}` times, at least once. The
-/// loop starts at a cache line, and writes several of memory: on a Zen 3, one that crosses from a line of code into the next fills
-/// the second-level cache 15 to 40 % slower, and one that writes single lines up to 25 %. The compiler would start it wherever the
-/// code before ends.
+/// loop starts at a cache line, and the instructions should be those of several lines: on a Zen 3, a loop that crosses from one line of
+/// code into the next fills the second-level cache 15 to 40 % slower, and one that writes single lines up to 25 %. The compiler would
+/// start it wherever the code before ends.
 macro_rules! loop_asm {
     ($times:ident, [$($piece:expr),+], [$($advance:expr),+]; $($operand:tt)+) => {
         // SAFETY: as in `line_asm!`, for all lines.
