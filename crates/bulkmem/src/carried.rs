@@ -54,7 +54,7 @@ const MOST_BYTES: u64 = (1 << BYTES_BITS) - 1;
 impl Known {
     /// True if a call need not look.
     #[inline(always)]
-    pub(crate) fn holds_for(&self, class: u8, length: usize) -> bool {
+    fn holds_for(&self, class: u8, length: usize) -> bool {
         // The last part may be longer than what is left: parts are short.
         let enough = if class == PARTS { 1 } else { length as u64 };
         class == self.class && self.left >= enough
@@ -129,6 +129,23 @@ impl Stream {
         // and a thread whose stack grows past such a boundary gets another.
         let spread = ((&raw const on_stack).addr() as u64 >> 16).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &STREAMS[operation as usize][(spread >> 60) as usize % SLOTS]
+    }
+
+    /// The class of a call of that length, if calls of `from` bytes look.
+    #[inline(always)]
+    pub(crate) fn class(length: usize, from: usize) -> u8 {
+        if length < from { PARTS } else { length.max(1).ilog2() as u8 }
+    }
+
+    /// The verdict that a call or piece of that class and length follows, as it need not look; it counts for the stream then.
+    #[inline(always)]
+    pub(crate) fn follow(&self, class: u8, length: usize) -> Option<Option<CacheVerdict>> {
+        let known = self.load();
+        if !known.holds_for(class, length) {
+            return None;
+        }
+        self.store(known.less(length));
+        Some(known.verdict)
     }
 
     #[inline]

@@ -91,11 +91,10 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     unsafe fn carry(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
         let length = piece.len();
         let part_of_total = self.whole < self.from;
-        let class = if part_of_total { PARTS } else { length.max(1).ilog2() as u8 };
-        let last = self.stream.load();
-        if last.holds_for(class, length) {
-            let step = self.step(last.verdict);
-            self.stream.store(last.less(length));
+        let class = if part_of_total { PARTS } else { Stream::class(length, 0) };
+        // A call on one thread has tried before it came here; a piece has not.
+        if let Some(verdict) = self.stream.follow(class, length) {
+            let step = self.step(verdict);
             // SAFETY: passed on from the caller.
             unsafe { step.call(memory, piece) }
             return step.weak;
@@ -112,7 +111,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         let known = if part_of_total {
             Known { verdict, class, left: INTERVAL as u64, ..Known::default() }.less(length)
         } else {
-            last.looked(verdict, class)
+            self.stream.load().looked(verdict, class)
         };
         self.stream.store(known);
         // SAFETY: passed on from the caller.

@@ -7,7 +7,7 @@ use crate::look;
 use crate::machine;
 use crate::method::{self, CopyFn, FillFn, PersistFn};
 use crate::operation::{Intent, Operation};
-use crate::plan::{Plan, PlannedLook};
+use crate::plan::{Followed, Plan, PlannedLook};
 use crate::policy::{self, Choice, Policy, Rules};
 use crate::short_calls::ShortPersists;
 use crate::threads::Threads;
@@ -237,17 +237,27 @@ impl<'p> Options<'p> {
     /// Plans an operation; `None` if no method of this architecture supports it.
     #[inline(always)]
     fn plan<K: Kernel>(&self, operation: Operation, length: usize) -> Option<Plan<'_, K>> {
+        let threads = self.thread_count(operation, length);
         let (choice, look) = match &self.forced {
             // Without the policy, which need not be loaded then.
             Some((forced, choice)) if *forced == operation => (choice, None),
             _ => {
                 let rules = self.rules();
                 let look = rules.and_then(|rules| self.look_by(rules, operation, length));
-                (self.choose(rules, operation, length), look)
+                let followed = match look {
+                    None => Followed::Otherwise,
+                    Some(look) if threads <= 1 => look.follow(length),
+                    Some(_) => Followed::Looks,
+                };
+                match followed {
+                    Followed::Choice(choice) => (choice, None),
+                    Followed::Otherwise => (self.choose(rules, operation, length), None),
+                    Followed::Looks => (self.choose(rules, operation, length), look),
+                }
             }
         };
         let step = Step::new(choice, operation)?;
-        Some(Plan::new(step, look, self.thread_count(operation, length), self.workers))
+        Some(Plan::new(step, look, threads, self.workers))
     }
 
     /// What a call needs to look at the cache state, if it does.

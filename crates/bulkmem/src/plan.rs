@@ -7,7 +7,7 @@ use crate::kernel::{Kernel, Memory, Step};
 use crate::looking::Looking;
 use crate::method;
 use crate::operation::{Intent, Operation};
-use crate::policy::{CacheVerdict, Rules, Situation};
+use crate::policy::{CacheVerdict, Choice, Rules, Situation};
 use crate::threads;
 use crate::workers::Workers;
 
@@ -19,6 +19,46 @@ pub(crate) struct PlannedLook<'c> {
     pub(crate) intent: Intent,
     /// The total length that the call is part of.
     pub(crate) total_len: usize,
+}
+
+/// What a call on one thread does that would look.
+pub(crate) enum Followed<'c> {
+    /// It must look.
+    Looks,
+    /// It [follows](crate::carried) the verdict of an earlier call.
+    Choice(&'c Choice),
+    /// It follows an earlier call whose clock failed: the rule by length.
+    Otherwise,
+}
+
+impl<'c> PlannedLook<'c> {
+    /// What a call of that length on one thread does. Most calls of a stream follow the verdict of an earlier one, and then execute as
+    /// few instructions as calls that do not look: the caller's memory has evicted what they would load.
+    #[inline(always)]
+    pub(crate) fn follow(&self, length: usize) -> Followed<'c> {
+        let class = Stream::class(length, self.rules.looks_from(self.operation, self.intent));
+        match Stream::of_this_thread(self.operation).follow(class, length) {
+            None => Followed::Looks,
+            Some(verdict) => {
+                let choice = verdict.and_then(|verdict| self.choice(verdict, length, 1));
+                choice.map_or(Followed::Otherwise, Followed::Choice)
+            }
+        }
+    }
+
+    /// The choice for a call of that length that so many threads take part in; `None` if there is none for the verdict.
+    #[inline(always)]
+    fn choice(&self, verdict: CacheVerdict, length: usize, threads: usize) -> Option<&'c Choice> {
+        let PlannedLook { rules, operation, intent, total_len } = *self;
+        match verdict {
+            CacheVerdict::Cached => Some(rules.choose(operation, length, Situation::cached(intent))),
+            CacheVerdict::Uncached => {
+                let situation = rules.uncached(operation, intent, threads);
+                Some(rules.choose_part(operation, length, total_len, situation, 0))
+            }
+            CacheVerdict::Unmapped => Some(&rules.look(operation)?.unmapped.as_ref()?.choice),
+        }
+    }
 }
 
 /// How one call is executed.
@@ -109,35 +149,26 @@ impl<'c, K: Kernel> Plan<'c, K> {
     #[cold]
     #[inline(never)]
     unsafe fn looking(self, look: PlannedLook<'c>, memory: &Memory, piece: Range<usize>) -> bool {
-        let PlannedLook { rules, operation, intent, total_len } = look;
+        let planned = look;
+        let PlannedLook { rules, operation, intent, .. } = planned;
         // Rules name only methods that support the operation.
         let Some(look) = rules.look(operation) else {
             // SAFETY: passed on from the caller.
             unsafe { self.step.call(memory, piece) }
             return self.step.weak;
         };
-        let uncached = || {
-            let situation = rules.uncached(operation, intent, self.threads);
-            rules.choose_part(operation, memory.length, total_len, situation, 0)
-        };
-        let cached = || rules.choose(operation, memory.length, Situation::cached(intent));
+        let choice = |verdict| planned.choice(verdict, memory.length, self.threads);
         // Short calls are over so soon that they must not look for what they do not need.
-        let step_for = |verdict| {
-            let choice = match verdict {
-                CacheVerdict::Cached => cached(),
-                CacheVerdict::Uncached => uncached(),
-                CacheVerdict::Unmapped => match &look.unmapped {
-                    Some(unmapped) => &unmapped.choice,
-                    None => return self.step,
-                },
-            };
-            Step::new(choice, operation).unwrap_or(self.step)
-        };
-        let may_be_cut = |verdict| match verdict {
-            // Whatever the method: it fits in a cache, and so does what is cut off. With one choice for both states, it may not.
-            CacheVerdict::Cached => cached() != uncached() || Rules::may_be_cut(cached()),
-            CacheVerdict::Uncached => Rules::may_be_cut(uncached()),
-            CacheVerdict::Unmapped => true,
+        let step_for =
+            |verdict| choice(verdict).and_then(|choice| Step::new(choice, operation)).unwrap_or(self.step);
+        let may_be_cut = |verdict| {
+            let (chosen, uncached) = (choice(verdict), choice(CacheVerdict::Uncached));
+            match verdict {
+                // Whatever the method: it fits in a cache, and so does what is cut off. With one choice for both states, it may not.
+                CacheVerdict::Cached => chosen != uncached || chosen.is_some_and(Rules::may_be_cut),
+                CacheVerdict::Uncached => chosen.is_some_and(Rules::may_be_cut),
+                CacheVerdict::Unmapped => true,
+            }
         };
         let looking = Looking {
             operation,
@@ -177,5 +208,67 @@ impl<'c, K: Kernel> Plan<'c, K> {
             }
         };
         weak || self.always
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::carried::{AGREED, Known, PARTS};
+    use crate::machine::Machine;
+    use crate::policy::{POLICY_FORMAT, POLICY_VERSION, Policy};
+
+    const OPERATION: Operation = Operation::Clear;
+    const FROM: usize = 64 << 10;
+
+    /// A policy with a method of its own for each verdict.
+    fn policy() -> Policy {
+        let machine = Machine::current();
+        let cpu = &machine.cpu;
+        let text = format!(
+            "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 c_library\nrule clear cached 0 rep_stosb\n\
+             rule clear uncached 0 movnti\nlook clear {FROM} 400 20000 store_sse2\nend\n",
+            cpu.family, cpu.model, cpu.stepping, cpu.vendor
+        );
+        Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
+    }
+
+    /// What a call of that length does while that is known, and how many bytes the verdict holds for after it.
+    fn follow(known: Known, length: usize, total_len: usize) -> (&'static str, u64) {
+        let policy = policy();
+        let planned =
+            PlannedLook { rules: &policy.rules, operation: OPERATION, intent: Intent::Throughput, total_len };
+        let stream = Stream::of_this_thread(OPERATION);
+        stream.store(known);
+        let name = match planned.follow(length) {
+            Followed::Looks => "looks",
+            Followed::Choice(choice) => choice.method.name,
+            Followed::Otherwise => "otherwise",
+        };
+        (name, stream.load().left)
+    }
+
+    #[test]
+    fn a_call_follows_the_verdict_of_an_earlier_one_without_a_look() {
+        let known = |verdict| Known { verdict, class: 17, agreed: AGREED, left: 300 << 10 };
+        let length = 128 << 10;
+        for (verdict, expected) in [
+            (Some(CacheVerdict::Cached), "rep_stosb"),
+            (Some(CacheVerdict::Uncached), "movnti"),
+            (Some(CacheVerdict::Unmapped), "store_sse2"),
+            (None, "otherwise"),
+        ] {
+            assert_eq!(follow(known(verdict), length, 0), (expected, 172 << 10), "{verdict:?}");
+        }
+        let known = known(Some(CacheVerdict::Cached));
+        assert_eq!(follow(known, 2 * length, 0), ("looks", known.left), "another class");
+        assert_eq!(follow(known, FROM - 1, 0), ("looks", known.left), "a part");
+        let little = Known { left: length as u64 - 1, ..known };
+        assert_eq!(follow(little, length, 0), ("looks", little.left));
+        // Parts of a total.
+        let parts = Known { class: PARTS, ..known };
+        assert_eq!(follow(parts, FROM - 1, 1 << 30), ("rep_stosb", (300 << 10) - (FROM as u64 - 1)));
+        assert_eq!(follow(Known { left: 1, ..parts }, FROM - 1, 1 << 30), ("rep_stosb", 0));
+        assert_eq!(follow(parts, length, 1 << 30), ("looks", parts.left));
     }
 }
