@@ -21,7 +21,7 @@ pub(crate) struct PlannedLook<'c> {
     pub(crate) total_len: usize,
 }
 
-/// What a call on one thread does that would look.
+/// How a call on one thread proceeds whose length asks for a look.
 pub(crate) enum Followed<'c> {
     /// It must look.
     Looks,
@@ -32,8 +32,8 @@ pub(crate) enum Followed<'c> {
 }
 
 impl<'c> PlannedLook<'c> {
-    /// What a call of that length on one thread does. Most calls of a stream follow the verdict of an earlier one, and then execute as
-    /// few instructions as calls that do not look: the caller's memory has evicted what they would load.
+    /// Decides how a call of that length on one thread proceeds. Most calls of a stream follow the verdict of an earlier one, so that
+    /// no look is prepared for them: that took three times as many instructions.
     #[inline(always)]
     pub(crate) fn follow(&self, length: usize) -> Followed<'c> {
         let class = Stream::class(length, self.rules.looks_from(self.operation, self.intent));
@@ -233,7 +233,7 @@ mod tests {
         Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
     }
 
-    /// What a call of that length does while that is known, and how many bytes the verdict holds for after it.
+    /// Returns how a call of that length proceeds while that is known, and how many bytes the verdict holds for after it.
     fn follow(known: Known, length: usize, total_len: usize) -> (&'static str, u64) {
         let policy = policy();
         let planned =
