@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::looking::INTERVAL;
 use crate::operation::Operation;
 use crate::policy::CacheVerdict;
 
@@ -43,6 +44,9 @@ const MOST_AGREED: u8 = 9;
 /// Bytes of calls that then follow a verdict. In uncached memory a look takes up to 2 µs, as it waits until earlier stores have
 /// reached memory; so there they double with each further look that agrees. In other memory it takes as long as a few KiB.
 pub(crate) const CARRIED: u64 = 512 << 10;
+
+/// Long calls look at each interval and never follow an earlier call.
+const _: () = assert!(CARRIED << (MOST_AGREED - AGREED) < INTERVAL as u64);
 
 /// Of the 64 bits of a stream, the lowest name the verdict; then come the class, agreeing looks and bytes.
 const VERDICT_BITS: u32 = 2;

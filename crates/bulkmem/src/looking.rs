@@ -11,7 +11,7 @@ use crate::policy::{CacheVerdict, Look};
 use crate::probe;
 
 /// Bytes from a look to the next while stores go through the cache.
-const INTERVAL: usize = 4 << 20;
+pub(crate) const INTERVAL: usize = 4 << 20;
 /// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
 /// A look is at no longer range.
 const LONGEST_INTERVAL: usize = 16 << 20;
@@ -92,7 +92,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         let length = piece.len();
         let part_of_total = self.whole < self.from;
         let class = if part_of_total { PARTS } else { Stream::class(length, 0) };
-        // A call on one thread has tried before it came here; a piece has not.
+        // A call on one thread has mostly tried before it came here; a piece of a call on several threads has not.
         if let Some(verdict) = self.stream.follow(class, length) {
             let step = self.step(verdict);
             // SAFETY: passed on from the caller.

@@ -21,23 +21,28 @@ pub(crate) struct PlannedLook<'c> {
     pub(crate) total_len: usize,
 }
 
-/// How a call on one thread proceeds whose length asks for a look.
+/// How a call proceeds.
 pub(crate) enum Followed<'c> {
-    /// It must look.
+    /// It looks.
     Looks,
     /// It [follows](crate::carried) the verdict of an earlier call.
     Choice(&'c Choice),
-    /// It follows an earlier call whose clock failed: the rule by length.
+    /// By length: it is too short to look, or the policy has no method for the verdict that it follows, or the clock had failed.
     Otherwise,
 }
 
 impl<'c> PlannedLook<'c> {
     /// Decides how a call of that length on one thread proceeds. Most calls of a stream follow the verdict of an earlier one, so that
-    /// no look is prepared for them: that took three times as many instructions.
-    #[inline(always)]
+    /// no look is prepared for them: that took 150 instructions more. Not inlined, so that shorter calls do not save registers for it.
+    #[inline(never)]
     pub(crate) fn follow(&self, length: usize) -> Followed<'c> {
+        self.follow_in(Stream::of_this_thread(self.operation), length)
+    }
+
+    #[inline(always)]
+    fn follow_in(&self, stream: &Stream, length: usize) -> Followed<'c> {
         let class = Stream::class(length, self.rules.looks_from(self.operation, self.intent));
-        match Stream::of_this_thread(self.operation).follow(class, length) {
+        match stream.follow(class, length) {
             None => Followed::Looks,
             Some(verdict) => {
                 let choice = verdict.and_then(|verdict| self.choice(verdict, length, 1));
@@ -148,8 +153,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
     /// As [`Plan::fenced`], of the piece.
     #[cold]
     #[inline(never)]
-    unsafe fn looking(self, look: PlannedLook<'c>, memory: &Memory, piece: Range<usize>) -> bool {
-        let planned = look;
+    unsafe fn looking(self, planned: PlannedLook<'c>, memory: &Memory, piece: Range<usize>) -> bool {
         let PlannedLook { rules, operation, intent, .. } = planned;
         // Rules name only methods that support the operation.
         let Some(look) = rules.look(operation) else {
@@ -162,11 +166,11 @@ impl<'c, K: Kernel> Plan<'c, K> {
         let step_for =
             |verdict| choice(verdict).and_then(|choice| Step::new(choice, operation)).unwrap_or(self.step);
         let may_be_cut = |verdict| {
-            let (chosen, uncached) = (choice(verdict), choice(CacheVerdict::Uncached));
+            let by_method = || choice(verdict).is_some_and(Rules::may_be_cut);
             match verdict {
                 // Whatever the method: it fits in a cache, and so does what is cut off. With one choice for both states, it may not.
-                CacheVerdict::Cached => chosen != uncached || chosen.is_some_and(Rules::may_be_cut),
-                CacheVerdict::Uncached => chosen.is_some_and(Rules::may_be_cut),
+                CacheVerdict::Cached => choice(verdict) != choice(CacheVerdict::Uncached) || by_method(),
+                CacheVerdict::Uncached => by_method(),
                 CacheVerdict::Unmapped => true,
             }
         };
@@ -221,13 +225,14 @@ mod tests {
     const OPERATION: Operation = Operation::Clear;
     const FROM: usize = 64 << 10;
 
-    /// A policy with a method of its own for each verdict.
+    /// A policy with a method of its own for each verdict, another one for long totals, and another one for the intent reuse.
     fn policy() -> Policy {
         let machine = Machine::current();
         let cpu = &machine.cpu;
         let text = format!(
             "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 c_library\nrule clear cached 0 rep_stosb\n\
-             rule clear uncached 0 movnti\nlook clear {FROM} 400 20000 store_sse2\nend\n",
+             rule clear uncached 0 movnti\nrule clear uncached 1048576 nontemporal_sse2\nrule clear reuse 0 c_library\n\
+             rule clear uncached_reuse 0 hybrid_sse2\nlook clear {FROM} 400 20000 store_sse2\nend\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
         Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
@@ -235,12 +240,15 @@ mod tests {
 
     /// Returns how a call of that length proceeds while that is known, and how many bytes the verdict holds for after it.
     fn follow(known: Known, length: usize, total_len: usize) -> (&'static str, u64) {
+        follow_for(Intent::Throughput, known, length, total_len)
+    }
+
+    fn follow_for(intent: Intent, known: Known, length: usize, total_len: usize) -> (&'static str, u64) {
         let policy = policy();
-        let planned =
-            PlannedLook { rules: &policy.rules, operation: OPERATION, intent: Intent::Throughput, total_len };
-        let stream = Stream::of_this_thread(OPERATION);
+        let planned = PlannedLook { rules: &policy.rules, operation: OPERATION, intent, total_len };
+        let stream = Stream::new();
         stream.store(known);
-        let name = match planned.follow(length) {
+        let name = match planned.follow_in(&stream, length) {
             Followed::Looks => "looks",
             Followed::Choice(choice) => choice.method.name,
             Followed::Otherwise => "otherwise",
@@ -269,6 +277,11 @@ mod tests {
         let parts = Known { class: PARTS, ..known };
         assert_eq!(follow(parts, FROM - 1, 1 << 30), ("rep_stosb", (300 << 10) - (FROM as u64 - 1)));
         assert_eq!(follow(Known { left: 1, ..parts }, FROM - 1, 1 << 30), ("rep_stosb", 0));
+        let uncached = Known { verdict: Some(CacheVerdict::Uncached), ..parts };
+        assert_eq!(follow(uncached, FROM - 1, 1 << 30).0, "nontemporal_sse2");
+        assert_eq!(follow(uncached, FROM - 1, FROM).0, "movnti");
+        let uncached = Known { class: 17, ..uncached };
+        assert_eq!(follow_for(Intent::Reuse, uncached, length, 0).0, "hybrid_sse2");
         assert_eq!(follow(parts, length, 1 << 30), ("looks", parts.left));
     }
 }

@@ -219,6 +219,34 @@ fn each_look_is_counted_and_none_happens_unasked() {
     });
 }
 
+/// The bytes of each call that follows count once, whatever the operation.
+#[test]
+fn half_a_megabyte_follows_each_look_after_eight_that_agree() {
+    alone("half_a_megabyte_follows_each_look_after_eight_that_agree", &[], || {
+        const CALL: usize = 64 << 10;
+        let source = vec![7; CALL];
+        let mut memory = vec![1; CALL];
+        for operation in OPERATIONS {
+            let method = if operation.persists() { "store_8_clflushopt" } else { "c_library" };
+            let policy = looking(operation, method, method, ALWAYS_CACHED);
+            let options = Options::new().policy(&policy).unwrap();
+            let mut call = || match operation {
+                Operation::Clear => options.clear(&mut memory),
+                Operation::Fill => options.fill(&mut memory, 7),
+                Operation::Copy => options.copy(&mut memory, &source).unwrap(),
+                Operation::FillPersist => options.fill_persist(&mut memory, 7).unwrap(),
+                _ => options.copy_persist(&mut memory, &source).unwrap(),
+            };
+            let mut looked = Vec::new();
+            for _ in 0..8 + 2 * 9 {
+                looked.push(found(operation, &mut call).iter().sum::<u64>());
+            }
+            let expected = [vec![1; 8], vec![0; 8], vec![1], vec![0; 8], vec![1]].concat();
+            assert_eq!(looked, expected, "{operation}");
+        }
+    });
+}
+
 /// Shows which method ran by the number of looks: a method whose speed depends on the length of one call is not interrupted.
 #[test]
 fn several_threads_have_a_method_of_their_own_for_uncached_memory() {

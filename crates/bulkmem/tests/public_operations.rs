@@ -294,7 +294,7 @@ mod recorded {
 
         use super::*;
 
-        /// The part that is timed, and what follows by another method.
+        /// The part that is timed, and what follows by another method; and calls that follow what earlier ones found.
         pub(super) fn calls_that_look_are_fenced() -> Result<(), Failed> {
             let machine = Machine::current();
             let cpu = &machine.cpu;
@@ -315,13 +315,27 @@ mod recorded {
                     let policy = Policy::from_file_bytes(policy.as_bytes(), machine)?;
                     let options = Options::new().durability(Durability::FlushToMemory).policy(&policy)?;
                     let source = vec![0x5a; LENGTH];
-                    for form in [Form::Slice, Form::Raw, Form::Scope] {
+                    for (form, follows) in [Form::Slice, Form::Raw, Form::Scope]
+                        .map(|it| [(it, false), (it, true)])
+                        .as_flattened()
+                    {
                         let mut memory = vec![0xff; LENGTH];
-                        let tracked = traced(&mut memory, State::Untouched, |to| match form {
+                        let call = |to: &mut [u8]| match form {
                             Form::Slice => by_slice(&options, operation, to, &source),
                             Form::Raw => by_raw(&options, operation, to, &source),
                             Form::Scope => in_scope(&options, operation, to, &source),
-                        })?;
+                        };
+                        bulkmem::forget_verdicts();
+                        if *follows {
+                            let looks = || {
+                                let counts = bulkmem::look::counts(operation);
+                                counts.cached + counts.uncached
+                            };
+                            let before = looks();
+                            (0..9).try_for_each(|_| call(&mut memory))?;
+                            assert_eq!(looks() - before, 8, "the ninth call follows");
+                        }
+                        let tracked = traced(&mut memory, State::Untouched, call)?;
                         check(operation, &tracked).map_err(|error| {
                             Failed::from(format!(
                                 "{operation} {times}: {}",
