@@ -7,7 +7,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::looking::INTERVAL;
 use crate::operation::Operation;
 use crate::policy::CacheVerdict;
 
@@ -45,8 +44,8 @@ const MOST_AGREED: u8 = 9;
 /// reached memory; so there they double with each further look that agrees. In other memory it takes as long as a few KiB.
 pub(crate) const CARRIED: u64 = 512 << 10;
 
-/// Long calls look at each interval and never follow an earlier call.
-const _: () = assert!(CARRIED << (MOST_AGREED - AGREED) < INTERVAL as u64);
+/// The most bytes that follow a look of calls that are no parts of a total.
+pub(crate) const MOST_CARRIED: u64 = CARRIED << (MOST_AGREED - AGREED);
 
 /// Of the 64 bits of a stream, the lowest name the verdict; then come the class, agreeing looks and bytes.
 const VERDICT_BITS: u32 = 2;

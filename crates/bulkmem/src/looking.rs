@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::carried::{Known, PARTS, Stream};
+use crate::carried::{Known, MOST_CARRIED, PARTS, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
@@ -11,7 +11,9 @@ use crate::policy::{CacheVerdict, Look};
 use crate::probe;
 
 /// Bytes from a look to the next while stores go through the cache.
-pub(crate) const INTERVAL: usize = 4 << 20;
+const INTERVAL: usize = 4 << 20;
+/// Calls of that length look at each interval, and never follow an earlier call.
+const _: () = assert!(MOST_CARRIED < INTERVAL as u64);
 /// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
 /// A look is at no longer range.
 const LONGEST_INTERVAL: usize = 16 << 20;
