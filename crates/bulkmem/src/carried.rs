@@ -134,10 +134,10 @@ impl Stream {
         &STREAMS[operation as usize][(spread >> 60) as usize % SLOTS]
     }
 
-    /// The class of a call of that length, if calls of `from` bytes look.
+    /// The class of a call or piece of that length, which may be too short to look but for the total that it is part of.
     #[inline(always)]
-    pub(crate) fn class(length: usize, from: usize) -> u8 {
-        if length < from { PARTS } else { length.max(1).ilog2() as u8 }
+    pub(crate) fn class(part_of_total: bool, length: usize) -> u8 {
+        if part_of_total { PARTS } else { length.max(1).ilog2() as u8 }
     }
 
     /// The verdict that a call or piece of that class and length follows, as it need not look; it counts for the stream then.

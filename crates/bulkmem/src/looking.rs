@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::carried::{Known, MOST_CARRIED, PARTS, Stream};
+use crate::carried::{Known, MOST_CARRIED, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
@@ -93,8 +93,8 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     unsafe fn carry(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
         let length = piece.len();
         let part_of_total = self.whole < self.from;
-        let class = if part_of_total { PARTS } else { Stream::class(length, 0) };
-        // A call on one thread has mostly tried before it came here; a piece of a call on several threads has not.
+        let class = Stream::class(part_of_total, length);
+        // A call on one thread has mostly tried before it came here. Pieces of a call on several threads try here only.
         if let Some(verdict) = self.stream.follow(class, length) {
             let step = self.step(verdict);
             // SAFETY: passed on from the caller.

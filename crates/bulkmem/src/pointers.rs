@@ -151,25 +151,15 @@ unsafe fn fill_by_policy(dst: *mut u8, length: usize, byte: u8) {
 #[inline(never)]
 unsafe fn copy_by_policy(dst: *mut u8, src: *const u8, length: usize) {
     short_calls::learn(Operation::Copy);
+    let memory = Memory::copied(dst, src, length);
     // SAFETY: passed on from the caller.
     unsafe {
         if short_calls::use_c_library_unless_aliased(length) && !PageAliasing::is_between(dst, src) {
             c_functions::copy(dst, src, length);
         } else {
-            copy_by_plan(dst, src, length);
+            Options::new().plan_copy(&memory).fenced(memory);
         }
     }
-}
-
-/// As [`copy_by_policy`]; apart from it, because the registers that a plan needs saved cost a copy of 4 KiB 3 ns.
-///
-/// # Safety
-/// As [`copy`].
-#[inline(never)]
-unsafe fn copy_by_plan(dst: *mut u8, src: *const u8, length: usize) {
-    let memory = Memory::copied(dst, src, length);
-    // SAFETY: passed on from the caller.
-    unsafe { Options::new().plan_copy(&memory).fenced(memory) }
 }
 
 /// Copies and makes the bytes durable; see [`copy_persist`](crate::copy_persist).
