@@ -23,6 +23,7 @@ pub const NAMED: &[&str] = &[
     "ldnp",
     "prfm pldl1keep",
     "prfm pldl1strm",
+    "prfm pldl2keep",
     "prfm pstl1keep",
     "st1b",
     "ld1b",
@@ -94,6 +95,7 @@ pub fn decode(address: u64, word: u32) -> Result<Step, String> {
         (None, "prfm") => match word & REGISTER {
             0 => "prfm pldl1keep".to_owned(),
             1 => "prfm pldl1strm".to_owned(),
+            2 => "prfm pldl2keep".to_owned(),
             16 => "prfm pstl1keep".to_owned(),
             _ => name.to_owned(),
         },

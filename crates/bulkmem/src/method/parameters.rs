@@ -15,7 +15,8 @@ pub struct Parameters {
     /// Distance in bytes by which the source is prefetched ahead of the loads; 0 disables it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub read_distance: u32,
-    /// Hint of the source prefetch: 0 for all cache levels (PREFETCHT0), 1 for non-temporal (PREFETCHNTA).
+    /// Hint of the source prefetch: 0 into the second-level cache (PREFETCHT1), 1 for non-temporal (PREFETCHNTA), 2 into all cache
+    /// levels (PREFETCHT0).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub read_hint: u32,
     /// Distance in bytes by which the destination is prefetched for writing (PREFETCHW) ahead of the stores; 0

@@ -7,7 +7,9 @@ use super::edges::{self, Lines};
 use super::{CopyLine, FillLine, LINE};
 use crate::method::Parameters;
 use crate::method::primitives::barrier::before_nontemporal_loads;
-use crate::method::primitives::prefetch::{prefetch_for_write, prefetch_nontemporal, prefetch_to_all_levels};
+use crate::method::primitives::prefetch::{
+    prefetch_for_write, prefetch_nontemporal, prefetch_to_all_levels, prefetch_to_second_level,
+};
 
 /// Bytes in a page of a stream.
 const PAGE: usize = 4096;
@@ -19,7 +21,9 @@ pub(in crate::method) trait ReadPrefetch {
 /// No prefetch.
 pub(in crate::method) struct NoRead;
 /// Prefetch into all cache levels.
-pub(in crate::method) struct ReadT0;
+pub(in crate::method) struct ReadAllLevels;
+/// Prefetch into the second-level cache.
+pub(in crate::method) struct ReadSecondLevel;
 /// Prefetch with the non-temporal hint.
 pub(in crate::method) struct ReadNta;
 
@@ -27,10 +31,16 @@ impl ReadPrefetch for NoRead {
     #[inline(always)]
     fn prefetch(_: *const u8) {}
 }
-impl ReadPrefetch for ReadT0 {
+impl ReadPrefetch for ReadAllLevels {
     #[inline(always)]
     fn prefetch(at: *const u8) {
         prefetch_to_all_levels(at);
+    }
+}
+impl ReadPrefetch for ReadSecondLevel {
+    #[inline(always)]
+    fn prefetch(at: *const u8) {
+        prefetch_to_second_level(at);
     }
 }
 impl ReadPrefetch for ReadNta {
@@ -193,10 +203,11 @@ pub(in crate::method) unsafe fn fill_streams<First, L>(
     }
 }
 
-/// Copies whole lines with prefetches ahead, of the source by `R` and of the destination if `WRITE`.
+/// Copies whole lines with prefetches ahead, of the source by `R` and of the destination if `WRITE`: those for a batch,
+/// then the batch.
 ///
 /// # Safety
-/// As [`copy_lines`].
+/// As [`copy_lines`](CopyLine::copy_lines).
 #[inline(always)]
 unsafe fn copy_lines_prefetched<L: CopyLine, R: ReadPrefetch, const WRITE: bool>(
     mut dst: *mut u8,
@@ -205,23 +216,50 @@ unsafe fn copy_lines_prefetched<L: CopyLine, R: ReadPrefetch, const WRITE: bool>
     read_distance: u32,
     write_distance: u32,
 ) {
-    let prefetched = with_line_ahead(count, read_distance.max(if WRITE { write_distance } else { 0 }));
+    let batches =
+        with_line_ahead(count, read_distance.max(if WRITE { write_distance } else { 0 })) / L::BATCH;
     // SAFETY: as in `copy_lines`.
     unsafe {
-        for _ in 0..prefetched {
-            R::prefetch(src.wrapping_add(read_distance as usize));
-            if WRITE {
-                prefetch_for_write(dst.wrapping_add(write_distance as usize));
+        for _ in 0..batches {
+            for offset in (0..L::BATCH * LINE).step_by(LINE) {
+                R::prefetch(src.wrapping_add(read_distance as usize + offset));
+                if WRITE {
+                    prefetch_for_write(dst.wrapping_add(write_distance as usize + offset));
+                }
             }
-            L::copy(dst, src);
-            dst = dst.add(LINE);
-            src = src.add(LINE);
+            L::copy_batch(dst, src);
+            dst = dst.add(L::BATCH * LINE);
+            src = src.add(L::BATCH * LINE);
         }
-        L::copy_lines(dst, src, count - prefetched);
+        L::copy_lines(dst, src, count - batches * L::BATCH);
     }
 }
 
-/// Copies through the cache. Tunables: `read_distance`, `write_distance`.
+/// Copies whole lines with prefetches ahead, if distances are not 0.
+///
+/// # Safety
+/// As [`copy_lines`](CopyLine::copy_lines).
+#[inline(always)]
+unsafe fn copy_lines_by<L: CopyLine, const WRITE: bool>(
+    dst: *mut u8,
+    src: *const u8,
+    count: usize,
+    parameters: &Parameters,
+) {
+    let (read, write) = (parameters.read_distance, parameters.write_distance);
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match (read, parameters.read_hint) {
+            (0, _) if !WRITE => L::copy_lines(dst, src, count),
+            (0, _) => copy_lines_prefetched::<L, NoRead, WRITE>(dst, src, count, read, write),
+            (_, 0) => copy_lines_prefetched::<L, ReadSecondLevel, WRITE>(dst, src, count, read, write),
+            (_, 1) => copy_lines_prefetched::<L, ReadNta, WRITE>(dst, src, count, read, write),
+            _ => copy_lines_prefetched::<L, ReadAllLevels, WRITE>(dst, src, count, read, write),
+        }
+    }
+}
+
+/// Copies through the cache. Tunables: `read_distance`, `read_hint`, `write_distance`.
 ///
 /// # Safety
 /// See [`CopyFn`](crate::method::CopyFn).
@@ -232,16 +270,13 @@ pub(in crate::method) unsafe fn copy_cached<L: CopyLine>(
     len: usize,
     parameters: &Parameters,
 ) {
-    let (read, write) = (parameters.read_distance, parameters.write_distance);
     // SAFETY: passed on from the caller; the lines are those that `edges` left.
     unsafe {
         let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
         let src = src.add(skipped);
-        match (read > 0, write > 0) {
-            (false, false) => L::copy_lines(start, src, count),
-            (true, false) => copy_lines_prefetched::<L, ReadT0, false>(start, src, count, read, write),
-            (false, true) => copy_lines_prefetched::<L, NoRead, true>(start, src, count, read, write),
-            (true, true) => copy_lines_prefetched::<L, ReadT0, true>(start, src, count, read, write),
+        match parameters.write_distance {
+            0 => copy_lines_by::<L, false>(start, src, count, parameters),
+            _ => copy_lines_by::<L, true>(start, src, count, parameters),
         }
     }
 }
@@ -263,9 +298,9 @@ pub(in crate::method) unsafe fn copy_nontemporal<L: CopyLine, U: CopyLine>(
         let Lines { start, skipped, count } = edges::copy::<L>(dst, src, len);
         let src = src.add(skipped);
         if src.addr() % L::SOURCE_ALIGNMENT == 0 {
-            copy_lines_hinted::<L>(start, src, count, parameters);
+            copy_lines_by::<L, false>(start, src, count, parameters);
         } else {
-            copy_lines_hinted::<U>(start, src, count, parameters);
+            copy_lines_by::<U, false>(start, src, count, parameters);
         }
     }
 }
@@ -305,28 +340,6 @@ pub(in crate::method) unsafe fn copy_nontemporal_loads<L: CopyLine, U: CopyLine>
     unsafe { copy_nontemporal::<L, U>(dst, src, len, parameters) }
 }
 
-/// Copies whole lines with the read prefetch of the parameters.
-///
-/// # Safety
-/// As [`copy_lines`].
-#[inline(always)]
-unsafe fn copy_lines_hinted<L: CopyLine>(
-    dst: *mut u8,
-    src: *const u8,
-    count: usize,
-    parameters: &Parameters,
-) {
-    let read = parameters.read_distance;
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match (read, parameters.read_hint) {
-            (0, _) => L::copy_lines(dst, src, count),
-            (_, 0) => copy_lines_prefetched::<L, ReadT0, false>(dst, src, count, read, 0),
-            _ => copy_lines_prefetched::<L, ReadNta, false>(dst, src, count, read, 0),
-        }
-    }
-}
-
 /// Copies parallel page streams in the order of [`fill_streams`]. Sources are prefetched `read_distance` ahead in
 /// their stream. Tunables: `streams`, `read_distance`, `write_distance`.
 ///
@@ -355,7 +368,7 @@ pub(in crate::method) unsafe fn copy_streams<First: CopyLine, L: CopyLine>(
             for offset in (0..PAGE).step_by(LINE) {
                 if let Some(ahead) = groups.ahead(group, offset, read).filter(|_| read > 0) {
                     for stream in 0..streams {
-                        ReadT0::prefetch(from.wrapping_add(ahead + stream * PAGE));
+                        ReadSecondLevel::prefetch(from.wrapping_add(ahead + stream * PAGE));
                     }
                 }
                 if let Some(ahead) = groups.ahead(group, offset, write).filter(|_| write > 0) {

@@ -62,7 +62,20 @@ pub(in crate::method) trait CopyLine {
     /// of [`Self::SOURCE_ALIGNMENT`]; the instructions are enabled.
     unsafe fn copy(dst: *mut u8, src: *const u8);
 
-    /// Copies lines, one after another or several at a time.
+    /// How many lines [`Self::copy_batch`] copies.
+    const BATCH: usize = 1;
+
+    /// Copies [`Self::BATCH`] lines; loads all of them before it stores the first.
+    ///
+    /// # Safety
+    /// As [`Self::copy`], for as many times 64 bytes.
+    #[inline(always)]
+    unsafe fn copy_batch(dst: *mut u8, src: *const u8) {
+        // SAFETY: passed on from the caller, for a batch of one line. Others have their own.
+        unsafe { Self::copy(dst, src) }
+    }
+
+    /// Copies lines, one after another or in batches.
     ///
     /// # Safety
     /// As [`Self::copy`], for `count` times 64 bytes.

@@ -22,14 +22,14 @@ pub(in crate::method) const READ_DISTANCE: Tunable = Tunable {
     range: (0, FURTHEST),
     step: 64,
     default: 0,
-    search: &[0, 256, 512, 1024, 2048, 4096],
+    search: &[0, 512, 1024, 2048, 4096, 8192],
 };
 /// Read prefetch that cannot be disabled.
 pub(in crate::method) const NTA_DISTANCE: Tunable =
     Tunable { range: (64, FURTHEST), default: 512, search: &[256, 512, 1024, 2048, 4096], ..READ_DISTANCE };
-/// PREFETCHT0 or PREFETCHNTA.
+/// How the source is prefetched.
 pub(in crate::method) const READ_HINT: Tunable =
-    Tunable { name: "read_hint", range: (0, 1), step: 1, default: 0, search: &[0, 1] };
+    Tunable { name: "read_hint", range: (0, 2), step: 1, default: 0, search: &[0, 1, 2] };
 /// Number of parallel page streams.
 pub(in crate::method) const STREAMS: Tunable =
     Tunable { name: "streams", range: (2, 16), step: 1, default: 4, search: &[2, 4, 8, 12] };
@@ -38,7 +38,7 @@ pub(in crate::method) const PREFETCHED_BLOCK: Tunable =
     Tunable { name: "block", range: (0, FURTHEST), step: 64, default: 0, search: &[0, 256, 1024, 4096] };
 
 /// Cached copies.
-pub(in crate::method) const CACHED_COPY: &[Tunable] = &[READ_DISTANCE, WRITE_DISTANCE_OR_NONE];
+pub(in crate::method) const CACHED_COPY: &[Tunable] = &[READ_DISTANCE, READ_HINT, WRITE_DISTANCE_OR_NONE];
 /// Non-temporal copies.
 pub(in crate::method) const NONTEMPORAL_COPY: &[Tunable] = &[READ_DISTANCE, READ_HINT];
 /// Fills with write prefetch.

@@ -115,7 +115,7 @@ macro_rules! copy_line {
         impl CopyLine for $name {
             const SOURCE_ALIGNMENT: usize = $alignment;
 
-            copy_line!(@line $value, $class, $(#[$feature])?, $registers, $pieces);
+            copy_line!(@line copy, $value, $class, $(#[$feature])?, $registers, $pieces);
 
             #[inline(always)]
             unsafe fn copy_lines(dst: *mut u8, src: *const u8, count: usize) {
@@ -130,7 +130,10 @@ macro_rules! copy_line {
         impl CopyLine for $name {
             const SOURCE_ALIGNMENT: usize = $alignment;
 
-            copy_line!(@line $value, $class, $(#[$feature])?, $registers, $pieces);
+            const BATCH: usize = $lines;
+
+            copy_line!(@line copy, $value, $class, $(#[$feature])?, $registers, $pieces);
+            copy_line!(@line copy_batch, $value, $class, $(#[$feature])?, $batch_registers, $batch_pieces);
 
             #[inline(always)]
             unsafe fn copy_lines(dst: *mut u8, src: *const u8, count: usize) {
@@ -145,12 +148,12 @@ macro_rules! copy_line {
             }
         }
     };
-    (@line $value:ty, $class:ident, $(#[$feature:meta])?, ($($t:ident)+), [$($piece:expr),+ $(,)?]) => {
+    (@line $name:ident, $value:ty, $class:ident, $(#[$feature:meta])?, ($($t:ident)+), [$($piece:expr),+ $(,)?]) => {
         #[inline(always)]
-        unsafe fn copy(dst: *mut u8, src: *const u8) {
+        unsafe fn $name(dst: *mut u8, src: *const u8) {
             $(#[$feature])?
             #[inline]
-            unsafe fn copy(dst: *mut u8, src: *const u8) {
+            unsafe fn $name(dst: *mut u8, src: *const u8) {
                 $(let $t: $value;)+
                 line_asm!(
                     $($piece),+;
@@ -159,7 +162,7 @@ macro_rules! copy_line {
                 let _ = ($($t,)+);
             }
             // SAFETY: passed on from the caller.
-            unsafe { copy(dst, src) }
+            unsafe { $name(dst, src) }
         }
     };
     (@times $name:ident, $lines:literal, $value:ty, $class:ident, $(#[$feature:meta])?, ($($t:ident)+), [$($piece:expr),+ $(,)?]) => {
@@ -304,7 +307,8 @@ copy_with!(StoreAvx, __m256i, ymm_reg, #[target_feature(enable = "avx")], 1, "vm
         [t0 0 t1 32 t2 64 t3 96 t4 128 t5 160 t6 192 t7 224 t8 256 t9 288 t10 320 t11 352 t12 384 t13 416 t14 448 t15 480]);
 #[cfg(avx512)]
 copy_with!(StoreAvx512, __m512i, zmm_reg, #[target_feature(enable = "avx512f")], 1, "vmovdqu64", "vmovdqa64", "",
-    (t0) [t0 0]);
+    (t0) [t0 0],
+    batch of 8 (t0 t1 t2 t3 t4 t5 t6 t7) [t0 0 t1 64 t2 128 t3 192 t4 256 t5 320 t6 384 t7 448]);
 copy_with!(Nontemporal4, u64, reg, , 1, "mov", "movnti", ":e",
     (t0 t1 t2 t3) [t0 0 t1 4 t2 8 t3 12] [t0 16 t1 20 t2 24 t3 28] [t0 32 t1 36 t2 40 t3 44] [t0 48 t1 52 t2 56 t3 60]);
 copy_with!(Nontemporal8, u64, reg, , 1, "mov", "movnti", "",
@@ -414,11 +418,18 @@ impl<L: FillLine> FillLine for Durable<L> {
 
 impl<L: CopyLine> CopyLine for Durable<L> {
     const SOURCE_ALIGNMENT: usize = L::SOURCE_ALIGNMENT;
+    const BATCH: usize = L::BATCH;
 
     #[inline(always)]
     unsafe fn copy(dst: *mut u8, src: *const u8) {
         // SAFETY: passed on from the caller.
         unsafe { L::copy(dst, src) }
+    }
+
+    #[inline(always)]
+    unsafe fn copy_batch(dst: *mut u8, src: *const u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { L::copy_batch(dst, src) }
     }
 
     #[inline(always)]

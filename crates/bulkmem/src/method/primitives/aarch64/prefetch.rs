@@ -23,6 +23,10 @@ prefetch!(
     prefetch_to_all_levels, "pldl1keep"
 );
 prefetch!(
+    /// PRFM PLDL2KEEP: prefetches the line at `at` into the second-level cache. Any address is allowed.
+    prefetch_to_second_level, "pldl2keep"
+);
+prefetch!(
     /// PRFM PLDL1STRM: prefetches the line at `at` for one use. Any address is allowed.
     prefetch_nontemporal, "pldl1strm"
 );

@@ -23,6 +23,11 @@ prefetch!(
     prefetch_to_all_levels, "1"
 );
 
+prefetch!(
+    /// PREFETCH.R, which has no level: prefetches the block at `at`. Any address is allowed.
+    prefetch_to_second_level, "1"
+);
+
 /// PREFETCH.R after the hint NTL.P1: for one use. Any address is allowed.
 #[inline(always)]
 pub(in crate::method) fn prefetch_nontemporal(at: *const u8) {
