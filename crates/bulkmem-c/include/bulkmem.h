@@ -56,6 +56,10 @@
 // Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
 #define BULKMEM_AUTO_THREADS 4
 
+// Flag: if the operation looks at the cache state and finds that the pages of the memory are not mapped yet, have the kernel map
+// many of them by one system call, madvise(), instead of one page fault for each.
+#define BULKMEM_POPULATE 8
+
 // Flag: the memory comes from the NUMA node `node`.
 #define BULKMEM_POOL_ON_NODE 1
 
@@ -174,7 +178,7 @@ struct bulkmem_options {
     // sizeof(struct bulkmem_options). Later versions of the library add members at the end. A library that does not know
     // a member accepts it if it is 0.
     size_t size;
-    // BULKMEM_NO_FENCE, BULKMEM_NO_LOOK, BULKMEM_AUTO_THREADS.
+    // BULKMEM_NO_FENCE, BULKMEM_NO_LOOK, BULKMEM_AUTO_THREADS, BULKMEM_POPULATE.
     uint64_t flags;
     // An enum bulkmem_intent.
     uint32_t intent;

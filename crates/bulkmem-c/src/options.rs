@@ -21,6 +21,12 @@ pub const BULKMEM_NO_FENCE: u64 = 1;
 pub const BULKMEM_NO_LOOK: u64 = 2;
 /// Flag: use as many threads as saturate memory, if the length of the call is worth starting them.
 pub const BULKMEM_AUTO_THREADS: u64 = 4;
+/// Flag: if the operation looks at the cache state and finds that the pages of the memory are not mapped yet, have the kernel map
+/// many of them by one system call, madvise(), instead of one page fault for each.
+pub const BULKMEM_POPULATE: u64 = 8;
+
+/// All flags that this version knows.
+const FLAGS: u64 = BULKMEM_NO_FENCE | BULKMEM_NO_LOOK | BULKMEM_AUTO_THREADS | BULKMEM_POPULATE;
 
 /// Options of an operation. Initialize them with BULKMEM_OPTIONS_INIT, or set all bytes to 0 and then `size`. A member
 /// that is 0 has its default.
@@ -30,7 +36,7 @@ pub struct COptions {
     /// sizeof(struct bulkmem_options). Later versions of the library add members at the end. A library that does not know
     /// a member accepts it if it is 0.
     pub size: usize,
-    /// BULKMEM_NO_FENCE, BULKMEM_NO_LOOK, BULKMEM_AUTO_THREADS.
+    /// BULKMEM_NO_FENCE, BULKMEM_NO_LOOK, BULKMEM_AUTO_THREADS, BULKMEM_POPULATE.
     pub flags: u64,
     /// An enum bulkmem_intent.
     pub intent: u32,
@@ -80,12 +86,13 @@ impl Checked<'_> {
         }
         // SAFETY: passed on from the caller.
         let given = unsafe { read_known(given, &OLDER, "BULKMEM_OPTIONS_INIT")? };
-        let unknown = given.flags & !(BULKMEM_NO_FENCE | BULKMEM_NO_LOOK | BULKMEM_AUTO_THREADS);
+        let unknown = given.flags & !FLAGS;
         if unknown != 0 {
             return Err(fail(Error::Argument, format_args!("unknown flags {unknown:#x} in the options")));
         }
         let options = options.intent(intent(given.intent)?).total_len(given.total_len);
         let options = options.look(given.flags & BULKMEM_NO_LOOK == 0);
+        let options = options.populate(given.flags & BULKMEM_POPULATE != 0);
         let options = match given.durability {
             0 => options,
             1 => options.durability(Durability::FlushToMemory),

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicPtr, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{Relaxed, Release},
 };
 
@@ -67,6 +67,13 @@ fn lengths(operation: Operation) -> &'static Lengths {
 /// leaves all calls to the C library.
 static ALIASED_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 
+/// True if a variable allows that calls have the kernel map pages.
+static POPULATES: AtomicBool = AtomicBool::new(false);
+
+/// Shorter calls do not look for memory without pages: the C library's malloc takes them from memory that is mapped already, and
+/// longer ones from mappings of their own.
+const SHORTEST_MAPPING: usize = 128 << 10;
+
 /// The next function of that name after this library's own in the dynamic linker's order; null if there is none.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the name ends in 0.
@@ -99,9 +106,16 @@ pub(crate) fn find() -> bool {
 pub(crate) fn use_policy() {
     let given = given_from();
     let least = given.unwrap_or_else(pointers::quarter_of_last_level_cache);
+    let populates = variable(c"BULKMEM_POPULATE").to_bytes() == b"on";
+    POPULATES.store(populates, Relaxed);
     let [clear, fill, copy] = [Operation::Clear, Operation::Fill, Operation::Copy].map(|operation| {
         let full = pointers::policy_from(operation, least);
-        let reused = if given.is_some() { usize::MAX } else { pointers::reused_from(operation) };
+        let populated = || pointers::populated_from(operation).max(SHORTEST_MAPPING);
+        let reused = match given {
+            Some(_) => usize::MAX,
+            None if populates => populated().min(pointers::reused_from(operation)),
+            None => pointers::reused_from(operation),
+        };
         let lengths = lengths(operation);
         lengths.reused_below.store(full, Relaxed);
         lengths.policy_from.store(full.min(reused), Relaxed);
@@ -118,18 +132,28 @@ pub(crate) fn use_policy() {
 /// library. Without it, it is a quarter of the last-level cache, because most programs use what they wrote; shorter calls are by
 /// the policy where that pays although the bytes are read next.
 fn given_from() -> Option<usize> {
-    // SAFETY: no other thread exists yet that could change the environment; the string is valid until then.
-    let value = unsafe {
-        let value = libc::getenv(c"BULKMEM_FROM".as_ptr());
-        if value.is_null() || libc::getauxval(libc::AT_SECURE) != 0 { c"" } else { CStr::from_ptr(value) }
-    };
-    match value.to_bytes() {
+    match variable(c"BULKMEM_FROM").to_bytes() {
         b"" => None,
         digits => {
             let digits = std::str::from_utf8(digits).ok();
             Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX))
         }
     }
+}
+
+/// The value of a variable, empty if it is not set, or if the process has more rights than its caller.
+fn variable(name: &CStr) -> &'static CStr {
+    // SAFETY: no other thread exists yet that could change the environment; the caller uses the string before one does.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() || libc::getauxval(libc::AT_SECURE) != 0 { c"" } else { CStr::from_ptr(value) }
+    }
+}
+
+/// True if calls may have the kernel map pages.
+#[inline]
+pub(crate) fn populates() -> bool {
+    POPULATES.load(Relaxed)
 }
 
 /// Sends short calls to `long.rs` too, which counts them.

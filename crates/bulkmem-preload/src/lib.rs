@@ -7,7 +7,8 @@
 //!   other libraries' IFUNC resolvers may call them, and use no stack for short lengths.
 //! - Nothing in this library may call them: its own calls of memcpy would come back without end. The script renames such
 //!   calls to `c_library_…`, and only then gives `preload_…` the names of the C library.
-//! - The policy is read once, when the library is loaded (`load_time`). No call makes a system call afterwards.
+//! - The policy is read once, when the library is loaded (`load_time`). No call makes a system call afterwards, unless
+//!   `BULKMEM_POPULATE=on` allows madvise.
 
 #![cfg(all(target_arch = "x86_64", target_pointer_width = "64", target_os = "linux", target_env = "gnu"))]
 

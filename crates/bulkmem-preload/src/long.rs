@@ -39,9 +39,12 @@ impl Function {
     }
 }
 
-/// The options of calls whose bytes the program may find in the cache.
-fn reused() -> Options<'static> {
-    Options::new().intent(Intent::Reuse)
+/// The options of a call by the policy; `None` for the default ones. The program may find the bytes of shorter calls in the cache.
+#[inline]
+fn options(operation: Operation, length: usize) -> Option<Options<'static>> {
+    let (is_reused, populate) = (c_library::is_reused(operation, length), c_library::populates());
+    let intent = if is_reused { Intent::Reuse } else { Intent::Throughput };
+    (is_reused || populate).then(|| Options::new().intent(intent).populate(populate))
 }
 
 /// Copies `length` bytes; the ranges may overlap. Returns what the function returns. Called by `interpose.s`.
@@ -59,10 +62,11 @@ pub(crate) unsafe extern "C-unwind" fn copy(
     histogram::count(function.call(Operation::Copy), length, by_policy);
     // SAFETY: passed on from the caller; `bulkmem` gets no ranges that overlap.
     unsafe {
-        if by_policy && c_library::is_reused(Operation::Copy, length) {
-            reused().copy_raw(dst.cast(), src.cast(), length);
-        } else if by_policy {
-            pointers::copy(dst.cast(), src.cast(), length);
+        if by_policy {
+            match options(Operation::Copy, length) {
+                Some(options) => options.copy_raw(dst.cast(), src.cast(), length),
+                None => pointers::copy(dst.cast(), src.cast(), length),
+            }
         } else if !overlap && c_library::copy_if_aliased(dst, src, length) {
             histogram::count_aliased(length);
         } else {
@@ -87,16 +91,15 @@ pub(crate) unsafe extern "C-unwind" fn set(
 ) -> *mut c_void {
     let operation = if byte as u8 == 0 { Operation::Clear } else { Operation::Fill };
     let by_policy = c_library::policy_decides(operation, length);
-    let is_reused = c_library::is_reused(operation, length);
     histogram::count(function.call(operation), length, by_policy);
     // SAFETY: passed on from the caller.
     unsafe {
-        match operation {
+        match (operation, options(operation, length)) {
             _ if !by_policy => c_library::memset(dst, byte, length),
-            Operation::Clear if is_reused => reused().clear_raw(dst.cast(), length),
-            Operation::Clear => pointers::clear(dst.cast(), length),
-            _ if is_reused => reused().fill_raw(dst.cast(), length, byte as u8),
-            _ => pointers::fill(dst.cast(), length, byte as u8),
+            (Operation::Clear, Some(options)) => options.clear_raw(dst.cast(), length),
+            (Operation::Clear, None) => pointers::clear(dst.cast(), length),
+            (_, Some(options)) => options.fill_raw(dst.cast(), length, byte as u8),
+            (_, None) => pointers::fill(dst.cast(), length, byte as u8),
         }
     }
     dst

@@ -76,6 +76,8 @@ impl Known {
         }
         let agreed = (self.agreed + 1).min(MOST_AGREED);
         let left = match agreed.checked_sub(AGREED) {
+            // A look at unmapped memory has four of the pages mapped that the call needs anyway.
+            _ if verdict == Some(CacheVerdict::Unmapped) => 0,
             None => 0,
             Some(_) if verdict != Some(CacheVerdict::Uncached) => CARRIED,
             Some(further) => CARRIED << further,

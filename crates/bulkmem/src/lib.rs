@@ -67,7 +67,7 @@
 //! - An instruction is used only if the processor has it and the operating system has enabled it. Safe code cannot
 //!   circumvent that.
 //! - Operations on one thread do not allocate, take no lock, keep `errno`, and make no system call except in the first
-//!   call of a process. Starting threads allocates.
+//!   call of a process, and with [`Options::populate`]. Starting threads allocates.
 //! - The compiler does not remove a [`clear`] of memory that the program never reads again. Copies of a secret in
 //!   registers, on the stack or in swap space are not cleared.
 //!
@@ -89,6 +89,7 @@ mod clock;
 #[cfg(doctest)]
 mod doctests;
 mod durability;
+mod errno;
 mod error;
 mod kernel;
 mod load_time;
@@ -105,6 +106,7 @@ mod options;
 mod plan;
 pub mod pointers;
 pub mod policy;
+mod populate;
 #[cfg(feature = "unstable-internals")]
 pub mod probe;
 #[cfg(not(feature = "unstable-internals"))]
@@ -135,8 +137,8 @@ pub use workers::Workers;
 
 /// Loads the policy now instead of at the first operation, and reports problems with the environment variables.
 ///
-/// Calling it is optional. After it has returned, operations on one thread make no system call, so a program can install
-/// a seccomp filter. Unlike operations, it may allocate and wait, so do not call it in a signal handler or an allocator.
+/// Calling it is optional. After it has returned, operations on one thread make no system call, but for those with
+/// [`Options::populate`], so a program can install a seccomp filter. Unlike operations, it may allocate and wait, so do not call it in a signal handler or an allocator.
 ///
 /// # Errors
 /// If `BULKMEM_PROFILE` or `BULKMEM_METHOD` has an invalid value. The library is ready nevertheless: it uses the valid

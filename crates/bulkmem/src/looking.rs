@@ -8,6 +8,7 @@ use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
 use crate::operation::Operation;
 use crate::policy::{CacheVerdict, Look};
+use crate::populate;
 use crate::probe;
 
 /// Bytes from a look to the next while stores go through the cache.
@@ -37,6 +38,8 @@ pub(crate) struct Looking<'c, K: 'static, S, C> {
     pub(crate) may_be_cut: C,
     /// By length alone: for pieces that are too short, and if the clock fails.
     pub(crate) otherwise: Step<'c, K>,
+    /// For memory whose pages the kernel has just mapped; `None` if it must not be asked to.
+    pub(crate) populated: Option<Step<'c, K>>,
     /// The length of the call.
     pub(crate) whole: usize,
     /// Carries verdicts from call to call.
@@ -77,8 +80,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
                 length -= memory.dst.addr().wrapping_add(at + length) % HUGE_PAGE;
             }
             // SAFETY: as above.
-            unsafe { step.call(memory, at..at + length) }
-            weak |= step.weak;
+            weak |= unsafe { self.work(memory, at..at + length, verdict, step) };
             at += length;
         }
         weak
@@ -117,7 +119,27 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         };
         self.stream.store(known);
         // SAFETY: passed on from the caller.
-        unsafe { step.call(memory, piece) }
+        unsafe { self.work(memory, piece, verdict, step) }
+    }
+
+    /// Works on a part that was looked at, by the step for the verdict. Returns true if the calling thread must fence.
+    ///
+    /// # Safety
+    /// As [`Looking::run`], of the part.
+    #[inline(always)]
+    unsafe fn work(
+        &self,
+        memory: &Memory,
+        part: Range<usize>,
+        verdict: Option<CacheVerdict>,
+        step: Step<'c, K>,
+    ) -> bool {
+        if let (Some(CacheVerdict::Unmapped), Some(populated)) = (verdict, self.populated) {
+            // SAFETY: passed on from the caller.
+            return unsafe { populate_and_work(memory, part, populated, step) };
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { step.call(memory, part) }
         step.weak
     }
 
@@ -157,6 +179,35 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     }
 }
 
+/// Has the kernel map the pages of a part, and works on them, portion by portion: by `populated`, or where it refuses, by `step`.
+/// Returns true if the calling thread must fence.
+///
+/// # Safety
+/// As [`Looking::run`], of the part.
+#[cold]
+#[inline(never)]
+unsafe fn populate_and_work<K: Kernel>(
+    memory: &Memory,
+    part: Range<usize>,
+    populated: Step<'_, K>,
+    step: Step<'_, K>,
+) -> bool {
+    let mut weak = false;
+    let mut at = part.start;
+    while at < part.end {
+        let start = memory.dst.wrapping_add(at);
+        let length = (populate::PORTION - start.addr() % populate::PORTION).min(part.end - at);
+        // SAFETY: passed on from the caller: the operation writes to the range, and to no other.
+        unsafe {
+            let step = if populate::pages(start, length) { populated } else { step };
+            step.call(memory, at..at + length);
+            weak |= step.weak;
+        }
+        at += length;
+    }
+    weak
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +233,7 @@ mod tests {
     writes!(UNCACHED, b'u');
     writes!(UNMAPPED, b'm');
     writes!(OTHERWISE, b'o');
+    writes!(POPULATED, b'p');
 
     type Planted =
         Looking<'static, FillFn, fn(CacheVerdict) -> Step<'static, FillFn>, fn(CacheVerdict) -> bool>;
@@ -203,6 +255,7 @@ mod tests {
             },
             may_be_cut: |_| true,
             otherwise: step(&OTHERWISE, false),
+            populated: None,
             whole: FROM,
             stream: Box::leak(Box::new(Stream::new())),
         }
@@ -327,6 +380,21 @@ mod tests {
         let runs: Vec<_> = bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
         let first = INTERVAL - 12_345;
         assert_eq!((runs, weak), (vec![(b'm', first), (b'o', 3 * INTERVAL - first)], false));
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn the_kernel_maps_unmapped_memory_if_it_may() {
+        let populated = Some(step(&POPULATED, true));
+        let looking = || Looking { populated, stream: Box::leak(Box::new(Stream::new())), ..looking() };
+        // Memory of the allocator may be written to, whether it is mapped or not.
+        assert_eq!(run(&looking(), 1 << 20, &[FINDS_UNMAPPED]), (vec![(b'p', 1 << 20)], true));
+        assert_eq!(run(&looking(), FROM, &[FINDS_UNMAPPED]), (vec![(b'p', FROM)], true));
+        let looks = [FINDS_UNMAPPED, FINDS_UNMAPPED];
+        let (runs, weak) = run(&looking(), 2 * INTERVAL, &looks);
+        assert_eq!((runs, weak), (vec![(b'p', 2 * INTERVAL)], true));
+        assert_eq!(run(&looking(), 1 << 20, &[FINDS_CACHED]), (vec![(b'c', 1 << 20)], false));
+        assert_eq!(run(&looking(), 1 << 20, &[FINDS_UNCACHED]), (vec![(b'u', 1 << 20)], true));
     }
 
     #[test]

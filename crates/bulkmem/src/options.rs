@@ -46,6 +46,8 @@ pub struct Options<'p> {
     deferred: bool,
     /// The method follows from the arguments alone.
     blind: bool,
+    /// The kernel may be asked to map pages.
+    populate: bool,
 }
 
 // Always inlined, so that in a call with constant options everything that they leave at its default folds away.
@@ -109,6 +111,31 @@ impl<'p> Options<'p> {
     #[must_use]
     pub fn look(self, look: bool) -> Self {
         Options { blind: !look, ..self }
+    }
+
+    /// Sets whether operations may have the kernel map pages in advance; the default is false.
+    ///
+    /// The first store to each page of new memory is a page fault, which takes several times as long as writing the page. With
+    /// this option, an operation whose [look](crate::look) finds that the pages are not mapped yet has the kernel map 256 KiB at a
+    /// time before it writes them (`MADV_POPULATE_WRITE`, Linux 5.14). In pages of 4 KiB that is about twice as fast; huge
+    /// pages gain nothing. The same pages are mapped as without it, at most 512 KiB earlier.
+    ///
+    /// Operations make system calls then. A program that filters them allows `madvise`, or does not set this.
+    ///
+    /// ```
+    /// use bulkmem::Options;
+    ///
+    /// let source = vec![7; 8 << 20];
+    /// // Zeros from the allocator, which has them mapped when they are first written.
+    /// let mut copy = vec![0; source.len()];
+    /// Options::new().populate(true).copy(&mut copy, &source)?;
+    /// assert_eq!(copy, source);
+    /// # Ok::<(), bulkmem::Error>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn populate(self, populate: bool) -> Self {
+        Options { populate, ..self }
     }
 
     /// Uses this policy instead of the process-wide one.
@@ -177,6 +204,7 @@ impl<'p> Options<'p> {
             && self.workers.is_none()
             && self.forced.is_none()
             && !self.blind
+            && !self.populate
     }
 
     /// The method of a short call of an operation that persists; `None` if it is not short, or if the options ask for anything
@@ -187,7 +215,7 @@ impl<'p> Options<'p> {
         short: &'static ShortPersists<K>,
         length: usize,
     ) -> Option<Step<'static, K>> {
-        let by_length = Options { blind: false, durability: None, ..*self };
+        let by_length = Options { blind: false, populate: false, durability: None, ..*self };
         let survives = self.durability == Some(Durability::CachesIncluded);
         if by_length.is_default() && !survives { short.of(length) } else { None }
     }
@@ -263,15 +291,16 @@ impl<'p> Options<'p> {
     /// What a call needs to look at the cache state, if it does.
     #[inline(always)]
     fn look_by<'a>(&self, rules: &'a Rules, operation: Operation, length: usize) -> Option<PlannedLook<'a>> {
-        let from = rules.looks_from(operation, self.intent);
+        let Options { intent, total_len, populate, .. } = *self;
+        let look = PlannedLook { rules, operation, intent, total_len, populate };
+        let from = look.from();
         // Also with an endless total.
         if self.blind || from == usize::MAX {
             return None;
         }
         // Calls that are too short to look themselves look together if their total is large.
-        let looks = length >= from || (self.total_len >= from && length >= policy::SHORTEST_FENCED_PART);
-        let looks = looks && look::is_on();
-        looks.then_some(PlannedLook { rules, operation, intent: self.intent, total_len: self.total_len })
+        let looks = length >= from || (total_len >= from && length >= policy::SHORTEST_FENCED_PART);
+        (looks && look::is_on()).then_some(look)
     }
 
     /// Plans [`Operation::Clear`] or [`Operation::Fill`].

@@ -8,6 +8,7 @@ use crate::looking::Looking;
 use crate::method;
 use crate::operation::{Intent, Operation};
 use crate::policy::{CacheVerdict, Choice, Rules, Situation};
+use crate::populate;
 use crate::threads;
 use crate::workers::Workers;
 
@@ -19,6 +20,8 @@ pub(crate) struct PlannedLook<'c> {
     pub(crate) intent: Intent,
     /// The total length that the call is part of.
     pub(crate) total_len: usize,
+    /// True if the kernel may be asked to map pages.
+    pub(crate) populate: bool,
 }
 
 /// How a call proceeds.
@@ -32,6 +35,17 @@ pub(crate) enum Followed<'c> {
 }
 
 impl<'c> PlannedLook<'c> {
+    /// The length from which a call looks by itself.
+    #[inline(always)]
+    pub(crate) fn from(&self) -> usize {
+        let intent = match self.intent {
+            // Mapping pages pays as early as if the bytes are not used next.
+            Intent::Reuse if self.populate => Intent::Throughput,
+            intent => intent,
+        };
+        self.rules.looks_from(self.operation, intent)
+    }
+
     /// Decides how a call of that length on one thread proceeds. Most calls of a stream follow the verdict of an earlier one, so that
     /// no look is prepared for them: that took 200 instructions more.
     #[inline(always)]
@@ -41,7 +55,7 @@ impl<'c> PlannedLook<'c> {
 
     #[inline(always)]
     fn follow_in(&self, stream: &Stream, length: usize) -> Followed<'c> {
-        let part_of_total = length < self.rules.looks_from(self.operation, self.intent);
+        let part_of_total = length < self.from();
         let class = Stream::class(part_of_total, length);
         match stream.follow(class, length) {
             None => Followed::Looks,
@@ -55,7 +69,7 @@ impl<'c> PlannedLook<'c> {
     /// The choice for a call of that length that so many threads take part in; `None` if there is none for the verdict.
     #[inline(always)]
     fn choice(&self, verdict: CacheVerdict, length: usize, threads: usize) -> Option<&'c Choice> {
-        let PlannedLook { rules, operation, intent, total_len } = *self;
+        let PlannedLook { rules, operation, intent, total_len, .. } = *self;
         match verdict {
             CacheVerdict::Cached => Some(rules.choose(operation, length, Situation::cached(intent))),
             CacheVerdict::Uncached => {
@@ -155,7 +169,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
     #[cold]
     #[inline(never)]
     unsafe fn looking(self, planned: PlannedLook<'c>, memory: &Memory, piece: Range<usize>) -> bool {
-        let PlannedLook { rules, operation, intent, .. } = planned;
+        let PlannedLook { rules, operation, .. } = planned;
         // Rules name only methods that support the operation.
         let Some(look) = rules.look(operation) else {
             // SAFETY: passed on from the caller.
@@ -164,8 +178,8 @@ impl<'c, K: Kernel> Plan<'c, K> {
         };
         let choice = |verdict| planned.choice(verdict, memory.length, self.threads);
         // Short calls are over so soon that they must not look for what they do not need.
-        let step_for =
-            |verdict| choice(verdict).and_then(|choice| Step::new(choice, operation)).unwrap_or(self.step);
+        let step_of = |choice: Option<&'c Choice>| choice.and_then(|choice| Step::new(choice, operation));
+        let step_for = |verdict| step_of(choice(verdict)).unwrap_or(self.step);
         let may_be_cut = |verdict| {
             let by_method = || choice(verdict).is_some_and(Rules::may_be_cut);
             match verdict {
@@ -178,10 +192,15 @@ impl<'c, K: Kernel> Plan<'c, K> {
         let looking = Looking {
             operation,
             look,
-            from: rules.looks_from(operation, intent),
+            from: planned.from(),
             step_for,
             may_be_cut,
             otherwise: self.step,
+            // What the kernel has just cleared is cached.
+            populated: planned.populate.then(|| {
+                let length = populate::PORTION.min(memory.length);
+                step_of(planned.choice(CacheVerdict::Cached, length, 1)).unwrap_or(self.step)
+            }),
             whole: memory.length,
             stream: Stream::of_this_thread(operation),
         };
@@ -246,7 +265,8 @@ mod tests {
 
     fn follow_for(intent: Intent, known: Known, length: usize, total_len: usize) -> (&'static str, u64) {
         let policy = policy();
-        let planned = PlannedLook { rules: &policy.rules, operation: OPERATION, intent, total_len };
+        let planned =
+            PlannedLook { rules: &policy.rules, operation: OPERATION, intent, total_len, populate: false };
         let stream = Stream::new();
         stream.store(known);
         let name = match planned.follow_in(&stream, length) {

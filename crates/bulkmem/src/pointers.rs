@@ -90,6 +90,13 @@ pub fn reused_from(operation: Operation) -> usize {
     if look::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
 }
 
+/// As [`reused_from`], with [`Options::populate`]: shorter calls look, too, because mapping pages in advance pays whatever is done
+/// with the bytes next.
+pub fn populated_from(operation: Operation) -> usize {
+    let from = policy::rules().map_or(usize::MAX, |rules| rules.looks_from(operation, Intent::Throughput));
+    if look::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
+}
+
 /// Returns the length in bytes from which a copy may be one that [`copy_if_aliased`] executes; `usize::MAX` if no copy is.
 /// Loads the policy as [`policy_from`] does.
 pub fn aliased_from() -> usize {

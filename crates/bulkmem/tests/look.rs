@@ -4,6 +4,8 @@
 
 use std::num::NonZeroUsize;
 use std::process::Command;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::{env, iter};
 
 use bulkmem::machine::{Machine, features};
@@ -77,6 +79,7 @@ fn the_bytes_are_right_whatever_is_found() {
                         (Form::Scope, Place::End, 0),
                     ] {
                         bench.check(&options, operation, form, (length, place, offset));
+                        bench.check(&options.populate(true), operation, form, (length, place, offset));
                     }
                 }
             }
@@ -97,7 +100,7 @@ fn the_bytes_are_right_over_several_looks_and_threads() {
             let options = Options::new().policy(&policy).unwrap();
             let several = options.threads(Threads::Exactly(NonZeroUsize::new(3).unwrap()));
             for length in lengths {
-                for options in [options, several] {
+                for options in [options, several, options.populate(true), several.populate(true)] {
                     bench.check(&options, operation, Form::Slice, (length, Place::End, 1));
                 }
             }
@@ -349,6 +352,116 @@ fn with_the_intent_reuse_looks_begin_where_bypassing_the_cache_pays() {
             assert_eq!(none.looks_from(Operation::Clear, Intent::Reuse), usize::MAX);
             assert_eq!(looks(&none, Intent::Reuse, LONGEST_INTERVAL), [0; 3]);
         }
+    });
+}
+
+/// How often this thread has called madvise since a filter traps it.
+#[cfg(target_os = "linux")]
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Filters madvise of this thread; a trap counts.
+#[cfg(target_os = "linux")]
+fn answer_madvise(answer: u32) {
+    /// Counts the call, which succeeds without doing anything.
+    extern "C" fn count(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+        MAPPED.fetch_add(1, Relaxed);
+        // SAFETY: the kernel passes the registers.
+        unsafe { (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = 0 };
+    }
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    // The number of the call is the first word of a filter's input.
+    let mut filter = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_madvise as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, answer),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the handler only counts; the program is as long as it says, and read during the call only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction =
+            count as extern "C" fn(_, *mut libc::siginfo_t, *mut libc::ucontext_t) as libc::sighandler_t;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let done = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program);
+        assert_eq!(done, 0, "no filter here: {}", std::io::Error::last_os_error());
+    }
+}
+
+/// In a process of its own that ends without ending its threads: the C library calls madvise when a thread ends.
+#[cfg(target_os = "linux")]
+fn alone_and_filtered(name: &str, check: impl FnOnce()) {
+    alone(name, &[], || {
+        check();
+        println!("1 passed");
+        // SAFETY: the handlers of this process have nothing to do.
+        unsafe { libc::_exit(0) }
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_kernel_maps_pages_only_if_the_caller_allows_it_and_the_memory_has_none() {
+    alone_and_filtered("the_kernel_maps_pages_only_if_the_caller_allows_it_and_the_memory_has_none", || {
+        /// What is mapped at a time ends at a multiple of it.
+        const PORTION: usize = 512 << 10;
+        let mut memory = vec![1; 4 * PORTION];
+        let start = memory.as_ptr().addr().wrapping_neg() % PORTION;
+        let memory = &mut memory[start..][..3 * PORTION];
+        // Whatever the call is answered: the stores map what it did not.
+        answer_madvise(libc::SECCOMP_RET_TRAP);
+        let [unmapped, mapped] = [ALWAYS_UNMAPPED, ALWAYS_CACHED]
+            .map(|times| looking(Operation::Clear, "c_library", "movnti", times));
+        let mut calls = |options: Options<'_>, length: usize| {
+            let before = MAPPED.load(Relaxed);
+            memory.fill(1);
+            options.clear(&mut memory[..length]);
+            assert!(memory[..length].iter().all(|byte| *byte == 0));
+            MAPPED.load(Relaxed) - before
+        };
+        let [unmapped, mapped] = [&unmapped, &mapped].map(|it| Options::new().policy(it).unwrap());
+        for (options, length, expected) in [
+            (unmapped, 3 * PORTION, 0),
+            (mapped.populate(true), 3 * PORTION, 0),
+            (unmapped.populate(true).look(false), 3 * PORTION, 0),
+            (unmapped.populate(true), FROM - 1, 0),
+            (unmapped.populate(true), FROM, 1),
+            (unmapped.populate(true), PORTION, 1),
+            (unmapped.populate(true), PORTION + 1, 2),
+            (unmapped.populate(true), 3 * PORTION, 3),
+            (unmapped.populate(true).intent(Intent::Reuse), PORTION, 1),
+        ] {
+            // Each call looks again, however often looks have agreed.
+            for _ in 0..10 {
+                assert_eq!(calls(options, length), expected, "{length}");
+            }
+        }
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_kernel_that_maps_no_pages_in_advance_is_no_error_and_is_not_asked_again() {
+    alone_and_filtered("a_kernel_that_maps_no_pages_in_advance_is_no_error_and_is_not_asked_again", || {
+        let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNMAPPED);
+        let options = Options::new().policy(&policy).unwrap().populate(true);
+        let mut memory = vec![1; 2 * FROM];
+        // As Linux before 5.14.
+        answer_madvise(libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32);
+        // SAFETY: this thread's variable.
+        unsafe { *libc::__errno_location() = 77 };
+        options.clear(&mut memory);
+        // SAFETY: as above.
+        assert_eq!(unsafe { *libc::__errno_location() }, 77);
+        assert!(memory.iter().all(|byte| *byte == 0));
+        memory.fill(1);
+        // Of several filters, the strictest answer counts: a call would be counted now.
+        answer_madvise(libc::SECCOMP_RET_TRAP);
+        options.clear(&mut memory);
+        assert!(memory.iter().all(|byte| *byte == 0));
+        assert_eq!(MAPPED.load(Relaxed), 0);
     });
 }
 

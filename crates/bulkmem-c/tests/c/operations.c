@@ -160,7 +160,7 @@ static void bad_options(void)
     size_t i;
 
 #define REFUSED(code) RETURNS(code, bulkmem_fill_with(&byte, 1, 1, &options))
-    for (i = 3; i < 64; i++) {
+    for (i = 4; i < 64; i++) {
         options.flags = (uint64_t)1 << i;
         REFUSED(BULKMEM_ERROR_ARGUMENT);
     }
@@ -318,7 +318,7 @@ int main(int count, char **arguments)
     operations(NULL);
     for (options.intent = 0; options.intent < 3; options.intent++) {
         for (options.durability = 0; options.durability < 3; options.durability++) {
-            options.flags = options.durability == 1 ? BULKMEM_NO_FENCE | BULKMEM_NO_LOOK : 0;
+            options.flags = options.durability == 1 ? BULKMEM_NO_FENCE | BULKMEM_NO_LOOK : BULKMEM_POPULATE;
             options.total_len = options.durability == 2 ? (size_t)1 << 34 : 0;
             operations(&options);
         }

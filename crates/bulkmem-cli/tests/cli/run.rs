@@ -29,12 +29,13 @@ fn the_library_is_preloaded_before_others() {
         // A relative folder; the program gets an absolute one.
         let mut command = home.bulkmem();
         command.env("BULKMEM_LIBDIR", "lib/bulkmem").env_remove("LD_PRELOAD").env("LD_LIBRARY_PATH", "/c");
-        command.args(["run", "--from", "64K", "--", "sh", "-c"]);
-        command.args(["echo \"$LD_PRELOAD $LD_LIBRARY_PATH $1 $BULKMEM_FROM\"", "sh", "--help"]);
+        command.args(["run", "--from", "64K", "--populate", "--", "sh", "-c"]);
+        let print = "echo \"$LD_PRELOAD $LD_LIBRARY_PATH $1 $BULKMEM_FROM $BULKMEM_POPULATE\"";
+        command.args([print, "sh", "--help"]);
         if let Some(others) = others {
             command.env("LD_PRELOAD", others);
         }
-        command.assert().success().stdout(format!("{}{after} /c --help 65536\n", library.display()));
+        command.assert().success().stdout(format!("{}{after} /c --help 65536 on\n", library.display()));
     }
 }
 

@@ -352,13 +352,15 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         self.ledger.looks.unmapped.extend(all.into_iter().map(|(_, times)| times));
     }
 
-    /// Compares numbers of threads at the lengths where several may be faster, with the choice for each length.
+    /// Compares numbers of threads at the lengths where several may be faster, with the choice for the memory of the comparison.
     fn threads(&mut self, deadline: Duration) {
         let operation = self.operation;
         if self.setting.threads < 2 {
             return;
         }
-        let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
+        let situation =
+            if operation == Operation::Persist { Situation::Throughput } else { Situation::Uncached };
+        let choices = derive::choices(&self.ledger.figures, operation, situation);
         let lengths = self.setting.threaded_lengths();
         for (index, &length) in lengths.iter().enumerate() {
             let Some(choice) = chosen(&choices, length).and_then(Key::choice) else { continue };

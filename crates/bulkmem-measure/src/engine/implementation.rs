@@ -23,6 +23,8 @@ pub(crate) enum Implementation<'p> {
     /// The choice of a policy for an intent and a total length, through [`Options`]. [`Implementation::policy`] makes
     /// it, so that what a program does once is not repeated, and timed, with every call.
     Policy(&'p Policy, Intent, usize, Options<'p>),
+    /// The same with [`Options::populate`].
+    Populating(Options<'p>),
     /// The choice of the process-wide policy, through the functions at the root of the library.
     PlainFunctions,
     Peer(Peer),
@@ -50,9 +52,13 @@ impl Work for (*mut u8, *const u8, usize) {
 impl<'p> Implementation<'p> {
     /// The choice of a policy for a total length, of which a call may be a part.
     pub(crate) fn policy(policy: &'p Policy, intent: Intent, total_len: usize) -> Self {
-        let options = Options::new().total_len(total_len).intent(intent).policy(policy);
-        let options = options.expect("a run checks that the policy runs here");
+        let options = Options::new().total_len(total_len).intent(intent).policy(policy).expect(RUNS);
         Self::Policy(policy, intent, total_len, options)
+    }
+
+    /// The choice of a policy for single calls that may have the kernel map pages.
+    pub(crate) fn populating(policy: &'p Policy) -> Self {
+        Self::Populating(Options::new().populate(true).policy(policy).expect(RUNS))
     }
 
     pub(crate) fn candidate(&self) -> Candidate {
@@ -62,6 +68,7 @@ impl<'p> Implementation<'p> {
                 Candidate::named(Kind::Policy, "policy")
             }
             Self::Policy(_, intent, ..) => Candidate::named(Kind::Policy, format!("policy, {intent}")),
+            Self::Populating(_) => Candidate::named(Kind::Control, POPULATING),
             Self::Peer(peer) => Candidate::named(Kind::Peer, peer.name),
             Self::Read => Candidate::named(Kind::Read, "read"),
         }
@@ -123,7 +130,9 @@ impl<'p> Implementation<'p> {
                 Self::Method(choice) | Self::Dispatched(choice) => by_method(choice, operation, byte, work),
                 Self::PlainFunctions if threads <= 1 => by_plain_functions(operation, byte, work),
                 Self::PlainFunctions => by_options(&shared(Options::new()), operation, byte, work),
-                Self::Policy(.., options) => by_options(&shared(*options), operation, byte, work),
+                Self::Policy(.., options) | Self::Populating(options) => {
+                    by_options(&shared(*options), operation, byte, work)
+                }
                 Self::Peer(peer) => work.run(|dst, src, length| {
                     threads::split(threads, dst, src, length, |dst, src, length| {
                         peer.run(operation, dst, src, length, byte);
@@ -143,7 +152,7 @@ impl<'p> Implementation<'p> {
             Self::Method(choice) | Self::Dispatched(choice) => *choice,
             Self::Policy(..) | Self::PlainFunctions => self.chosen(Operation::Clear, length, None, 1)?,
             Self::Peer(peer) => return Some(Implementation::Peer(*peer)),
-            Self::Read => return None,
+            Self::Populating(_) | Self::Read => return None,
         };
         let able = Some(choice.method).filter(|method| method.does(Operation::Fill));
         let past_the_cache = || {
@@ -155,6 +164,9 @@ impl<'p> Implementation<'p> {
     }
 }
 
+/// The candidate that lets the kernel map pages. It is no choice that programs make without asking.
+pub(crate) const POPULATING: &str = "policy, populate";
+const RUNS: &str = "a run checks that the policy runs here";
 const ABLE: &str = "the method has the operation";
 const DONE: &str = "the lengths are equal, and only operations of this architecture are measured";
 

@@ -120,7 +120,7 @@ pub(super) unsafe fn write_by(
             // SAFETY: passed on from the caller.
             return unsafe { (entry.unfenced)(dst, src, length, &choice.parameters) };
         }
-        Implementation::Policy(.., options) => options,
+        Implementation::Policy(.., options) | Implementation::Populating(options) => options,
         Implementation::PlainFunctions | Implementation::Read => &Options::new(),
     };
     // SAFETY: passed on from the caller.

@@ -51,11 +51,16 @@ pub(crate) const REUSED_FROM: usize = 100_000;
 /// find.
 pub(crate) fn reused() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| reused_from(REUSED_FROM))
+}
+
+/// The same with another length.
+pub(crate) fn reused_from(length: usize) -> PathBuf {
     let own = format!(
         "rule OPERATION reuse 0 portable\nrule OPERATION uncached_reuse 0 portable\n\
-         rule OPERATION uncached_reuse {REUSED_FROM} nontemporal_sse2\n"
+         rule OPERATION uncached_reuse {length} nontemporal_sse2\n"
     );
-    FILE.get_or_init(|| looking("reused", "portable", &own))
+    looking(&format!("reused-{length}"), "portable", &own)
 }
 
 /// Writes a policy file by which calls look, with other rules of each operation.

@@ -8,7 +8,9 @@ use std::process::Command;
 
 use bulkmem::pointers;
 
-use crate::policy::{NON_TEMPORAL, REUSED_FROM, aliased, by_length, every_method, reused, with_looks};
+use crate::policy::{
+    NON_TEMPORAL, REUSED_FROM, aliased, by_length, every_method, reused, reused_from, with_looks,
+};
 use crate::toolchain::{SCRATCH, compile, library, output, preloaded, run, situations};
 
 /// Runs a situation with long calls by forced methods, by length, and with looks, and with aliased copies by AVX stores.
@@ -171,6 +173,33 @@ fn shorter_calls_are_the_policys_where_bypassing_the_cache_pays_although_the_byt
         assert_eq!(whose(&[(variable, value)], "memcpy", REUSED_FROM), THEIRS, "{variable}={value}");
     }
     assert_eq!(whose(&[("BULKMEM_FROM", "20000")], "memcpy", REUSED_FROM), OURS);
+}
+
+#[test]
+fn calls_from_128_kib_on_are_the_policys_if_the_kernel_may_map_pages() {
+    const FROM: usize = 128 << 10;
+    let file = reused_from(1_000_000);
+    let whose = |variables: &[(&str, &str)], function: &str, length: usize| {
+        let mut command = preloaded(situations());
+        command.env_remove("BULKMEM_FROM").env("BULKMEM_PROFILE", &file).envs(variables.iter().copied());
+        run(command.args(["who", function, &length.to_string()]))
+    };
+    let on = ("BULKMEM_POPULATE", "on");
+    assert!(FROM < pointers::quarter_of_last_level_cache());
+    for function in ["memcpy", "memset", "bzero"] {
+        assert_eq!(whose(&[], function, FROM), THEIRS, "{function}");
+        assert_eq!(whose(&[on], function, FROM - 1), THEIRS, "{function}");
+        assert_eq!(whose(&[on], function, FROM), OURS, "{function}");
+        assert_eq!(whose(&[on], function, 1 << 20), OURS, "{function}");
+    }
+    for others in [("BULKMEM_LOOK", "off"), ("BULKMEM_FROM", "1000000")] {
+        assert_eq!(whose(&[on, others], "memcpy", FROM), THEIRS, "{others:?}");
+    }
+    let sooner = ("BULKMEM_PROFILE", reused().to_str().unwrap());
+    assert_eq!(whose(&[on, sooner], "memcpy", REUSED_FROM), OURS);
+    for value in ["", "off", "1", "ON"] {
+        assert_eq!(whose(&[("BULKMEM_POPULATE", value)], "memcpy", FROM), THEIRS, "{value}");
+    }
 }
 
 /// The destination of `who` begins `1 - length` bytes after the source modulo 4096.

@@ -13,6 +13,7 @@ use super::environment;
 use super::load::Loaded;
 use super::rules::Rules;
 use super::{Policy, PolicyError};
+use crate::errno;
 use crate::once::Once;
 use crate::signals::without_signals;
 
@@ -63,7 +64,7 @@ fn load() -> Option<&'static Loaded<'static>> {
         return None;
     }
     // A handler that leaves by a jump would leave the claim without a thread that loads.
-    without_signals(|| keep_errno(|| claim_and_load(claim, process, mine)))
+    without_signals(|| errno::kept(|| claim_and_load(claim, process, mine)))
 }
 
 fn claim_and_load(claim: u64, process: u32, mine: &'static Slot) -> Option<&'static Loaded<'static>> {
@@ -83,18 +84,6 @@ fn claim_and_load(claim: u64, process: u32, mine: &'static Slot) -> Option<&'sta
     let active = published.map_or_else(|active| active, |_| mine.0.get());
     // SAFETY: published; nothing writes to it any more.
     unsafe { active.as_ref() }
-}
-
-/// Runs `f`, and leaves `errno` as it was: a crate that makes rustix use the C library makes its calls set it.
-fn keep_errno<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: it always points to this thread's variable.
-    let errno = unsafe { &raw mut *libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { errno.read() };
-    let result = f();
-    // SAFETY: as above.
-    unsafe { errno.write(before) };
-    result
 }
 
 /// See [`crate::init`].

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::Policy;
+use bulkmem::policy::{Policy, Unmapped};
 use bulkmem::{Intent, Operation, Pages, look};
 
 use crate::calibration::plan::{self, LONG};
@@ -420,6 +420,12 @@ impl ChoiceOptions {
         let mut all = vec![by_policy];
         if peers && intent == Intent::Throughput {
             all.push(Implementation::Read);
+        }
+        // Without a look, it is the same choice.
+        let looks = |_: &Unmapped| length >= policy.looks_from(operation, intent);
+        let finds_unmapped = policy.look(operation).and_then(|look| look.unmapped).filter(looks).is_some();
+        if peers && finds_unmapped && intent == Intent::Throughput && cache == CacheState::Fresh {
+            all.push(Implementation::populating(policy));
         }
         let mut methods = choices.into_iter().map(Implementation::Method);
         all.extend(methods.next());

@@ -10,6 +10,7 @@ use bulkmem::method::{self, CacheEffect};
 use bulkmem::{Intent, Operation};
 
 use crate::calibration::plan;
+use crate::engine::implementation::POPULATING;
 use crate::engine::options::{check_budget, require};
 use crate::engine::stats::{ENOUGH, geometric_mean};
 use crate::engine::units::{bytes, plural};
@@ -227,8 +228,12 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
             mean,
         ),
     ];
+    let populates = |row: &Row| row.candidate.name == POPULATING;
+    let populating = ratios(rows, populates, |row| !populates(row));
+    let populating = at_least(1.0, "fresh, with the option populate: × the best of all without", populating);
     let known = by_length("cold or warm", |cache| cache != CacheState::Fresh);
-    [known, by_length("fresh", |cache| cache == CacheState::Fresh), others].concat()
+    let fresh = by_length("fresh", |cache| cache == CacheState::Fresh);
+    [known, fresh, others].into_iter().flatten().chain([populating]).collect()
 }
 
 /// The geometric mean, over operations, of how many times as fast as one peer the choice is, over all configurations: the
@@ -313,7 +318,12 @@ fn bypasses(row: &Row) -> bool {
 
 /// How many times as fast as the best of some rivals the choice is, by configuration.
 fn versus(rows: &[&Row], rival: impl Fn(&Row) -> bool) -> Vec<Value> {
-    let values = rows.iter().filter(|row| is_choice(row)).filter_map(|row| {
+    ratios(rows, is_choice, rival)
+}
+
+/// How many times as fast as the best of some rivals some rows are.
+fn ratios(rows: &[&Row], own: impl Fn(&Row) -> bool, rival: impl Fn(&Row) -> bool) -> Vec<Value> {
+    let values = rows.iter().filter(|row| own(row)).filter_map(|row| {
         let rivals = rows.iter().filter(|other| other.config == row.config && rival(other));
         let best = rivals.filter_map(|it| Some((median_ns(it)?, it))).min_by(|a, b| a.0.total_cmp(&b.0))?;
         let ratio = best.0 / median_ns(row)?;
@@ -497,13 +507,16 @@ mod tests {
                 rows.push(with(length, cache, Kind::Peer, "c_library", 100.0));
                 rows.push(with(length, cache, Kind::Method, "store_avx", 100.0));
             }
+            // Of all targets, only the last one judges it.
+            rows.push(with(length, CacheState::Fresh, Kind::Control, POPULATING, 60.0));
         }
         let checks = checks(every_state, &rows);
         let measured: Vec<f64> = checks.iter().map(|check| check.measured.unwrap()).collect();
         let expected = [100.0 / 104.0, 100.0 / 105.0, 0.8, 100.0 / 110.0, 1.25, 1.0, 100.0 / 98.0];
         assert!(measured.iter().zip(expected).all(|(a, b)| near(Some(*a), b)), "{checks:?}");
         let met: Vec<_> = checks.iter().map(|check| check.met == Some(true)).collect();
-        assert_eq!(met, [false, true, true, false, true, true, true, false, false], "{checks:?}");
+        assert_eq!(met, [false, true, true, false, true, true, true, false, false, true], "{checks:?}");
+        assert!(near(checks[9].measured, 80.0 / 60.0), "{checks:?}");
         assert!(checks[0].note.contains("warm") && checks[3].note.contains("fresh"), "{checks:?}");
         // 100 divided by the geometric mean of all times from 64 KiB, fresh ones included.
         let times = [50.0f64, 125.0, 100.0, 50.0, 105.0, 80.0, 50.0, 104.0, 110.0];
@@ -569,7 +582,7 @@ mod tests {
         for max_length in [256, MIB, 4 * GIB] {
             let parts = parts(max_length);
             let targets: usize = parts.iter().map(|part| (part.judge)(&[]).len()).sum();
-            assert_eq!((parts.len(), targets), (5, 15));
+            assert_eq!((parts.len(), targets), (5, 16));
             let comparisons = || parts.iter().flat_map(|part| &part.comparisons);
             assert!(comparisons().all(|it| it.sizes.iter().all(|size| *size <= max_length)));
             for comparison in comparisons() {
