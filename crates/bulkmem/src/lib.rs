@@ -138,7 +138,8 @@ pub use workers::Workers;
 /// Loads the policy now instead of at the first operation, and reports problems with the environment variables.
 ///
 /// Calling it is optional. After it has returned, operations on one thread make no system call, but for those with
-/// [`Options::populate`], so a program can install a seccomp filter. Unlike operations, it may allocate and wait, so do not call it in a signal handler or an allocator.
+/// [`Options::populate`], so a program can install a seccomp filter. Unlike operations, it may allocate and wait, so do not
+/// call it in a signal handler or an allocator.
 ///
 /// # Errors
 /// If `BULKMEM_PROFILE` or `BULKMEM_METHOD` has an invalid value. The library is ready nevertheless: it uses the valid

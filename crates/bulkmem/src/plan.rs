@@ -20,7 +20,7 @@ pub(crate) struct PlannedLook<'c> {
     pub(crate) intent: Intent,
     /// The total length that the call is part of.
     pub(crate) total_len: usize,
-    /// True if the kernel may be asked to map pages.
+    /// True if the kernel may map pages in advance.
     pub(crate) populate: bool,
 }
 
@@ -38,12 +38,13 @@ impl<'c> PlannedLook<'c> {
     /// The length from which a call looks by itself.
     #[inline(always)]
     pub(crate) fn from(&self) -> usize {
-        let intent = match self.intent {
-            // Mapping pages pays as early as if the bytes are not used next.
-            Intent::Reuse if self.populate => Intent::Throughput,
+        let PlannedLook { rules, operation, intent, populate, .. } = *self;
+        // Mapping pages pays as early as if the bytes are not used next.
+        let intent = match intent {
+            Intent::Reuse if populate && rules.finds_unmapped(operation) => Intent::Throughput,
             intent => intent,
         };
-        self.rules.looks_from(self.operation, intent)
+        rules.looks_from(operation, intent)
     }
 
     /// Decides how a call of that length on one thread proceeds. Most calls of a stream follow the verdict of an earlier one, so that
@@ -73,7 +74,13 @@ impl<'c> PlannedLook<'c> {
         match verdict {
             CacheVerdict::Cached => Some(rules.choose(operation, length, Situation::cached(intent))),
             CacheVerdict::Uncached => {
-                let situation = rules.uncached(operation, intent, threads);
+                let situation = match intent {
+                    // It looks for pages alone: bypassing the cache does not pay.
+                    Intent::Reuse if length.max(total_len) < rules.looks_from(operation, intent) => {
+                        Situation::Reuse
+                    }
+                    intent => rules.uncached(operation, intent, threads),
+                };
                 Some(rules.choose_part(operation, length, total_len, situation, 0))
             }
             CacheVerdict::Unmapped => Some(&rules.look(operation)?.unmapped.as_ref()?.choice),
@@ -196,8 +203,8 @@ impl<'c, K: Kernel> Plan<'c, K> {
             step_for,
             may_be_cut,
             otherwise: self.step,
-            // What the kernel has just cleared is cached.
-            populated: planned.populate.then(|| {
+            // The kernel has just cleared it, unless it is a file's; then the method costs time, and nothing else.
+            populated: (planned.populate && populate::is_possible()).then(|| {
                 let length = populate::PORTION.min(memory.length);
                 step_of(planned.choice(CacheVerdict::Cached, length, 1)).unwrap_or(self.step)
             }),
@@ -275,6 +282,39 @@ mod tests {
             Followed::Otherwise => "otherwise",
         };
         (name, stream.load().left)
+    }
+
+    #[test]
+    fn calls_that_look_for_pages_alone_do_not_bypass_the_cache() {
+        let choice = |policy: &Policy, populate, length| {
+            let look = PlannedLook {
+                rules: &policy.rules,
+                operation: OPERATION,
+                intent: Intent::Reuse,
+                total_len: 0,
+                populate,
+            };
+            (look.from(), look.choice(CacheVerdict::Uncached, length, 1).unwrap().method.name)
+        };
+        let machine = Machine::current();
+        let cpu = &machine.cpu;
+        let own = |rules: &str, unmapped: &str| {
+            let text = format!(
+                "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 c_library\nrule clear cached 0 rep_stosb\n\
+                 rule clear uncached 0 movnti\nrule clear reuse 0 c_library\n{rules}look clear {FROM} 400{unmapped}\nend\n",
+                cpu.family, cpu.model, cpu.stepping, cpu.vendor
+            );
+            Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
+        };
+        let pages = " 20000 store_sse2";
+        let from_1_mib =
+            "rule clear uncached_reuse 0 c_library\nrule clear uncached_reuse 1048576 nontemporal_sse2\n";
+        let with = own(from_1_mib, pages);
+        assert_eq!(choice(&with, false, 1 << 20), (1 << 20, "nontemporal_sse2"));
+        assert_eq!(choice(&with, true, 1 << 20), (FROM, "nontemporal_sse2"));
+        assert_eq!(choice(&with, true, FROM), (FROM, "c_library"));
+        assert_eq!(choice(&own("", pages), true, 1 << 20), (FROM, "c_library"), "no rules of its own");
+        assert_eq!(choice(&own(from_1_mib, ""), true, 1 << 20).0, 1 << 20, "no look finds pages missing");
     }
 
     #[test]

@@ -93,7 +93,8 @@ pub fn reused_from(operation: Operation) -> usize {
 /// As [`reused_from`], with [`Options::populate`]: shorter calls look, too, because mapping pages in advance pays whatever is done
 /// with the bytes next.
 pub fn populated_from(operation: Operation) -> usize {
-    let from = policy::rules().map_or(usize::MAX, |rules| rules.looks_from(operation, Intent::Throughput));
+    let rules = policy::rules().filter(|rules| rules.finds_unmapped(operation));
+    let from = rules.map_or(usize::MAX, |rules| rules.looks_from(operation, Intent::Throughput));
     if look::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
 }
 

@@ -377,7 +377,7 @@ fn answer_madvise(answer: u32) {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the handler only counts; the program is as long as it says, and read during the call only.
+    // SAFETY: the handler only counts, and sets the result; the program is as long as it says, and read during the call only.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction =
@@ -432,6 +432,8 @@ fn the_kernel_maps_pages_only_if_the_caller_allows_it_and_the_memory_has_none() 
             (unmapped.populate(true), PORTION + 1, 2),
             (unmapped.populate(true), 3 * PORTION, 3),
             (unmapped.populate(true).intent(Intent::Reuse), PORTION, 1),
+            // A part of a total.
+            (unmapped.populate(true).total_len(1 << 30), FROM - 1, 1),
         ] {
             // Each call looks again, however often looks have agreed.
             for _ in 0..10 {
@@ -448,7 +450,7 @@ fn a_kernel_that_maps_no_pages_in_advance_is_no_error_and_is_not_asked_again() {
         let policy = looking(Operation::Clear, "c_library", "movnti", ALWAYS_UNMAPPED);
         let options = Options::new().policy(&policy).unwrap().populate(true);
         let mut memory = vec![1; 2 * FROM];
-        // As Linux before 5.14.
+        // As Linux before 5.14, which does not know it with a range of no bytes either.
         answer_madvise(libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32);
         // SAFETY: this thread's variable.
         unsafe { *libc::__errno_location() = 77 };

@@ -57,9 +57,9 @@ pub(crate) struct RunArgs {
     /// last-level cache, or a shorter length from which a program gains even if it uses next what it wrote]
     #[arg(long, value_name = "SIZE", value_parser = parsers::size, conflicts_with = "libpmem")]
     from: Option<u64>,
-    /// Have the kernel map the pages of new memory 256 KiB at a time, instead of one page fault for each 4 KiB: copies, fills and
-    /// clears of at least 128 KiB to memory that the program has just allocated become about twice as fast. Only for programs whose
-    /// filter of system calls, if they have one, allows madvise
+    /// Have the kernel map the pages of new memory 512 KiB at a time, instead of one page fault for each 4 KiB, in copies, fills and
+    /// clears of at least 128 KiB, or as --from says. Only for programs whose filter of system calls, if they have one, allows
+    /// madvise
     #[arg(long, conflicts_with_all = ["libpmem", "histogram"])]
     populate: bool,
     /// Hint the program to the Linux module: the kernel clears all its huge pages as parts of large ranges. Without --from,

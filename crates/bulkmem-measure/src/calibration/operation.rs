@@ -352,14 +352,15 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         self.ledger.looks.unmapped.extend(all.into_iter().map(|(_, times)| times));
     }
 
-    /// Compares numbers of threads at the lengths where several may be faster, with the choice for the memory of the comparison.
+    /// Compares numbers of threads at the lengths where several may be faster, with the choice for each length.
     fn threads(&mut self, deadline: Duration) {
         let operation = self.operation;
         if self.setting.threads < 2 {
             return;
         }
-        let situation =
-            if operation == Operation::Persist { Situation::Throughput } else { Situation::Uncached };
+        // Several threads are compared in uncached memory.
+        let looks = self.ledger.looks.looks.iter().any(|it| it.operation == operation);
+        let situation = if looks { Situation::Uncached } else { Situation::Throughput };
         let choices = derive::choices(&self.ledger.figures, operation, situation);
         let lengths = self.setting.threaded_lengths();
         for (index, &length) in lengths.iter().enumerate() {

@@ -42,11 +42,26 @@ impl Ranked {
 }
 
 /// Returns every method that supports the operation here and is not only compared with, with its default parameters; the C
-/// library first.
+/// library first. Copies that bypass the cache also with a prefetch of the source: without it, others may be faster, so that
+/// nothing would search its distance.
 pub(crate) fn every_method(operation: Operation) -> Vec<Choice> {
     let possible = method::all().filter(|method| method.does(operation) && method.available());
     let possible = possible.filter(|method| !FOR_COMPARISON.contains(&method.name));
-    possible.map(|method| Choice::of(method, operation)).collect()
+    let settings = |method| {
+        let plain = Choice::of(method, operation);
+        [Some(plain), prefetching(plain, operation)]
+    };
+    possible.flat_map(settings).flatten().collect()
+}
+
+/// Returns a copy that bypasses the cache with a prefetch of the source, if its method has an optional one.
+fn prefetching(plain: Choice, operation: Operation) -> Option<Choice> {
+    const DISTANCE: u32 = 4096;
+    let tunables = plain.method.tunables(operation).unwrap_or_default();
+    let optional = tunables.iter().any(|it| it.name == "read_distance" && it.default == 0);
+    let mut choice = plain;
+    choice.parameters.set("read_distance", DISTANCE);
+    (optional && plain.method.effect == CacheEffect::Bypasses).then_some(choice)
 }
 
 /// True if a method does not fill the cache.
@@ -135,6 +150,10 @@ fn tune(
     deadline: Duration,
 ) {
     for tunable in current.method.tunables(cells[0].operation).unwrap_or_default() {
+        if tunable.name == "read_hint" && current.parameters.read_distance == 0 {
+            // Nothing is prefetched.
+            continue;
+        }
         let with = |&value| {
             let mut choice = current;
             choice.parameters.set(tunable.name, value);
@@ -168,16 +187,25 @@ fn tune(
 }
 
 /// Returns the candidates to start the next length with: the best of each method in the order of this length's ranking,
-/// then all other methods, since a method that is slow within the cache may be the best beyond it.
+/// then all other methods, since a method that is slow within the cache may be the best beyond it. A copy with a prefetch of the
+/// source counts as another method.
 pub(crate) fn seeds(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
-    first_of_each_method(ranked.iter().map(|entry| entry.choice).chain(every_method(operation)))
+    let choices = ranked.iter().map(|entry| entry.choice).chain(every_method(operation));
+    first_of_each(choices, |choice| (choice.method.name, choice.parameters.read_distance > 0))
 }
 
 /// Returns the first choice of each method.
 pub(crate) fn first_of_each_method(choices: impl IntoIterator<Item = Choice>) -> Vec<Choice> {
+    first_of_each(choices, |choice| choice.method.name)
+}
+
+fn first_of_each<K: PartialEq>(
+    choices: impl IntoIterator<Item = Choice>,
+    key: impl Fn(&Choice) -> K,
+) -> Vec<Choice> {
     let mut first: Vec<Choice> = Vec::new();
     for choice in choices {
-        if first.iter().all(|known| known.method != choice.method) {
+        if first.iter().all(|known| key(known) != key(&choice)) {
             first.push(choice);
         }
     }

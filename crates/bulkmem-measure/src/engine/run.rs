@@ -10,6 +10,7 @@ use bulkmem::machine::Machine;
 use bulkmem::policy::{Basis, Policy};
 use serde::Serialize;
 
+use crate::engine::implementation::POPULATING;
 pub(crate) use crate::engine::interleave::{OPERATIONS, Sample, Sampler, go_on};
 use crate::engine::interleave::{Source, interleave};
 use crate::engine::quality::Quality;
@@ -424,7 +425,8 @@ impl<'a> Run<'a> {
                 (Ok(_), None) => {}
             }
         }
-        let writes = !matches!(sampler.candidate.kind, Kind::Read | Kind::Control);
+        let populates = sampler.candidate.name == POPULATING;
+        let writes = populates || !matches!(sampler.candidate.kind, Kind::Read | Kind::Control);
         counts.conclude(writes, &sampler.config);
         Ok(counts.any())
     }

@@ -172,6 +172,43 @@ static void filter(void)
     end(work(memory));
 }
 
+static int trapped;
+
+/* Counts a system call, which succeeds without doing anything. */
+static void trap(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)info;
+    trapped++;
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = 0;
+}
+
+/* Prints how often a fill of 1 MiB, and one of 256 KiB after it, call madvise. */
+static void populates(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    struct sigaction action = {.sa_sigaction = trap, .sa_flags = SA_SIGINFO};
+    enum { PORTION = 512 << 10 };
+    char *memory = map(4 * PORTION);
+    int first;
+    memory += -(uintptr_t)memory % PORTION;
+    need(sigaction(SIGSYS, &action, NULL) == 0, "sigaction");
+    need(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no new privileges");
+    need(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "filter");
+    errno = 77;
+    memset(memory, 7, 2 * PORTION);
+    first = trapped;
+    memset(memory, 8, PORTION / 2);
+    need(errno == 77, "errno");
+    need(all(memory, PORTION / 2, 8) && all(memory + PORTION / 2, 3 * PORTION / 2, 7), "bytes");
+    printf("%d, %d\n", first, trapped - first);
+}
+
 /* Reading the clock raises SIGSEGV. */
 static void no_clock(void)
 {
@@ -323,6 +360,8 @@ int main(int count, char **arguments)
         strict();
     else if (strcmp(name, "filter") == 0)
         filter();
+    else if (strcmp(name, "populates") == 0)
+        populates();
     else if (strcmp(name, "no_clock") == 0)
         no_clock();
     else if (strcmp(name, "bad_prctl") == 0)

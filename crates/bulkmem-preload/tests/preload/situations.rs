@@ -9,7 +9,7 @@ use std::process::Command;
 use bulkmem::pointers;
 
 use crate::policy::{
-    NON_TEMPORAL, REUSED_FROM, aliased, by_length, every_method, reused, reused_from, with_looks,
+    NON_TEMPORAL, REUSED_FROM, aliased, by_length, every_method, reused, reused_from, unmapped, with_looks,
 };
 use crate::toolchain::{SCRATCH, compile, library, output, preloaded, run, situations};
 
@@ -32,6 +32,14 @@ fn situation(name: &str) {
     }
 }
 
+/// Runs a situation with calls that have the kernel map pages, because each look finds none.
+#[track_caller]
+fn populating(name: &str) -> String {
+    let mut command = preloaded(situations());
+    command.env_remove("BULKMEM_FROM").env("BULKMEM_PROFILE", unmapped()).env("BULKMEM_POPULATE", "on");
+    run(command.arg(name))
+}
+
 /// Another library's IFUNC resolver and constructor, in either order of libraries.
 #[test]
 fn functions_work_before_main() {
@@ -48,11 +56,14 @@ fn functions_work_before_main() {
 fn functions_work_in_signal_handlers() {
     situation("signals");
     situation("small_stack");
+    populating("signals");
+    populating("small_stack");
 }
 
 #[test]
 fn functions_work_in_forked_children() {
     situation("forks");
+    populating("forks");
 }
 
 #[test]
@@ -173,6 +184,14 @@ fn shorter_calls_are_the_policys_where_bypassing_the_cache_pays_although_the_byt
         assert_eq!(whose(&[(variable, value)], "memcpy", REUSED_FROM), THEIRS, "{variable}={value}");
     }
     assert_eq!(whose(&[("BULKMEM_FROM", "20000")], "memcpy", REUSED_FROM), OURS);
+}
+
+#[test]
+fn calls_make_a_system_call_only_if_a_variable_allows_it() {
+    assert_eq!(populating("populates"), "2, 1\n");
+    let mut command = preloaded(situations());
+    command.env_remove("BULKMEM_FROM").env("BULKMEM_PROFILE", unmapped());
+    assert_eq!(run(command.arg("populates")), "0, 0\n");
 }
 
 #[test]

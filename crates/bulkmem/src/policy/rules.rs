@@ -295,6 +295,12 @@ impl Rules {
         }
     }
 
+    /// True if looks of an operation tell memory whose pages are not mapped yet.
+    #[inline]
+    pub(crate) fn finds_unmapped(&self, operation: Operation) -> bool {
+        self.look(operation).is_some_and(|look| look.unmapped.is_some())
+    }
+
     /// When and how an operation looks at the cache state, if it does.
     pub(crate) fn look(&self, operation: Operation) -> Option<&Look> {
         self.looks[operation as usize].as_ref()

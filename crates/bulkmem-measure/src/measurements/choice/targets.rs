@@ -230,7 +230,8 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
     ];
     let populates = |row: &Row| row.candidate.name == POPULATING;
     let populating = ratios(rows, populates, |row| !populates(row));
-    let populating = at_least(1.0, "fresh, with the option populate: × the best of all without", populating);
+    let populating =
+        at_least(1.0, "fresh base pages, with the option populate: × the best of all without", populating);
     let known = by_length("cold or warm", |cache| cache != CacheState::Fresh);
     let fresh = by_length("fresh", |cache| cache == CacheState::Fresh);
     [known, fresh, others].into_iter().flatten().chain([populating]).collect()

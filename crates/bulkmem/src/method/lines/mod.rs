@@ -65,7 +65,7 @@ pub(in crate::method) trait CopyLine {
     /// How many lines [`Self::copy_batch`] copies.
     const BATCH: usize = 1;
 
-    /// Copies [`Self::BATCH`] lines; loads all of them before it stores the first.
+    /// Copies [`Self::BATCH`] lines; if these are several, loads all of them before it stores the first.
     ///
     /// # Safety
     /// As [`Self::copy`], for as many times 64 bytes.

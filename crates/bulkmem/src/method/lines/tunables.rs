@@ -22,7 +22,7 @@ pub(in crate::method) const READ_DISTANCE: Tunable = Tunable {
     range: (0, FURTHEST),
     step: 64,
     default: 0,
-    search: &[0, 512, 1024, 2048, 4096, 8192],
+    search: &[0, 256, 512, 1024, 2048, 4096, 8192],
 };
 /// Read prefetch that cannot be disabled.
 pub(in crate::method) const NTA_DISTANCE: Tunable =
