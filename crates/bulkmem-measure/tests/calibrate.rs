@@ -8,10 +8,10 @@ use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Cost, Mode, Profile};
 use bulkmem_measure::{CalibrateOptions, MeasureError, calibrate};
 
-/// Small and short: every operation, up to 256 KiB, in 12 s: memory for a large last-level cache takes some of them.
+/// Small and short: every operation, up to 256 KiB, in 20 s: memory for a large last-level cache takes up to half of them.
 fn options() -> CalibrateOptions {
     CalibrateOptions {
-        budget: Duration::from_secs(12),
+        budget: Duration::from_secs(20),
         max_length: 256 << 10,
         ..CalibrateOptions::new(Mode::Quick)
     }

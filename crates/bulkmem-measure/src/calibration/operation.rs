@@ -312,11 +312,12 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     }
 
     /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the
-    /// cache and by those that the rules by length use.
+    /// cache and by those that the rules by length use. Not for operations that persist: what is measured is new memory that the kernel
+    /// clears, and pages of persistent memory hold data and are not cached, mapped or not.
     fn unmapped(&mut self, deadline: Duration) {
         const MOST_SAMPLES: usize = 31;
         let operation = self.operation;
-        if !self.ledger.looks.looks.iter().any(|it| it.operation == operation) {
+        if operation.persists() || !self.ledger.looks.looks.iter().any(|it| it.operation == operation) {
             return;
         }
         let by_length = derive::choices(&self.ledger.figures, operation, Situation::Throughput);

@@ -172,7 +172,7 @@ static void filter(void)
     end(work(memory));
 }
 
-static int trapped;
+static volatile sig_atomic_t trapped;
 
 /* Counts a system call, which succeeds without doing anything. */
 static void trap(int number, siginfo_t *info, void *context)
@@ -206,7 +206,7 @@ static void populates(void)
     memset(memory, 8, PORTION / 2);
     need(errno == 77, "errno");
     need(all(memory, PORTION / 2, 8) && all(memory + PORTION / 2, 3 * PORTION / 2, 7), "bytes");
-    printf("%d, %d\n", first, trapped - first);
+    printf("%d, %d\n", first, (int)trapped - first);
 }
 
 /* Reading the clock raises SIGSEGV. */

@@ -167,6 +167,7 @@ fn look(
     let slow = share(&reaching(MemoryState::Uncached), 0.95)?;
     let unmapped = reaching(MemoryState::Unmapped);
     let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
+    let fast = fast.filter(|_| for_unmapped.is_some());
     // The times of looks at short and at long uncached ranges; those of the others if one kind was not measured.
     let of_kind = |long: bool| {
         let of = looked.iter().filter(|it| it.state == MemoryState::Uncached && is_long(it.length) == long);
