@@ -35,7 +35,7 @@ pub(crate) enum Followed<'c> {
 }
 
 impl<'c> PlannedLook<'c> {
-    /// The length from which a call looks by itself.
+    /// The length from which a call looks on its own.
     #[inline(always)]
     pub(crate) fn from(&self) -> usize {
         let PlannedLook { rules, operation, intent, populate, .. } = *self;

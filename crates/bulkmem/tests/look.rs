@@ -405,7 +405,7 @@ fn alone_and_filtered(name: &str, check: impl FnOnce()) {
 #[cfg(target_os = "linux")]
 fn the_kernel_maps_pages_only_if_the_caller_allows_it_and_the_memory_has_none() {
     alone_and_filtered("the_kernel_maps_pages_only_if_the_caller_allows_it_and_the_memory_has_none", || {
-        /// What is mapped at a time ends at a multiple of it.
+        /// Bytes that are mapped at a time; each portion ends at a multiple of it.
         const PORTION: usize = 512 << 10;
         let mut memory = vec![1; 4 * PORTION];
         let start = memory.as_ptr().addr().wrapping_neg() % PORTION;

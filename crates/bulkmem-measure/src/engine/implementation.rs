@@ -164,7 +164,7 @@ impl<'p> Implementation<'p> {
     }
 }
 
-/// The candidate that lets the kernel map pages. It is no choice that programs make without asking.
+/// The candidate that lets the kernel map pages. Programs must request it, so it is not the choice of the policy.
 pub(crate) const POPULATING: &str = "policy, populate";
 const RUNS: &str = "a run checks that the policy runs here";
 const ABLE: &str = "the method has the operation";

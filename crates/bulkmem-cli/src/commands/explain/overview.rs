@@ -106,7 +106,7 @@ impl Overview {
         };
         let options = format!(
             "; for more, Options::intent(Intent::Stream) if the bytes are not read soon, Intent::Reuse if they are; \
-             total_len(n) for a part of n bytes; threads(Threads::Auto){threads}; Mapping for huge pages"
+             total_len(n) for parts of n; threads(Threads::Auto){threads}; populate(true) for new pages"
         );
         let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}{about}")));
         let [rust, c, unchanged] = &ways;
