@@ -152,6 +152,8 @@ pub fn unit_lengths(parameters: &Parameters, most: usize) -> Vec<usize> {
     const BATCH: usize = 16 * LINE;
     let streams = parameters.streams.max(1) as usize;
     let block = parameters.block as usize;
+    // The first batch that is prefetched.
+    let ahead = |distance: u32| if distance == 0 { 0 } else { distance as usize + BATCH };
     let units = [
         BATCH,
         PAGE,
@@ -160,6 +162,7 @@ pub fn unit_lengths(parameters: &Parameters, most: usize) -> Vec<usize> {
         block * streams,
         parameters.read_distance as usize,
         parameters.write_distance as usize,
+        ahead(parameters.read_distance.max(parameters.write_distance)),
     ];
     let mut lengths: Vec<usize> = units
         .iter()
