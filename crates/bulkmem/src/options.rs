@@ -117,7 +117,7 @@ impl<'p> Options<'p> {
     ///
     /// The first store to each page of new memory is a page fault, which in pages of 4 KiB takes several times as long as writing
     /// the page. With this option, an operation whose [look](crate::look) finds that the pages are not mapped yet has the kernel
-    /// map 512 KiB at a time before it writes them (`MADV_POPULATE_WRITE`, Linux 5.14): 1.1 to 1.5 times as fast on an Emerald
+    /// map 512 KiB at a time before it writes them (`MADV_POPULATE_WRITE`, Linux 5.14): 1.1 to 1.4 times as fast on an Emerald
     /// Rapids in pages of 4 KiB, the more the longer; huge pages gain nothing. The same pages are mapped as without it, at most
     /// 512 KiB earlier. Calls that do not look map nothing: short ones, those of a policy without looks, and copies that
     /// [page aliasing](crate::policy::PageAliasing) slows down.

@@ -254,12 +254,19 @@ mod tests {
 
     /// A policy with a method of its own for each verdict, another one for long totals, and another one for the intent reuse.
     fn policy() -> Policy {
+        policy_of(&format!(
+            "rule clear uncached 1048576 nontemporal_sse2\nrule clear reuse 0 c_library\n\
+             rule clear uncached_reuse 0 hybrid_sse2\nlook clear {FROM} 400 20000 store_sse2\n"
+        ))
+    }
+
+    /// A policy with a method of its own for each verdict, and these lines.
+    fn policy_of(lines: &str) -> Policy {
         let machine = Machine::current();
         let cpu = &machine.cpu;
         let text = format!(
             "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 c_library\nrule clear cached 0 rep_stosb\n\
-             rule clear uncached 0 movnti\nrule clear uncached 1048576 nontemporal_sse2\nrule clear reuse 0 c_library\n\
-             rule clear uncached_reuse 0 hybrid_sse2\nlook clear {FROM} 400 20000 store_sse2\nend\n",
+             rule clear uncached 0 movnti\n{lines}end\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
         Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
@@ -296,15 +303,8 @@ mod tests {
             };
             (look.from(), look.choice(CacheVerdict::Uncached, length, 1).unwrap().method.name)
         };
-        let machine = Machine::current();
-        let cpu = &machine.cpu;
         let own = |rules: &str, unmapped: &str| {
-            let text = format!(
-                "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 c_library\nrule clear cached 0 rep_stosb\n\
-                 rule clear uncached 0 movnti\nrule clear reuse 0 c_library\n{rules}look clear {FROM} 400{unmapped}\nend\n",
-                cpu.family, cpu.model, cpu.stepping, cpu.vendor
-            );
-            Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
+            policy_of(&format!("rule clear reuse 0 c_library\n{rules}look clear {FROM} 400{unmapped}\n"))
         };
         let pages = " 20000 store_sse2";
         let from_1_mib =

@@ -33,29 +33,32 @@ pub(crate) unsafe fn pages(start: *mut u8, length: usize) -> bool {
     }
     let before = start.addr() % page_size();
     let first = start.wrapping_sub(before).cast();
-    // SAFETY: every page holds a byte that the caller may write to, and populating changes no contents.
-    let outcome = errno::kept(|| unsafe { madvise(first, length + before, Advice::LinuxPopulateWrite) });
-    let refused = match outcome {
-        Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => true,
-        // Also the answer for this memory alone, such as a device's. A range of no bytes tells.
-        Err(Errno::INVAL) => {
-            // SAFETY: a range of no bytes changes nothing.
-            let empty = || unsafe { madvise(first, 0, Advice::LinuxPopulateWrite) };
-            errno::kept(empty).is_err()
+    errno::kept(|| {
+        // SAFETY: every page holds a byte that the caller may write to, and populating changes no contents.
+        let outcome = unsafe { madvise(first, length + before, Advice::LinuxPopulateWrite) };
+        let refused = match outcome {
+            Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => true,
+            // Also the answer for this memory alone, such as a device's.
+            Err(Errno::INVAL) => !is_known(),
+            _ => false,
+        };
+        if refused {
+            REFUSED.store(true, Relaxed);
         }
-        _ => false,
-    };
-    if refused {
-        REFUSED.store(true, Relaxed);
-    }
-    outcome.is_ok()
+        outcome.is_ok()
+    })
 }
 
-/// For tests: true if the kernel can map pages in advance; prints that something is skipped if not.
+/// True if the kernel can map pages in advance.
+fn is_known() -> bool {
+    // SAFETY: a range of no bytes changes nothing.
+    unsafe { madvise(std::ptr::null_mut(), 0, Advice::LinuxPopulateWrite) }.is_ok()
+}
+
+/// For tests: the same; prints that something is skipped if it cannot.
 #[cfg(all(test, not(miri)))]
 pub(crate) fn kernel_can() -> bool {
-    // SAFETY: a range of no bytes changes nothing.
-    let can = unsafe { madvise(std::ptr::null_mut(), 0, Advice::LinuxPopulateWrite) }.is_ok();
+    let can = is_known();
     if !can {
         println!("skipped: Linux before 5.14 maps no pages in advance");
     }
