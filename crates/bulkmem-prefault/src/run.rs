@@ -256,11 +256,11 @@ impl Shared<'_> {
         let mut placed = false;
         let mut want = FIRST;
         loop {
-            self.pace.wait(&stopped);
+            let turn = self.pace.turn(&stopped);
             let Some(part) = self.queue.next(piece, want.min(self.pace.longest()), &stopped)? else {
                 return Ok(());
             };
-            self.pace.begin(part.end - part.start);
+            turn.begin(part.end - part.start);
             let begun = self.clock.now();
             let result = if placed { Ok(()) } else { self.place(piece) };
             placed = true;
