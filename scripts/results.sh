@@ -11,17 +11,26 @@ ignored=0
 skips=()
 # "NAME: COMMAND": a failed test, and the command that reruns it.
 failures=()
+# "NAME MINUTES:SECONDS" of each part.
+times=()
+
+# took NAME START: notes how long a part took that began when SECONDS was START.
+took() {
+    local seconds=$((SECONDS - $2))
+    times+=("$(printf '%s %d:%02d' "$1" $((seconds / 60)) $((seconds % 60)))")
+}
 
 # tests NAME KIND RERUN COMMAND…: runs a command that prints cargo's test results, and adds them up. failed.awk
 # describes KIND and RERUN.
 tests() {
-    local name=$1 kind=$2 rerun=$3 log=$logs/$1.log status=0 sums line listed=0
+    local name=$1 kind=$2 rerun=$3 log=$logs/$1.log status=0 start=$SECONDS sums line listed=0
     shift 3
     heading "$name: $*"
     # The output of tests that pass goes to the log only.
     "$@" 2>&1 | tee "$log" |
         awk '/^successes:$/ { quiet = 1 } /^(failures:|test result:)/ { quiet = 0 } !quiet { print; fflush() }' ||
         status=$?
+    took "$name" "$start"
     read -r -a sums < <(awk -f scripts/tally.awk "$log")
     passed=$((passed + sums[0]))
     failed=$((failed + sums[1]))
@@ -44,7 +53,7 @@ tests() {
 
 # lint NAME COMMAND…: runs a command that must succeed; counts as one test.
 lint() {
-    local name=$1 log=$logs/$1.log
+    local name=$1 log=$logs/$1.log start=$SECONDS
     shift
     heading "$name: $*"
     if "$@" 2>&1 | tee "$log"; then
@@ -53,15 +62,19 @@ lint() {
         failed=$((failed + 1))
         failures+=("$name: $*: $(tail -n 1 "$log")")
     fi
+    took "$name" "$start"
 }
 
-# summary: prints what was skipped, and what failed with the commands that rerun it. The last line has the sums. Returns
-# 1 if something failed.
+# summary: prints how long each part took, what was skipped, and what failed with the commands that rerun it. The last
+# line has the sums. Returns 1 if something failed.
 summary() {
     local line
     while IFS= read -r line; do
         skips+=("$line")
     done < <(sed -n 's/^skipped: //p; s/^test \([^[].*\) \.\.\. ignored,\{0,1\} *\(.*\)$/\1: ignored: \2/p' "$logs"/*.log | sort -u)
+
+    heading "minutes:seconds of each part"
+    printf '%s\n' "${times[@]}"
 
     heading "skipped"
     if ((${#skips[@]} == 0)); then

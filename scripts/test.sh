@@ -37,7 +37,7 @@ done
 
 # fuzz TARGET: runs a fuzz target for a while; counts as one test.
 fuzz() {
-    local target=$1 log=$logs/fuzz-$1.log artifact
+    local target=$1 log=$logs/fuzz-$1.log start=$SECONDS artifact
     local -a command=(scripts/isolated.sh cargo +nightly fuzz run "$target")
     mkdir -p "fuzz/corpus/$target"
     heading "fuzz-$target: ${command[*]}"
@@ -50,6 +50,7 @@ fuzz() {
         artifact=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
         failures+=("fuzz-$target: cargo +nightly fuzz run $target ${artifact:-fuzz/corpus/$target fuzz/seeds/$target}")
     fi
+    took "fuzz-$target" "$start"
 }
 
 # Continuous integration counts the lints as one test.

@@ -288,7 +288,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         // A look at a long range is another one. The shortest, so that there is room for each look at other lines.
         let long = all.iter().copied().find(|length| *length > probe::LONG as u64);
         let uncached = iter::once(first).chain(long).map(|length| (length, MemoryState::Uncached));
-        let states = cached.chain(uncached).chain([(first, MemoryState::Unmapped)]);
+        // Operations that persist do not tell unmapped memory from other.
+        let unmapped = (!operation.persists()).then_some((first, MemoryState::Unmapped));
+        let states = cached.chain(uncached).chain(unmapped);
         let mut looked: Vec<Looked> =
             states.map(|(length, state)| Looked { operation, length, state, times: Vec::new() }).collect();
         for taken in 0..MOST_SAMPLES {
@@ -314,43 +316,48 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the
     /// cache and by those that the rules by length use. Not for operations that persist: what is measured is new memory that the kernel
     /// clears, and pages of persistent memory hold data and are not cached, mapped or not.
+    ///
+    /// The slower half of the methods is dropped again and again, so that most samples are of those that are hard to tell apart. What
+    /// was dropped is not compared: its samples are of another time, when the machine may have been faster.
     fn unmapped(&mut self, deadline: Duration) {
-        const MOST_SAMPLES: usize = 31;
+        const MOST_SAMPLES: usize = 51;
+        const FINALISTS: usize = 4;
         let operation = self.operation;
         if operation.persists() || !self.ledger.looks.looks.iter().any(|it| it.operation == operation) {
             return;
         }
-        let by_length = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
+        let cells = unmapped_cells(operation);
+        let times = |key| UnmappedTimes { operation, key, ticks: vec![Vec::new(); cells.len()] };
+        let by_length = derive::choices(&self.ledger.figures, operation, Situation::Throughput).into_iter();
+        let by_length = by_length.map(|(_, key)| key).chain([Key::c_library()]);
+        let mut compared: Vec<UnmappedTimes> = distinct(by_length).into_iter().map(times).collect();
         let through_cache = search::every_method(operation).into_iter();
         let through_cache = through_cache.filter(|it| search::stores_through_cache(operation, it));
-        let mut keys: Vec<Key> = by_length.into_iter().map(|(_, key)| key).collect();
-        keys.extend(
-            through_cache.map(|it| Key { method: it.method.name.to_owned(), parameters: it.parameters }),
-        );
-        keys.sort();
-        keys.dedup();
-        let cells = unmapped_cells(operation);
-        let choices = keys.into_iter().filter_map(|key| Some((key.choice()?, key)));
-        let mut all: Vec<(Choice, UnmappedTimes)> = choices
-            .map(|(choice, key)| {
-                (choice, UnmappedTimes { operation, key, ticks: vec![Vec::new(); cells.len()] })
-            })
-            .collect();
+        let through_cache =
+            through_cache.map(|it| Key { method: it.method.name.to_owned(), parameters: it.parameters });
+        let known = |key: &Key| compared.iter().any(|it| it.key == *key);
+        let mut open: Vec<UnmappedTimes> = through_cache.filter(|key| !known(key)).map(times).collect();
         for taken in 0..MOST_SAMPLES {
-            if self.session.stopped() || taken >= LEAST_SAMPLES && self.session.over(deadline) {
+            if self.session.stopped() || taken >= 3 * LEAST_SAMPLES && self.session.over(deadline) {
                 break;
             }
+            if taken > 0 && taken % LEAST_SAMPLES == 0 {
+                open.sort_by(|a, b| a.mean().total_cmp(&b.mean()));
+                open.truncate((open.len() / 2).max(FINALISTS));
+            }
             for (at, cell) in cells.iter().enumerate() {
-                for (choice, times) in &mut all {
-                    let Some(time) = self.session.meter.unmapped(cell, *choice) else { return };
+                for times in compared.iter_mut().chain(&mut open) {
+                    let Some(choice) = times.key.choice() else { return };
+                    let Some(time) = self.session.meter.unmapped(cell, choice) else { return };
                     times.ticks[at].push(time);
                 }
             }
         }
-        if all.iter().flat_map(|(_, it)| &it.ticks).any(|ticks| ticks.len() < LEAST_SAMPLES) {
+        compared.append(&mut open);
+        if compared.iter().flat_map(|it| &it.ticks).any(|ticks| ticks.len() < LEAST_SAMPLES) {
             return;
         }
-        self.ledger.looks.unmapped.extend(all.into_iter().map(|(_, times)| times));
+        self.ledger.looks.unmapped.extend(compared);
     }
 
     /// Compares numbers of threads at the lengths where several may be faster, with the choice for each length.

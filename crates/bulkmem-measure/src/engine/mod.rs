@@ -20,6 +20,7 @@ mod config;
 pub(crate) mod contrast;
 pub(crate) mod counters;
 mod error;
+pub(crate) mod fresh;
 pub(crate) mod implementation;
 pub(crate) mod interleave;
 pub(crate) mod latency;

@@ -1,7 +1,7 @@
 //! Samples of operations in an arena: batched so that reading the clock costs nothing, with warm or cold ranges, alone,
 //! followed by reading the result, or next to a neighbour that lives in the cache.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::Instant;
@@ -9,17 +9,17 @@ use std::time::Instant;
 use bulkmem::machine::{Caches, Machine};
 use bulkmem::method::{self, Ordering, fence};
 use bulkmem::policy::{Choice, Situation};
-use bulkmem::{Mapping, Operation, Pages, clock, probe};
+use bulkmem::{Operation, Pages, clock, probe};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::arena::{HUGE, read};
-use crate::engine::buffer::map;
 use crate::engine::clock::{spin, time};
+use crate::engine::fresh::Fresh;
 use crate::engine::implementation::Work;
 use crate::engine::{
-    Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, MeasureError, Neighbour,
-    Permutation, RawRange, Result,
+    Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, Permutation,
+    RawRange, Result,
 };
 
 /// The cost that a time stands for.
@@ -77,7 +77,8 @@ pub(crate) struct Cell {
     pub(crate) cost: Cost,
     pub(crate) length: u64,
     pub(crate) condition: Condition,
-    /// Destinations are mapped anew for each sample, in such pages, and not touched before. They are not warm then.
+    /// Destinations are mapped anew for each sample, in such pages, and not touched before. They are not warm then. Those of
+    /// operations that persist are in base pages.
     pub(crate) fresh: Option<Pages>,
 }
 
@@ -223,10 +224,7 @@ pub(crate) struct Workloads {
     /// Operations in a sample, by cell and candidate.
     batches: HashMap<(Cell, Candidate), usize>,
     ranges: Vec<(*mut u8, *const u8)>,
-    /// Fresh destinations of the latest samples.
-    fresh: VecDeque<Mapping>,
-    /// Bytes that fresh destinations have touched together, so that the host of a virtual machine backs them.
-    backed: usize,
+    pub(crate) fresh: Fresh,
     /// Bytes of the destination that extents have cleared since it was last written.
     cleared: usize,
     counting: Rc<Counting>,
@@ -238,6 +236,8 @@ impl Workloads {
         let l2 = second_level(Machine::current()) as usize;
         // SAFETY: the arena lives as long as the neighbour does, in the same struct; nothing else uses this range.
         let neighbour = unsafe { Neighbour::new(arena.neighbour, l2) };
+        let spread = (2 * last_level(Machine::current())).min(arena.longest());
+        let fresh = Fresh::new(usize::try_from(spread).unwrap_or(usize::MAX));
         Workloads {
             started,
             arena,
@@ -248,8 +248,7 @@ impl Workloads {
             random: fastrand::Rng::with_seed(3),
             batches: HashMap::new(),
             ranges: Vec::new(),
-            fresh: VecDeque::new(),
-            backed: 0,
+            fresh,
             cleared: 0,
             counting,
         }
@@ -462,7 +461,8 @@ impl Workloads {
         };
         let stride = (length + LINE).next_multiple_of(unit);
         self.ranges.clear();
-        let fresh = cell.fresh.map(|pages| self.map_fresh(stride * batch, pages)).transpose()?;
+        let fresh = cell.fresh.map(|pages| self.fresh.memory(cell.operation, stride * batch, pages));
+        let fresh = fresh.transpose()?;
         for index in 0..batch {
             let skip = index * stride;
             // Warm ranges stay where they are, apart only if they are warmed or dirtied each.
@@ -484,41 +484,6 @@ impl Workloads {
             }
         }
         Ok(())
-    }
-
-    /// Maps memory whose pages are not mapped yet.
-    ///
-    /// The kernel first hands out the pages that were released last. So destinations are kept until the caches hold none of
-    /// their pages: what the candidate before left there would make the page faults of the next one faster or slower.
-    fn map_fresh(&mut self, bytes: usize, pages: Pages) -> Result<*mut u8> {
-        let spread = self.spread();
-        while self.fresh.iter().map(|mapping| mapping.len()).sum::<usize>() > spread {
-            self.fresh.pop_front();
-        }
-        self.back_fresh(bytes, pages)?;
-        let mut mapping = map(bytes, pages)?;
-        let start = mapping.as_mut_ptr();
-        self.fresh.push_back(mapping);
-        Ok(start)
-    }
-
-    /// Has the host of a virtual machine back as much memory as fresh destinations of so many bytes may take together. That
-    /// takes long where the caches are large: a caller that knows the longest does it before it takes samples.
-    pub(crate) fn back_fresh(&mut self, bytes: usize, pages: Pages) -> Result<()> {
-        let spread = self.spread();
-        if self.backed < spread + bytes {
-            self.fresh.clear();
-            // An unaligned destination needs a page more.
-            self.backed = spread + (bytes + LINE).next_multiple_of(HUGE);
-            let prefaulted = map(self.backed, pages)?.prefault();
-            prefaulted.map_err(|source| MeasureError::Mapping { bytes: self.backed as u64, source })?;
-        }
-        Ok(())
-    }
-
-    /// The bytes of fresh destinations that are kept.
-    fn spread(&self) -> usize {
-        (2 * last_level(Machine::current())).min(self.arena.longest()) as usize
     }
 
     /// The operation, and how much longer the neighbour's walk takes after it than after as long without touching memory.

@@ -40,6 +40,18 @@ pub(crate) struct UnmappedTimes {
     pub(crate) ticks: Vec<Vec<u64>>,
 }
 
+impl UnmappedTimes {
+    /// Returns the logarithms of the medians, one for each configuration.
+    fn logarithms(&self) -> Vec<f64> {
+        self.ticks.iter().map(|ticks| middle(ticks.iter().copied()).ln()).collect()
+    }
+
+    /// Returns the mean of the logarithms.
+    pub(crate) fn mean(&self) -> f64 {
+        mean(&self.logarithms())
+    }
+}
+
 /// Shorter calls do not look: they take little longer than the look.
 pub(crate) const LEAST_LENGTH: u64 = 64 << 10;
 /// A look must gain so much, as a mean over the lengths it is for that can be cached, and the three states: a wrong
@@ -48,10 +60,11 @@ const LEAST_GAIN: f64 = 0.02;
 /// A look may lose so much in mapped memory, as a mean over the lengths and the cache states; more if that is small beside its
 /// gain in unmapped memory.
 const MOST_LOSS: f64 = 0.01;
-/// A threshold is judged together with those that are larger and smaller by this factor. One that is close to the times of
-/// a state would be passed by whatever makes memory a little slower or faster than during the calibration.
+/// A threshold is judged together with one that is smaller by this factor, and with one that is larger by the root of it. One that is
+/// close to the times of a state would be passed by whatever makes memory a little slower or faster than during the calibration.
+/// Caches can become much slower, by lower clocks, load, or as lines move from the second level to the third. No load makes memory faster.
 const MARGIN: f64 = 1.2;
-/// As [`MARGIN`], for the place between the states: with so much room on both sides, a threshold is in the middle.
+/// As [`MARGIN`], for the place between the states: with so much room on both sides, a threshold is two thirds of the way.
 const WIDE_MARGIN: f64 = 1.4;
 /// The single stores of a look at a long uncached range.
 const SINGLE_STORES: f64 = 4.0;
@@ -120,8 +133,7 @@ pub(super) fn derive<'k>(
 /// another cache than a base page.
 fn unmapped_times(operation: Operation, all: &[UnmappedTimes]) -> BTreeMap<&Key, Vec<f64>> {
     let own = all.iter().filter(|it| it.operation == operation);
-    own.map(|it| (&it.key, it.ticks.iter().map(|ticks| middle(ticks.iter().copied()).ln()).collect()))
-        .collect()
+    own.map(|it| (&it.key, it.logarithms())).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -277,7 +289,10 @@ fn separating(cached: &[u64], uncached: &[u64]) -> Option<u64> {
     let mut all = [cached, uncached].concat();
     all.sort_unstable();
     all.dedup();
-    let between = |pair: &[u64]| ((pair[0] as f64 * pair[1] as f64).sqrt() as u64).max(pair[0] + 1);
+    let between = |pair: &[u64]| {
+        let [low, high] = [pair[0] as f64, pair[1] as f64];
+        ((low * high * high).cbrt() as u64).max(pair[0] + 1)
+    };
     let separation = |at: &u64| -> f64 {
         let near_and_far = [MARGIN, WIDE_MARGIN].map(|margin| beside(*at, margin));
         near_and_far.as_flattened().iter().map(|at| below(cached, *at) - below(uncached, *at)).sum()
@@ -287,7 +302,7 @@ fn separating(cached: &[u64], uncached: &[u64]) -> Option<u64> {
 
 /// Returns a threshold with a smaller and a larger one.
 fn beside(threshold: u64, margin: f64) -> [u64; 3] {
-    [1.0 / margin, 1.0, margin].map(|factor| (threshold as f64 * factor) as u64)
+    [1.0 / margin, 1.0, margin.sqrt()].map(|factor| (threshold as f64 * factor) as u64)
 }
 
 /// Returns the share of the times that a threshold takes for cached memory.

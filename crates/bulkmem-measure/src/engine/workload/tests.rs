@@ -167,7 +167,7 @@ fn no_page_of_a_fresh_destination_is_mapped_before_it_is_written() {
             assert!(calls.into_inner() >= 3);
             let short = cost == Cost::Throughput;
             assert!(
-                !short || workloads.fresh.len() > 1,
+                !short || workloads.fresh.kept() > 1,
                 "the next destination gets pages that left the caches"
             );
         }

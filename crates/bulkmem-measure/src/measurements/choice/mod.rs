@@ -64,7 +64,8 @@ pub struct ChoiceOptions {
     /// States of the source of a copy, cold or warm, each with each state of the destination. If empty, the source is in the
     /// same state, and cold for fresh destinations; that of a copy_persist is warm.
     pub sources: Vec<CacheState>,
-    /// Base or transparent huge pages. `None`: transparent huge ones, and base pages for fresh destinations.
+    /// Base or transparent huge pages. `None`: transparent huge ones, and base pages for fresh destinations. Fresh destinations of
+    /// operations that persist are always in base pages, of a file in memory: persistent memory holds bytes before it is mapped.
     pub page_size: Option<PageSize>,
     /// The methods besides the policy's choice.
     pub methods: MethodSet,
@@ -195,7 +196,8 @@ impl ChoiceOptions {
         let mut workloads = Workloads::new(started, arena, run.counting.clone());
         let fresh = cells.iter().filter_map(|(cell, _)| Some((cell.length, cell.fresh?)));
         if let Some((length, pages)) = fresh.max_by_key(|(length, _)| *length) {
-            workloads.back_fresh(usize::try_from(length).unwrap_or(usize::MAX), pages)?;
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            workloads.fresh.prepare(operation, length, pages)?;
         }
         let workloads = RefCell::new(workloads);
         let mut hurried = Vec::new();
@@ -380,7 +382,10 @@ impl ChoiceOptions {
                             for alignment in &self.alignments {
                                 let (aligned, warm) =
                                     (*alignment == Alignment::Aligned, cache == CacheState::Warm);
-                                let fresh = (cache == CacheState::Fresh).then_some(self.pages(Pages::Base));
+                                // Those of operations that persist are pages of a file.
+                                let pages =
+                                    if operation.persists() { Pages::Base } else { self.pages(Pages::Base) };
+                                let fresh = (cache == CacheState::Fresh).then_some(pages);
                                 let condition =
                                     Condition { source, ..Condition::new(aligned, warm, threads) };
                                 let cell = Cell::new(operation, Cost::of(intent), length, condition);
