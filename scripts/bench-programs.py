@@ -51,6 +51,11 @@ SNIPPETS = {
     "Python: bytearray copied into another, 256 MiB": PLAIN + "a = bytearray(b'x') * (256 * M); b = memoryview(bytearray(a))\n"
     "def work(): b[:] = a\ntimed(work, 7)",
     "Python: bytes joined, 256 MiB, fresh": PLAIN + "a = [b'x' * (4 * M)] * 64\ntimed(lambda: b''.join(a), 7)",
+    "Python: bytes of a bytearray, 64 MiB, fresh": PLAIN + "a = bytearray(b'x') * (64 * M)\ntimed(lambda: bytes(a), 21)",
+    "NumPy: copies of 1 MiB, 64 kept, fresh": NUMPY + "a = n.ones(M, n.uint8)\n"
+    "def work(): return [a.copy() for _ in range(64)]\ntimed(work, 21)",
+    "NumPy: copies of 1 MiB, each freed": NUMPY + "a = n.ones(M, n.uint8)\n"
+    "def work():\n  for _ in range(64): a.copy()\ntimed(work, 21)",
     "Python: bytearray of zeros filled by slices of 4 MiB": PLAIN + "a = bytearray(256 * M); z = bytes(4 * M)\n"
     "def work():\n  for i in range(0, 256 * M, 4 * M): a[i:i + 4 * M] = z\ntimed(work, 7)",
     # Mapped memory begins on a page, so that what is behind the header is 8 bytes after the source modulo 4096.
