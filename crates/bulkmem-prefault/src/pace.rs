@@ -42,7 +42,7 @@ pub(crate) struct Pace<'a> {
     clock: &'a dyn Clock,
     rate: Option<NonZeroU64>,
     cpu_share: f64,
-    /// The time from which the rate allows the next step.
+    /// The time from which the rate allows the next step. Locked from waiting for it to the step's begin, so before the queue.
     next: Mutex<Duration>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Pace<'a> {
         self.rate.map_or(u64::MAX, |rate| rate.get() / STEPS_PER_SECOND)
     }
 
-    /// Waits until the rate allows the next step. One thread at a time does, so that they do not all begin one together.
+    /// Waits until the rate allows the next step. The other threads wait for this one, or all would begin a step at the same moment.
     pub(crate) fn turn(&self, stopped: &dyn Fn() -> bool) -> Turn<'_> {
         let next = self.rate.map(|rate| (rate, self.next.lock().unwrap_or_else(PoisonError::into_inner)));
         if let Some((_, next)) = &next {
@@ -84,6 +84,7 @@ impl<'a> Pace<'a> {
 }
 
 /// A thread's turn to begin a step. Others wait until it has begun or is dropped.
+#[must_use]
 pub(crate) struct Turn<'a> {
     clock: &'a dyn Clock,
     next: Option<(NonZeroU64, MutexGuard<'a, Duration>)>,

@@ -317,8 +317,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     /// cache and by those that the rules by length use. Not for operations that persist: what is measured is new memory that the kernel
     /// clears, and pages of persistent memory hold data and are not cached, mapped or not.
     ///
-    /// The slower half of the methods is dropped again and again, so that most samples are of those that are hard to tell apart. What
-    /// was dropped is not compared: its samples are of another time, when the machine may have been faster.
+    /// After every five rounds the slower half of the methods is dropped, so that most samples are of those that are hard to tell
+    /// apart. What was dropped is not compared: its samples are of another time, when the machine may have been faster.
     fn unmapped(&mut self, deadline: Duration) {
         const MOST_SAMPLES: usize = 51;
         const FINALISTS: usize = 4;

@@ -143,6 +143,10 @@ fn an_operation_looks_where_the_best_method_depends_on_the_cache_state() {
         let unmapped = look.unmapped.as_ref().unwrap();
         assert!((REACHING_TICKS..=UNMAPPED_TICKS).contains(&unmapped.from), "{look:?}");
         let all = &ledger.looks.unmapped;
+        let ticks = || all.iter().flat_map(|it| &it.ticks);
+        assert!(ticks().all(|it| it.len() >= 15 && it.len() == all[0].ticks[0].len()), "{all:?}");
+        let compared = search::every_method(Operation::Clear).len();
+        assert!(all.len() < compared / 2, "the slower ones of {compared} were dropped: {all:?}");
         assert_eq!(unmapped.method, FASTEST_UNMAPPED, "the machine becomes slower, for all: {all:?}");
         assert!((64 << 10..=256 << 10).contains(&look.from), "{look:?}");
         assert_eq!(of(Situation::Cached).first(), Some(&"c_library"));
@@ -227,7 +231,8 @@ fn looks_are_measured_even_if_the_time_is_over() {
     for state in [MemoryState::Cached, MemoryState::Uncached, MemoryState::Unmapped] {
         assert!(of(state).count() > 0 && of(state).all(|it| it.times.len() >= 5), "{:?}", ledger.looks);
     }
-    assert!(!ledger.looks.unmapped.is_empty());
+    let unmapped = &ledger.looks.unmapped;
+    assert!(!unmapped.is_empty() && unmapped.iter().flat_map(|it| &it.ticks).all(|it| it.len() == 15));
 }
 
 #[test]

@@ -56,7 +56,8 @@ pub enum CacheState {
     Cold,
     /// All of them, as far as they fit: the same ranges again and again.
     Warm,
-    /// The pages of the destination are not mapped yet: the kernel clears each through the cache at the first touch.
+    /// The pages of the destination are not mapped yet: the kernel clears each through the cache at the first touch. For operations
+    /// that persist, they are pages of a file in memory, which hold bytes already.
     Fresh,
 }
 

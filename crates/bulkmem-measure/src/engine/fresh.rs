@@ -5,8 +5,8 @@ use std::io;
 use std::ptr::null_mut;
 
 use bulkmem::{Mapping, Operation, Pages};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::engine::arena::HUGE;
 use crate::engine::buffer::{map, populate};
@@ -27,8 +27,8 @@ impl Fresh {
         Fresh { spread, backed: 0, new: VecDeque::new(), file: None }
     }
 
-    /// Returns memory for an operation, of a multiple of the page size, which is not mapped yet. It lives until as many bytes were
-    /// requested after it as are kept.
+    /// Returns `bytes`, a multiple of the page size, of memory whose pages are not mapped yet. Operations that persist get base
+    /// pages. It is valid until the next call of this or of [`Fresh::prepare`].
     ///
     /// The kernel first hands out the pages that were released last. So destinations are kept until the caches hold none of
     /// their pages: what the candidate before left there would make the page faults of the next one faster or slower. For the same
@@ -39,7 +39,7 @@ impl Fresh {
         }
         self.prepare(operation, bytes, pages)?;
         if let Some(file) = self.file.as_mut().filter(|_| operation.persists()) {
-            return file.unmapped(bytes).map_err(failed("unmap pages of a file in memory"));
+            return file.unmapped(bytes).map_err(failed("unmap pages of shared memory"));
         }
         let mut mapping = map(bytes, pages)?;
         let start = mapping.as_mut_ptr();
@@ -55,8 +55,7 @@ impl Fresh {
         if operation.persists() {
             if self.file.as_ref().is_none_or(|file| file.length < self.spread + bytes) {
                 self.file = None;
-                self.file =
-                    Some(FilePages::new(needed).map_err(failed("create a file in memory and map it"))?);
+                self.file = Some(FilePages::new(needed).map_err(failed("map shared memory"))?);
             }
         } else if self.backed < self.spread + bytes {
             self.new.clear();
@@ -78,7 +77,8 @@ fn failed(doing: &'static str) -> impl FnOnce(io::Error) -> MeasureError {
     move |source| MeasureError::System { doing, source }
 }
 
-/// Pages of a file in memory. They hold bytes already and are mapped at the first access, as those of a file in persistent memory.
+/// Pages of shared memory, which Linux keeps in a file in memory. They hold bytes already and are mapped at the first access, as
+/// those of a file in persistent memory.
 struct FilePages {
     start: *mut u8,
     length: usize,
@@ -88,13 +88,17 @@ struct FilePages {
 
 impl FilePages {
     fn new(length: usize) -> io::Result<FilePages> {
-        let file = memfd_create("bulkmem fresh", MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, length as u64)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address of the kernel's choice.
-        let start = unsafe { mmap(null_mut(), length, access, MapFlags::SHARED, &file, 0) }?;
+        let start = unsafe { mmap_anonymous(null_mut(), length, access, MapFlags::SHARED) }?;
         let pages = FilePages { start: start.cast(), length, next: 0 };
-        // SAFETY: all of the mapping, which no other code knows.
+        // SAFETY: all of the mapping, which no other code knows; this advice changes no contents.
+        match unsafe { madvise(start, length, Advice::LinuxNoHugepage) } {
+            // A kernel without transparent huge pages gives base pages in any case.
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // SAFETY: as above.
         unsafe { populate(pages.start, length) }?;
         Ok(pages)
     }
@@ -107,7 +111,7 @@ impl FilePages {
         }
         let start = self.start.wrapping_add(self.next);
         self.next += bytes;
-        // SAFETY: within the mapping, which is shared with its file, so that no bytes are lost.
+        // SAFETY: within the mapping, which is shared, so that its file keeps the bytes.
         unsafe { madvise(start.cast(), bytes, Advice::LinuxDontNeed) }?;
         Ok(start)
     }
@@ -115,7 +119,7 @@ impl FilePages {
 
 impl Drop for FilePages {
     fn drop(&mut self) {
-        // SAFETY: the mapping was created in `new`, and whoever used its memory is done.
+        // SAFETY: the mapping was created in `new`, and nothing uses its memory any more.
         _ = unsafe { munmap(self.start.cast(), self.length) };
     }
 }
@@ -150,6 +154,8 @@ mod tests {
             // SAFETY: the memory is this test's, until as much was requested as is kept.
             let bytes = unsafe { std::slice::from_raw_parts_mut(start, LENGTH) };
             let old = u8::from(seen.contains(&start.addr()));
+            bytes[0] = old;
+            assert_eq!(mapped(start, LENGTH), 1, "base pages, of which a store maps one");
             assert!(bytes.iter().all(|byte| *byte == old), "the file keeps its bytes");
             again += usize::from(old);
             bytes.fill(1);

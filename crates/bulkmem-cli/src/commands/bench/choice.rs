@@ -68,7 +68,8 @@ pub(crate) struct ChoiceArgs {
     /// Ranges that are in the cache, as far as they fit
     #[arg(long)]
     warm: bool,
-    /// Destinations whose pages are not mapped yet, from 64K on: the kernel clears each page at the first touch
+    /// Destinations whose pages are not mapped yet, from 64K on: the kernel clears each page at the first touch.
+    /// Of operations that persist: pages of a file in memory, always of 4K
     #[arg(long)]
     fresh: bool,
     /// States of the source of a copy [default: that of the destination, cold for fresh ones; warm for

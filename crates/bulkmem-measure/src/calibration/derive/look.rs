@@ -60,9 +60,10 @@ const LEAST_GAIN: f64 = 0.02;
 /// A look may lose so much in mapped memory, as a mean over the lengths and the cache states; more if that is small beside its
 /// gain in unmapped memory.
 const MOST_LOSS: f64 = 0.01;
-/// A threshold is judged together with one that is smaller by this factor, and with one that is larger by the root of it. One that is
+/// A threshold is judged together with one that is smaller by this factor and one that is larger by its square root. One that is
 /// close to the times of a state would be passed by whatever makes memory a little slower or faster than during the calibration.
-/// Caches can become much slower, by lower clocks, load, or as lines move from the second level to the third. No load makes memory faster.
+/// There is more room on the cache's side: lower clocks, load, and lines that move to the third level make caches slower, and on a
+/// host that rested during the calibration, memory gets no faster.
 const MARGIN: f64 = 1.2;
 /// As [`MARGIN`], for the place between the states: with so much room on both sides, a threshold is two thirds of the way.
 const WIDE_MARGIN: f64 = 1.4;
@@ -300,7 +301,7 @@ fn separating(cached: &[u64], uncached: &[u64]) -> Option<u64> {
     all.windows(2).map(between).max_by(|a, b| separation(a).total_cmp(&separation(b)))
 }
 
-/// Returns a threshold with a smaller and a larger one.
+/// Returns a threshold with one that is smaller by a factor and one that is larger by its square root.
 fn beside(threshold: u64, margin: f64) -> [u64; 3] {
     [1.0 / margin, 1.0, margin.sqrt()].map(|factor| (threshold as f64 * factor) as u64)
 }

@@ -382,7 +382,7 @@ impl ChoiceOptions {
                             for alignment in &self.alignments {
                                 let (aligned, warm) =
                                     (*alignment == Alignment::Aligned, cache == CacheState::Warm);
-                                // Those of operations that persist are pages of a file.
+                                // Fresh destinations of operations that persist are base pages of a file.
                                 let pages =
                                     if operation.persists() { Pages::Base } else { self.pages(Pages::Base) };
                                 let fresh = (cache == CacheState::Fresh).then_some(pages);
