@@ -81,7 +81,7 @@ pub(crate) use implementation::Implementation;
 pub(crate) use interleave::StopRule;
 pub(crate) use neighbour::Neighbour;
 pub(crate) use passes::Passes;
-pub(crate) use positions::{Permutation, Slots};
+pub(crate) use positions::{Permutation, Slots, Spread};
 pub(crate) use reservation::Reservation;
 pub(crate) use run::{Sample, Sampler, go_on};
 pub(crate) use stats::{Stats, Summary, Trend};

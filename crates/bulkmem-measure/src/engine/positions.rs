@@ -2,6 +2,9 @@
 
 use crate::engine::{LINE, RawRange};
 
+/// The fraction of the golden ratio, times 2⁶⁴.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Walks the slots of a range in an order that looks random and comes back to a slot only after all others. Starts at any number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation(pub(crate) u64);
@@ -21,12 +24,50 @@ impl Permutation {
             }
         }
     }
+}
+
+/// Places for operations in memory whose parts may differ in speed: that of a virtual machine often lies on several NUMA nodes
+/// of its host, or in pages of several sizes there, which the guest does not see. Operations of the same turn get places in the same
+/// part, so that candidates that are compared in turns have all used the same parts. Each place is used again only after all
+/// others of its part.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    seed: u64,
+    /// The least length of a part, bytes.
+    part: u64,
+    /// The order of places in each part.
+    orders: Vec<Permutation>,
+}
+
+impl Spread {
+    /// Parts have at least so many places: if one were in the cache, it would be one of many.
+    const PLACES: u64 = 32;
+    /// The last-level cache fits a part so often that nothing of a place is in the cache when it is used again.
+    const CACHES: u64 = 4;
+    /// Parts have several huge pages, because places in one page would share the translation of its address.
+    const LEAST: u64 = 32 << 20;
+
+    /// Places in memory from which operations take more lines than a last-level cache of that length keeps.
+    pub(crate) fn new(seed: u64, last_level: u64) -> Spread {
+        Spread { seed, part: last_level.saturating_mul(Self::CACHES).max(Self::LEAST), orders: Vec::new() }
+    }
 
     /// An address in the range at which `length` bytes fit: the start of a line, or `offset` bytes after it.
-    pub(crate) fn next_address(&mut self, raw_range: RawRange, length: usize, offset: usize) -> *mut u8 {
-        let stride = (length + LINE).next_multiple_of(LINE);
-        let slots = (raw_range.length / stride) as u64;
-        raw_range.start.wrapping_add(self.next(slots) as usize * stride + offset)
+    pub(crate) fn place(&mut self, range: RawRange, length: usize, offset: usize, turn: u64) -> *mut u8 {
+        let stride = (length + LINE).next_multiple_of(LINE) as u64;
+        let places = range.length as u64 / stride;
+        let parts = (places / (self.part / stride).max(Self::PLACES)).max(1);
+        let places = places / parts;
+        // Fractions of multiples of the golden ratio: any few turns in a row are spread over the whole range.
+        let fraction = turn.wrapping_mul(GOLDEN);
+        let part = ((u128::from(fraction) * u128::from(parts)) >> 64) as u64;
+        while self.orders.len() as u64 <= part {
+            // Different seeds: with the same one, successive operations would use the same place of each part.
+            let number = self.orders.len() as u64;
+            self.orders.push(Permutation(self.seed.wrapping_add(number.wrapping_mul(GOLDEN))));
+        }
+        let place = part * places + self.orders[part as usize].next(places);
+        range.start.wrapping_add((place * stride) as usize + offset)
     }
 }
 
@@ -73,14 +114,71 @@ mod tests {
         }
     }
 
+    const MIB: usize = 1 << 20;
+
+    fn gibibyte() -> RawRange {
+        RawRange { start: std::ptr::without_provenance_mut(1 << 40), length: 1 << 30 }
+    }
+
+    #[test]
+    fn places_of_a_turn_are_neighbours_and_those_of_many_turns_everywhere() {
+        for (last_level, length, part) in [
+            (8, 64, 64),
+            (8, 64 << 10, 64),
+            (8, MIB, 64),
+            (8, 3 * MIB, 192),
+            (32, MIB, 256),
+            (300, MIB, 1024),
+        ] {
+            let mut spread = Spread::new(1, last_level << 20);
+            let mut all = HashSet::new();
+            for turn in 0..100 {
+                let places: Vec<usize> =
+                    (0..24).map(|_| spread.place(gibibyte(), length, 0, turn).addr()).collect();
+                let (first, last) = (places.iter().min().unwrap(), places.iter().max().unwrap());
+                assert!(last - first < part * MIB, "{length} bytes over {} MiB", (last - first) / MIB);
+                assert_eq!(places.iter().collect::<HashSet<_>>().len(), places.len(), "none comes twice");
+                all.extend(places);
+            }
+            let eighths: HashSet<usize> = all.iter().map(|it| (it - (1 << 40)) / (128 * MIB)).collect();
+            assert_eq!(eighths.len(), 8, "{length} bytes");
+        }
+    }
+
+    /// Also if all operations are of one turn.
+    #[test]
+    fn a_place_comes_again_only_after_several_times_the_cache() {
+        for last_level in [8, 32, 260] {
+            for length in [64 << 10, MIB, 5 * MIB, 100 * MIB] {
+                let mut spread = Spread::new(1, last_level << 20);
+                let mut last_use = std::collections::HashMap::new();
+                for at in 0..3000 {
+                    let place = spread.place(gibibyte(), length, 0, 7);
+                    let before = last_use.insert(place, at);
+                    let between = before.map_or(usize::MAX, |before: usize| (at - before - 1) * length);
+                    let all = (1 << 30) - 3 * length;
+                    assert!(between >= (3 * MIB * last_level as usize).min(all), "{last_level} {length}: {between}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn successive_operations_do_not_use_the_same_place_of_each_part() {
+        let mut spread = Spread::new(1, 8 << 20);
+        let sets: HashSet<usize> =
+            (0..32).map(|turn| spread.place(gibibyte(), 64, 0, turn).addr() / LINE % 64).collect();
+        assert!(sets.len() > 16, "{} sets of a first-level cache", sets.len());
+    }
+
     #[test]
     fn places_fit() {
         let memory = [0u8; 4096];
         let raw_range = RawRange { start: memory.as_ptr().cast_mut(), length: memory.len() };
-        let mut permutation = Permutation(1);
+        let mut spread = Spread::new(1, 8 << 20);
         for length in [1, 63, 64, 1000, 4000] {
             for offset in [0, 1, 63] {
-                let at = permutation.next_address(raw_range, length, offset).addr() - raw_range.start.addr();
+                let at = spread.place(raw_range, length, offset, 3).addr() - raw_range.start.addr();
                 assert!(at + length <= memory.len(), "{length} bytes at {at}");
                 assert_eq!(at % LINE, offset);
             }

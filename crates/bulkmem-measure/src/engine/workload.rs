@@ -18,8 +18,8 @@ use crate::engine::clock::{spin, time};
 use crate::engine::fresh::Fresh;
 use crate::engine::implementation::Work;
 use crate::engine::{
-    Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, Permutation,
-    RawRange, Result,
+    Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, RawRange, Result,
+    Spread,
 };
 
 /// The cost that a time stands for.
@@ -124,6 +124,25 @@ pub(crate) struct Timing {
     pub(crate) operations: usize,
 }
 
+/// Candidates of a cell that had their sample since the turn began. It ends when one of them comes again.
+#[derive(Debug)]
+struct Turn {
+    number: u64,
+    sampled: Vec<Candidate>,
+}
+
+impl Turn {
+    /// The number of the turn in which the candidate takes its next sample.
+    fn next(&mut self, candidate: &Candidate) -> u64 {
+        if self.sampled.contains(candidate) {
+            self.number += 1;
+            self.sampled.clear();
+        }
+        self.sampled.push(candidate.clone());
+        self.number
+    }
+}
+
 struct Timed<'w> {
     workloads: &'w mut Workloads,
     cell: &'w Cell,
@@ -157,11 +176,11 @@ impl Work for Ticks {
 }
 
 /// The same call several times, after one that is not timed. Its output is the time of one, in nanoseconds.
-struct Repeated {
-    dst: *mut u8,
-    src: *const u8,
-    length: usize,
-    calls: usize,
+pub(crate) struct Repeated {
+    pub(crate) dst: *mut u8,
+    pub(crate) src: *const u8,
+    pub(crate) length: usize,
+    pub(crate) calls: usize,
 }
 
 impl Work for Repeated {
@@ -218,8 +237,11 @@ pub(crate) struct Workloads {
     pub(crate) arena: Arena,
     neighbour: Neighbour,
     l2: usize,
-    destinations: Permutation,
-    sources: Permutation,
+    destinations: Spread,
+    sources: Spread,
+    turns: HashMap<Cell, Turn>,
+    /// Looks so far, each a turn of its own.
+    looks: u64,
     random: fastrand::Rng,
     /// Operations in a sample, by cell and candidate.
     batches: HashMap<(Cell, Candidate), usize>,
@@ -243,8 +265,10 @@ impl Workloads {
             arena,
             neighbour,
             l2,
-            destinations: Permutation(1),
-            sources: Permutation(2),
+            destinations: Spread::new(1, last_level(Machine::current())),
+            sources: Spread::new(2, last_level(Machine::current())),
+            turns: HashMap::new(),
+            looks: 0,
             random: fastrand::Rng::with_seed(3),
             batches: HashMap::new(),
             ranges: Vec::new(),
@@ -282,7 +306,8 @@ impl Workloads {
         let warm = state == MemoryState::Cached;
         let fresh = (state == MemoryState::Unmapped).then_some(Pages::Base);
         let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };
-        let (dst, src, length) = self.timed_range(&cell)?;
+        self.looks += 1;
+        let (dst, src, length) = self.timed_range(&cell, self.looks)?;
         self.warm(&cell, length);
         let src = if cell.operation.has_source() { src } else { std::ptr::null() };
         let mut times = None;
@@ -291,18 +316,26 @@ impl Workloads {
         Some((times?, ns))
     }
 
+    /// The number of the turn in which a candidate takes its next sample of a cell. Each cell begins elsewhere.
+    fn turn(&mut self, cell: &Cell, candidate: &Candidate) -> u64 {
+        let number = self.turns.len() as u64;
+        let turn = self.turns.entry(*cell).or_insert_with(|| Turn { number, sampled: Vec::new() });
+        turn.next(candidate)
+    }
+
     /// Takes the time of a call of the cell's length in memory whose pages are not mapped yet, in ticks; `None` as for a look.
     pub(crate) fn unmapped(&mut self, cell: &Cell, choice: Choice) -> Option<u64> {
-        let (dst, src, length) = self.timed_range(cell)?;
+        let turn = self.turn(cell, &Candidate::method(&choice));
+        let (dst, src, length) = self.timed_range(cell, turn)?;
         let work = Ticks { dst, src, length };
         // SAFETY: as in `sample`.
         Some(unsafe { Implementation::Dispatched(choice).run(1, cell.operation, FILL_BYTE, work) })
     }
 
     /// Chooses the ranges of one call for the processor's clock; `None` if that cannot be used, or memory not be mapped.
-    fn timed_range(&mut self, cell: &Cell) -> Option<(*mut u8, *const u8, usize)> {
+    fn timed_range(&mut self, cell: &Cell, turn: u64) -> Option<(*mut u8, *const u8, usize)> {
         let length = usize::try_from(cell.length).ok().filter(|_| clock::is_usable())?;
-        self.choose_ranges(cell, length, 1).ok()?;
+        self.choose_ranges(cell, length, 1, turn).ok()?;
         let (dst, src) = *self.ranges.first()?;
         Some((dst, src, length))
     }
@@ -354,8 +387,9 @@ impl Workloads {
         call: impl Fn(*mut u8, *const u8, usize),
     ) -> Result<Timing> {
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
+        let turn = self.turn(cell, &candidate);
         if cell.cost == Cost::Stream {
-            return self.beside(cell, length, call);
+            return self.beside(cell, length, turn, call);
         }
         let whole = |&(dst, src): &(*mut u8, *const u8)| {
             call(dst, src, length);
@@ -376,7 +410,7 @@ impl Workloads {
         // Batches that are short because no more fits the cache are repeated.
         let (mut total, mut repeats) = (0.0, 0);
         loop {
-            self.choose_ranges(cell, length, batch)?;
+            self.choose_ranges(cell, length, batch, turn + (repeats * batch) as u64)?;
             self.warm(cell, length);
             // Not by for_each(&whole), which would be a function of its own: 1.5 ns a call.
             let ns = self.counting.only(|| {
@@ -444,8 +478,8 @@ impl Workloads {
         (self.l2 / 2 / length.max(1)).min(fits).clamp(1, MOST)
     }
 
-    /// Chooses the ranges of a batch, and writes to every line that is to be flushed.
-    fn choose_ranges(&mut self, cell: &Cell, length: usize, batch: usize) -> Result<()> {
+    /// Chooses the ranges of a batch, one for each turn from the first on, and writes to every line that is to be flushed.
+    fn choose_ranges(&mut self, cell: &Cell, length: usize, batch: usize, first: u64) -> Result<()> {
         let Arena { destination, source, .. } = self.arena;
         let offset = if cell.condition.aligned { 0 } else { self.random.usize(1..LINE / 2) };
         // Never aligned alike. Warm ranges begin near the beginning of a page: there no destination may lie a few bytes behind
@@ -463,7 +497,7 @@ impl Workloads {
         self.ranges.clear();
         let fresh = cell.fresh.map(|pages| self.fresh.memory(cell.operation, stride * batch, pages));
         let fresh = fresh.transpose()?;
-        for index in 0..batch {
+        for (index, turn) in (0..batch).zip(first..) {
             let skip = index * stride;
             // Warm ranges stay where they are, apart only if they are warmed or dirtied each.
             let warmed_each = length >= WARMED_EACH && cell.cost != Cost::Stream;
@@ -471,12 +505,12 @@ impl Workloads {
             let dst = match (fresh, warm) {
                 (Some(start), _) => start.wrapping_add(skip + offset),
                 (None, true) => stay(destination, apart + offset),
-                (None, false) => self.destinations.next_address(destination, length, offset),
+                (None, false) => self.destinations.place(destination, length, offset, turn),
             };
             let src = if cell.source_is_warm() {
                 stay(source, apart + source_offset)
             } else {
-                self.sources.next_address(source, length, source_offset)
+                self.sources.place(source, length, source_offset, turn)
             };
             self.ranges.push((dst, src));
             if flush {
@@ -491,11 +525,12 @@ impl Workloads {
         &mut self,
         cell: &Cell,
         length: usize,
+        turn: u64,
         call: impl Fn(*mut u8, *const u8, usize),
     ) -> Result<Timing> {
         // Enough operations to show: half the cache that the neighbour lives in.
         let batch = self.half_the_cache(length);
-        self.choose_ranges(cell, length, batch)?;
+        self.choose_ranges(cell, length, batch, turn)?;
         let settle = || {
             self.neighbour.walk();
             self.neighbour.walk();

@@ -234,6 +234,16 @@ fn an_extent_is_cleared_whole_and_only_where_other_bytes_were() {
 }
 
 #[test]
+fn candidates_take_turns_in_the_same_parts_of_memory() {
+    let mut workloads = workloads();
+    let cell = cell(Operation::Clear, Cost::Throughput, 64 << 10, true, false);
+    // A first sample that is taken again, and rounds in any order.
+    let names = ["a", "a", "b", "c", "c", "b", "a", "b", "a", "c"];
+    let turns = names.map(|name| workloads.turn(&cell, &Candidate::named(Kind::Method, name)));
+    assert_eq!(turns, [0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
+}
+
+#[test]
 fn methods_do_their_operation_directly_and_through_the_interface() {
     let mut workloads = workloads();
     for operation in Operation::ALL {
