@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::bypassed::Bypassed;
 use crate::operation::Operation;
 use crate::policy::CacheVerdict;
 
@@ -20,7 +21,10 @@ static STREAMS: [[Stream; SLOTS]; Operation::ALL.len()] =
 /// What is known about a stream of calls, in a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Stream(AtomicU64);
+pub(crate) struct Stream {
+    known: AtomicU64,
+    pub(crate) bypassed: Bypassed,
+}
 
 /// What is known about a stream between two calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,7 +127,7 @@ impl Known {
 
 impl Stream {
     pub(crate) const fn new() -> Stream {
-        Stream(AtomicU64::new(0))
+        Stream { known: AtomicU64::new(0), bypassed: Bypassed::new() }
     }
 
     /// The stream of the calling thread and an operation.
@@ -155,13 +159,13 @@ impl Stream {
 
     #[inline]
     pub(crate) fn load(&self) -> Known {
-        Known::of(self.0.load(Relaxed))
+        Known::of(self.known.load(Relaxed))
     }
 
     /// Another thread that shares the stream may overwrite it.
     #[inline]
     pub(crate) fn store(&self, known: Known) {
-        self.0.store(known.word(), Relaxed);
+        self.known.store(known.word(), Relaxed);
     }
 }
 
@@ -169,7 +173,10 @@ impl Stream {
 /// another.
 #[cfg(feature = "unstable-internals")]
 pub fn forget_verdicts() {
-    STREAMS.iter().flatten().for_each(|stream| stream.store(Known::default()));
+    for stream in STREAMS.iter().flatten() {
+        stream.store(Known::default());
+        stream.bypassed.forget();
+    }
 }
 
 #[cfg(test)]

@@ -80,6 +80,7 @@
 //! | `unstable-internals` | for bulkmem's own measuring crate and tests: exposes the functions behind the method table, and makes types that may grow exhaustive; not covered by semantic versioning |
 
 mod built_in;
+mod bypassed;
 mod c_functions;
 mod carried;
 #[cfg(feature = "unstable-internals")]

@@ -110,7 +110,9 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
             return self.otherwise.weak;
         }
         // SAFETY: passed on from the caller.
-        let verdict = unsafe { self.look_at(memory, piece.clone(), &mut clock) };
+        let found = unsafe { self.look_at(memory, piece.clone(), &mut clock) };
+        let verdict =
+            if part_of_total { found } else { found.map(|found| self.reconsider(memory, &piece, found)) };
         let step = self.step(verdict);
         let known = if part_of_total {
             // Each part has its own pages to map.
@@ -174,6 +176,18 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
             look::count(self.operation, verdict as usize);
         }
         verdict
+    }
+
+    /// Returns the verdict to follow in a piece after a look: calls that have themselves kept memory out of the cache make
+    /// [attempts](crate::bypassed) to write through it.
+    #[inline(always)]
+    fn reconsider(&self, memory: &Memory, piece: &Range<usize>, verdict: CacheVerdict) -> CacheVerdict {
+        // What persists is written to memory anyway. In longer ranges, a look finds cached memory if one line is cached, so that
+        // an attempt would count as a success where only a part fits the cache.
+        if self.operation.persists() || piece.len() > probe::LONG {
+            return verdict;
+        }
+        self.stream.bypassed.reconsider(memory.dst.addr().wrapping_add(piece.start), verdict)
     }
 
     #[inline(always)]
@@ -249,7 +263,8 @@ mod tests {
     fn looking() -> Planted {
         let unmapped = Unmapped { from: 1000, choice: *built_in(Operation::Clear) };
         Looking {
-            operation: Operation::Clear,
+            // Of those that persist, calls on the same memory depend on what they find alone.
+            operation: Operation::FillPersist,
             look: Box::leak(Box::new(Look { from: FROM, cached_below: 100, unmapped: Some(unmapped) })),
             from: FROM,
             step_for: |verdict| match verdict {
@@ -472,8 +487,50 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_was_bypassed_before_is_written_through_the_cache() {
+        let mut bytes = vec![0; INTERVAL];
+        let mut call = |looking: &Planted, start: usize, length: usize, looks: &[u64]| {
+            let memory = Memory::filled(bytes[start..][..length].as_mut_ptr(), length, 0);
+            let (mut now, mut steps) = (7, looks.first().map(|_| &0).into_iter().chain(looks));
+            let clock = || {
+                now += steps.next().unwrap();
+                now
+            };
+            // SAFETY: the memory is valid for its length.
+            let weak = unsafe { looking.run_by(&memory, 0..length, clock) };
+            assert_eq!(steps.next(), None);
+            assert_eq!(weak, bytes[start] == b'u', "a fence for the step that ran");
+            bytes[start]
+        };
+        let looking = |operation| Looking { operation, ..without_unmapped() };
+        let clear = looking(Operation::Clear);
+        assert_eq!(call(&clear, 0, FROM, FINDS_UNCACHED), b'u');
+        assert_eq!(call(&clear, FROM, FROM, FINDS_UNCACHED), b'u', "other memory");
+        assert_eq!(call(&clear, 0, FROM, FINDS_UNCACHED), b'c');
+        // Calls that follow a verdict follow the one that was acted upon.
+        assert_eq!(clear.stream.load().verdict, Some(CacheVerdict::Cached));
+        assert_eq!(call(&clear, FROM, FROM, FINDS_UNCACHED), b'u', "one attempt at a time");
+        assert_eq!(call(&clear, 0, FROM, FINDS_CACHED), b'c');
+        assert_eq!(call(&clear, FROM, FROM, FINDS_UNCACHED), b'c');
+        // Looks at more than this find cached memory if only a part is cached.
+        for (length, looks, second) in
+            [(probe::LONG, FINDS_UNCACHED, b'c'), (probe::LONG + 1, FINDS_ALL_UNCACHED, b'u')]
+        {
+            let looking = looking(Operation::Copy);
+            assert_eq!([(); 2].map(|()| call(&looking, 0, length, looks)), [b'u', second], "{length}");
+        }
+        let persisting = looking(Operation::FillPersist);
+        assert_eq!([(); 3].map(|()| call(&persisting, 0, FROM, FINDS_UNCACHED)), [b'u'; 3]);
+        // Of these parts of a total, every second one looks.
+        let parts = Looking { whole: probe::LONG, from: 2 * probe::LONG, ..looking(Operation::Clear) };
+        for looks in [FINDS_UNCACHED, &[], FINDS_UNCACHED, &[], FINDS_UNCACHED] {
+            assert_eq!(call(&parts, 0, probe::LONG, looks), b'u');
+        }
+    }
+
+    #[test]
     fn verdicts_are_counted() {
-        let looking = Looking { operation: Operation::FillPersist, ..looking() };
+        let looking = Looking { operation: Operation::CopyPersist, ..looking() };
         let before = look::counts(looking.operation);
         let length = INTERVAL + LONGEST_INTERVAL + WORTH_ANOTHER;
         let (cached, uncached) = ([FINDS_CACHED; 2], [FINDS_UNCACHED, FINDS_ALL_UNCACHED]);
