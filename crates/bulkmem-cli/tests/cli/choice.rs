@@ -1,5 +1,6 @@
 //! `bulkmem bench choice` and `bulkmem bench targets`.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
@@ -217,6 +218,7 @@ fn every_target_is_checked_or_reported_as_not_measured() {
         "all proc",
         "intent stream",
         "cost of",
+        "the same memory again and again",
     ] {
         let starts = |it: &&&serde_json::Value| it["what"].as_str().unwrap().starts_with(target);
         assert!(checks.iter().any(|it| starts(&it)), "{target}: {checks:?}");
@@ -226,6 +228,13 @@ fn every_target_is_checked_or_reported_as_not_measured() {
         // What was not measured is not decided either; what was measured need not be.
         assert!(!check["measured"].is_null() || check["met"].is_null(), "{check}");
         assert_ne!(check["note"], "");
+    }
+    let reused = |row: &&serde_json::Value| row["config"]["memory"] == "reused";
+    let reused: Vec<_> = found["rows"].as_array().unwrap().iter().filter(reused).collect();
+    for operation in ["clear", "fill", "copy"] {
+        let own = reused.iter().filter(|row| row["config"]["operation"] == operation);
+        let names: BTreeSet<_> = own.map(|row| row["candidate"]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, BTreeSet::from(["c_library", "policy"]), "{operation}");
     }
     // No target about 64 MiB can be checked, but others can.
     let long = checks.iter().find(|it| it["what"].as_str().unwrap().contains("64 MiB")).unwrap();

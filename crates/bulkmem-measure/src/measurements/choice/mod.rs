@@ -3,6 +3,7 @@
 
 mod choosing;
 mod judge;
+mod repeated;
 mod targets;
 
 use std::cell::RefCell;

@@ -18,11 +18,11 @@ use crate::engine::{
     Alignment, Bound, CacheState, Check, Config, Kind, Measure, MeasureError, Measurement, MethodSet, Peers,
     Result, Row, Run, Unit,
 };
-use crate::measurements::choice::ChoiceOptions;
 use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
 use crate::measurements::choice::judge::{
     OBSERVABLE, Overall, is_choice, is_peer, leeway, mean_regret, median_ns, overall, unmeasured_lengths,
 };
+use crate::measurements::choice::{ChoiceOptions, repeated};
 
 /// How to check the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ struct Part {
     weight: f64,
 }
 
+/// The share of the time of calls on the same memory.
+const REPEATED_WEIGHT: f64 = 0.3;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -63,7 +65,7 @@ impl Measure for TargetsOptions {
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
         let parts = parts(self.max_length);
         let end = run.elapsed() + self.budget;
-        let mut left: f64 = parts.iter().map(|part| part.weight).sum();
+        let mut left = parts.iter().map(|part| part.weight).sum::<f64>() + REPEATED_WEIGHT;
         let mut hurried = 0;
         for part in &parts {
             let first_row = run.results.rows.len();
@@ -82,11 +84,11 @@ impl Measure for TargetsOptions {
                 }
                 left = (left - weight).max(f64::MIN_POSITIVE);
             }
-            let rows: Vec<&Row> = run.results.rows[first_row..].iter().collect();
-            for check in (part.judge)(&rows) {
-                run.add_check(text(&check), check);
-            }
+            judge(run, first_row, part.judge);
         }
+        let first_row = run.results.rows.len();
+        repeated::measure(run, self.max_length, end.max(run.elapsed() + Duration::from_secs(1)))?;
+        judge(run, first_row, the_same_memory);
         if run.rows().next().is_none() {
             return Err(MeasureError::Interrupted);
         }
@@ -97,6 +99,14 @@ impl Measure for TargetsOptions {
             ));
         }
         Ok(())
+    }
+}
+
+/// Judges the rows from the first one on.
+fn judge(run: &mut Run<'_>, first_row: usize, by: fn(&[&Row]) -> Vec<Check>) {
+    let rows: Vec<&Row> = run.results.rows[first_row..].iter().collect();
+    for check in by(&rows) {
+        run.add_check(text(&check), check);
     }
 }
 
@@ -216,8 +226,8 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
         );
         (mean, mean, text)
     });
-    let c_library = |row: &Row| row.candidate.name == method::c_library().name;
-    let below = versus(rows, |row| c_library(row) && row.config.size.is_some_and(|size| size < OBSERVABLE));
+    let below =
+        versus(rows, |row| is_c_library(row) && row.config.size.is_some_and(|size| size < OBSERVABLE));
     let others = [
         at_least(0.97, "each operation below 64 KiB: × the C library", below),
         at_least(1.3, "geometric mean from 64 KiB: × the best peer of each operation", gain(rows)),
@@ -310,6 +320,15 @@ fn cost_of_choosing(rows: &[&Row]) -> Vec<Check> {
     let value = overhead_ns(rows).map(|overhead| (overhead, overhead, bytes(LENGTH as u64)));
     let what = "cost of choosing over the chosen method called directly, at 4 KiB";
     vec![check(Bound::AtMost(3.0), Unit::Nanoseconds, what, value)]
+}
+
+fn the_same_memory(rows: &[&Row]) -> Vec<Check> {
+    let what = "the same memory again and again, from 64 KiB to the second-level cache: × the C library";
+    vec![at_least(0.9, what, versus(rows, is_c_library))]
+}
+
+fn is_c_library(row: &Row) -> bool {
+    row.candidate.name == method::c_library().name
 }
 
 fn bypasses(row: &Row) -> bool {

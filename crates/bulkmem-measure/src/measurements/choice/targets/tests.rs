@@ -46,6 +46,21 @@ fn the_best_rival_at_the_worst_length_counts() {
 }
 
 #[test]
+fn calls_on_the_same_memory_are_compared_with_the_c_library() {
+    let rows = [
+        row(1, Kind::Policy, "policy", 10.0),
+        row(1, Kind::Method, "c_library", 8.0),
+        row(2, Kind::Policy, "policy", 10.0),
+        row(2, Kind::Method, "c_library", 9.5),
+        row(2, Kind::Method, "clzero", 1.0),
+    ];
+    let [target] = checks(the_same_memory, &rows).try_into().unwrap();
+    assert!(near(target.measured, 0.8) && target.met == Some(false), "{target:?}");
+    let [target] = checks(the_same_memory, &rows[2..]).try_into().unwrap();
+    assert!(near(target.measured, 0.95) && target.met == Some(true), "{target:?}");
+}
+
+#[test]
 fn chance_misses_no_target() {
     let noisy = |own: [f64; 9]| {
         let mut policy = row(1, Kind::Policy, "policy", 1.0);
