@@ -38,7 +38,7 @@ impl Microarchitecture {
     }
 
     /// True if the write-back of cached stores may be faster than non-temporal ones, as on Intel's persistent memory modules,
-    /// which AMD's processors do not support. There, calibrations chose non-temporal stores at every length (Zen 3, 4, 5).
+    /// which AMD's processors do not support. There, calibrations chose non-temporal stores at every length (Zen 1, 3, 4, 5).
     pub(super) fn write_back_pays(&self) -> bool {
         self.vendor != "AuthenticAMD"
     }
@@ -123,6 +123,29 @@ static TABLE: &[Microarchitecture] = &[
         ],
         bypass: MOVNTI,
         copy: COPY_BEYOND_CACHE,
+    },
+    Microarchitecture {
+        name: "Zen, Zen+",
+        vendor: "AuthenticAMD",
+        family: 23,
+        models: &[0x00..=0x2F],
+        last_level: 8 * MIB,
+        known: "on Naples, non-temporal stores clear uncached memory at 15 to 25 GB/s, memset at 7 to 9; memset clears memory in the \
+                cache of 8 MB at 37 to 39 up to 2 MB and 28 to 31 at 4 MB, non-temporal stores at 12 to 26; non-temporal copies of \
+                uncached memory are 1.2 to 1.5 times as fast as memcpy",
+        source: "bulkmem's own measurement, 2026-11: docs/machines/amd-epyc-naples-vm.md",
+        bypass_pays: true,
+        clear: &[Step {
+            from: From::LastLevelQuarters(2),
+            methods: NONTEMPORAL_AVX,
+            reason: "2 to 2.7 times as fast as memset where memory is not cached, 0.5 to 0.9 times where it is",
+        }],
+        bypass: NONTEMPORAL_AVX,
+        copy: &[Step {
+            from: From::LastLevelQuarters(2),
+            methods: BYPASS_COPY,
+            reason: "1.2 to 1.5 times as fast as memcpy on uncached memory, and as fast on cached memory",
+        }],
     },
     Microarchitecture {
         name: "Zen 2",
@@ -309,7 +332,7 @@ static TABLE: &[Microarchitecture] = &[
         family: 0,
         models: &[],
         last_level: 32 * MIB,
-        known: "on Zen 2 to Zen 5, stores that bypass the cache are faster than cached ones for what the cache cannot hold",
+        known: "on Zen to Zen 5, stores that bypass the cache are faster than cached ones for what the cache cannot hold",
         source: ARORA_2022,
         bypass_pays: true,
         clear: BEYOND_CACHE,
@@ -406,7 +429,8 @@ pub(super) mod tests {
             ("AuthenticAMD", 26, 0x02, "Zen 5"),
             ("AuthenticAMD", 26, 0x44, "Zen 5"),
             ("AuthenticAMD", 26, 0x50, "another AMD processor"),
-            ("AuthenticAMD", 23, 0x01, "another AMD processor"),
+            ("AuthenticAMD", 23, 0x01, "Zen, Zen+"),
+            ("AuthenticAMD", 23, 0x18, "Zen, Zen+"),
             ("GenuineIntel", 6, 79, "Broadwell"),
             ("GenuineIntel", 6, 85, "Skylake-X, Cascade Lake, Cooper Lake"),
             ("GenuineIntel", 6, 106, "Ice Lake"),
