@@ -4,8 +4,8 @@
 FIRST and SECOND are results of two runs of `bulkmem bench targets --output FILE` (one thread, 64 KiB and more). For each
 operation, length and cache state, the method or library that was best in the first run is judged by the second run: a table
 with a measurement of its own for each length, and without the cost of a look, could choose no better. The regret of the
-policy is that of the second run. As in `bench targets`, each half of the second run's samples selects the best, and the
-other half says how fast that is.
+policy is that of the second run. As in `bench targets`, the samples of a round are compared with each other, each half of the
+second run's rounds selects the best, and the other half says how fast that is.
 """
 
 import collections
@@ -42,18 +42,19 @@ def mean(logarithms):
     return math.exp(sum(logarithms) / len(logarithms))
 
 
-def half(samples, which):
+def half(rounds, which):
     """Rounds come in pairs of opposite order."""
-    chosen = [sample for at, sample in enumerate(samples) if which is None or at // 2 % 2 == which]
-    return statistics.median(chosen)
+    return [ratio for at, ratio in enumerate(rounds) if which is None or at // 2 % 2 == which]
 
 
-def speed(by_condition, conditions, which=None):
-    return mean(math.log(half(by_condition[condition], which)) for condition in conditions)
+def speed(of, policy, conditions, which=None):
+    """How many times as fast as the policy a candidate is."""
+    ratios = lambda it: [own / other for own, other in zip(of[it], policy[it])]
+    return mean(math.log(statistics.median(half(ratios(it), which))) for it in conditions)
 
 
-def best(candidates, conditions, which=None):
-    return max(candidates, key=lambda name: speed(candidates[name], conditions, which))
+def best(candidates, policy, conditions, which=None):
+    return max(candidates, key=lambda name: speed(candidates[name], policy, conditions, which))
 
 
 def regrets(first, second):
@@ -68,15 +69,17 @@ def regrets(first, second):
             whole = lambda of: all(len(of.get(it, [])) >= LEAST for it in conditions)
             return {name: of for name, of in candidates.items() if name != POLICY and whole(of)}
 
-        rivals = measured(now)
+        policy, rivals = now[POLICY], measured(now)
         known = {name: of for name, of in measured(before).items() if name in rivals}
         if not known:
             continue
-        if all(len(of[it]) >= FOR_HALVES for of in rivals.values() for it in conditions):
-            fastest = mean(math.log(speed(rivals[best(rivals, conditions, it)], conditions, 1 - it)) for it in (0, 1))
+        if all(len(policy[it]) >= FOR_HALVES for it in conditions):
+            judged = ((best(rivals, policy, conditions, it), 1 - it) for it in (0, 1))
+            fastest = mean(math.log(speed(rivals[name], policy, conditions, it)) for name, it in judged)
         else:
-            fastest = speed(rivals[best(rivals, conditions)], conditions)
-        yield key[:2], fastest / speed(rivals[best(known, conditions)], conditions), fastest / speed(now[POLICY], conditions)
+            fastest = speed(rivals[best(rivals, policy, conditions)], policy, conditions)
+        other = best(known, before[POLICY], conditions)
+        yield key[:2], fastest / speed(rivals[other], policy, conditions), fastest
 
 
 def main():

@@ -157,7 +157,10 @@ mod tests {
                     let before = last_use.insert(place, at);
                     let between = before.map_or(usize::MAX, |before: usize| (at - before - 1) * length);
                     let all = (1 << 30) - 3 * length;
-                    assert!(between >= (3 * MIB * last_level as usize).min(all), "{last_level} {length}: {between}");
+                    assert!(
+                        between >= (3 * MIB * last_level as usize).min(all),
+                        "{last_level} {length}: {between}"
+                    );
                 }
             }
         }

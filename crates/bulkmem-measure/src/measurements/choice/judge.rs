@@ -7,7 +7,7 @@ use bulkmem::method;
 use bulkmem::policy::Choice;
 
 use crate::calibration::derive::{NOISE, allowed_loss};
-use crate::engine::stats::{ENOUGH, geometric_mean, median};
+use crate::engine::stats::{ENOUGH, Stats, geometric_mean, median};
 use crate::engine::units::{bytes, plural};
 use crate::engine::{Alignment, CacheState, Candidate, Config, Kind, Metric, Row, distinct};
 
@@ -42,15 +42,24 @@ pub(super) fn is_choice(row: &Row) -> bool {
     row.candidate.kind == Kind::Policy && row.metric == Metric::Bandwidth
 }
 
-/// By which factor the ratio of two rows' speeds may be larger: to the end of the 95 % interval of each median. Too few samples
-/// do not tell.
+/// How many times as fast a row is as a rival in each round. What changes from round to round, such as the clock, or the part of the
+/// memory, changes both.
+fn ratios(row: &Row, rival: &Row) -> Vec<f64> {
+    row.samples.iter().zip(&rival.samples).map(|(own, rival)| own / rival).collect()
+}
+
+/// How many times as fast a row is as a rival, by the median of the rounds.
+pub(super) fn times_as_fast(row: &Row, rival: &Row) -> Option<f64> {
+    Some(Stats::of(&ratios(row, rival))?.median)
+}
+
+/// By which factor that may be larger: to the upper end of its 95 % interval. Too few samples do not tell.
 pub(super) fn leeway(row: &Row, rival: &Row) -> f64 {
-    if row.samples.len().min(rival.samples.len()) < ENOUGH as usize {
-        return f64::INFINITY;
+    let ratios = ratios(row, rival);
+    match Stats::of(&ratios) {
+        Some(stats) if ratios.len() >= ENOUGH as usize => stats.interval[1] / stats.median,
+        _ => f64::INFINITY,
     }
-    let [above, below] =
-        [row.stats.interval[1] / row.stats.median, rival.stats.median / rival.stats.interval[0]];
-    above.ln().hypot(below.ln()).exp()
 }
 
 /// False for a rival that was dropped after the first rounds, while the choice was measured further: others were faster in
@@ -215,7 +224,7 @@ const FOR_HALVES: usize = 12;
 /// selects the best rival, and the other half says how fast that one is (cross-validation). The name is that of the fastest by all.
 fn best_of(rivals: Vec<(&str, Vec<Pair<'_>>)>) -> Option<Best> {
     let mean = |pairs: &[Pair<'_>], of: Samples| {
-        geometric_mean(pairs.iter().map(|(own, rival)| of.median(rival) / of.median(own)))
+        geometric_mean(pairs.iter().map(|(own, rival)| of.median(&ratios(rival, own))))
     };
     let fastest = |of: Samples| {
         let means = rivals.iter().filter_map(|(name, pairs)| Some((name, pairs, mean(pairs, of)?)));
@@ -234,7 +243,7 @@ fn best_of(rivals: Vec<(&str, Vec<Pair<'_>>)>) -> Option<Best> {
     Some(Best { name: (*name).to_owned(), times: 1.0 / lead, leeway })
 }
 
-/// Samples of a row: all, or one half, which is every other pair, since rounds come in pairs of opposite order.
+/// Rounds: all, or one half, which is every other pair, since rounds come in pairs of opposite order.
 #[derive(Clone, Copy, PartialEq)]
 enum Samples {
     All,
@@ -243,11 +252,12 @@ enum Samples {
 }
 
 impl Samples {
-    fn median(self, row: &Row) -> f64 {
+    /// The median of a value of each round.
+    fn median(self, rounds: &[f64]) -> f64 {
         match self {
-            Samples::All => row.stats.median,
+            Samples::All => median(rounds),
             Samples::First | Samples::Second => {
-                let pairs = row.samples.chunks(2).skip(usize::from(self == Samples::Second)).step_by(2);
+                let pairs = rounds.chunks(2).skip(usize::from(self == Samples::Second)).step_by(2);
                 median(&pairs.flatten().copied().collect::<Vec<_>>())
             }
         }
@@ -295,7 +305,6 @@ mod tests {
     use bulkmem::Intent;
 
     use super::*;
-    use crate::engine::stats::Stats;
     use crate::engine::{Measurement, testing};
 
     fn row(kind: Kind, name: &str, cache: CacheState, median_ns: f64) -> Row {
@@ -423,6 +432,20 @@ mod tests {
         rows[0].samples = vec![40.96; 12];
         assert!(rows[1].stats.median > rows[0].stats.median, "by the median of all, both are faster");
         assert!(of(&rows)[0].regret.unwrap().abs() < 1e-9);
+    }
+
+    /// Memory of two speeds: the median of either row is one of them by chance.
+    #[test]
+    fn the_samples_of_a_round_are_compared_with_each_other() {
+        let speeds = [10.0, 20.0, 10.0, 20.0, 10.0, 20.0, 10.0, 20.0, 10.0, 20.0, 10.0];
+        let mut rows = [cold(Kind::Policy, "policy", 1.0), cold(Kind::Peer, "c_library", 1.0)];
+        rows[0].samples = speeds.to_vec();
+        rows[1].samples = speeds.to_vec();
+        rows[1].samples[4] = 20.0;
+        rows.iter_mut().for_each(|row| row.stats = Stats::of(&row.samples).unwrap());
+        assert_eq!(rows.each_ref().map(|row| row.stats.median), [10.0, 20.0]);
+        assert_eq!(of(&rows)[0].times_best, Some([1.0, 1.0]));
+        assert_eq!(times_as_fast(&rows[0], &rows[1]), Some(1.0));
     }
 
     #[test]

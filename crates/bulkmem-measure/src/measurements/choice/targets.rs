@@ -20,7 +20,8 @@ use crate::engine::{
 };
 use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
 use crate::measurements::choice::judge::{
-    OBSERVABLE, Overall, is_choice, is_peer, leeway, mean_regret, median_ns, overall, unmeasured_lengths,
+    OBSERVABLE, Overall, is_choice, is_peer, leeway, mean_regret, median_ns, overall, times_as_fast,
+    unmeasured_lengths,
 };
 use crate::measurements::choice::{ChoiceOptions, repeated};
 
@@ -344,10 +345,11 @@ fn versus(rows: &[&Row], rival: impl Fn(&Row) -> bool) -> Vec<Value> {
 /// How many times as fast as the best of some rivals some rows are.
 fn ratios(rows: &[&Row], own: impl Fn(&Row) -> bool, rival: impl Fn(&Row) -> bool) -> Vec<Value> {
     let values = rows.iter().filter(|row| own(row)).filter_map(|row| {
-        let rivals = rows.iter().filter(|other| other.config == row.config && rival(other));
-        let best = rivals.filter_map(|it| Some((median_ns(it)?, it))).min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let ratio = best.0 / median_ns(row)?;
-        Some((ratio, ratio * leeway(row, best.1), describe(row)))
+        let same = |other: &&&Row| other.config == row.config && other.metric == row.metric;
+        let rivals = rows.iter().filter(same).filter(|other| rival(other));
+        let ratios = rivals.filter_map(|it| Some((times_as_fast(row, it)?, it)));
+        let (ratio, best) = ratios.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some((ratio, ratio * leeway(row, best), describe(row)))
     });
     values.collect()
 }
