@@ -6,6 +6,7 @@ use crate::carried::{Known, MOST_CARRIED, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
+use crate::machine::{Caches, Machine};
 use crate::operation::Operation;
 use crate::policy::{CacheVerdict, Look};
 use crate::populate;
@@ -111,8 +112,11 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         }
         // SAFETY: passed on from the caller.
         let found = unsafe { self.look_at(memory, piece.clone(), &mut clock) };
-        let verdict =
-            if part_of_total { found } else { found.map(|found| self.reconsider(memory, &piece, found)) };
+        let verdict = if part_of_total {
+            found
+        } else {
+            found.map(|found| self.reconsider(memory, &piece, class, found))
+        };
         let step = self.step(verdict);
         let known = if part_of_total {
             // Each part has its own pages to map.
@@ -181,13 +185,21 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     /// Returns the verdict to follow in a piece after a look: calls that have themselves kept memory out of the cache make
     /// [attempts](crate::bypassed) to write through it.
     #[inline(always)]
-    fn reconsider(&self, memory: &Memory, piece: &Range<usize>, verdict: CacheVerdict) -> CacheVerdict {
-        // What persists is written to memory anyway. In longer ranges, a look finds cached memory if one line is cached, so that
-        // an attempt would count as a success where only a part fits the cache.
-        if self.operation.persists() || piece.len() > probe::LONG {
+    fn reconsider(
+        &self,
+        memory: &Memory,
+        piece: &Range<usize>,
+        class: u8,
+        verdict: CacheVerdict,
+    ) -> CacheVerdict {
+        let Caches { l2, l3, .. } = Machine::current().caches.sane();
+        let used = piece.len() as u64 * if self.operation.has_source() { 2 } else { 1 };
+        // What persists is written to memory anyway. In longer ranges, a look finds cached memory if one line is cached, and in
+        // ranges hardly larger than the cache if its places are, so that an attempt would count as a success.
+        if self.operation.persists() || piece.len() > probe::LONG || used > l2.max(l3 / 2) {
             return verdict;
         }
-        self.stream.bypassed.reconsider(memory.dst.addr().wrapping_add(piece.start), verdict)
+        self.stream.bypassed.reconsider(memory.dst.addr().wrapping_add(piece.start), class, verdict)
     }
 
     #[inline(always)]
@@ -509,9 +521,9 @@ mod tests {
         assert_eq!(call(&clear, 0, FROM, FINDS_UNCACHED), b'c');
         // Calls that follow a verdict follow the one that was acted upon.
         assert_eq!(clear.stream.load().verdict, Some(CacheVerdict::Cached));
-        assert_eq!(call(&clear, FROM, FROM, FINDS_UNCACHED), b'u', "one attempt at a time");
         assert_eq!(call(&clear, 0, FROM, FINDS_CACHED), b'c');
         assert_eq!(call(&clear, FROM, FROM, FINDS_UNCACHED), b'c');
+        assert_eq!(call(&clear, FROM, FROM, FINDS_UNCACHED), b'u', "it did not stay");
         // Looks at more than this find cached memory if only a part is cached.
         for (length, looks, second) in
             [(probe::LONG, FINDS_UNCACHED, b'c'), (probe::LONG + 1, FINDS_ALL_UNCACHED, b'u')]

@@ -62,6 +62,16 @@ pub(super) fn leeway(row: &Row, rival: &Row) -> f64 {
     }
 }
 
+/// By which factor the ratio of two rows' medians may be larger: to the end of the 95 % interval of each. Too few samples do not tell.
+pub(super) fn leeway_of_medians(row: &Row, rival: &Row) -> f64 {
+    if row.samples.len().min(rival.samples.len()) < ENOUGH as usize {
+        return f64::INFINITY;
+    }
+    let [above, below] =
+        [row.stats.interval[1] / row.stats.median, rival.stats.median / rival.stats.interval[0]];
+    above.ln().hypot(below.ln()).exp()
+}
+
 /// False for a rival that was dropped after the first rounds, while the choice was measured further: others were faster in
 /// those, and they alone, by luck, may be faster than the median of many. One sample less is no drop: the time was over in the
 /// middle of a round.

@@ -20,8 +20,8 @@ use crate::engine::{
 };
 use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
 use crate::measurements::choice::judge::{
-    OBSERVABLE, Overall, is_choice, is_peer, leeway, mean_regret, median_ns, overall, times_as_fast,
-    unmeasured_lengths,
+    OBSERVABLE, Overall, is_choice, is_peer, leeway, leeway_of_medians, mean_regret, median_ns, overall,
+    times_as_fast, unmeasured_lengths,
 };
 use crate::measurements::choice::{ChoiceOptions, repeated};
 
@@ -302,8 +302,9 @@ fn stream(rows: &[&Row]) -> Vec<Check> {
         Some((row, rivals.min_by(|a, b| own(a).total_cmp(&own(b)))?))
     });
     let speeds = pairs.clone().map(|(row, best)| {
+        // Of the disturbance, only the median is known.
         let ratio = own(best) / own(row);
-        (ratio, ratio * leeway(row, best), describe(row))
+        (ratio, ratio * leeway_of_medians(row, best), describe(row))
     });
     // As a share of the operation's time, so that noise on a long operation does not count as much.
     let disturbances = pairs.filter_map(|(row, best)| {
