@@ -6,7 +6,6 @@ use crate::carried::{Known, MOST_CARRIED, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
-use crate::machine::{Caches, Machine};
 use crate::operation::Operation;
 use crate::policy::{CacheVerdict, Look};
 use crate::populate;
@@ -192,11 +191,9 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         class: u8,
         verdict: CacheVerdict,
     ) -> CacheVerdict {
-        let Caches { l2, l3, .. } = Machine::current().caches.sane();
-        let used = piece.len() as u64 * if self.operation.has_source() { 2 } else { 1 };
-        // What persists is written to memory anyway. In longer ranges, a look finds cached memory if one line is cached, and in
-        // ranges hardly larger than the cache if its places are, so that an attempt would count as a success.
-        if self.operation.persists() || piece.len() > probe::LONG || used > l2.max(l3 / 2) {
+        // What persists is written to memory anyway. In longer ranges, a look finds cached memory if one line is cached, so that
+        // an attempt would count as a success where only a part fits the cache.
+        if self.operation.persists() || piece.len() > probe::LONG {
             return verdict;
         }
         self.stream.bypassed.reconsider(memory.dst.addr().wrapping_add(piece.start), class, verdict)
