@@ -8,7 +8,7 @@
 //! that. No byte is written that would not be written there anyway. Calls of up to 2 MiB look less often while a thread's
 //! looks agree, and short calls of a large [`total_len`](crate::Options::total_len) carry one verdict over. Memory that is
 //! uncached where an earlier call has bypassed the cache may be so for that reason alone: now and then such a call writes through
-//! the cache, and the next look shows whether the memory stays there.
+//! the cache, and the next looks show whether the memory stays there.
 //!
 //! The methods and the thresholds come from the policy file; without one, nothing looks. [`Options::look`] and the
 //! variable `BULKMEM_LOOK=off` switch it off, after which the same arguments always lead to the same method. A program that

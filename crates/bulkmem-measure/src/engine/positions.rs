@@ -40,7 +40,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Parts have at least so many places: if one were in the cache, it would be one of many.
+    /// Parts have at least so many places, so that a candidate gets another one each time.
     const PLACES: u64 = 32;
     /// The last-level cache fits a part so often that nothing of a place is in the cache when it is used again.
     const CACHES: u64 = 4;
