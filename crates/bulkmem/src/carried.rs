@@ -48,9 +48,6 @@ const MOST_AGREED: u8 = 9;
 /// reached memory; so there they double with each further look that agrees. In other memory it takes as long as a few KiB.
 pub(crate) const CARRIED: u64 = 512 << 10;
 
-/// The most bytes that follow a look of calls that are no parts of a total.
-pub(crate) const MOST_CARRIED: u64 = CARRIED << (MOST_AGREED - AGREED);
-
 /// Of the 64 bits of a stream, the lowest name the verdict; then come the class, agreeing looks and bytes.
 const VERDICT_BITS: u32 = 2;
 const CLASS_BITS: u32 = 6;
@@ -187,6 +184,11 @@ mod tests {
     const UNCACHED: Option<CacheVerdict> = Some(CacheVerdict::Uncached);
     const LENGTH: usize = 64 << 10;
     const CLASS: u8 = 16;
+
+    #[test]
+    fn calls_that_look_at_each_interval_never_follow_earlier_ones() {
+        assert!(CARRIED << (MOST_AGREED - AGREED) < crate::looking::INTERVAL as u64);
+    }
 
     #[test]
     fn a_stream_keeps_what_is_known() {

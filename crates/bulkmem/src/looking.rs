@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::carried::{Known, MOST_CARRIED, Stream};
+use crate::carried::{Known, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
@@ -12,9 +12,7 @@ use crate::populate;
 use crate::probe;
 
 /// Bytes from a look to the next while stores go through the cache.
-const INTERVAL: usize = 4 << 20;
-/// Calls of that length look at each interval, and never follow an earlier call.
-const _: () = assert!(MOST_CARRIED < INTERVAL as u64);
+pub(crate) const INTERVAL: usize = 4 << 20;
 /// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
 /// A look is at no longer range.
 const LONGEST_INTERVAL: usize = 16 << 20;

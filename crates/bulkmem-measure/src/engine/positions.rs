@@ -1,9 +1,13 @@
 //! Addresses of operations, spread over a range: in turn, or in an order that looks random.
 
+use crate::engine::arena::HUGE;
 use crate::engine::{LINE, RawRange};
 
 /// The fraction of the golden ratio, times 2⁶⁴.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Longer warm ranges stay where they are.
+const FEW_PAGES: usize = 4 * HUGE;
 
 /// Walks the slots of a range in an order that looks random and comes back to a slot only after all others. Starts at any number.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +73,20 @@ impl Spread {
         let place = part * places + self.orders[part as usize].next(places);
         range.start.wrapping_add((place * stride) as usize + offset)
     }
+}
+
+/// Where ranges lie that are warm: for each turn in other pages, which may differ in speed, as those of [`Spread`] may. All candidates of
+/// a turn use the same pages. `needed` bytes fit there. More than [`FEW_PAGES`] lie in pages enough, and stay where they are, since
+/// bringing them into the cache elsewhere takes long.
+pub(crate) fn warm_start(range: RawRange, needed: usize, turn: u64) -> *mut u8 {
+    let places = match range.length.checked_sub(needed) {
+        Some(room) if needed <= FEW_PAGES => room / HUGE + 1,
+        _ => 1,
+    };
+    // Not where cold ranges of this turn lie.
+    let fraction = turn.wrapping_mul(GOLDEN).wrapping_add(1 << 63);
+    let place = ((u128::from(fraction) * places as u128) >> 64) as usize;
+    range.start.wrapping_add(place * HUGE)
 }
 
 /// Equal parts of memory that successive operations use, so that none finds its memory where the last one left it:
@@ -172,6 +190,22 @@ mod tests {
         let sets: HashSet<usize> =
             (0..32).map(|turn| spread.place(gibibyte(), 64, 0, turn).addr() / LINE % 64).collect();
         assert!(sets.len() > 16, "{} sets of a first-level cache", sets.len());
+    }
+
+    #[test]
+    fn warm_ranges_of_a_turn_share_pages_and_those_of_many_turns_lie_everywhere() {
+        let range = gibibyte();
+        let starts: Vec<usize> =
+            (0..100).map(|turn| warm_start(range, MIB, turn).addr() - range.start.addr()).collect();
+        assert!(starts.iter().all(|start| start.is_multiple_of(HUGE) && start + MIB <= range.length));
+        let eighths: HashSet<usize> = starts.iter().map(|start| start / (128 * MIB)).collect();
+        assert_eq!(eighths.len(), 8);
+        let places =
+            |needed| (0..100).map(|turn| warm_start(range, needed, turn)).collect::<HashSet<_>>().len();
+        let longer = [FEW_PAGES + 1, range.length, range.length + 1];
+        assert_eq!((places(FEW_PAGES), longer.map(places)), (100, [1; 3]));
+        let tight = RawRange { length: HUGE + MIB, ..range };
+        assert!((0..100).all(|turn| warm_start(tight, MIB, turn).addr() <= range.start.addr() + HUGE));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::engine::arena::{HUGE, read};
 use crate::engine::clock::{spin, time};
 use crate::engine::fresh::Fresh;
 use crate::engine::implementation::Work;
+use crate::engine::positions::warm_start;
 use crate::engine::{
     Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, RawRange, Result,
     Spread,
@@ -485,7 +486,6 @@ impl Workloads {
         // Never aligned alike. Warm ranges begin near the beginning of a page: there no destination may lie a few bytes behind
         // its source modulo 4096, which slows down REP MOVSB and is measured on its own.
         let source_offset = if offset == 0 { 0 } else { self.random.usize(offset + 1..LINE) };
-        let stay = |raw_range: RawRange, offset: usize| raw_range.start.wrapping_add(offset);
         let (warm, flush) = (cell.condition.warm, cell.operation == Operation::Persist);
         // Fresh destinations share no pages, or only the first would be fresh.
         let unit = match cell.fresh {
@@ -494,21 +494,22 @@ impl Workloads {
             None => LINE,
         };
         let stride = (length + LINE).next_multiple_of(unit);
+        // Warm ranges lie in the same place, apart only if they are warmed or dirtied each.
+        let warmed_each = length >= WARMED_EACH && cell.cost != Cost::Stream;
+        let distance = if warm && (flush || warmed_each) { stride } else { 0 };
+        let needed = (batch - 1) * distance + length + LINE;
+        let [warm_destination, warm_source] = [destination, source].map(|it| warm_start(it, needed, first));
         self.ranges.clear();
         let fresh = cell.fresh.map(|pages| self.fresh.memory(cell.operation, stride * batch, pages));
         let fresh = fresh.transpose()?;
         for (index, turn) in (0..batch).zip(first..) {
-            let skip = index * stride;
-            // Warm ranges stay where they are, apart only if they are warmed or dirtied each.
-            let warmed_each = length >= WARMED_EACH && cell.cost != Cost::Stream;
-            let apart = if warm && (flush || warmed_each) { skip } else { 0 };
             let dst = match (fresh, warm) {
-                (Some(start), _) => start.wrapping_add(skip + offset),
-                (None, true) => stay(destination, apart + offset),
+                (Some(start), _) => start.wrapping_add(index * stride + offset),
+                (None, true) => warm_destination.wrapping_add(index * distance + offset),
                 (None, false) => self.destinations.place(destination, length, offset, turn),
             };
             let src = if cell.source_is_warm() {
-                stay(source, apart + source_offset)
+                warm_source.wrapping_add(index * distance + source_offset)
             } else {
                 self.sources.place(source, length, source_offset, turn)
             };

@@ -22,10 +22,12 @@ fn cell(operation: Operation, cost: Cost, length: u64, aligned: bool, warm: bool
     Cell::new(operation, cost, length, Condition::new(aligned, warm, 1))
 }
 
+const SAMPLES: usize = 5;
+
 /// The ranges of several samples: destinations and sources, as addresses.
 fn visited(workloads: &mut Workloads, cell: &Cell) -> Vec<(usize, usize)> {
     let visited = RefCell::new(Vec::new());
-    for _ in 0..5 {
+    for _ in 0..SAMPLES {
         let taken = workloads.run(cell, test(), |dst, src, length| {
             assert_eq!(length as u64, cell.length);
             visited.borrow_mut().push((dst.addr(), src.addr()));
@@ -66,7 +68,7 @@ fn ranges_lie_in_the_arena_apart_and_aligned_as_asked() {
 }
 
 #[test]
-fn warm_stays_cold_wanders_and_persist_reads_what_is_cached() {
+fn warm_stays_for_a_sample_cold_wanders_and_persist_reads_what_is_cached() {
     let mut workloads = workloads();
     let mut configs = |operation, warm| {
         let cell = cell(operation, Cost::Throughput, 4096, true, warm);
@@ -75,11 +77,11 @@ fn warm_stays_cold_wanders_and_persist_reads_what_is_cached() {
         (distinct(dst), distinct(src), visited.len())
     };
     let (dst, src, all) = configs(Operation::Copy, true);
-    assert!(dst == 1 && src == 1 && all > 5);
+    assert!((2..=SAMPLES).contains(&dst) && src == dst && all > 100, "{dst} {src} of {all}");
     let (dst, src, all) = configs(Operation::Copy, false);
     assert!(dst > 100.min(all / 4) && src > 100.min(all / 4), "{dst} {src} of {all}");
     let (dst, src, all) = configs(Operation::CopyPersist, false);
-    assert!(dst > 100.min(all / 4) && src == 1, "{dst} {src} of {all}");
+    assert!(dst > 100.min(all / 4) && (2..=SAMPLES).contains(&src), "{dst} {src} of {all}");
     let (dst, _, _) = configs(Operation::Persist, true);
     assert!(dst > 1, "a line flushed already has nothing to write back");
 }
@@ -129,7 +131,7 @@ fn source_and_destination_may_be_in_different_states() {
         let visited = visited(&mut workloads, &Cell::new(Operation::Copy, Cost::Throughput, 4096, condition));
         let (dst, src) = (distinct(visited.iter().map(|it| it.0)), distinct(visited.iter().map(|it| it.1)));
         let [stays, wanders] = if warm { [dst, src] } else { [src, dst] };
-        assert!(stays == 1 && wanders > 100.min(visited.len() / 4), "{dst} {src} of {}", visited.len());
+        assert!(stays <= SAMPLES && wanders > 100.min(visited.len() / 4), "{dst} {src} of {}", visited.len());
     }
 }
 
@@ -244,6 +246,28 @@ fn candidates_take_turns_in_the_same_parts_of_memory() {
 }
 
 #[test]
+fn warm_ranges_of_a_turn_are_the_same_for_all_candidates() {
+    let mut workloads = workloads();
+    let mut starts = |cell: &Cell| {
+        let mut of_a_sample = |name: &str| {
+            let first = RefCell::new(None);
+            let candidate = Candidate::named(Kind::Method, name);
+            let note = |dst: *mut u8, src: *const u8, _| {
+                first.borrow_mut().get_or_insert((dst.addr() / HUGE, src.addr() / HUGE));
+            };
+            workloads.run(cell, candidate, note).unwrap();
+            first.into_inner().unwrap()
+        };
+        [0; SAMPLES].map(|_| ["a", "b", "c"].map(&mut of_a_sample))
+    };
+    for length in [4096, 64 << 10, 1 << 20] {
+        let starts = starts(&cell(Operation::Copy, Cost::Throughput, length, true, true));
+        assert!(starts.iter().all(|turn| turn[0] == turn[1] && turn[1] == turn[2]), "{starts:?}");
+        assert!(starts.iter().collect::<BTreeSet<_>>().len() > 2, "{length}: {starts:?}");
+    }
+}
+
+#[test]
 fn methods_do_their_operation_directly_and_through_the_interface() {
     let mut workloads = workloads();
     for operation in Operation::ALL {
@@ -255,8 +279,7 @@ fn methods_do_their_operation_directly_and_through_the_interface() {
                 cell.condition.threads = threads;
                 let sample = workloads.sample(&cell, implementation).unwrap();
                 assert!(sample.ns > 0.0 && sample.ns.is_finite(), "{operation} {}", method.name);
-                let dst = workloads.arena.destination.start;
-                let src = workloads.arena.source.start;
+                let (dst, src) = workloads.ranges[0];
                 // SAFETY: both ranges lie in the arena.
                 let (dst, src) = unsafe {
                     (std::slice::from_raw_parts(dst, 256 << 10), std::slice::from_raw_parts(src, 256 << 10))
