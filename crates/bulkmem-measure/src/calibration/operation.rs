@@ -117,8 +117,12 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             [Situation::Throughput, Situation::Cached, Situation::Uncached, Situation::SeveralThreads];
         let winners: Vec<Choice> =
             throughput.into_iter().filter_map(|it| self.ledger.winner(operation, it)).collect();
-        let finalists =
-            search::finalists(ranked, &distinct(winners), operation, most.clamp(3, setting.finalists()));
+        let finalists = search::finalists(
+            &keeping_source(ranked),
+            &distinct(winners),
+            operation,
+            most.clamp(3, setting.finalists()),
+        );
         self.record_each(&self.groups(Cost::Throughput, length, &finalists), throughput_end);
         if aftermath {
             let groups = [Cost::Reuse, Cost::Stream]
@@ -138,6 +142,13 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         };
         let winners = situations.iter().filter_map(|it| self.ledger.winner(self.operation, *it));
         let winners = distinct(winners);
+        let kept;
+        let ranked = if sparing {
+            ranked
+        } else {
+            kept = keeping_source(ranked);
+            &kept
+        };
         let suited: Vec<Ranked> =
             ranked.iter().filter(|it| search::spares_cache(&it.choice) == sparing).cloned().collect();
         let mut choices = search::finalists(&suited, &winners, self.operation, self.setting.finalists());
@@ -382,6 +393,12 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             self.record(&trials, self.end_of_first(&lengths[index..], deadline));
         }
     }
+}
+
+/// Returns the candidates that are no methods for sparing the cache the source, too: without that intent, the program may use the source
+/// again, or another processor, which no sample shows.
+fn keeping_source(ranked: &[Ranked]) -> Vec<Ranked> {
+    ranked.iter().filter(|it| !it.choice.method.spares_source()).cloned().collect()
 }
 
 /// Returns the configurations in which methods are compared in memory whose pages are not mapped yet: base pages, at even and odd

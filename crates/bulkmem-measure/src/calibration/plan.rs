@@ -79,10 +79,20 @@ impl Setting {
         };
         let mut single: Vec<Condition> =
             places.iter().map(|&(aligned, warm)| Condition::new(aligned, warm, 1)).collect();
-        // What is copied into a cached buffer has often not been used for long.
-        if (operation, cost, can_be_warm) == (Operation::Copy, Cost::Throughput, true) {
-            single.push(Condition { source: Some(CacheState::Cold), ..Condition::new(true, true, 1) });
-        }
+        // What is copied into a cached buffer has often not been used for long, and a buffer that is copied again and again stays in
+        // the cache, unless the method evicts it.
+        let other_sources: &[(bool, CacheState)] = match (operation, cost, can_be_warm) {
+            (Operation::Copy, Cost::Throughput, true) => {
+                &[(true, CacheState::Cold), (false, CacheState::Warm)]
+            }
+            (Operation::Copy, Cost::Reuse, true) => &[(false, CacheState::Warm)],
+            _ => &[],
+        };
+        single.extend(
+            other_sources
+                .iter()
+                .map(|&(warm, source)| Condition { source: Some(source), ..Condition::new(true, warm, 1) }),
+        );
         let mut cells: Vec<Cell> =
             single.into_iter().map(|condition| Cell::new(operation, cost, length, condition)).collect();
         let shortest = SHORTEST_BY_THREADS.max(SHORTEST_OF_A_THREAD * self.threads as u64);

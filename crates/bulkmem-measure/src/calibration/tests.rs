@@ -10,8 +10,8 @@ use bulkmem::method::Parameters;
 use crate::calibration::fake::{
     CACHED_TICKS, FASTEST_UNMAPPED, LIBPMEM_GB_PER_S, Planted, REACHING_TICKS, UNCACHED_TICKS, UNMAPPED_TICKS,
 };
-use crate::engine::LIBPMEM;
 use crate::engine::workload::{Cell, MemoryState};
+use crate::engine::{CacheState, LIBPMEM};
 
 const SETTING: Setting = Setting {
     mode: Mode::Default,
@@ -98,6 +98,50 @@ fn the_planted_machine_is_found_out() {
     assert!(threads[0].from > 256 << 10, "starting a thread takes time: {threads:?}");
     let finals = Condition::new(false, true, 1);
     assert!(ledger.figures.iter().any(|figure| figure.condition == finals && figure.samples >= 9));
+}
+
+/// A machine on which the fastest copy evicts its source, as MOVNTDQA does on Zen 1, and a method that is made for that is still faster.
+fn evicting_machine(cell: &Cell, choice: &Choice) -> f64 {
+    let cached = cell.length <= 16 << 20;
+    let hot_source = cached && cell.condition.source.is_some_and(|source| source == CacheState::Warm);
+    let gb_per_s = match (choice.method.name, hot_source) {
+        ("nontemporal_avx_flush_source", _) => 13.0,
+        ("movntdqa_sse41", _) => 11.0,
+        ("nontemporal_sse2", true) => 18.0,
+        ("nontemporal_sse2", false) => 10.5,
+        ("c_library", _) if cached && cell.condition.warm => 30.0,
+        ("c_library", _) => 8.0,
+        _ => 5.0,
+    };
+    20.0 + cell.length as f64 / gb_per_s
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn copies_leave_their_source_in_the_cache() {
+    let has = |name| bulkmem::method::by_name(name).is_some_and(|method| method.available());
+    assert!(has("movntdqa_sse41"), "SSE4.1 is on every machine that this runs on");
+    let stop = AtomicBool::new(false);
+    let mut quiet = |_: &Progress| {};
+    let mut ledger = Ledger::default();
+    let mut session =
+        Session::new(Planted::new(0.01, evicting_machine), &stop, &mut quiet, Duration::from_secs(20));
+    run(&mut session, &SETTING, &[Operation::Copy], &mut ledger, &mut |_, _| {});
+    let rules = derive::derive(&ledger.figures, &ledger.looks).rules;
+    let at = |situation, length| {
+        let rules = rules.iter().filter(|rule| rule.situation == situation && rule.from <= length);
+        rules.max_by_key(|rule| rule.from).map(|rule| rule.method.as_str()).unwrap()
+    };
+    assert_eq!(at(Situation::Uncached, 1 << 20), "nontemporal_sse2", "{rules:?}");
+    assert_eq!(at(Situation::Uncached, 256 << 20), "movntdqa_sse41", "nothing stays: {rules:?}");
+    assert_eq!(at(Situation::Cached, 1 << 20), "c_library", "{rules:?}");
+    if has("nontemporal_avx_flush_source") {
+        let by = |stream: bool| {
+            let rules = rules.iter().filter(|rule| (rule.situation == Situation::Stream) == stream);
+            rules.filter(|rule| rule.method == "nontemporal_avx_flush_source").count()
+        };
+        assert_eq!((by(true) > 0, by(false)), (true, 0), "{rules:?}");
+    }
 }
 
 /// A machine on which a method that bypasses the cache is as fast for all memory, the C library eight times as fast as otherwise in

@@ -89,11 +89,13 @@ impl Cell {
         Cell { operation, cost, length, condition, fresh: None }
     }
 
+    /// True if there is a source, and it is in the cache.
     fn source_is_warm(&self) -> bool {
-        match self.condition.source {
-            Some(state) => state == CacheState::Warm,
-            None => self.condition.warm || self.operation == Operation::CopyPersist,
-        }
+        self.operation.has_source()
+            && match self.condition.source {
+                Some(state) => state == CacheState::Warm,
+                None => self.condition.warm || self.operation == Operation::CopyPersist,
+            }
     }
 }
 
@@ -238,6 +240,7 @@ pub(crate) struct Workloads {
     pub(crate) arena: Arena,
     neighbour: Neighbour,
     l2: usize,
+    last_level: usize,
     destinations: Spread,
     sources: Spread,
     turns: HashMap<Cell, Turn>,
@@ -259,15 +262,17 @@ impl Workloads {
         let l2 = second_level(Machine::current()) as usize;
         // SAFETY: the arena lives as long as the neighbour does, in the same struct; nothing else uses this range.
         let neighbour = unsafe { Neighbour::new(arena.neighbour, l2) };
-        let spread = (2 * last_level(Machine::current())).min(arena.longest());
+        let last_level = last_level(Machine::current());
+        let spread = (2 * last_level).min(arena.longest());
         let fresh = Fresh::new(usize::try_from(spread).unwrap_or(usize::MAX));
         Workloads {
             started,
             arena,
             neighbour,
             l2,
-            destinations: Spread::new(1, last_level(Machine::current())),
-            sources: Spread::new(2, last_level(Machine::current())),
+            last_level: usize::try_from(last_level).unwrap_or(usize::MAX),
+            destinations: Spread::new(1, last_level),
+            sources: Spread::new(2, last_level),
             turns: HashMap::new(),
             looks: 0,
             random: fastrand::Rng::with_seed(3),
@@ -309,7 +314,7 @@ impl Workloads {
         let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };
         self.looks += 1;
         let (dst, src, length) = self.timed_range(&cell, self.looks)?;
-        self.warm(&cell, length);
+        self.warm(&cell, length, cell.source_is_warm());
         let src = if cell.operation.has_source() { src } else { std::ptr::null() };
         let mut times = None;
         // SAFETY: as in `sample`.
@@ -411,8 +416,16 @@ impl Workloads {
         // Batches that are short because no more fits the cache are repeated.
         let (mut total, mut repeats) = (0.0, 0);
         loop {
-            self.choose_ranges(cell, length, batch, turn + (repeats * batch) as u64)?;
-            self.warm(cell, length);
+            let first = turn + (repeats * batch) as u64;
+            self.choose_ranges(cell, length, batch, first)?;
+            self.warm(cell, length, cell.source_is_warm());
+            let fits = (WARMED_EACH..=self.last_level).contains(&length);
+            if fits && cell.source_is_warm() && cell.fresh.is_none() {
+                // The source is as cached as such a call leaves it, not as a read does.
+                self.ranges.iter().for_each(whole);
+                self.move_destinations(cell, length, first);
+                self.warm(cell, length, false);
+            }
             // Not by for_each(&whole), which would be a function of its own: 1.5 ns a call.
             let ns = self.counting.only(|| {
                 time(|| {
@@ -437,17 +450,17 @@ impl Workloads {
         }
     }
 
-    /// Brings the ranges into the cache that are to be warm there, whatever the candidate before left of them.
+    /// Brings the ranges into the cache that are to be warm there, whatever the candidate before left of them; the sources only if
+    /// `reads`.
     ///
     /// A third-level cache that takes what the second level evicts keeps few lines of a range that was touched once: on a Zen 3,
     /// a range of 4 MiB that non-temporal stores had evicted was then cleared at 25 GB/s, after a second pass at 41, and after a few
     /// more at 60, as one that had been in use all the time. So passes follow as long as each takes clearly less time than the one
     /// before, but not in ranges that take so long that they hardly fit a cache, which would use up a calibration's time.
-    fn warm(&self, cell: &Cell, length: usize) {
+    fn warm(&self, cell: &Cell, length: usize, reads: bool) {
         const MOST_PASSES: usize = 8;
         const FASTER: f64 = 0.9;
         const LONGEST_NS: f64 = 2e6;
-        let reads = cell.operation.has_source() && cell.source_is_warm();
         let writes = cell.condition.warm && cell.operation != Operation::Persist;
         if !reads && !writes {
             return;
@@ -519,6 +532,17 @@ impl Workloads {
             }
         }
         Ok(())
+    }
+
+    /// Chooses other destinations for the same sources, unless they are warm.
+    fn move_destinations(&mut self, cell: &Cell, length: usize, first: u64) {
+        if cell.condition.warm {
+            return;
+        }
+        for ((dst, _), turn) in self.ranges.iter_mut().zip(first..) {
+            let offset = dst.addr() % LINE;
+            *dst = self.destinations.place(self.arena.destination, length, offset, turn);
+        }
     }
 
     /// The operation, and how much longer the neighbour's walk takes after it than after as long without touching memory.

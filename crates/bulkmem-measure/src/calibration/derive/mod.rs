@@ -387,7 +387,8 @@ fn saturation(operation: Operation, rows: &BTreeMap<u64, Row>) -> Vec<Saturation
 /// those); none if only one thread and all were compared. Does not mix warm and cold memory.
 fn by_threads(row: &Row) -> Option<BTreeMap<usize, f64>> {
     let times = |figures: &Figures, wanted: bool| -> BTreeMap<usize, f64> {
-        let conditions = figures.0.iter().filter(|(it, _)| it.aligned && it.warm == wanted);
+        let usual = |it: &Condition| it.aligned && it.warm == wanted && it.source.is_none();
+        let conditions = figures.0.iter().filter(|(it, _)| usual(it));
         conditions.map(|(it, timing)| (it.threads, timing.ns())).collect()
     };
     [false, true]

@@ -105,6 +105,29 @@ fn long_warm_ranges_are_touched_before_each_call() {
     }
 }
 
+/// Some methods evict their source, so that the next call with it is slower.
+#[test]
+fn a_warm_source_is_as_the_call_before_left_it() {
+    let mut workloads = workloads();
+    for (operation, warm) in
+        [(Operation::Copy, false), (Operation::Copy, true), (Operation::CopyPersist, false)]
+    {
+        let condition = Condition { source: Some(CacheState::Warm), ..Condition::new(false, warm, 1) };
+        let cell = Cell::new(operation, Cost::Throughput, 1 << 20, condition);
+        let visited = RefCell::new(Vec::new());
+        let taken = workloads.run(&cell, test(), |dst, src, _| {
+            visited.borrow_mut().push((dst.addr(), src.addr()));
+            spin(SAMPLE_NS);
+        });
+        assert_eq!(taken.unwrap().operations, 1);
+        let [(dst, src), (next_dst, next_src)] = visited.into_inner()[..] else {
+            panic!("a call that is not timed, and one that is")
+        };
+        assert_eq!((src, dst == next_dst), (next_src, warm), "{cell:?}");
+        assert_eq!(dst % LINE, next_dst % LINE);
+    }
+}
+
 /// The time and the number of operations belong together, also in the first sample, which finds out how many fit.
 #[test]
 fn operations_are_those_that_were_timed() {
