@@ -395,8 +395,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     }
 }
 
-/// Returns the candidates that are no methods for sparing the cache the source, too: without that intent, the program may use the source
-/// again, or another processor, which no sample shows.
+/// Returns the candidates without those that keep the source out of the cache on purpose: the program, or another processor, may use
+/// it again, and no sample shows what that costs others.
 fn keeping_source(ranked: &[Ranked]) -> Vec<Ranked> {
     ranked.iter().filter(|it| !it.choice.method.spares_source()).cloned().collect()
 }

@@ -75,8 +75,8 @@ impl Spread {
     }
 }
 
-/// Where ranges lie that are warm: for each turn in other pages, which may differ in speed, as those of [`Spread`] may. All candidates of
-/// a turn use the same pages. `needed` bytes fit there. More than [`FEW_PAGES`] lie in pages enough, and stay where they are, since
+/// Returns the start of warm ranges: for each turn in other pages, which may differ in speed, as those of [`Spread`] may. All candidates
+/// of a turn use the same pages. `needed` bytes fit there. More than [`FEW_PAGES`] lie in pages enough, and stay where they are, since
 /// bringing them into the cache elsewhere takes long.
 pub(crate) fn warm_start(range: RawRange, needed: usize, turn: u64) -> *mut u8 {
     let places = match range.length.checked_sub(needed) {
