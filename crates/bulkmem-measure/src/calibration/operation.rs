@@ -142,13 +142,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         };
         let winners = situations.iter().filter_map(|it| self.ledger.winner(self.operation, *it));
         let winners = distinct(winners);
-        let kept;
-        let ranked = if sparing {
-            ranked
-        } else {
-            kept = keeping_source(ranked);
-            &kept
-        };
+        let ranked = if sparing { ranked.to_vec() } else { keeping_source(ranked) };
         let suited: Vec<Ranked> =
             ranked.iter().filter(|it| search::spares_cache(&it.choice) == sparing).cloned().collect();
         let mut choices = search::finalists(&suited, &winners, self.operation, self.setting.finalists());

@@ -10,8 +10,8 @@ use bulkmem::method::Parameters;
 use crate::calibration::fake::{
     CACHED_TICKS, FASTEST_UNMAPPED, LIBPMEM_GB_PER_S, Planted, REACHING_TICKS, UNCACHED_TICKS, UNMAPPED_TICKS,
 };
+use crate::engine::LIBPMEM;
 use crate::engine::workload::{Cell, MemoryState};
-use crate::engine::{CacheState, LIBPMEM};
 
 const SETTING: Setting = Setting {
     mode: Mode::Default,
@@ -101,9 +101,10 @@ fn the_planted_machine_is_found_out() {
 }
 
 /// A machine on which the fastest copy evicts its source, as MOVNTDQA does on Zen 1, and a method that is made for that is still faster.
+#[cfg(target_arch = "x86_64")]
 fn evicting_machine(cell: &Cell, choice: &Choice) -> f64 {
     let cached = cell.length <= 16 << 20;
-    let hot_source = cached && cell.condition.source.is_some_and(|source| source == CacheState::Warm);
+    let hot_source = cached && cell.condition.source == Some(crate::engine::CacheState::Warm);
     let gb_per_s = match (choice.method.name, hot_source) {
         ("nontemporal_avx_flush_source", _) => 13.0,
         ("movntdqa_sse41", _) => 11.0,
