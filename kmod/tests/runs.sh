@@ -34,47 +34,35 @@ two_nodes() {
         "-numa node,cpus=0,memdev=a -numa node,cpus=1,memdev=b"
 }
 # Memory of /dev/bulkmem-memory on two NUMA nodes.
-for kernel in 6.12 6.1; do
-    guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
-        --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 900
-done
+guest memory-6.12 6.12 --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
+    --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 900
 # Neither init_on_alloc nor the lack of checks hides a fault here; plain-6.12 and plain-6.1 have Debian's defaults.
 guest 6.12 6.12 --kernel-line "$huge_pages $bare $debug kfence.sample_interval=20" --qemu '-m 4G' --seconds 900 \
     --tests "$clearing gigantic:: smaller:: memory::processes $copying"
 guest 6.1 6.1 --kernel-line "$huge_pages $bare $debug" --qemu '-m 4G' --seconds 900 \
     --tests "$clearing gigantic:: stress:: memory::processes memory::many $copying"
-# Copies on write of huge pages: those that the runs 6.12 and 6.1 leave out.
-for kernel in 6.12 6.1; do
-    guest "copies-$kernel" "$kernel" --kernel-line "$pool" --tests "copies::the_default copies::p copies::every_place copies::threshold"
-done
+# Copies on write of huge pages: those that the run 6.12 leaves out.
+guest copies-6.12 6.12 --kernel-line "$pool" --tests "copies::the_default copies::p copies::every_place copies::threshold"
 # 6.12 is loaded and unloaded on one processor, which is not slower: see the end of README.md.
 guest loading-6.12 6.12 --kernel-line "$pool $bare" --qemu '-smp 1' --tests 'loading:: params:: stress:: coexistence:: copies_loading::'
-guest loading-6.1 6.1 --kernel-line "$pool" --qemu '-smp 1' --tests 'loading:: params:: coexistence:: copies_loading::'
 # Bochs is slow and uses one processor.
 guest clzero 6.12-cloud --emulator bochs --seconds 900 --kernel-line "$pool $bare" --tests 'ryzen::'
 # Every preemption model: those that the kernel can switch between, and PREEMPT_RT.
-for kernel in 6.12 6.1; do
-    guest "preempt-$kernel" "$kernel" --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
-done
+guest preempt-6.12 6.12 --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
 guest preempt-6.12-rt 6.12-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption::'
 # Copies to persistent memory. The second machine has neither CLWB nor CLFLUSHOPT.
 guest flushcache-6.12 6.12 --qemu '-smp 1' --tests 'flushcache'
-guest flushcache-6.1 6.1 --tests 'flushcache'
 guest flushless 6.12-cloud --qemu '-smp 1 -cpu max,-clwb,-clflushopt' --tests 'flushless::'
 # A module that leaves the last bytes of longer copies to persistent memory out, which the self-test does not see.
 variant_flushcache_short() { sed -i 's/^\tbulkmem_flushcache_by(method, to, from, size);/\tbulkmem_flushcache_by(method, to, from, size - (size > 256 ? 8 : 0));/' flushcache.c; }
 script flushcache-users kmod/tests/flushcache.sh flushcache-users 6.12 flushcache-short stock movnti clwb clflushopt
 guest pressure-6.12 6.12-cloud --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
-guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest command-6.12 6.12 --program "$TARGET_DIR/debug/bulkmem" --qemu '-smp 1' --tests 'command:: attributes::'
-guest command-6.1 6.1 --program "$TARGET_DIR/debug/bulkmem" --tests 'command:: attributes::'
 guest fio 6.12-cloud --kernel-line "$bare" --program /usr/bin/fio --program "$TARGET_DIR/fio/bulkmem-fio.so" --file fio/jobs/attributes.fio \
     --run kmod/tests/fio-guest.sh
 # A user of VFIO, with an emulated IOMMU and a device that does nothing.
-for kernel in 6.12 6.1; do
-    guest "vfio-$kernel" "$kernel" --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
-        --load 'vfio_iommu_type1 vfio-pci' --tests 'vfio::'
-done
+guest vfio-6.12 6.12 --kernel-line "$pool $bare intel_iommu=on" --qemu '-smp 1 -device intel-iommu,intremap=off -device edu' \
+    --load 'vfio_iommu_type1 vfio-pci' --tests 'vfio::'
 # An unchanged QEMU that uses VFIO. It loads its module for emulation from the guest's root folder.
 # vfio_qemu KERNEL
 vfio_qemu() {
@@ -114,10 +102,9 @@ for kernel in 6.12 6.1; do
         --tests "clearing:: $hinting stress:: memory::processes memory::many $copying" --seconds 900
 done
 script pmem-6.1 kmod/tests/pmem.sh pmem-6.1 6.1 1 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device
-# A minute and a half each.
-for kernel in 6.12 6.1; do
-    guest "gigantic-$kernel" "$kernel" --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'gigantic_copies::'
-done
+# A minute and a half.
+guest gigantic-6.12 6.12 --kernel-line "hugepagesz=1G hugepages=2 $pool" --qemu '-m 5G' --seconds 1200 --tests 'gigantic_copies::'
+guest pressure-6.1 6.1 --kernel-line "$bare" --qemu '-m 768M' --tests 'pressure::'
 guest preempt-6.1-rt 6.1-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'preemption:: observing::'
 guest observing-6.12-rt 6.12-rt --kernel-line "$huge_pages" --qemu '-smp 1 -m 4G' --tests 'observing::'
 script pmem-kills-6.12 kmod/tests/pmem.sh pmem-kills-6.12 6.12 12 "$TARGET_DIR/debug/bulkmem" "$KMOD_TARGET/libpmem.so.1" dax device paged
@@ -125,6 +112,9 @@ script pmem-kills-6.12 kmod/tests/pmem.sh pmem-kills-6.12 6.12 12 "$TARGET_DIR/d
 for kernel in 5.10 7.2 7.3; do
     guest "$kernel" "$kernel" --kernel-line "$huge_pages $bare" --qemu '-m 4G' --seconds 1200 \
         --tests "$clearing gigantic::$([[ $kernel == 5.10 ]] || echo ' smaller::')"
+done
+# `make test` has these on 6.12 alone; of 6.1 it has the run 6.1 and the small ones above.
+for kernel in 5.10 6.1 7.2 7.3; do
     guest "loading-$kernel" "$kernel" --kernel-line "$pool $bare" --seconds 1200 --tests 'loading:: params:: coexistence:: copies_loading::'
     guest "memory-$kernel" "$kernel" --kernel-line "$bare" --qemu "$(two_nodes 2048)" --load 'hwpoison-inject kvm-amd' \
         --program "$KMOD_TARGET/device-example" --tests 'memory::' --seconds 1200
